@@ -10,7 +10,12 @@ _PICTURE = re.compile(r"^!\[[^\]]*\]\((?!https?:)[^)]*\)\n+", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:)[^)]*\)")
 
 setup(
-    packages=["dsgen", *(f"dsgen.{name}" for name in find_packages("generator")), "dsgen.schemas", "dsgen.templates"],
+    packages=[
+        "dsgen",
+        *(f"dsgen.{name}" for name in find_packages("generator")),
+        "dsgen.schemas",
+        "dsgen.templates",
+    ],
     long_description=_LINK.sub(r"\1", _PICTURE.sub("", README)),
     license_expression="Apache-2.0",
 )

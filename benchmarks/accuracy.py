@@ -14,7 +14,13 @@ from benchmarks import headroom, ordering, regret
 from benchmarks.figure import draw
 from benchmarks.measured import Run, runs
 from benchmarks.pairs import Pair, left_out_seconds, memory_pairs, shipped_seconds, time_pairs
-from benchmarks.tables import coverage_table, regime_of_time, regime_table, source_table, worst_table
+from benchmarks.tables import (
+    coverage_table,
+    regime_of_time,
+    regime_table,
+    source_table,
+    worst_table,
+)
 from benchmarks.uncertainty import memory_kind
 from dsgen.estimate.uncertainty import memory_shares, time_shares
 from dsgen.job.resolve import DEFAULT_HEADROOM
@@ -63,7 +69,10 @@ def _part(title: str, lines: Iterator[str]) -> Iterator[str]:
 
 
 def _every_row(rows: Sequence[Run]) -> Iterator[str]:
-    pairs: list[Pair] = [*time_pairs(rows, left_out_seconds() or shipped_seconds), *memory_pairs(rows)]
+    pairs: list[Pair] = [
+        *time_pairs(rows, left_out_seconds() or shipped_seconds),
+        *memory_pairs(rows),
+    ]
     for pair in pairs:
         yield f"{pair.run.id},{pair.estimated:.4g},{pair.measured:.4g},{pair.error:+.1%}"
 
@@ -72,11 +81,15 @@ def main() -> None:
     """Print the report, or draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", action="store_true", help="print every run as well")
-    parser.add_argument("--figure", metavar="FILE.svg", type=Path, help="draw predicted against measured, and stop")
+    parser.add_argument(
+        "--figure", metavar="FILE.svg", type=Path, help="draw predicted against measured, and stop"
+    )
     arguments = parser.parse_args()
     rows = list(runs())
     if arguments.figure:
-        arguments.figure.write_text(draw(time_pairs(rows, left_out_seconds() or shipped_seconds), memory_pairs(rows)))
+        arguments.figure.write_text(
+            draw(time_pairs(rows, left_out_seconds() or shipped_seconds), memory_pairs(rows))
+        )
         return
     print("\n".join(report(rows)))
     if arguments.rows:

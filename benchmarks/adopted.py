@@ -98,7 +98,9 @@ def check(path: Path) -> Check:
         needed = {key: ANSWERS[key] for key in _missing(adopted) if key != "training.global_batch"}
         needed.update(_machines(adopted.spec.get("gpus"), needed))
         adopted = draft_run(runs[0], runs[1:], needed)
-        adopted = draft_run(runs[0], runs[1:], needed | {key: ANSWERS[key] for key in _missing(adopted)})
+        adopted = draft_run(
+            runs[0], runs[1:], needed | {key: ANSWERS[key] for key in _missing(adopted)}
+        )
         outcome = carry_over(adopted)
         _judge(result, adopted, outcome)
     except Exception as problem:
@@ -117,9 +119,14 @@ def beside(path: Path) -> list[Path]:
     """The configs that a script names, from its folder or one of those above it."""
     if path.suffix in (".json", ".hjson"):
         return []
-    names = {name.lstrip("./") for name in _CONFIG_NAME.findall(path.read_text("utf-8", errors="replace"))}
+    names = {
+        name.lstrip("./")
+        for name in _CONFIG_NAME.findall(path.read_text("utf-8", errors="replace"))
+    }
     places = [path.parent, *list(path.parents)[1:4]]
-    return [found for name in sorted(names) for place in places if (found := place / name).is_file()][:5]
+    return [
+        found for name in sorted(names) for place in places if (found := place / name).is_file()
+    ][:5]
 
 
 def _machines(gpus: object, needed: Mapping[str, object]) -> dict[str, object]:
@@ -127,7 +134,11 @@ def _machines(gpus: object, needed: Mapping[str, object]) -> dict[str, object]:
     if "cluster" not in needed or not isinstance(gpus, int) or gpus <= 8 or gpus % 8 == 0:
         return {}
     each = next(size for size in range(8, 0, -1) if gpus % size == 0)
-    node = {"accelerator": "h100-80gb-sxm", "accelerators_per_node": each, "network_gbits_per_s_per_node": 200}
+    node = {
+        "accelerator": "h100-80gb-sxm",
+        "accelerators_per_node": each,
+        "network_gbits_per_s_per_node": 200,
+    }
     return {"cluster": node}
 
 
@@ -144,9 +155,13 @@ def _kind(run: Any) -> str:
 
 def _judge(result: Check, draft: Draft, outcome: Outcome) -> None:
     result.planned, result.fits = outcome.plan is not None, outcome.infeasible is None
-    result.text = spec_text(draft.spec, comments=draft.comments, tail=map(str, draft.left), from_files=True)
+    result.text = spec_text(
+        draft.spec, comments=draft.comments, tail=map(str, draft.left), from_files=True
+    )
     if outcome.plan is None:
-        result.problem = "; ".join(f"{one.rule} {one.message}" for one in outcome.findings if one.severity == "error")
+        result.problem = "; ".join(
+            f"{one.rule} {one.message}" for one in outcome.findings if one.severity == "error"
+        )
         return
     spec = result.path.with_name(f".{result.path.name}.dsgen-adopted.yaml")
     job = dsgen.load_job(_stream(result.text, spec))
@@ -161,11 +176,19 @@ def _judge(result: Check, draft: Draft, outcome: Outcome) -> None:
             _count(result, name, _config_verdict(name, value, new, dropped))
     launch = draft.found.launch
     if launch is not None:
-        words = FRAMEWORKS[str(draft.spec.get("framework", "megatron-deepspeed"))].program(plan).arguments
+        words = (
+            FRAMEWORKS[str(draft.spec.get("framework", "megatron-deepspeed"))]
+            .program(plan)
+            .arguments
+        )
         flavour = draft.found.megatron.run.flavour if draft.found.megatron else None
         given = _options([word if isinstance(word, str) else word.name for word in words])
         for name, values in _launched(launch, flavour):
-            _count(result, " ".join((name, *values)), _option_verdict(name, values, given, dropped, flavour))
+            _count(
+                result,
+                " ".join((name, *values)),
+                _option_verdict(name, values, given, dropped, flavour),
+            )
 
 
 def _stream(text: str, path: Path) -> Any:
@@ -203,14 +226,21 @@ def _config_verdict(name: str, value: Any, new: Any, dropped: Iterable[str]) -> 
         return EQUIVALENT if value == (new["zero_optimization"]["stage"] == 3) else LOST
     if name == "zero_optimization" and isinstance(value, bool):
         return EQUIVALENT if new["zero_optimization"]["stage"] == int(value) else LOST
-    if name.endswith(".device") and ((held == "cpu" and value is True) or (held == LOST and value in (False, "none"))):
+    if name.endswith(".device") and (
+        (held == "cpu" and value is True) or (held == LOST and value in (False, "none"))
+    ):
         return EQUIVALENT
-    if any(text.partition(":")[0] == name or name.startswith(f"{text.partition(':')[0]}.") for text in dropped):
+    if any(
+        text.partition(":")[0] == name or name.startswith(f"{text.partition(':')[0]}.")
+        for text in dropped
+    ):
         return DROPPED
     key = _KEYS.key("/" + name.replace(".", "/"))
     section, _, last = name.rpartition(".")
     if key is not None and key.written != last:
-        return _config_verdict(f"{section}.{key.written}" if section else key.written, value, new, dropped)
+        return _config_verdict(
+            f"{section}.{key.written}" if section else key.written, value, new, dropped
+        )
     if section == "optimizer.params":
         known = _KEYS.optimizers.get(str(new.get("optimizer", {}).get("type")).lower()) or {}
         key = known.get(last)
@@ -249,7 +279,11 @@ def _launched(launch: Launch, flavour: Any) -> Iterator[tuple[str, tuple[str, ..
 
 
 def _option_verdict(
-    name: str, values: tuple[str, ...], new: Mapping[str, tuple[str, ...]], dropped: list[str], flavour: Any
+    name: str,
+    values: tuple[str, ...],
+    new: Mapping[str, tuple[str, ...]],
+    dropped: list[str],
+    flavour: Any,
 ) -> str:
     table = option_table(flavour) if flavour else None
     option = table.get(name) if table else None
@@ -265,17 +299,35 @@ def _option_verdict(
     if held is not None and [*map(_word, held or ("true",))] == [*map(_word, values or ("true",))]:
         return EQUAL
     shown = " ".join((name, *values)).strip()
-    named = any(text in (shown, name) or text.startswith((f"{name} ", f"{name}=")) for text in dropped)
+    named = any(
+        text in (shown, name) or text.startswith((f"{name} ", f"{name}=")) for text in dropped
+    )
     if named or any(value in dropped for value in values if "$" in value or "{" in value):
         return DROPPED
-    if not name and all(word in dropped or any(word in text for text in dropped) for word in values):
+    if not name and all(
+        word in dropped or any(word in text for text in dropped) for word in values
+    ):
         return DROPPED
-    if held is None and (_OTHER_WORDS.get(name) in new or _OTHER_WORDS.get(option.name if option else name) in new):
+    if held is None and (
+        _OTHER_WORDS.get(name) in new or _OTHER_WORDS.get(option.name if option else name) in new
+    ):
         return EQUIVALENT
-    if held is None and name in _OLD_RECOMPUTE and {"--checkpoint-activations", "--recompute-granularity"} & set(new):
+    if (
+        held is None
+        and name in _OLD_RECOMPUTE
+        and {"--checkpoint-activations", "--recompute-granularity"} & set(new)
+    ):
         return EQUIVALENT
-    default = option.default if option else known_arguments().get(name[2:].replace("-", "_"), {}).get("default")
-    if held is None and default is not None and [_word(str(default))] == [*map(_word, values or ("true",))]:
+    default = (
+        option.default
+        if option
+        else known_arguments().get(name[2:].replace("-", "_"), {}).get("default")
+    )
+    if (
+        held is None
+        and default is not None
+        and [_word(str(default))] == [*map(_word, values or ("true",))]
+    ):
         return EQUIVALENT
     if held is not None and values and all(value in dropped for value in values[len(held) :]):
         return DROPPED if [*map(_word, held)] == [*map(_word, values[: len(held)])] else LOST
@@ -286,7 +338,9 @@ def _option_verdict(
 
 def _word(text: str) -> str:
     plain = text.lower()
-    return "true" if plain in ("true", "yes") else "false" if plain in ("false", "no") else _text(text)
+    return (
+        "true" if plain in ("true", "yes") else "false" if plain in ("false", "no") else _text(text)
+    )
 
 
 def files_in(paths: Iterable[Path]) -> Iterator[Path]:
@@ -298,7 +352,9 @@ def files_in(paths: Iterable[Path]) -> Iterator[Path]:
 
 def main() -> int:
     """Print the table; status 1 where anything is lost or fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--list", action="store_true", help="print every loss")
     parser.add_argument("--specs", type=Path, help="folder to keep the specs in")
@@ -327,9 +383,16 @@ def table(checks: list[Check]) -> str:
         sums: Counter[str] = Counter()
         for one in own:
             sums.update(one.verdicts)
-        cells = [len(own), sum(one.planned for one in own), sum(one.fits for one in own), sum(sums.values())]
+        cells = [
+            len(own),
+            sum(one.planned for one in own),
+            sum(one.fits for one in own),
+            sum(sums.values()),
+        ]
         cells += [sums[verdict] for verdict in (EQUAL, EQUIVALENT, DROPPED, LOST)]
-        lines.append(f"| {kind} | {' | '.join(map(str, [*cells, sum(bool(one.problem) for one in own)]))} |")
+        lines.append(
+            f"| {kind} | {' | '.join(map(str, [*cells, sum(bool(one.problem) for one in own)]))} |"
+        )
     return "\n".join(lines)
 
 

@@ -25,7 +25,9 @@ def main() -> int:
     for name in chosen:
         print(f"== {name}", flush=True)
         command = [sys.executable, "-m", f"benchmarks.agreement_{name}"]
-        failed |= bool(subprocess.run(command, cwd=Path(__file__).parents[1], check=False).returncode)
+        failed |= bool(
+            subprocess.run(command, cwd=Path(__file__).parents[1], check=False).returncode
+        )
     return int(failed)
 
 

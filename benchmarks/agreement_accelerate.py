@@ -57,15 +57,70 @@ BASES: Final[tuple[dict[str, Any], ...]] = (
     },
 )
 VALUES: Final[tuple[Any, ...]] = (
-    *(None, True, False, -1, 0, 1, 3, 4, 7, 8, 70000, 1.5, "8", "auto", "no", "fp16", "bf16", "FP8", "bf61", "none"),
-    *("cpu", "nvme", "disk", "DEEPSPEED", "deepspeed", "FSDP", "MULTI_GPU", "pdsh", "standard", "torchrun", [], {}),
+    *(
+        None,
+        True,
+        False,
+        -1,
+        0,
+        1,
+        3,
+        4,
+        7,
+        8,
+        70000,
+        1.5,
+        "8",
+        "auto",
+        "no",
+        "fp16",
+        "bf16",
+        "FP8",
+        "bf61",
+        "none",
+    ),
+    *(
+        "cpu",
+        "nvme",
+        "disk",
+        "DEEPSPEED",
+        "deepspeed",
+        "FSDP",
+        "MULTI_GPU",
+        "pdsh",
+        "standard",
+        "torchrun",
+        [],
+        {},
+    ),
     *(["0", "1"], "0,1", "ds_config.json"),
 )
 KEYS: Final = (
-    *("gpu_ids", "num_proceses", "mixed_precision", "zero_stage", "zero_stages", "fsdp_config", "deepspeed_hostfile"),
-    *("gradient_accumulation_steps", "fp16", "use_cpu", "dynamo_backend", "gradient_clipping", "downcast_bf16"),
+    *(
+        "gpu_ids",
+        "num_proceses",
+        "mixed_precision",
+        "zero_stage",
+        "zero_stages",
+        "fsdp_config",
+        "deepspeed_hostfile",
+    ),
+    *(
+        "gradient_accumulation_steps",
+        "fp16",
+        "use_cpu",
+        "dynamo_backend",
+        "gradient_clipping",
+        "downcast_bf16",
+    ),
 )
-SETTINGS: Final = ("zero_stage", "zero_stages", "deepspeed_hostfile", "gradient_clipping", "offload_param_device")
+SETTINGS: Final = (
+    "zero_stage",
+    "zero_stages",
+    "deepspeed_hostfile",
+    "gradient_clipping",
+    "offload_param_device",
+)
 _WHEN: Final = {rule.id: rule.when for rule in all_file_rules()}
 #: Rules whose errors come after what is done here: the rendezvous, the start of processes, DeepSpeed's own reading.
 _LATER: Final = frozenset({"ACC004", "ACC005", "ACC006", "ACC009", "ACC015", "ACC016", "HF016"})
@@ -74,7 +129,9 @@ _LATER: Final = frozenset({"ACC004", "ACC005", "ACC006", "ACC009", "ACC015", "AC
 def configs(count: int, seed: int) -> list[tuple[str, dict[str, Any]]]:
     """The bases, and `count` of them with one or two changes each, said in words."""
     rng = random.Random(seed)
-    made: list[tuple[str, dict[str, Any]]] = [(f"base {index}", base) for index, base in enumerate(BASES)]
+    made: list[tuple[str, dict[str, Any]]] = [
+        (f"base {index}", base) for index, base in enumerate(BASES)
+    ]
     for _ in range(count):
         config, told = copy.deepcopy(rng.choice(BASES)), []
         for _ in range(rng.choice((1, 1, 2))):
@@ -94,7 +151,9 @@ def launch_says(folder: Path) -> str | None:
 
     parser = launch_command_parser()
     try:
-        args = parser.parse_args(["--config_file", str(folder / "accelerate.yaml"), str(folder / "train.py")])
+        args = parser.parse_args(
+            ["--config_file", str(folder / "accelerate.yaml"), str(folder / "train.py")]
+        )
         args, defaults, from_config = _validate_launch_command(args)
         if not args.use_deepspeed or args.cpu:
             return None
@@ -136,14 +195,24 @@ def _compare(folder: Path) -> tuple[str, str | None]:
     refusal = launch_says(folder)
     told = dsgen.validate(folder / "accelerate.yaml")
     # num_processes may come from a launch line, and what is empty be filled in: notes.
-    found = [item for item in told if item.severity is Severity.ERROR or item.rule in ("ACC004", "ACC005")]
+    found = [
+        item
+        for item in told
+        if item.severity is Severity.ERROR or item.rule in ("ACC004", "ACC005")
+    ]
     wrong = [item for item in found if _WHEN.get(item.rule) != "silent" and item.rule not in _LATER]
     if refusal is not None and not found and "Expected a string path" in refusal:
         return "no such file, from here", None  # the path may be right where the job starts
     if refusal is not None:
-        return ("both refuse", None) if found else ("disagree", f"accelerate says {refusal}; we say nothing")
+        return (
+            ("both refuse", None)
+            if found
+            else ("disagree", f"accelerate says {refusal}; we say nothing")
+        )
     if wrong:
-        return "disagree", "accelerate starts; we say " + "; ".join(f"{item.rule} {item.message}" for item in wrong)
+        return "disagree", "accelerate starts; we say " + "; ".join(
+            f"{item.rule} {item.message}" for item in wrong
+        )
     return ("refused later or silent" if found else "both take"), None
 
 

@@ -31,7 +31,9 @@ SEED: Final = 20261121
 MUTATIONS: Final = 2000
 RENDERED: Final = Path(__file__).parents[1] / "tests" / "golden"
 _WHEN: Final = {rule.id: rule.when for rule in all_file_rules()}
-_BEYOND: Final = frozenset(rule.id for rule in all_file_rules() if "azure-ai-ml accepts it" in rule.prevents)
+_BEYOND: Final = frozenset(
+    rule.id for rule in all_file_rules() if "azure-ai-ml accepts it" in rule.prevents
+)
 
 
 @dataclass(slots=True)
@@ -41,7 +43,9 @@ class Counts:
     asked: int = 0
     refused: int = 0  #: by the loader
     agreed: int = 0
-    beyond: int = 0  #: taken by the loader, with errors of ours that only the service or the run would give
+    beyond: int = (
+        0  #: taken by the loader, with errors of ours that only the service or the run would give
+    )
     rules: Counter[str] = field(default_factory=Counter)  #: errors of ours by rule
     unexplained: list[str] = field(default_factory=list)
 
@@ -63,7 +67,9 @@ def compare(told: str, folder: Path, counts: Counts) -> None:
     refusal = loader_says(folder / "job.yml")
     found = dsgen.validate(folder)
     errors = [finding for finding in found if finding.severity is Severity.ERROR]
-    to_fill = any(finding.rule == "AML052" for finding in found)  # a note: it is filled in before it is submitted
+    to_fill = any(
+        finding.rule == "AML052" for finding in found
+    )  # a note: it is filled in before it is submitted
     counts.rules.update({finding.rule for finding in errors})
     counts.refused += refusal is not None
     wrong = [finding for finding in errors if _is_for_loader(finding)]
@@ -123,9 +129,14 @@ def quiet() -> Iterator[None]:
 def main() -> int:
     """Print the counts and every disagreement."""
     counts = compare_all()
-    print(f"jobs asked of both: {counts.asked}, refused by azure-ai-ml: {counts.refused}, agreed: {counts.agreed}")
+    print(
+        f"jobs asked of both: {counts.asked}, refused by azure-ai-ml: {counts.refused}, agreed: {counts.agreed}"
+    )
     print(f"taken by azure-ai-ml, with errors of the service or the run only: {counts.beyond}")
-    print("errors by rule: " + ", ".join(f"{rule} {number}" for rule, number in sorted(counts.rules.items())))
+    print(
+        "errors by rule: "
+        + ", ".join(f"{rule} {number}" for rule, number in sorted(counts.rules.items()))
+    )
     print(f"unexplained disagreements: {len(counts.unexplained)}")
     print("\n".join(counts.unexplained))
     return 1 if counts.unexplained else 0

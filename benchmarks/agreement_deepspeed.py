@@ -102,7 +102,9 @@ def installed(version: str, cache: Path) -> Path | None:
 
 def real_configs() -> list[tuple[str, str]]:
     """Configs that people published, in JSON and in HJSON."""
-    return [(path.name, path.read_text(encoding="utf-8")) for path in sorted(CONFIGS.glob("*.json"))]
+    return [
+        (path.name, path.read_text(encoding="utf-8")) for path in sorted(CONFIGS.glob("*.json"))
+    ]
 
 
 def is_json(text: str) -> bool:
@@ -116,7 +118,9 @@ def is_json(text: str) -> bool:
 def rendered_configs() -> list[tuple[str, str]]:
     """The configs that dsgen writes for its own examples."""
     golden = REPOSITORY / "tests" / "golden"
-    found = sorted(golden.glob("*/*ds_config*.json")) or sorted(golden.glob("*/**/*ds_config*.json"))
+    found = sorted(golden.glob("*/*ds_config*.json")) or sorted(
+        golden.glob("*/**/*ds_config*.json")
+    )
     return [(f"{path.parent.name}/{path.name}", path.read_text(encoding="utf-8")) for path in found]
 
 
@@ -130,7 +134,13 @@ def compare(texts: Iterable[tuple[str, str]], version: str, folder: Path | None)
     listed = list(texts)
     theirs = ask_deepspeed([text for _, text in listed], version, folder)
     return [
-        Answer(name=name, text=text, accepted=said["accepted"], error=said["error"], **ask_dsgen(text, version))
+        Answer(
+            name=name,
+            text=text,
+            accepted=said["accepted"],
+            error=said["error"],
+            **ask_dsgen(text, version),
+        )
         for (name, text), said in zip(listed, theirs, strict=True)
     ]
 
@@ -142,7 +152,9 @@ def ask_deepspeed(texts: list[str], version: str, folder: Path | None) -> list[d
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.deepspeed_verdicts", str(WORLD)]
     command += ["--old"] if tuple(map(int, version.split("."))) < STANDS_ALONE else []
-    done = subprocess.run(command, input=lines, env=environment, cwd=REPOSITORY, capture_output=True, text=True)
+    done = subprocess.run(
+        command, input=lines, env=environment, cwd=REPOSITORY, capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(f"DeepSpeed can't be asked:\n{done.stderr[-3000:]}")
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -168,7 +180,9 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     )
     findings = check_submission(submission)
     later = {
-        (rule, pointer) for rule in ("PARSE009", "PARSE015", "PARSE017") for pointer in COMPUTED_LATER
+        (rule, pointer)
+        for rule in ("PARSE009", "PARSE015", "PARSE017")
+        for pointer in COMPUTED_LATER
     }  # what only training stops at
     errors = tuple(
         (f.rule, "training" if (f.rule, f.where.pointer) in later else when[f.rule], f.message)
@@ -204,7 +218,9 @@ def report(answers: list[Answer], version: str, show: int) -> int:
         print("  rejected by both, but dsgen gives another reason:")
     for rules, count in sorted(others.items()):
         print(f"    {rules:20} {count:6}")
-    later = Counter((rule, when) for answer in answers if answer.accepted for rule, when, _ in answer.errors)
+    later = Counter(
+        (rule, when) for answer in answers if answer.accepted for rule, when, _ in answer.errors
+    )
     if later:
         print("  errors on configs that the parser accepts:")
     for (rule, when), count in sorted(later.items()):

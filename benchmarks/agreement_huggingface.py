@@ -73,14 +73,26 @@ CONFIG: Final[Mapping[str, tuple[Any, ...]]] = {
     "zero_optimization": ({"stage": 2}, {"stage": 3}, {"stage": 0}, None),
     "optimizer": (
         None,
-        {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
-        {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}},
+        {
+            "type": "AdamW",
+            "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"},
+        },
+        {
+            "type": "AdamW",
+            "params": {"lr": 1e-5, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0},
+        },
         {"type": "AdamW", "params": {"lr": "1e-5", "betas": [0.9, 0.95]}},
     ),
     "scheduler": (
         None,
-        {"type": "WarmupDecayLR", "params": {"total_num_steps": 1000, "warmup_num_steps": 100, "warmup_max_lr": 1e-5}},
-        {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}},
+        {
+            "type": "WarmupDecayLR",
+            "params": {"total_num_steps": 1000, "warmup_num_steps": 100, "warmup_max_lr": 1e-5},
+        },
+        {
+            "type": "WarmupDecayLR",
+            "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"},
+        },
     ),
 }
 
@@ -94,7 +106,9 @@ def pairs(count: int, seed: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return made
 
 
-def _some(pool: Mapping[str, tuple[Any, ...]], rng: random.Random, odd: float, share: float) -> dict[str, Any]:
+def _some(
+    pool: Mapping[str, tuple[Any, ...]], rng: random.Random, odd: float, share: float
+) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for name, values in pool.items():
         value = rng.choice(values[1:]) if rng.random() < odd else values[0]
@@ -155,12 +169,18 @@ def compare_all(count: int = PAIRS, *, seed: int = SEED) -> tuple[Counter[str], 
             refusal = transformers_says(arguments, config, folder)
             written = {**arguments, "output_dir": "out", "deepspeed": "ds_config.json"}
             (folder / "train.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
-            found = [item for item in dsgen.validate(folder, gpus=1) if _is_ours(item) or item.rule == _PRODUCT]
+            found = [
+                item
+                for item in dsgen.validate(folder, gpus=1)
+                if _is_ours(item) or item.rule == _PRODUCT
+            ]
             outcome = _outcome(refusal, found)
             counts[outcome] += 1
             if outcome == "disagree":
                 said = "; ".join(f"{item.rule} {item.message}" for item in found) or "nothing"
-                unexplained.append(f"{arguments} {config}: transformers says {refusal}; we say {said}")
+                unexplained.append(
+                    f"{arguments} {config}: transformers says {refusal}; we say {said}"
+                )
     logging.disable(logging.NOTSET)
     return counts, unexplained
 

@@ -46,9 +46,42 @@ RULES: Final = tuple(
 #: Requirements that are checked later than by the parser: by the batch calculator, process groups, layers, schedules.
 LATER: Final = frozenset(
     [
-        *("MLM002", "MLM003", "MLM006", "MLM012", "MLM016", "MLM018", "MLM019", "MLM029", "MLM030", "MLM035"),
-        *("MLM041", "MLM054", "MLM057", "MLM058", "MLM060", "MLM067", "SEQ001", "MDS001", "MDS004", "MDS005"),
-        *("MDS006", "MDS008", "MDS009", "MDS012", "MDS014", "MDS015", "MDS017", "MDS023", "MDS031", "MDS032"),
+        *(
+            "MLM002",
+            "MLM003",
+            "MLM006",
+            "MLM012",
+            "MLM016",
+            "MLM018",
+            "MLM019",
+            "MLM029",
+            "MLM030",
+            "MLM035",
+        ),
+        *(
+            "MLM041",
+            "MLM054",
+            "MLM057",
+            "MLM058",
+            "MLM060",
+            "MLM067",
+            "SEQ001",
+            "MDS001",
+            "MDS004",
+            "MDS005",
+        ),
+        *(
+            "MDS006",
+            "MDS008",
+            "MDS009",
+            "MDS012",
+            "MDS014",
+            "MDS015",
+            "MDS017",
+            "MDS023",
+            "MDS031",
+            "MDS032",
+        ),
         *("MDS034", "MDS040", "MDS041", "MDS045", "SP001", "SP003", "PIPE013", "PIPE016"),
         *("PIPE002", "MOE001", "MOE005", "MOE006", "BATCH012"),
     ]
@@ -84,7 +117,9 @@ class _Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
 
-    def find_spec(self, name: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: object, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
         """The module, if it is one of those named or within one."""
         if any(name == known or name.startswith(f"{known}.") for known in self._names):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
@@ -111,7 +146,10 @@ def lines(options: Mapping[str, Sequence[str]], count: int) -> Iterator[tuple[st
             line.pop(name, None)
             if value != "DEL":
                 line[name] = "" if value == "-" else f" {value}"
-        yield " ".join(f"{name}{value}" for name, value in line.items()), chance.choice([8, 16, 24, 32])
+        yield (
+            " ".join(f"{name}{value}" for name, value in line.items()),
+            chance.choice([8, 16, 24, 32]),
+        )
 
 
 def refusal_of(tree: Path, *, engine: str | None = None) -> Callable[..., str | None]:
@@ -141,10 +179,14 @@ def refusal_of(tree: Path, *, engine: str | None = None) -> Callable[..., str | 
             importlib.import_module(f"transformer_engine.{part}")
     parser: Any = importlib.import_module(name)
 
-    def refusal(line: str | Sequence[str], world: int, environment: Mapping[str, str] | None = None) -> str | None:
+    def refusal(
+        line: str | Sequence[str], world: int, environment: Mapping[str, str] | None = None
+    ) -> str | None:
         sys.argv = ["pretrain_gpt.py", *(line.split() if isinstance(line, str) else line)]
         os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
-        os.environ.update({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if environment is None else environment)
+        os.environ.update(
+            {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if environment is None else environment
+        )
         os.environ.update(WORLD_SIZE=str(world), RANK="1")
         quiet = io.StringIO()
         try:
@@ -188,7 +230,9 @@ def main(tree: Path, count: int) -> None:
         if why is None:
             broken -= LATER if is_lm else LATER_IN_DEEPSPEED
         agree = bool(why) == bool(broken)
-        verdicts["agree" if agree else "only Megatron refuses" if why else "only dsgen refuses"] += 1
+        verdicts[
+            "agree" if agree else "only Megatron refuses" if why else "only dsgen refuses"
+        ] += 1
         kind = why or " ".join(sorted(broken))
         if not agree and kind not in reported:
             reported.add(kind)

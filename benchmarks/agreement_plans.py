@@ -50,10 +50,17 @@ SEED: Final = 20261122
 PLANS: Final = 500
 ROWS: Final = 60_000  #: layouts drawn for one job
 TRANSFORMER_ENGINE: Final = "2.12.0"
-DIFFERENT: Final = "DSGEN_DIFFERENT_PLANS"  #: names the file in which the programs' processes note their plans
+DIFFERENT: Final = (
+    "DSGEN_DIFFERENT_PLANS"  #: names the file in which the programs' processes note their plans
+)
 #: Keys of `training` and what is drawn of each row; jobs that break a rule are dropped.
 TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
-    ({"precision": "bf16"}, {"precision": "fp16"}, {"precision": "fp8"}, {"precision": "fp8", "fp8_parameters": True}),
+    (
+        {"precision": "bf16"},
+        {"precision": "fp16"},
+        {"precision": "fp8"},
+        {"precision": "fp8", "fp8_parameters": True},
+    ),
     ({}, {}, {"gradient_dtype": "same"}),
     ({}, {}, {"moment_dtype": "bf16"}, {"moment_dtype": "fp8", "master_dtype": "fp16"}),
     ({}, {}, {"lora": {"rank": 16}}, {"quantized_weights": True, "quantized_gradients": True}),
@@ -63,12 +70,31 @@ _BPE: Final = {"vocab_file": "v.json", "merges_file": "m.txt"}
 _OUTPUT: Final = {"checkpoints": "/c", "logs": "/l"}
 GIVEN: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
     ({}, {"data.path": "/d"}, {"data.path": [0.3, "/d", 0.7, "/e"], "data.split": "969,30,1"}),
-    ({}, {"data.tokenizer": {"path": "/t"}}, {"data.tokenizer": _BPE}, {"data.tokenizer": {"type": "NullTokenizer"}}),
-    ({}, {"output": _OUTPUT}, {"output": {**_OUTPUT, "resume": False}, "launch.time_limit": "2-00:00:00"}),
+    (
+        {},
+        {"data.tokenizer": {"path": "/t"}},
+        {"data.tokenizer": _BPE},
+        {"data.tokenizer": {"type": "NullTokenizer"}},
+    ),
+    (
+        {},
+        {"output": _OUTPUT},
+        {"output": {**_OUTPUT, "resume": False}, "launch.time_limit": "2-00:00:00"},
+    ),
     ({}, {}, {"training.batch_ramp": {"start": 768, "increment": 384, "samples": 10**6}}),
 )
 _JOBS: Final = (
-    ("megatron-lm", ("llama-3.1-8b", "llama-3.1-405b", "gpt3-175b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b")),
+    (
+        "megatron-lm",
+        (
+            "llama-3.1-8b",
+            "llama-3.1-405b",
+            "gpt3-175b",
+            "mixtral-8x7b",
+            "deepseek-v3",
+            "gpt-oss-20b",
+        ),
+    ),
     ("megatron-deepspeed", ("gpt3-175b", "llama-3.1-8b", "mixtral-8x7b")),
     ("deepspeed", ("llama-3.1-8b", "qwen2.5-7b")),
     ("huggingface", ("llama-3.1-8b", "qwen2.5-7b")),
@@ -111,7 +137,9 @@ def _drawn(job: Job, draw: np.random.Generator) -> Layouts:
         column = np.array([int(v) if isinstance(v, Recompute | Offload) else v for v in values])
         columns[name] = draw.choice(column, ROWS)
         if name in DEFAULTS and name not in ("context_heads", "expert_tensor"):
-            columns[name] = np.where(draw.random(ROWS) < 0.6, DEFAULTS[name], columns[name]).astype(column.dtype)
+            columns[name] = np.where(draw.random(ROWS) < 0.6, DEFAULTS[name], columns[name]).astype(
+                column.dtype
+            )
     ranks = columns["tensor"] * columns["pipeline"] * columns["context"]
     columns["data"] = np.maximum(job.gpus // ranks, 1)
     batch = columns["data"] * columns["micro_batch"]
@@ -120,10 +148,16 @@ def _drawn(job: Job, draw: np.random.Generator) -> Layouts:
         batch * columns["gradient_accumulation"] == job.training.global_batch
     )
     selective = columns["recompute"] == Recompute.SELECTIVE
-    columns["recompute_modules"] = np.where(selective, columns["recompute_modules"], Modules.CORE_ATTN)
+    columns["recompute_modules"] = np.where(
+        selective, columns["recompute_modules"], Modules.CORE_ATTN
+    )
     for name in ("recompute_layers", "recompute_group"):
-        columns[name] = np.where(columns["recompute"] == Recompute.FULL, columns[name], DEFAULTS[name])
-    columns["offload_fraction"] = np.where(columns["offload"] == Offload.OPTIMIZER, columns["offload_fraction"], 1.0)
+        columns[name] = np.where(
+            columns["recompute"] == Recompute.FULL, columns[name], DEFAULTS[name]
+        )
+    columns["offload_fraction"] = np.where(
+        columns["offload"] == Offload.OPTIMIZER, columns["offload_fraction"], 1.0
+    )
     return Layouts(**{name: columns[name] for name in FIELDS}).take(whole)
 
 
@@ -138,7 +172,9 @@ def legal_layouts(job: Job, draw: np.random.Generator) -> Layouts:
     return found.take(np.any(turned, axis=0))
 
 
-def jobs(count: int, chance: random.Random, frameworks: tuple[str, ...], extra: Mapping[str, Any]) -> Iterator[Job]:
+def jobs(
+    count: int, chance: random.Random, frameworks: tuple[str, ...], extra: Mapping[str, Any]
+) -> Iterator[Job]:
     """Random jobs that break no rule, with what every spec has in addition."""
     choices = [(name, model) for name, models in _JOBS if name in frameworks for model in models]
     for number in range(count):
@@ -147,11 +183,19 @@ def jobs(count: int, chance: random.Random, frameworks: tuple[str, ...], extra: 
         training = {"sequence_length": chance.choice((2048, 4096)), "global_batch": 1536}
         for drawn in TRAINING:
             training |= chance.choice(drawn)
-        spec = {"name": "job", "framework": framework, "model": model, "gpus": gpus, "training": training}
+        spec = {
+            "name": "job",
+            "framework": framework,
+            "model": model,
+            "gpus": gpus,
+            "training": training,
+        }
         spec["cluster"] = chance.choice(("nvidia/dgx-h100", "nvidia/dgx-a100-80gb"))
         given = {key: value for drawn in GIVEN for key, value in chance.choice(drawn).items()}
         with contextlib.suppress(InvalidJob):
-            yield dsgen.load_job({**spec, **extra}, overrides=given if "megatron" in framework else {})
+            yield dsgen.load_job(
+                {**spec, **extra}, overrides=given if "megatron" in framework else {}
+            )
 
 
 def plans(count: int, frameworks: tuple[str, ...], program: str, **extra: Any) -> Iterator[Plan]:
@@ -162,7 +206,10 @@ def plans(count: int, frameworks: tuple[str, ...], program: str, **extra: Any) -
     for job in jobs(100 * count, chance, frameworks, extra):
         found = legal_layouts(job, draw)
         for _ in range(min(8, len(found), count - len(made))):
-            layout = min((found[row] for row in draw.integers(0, len(found), 12)), key=lambda x: _rarity(x, seen))
+            layout = min(
+                (found[row] for row in draw.integers(0, len(found), 12)),
+                key=lambda x: _rarity(x, seen),
+            )
             if (name := hashlib.sha256(repr((job, layout)).encode()).hexdigest()) not in made:
                 made.add(name)
                 seen.update([*knobs_of(layout), *types_of(job)])
@@ -183,7 +230,14 @@ def knobs_of(layout: Layout) -> list[str]:
 
 def types_of(job: Job) -> list[str]:
     """The types and adapters that a job asks for."""
-    names = ("gradient_dtype", "moment_dtype", "fp8_parameters", "lora", "quantized_weights", "quantized_gradients")
+    names = (
+        "gradient_dtype",
+        "moment_dtype",
+        "fp8_parameters",
+        "lora",
+        "quantized_weights",
+        "quantized_gradients",
+    )
     return [name for name in names if getattr(job.training, name)]
 
 
@@ -227,12 +281,17 @@ def _asked_deepspeed(count: int, version: str | None) -> bool:
 
     extra = {"deepspeed_version": version} if version else {}
     name = f"DeepSpeed {version or 'installed'}"
-    return _tried(name, plans(count, ("megatron-deepspeed", "deepspeed", "huggingface"), name, **extra), why)
+    return _tried(
+        name, plans(count, ("megatron-deepspeed", "deepspeed", "huggingface"), name, **extra), why
+    )
 
 
 def _asked_slurm(count: int) -> bool:
     """A scheduler of nodes like the larger of the clusters', with the cores that Slurm would count on it."""
-    with slurm_for(cpus=256, gpus=8, memory_mib=2 * 2**20, nodes=128) as cluster, tempfile.TemporaryDirectory() as name:
+    with (
+        slurm_for(cpus=256, gpus=8, memory_mib=2 * 2**20, nodes=128) as cluster,
+        tempfile.TemporaryDirectory() as name,
+    ):
         script = Path(name) / "launch.sbatch"
 
         def why(plan: Plan) -> str | None:
@@ -253,8 +312,13 @@ def _asked_azureml(count: int) -> bool:
                 (folder / file.path).write_text(file.text, encoding="utf-8")
             return loader_says(folder / "job.yml")
 
-        launch = {"target": "azureml", "azureml": {"compute": "cluster", "environment": "azureml:training:1"}}
-        return _tried("azure-ai-ml", plans(count, tuple(FRAMEWORKS), "azure-ai-ml", launch=launch), why)
+        launch = {
+            "target": "azureml",
+            "azureml": {"compute": "cluster", "environment": "azureml:training:1"},
+        }
+        return _tried(
+            "azure-ai-ml", plans(count, tuple(FRAMEWORKS), "azure-ai-ml", launch=launch), why
+        )
 
 
 def _asked_kubernetes(count: int) -> bool:
@@ -264,11 +328,19 @@ def _asked_kubernetes(count: int) -> bool:
         kind = plan.job.launch.options["kind"]
         (text,) = (file.text for file in dsgen.render(plan) if file.path == "job.yaml")
         job = next(part for part in yaml.safe_load_all(text) if part["kind"] == kind)
-        return "; ".join(error.message for error in validator("kubernetes", str(kind)).iter_errors(job)) or None
+        return (
+            "; ".join(
+                error.message for error in validator("kubernetes", str(kind)).iter_errors(job)
+            )
+            or None
+        )
 
     agreed = []
     for kind in ("PyTorchJob", "TrainJob", "JobSet"):
-        launch = {"target": "kubernetes", "kubernetes": {"kind": kind, "volumes": ["data:/d:ro", "runs:/c"]}}
+        launch = {
+            "target": "kubernetes",
+            "kubernetes": {"kind": kind, "volumes": ["data:/d:ro", "runs:/c"]},
+        }
         drawn = plans(count // 3 + 1, tuple(FRAMEWORKS), kind, launch=launch)
         agreed.append(_tried(f"Kubernetes {kind}", drawn, why))
     return all(agreed)
@@ -292,8 +364,14 @@ def _asked_skypilot(count: int) -> bool:
         task, folder = Path(name) / "task.yaml", Path(name)
         real = None
         if python is not None:
-            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            real = stack.enter_context(subprocess.Popen([python, "-c", _SKYPILOT], cwd=folder, **pipes))
+            pipes: dict[str, Any] = {
+                "stdin": subprocess.PIPE,
+                "stdout": subprocess.PIPE,
+                "text": True,
+            }
+            real = stack.enter_context(
+                subprocess.Popen([python, "-c", _SKYPILOT], cwd=folder, **pipes)
+            )
             stack.callback(real.terminate)
 
         def why(plan: Plan) -> str | None:
@@ -307,7 +385,10 @@ def _asked_skypilot(count: int) -> bool:
             said = json.loads(real.stdout.readline())
             return None if said is None else str(said)
 
-        launch = {"target": "skypilot", "skypilot": {"infra": "aws", "use_spot": True, "workdir": "."}}
+        launch = {
+            "target": "skypilot",
+            "skypilot": {"infra": "aws", "use_spot": True, "workdir": "."},
+        }
         shown = "SkyPilot" if real else "SkyPilot's schema"
         return _tried(shown, plans(count, tuple(FRAMEWORKS), "SkyPilot", launch=launch), why)
 
@@ -326,7 +407,9 @@ def _tried(name: str, tried: Iterator[Plan], why: Callable[[Plan], str | None]) 
     print(name)
     for plan in tried:
         problem = why(plan)
-        verdicts["accepted" if problem is None else "can't be told here" if problem == "?" else "refused"] += 1
+        verdicts[
+            "accepted" if problem is None else "can't be told here" if problem == "?" else "refused"
+        ] += 1
         if problem is not None and problem not in reported:
             reported.add(problem)
             print(f"  {problem}: {line_of(plan)[0]}\n")
@@ -336,10 +419,16 @@ def _tried(name: str, tried: Iterator[Plan], why: Callable[[Plan], str | None]) 
 
 def main() -> None:
     """Ask every tree and release of DeepSpeed in a process of its own, then the other programs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=PLANS, help="plans for each program")
     parser.add_argument(
-        "--deepspeed", metavar="VERSION", action="append", default=[], help="another release, installed"
+        "--deepspeed",
+        metavar="VERSION",
+        action="append",
+        default=[],
+        help="another release, installed",
     )
     parser.add_argument("--ask", choices=("tree", "deepspeed", *_PROGRAMS), help="this one alone")
     parser.add_argument("trees", nargs="*", type=Path)
@@ -354,11 +443,16 @@ def main() -> None:
     again = [sys.executable, "-m", "benchmarks.agreement_plans", "-n", str(options.n)]
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as noted:
         os.environ[DIFFERENT] = noted.name
-        asked = [["tree", str(tree)] for tree in options.trees] + [["deepspeed"], *([name] for name in _PROGRAMS)]
+        asked = [["tree", str(tree)] for tree in options.trees] + [
+            ["deepspeed"],
+            *([name] for name in _PROGRAMS),
+        ]
         agreed = [subprocess.run([*again, "--ask", *words]).returncode for words in asked]
         for version in options.deepspeed:
             folder = installed(version, CACHE)
-            path = {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder or ""), str(REPOSITORY))))}
+            path = {
+                "PYTHONPATH": os.pathsep.join(filter(None, (str(folder or ""), str(REPOSITORY))))
+            }
             words = [*again, "--ask", "deepspeed", "--deepspeed", version]
             agreed.append(subprocess.run(words, env={**os.environ, **path}).returncode)
         print(f"{len(set(noted))} different plans")

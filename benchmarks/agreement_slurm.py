@@ -84,7 +84,9 @@ def compare(told: str, script: Path, slurm: SlurmCluster, counts: Counts, **besi
         site = None if errors else _site(said, script.read_text())
         if any(finding.rule == "SLM023" for finding in findings):
             site = site or "option that a plug-in may add"
-        if any(finding.rule == "SLM034" and finding.severity is Severity.NOTE for finding in findings):
+        if any(
+            finding.rule == "SLM034" and finding.severity is Severity.NOTE for finding in findings
+        ):
             site = site or "value that is to be filled in"
         if errors:
             counts.agreed += 1
@@ -111,7 +113,11 @@ def _site(said: str, text: str) -> str | None:
 def rendered() -> Iterator[tuple[str, str, dsgen.Job]]:
     """The batch scripts that dsgen renders for the examples, and their jobs."""
     for path in sorted((ROOT / "tests" / "golden").glob("*/launch.sbatch")):
-        yield path.parent.name, path.read_text(), dsgen.load_job(ROOT / "examples" / f"{path.parent.name}.yaml")
+        yield (
+            path.parent.name,
+            path.read_text(),
+            dsgen.load_job(ROOT / "examples" / f"{path.parent.name}.yaml"),
+        )
 
 
 def compare_rendered(count: int, seed: int, counts: Counts, only: int | None = None) -> None:
@@ -139,7 +145,12 @@ def compare_written(count: int, seed: int, counts: Counts) -> None:
     if node is None or node.cpu_cores is None or node.host_memory_bytes is None:
         raise LookupError(f"the catalog doesn't say how large {CLUSTER} is")
     memory = int(node.host_memory_bytes / MIB)
-    sizes = {"cpus": node.cpu_cores, "gpus": node.accelerators_per_node, "memory_mib": memory, "nodes": 16}
+    sizes = {
+        "cpus": node.cpu_cores,
+        "gpus": node.accelerators_per_node,
+        "memory_mib": memory,
+        "nodes": 16,
+    }
     with slurm_for(**sizes) as cluster, tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "job.sbatch"
         for index, base in enumerate(BASES):
@@ -153,10 +164,18 @@ def main() -> int:
     counts = Counts()
     compare_written(MUTATIONS, SEED, counts)
     compare_rendered(MUTATIONS, SEED, counts)
-    print(f"scripts asked of both: {counts.asked}, refused by sbatch: {counts.refused}, agreed: {counts.agreed}")
+    print(
+        f"scripts asked of both: {counts.asked}, refused by sbatch: {counts.refused}, agreed: {counts.agreed}"
+    )
     print(f"taken by sbatch, with errors that come later: {counts.beyond}")
-    print("refused for what only the site knows: " + ", ".join(f"{name} {n}" for name, n in counts.site.most_common()))
-    print("errors by rule: " + ", ".join(f"{rule} {number}" for rule, number in sorted(counts.rules.items())))
+    print(
+        "refused for what only the site knows: "
+        + ", ".join(f"{name} {n}" for name, n in counts.site.most_common())
+    )
+    print(
+        "errors by rule: "
+        + ", ".join(f"{rule} {number}" for rule, number in sorted(counts.rules.items()))
+    )
     print(f"unexplained disagreements: {len(counts.unexplained)}")
     print("\n".join(counts.unexplained))
     return 1 if counts.unexplained else 0

@@ -23,7 +23,13 @@ FULL: Final[Job] = {
         "data": {"type": "uri_folder", "path": "azureml:corpus:3", "mode": "ro_mount"},
         "lr": 0.1,
     },
-    "outputs": {"model": {"type": "uri_folder", "mode": "rw_mount", "path": "azureml://datastores/a/paths/b"}},
+    "outputs": {
+        "model": {
+            "type": "uri_folder",
+            "mode": "rw_mount",
+            "path": "azureml://datastores/a/paths/b",
+        }
+    },
     "environment": "azureml:acpt-pytorch:5",
     "environment_variables": {"NCCL_DEBUG": "WARN"},
     "compute": "azureml:h100-cluster",
@@ -52,7 +58,12 @@ TABLE: Final[Job] = {
 }
 RAY: Final[Job] = {
     **SMALL,
-    "distribution": {"type": "ray", "port": 6379, "include_dashboard": True, "head_node_additional_args": "--x"},
+    "distribution": {
+        "type": "ray",
+        "port": 6379,
+        "include_dashboard": True,
+        "head_node_additional_args": "--x",
+    },
     "identity": {"type": "managed", "client_id": "00000000-0000-0000-0000-000000000000"},
 }
 BASES: Final = (FULL, SMALL, TABLE, RAY)
@@ -120,7 +131,10 @@ def _remove(job: Job, rng: random.Random) -> str:
 
 
 def _add(job: Job, rng: random.Random) -> str:
-    folders = [(), *(path for path in places(job) if isinstance(_parent(job, path)[path[-1]], dict))]
+    folders = [
+        (),
+        *(path for path in places(job) if isinstance(_parent(job, path)[path[-1]], dict)),
+    ]
     path, key, value = rng.choice(folders), rng.choice(KEYS), copy.deepcopy(rng.choice(VALUES))
     _parent(job, (*path, key))[key] = value
     return f"with {'.'.join(map(str, (*path, key)))} = {value!r}"
@@ -130,13 +144,17 @@ def _rename(job: Job, rng: random.Random) -> str:
     path = rng.choice(list(places(job)))
     parent, name = _parent(job, path), str(path[-1])
     cut = rng.randrange(len(name)) if name else 0
-    new = rng.choice((name[:cut] + name[cut + 1 :], name.replace("_", "-"), name.title(), name + "s"))
+    new = rng.choice(
+        (name[:cut] + name[cut + 1 :], name.replace("_", "-"), name.title(), name + "s")
+    )
     parent[new] = parent.pop(path[-1])
     return f"{'.'.join(map(str, path))} renamed {new}"
 
 
 def _odd_key(job: Job, rng: random.Random) -> str:
-    folder = rng.choice(("tags", "properties", "environment_variables", "inputs", "outputs", "services"))
+    folder = rng.choice(
+        ("tags", "properties", "environment_variables", "inputs", "outputs", "services")
+    )
     key = rng.choice((1, True, 1.5))
     if isinstance(job.setdefault(folder, {}), dict):
         job[folder][key] = rng.choice(("x", 1))

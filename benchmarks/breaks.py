@@ -38,12 +38,19 @@ KINDS: Final[Mapping[str, Kinds]] = {
     "script": people_slips.SCRIPT,
     "accelerate": people_slips.ACCELERATE,
 }
-VERDICTS: Final = Path(__file__).with_name("data") / "breaks.csv"  # repo, path, line, kind, why it does no harm
-_TO_FILL: Final = re.compile(r"(:\s*)[A-Z][A-Z0-9]*_?[A-Za-z0-9_]+\b")  # a value of a template, which sed fills in
-_NEAR: Final = 2  # lines between a break and where it is seen: a missing comma is seen at the next key
+VERDICTS: Final = (
+    Path(__file__).with_name("data") / "breaks.csv"
+)  # repo, path, line, kind, why it does no harm
+_TO_FILL: Final = re.compile(
+    r"(:\s*)[A-Z][A-Z0-9]*_?[A-Za-z0-9_]+\b"
+)  # a value of a template, which sed fills in
+_NEAR: Final = (
+    2  # lines between a break and where it is seen: a missing comma is seen at the next key
+)
 _CONFIG: Final = re.compile(r'"(?:zero_optimization|train_micro_batch_size_per_gpu)"')
 _LAUNCH: Final = re.compile(
-    r"^[^#\n]*\b(?:torchrun|deepspeed|accelerate launch|torch\.distributed\.\w+|srun)\b", re.MULTILINE
+    r"^[^#\n]*\b(?:torchrun|deepspeed|accelerate launch|torch\.distributed\.\w+|srun)\b",
+    re.MULTILINE,
 )
 _ACCELERATE: Final = re.compile(r"^distributed_type:", re.MULTILINE)
 #: Breaks that contradict another line, which may be named as well; and those that only the end of the file shows.
@@ -53,9 +60,20 @@ _OF_TWO_PLACES: Final = (
     *people_slips.OF_TWO_PLACES,
 )
 _MOST: Final = 60_000  # characters of a file
-_BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_BATCH: Final = (
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+)
 _SCRIPTS: Final = (".sh", ".sbatch", ".slurm")
-_NAMING: Final = (*_SCRIPTS, ".py", ".yaml", ".yml", ".json", ".toml")  # no prose, which nothing runs
+_NAMING: Final = (
+    *_SCRIPTS,
+    ".py",
+    ".yaml",
+    ".yml",
+    ".json",
+    ".toml",
+)  # no prose, which nothing runs
 _MOST_TRIES: Final = 20  # changes of a kind in a file, of which one has to break something
 #: What a script says of the GPUs of a node beside the ranks that it starts there.
 _GPUS: Final = r"^#SBATCH.*(?:--gpus-per-node|--gres|-G)[= ]?(?:gpu:)?(?:\w+:)?(\d+)\b"
@@ -88,12 +106,16 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
     before, after = "\n".join(lines), "\n".join([*lines[:number], new, *lines[number + 1 :]])
     if kind == "other batch":  # that no number of ranks makes right
         total, *sizes = (
-            int(size) for key in _BATCH for size in re.findall(rf'"{key}"\s*:\s*(\d+)', after)[:1] or ["0"]
+            int(size)
+            for key in _BATCH
+            for size in re.findall(rf'"{key}"\s*:\s*(\d+)', after)[:1] or ["0"]
         )
         return bool(total and sizes[0] and total % (sizes[0] * (sizes[1] or 1)))
     if path.suffix == ".json":
         before, after = (_TO_FILL.sub(r"\g<1>1", text) for text in (before, after))
-        strict = '"auto"' in before  # for the Trainer to fill in, which reads JSON; DeepSpeed reads HJSON
+        strict = (
+            '"auto"' in before
+        )  # for the Trainer to fill in, which reads JSON; DeepSpeed reads HJSON
         old, config = _read(before, strict=strict), _read(after, strict=strict)
         if None in (old, config) or old == config:
             return old != config
@@ -102,25 +124,47 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
     if path.suffix in (".yaml", ".yml") and kind.startswith("wrong"):
         return not given_by_a_launch(repo, path, new)
     if kind == "path with a slip":  # of a file that is there: by its name and its folder's
-        paths = [Path(one) for one in re.findall(r"[\w./-]+", lines[number]) if Path(one).stem == was]
-        return any(one.parent.name in (there.parent.name, "") for one in paths for there in repo.rglob(one.name))
+        paths = [
+            Path(one) for one in re.findall(r"[\w./-]+", lines[number]) if Path(one).stem == was
+        ]
+        return any(
+            one.parent.name in (there.parent.name, "")
+            for one in paths
+            for there in repo.rglob(one.name)
+        )
     if kind == "sbatch option with a slip":  # sbatch reads none after the first command
-        first = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
+        first = next(
+            (n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")),
+            len(lines),
+        )
         return new.startswith("#SBATCH") and number < first
     if kind == "other number of GPUs":
         asked = {int(gpus) for gpus in re.findall(_GPUS, before, re.MULTILINE)}
-        return any(int(ranks) > gpus for ranks in re.findall(rf"{RANKS}(\d+)", new) for gpus in asked)
+        return any(
+            int(ranks) > gpus for ranks in re.findall(rf"{RANKS}(\d+)", new) for gpus in asked
+        )
     if kind == "other stage of the launch":  # nodes that Slurm doesn't give, or that can't meet
-        end = next((n for n in range(number, len(lines)) if not lines[n].rstrip().endswith("\\")), len(lines))
-        start = next(n for n in range(number, -1, -1) if not n or not lines[n - 1].rstrip().endswith("\\"))
+        end = next(
+            (n for n in range(number, len(lines)) if not lines[n].rstrip().endswith("\\")),
+            len(lines),
+        )
+        start = next(
+            n for n in range(number, -1, -1) if not n or not lines[n - 1].rstrip().endswith("\\")
+        )
         meets = re.search(_MEETING, "\n".join(lines[start : end + 1]))
-        return not meets or bool(re.search(r"^#SBATCH\s+(?:--nodes|-N)[= ]?\d+", before, re.MULTILINE))
+        return not meets or bool(
+            re.search(r"^#SBATCH\s+(?:--nodes|-N)[= ]?\d+", before, re.MULTILINE)
+        )
     if kind == "program's option with a slip":  # of a program that is there
         programs = re.findall(r"([\w.-]+\.py)\b", before)
-        return any(one.is_file() for name in programs for one in repo.rglob(name)) and _words(after) != _words(before)
+        return any(one.is_file() for name in programs for one in repo.rglob(name)) and _words(
+            after
+        ) != _words(before)
     if path.suffix in _SCRIPTS:
         old, words = _words(before) or "", _words(after)
-        in_quotes = kind == "backslash dropped" and f"{lines[number]}\n" in old  # a line end is a blank more there
+        in_quotes = (
+            kind == "backslash dropped" and f"{lines[number]}\n" in old
+        )  # a line end is a blank more there
         return words is None or (words != old and not in_quotes)
     return True
 
@@ -151,7 +195,9 @@ def _state(text: str, original: str) -> str | None:
     except Exception:  # whatever DeepSpeed raises
         return None
     state.pop("_param_dict")  # as it was written
-    return json.dumps(state, default=lambda one: getattr(one, "__dict__", type(one).__name__), sort_keys=True)
+    return json.dumps(
+        state, default=lambda one: getattr(one, "__dict__", type(one).__name__), sort_keys=True
+    )
 
 
 def _words(script: str) -> str | None:
@@ -190,8 +236,12 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
 @cache
 def is_used(repo: Path, path: Path) -> bool:
     """Return whether another file of a repository has a file's name, and none writes it: else it breaks no run."""
-    others = (one for one in repo.rglob("*") if one.suffix in _NAMING and one != path and one.is_file())
-    whole = re.compile(rf"(?<![\w.-]){re.escape(path.name)}")  # `bf16_zero2.json` is another than `zero2.json`
+    others = (
+        one for one in repo.rglob("*") if one.suffix in _NAMING and one != path and one.is_file()
+    )
+    whole = re.compile(
+        rf"(?<![\w.-]){re.escape(path.name)}"
+    )  # `bf16_zero2.json` is another than `zero2.json`
     texts = [text for one in others if whole.search(text := people_slips.code_of(one))]
     return bool(texts) and not any(_writes(text, path.name) for text in texts)
 
@@ -199,14 +249,19 @@ def is_used(repo: Path, path: Path) -> bool:
 def _writes(script: str, name: str) -> bool:
     """Return whether a script writes a file of this name, so that the one on disk is never read."""
     variables = re.findall(
-        rf"^\s*(?:(?:export|readonly|local|declare)\s+)?(\w+)=\S*{re.escape(name)}", script, re.MULTILINE
+        rf"^\s*(?:(?:export|readonly|local|declare)\s+)?(\w+)=\S*{re.escape(name)}",
+        script,
+        re.MULTILINE,
     )
     names = "|".join((re.escape(name), *(rf"\$\{{?{one}\b" for one in variables)))
     return bool(re.search(rf">\s*[\"']?(?:[\w./-]*/)?(?:{names})", script))
 
 
 def _kind(path: Path) -> str | None:
-    if path.suffix not in (".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml") or path.stat().st_size > _MOST:
+    if (
+        path.suffix not in (".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml")
+        or path.stat().st_size > _MOST
+    ):
         return None
     text = path.read_text(encoding="utf-8", errors="replace")
     signs = {
@@ -214,27 +269,55 @@ def _kind(path: Path) -> str | None:
         "script": (_LAUNCH, _SCRIPTS),
         "accelerate": (_ACCELERATE, (".yaml", ".yml")),
     }
-    return next((kind for kind, (sign, ends) in signs.items() if path.suffix in ends and sign.search(text)), None)
+    return next(
+        (kind for kind, (sign, ends) in signs.items() if path.suffix in ends and sign.search(text)),
+        None,
+    )
 
 
 def _made(
-    repo: Path, path: Path, kind: str, how: Changes | None, when: Condition | None, rng: random.Random
+    repo: Path,
+    path: Path,
+    kind: str,
+    how: Changes | None,
+    when: Condition | None,
+    rng: random.Random,
 ) -> Break | None:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     if path.suffix in _SCRIPTS and _words("\n".join(lines)) is None:
         return None  # bash refuses it as it is
-    place = {"repo": repo.name.replace("+", "/", 1), "path": path.relative_to(repo).as_posix(), "kind": kind}
+    place = {
+        "repo": repo.name.replace("+", "/", 1),
+        "path": path.relative_to(repo).as_posix(),
+        "kind": kind,
+    }
     if how is not None:
         changes = islice(how(lines, rng), _MOST_TRIES)
-        breaks = when or (lambda repo, path, lines, one: breaks_something(repo, path, kind, lines, one))
+        breaks = when or (
+            lambda repo, path, lines, one: breaks_something(repo, path, kind, lines, one)
+        )
         change = next((one for one in changes if breaks(repo, path, lines, one)), None)
-        return change and Break(**place, line=change[0] + 1, before=lines[change[0]], after=change[1])
+        return change and Break(
+            **place, line=change[0] + 1, before=lines[change[0]], after=change[1]
+        )
     for number, line in enumerate(lines):
-        for name in re.findall(r"[\w./-]+\.(?:json|yaml)\b", line) if not line.lstrip().startswith("#") else ():
-            gone = next((base / name for base in (path.parent, repo) if (base / name).is_file()), None)
+        for name in (
+            re.findall(r"[\w./-]+\.(?:json|yaml)\b", line)
+            if not line.lstrip().startswith("#")
+            else ()
+        ):
+            gone = next(
+                (base / name for base in (path.parent, repo) if (base / name).is_file()), None
+            )
             only = sum(1 for _ in repo.rglob(Path(name).name)) == 1  # else another may be meant
             if gone is not None and only and _kind(gone):
-                return Break(**place, line=number + 1, before=line, after=line, deleted=str(gone.relative_to(repo)))
+                return Break(
+                    **place,
+                    line=number + 1,
+                    before=line,
+                    after=line,
+                    deleted=str(gone.relative_to(repo)),
+                )
     return None
 
 
@@ -243,10 +326,15 @@ def say(repo: Path) -> Counter[tuple[Any, ...]]:
     command = [sys.executable, "-I", "-m", "dsgen", "validate", ".", "--strict", "--format", "json"]
     answer = subprocess.run(command, cwd=repo, capture_output=True, check=False, text=True)
     findings = json.loads(answer.stdout)["findings"]
-    return Counter((f["severity"], Path(f["path"]).as_posix(), f["line"], f["rule"], f["message"]) for f in findings)
+    return Counter(
+        (f["severity"], Path(f["path"]).as_posix(), f["line"], f["rule"], f["message"])
+        for f in findings
+    )
 
 
-def tried(root: Path, one: Break, before: Counter[tuple[Any, ...]]) -> tuple[str, list[tuple[Any, ...]]]:
+def tried(
+    root: Path, one: Break, before: Counter[tuple[Any, ...]]
+) -> tuple[str, list[tuple[Any, ...]]]:
     """The answer to a break, and all that is said anew."""
     repo = root / one.repo.replace("/", "+", 1)
     path = repo / (one.deleted or one.path)
@@ -256,18 +344,26 @@ def tried(root: Path, one: Break, before: Counter[tuple[Any, ...]]) -> tuple[str
             path.unlink()
         else:
             lines = text.decode("utf-8", errors="replace").split("\n")
-            path.write_text("\n".join([*lines[: one.line - 1], one.after, *lines[one.line :]]), encoding="utf-8")
+            path.write_text(
+                "\n".join([*lines[: one.line - 1], one.after, *lines[one.line :]]), encoding="utf-8"
+            )
         new = sorted((say(repo) - before).elements(), key=str)
     finally:
         path.write_bytes(text)
     anywhere = one.kind in _OF_TWO_PLACES
-    here = [f for f in new if f[1] == one.path and (anywhere or f[2] is None or abs(f[2] - one.line) <= _NEAR)]
+    here = [
+        f
+        for f in new
+        if f[1] == one.path and (anywhere or f[2] is None or abs(f[2] - one.line) <= _NEAR)
+    ]
     mild = ("warning",) if one.deleted or one.kind in people_slips.WARNED else ()
     if any(f[0] in ("error", *mild) or one.kind in people_slips.NOTED for f in here):
         return "found", new
     if any(f[0] == "error" for f in new):
         named = f"{one.path}:{one.line}"  # by a finding in another file, which contradicts it
-        if anywhere and any(f[0] == "error" and re.search(rf"(?<![\w/]){re.escape(named)}(?!\d)", f[4]) for f in new):
+        if anywhere and any(
+            f[0] == "error" and re.search(rf"(?<![\w/]){re.escape(named)}(?!\d)", f[4]) for f in new
+        ):
             return "found", new
         return "elsewhere", new
     return ("mild" if here else "missed"), new
@@ -278,7 +374,9 @@ def harmless() -> set[tuple[str, str, str, str]]:
     if not VERDICTS.is_file():
         return set()
     with VERDICTS.open(encoding="utf-8", newline="") as file:
-        return {(row["repo"], row["path"], row["line"], row["kind"]) for row in csv.DictReader(file)}
+        return {
+            (row["repo"], row["path"], row["line"], row["kind"]) for row in csv.DictReader(file)
+        }
 
 
 def main() -> int:

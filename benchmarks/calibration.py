@@ -48,7 +48,9 @@ def machines(rows: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in rows:
         machine = run.job.cluster
-        groups[run.source, f"{machine.accelerator.name}, {machine.network}, {run.job.framework}"].append(run)
+        groups[
+            run.source, f"{machine.accelerator.name}, {machine.network}, {run.job.framework}"
+        ].append(run)
     return {key: group for key, group in groups.items() if len(group) >= LEAST}
 
 
@@ -63,7 +65,9 @@ def draws(count: int) -> Iterator[tuple[list[int], list[int]]]:
 def starting(run: Run, found: Fit) -> Job:
     """The run's job with the constants of a fit that never saw its cluster."""
     chosen = selectors(run.job)
-    moved = {(p.name, p.key): x for p, x in zip(found.moved, found.without[cluster(run)], strict=True)}
+    moved = {
+        (p.name, p.key): x for p, x in zip(found.moved, found.without[cluster(run)], strict=True)
+    }
     factors = {}
     for name, family in constants().items():
         key, constant = family.pick(chosen[family.by])
@@ -77,7 +81,9 @@ def _error(job: Job, run: Run) -> float:
 
 
 def _measured(job: Job, run: Run) -> MeasuredRun:
-    return MeasuredRun(name=run.id, job=job, layout=run.layout, step_time_s=float(run.step_time_s or 0))
+    return MeasuredRun(
+        name=run.id, job=job, layout=run.layout, step_time_s=float(run.step_time_s or 0)
+    )
 
 
 def _with(job: Job, factors: tuple[tuple[str, float], ...]) -> Job:
@@ -118,12 +124,18 @@ def print_results(results: Sequence[Result]) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for r in results:
         shares = (r.before, r.after, r.worst_draw, r.median_after, r.left_out)
-        print(f"| {r.source} | {r.machine} | {r.runs} | " + " | ".join(f"{share:.1%}" for share in shares) + " |")
+        print(
+            f"| {r.source} | {r.machine} | {r.runs} | "
+            + " | ".join(f"{share:.1%}" for share in shares)
+            + " |"
+        )
     by_source: dict[str, list[Result]] = defaultdict(list)
     for r in results:
         by_source[r.source].append(r)
     before, after, median = (
-        statistics.mean(statistics.mean(getattr(r, name) for r in group) for group in by_source.values())
+        statistics.mean(
+            statistics.mean(getattr(r, name) for r in group) for group in by_source.values()
+        )
         for name in ("before", "after", "median_after")
     )
     print(f"| mean of sources | | | {before:.1%} | {after:.1%} | | {median:.1%} | |\n")

@@ -72,7 +72,9 @@ def violations(job: Job) -> Iterator[str]:
         yield from _slower(f"headroom {less:g} after {more:g}", before, after)
         if _seconds(after.named["fastest"]) > _seconds(before.named["fastest"]) * (1 + 1e-9):
             yield f"headroom {less:g}: fastest is slower than with {more:g}"
-    network = replace(job.cluster, network_bytes_per_s_per_node=2 * job.cluster.network_bytes_per_s_per_node)
+    network = replace(
+        job.cluster, network_bytes_per_s_per_node=2 * job.cluster.network_bytes_per_s_per_node
+    )
     faster = dsgen.search(replace(job, cluster=network))
     own = dict(found).get(job.headroom)
     if own and isinstance(faster, SearchResult):
@@ -83,7 +85,9 @@ def _of_answer(answer: SearchResult) -> Iterator[str]:
     first, rows = answer.plans[0], [*answer.plans, *answer.named.values()]
     held = float(first.memory.device_bytes)
     limit = limit_bytes(answer.job)
-    if held > MOST * float(first.memory.capacity_bytes) and any(float(r.memory.device_bytes) < held for r in rows):
+    if held > MOST * float(first.memory.capacity_bytes) and any(
+        float(r.memory.device_bytes) < held for r in rows
+    ):
         yield f"holds {held / float(first.memory.capacity_bytes):.0%} of the card"
     if held > limit and any(float(row.memory.device_bytes) <= limit for row in rows):
         yield "over the limit, and another row isn't"
@@ -92,7 +96,12 @@ def _of_answer(answer: SearchResult) -> Iterator[str]:
         if _seconds(row) < _seconds(first) and _bytes(row) < _bytes(first) and row in eligible:
             yield f"beaten by {row.layout}"
         near = _seconds(row) <= _seconds(first) * (1 + TIME_BAND)
-        if near and _bytes(row) <= LESS * _bytes(first) and row in eligible and _as_good(row, first):
+        if (
+            near
+            and _bytes(row) <= LESS * _bytes(first)
+            and row in eligible
+            and _as_good(row, first)
+        ):
             yield f"larger than {row.layout}"
         if _seconds(row) < _seconds(answer.named["fastest"]):
             yield f"faster than the fastest: {row.layout}"

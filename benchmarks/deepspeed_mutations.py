@@ -107,12 +107,18 @@ BLOCKS: list[tuple[str, Any]] = [
     ("/communication_data_type", "fp8"),
     ("/communication_data_type", "BF16"),
     ("/torch_autocast", {"enabled": True, "dtype": "fp8"}),
-    ("/torch_autocast", {"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": [1]}),
+    (
+        "/torch_autocast",
+        {"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": [1]},
+    ),
     ("/checkpoint", {"tag_validation": "warn"}),
     ("/checkpoint", {"tag_validation": "never"}),
     ("/checkpoint", {"writer": {"type": "quick"}}),
     ("/checkpoint", {"parallel_write": {"pipeline_stage": "yes"}}),
-    ("/data_efficiency", {"enabled": True, "data_sampling": {"curriculum_learning": {"enabled": True}}}),
+    (
+        "/data_efficiency",
+        {"enabled": True, "data_sampling": {"curriculum_learning": {"enabled": True}}},
+    ),
     ("/data_efficiency", {"data_sampling": {"dynamic_batching": {"enabled": True}}}),
     ("/data_efficiency", {"data_sampling": {"dynamic_batching": {"min_batch_size": "few"}}}),
     ("/data_types", {"keep_in_fp32_modules": ["norm"]}),
@@ -132,10 +138,19 @@ BLOCKS: list[tuple[str, Any]] = [
     ("/progressive_layer_drop", {}),
     ("/curriculum_learning", {"enabled": True}),
     ("/elasticity", {"enabled": False}),
-    ("/elasticity", {"enabled": True, "max_train_batch_size": 2000, "micro_batch_sizes": [2, 4, 6]}),
+    (
+        "/elasticity",
+        {"enabled": True, "max_train_batch_size": 2000, "micro_batch_sizes": [2, 4, 6]},
+    ),
     ("/elasticity", {"enabled": True, "micro_batch_sizes": [2]}),
-    ("/elasticity", {"enabled": True, "max_train_batch_size": 64, "micro_batch_sizes": [2, 0], "version": 0.1}),
-    ("/elasticity", {"enabled": True, "max_train_batch_size": 64, "micro_batch_sizes": [2, 4], "min_gpus": 9}),
+    (
+        "/elasticity",
+        {"enabled": True, "max_train_batch_size": 64, "micro_batch_sizes": [2, 0], "version": 0.1},
+    ),
+    (
+        "/elasticity",
+        {"enabled": True, "max_train_batch_size": 64, "micro_batch_sizes": [2, 4], "min_gpus": 9},
+    ),
     (
         "/elasticity",
         {
@@ -195,7 +210,9 @@ BLOCKS: list[tuple[str, Any]] = [
 ]
 
 
-def mutants(bases: list[tuple[str, str]], count: int, version: str, seed: int = 0) -> Iterator[tuple[str, str]]:
+def mutants(
+    bases: list[tuple[str, str]], count: int, version: str, seed: int = 0
+) -> Iterator[tuple[str, str]]:
     """`count` pairs of a name and a config's text, from the `bases`, for a release's keys."""
     schema = load_schema(version)
     parsed = [(name, json.loads(text)) for name, text in bases]
@@ -213,11 +230,17 @@ def mutants(bases: list[tuple[str, str]], count: int, version: str, seed: int = 
 
 def for_world(config: Config) -> Config:
     """The config with a batch that fits `WORLD` replicas, where the config says nothing that could be read."""
-    micro, steps = config.get("train_micro_batch_size_per_gpu"), config.get("gradient_accumulation_steps")
+    micro, steps = (
+        config.get("train_micro_batch_size_per_gpu"),
+        config.get("gradient_accumulation_steps"),
+    )
     micro = micro if isinstance(micro, int) and micro > 0 else 2
     steps = steps if isinstance(steps, int) and steps > 0 else 1
     config["train_batch_size"] = micro * steps * WORLD
-    for key, value in (("train_micro_batch_size_per_gpu", micro), ("gradient_accumulation_steps", steps)):
+    for key, value in (
+        ("train_micro_batch_size_per_gpu", micro),
+        ("gradient_accumulation_steps", steps),
+    ):
         if key in config:
             config[key] = value
     return config
@@ -267,7 +290,15 @@ def _rename(config: Config, schema: DeepSpeedSchema, rng: random.Random) -> None
         return
     place, key = entry
     at = rng.randrange(max(len(key), 1))
-    new = rng.choice([key + "s", key[:at] + key[at + 1 :], key.upper(), key[:at] + "_" + key[at:], "stage3_" + key])
+    new = rng.choice(
+        [
+            key + "s",
+            key[:at] + key[at + 1 :],
+            key.upper(),
+            key[:at] + "_" + key[at:],
+            "stage3_" + key,
+        ]
+    )
     place[new] = place.pop(key)
 
 
@@ -296,7 +327,9 @@ def _scale(config: Config, schema: DeepSpeedSchema, rng: random.Random) -> None:
     place, key = entry
     value = place[key]
     if isinstance(value, int | float) and not isinstance(value, bool):
-        place[key] = rng.choice([-value, value * 1.5, value + 1, 0, value * 1e6, value / 7, value - 1])
+        place[key] = rng.choice(
+            [-value, value * 1.5, value + 1, 0, value * 1e6, value / 7, value - 1]
+        )
 
 
 def _move(config: Config, schema: DeepSpeedSchema, rng: random.Random) -> None:
@@ -309,7 +342,29 @@ def _move(config: Config, schema: DeepSpeedSchema, rng: random.Random) -> None:
 
 def _batch(config: Config, schema: DeepSpeedSchema, rng: random.Random) -> None:
     keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    values = [None, 0, -8, 1, 2, 3, 4, 8, 12, 16, 24, 32, 64, 100, 1.5, 8.0, "8", "auto", True, "BATCH_SIZE", [8]]
+    values = [
+        None,
+        0,
+        -8,
+        1,
+        2,
+        3,
+        4,
+        8,
+        12,
+        16,
+        24,
+        32,
+        64,
+        100,
+        1.5,
+        8.0,
+        "8",
+        "auto",
+        True,
+        "BATCH_SIZE",
+        [8],
+    ]
     for key in rng.sample(keys, rng.choice((1, 1, 2, 3))):
         if rng.random() < 0.3:
             config.pop(key, None)
@@ -331,7 +386,11 @@ def _known_key(config: Config, schema: DeepSpeedSchema, rng: random.Random) -> N
     name = rng.choice(sorted(section.keys))
     if name in ("initial_scale_power", "use_gds"):
         return
-    _put(config, f"{pointer}/{name}", _suiting(section.keys[name], rng) if rng.random() < 0.5 else rng.choice(STRANGE))
+    _put(
+        config,
+        f"{pointer}/{name}",
+        _suiting(section.keys[name], rng) if rng.random() < 0.5 else rng.choice(STRANGE),
+    )
 
 
 def _suiting(key: Key, rng: random.Random) -> Any:
@@ -357,7 +416,11 @@ def _other_release(config: Config, schema: DeepSpeedSchema, rng: random.Random) 
     section = other.section(pointer)
     if section is not None and section.keys:
         name = rng.choice(sorted(set(section.keys) - {"use_gds", "initial_scale_power"}) or ["x"])
-        _put(config, f"{pointer}/{name}", _suiting(section.keys[name], rng) if name in section.keys else 1)
+        _put(
+            config,
+            f"{pointer}/{name}",
+            _suiting(section.keys[name], rng) if name in section.keys else 1,
+        )
 
 
 MUTATIONS: dict[str, Callable[[Config, DeepSpeedSchema, random.Random], None]] = {
@@ -386,7 +449,9 @@ def _damage(text: str, rng: random.Random) -> str:
         case 1:
             lines[row] = lines[row].replace('"', "", 2)
         case 2:
-            lines[row] = lines[row] + rng.choice([",", " # a comment", " // a comment", "/* a comment */"])
+            lines[row] = lines[row] + rng.choice(
+                [",", " # a comment", " // a comment", "/* a comment */"]
+            )
         case 3:
             lines[row] = lines[row].rstrip(",")
         case 4:

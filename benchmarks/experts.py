@@ -29,7 +29,18 @@ DATA = Path(__file__).parent / "data" / "experts.yaml"
 #: Claims above this are told apart by cause.
 CLAIM = 0.10
 #: Parts of a step, as the ledger names them.
-PARTS = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload")
+PARTS = (
+    "compute",
+    "recompute",
+    "tensor",
+    "context",
+    "expert",
+    "pipeline",
+    "bubble",
+    "data",
+    "optimizer",
+    "offload",
+)
 #: Sizes of the layout that `layout_text` leaves out.
 SIZES = ("zero_copies", "zero_hpz", "context_heads", "first_stage_layers", "last_stage_layers")
 
@@ -82,7 +93,10 @@ class Comparison:
         """Parts of the step by what ours saves in them (over the time of theirs), most first."""
         theirs, ours = self.nearest.step_time, self.ours.plans[0].step_time
         whole = float(theirs.total_s)
-        saved = {part: float(getattr(theirs, f"{part}_s") - getattr(ours, f"{part}_s")) / whole for part in PARTS}
+        saved = {
+            part: float(getattr(theirs, f"{part}_s") - getattr(ours, f"{part}_s")) / whole
+            for part in PARTS
+        }
         return sorted(saved.items(), key=lambda item: -item[1])
 
 
@@ -142,13 +156,18 @@ def left_then(expert: Expert) -> list[dict[str, Any]]:
     Of the options that a key of the layout needs, the earliest that was missing counts. What the row uses was there.
     """
     left: dict[str, list[dict[str, Any]]] = {}
-    for entry in collection()["since"].get(expert.spec["framework"], ()) if "made" in expert.row else ():
+    for entry in (
+        collection()["since"].get(expert.spec["framework"], ()) if "made" in expert.row else ()
+    ):
         ways = entry["left"]
         key = next(iter(ways[0]))
         used = key in expert.pins and expert.pins[key] not in [way[key] for way in ways]
         if str(entry["day"])[:7] > expert.row["made"] and not used:
             left.setdefault(key, ways)
-    return [{key: value for way in ways for key, value in way.items()} for ways in product(*left.values())]
+    return [
+        {key: value for way in ways for key, value in way.items()}
+        for ways in product(*left.values())
+    ]
 
 
 def compare(expert: Expert) -> Comparison:
@@ -175,7 +194,9 @@ def _then(expert: Expert) -> tuple[Plan, Plan] | None:
         if all(expert.pins.get(key, value) == value for key, value in way.items()):
             same = replace(expert, pins={**way, **expert.pins})
             theirs += dsgen.search(job_of(same, pinned=True), top=1, bold=True).plans
-    first, second = (min(plans, key=lambda plan: float(plan.step_time.total_s)) for plans in (theirs, ours))
+    first, second = (
+        min(plans, key=lambda plan: float(plan.step_time.total_s)) for plans in (theirs, ours)
+    )
     return first, second
 
 
@@ -185,7 +206,11 @@ def table(found: Iterable[Comparison]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for c in found:
         refused = f"**{c.refused_by}** " if c.refused_by else ""
-        ours = _cells(c.ours.plans[0]) if c.ours.plans else f"none ({getattr(c.ours, 'binding_rule', '')}) | | "
+        ours = (
+            _cells(c.ours.plans[0])
+            if c.ours.plans
+            else f"none ({getattr(c.ours, 'binding_rule', '')}) | | "
+        )
         claim = "–" if c.claim is None else f"{c.claim:+.0%}"
         then = f"{c.claim_then:+.0%}" if c.then else ""
         yield f"| {c.expert.name} | {refused}{_cells(c.nearest)} | {ours} | {claim} | {then} | {_because(c)} |"
@@ -228,7 +253,11 @@ def summary(found: list[Comparison]) -> Iterator[str]:
     above = [c for c in found if not c.refused_by and (c.claim or 0) > CLAIM]
     parts = Counter(c.causes()[0][0] for c in above)
     yield f"Claims over the {len(legal)} others: median {statistics.median(legal):+.1%}, most {max(legal):+.0%}."
-    own = [c.claim for c in found if c.claim is not None and not c.refused_by and "program" not in c.expert.row]
+    own = [
+        c.claim
+        for c in found
+        if c.claim is not None and not c.refused_by and "program" not in c.expert.row
+    ]
     yield f"Of these, {len(own)} are planned for the program that ran them: median {statistics.median(own):+.1%}."
     then = [c.claim_then for c in found if not c.refused_by and c.claim_then is not None]
     older = sum(c.then is not None for c in found)

@@ -21,7 +21,9 @@ TOP = 56
 WIDTH = 2 * SIDE + 3 * MARGIN
 COLUMNS = 3  # of the legend
 LINE = 18
-TICKS = tuple(float(f"{digit}e{power}") for power in range(-6, 7) for digit in (1, 2, 5))  # of the axes
+TICKS = tuple(
+    float(f"{digit}e{power}") for power in range(-6, 7) for digit in (1, 2, 5)
+)  # of the axes
 LUMINANCES = (0.18, 0.32)
 GUIDES = ((0.10, "near"), (0.25, "far"))
 STYLE = """
@@ -71,7 +73,9 @@ class Panel:
 
 def draw(times: Sequence[Pair], sizes: Sequence[Pair]) -> str:
     """The whole picture: step times in seconds, peaks in GiB, a legend with the error of each source."""
-    in_gib = [Pair(run=p.run, estimated=p.estimated / GIB, measured=p.measured / GIB) for p in sizes]
+    in_gib = [
+        Pair(run=p.run, estimated=p.estimated / GIB, measured=p.measured / GIB) for p in sizes
+    ]
     sources = sorted({pair.run.source for pair in (*times, *sizes)})
     rows = ceil(len(sources) / COLUMNS)
     height = TOP + SIDE + MARGIN + (rows + 1) * LINE + 8
@@ -91,13 +95,20 @@ def draw(times: Sequence[Pair], sizes: Sequence[Pair]) -> str:
 def _colours(sources: Sequence[str]) -> str:
     """One hue each, neighbours far apart, alternating between two luminances that stand out from either page."""
     hues = [(i * 7 % len(sources)) / len(sources) for i in range(len(sources))]
-    return "\n".join(f".s{i} {{ fill: {_colour(hue, LUMINANCES[i % 2])}; }}" for i, hue in enumerate(hues))
+    return "\n".join(
+        f".s{i} {{ fill: {_colour(hue, LUMINANCES[i % 2])}; }}" for i, hue in enumerate(hues)
+    )
 
 
 def _colour(hue: float, luminance: float) -> str:
     """The lightest colour of a hue that is no brighter than asked (relative luminance of WCAG 2)."""
     channels = max(
-        (rgb for step in range(101) if _luminance(rgb := hls_to_rgb(hue, step / 100, 0.8)) <= luminance), key=_luminance
+        (
+            rgb
+            for step in range(101)
+            if _luminance(rgb := hls_to_rgb(hue, step / 100, 0.8)) <= luminance
+        ),
+        key=_luminance,
     )
     return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
 
@@ -115,7 +126,11 @@ def _frame(title: str, unit: str, pairs: Sequence[Pair], left: float) -> Panel:
 
 
 def _panel(panel: Panel, pairs: Sequence[Pair], sources: Sequence[str]) -> Iterator[str]:
-    error = f"mean of sources {mean_of_sources(pairs):.1%}, median run {errors(pairs).median:.1%}" if pairs else ""
+    error = (
+        f"mean of sources {mean_of_sources(pairs):.1%}, median run {errors(pairs).median:.1%}"
+        if pairs
+        else ""
+    )
     yield _text(panel.left, 24, f"{panel.title}: estimated against measured, {panel.unit}", "title")
     yield _text(panel.left, 43, f"{len(pairs)} runs; {error}", "soft")
     yield from _axes(panel)
@@ -149,7 +164,9 @@ def _line(panel: Panel, ratio: float, style: str) -> str:
     """Estimated = ratio × measured, within the frame."""
     first, last = max(panel.low, panel.low / ratio), min(panel.high, panel.high / ratio)
     points = [(panel.x(value), panel.y(value * ratio)) for value in (first, last)]
-    return f'<path class="{style}" d="' + "L".join(f"{x:.1f} {y:.1f}" for x, y in points).join(("M", '"/>'))
+    return f'<path class="{style}" d="' + "L".join(f"{x:.1f} {y:.1f}" for x, y in points).join(
+        ("M", '"/>')
+    )
 
 
 def _legend(sources: Sequence[str], times: Sequence[Pair], sizes: Sequence[Pair]) -> Iterator[str]:
@@ -160,11 +177,17 @@ def _legend(sources: Sequence[str], times: Sequence[Pair], sizes: Sequence[Pair]
     for i, source in enumerate(sources):
         x = MARGIN + (i // rows) * (WIDTH - MARGIN) / COLUMNS
         y = top + (i % rows) * LINE
-        known = [(label, group[source]) for label, group in (("time", timed), ("memory", sized)) if source in group]
+        known = [
+            (label, group[source])
+            for label, group in (("time", timed), ("memory", sized))
+            if source in group
+        ]
         parts = [f"{label} {errors(pairs).mean:.0%}" for label, pairs in known]
         yield f'<circle class="s{i}" cx="{x:.1f}" cy="{y - 4}" r="4"/>'
         yield _text(x + 10, y, f"{source}: {', '.join(parts)}")
-    words = "Lines: equal, dashed ±10 %, dotted ±25 %. Percentages: mean absolute error of the source"
+    words = (
+        "Lines: equal, dashed ±10 %, dotted ±25 %. Percentages: mean absolute error of the source"
+    )
     yield _text(MARGIN, top + rows * LINE + 6, words, "soft")
 
 

@@ -40,7 +40,14 @@ ROUNDS = 6  #: of the search for the most probable constants, at most
 HELD = 0.5
 #: What a framework, network or set of kernels does is fitted to so many clusters at least, what a part does to as many:
 #: of fewer, the constant would be a cluster's own. It stays at its prior; `dsgen calibrate` may still move it.
-FEWEST_CLUSTERS = {"framework": 3, "network": 3, "kernels": 3, "generation": 2, "fabric": 2, "any": 2}
+FEWEST_CLUSTERS = {
+    "framework": 3,
+    "network": 3,
+    "kernels": 3,
+    "generation": 2,
+    "fabric": 2,
+    "any": 2,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,11 @@ def feeds(run: Run, name: str) -> bool:
     if constants()[name].by not in ("framework", "network", "kernels"):
         return True
     plain, moved = (
-        float(step_time(replace(run.job, calibration=Calibration(factors=factors)), run.layout).total_s)
+        float(
+            step_time(
+                replace(run.job, calibration=Calibration(factors=factors)), run.layout
+            ).total_s
+        )
         for factors in ((), ((name, 0.9),))
     )
     return plain != moved
@@ -137,7 +148,9 @@ def _prior_factors(run: Run) -> dict[str, float]:
 def noise(rows: Sequence[Run]) -> Vector:
     """Standard deviation of each residual: larger in long tables, so that a source counts as `MOST_RUNS` at most."""
     counts = Counter(run.source for run in rows)
-    shares = np.array([min(math.sqrt(counts[run.source]), MOST_RUNS) / counts[run.source] for run in rows])
+    shares = np.array(
+        [min(math.sqrt(counts[run.source]), MOST_RUNS) / counts[run.source] for run in rows]
+    )
     return NOISE / np.sqrt(shares)
 
 
@@ -147,7 +160,9 @@ class Fit:
 
     moved: list[Parameter]
     x: Vector  #: logarithms of value over prior
-    left_out: dict[str, float]  #: estimated seconds by run id, the run's cluster not being in the fit
+    left_out: dict[
+        str, float
+    ]  #: estimated seconds by run id, the run's cluster not being in the fit
     without: dict[str, Vector]  #: x by cluster, the cluster not being in the fit
 
 
@@ -167,11 +182,16 @@ def fit() -> Fit:
         y = without[name] = _without(slopes, at_x, x, inside, rows, spreads)
         mine = [run for run in rows if cluster(run) == name]
         errors = Residuals(mine, moved)(y)
-        left_out |= {run.id: float(run.step_time_s or 0) * math.exp(e) for run, e in zip(mine, errors, strict=True)}
+        left_out |= {
+            run.id: float(run.step_time_s or 0) * math.exp(e)
+            for run, e in zip(mine, errors, strict=True)
+        }
     return Fit(moved, x, left_out, without)
 
 
-def most_probable(residuals: Callable[[Vector], Vector], spreads: Vector, *, noise: Vector) -> Vector:
+def most_probable(
+    residuals: Callable[[Vector], Vector], spreads: Vector, *, noise: Vector
+) -> Vector:
     """The vector x that minimises `sum (residual / noise)^2 + sum (x / spread)^2`, outliers counted less.
 
     `residuals(x)`: n numbers, logarithms of estimated over measured under the corrections x (logarithms of factors).
@@ -193,7 +213,12 @@ def most_probable(residuals: Callable[[Vector], Vector], spreads: Vector, *, noi
 
 
 def _without(
-    slopes: np.ndarray, at_x: Vector, x: Vector, inside: np.ndarray, rows: Sequence[Run], spreads: Vector
+    slopes: np.ndarray,
+    at_x: Vector,
+    x: Vector,
+    inside: np.ndarray,
+    rows: Sequence[Run],
+    spreads: Vector,
 ) -> Vector:
     """The constants of the runs `inside`, reweighted as the outliers change."""
     spread_of_noise = noise([run for run, use in zip(rows, inside, strict=True) if use])
@@ -208,7 +233,10 @@ def write(found: Fit) -> None:
     blocks = re.split(r"(?m)^(?=\w+:$)", text)
     values = {(p.name, p.key): math.exp(v) for p, v in zip(found.moved, found.x, strict=True)}
     CONSTANTS.write_text("".join(_rewrite(block, values) for block in blocks))
-    LEFT_OUT.write_text(json.dumps({k: float(f"{v:.5g}") for k, v in sorted(found.left_out.items())}, indent=0) + "\n")
+    LEFT_OUT.write_text(
+        json.dumps({k: float(f"{v:.5g}") for k, v in sorted(found.left_out.items())}, indent=0)
+        + "\n"
+    )
 
 
 def _rewrite(block: str, values: dict[tuple[str, str], float]) -> str:
@@ -252,11 +280,17 @@ def print_left_out(found: Fit) -> None:
             experts.setdefault(run.source, []).append(error)
     for source, values in sorted(errors.items()):
         size = np.abs(values)
-        figures = f"mean {size.mean():6.1%} median {np.median(size):6.1%} bias {np.mean(values):+.1%}"
+        figures = (
+            f"mean {size.mean():6.1%} median {np.median(size):6.1%} bias {np.mean(values):+.1%}"
+        )
         print(f"{source:18} n={len(values):4} {figures}")
     whole = np.abs(np.concatenate([np.array(values) for values in errors.values()]))
-    mean, routed = (np.mean([np.abs(values).mean() for values in group.values()]) for group in (errors, experts))
-    print(f"mean of sources {mean:.1%}, median row {np.median(whole):.1%}; mixture of experts {routed:.1%}")
+    mean, routed = (
+        np.mean([np.abs(values).mean() for values in group.values()]) for group in (errors, experts)
+    )
+    print(
+        f"mean of sources {mean:.1%}, median row {np.median(whole):.1%}; mixture of experts {routed:.1%}"
+    )
 
 
 if __name__ == "__main__":

@@ -75,7 +75,9 @@ def _time_up(_number: int, _frame: FrameType | None) -> None:
 def answer_to(given: Input, folder: Path) -> dict[str, Any]:
     """Return what the program makes of one input: status, seconds, and the traceback where it has one."""
     for name, text in given.files.items():
-        (folder / name).write_bytes(text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace"))
+        (folder / name).write_bytes(
+            text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace")
+        )
     status: Any = None
     trace, text, before = "", "", time.process_time()
     signal.setitimer(signal.ITIMER_PROF, STOP_S)
@@ -93,7 +95,11 @@ def answer_to(given: Input, folder: Path) -> dict[str, Any]:
     except (Exception, _TimeUp):
         trace = traceback.format_exc()
     signal.setitimer(signal.ITIMER_PROF, 0)
-    rules = {line.rpartition("[")[2][:-1] for line in text.splitlines() if line.endswith("]") and len(line) < 1000}
+    rules = {
+        line.rpartition("[")[2][:-1]
+        for line in text.splitlines()
+        if line.endswith("]") and len(line) < 1000
+    }
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "status": status,
@@ -112,7 +118,11 @@ def _work(numbers: range, given: Callable[[int], Any], answer: Answer, writer: i
         for number in numbers:
             folder, one = Path(name, str(number)), given(number)
             folder.mkdir()
-            print(json.dumps({"number": number, "origin": getattr(one, "origin", "")}), file=pipe, flush=True)
+            print(
+                json.dumps({"number": number, "origin": getattr(one, "origin", "")}),
+                file=pipe,
+                flush=True,
+            )
             said = answer(one, folder)
             shutil.rmtree(folder)
             print(json.dumps(said), file=pipe, flush=True)
@@ -120,7 +130,9 @@ def _work(numbers: range, given: Callable[[int], Any], answer: Answer, writer: i
                 return
 
 
-def answers(given: Callable[[int], Any], answer: Answer, number: int, count: int) -> Iterator[dict[str, Any]]:
+def answers(
+    given: Callable[[int], Any], answer: Answer, number: int, count: int
+) -> Iterator[dict[str, Any]]:
     """The answers to the inputs number `number` to `count`, of one worker after another."""
     while number < count:
         reader, writer = os.pipe()
@@ -144,7 +156,14 @@ def answers(given: Callable[[int], Any], answer: Answer, number: int, count: int
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         if begun:  # the worker died of it, or was ended
-            yield {**begun, "status": None, "cpu_s": 0.0, "mib": 0.0, "rules": [], "trace": "the worker was lost"}
+            yield {
+                **begun,
+                "status": None,
+                "cpu_s": 0.0,
+                "mib": 0.0,
+                "rules": [],
+                "trace": "the worker was lost",
+            }
             number = begun["number"] + 1
         if number == before:
             raise RuntimeError("a worker did nothing")
@@ -163,7 +182,9 @@ def fuzz(seed: int, first: int, count: int) -> Tally:
     """Inputs number `first` to `count` answered."""
     tally = Tally()
     known, others = documents(), read_by_others()
-    for answer in answers(lambda number: input_of(seed, number, known, others), answer_to, first, count):
+    for answer in answers(
+        lambda number: input_of(seed, number, known, others), answer_to, first, count
+    ):
         failures = len(tally.failures)
         tally.add(answer)
         if len(tally.failures) > failures:
@@ -177,7 +198,9 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=30_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    parser.add_argument("--write", type=int, metavar="NUMBER", help="only write this input's files here")
+    parser.add_argument(
+        "--write", type=int, metavar="NUMBER", help="only write this input's files here"
+    )
     arguments = parser.parse_args()
     if arguments.write is not None:
         given = input_of(arguments.seed, arguments.write, documents(), read_by_others())
@@ -186,8 +209,12 @@ def main() -> None:
         print(given.origin, *given.arguments)
         return
     tally = fuzz(arguments.seed, arguments.first, arguments.inputs)
-    print(f"{tally.inputs:,} inputs (seed {arguments.seed}) from {len(documents()):,} documents: {tally.cpu_s:.0f} s")
-    print(f"{len(tally.failures)} failures; {len(tally.rules)} different rules fired; statuses {dict(tally.statuses)}")
+    print(
+        f"{tally.inputs:,} inputs (seed {arguments.seed}) from {len(documents()):,} documents: {tally.cpu_s:.0f} s"
+    )
+    print(
+        f"{len(tally.failures)} failures; {len(tally.rules)} different rules fired; statuses {dict(tally.statuses)}"
+    )
     print(f"largest: {tally.largest[0]:.0f} MiB ({tally.largest[1]})")
     for seconds, origin in tally.slowest:
         print(f"{seconds:.2f} s: {origin}")

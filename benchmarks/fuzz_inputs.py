@@ -15,29 +15,130 @@ ROOT: Final = Path(__file__).parent.parent
 FOLDERS: Final = ("examples", "tests/golden", "tests/programs/ds_configs", "tests/invalid")
 MODELS: Final = ROOT / "tests/job/configs"
 LOGS: Final = ROOT / "tests/programs/logs"
-SUFFIXES: Final = frozenset({".json", ".hjson", ".yaml", ".yml", ".sh", ".sbatch", ".slurm", ".txt", ""})
+SUFFIXES: Final = frozenset(
+    {".json", ".hjson", ".yaml", ".yml", ".sh", ".sbatch", ".slurm", ".txt", ""}
+)
 MOST: Final = 1_000_000  #: characters of the longest inputs
 
 #: Text that readers stumble over: quotes, brackets, expansions, numbers out of range, characters out of place.
 PIECES: Final = (
     *"\"'`$\\{}[]()<>|&;#:=,.-+*?!~@%^\t\n ",
-    *("\r\n", "\0", "\x1b[31m", "\ufeff", "\u2028", "\x85", "é", "😀", "\ud800", "'''", "/*", "*/", "//", "\\\n"),
-    *("null", "true", "auto", "NaN", "-1", "1e400", "9" * 400, "0x", "1_000", "007", ".5", "[]", "{}", '""', "~"),
-    *("$(", "${", "$((", "))", "${A:-${B:-", "<<EOF\n", "<<'EOF'\n", "EOF\n", "\n#SBATCH ", " --", "&a ", "*a"),
-    *("<<: *a", "if ", "fi\n", "for x in ", "do\n", "done\n", "case x in ", "esac\n", "function f {", "export "),
-    *("A=$A$A\n", "- ", "a: ", "a,", "{a: ", '{"a":', "[[", "x" * 50, "srun ", "torchrun a.py --num-layers 2\n"),
+    *(
+        "\r\n",
+        "\0",
+        "\x1b[31m",
+        "\ufeff",
+        "\u2028",
+        "\x85",
+        "é",
+        "😀",
+        "\ud800",
+        "'''",
+        "/*",
+        "*/",
+        "//",
+        "\\\n",
+    ),
+    *(
+        "null",
+        "true",
+        "auto",
+        "NaN",
+        "-1",
+        "1e400",
+        "9" * 400,
+        "0x",
+        "1_000",
+        "007",
+        ".5",
+        "[]",
+        "{}",
+        '""',
+        "~",
+    ),
+    *(
+        "$(",
+        "${",
+        "$((",
+        "))",
+        "${A:-${B:-",
+        "<<EOF\n",
+        "<<'EOF'\n",
+        "EOF\n",
+        "\n#SBATCH ",
+        " --",
+        "&a ",
+        "*a",
+    ),
+    *(
+        "<<: *a",
+        "if ",
+        "fi\n",
+        "for x in ",
+        "do\n",
+        "done\n",
+        "case x in ",
+        "esac\n",
+        "function f {",
+        "export ",
+    ),
+    *(
+        "A=$A$A\n",
+        "- ",
+        "a: ",
+        "a,",
+        "{a: ",
+        '{"a":',
+        "[[",
+        "x" * 50,
+        "srun ",
+        "torchrun a.py --num-layers 2\n",
+    ),
 )
 #: Numbers at the ends of types, primes, numbers with many divisors, and what is no number.
 SIZES: Final = (
-    *("0", "-1", "1", "7", "1.5", "-0.0", "1e308", "-1e308", "1e-320", "nan", ".inf", "inf", "true", "null"),
-    *("65536", "65537", "786432", "1048576", "735134400", "1000000000", "2147483647", "2147483648", "4294967296"),
+    *(
+        "0",
+        "-1",
+        "1",
+        "7",
+        "1.5",
+        "-0.0",
+        "1e308",
+        "-1e308",
+        "1e-320",
+        "nan",
+        ".inf",
+        "inf",
+        "true",
+        "null",
+    ),
+    *(
+        "65536",
+        "65537",
+        "786432",
+        "1048576",
+        "735134400",
+        "1000000000",
+        "2147483647",
+        "2147483648",
+        "4294967296",
+    ),
     *("999999999989", "963761198400", "1000000000000", "999999999999999989", "897612484786617600"),
     *("1000000000000000000", "9223372036854775807", "9223372036854775808", "9" * 30, "9" * 4400),
 )
-_BRACKETS: Final = (("[", "]"), ("{a: ", "}"), ('{"a":', "}"), ("$(", ")"), ("(", ")"), ("${a:-", "}"))
+_BRACKETS: Final = (
+    ("[", "]"),
+    ("{a: ", "}"),
+    ('{"a":', "}"),
+    ("$(", ")"),
+    ("(", ")"),
+    ("${a:-", "}"),
+)
 _NUMBER: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.])")
-_TABLE: Final = "name,step_time_s,gpus,tensor,pipeline,micro_batch,global_batch,recompute,peak_memory_gib\n" + "".join(
-    f"run {n},{2.5 + n},{64 * n},{n},1,1,512,full,61.4\n" for n in (1, 2, 4)
+_TABLE: Final = (
+    "name,step_time_s,gpus,tensor,pipeline,micro_batch,global_batch,recompute,peak_memory_gib\n"
+    + "".join(f"run {n},{2.5 + n},{64 * n},{n},1,1,512,full,61.4\n" for n in (1, 2, 4))
 )
 _CALIBRATION: Final = (
     '{"version": 1, "accelerator": "nvidia/h100-sxm", "network": "infiniband", "framework": "megatron-lm", '
@@ -46,8 +147,21 @@ _CALIBRATION: Final = (
 _JOB: Final = "examples/llama-3.1-8b-long-context.yaml"
 _FLAGS: Final = ("--gpus", "--global-batch", "--sequence-length", "--nodes", "--top")
 _PLACES: Final = (
-    *("layout.tensor", "layout.pipeline", "layout.micro_batch", "layout.data", "layout.context", "layout.expert"),
-    *("training.global_batch", "training.tokens", "training.sequence_length", "training.learning_rate", "gpus"),
+    *(
+        "layout.tensor",
+        "layout.pipeline",
+        "layout.micro_batch",
+        "layout.data",
+        "layout.context",
+        "layout.expert",
+    ),
+    *(
+        "training.global_batch",
+        "training.tokens",
+        "training.sequence_length",
+        "training.learning_rate",
+        "gpus",
+    ),
     *("cluster.nodes", "model.num_hidden_layers", "model.hidden_size", "model.num_attention_heads"),
 )
 
@@ -77,27 +191,43 @@ def documents() -> list[Known]:
     found = {str(path.relative_to(ROOT)): path.read_bytes() for path in paths}
     for case in map(read_case, NAMES):
         for part, files in (("bad", case.bad), ("good", case.good)):
-            found |= {f"tests/cases/{case.name}/{part}/{path}": content for path, content in files.items()}
+            found |= {
+                f"tests/cases/{case.name}/{part}/{path}": content for path, content in files.items()
+            }
     kept = sorted((path, raw) for path, raw in found.items() if Path(path).suffix in SUFFIXES)
     texts = [(path, raw.decode(errors="replace")) for path, raw in kept]
-    return [Known(origin=o, name=Path(o).name, text=t, arguments=("validate", Path(o).name)) for o, t in texts]
+    return [
+        Known(origin=o, name=Path(o).name, text=t, arguments=("validate", Path(o).name))
+        for o, t in texts
+    ]
 
 
 def read_by_others() -> list[Known]:
     """Specs, models, measured runs and calibration files, with the commands that read them."""
     specs = sorted((ROOT / "examples").glob("*.yaml"))
     found = [
-        Known(origin=f"{verb} {path.name}", name="job.yaml", text=path.read_text(), arguments=(verb, "job.yaml"))
+        Known(
+            origin=f"{verb} {path.name}",
+            name="job.yaml",
+            text=path.read_text(),
+            arguments=(verb, "job.yaml"),
+        )
         for path in specs
         for verb in ("plan", "estimate", "generate")
     ]
     plan = ("plan", str(ROOT / _JOB), "--framework", "megatron-lm")
     for path in sorted(MODELS.glob("*.json")):
         arguments = (*plan, "--model", "config.json")
-        found.append(Known(origin=path.name, name="config.json", text=path.read_text(), arguments=arguments))
+        found.append(
+            Known(origin=path.name, name="config.json", text=path.read_text(), arguments=arguments)
+        )
     arguments = (*plan, "--calibration", "calibration.json")
-    found.append(Known(origin="calibration", name="calibration.json", text=_CALIBRATION, arguments=arguments))
-    texts = {"runs.csv": _TABLE} | {path.name: path.read_text(errors="replace") for path in sorted(LOGS.glob("*.log"))}
+    found.append(
+        Known(origin="calibration", name="calibration.json", text=_CALIBRATION, arguments=arguments)
+    )
+    texts = {"runs.csv": _TABLE} | {
+        path.name: path.read_text(errors="replace") for path in sorted(LOGS.glob("*.log"))
+    }
     for name, text in texts.items():
         fit = ("calibrate", name, "--job", str(ROOT / _JOB), "--force")
         found.append(Known(origin=f"calibrate {name}", name=name, text=text, arguments=fit))
@@ -143,7 +273,11 @@ def resized(text: str, rng: random.Random) -> str:
 
 def size(rng: random.Random) -> str:
     """A number that nobody expects, up to 10^18 or so."""
-    return rng.choice(SIZES) if rng.random() < 0.6 else str(rng.randrange(1, 10 ** rng.randrange(1, 19)))
+    return (
+        rng.choice(SIZES)
+        if rng.random() < 0.6
+        else str(rng.randrange(1, 10 ** rng.randrange(1, 19)))
+    )
 
 
 def lengthened(text: str, rng: random.Random) -> str:
@@ -166,7 +300,9 @@ def lengthened(text: str, rng: random.Random) -> str:
             return text[:end] + text[start:end] * (length // max(end - start, 1)) + text[end:]
         case 4:
             first = rng.randrange(len(lines))
-            numbered = "".join(f"a{n}{lines[first]}" for n in range(length // (len(lines[first]) + 4)))
+            numbered = "".join(
+                f"a{n}{lines[first]}" for n in range(length // (len(lines[first]) + 4))
+            )
             return "".join(lines[:first]) + numbered + "".join(lines[first:])
         case _:
             opening, closing = rng.choice(_BRACKETS)
@@ -197,7 +333,12 @@ def _changed(chosen: list[Known], rng: random.Random) -> Input:
         how.append(f"{known.origin} {make.__name__}")
     arguments = chosen[0].arguments if len(chosen) == 1 else ("validate", ".")
     if arguments[0] == "validate" and rng.random() < 0.6:
-        arguments += ("--gpus", "64" if rng.random() < 0.8 else size(rng), "--cluster", "nvidia/dgx-h100")
+        arguments += (
+            "--gpus",
+            "64" if rng.random() < 0.8 else size(rng),
+            "--cluster",
+            "nvidia/dgx-h100",
+        )
     return Input(origin=", ".join(how), arguments=arguments, files=files)
 
 
@@ -206,7 +347,11 @@ def _flags(rng: random.Random) -> Input:
     verb = rng.choice(("plan", "estimate", "generate", "plan", "sweep"))
     example = rng.choice(sorted((ROOT / "examples").glob("*.yaml")))
     names = {"sweep": ("--top",), "plan": _FLAGS}.get(verb, _FLAGS[:4])
-    flags = [part for name in rng.sample(names, rng.randrange(len(names) + 1)) for part in (name, size(rng))]
+    flags = [
+        part
+        for name in rng.sample(names, rng.randrange(len(names) + 1))
+        for part in (name, size(rng))
+    ]
     for place in rng.sample(_PLACES, rng.randrange(4)):
         flags += ["--set", f"{place}={size(rng)}"]
     if verb == "sweep":

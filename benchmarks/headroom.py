@@ -33,7 +33,11 @@ class Demand:
     @property
     def words(self) -> str:
         """The run and its three shares of the capacity."""
-        printed = "" if self.measured is None else f", measured {self.measured:.0%} ({self.run.peak_memory_kind})"
+        printed = (
+            ""
+            if self.measured is None
+            else f", measured {self.measured:.0%} ({self.run.peak_memory_kind})"
+        )
         return f"{self.run.id}: {self.high:.0%} of the capacity ({self.estimated:.0%} estimated{printed})"
 
 
@@ -56,7 +60,9 @@ def _demand(run: Run) -> Demand:
 
 def refused(found: Sequence[Demand], headroom: float) -> list[Demand]:
     """Runs that ran, but that we would refuse."""
-    return [demand for demand in found if not demand.run.out_of_memory and not demand.fits(headroom)]
+    return [
+        demand for demand in found if not demand.run.out_of_memory and not demand.fits(headroom)
+    ]
 
 
 def accepted(found: Sequence[Demand], headroom: float) -> list[Demand]:
@@ -78,7 +84,10 @@ def table(found: Sequence[Demand]) -> Iterator[str]:
 def listed(found: Sequence[Demand], headroom: float) -> Iterator[str]:
     """Lines: every run on the wrong side."""
     yield f"Headroom {headroom:.0%}:"
-    for title, wrong in (("refused", refused(found, headroom)), ("accepted", accepted(found, headroom))):
+    for title, wrong in (
+        ("refused", refused(found, headroom)),
+        ("accepted", accepted(found, headroom)),
+    ):
         yield f"- {title}: {'none' if not wrong else ''}".rstrip()
         yield from (f"  - {demand.words}" for demand in wrong)
 
@@ -91,7 +100,9 @@ def beyond_the_band() -> float:
 def main() -> None:
     """Print the trade-off."""
     print("\n".join(table(demands(list(runs())))))
-    print(f"\n{beyond_the_band():.1%} reaches from the upper end of the allocator's band to that of nvidia-smi's.")
+    print(
+        f"\n{beyond_the_band():.1%} reaches from the upper end of the allocator's band to that of nvidia-smi's."
+    )
 
 
 if __name__ == "__main__":

@@ -36,9 +36,13 @@ from tests.secrets.samples import VARIABLES
 
 _S_PER_100_KB: Final = 1.0
 _BEGIN_S: Final = 1.0  #: imports, which a worker makes once
-_KNOWN: Final[dict[str, list[str]]] = json.loads(Path(__file__).with_name("hostile_words.json").read_text())
+_KNOWN: Final[dict[str, list[str]]] = json.loads(
+    Path(__file__).with_name("hostile_words.json").read_text()
+)
 #: Secrets whose names or forms show them wherever they are.
-_SECRETS: Final = tuple((name, value) for name, value in VARIABLES.items() if len(value) > 8 and "\n" not in value)
+_SECRETS: Final = tuple(
+    (name, value) for name, value in VARIABLES.items() if len(value) > 8 and "\n" not in value
+)
 
 
 @dataclass(slots=True)
@@ -54,7 +58,10 @@ class Folder:
         """A name and its secret, which nothing may show."""
         name, value = self.rng.choice(_SECRETS)
         if self.rng.random() < 0.3:
-            name, value = "HF_TOKEN", "hf_" + "".join(self.rng.choices(string.ascii_letters + string.digits, k=34))
+            name, value = (
+                "HF_TOKEN",
+                "hf_" + "".join(self.rng.choices(string.ascii_letters + string.digits, k=34)),
+            )
         self.canaries.add(value)
         return name, value
 
@@ -70,7 +77,14 @@ def _json(made: Folder, keys: list[str], depth: int) -> Any:
     if depth <= 0 or rng.random() < 0.25:
         text = rng.choice(_KNOWN["values"])
         return rng.choice(
-            (text, rng.randrange(-2, 10**6), rng.random() * 10 ** rng.randrange(-9, 12), True, None, text)
+            (
+                text,
+                rng.randrange(-2, 10**6),
+                rng.random() * 10 ** rng.randrange(-9, 12),
+                True,
+                None,
+                text,
+            )
         )
     if rng.random() < 0.12:
         return [_json(made, keys, depth - 1) for _ in range(rng.randrange(4))]
@@ -97,7 +111,9 @@ def _yaml(made: Folder, keys: list[str], depth: int, indent: str = "") -> str:
             name, value = made.secret()
             lines.append(f"{indent}{name}: {json.dumps(value)}")
         elif rng.random() < 0.1:
-            lines.append(f"{indent}{key}: |\n{indent}  {_shell(made, 3).replace(chr(10), chr(10) + indent + '  ')}")
+            lines.append(
+                f"{indent}{key}: |\n{indent}  {_shell(made, 3).replace(chr(10), chr(10) + indent + '  ')}"
+            )
         else:
             lines.append(f"{indent}{key}: {rng.choice(_KNOWN['values'])}")
     return "\n".join(lines)
@@ -109,10 +125,19 @@ def _shell(made: Folder, count: int) -> str:
         if rng.random() < 0.15:
             name, value = made.secret()
             quoted = json.dumps(value)
-            form = rng.choice(("export {0}={1}", "{0}={1} srun train.py", "deepspeed train.py --{2} {1}", "echo ${0}"))
+            form = rng.choice(
+                (
+                    "export {0}={1}",
+                    "{0}={1} srun train.py",
+                    "deepspeed train.py --{2} {1}",
+                    "echo ${0}",
+                )
+            )
             option = name.lower().replace("_", "-")
             lines.append(
-                form.format(name, quoted, option) if rng.random() < 0.8 else f"--config '{{\"api_key\": {quoted}}}'"
+                form.format(name, quoted, option)
+                if rng.random() < 0.8
+                else f"--config '{{\"api_key\": {quoted}}}'"
             )
         else:
             lines.append(" ".join(rng.choices(_KNOWN["words"], k=rng.randrange(1, 8))))
@@ -124,12 +149,17 @@ def _content(made: Folder, name: str) -> str:
     rng = made.rng
     keys = rng.choice([_KNOWN[name] for name in ("deepspeed", "spec", "yaml", "plan")])
     makers: tuple[Callable[[], str], ...] = (
-        lambda: json.dumps(_json(made, keys, 4), indent=rng.choice((None, 2)), ensure_ascii=rng.random() < 0.5),
+        lambda: json.dumps(
+            _json(made, keys, 4), indent=rng.choice((None, 2)), ensure_ascii=rng.random() < 0.5
+        ),
         lambda: _yaml(made, keys, 3),
         lambda: _shell(made, rng.randrange(1, 30)),
         lambda: _nested(made),
         lambda: "".join(rng.choices(string.printable + "é\u2028\x00\x85", k=rng.randrange(3000))),
-        lambda: f"{rng.choice(_KNOWN['names'])} slots={rng.choice(_KNOWN['values'])}\n" * rng.randrange(50),
+        lambda: (
+            f"{rng.choice(_KNOWN['names'])} slots={rng.choice(_KNOWN['values'])}\n"
+            * rng.randrange(50)
+        ),
     )
     kind = 0 if name.endswith(".json") else 1 if name.endswith((".yaml", ".yml")) else 2
     text = makers[kind]() if rng.random() < 0.8 else rng.choice(makers)()
@@ -158,12 +188,16 @@ def lay_out(made: Folder, folder: Path) -> None:
         place.mkdir()
     canary = "Elsewhere" + "".join(rng.choices(string.ascii_letters + string.digits, k=20))
     made.canaries.add(canary)
-    outside = json.dumps({"train_batch_size": 8, "zero_optimisation": {"stage": canary}, "model_type": canary})
+    outside = json.dumps(
+        {"train_batch_size": 8, "zero_optimisation": {"stage": canary}, "model_type": canary}
+    )
     for name in ("t.json", "train.py", "env.sh", "plan.json", "config.json"):
         (elsewhere / name).write_text(outside)
     places = [named]
     for _ in range(rng.randrange(1, 9)):
-        name = rng.choice(_KNOWN["odd_names"]) if rng.random() < 0.15 else rng.choice(_KNOWN["names"])
+        name = (
+            rng.choice(_KNOWN["odd_names"]) if rng.random() < 0.15 else rng.choice(_KNOWN["names"])
+        )
         place = rng.choice(places) / name
         with suppress(OSError, ValueError, UnicodeEncodeError):
             if "." not in name and name not in ("hostfile", "~"):
@@ -179,7 +213,9 @@ def lay_out(made: Folder, folder: Path) -> None:
 
 def _write_new(place: Path, content: bytes) -> None:
     """Write a file where nothing is yet: never through a link, or into a pipe, that was made before."""
-    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "wb") as file:
+    with os.fdopen(
+        os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "wb"
+    ) as file:
         file.write(content)
 
 
@@ -187,10 +223,20 @@ def _special(made: Folder, place: Path, folder: Path) -> None:
     """A link, a named pipe, a socket or a device."""
     rng = made.rng
     # None leads to the machine's own files: what dsgen would do wrong must harm this folder's neighbour alone.
-    targets = ("../elsewhere/t.json", str(folder / "elsewhere/config.json"), "../elsewhere/plan.json", "..", ".")
+    targets = (
+        "../elsewhere/t.json",
+        str(folder / "elsewhere/config.json"),
+        "../elsewhere/plan.json",
+        "..",
+        ".",
+    )
     match rng.randrange(6):
         case 0 | 1 | 2:
-            place.symlink_to(rng.choice((*targets, "nowhere", place.name, "../../elsewhere", *_KNOWN["names"][:9])))
+            place.symlink_to(
+                rng.choice(
+                    (*targets, "nowhere", place.name, "../../elsewhere", *_KNOWN["names"][:9])
+                )
+            )
         case 3:
             os.mkfifo(place)
         case 4:
@@ -201,14 +247,29 @@ def _special(made: Folder, place: Path, folder: Path) -> None:
 
 
 _ALLOWED: Final = tuple(
-    {str(Path(path).resolve()) for path in (sys.prefix, sys.base_prefix, Path(__file__).parents[1], *sys.path) if path}
+    {
+        str(Path(path).resolve())
+        for path in (sys.prefix, sys.base_prefix, Path(__file__).parents[1], *sys.path)
+        if path
+    }
     | {"/dev/null", "/usr/share/zoneinfo", "/proc/self/fd", "/proc/cpuinfo", "/sys/devices"}
 )
 _LIBRARIES: Final = ("/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/usr/lib/", "/lib/")
 _EVENTS: Final = frozenset(
-    {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate"}
+    {
+        "open",
+        "os.rename",
+        "os.remove",
+        "os.mkdir",
+        "os.rmdir",
+        "os.symlink",
+        "os.link",
+        "os.truncate",
+    }
 )
-_inside: list[str] = []  #: the folder of the input that is answered, and where the file leads that is named
+_inside: list[
+    str
+] = []  #: the folder of the input that is answered, and where the file leads that is named
 _left: list[str] = []  #: what was opened, made or moved outside
 
 
@@ -222,10 +283,23 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 _MARK: Final = "/hostile"  #: no file: the calls between two of its names, as strace shows them, are one folder's
-_CALL: Final = re.compile(r"\d+ +(\w+)\((?:AT_FDCWD<[^>]*>, )?(.*)\) += (?:\d+(?:<(.*)>)?|-1 ENOENT.*)$")
+_CALL: Final = re.compile(
+    r"\d+ +(\w+)\((?:AT_FDCWD<[^>]*>, )?(.*)\) += (?:\d+(?:<(.*)>)?|-1 ENOENT.*)$"
+)
 #: Calls that only look at names; what `open` calls lead to is shown with their result.
 _LOOKS: Final = frozenset(
-    {"newfstatat", "stat", "lstat", "statx", "access", "faccessat2", "readlink", "readlinkat", "getcwd", "chdir"}
+    {
+        "newfstatat",
+        "stat",
+        "lstat",
+        "statx",
+        "access",
+        "faccessat2",
+        "readlink",
+        "readlinkat",
+        "getcwd",
+        "chdir",
+    }
 )
 
 
@@ -246,7 +320,13 @@ def left_by(trace: Iterator[str]) -> Iterator[str]:
         if texts and texts[0].startswith(_MARK):
             inside = texts[0].split("\\n")[1:]
         elif inside and name not in _LOOKS and "ENOENT" not in line:
-            paths = [result or ""] if name.startswith("open") else texts[-1:] if name.startswith("sym") else texts
+            paths = (
+                [result or ""]
+                if name.startswith("open")
+                else texts[-1:]
+                if name.startswith("sym")
+                else texts
+            )
             for path in (os.path.normpath(Path(inside[0], path)) for path in paths):
                 # A file's project is below the folder that the command runs in, whose names may be listed.
                 if path != inside[0] and not path.startswith((*inside[1:], *_ALLOWED, *_LIBRARIES)):
@@ -257,9 +337,19 @@ def strace(seed: int, first: int, count: int) -> int:
     """Answer folders number `first` to `count` under strace; prints what it finds, and returns how many that is."""
     with tempfile.TemporaryDirectory() as name:
         trace = Path(name, "trace")
-        watched = ("strace", "-f", "-y", "-s4096", "-etrace=%file,connect", "-esignal=none", f"-o{trace}")
+        watched = (
+            "strace",
+            "-f",
+            "-y",
+            "-s4096",
+            "-etrace=%file,connect",
+            "-esignal=none",
+            f"-o{trace}",
+        )
         flags = (f"--seed={seed}", f"--first={first}", f"--inputs={count}")
-        done = subprocess.run((*watched, sys.executable, "-m", "benchmarks.hostile", *flags), check=False)
+        done = subprocess.run(
+            (*watched, sys.executable, "-m", "benchmarks.hostile", *flags), check=False
+        )
         with trace.open(errors="replace") as lines:
             marks = sum(f'"{_MARK}\\n' in line for line in lines)
             lines.seek(0)
@@ -283,10 +373,17 @@ def answer_to(made: Folder, folder: Path) -> dict[str, Any]:
     lay_out(made, folder)
     rng, named = made.rng, folder / "named"
     chosen = rng.choice(
-        sorted(os.fspath(path.relative_to(named)) for path in named.rglob("*") if not path.is_dir()) or [""]
+        sorted(os.fspath(path.relative_to(named)) for path in named.rglob("*") if not path.is_dir())
+        or [""]
     )
-    within = "{d}" not in " ".join(made.arguments) or rng.random() < 0.5  # a file's project is below where it is named
-    start, parts = (named, {"d": ".", "f": chosen}) if within else (folder, {"d": "named", "f": f"named/{chosen}"})
+    within = (
+        "{d}" not in " ".join(made.arguments) or rng.random() < 0.5
+    )  # a file's project is below where it is named
+    start, parts = (
+        (named, {"d": ".", "f": chosen})
+        if within
+        else (folder, {"d": "named", "f": f"named/{chosen}"})
+    )
     words = [word.format(**parts) for word in made.arguments]
     leads = os.path.realpath(named / chosen)
     if leads.startswith(str(folder / "elsewhere")):  # what is named by itself may be shown
@@ -315,7 +412,9 @@ def answer_to(made: Folder, folder: Path) -> dict[str, Any]:
     text = output.read()
     output.close()
     written = [
-        path for path in named.rglob("*") if path.name in ("new.yaml",) and path.is_file() and not path.is_symlink()
+        path
+        for path in named.rglob("*")
+        if path.name in ("new.yaml",) and path.is_file() and not path.is_symlink()
     ]
     text += "".join(path.read_text(errors="replace") for path in written)
     shown = [canary for canary in made.canaries if canary in text]
@@ -323,7 +422,14 @@ def answer_to(made: Folder, folder: Path) -> dict[str, Any]:
     trace = trace or ("changed what lies beside" if _beside(folder) != beside else "")
     trace = trace or (f"outside: {sorted(set(_left))[:5]}" if _left else "")
     trace = trace or (f"{took:.1f} s" if took > _BEGIN_S + _S_PER_100_KB * made.bytes / 1e5 else "")
-    return {"origin": " ".join(words), "status": status, "cpu_s": took, "mib": 0.0, "trace": trace[-3000:], "rules": []}
+    return {
+        "origin": " ".join(words),
+        "status": status,
+        "cpu_s": took,
+        "mib": 0.0,
+        "trace": trace[-3000:],
+        "rules": [],
+    }
 
 
 def hostile(seed: int, first: int, count: int) -> Iterator[dict[str, Any]]:
@@ -339,7 +445,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--strace", action="store_true", help="watch system calls as well")
-    parser.add_argument("--keep", type=Path, help="only make folder number FIRST here, and print its command")
+    parser.add_argument(
+        "--keep", type=Path, help="only make folder number FIRST here, and print its command"
+    )
     arguments = parser.parse_args()
     if arguments.keep:
         shutil.rmtree(arguments.keep, ignore_errors=True)
@@ -356,7 +464,9 @@ def main() -> None:
         if answer["trace"]:
             failed += 1
             print(json.dumps(answer), flush=True)
-    print(f"{count:,} folders (seed {arguments.seed}): {failed} failures; {cpu_s:.0f} s of processor time")
+    print(
+        f"{count:,} folders (seed {arguments.seed}): {failed} failures; {cpu_s:.0f} s of processor time"
+    )
     sys.exit(bool(failed))
 
 

@@ -34,7 +34,11 @@ def main():
 def estimate(run):
     """Bytes on a GPU."""
     analysis = LLMAnalysis(
-        ModelConfig(**run["model"]), GPU, DtypeConfig(), ParallelismConfig(**run["parallelism"]), flops_efficiency=0.5
+        ModelConfig(**run["model"]),
+        GPU,
+        DtypeConfig(),
+        ParallelismConfig(**run["parallelism"]),
+        flops_efficiency=0.5,
     )
     try:
         found = analysis.training(

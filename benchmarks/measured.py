@@ -19,7 +19,11 @@ from benchmarks.memory_reading import (
 )
 from dsgen.catalog import find_accelerator
 from dsgen.catalog.records import Model
-from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
+from dsgen.estimate.flops import (
+    attention_flops_per_token,
+    hardware_flops_per_step,
+    model_flops_per_step,
+)
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
@@ -51,7 +55,13 @@ NETWORKS = (
     ("NVLink5", "infiniband", 3200),
 )
 #: Where the source doesn't say: the usual network of the generation.
-USUAL_GBITS = {"volta": 400, "ampere": 1600, "hopper": 3200, "blackwell": 3200, "blackwell-ultra": 6400}
+USUAL_GBITS = {
+    "volta": 400,
+    "ampere": 1600,
+    "hopper": 3200,
+    "blackwell": 3200,
+    "blackwell-ultra": 6400,
+}
 
 
 #: Micro-batches beyond this were tried by nobody in the collection that prints no micro-batch.
@@ -124,7 +134,9 @@ def _with_planned_micro_batch(job: Job, layout: Layout) -> Layout:
         if sequences % micro == 0
     ]
     ledgers = [(choice, memory(job, choice)) for choice in choices]
-    fitting = [choice for choice, ledger in ledgers if ledger.required_bytes <= ledger.capacity_bytes]
+    fitting = [
+        choice for choice, ledger in ledgers if ledger.required_bytes <= ledger.capacity_bytes
+    ]
     return min(fitting or choices[:1], key=lambda choice: float(step_time(job, choice).total_s))
 
 
@@ -164,7 +176,9 @@ def _model(row: dict[str, str]) -> Model | None:
         shared_experts=shared,
         shared_ffn=shared * width,
         dense_layers=_number(row, "dense_layers"),
-        router_groups=8 if mla else 0,  # DeepSeek-V2 and V3 route to 3 and 4 of 8 groups (their config.json)
+        router_groups=8
+        if mla
+        else 0,  # DeepSeek-V2 and V3 route to 3 and 4 of 8 groups (their config.json)
         router_top_groups=(4 if _number(row, "num_experts") > 200 else 3) if mla else 0,
         q_lora_rank=int(row.get("q_rank", 1536)) if mla else 0,
         kv_lora_rank=512 if mla else 0,
@@ -176,7 +190,9 @@ def _model(row: dict[str, str]) -> Model | None:
 
 
 def _cluster(row: dict[str, str]) -> Cluster | None:
-    accelerator = find_accelerator(row["gpu_norm"].lower().replace(" ", "-")) if row["gpu_norm"] else None
+    accelerator = (
+        find_accelerator(row["gpu_norm"].lower().replace(" ", "-")) if row["gpu_norm"] else None
+    )
     if accelerator is None:
         return None
     per_node = _number(row, "gpus_per_node", 8)
@@ -209,7 +225,13 @@ def _precision(text: str) -> str | None:
 def _fp8_recipe(text: str) -> str:
     """The recipe that the row's precision names; what Megatron-Bridge calls an alternative granularity is MXFP8's on
     Blackwell, the only part whose rows say so."""
-    return "mxfp8" if "mx" in text else "tensorwise" if "cs" in text or "current" in text else "delayed"
+    return (
+        "mxfp8"
+        if "mx" in text
+        else "tensorwise"
+        if "cs" in text or "current" in text
+        else "delayed"
+    )
 
 
 def _framework(row: dict[str, str]) -> Framework:
@@ -218,7 +240,9 @@ def _framework(row: dict[str, str]) -> Framework:
     Those that do take it wherever experts are, within a node as well.
     """
     name = OURS.get(row["framework"].split(" ")[0].lower(), "megatron-lm")
-    return _dispatching(name, FRAMEWORKS[name].dispatches_by_node and row["dispatcher"] != "alltoall")
+    return _dispatching(
+        name, FRAMEWORKS[name].dispatches_by_node and row["dispatcher"] != "alltoall"
+    )
 
 
 @cache
@@ -255,7 +279,9 @@ def _job(row: dict[str, str]) -> Job | None:
         ),
         pins=Pins(),
         headroom=0.0,
-        launch=JobLaunch(target="slurm", script="", arguments=(), environment={}, time_limit_s=None, options={}),
+        launch=JobLaunch(
+            target="slurm", script="", arguments=(), environment={}, time_limit_s=None, options={}
+        ),
         origin=Origin(path=row["url_or_repo_path"]),
     )
 
@@ -268,10 +294,22 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
     if data * tensor * pipeline * context != job.gpus or passes < 1:
         return None
     text, offload = row["recompute"], row["offload"]
-    recompute = Recompute.FULL if text == "full" else Recompute.SELECTIVE if "core_attn" in text else Recompute.NONE
+    recompute = (
+        Recompute.FULL
+        if text == "full"
+        else Recompute.SELECTIVE
+        if "core_attn" in text
+        else Recompute.NONE
+    )
     if text == "selective":
         recompute = Recompute.SELECTIVE
-    out = Offload.OPTIMIZER_AND_PARAMETERS if "param" in offload else Offload.OPTIMIZER if "opt" in offload else 0
+    out = (
+        Offload.OPTIMIZER_AND_PARAMETERS
+        if "param" in offload
+        else Offload.OPTIMIZER
+        if "opt" in offload
+        else 0
+    )
     return Layout(
         data=data,
         tensor=tensor,
@@ -308,5 +346,7 @@ def _seconds(row: dict[str, str], job: Job, layout: Layout) -> float | None:
     hardware = "megatron formula" in row["flops_convention"]
     flops = float(hardware_flops_per_step(job, layout)) if hardware else model_flops_per_step(job)
     passes = 4 if hardware and layout.recompute is Recompute.FULL else 3
-    masked = passes * attention_flops_per_token(job) * job.training.tokens_per_step * job.model.causal
+    masked = (
+        passes * attention_flops_per_token(job) * job.training.tokens_per_step * job.model.causal
+    )
     return (flops + masked) / (float(row["tflops_per_gpu"]) * 1e12 * job.gpus)

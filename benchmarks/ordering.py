@@ -28,7 +28,9 @@ class Duel:
 class Ordering:
     """Values of `uncertainty.yaml` on order."""
 
-    spread: float  #: standard deviation of log(measured / estimated) within a group, median of groups
+    spread: (
+        float  #: standard deviation of log(measured / estimated) within a group, median of groups
+    )
     band: float
     groups: int
 
@@ -42,7 +44,10 @@ def duels(found: Sequence[Group]) -> Iterator[Duel]:
     for g in found:
         pairs = list(combinations(g.choices, 2))
         for a, b in pairs:
-            estimated, measured = log(a.estimated_s / b.estimated_s), log(a.measured_s / b.measured_s)
+            estimated, measured = (
+                log(a.estimated_s / b.estimated_s),
+                log(a.measured_s / b.measured_s),
+            )
             yield Duel(apart=abs(estimated), right=estimated * measured > 0, weight=1 / len(pairs))
 
 

@@ -53,7 +53,11 @@ def deepspeed_states(run: Run) -> float | None:
         return float(estimate_zero2_model_states_mem_needs(total, **parts)[1])
     offload = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
     largest = run.job.model.vocab * run.job.model.hidden
-    return float(estimate_zero3_model_states_mem_needs(total, largest, cpu_offload_params=offload, **parts)[1])
+    return float(
+        estimate_zero3_model_states_mem_needs(total, largest, cpu_offload_params=offload, **parts)[
+            1
+        ]
+    )
 
 
 def megatron_report(checkout: Path) -> Tool:
@@ -62,7 +66,12 @@ def megatron_report(checkout: Path) -> Tool:
     It takes its formula for sequence parallelism with selective recomputation only; here also for flash attention,
     which stores as little.
     """
-    source = re.sub(r"^from \.utils .*", "", (checkout / MEGATRON).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    source = re.sub(
+        r"^from \.utils .*",
+        "",
+        (checkout / MEGATRON).read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
     found: dict[str, Any] = {}
     exec(compile(source, MEGATRON, "exec"), found)
 
@@ -71,7 +80,9 @@ def megatron_report(checkout: Path) -> Tool:
             return None
         arguments = _megatron_arguments(run)
         kind = "" if run.layout.sequence_parallel or run.layout.tensor == 1 else "_without_sp"
-        activations = found[f"compute_activation_memory{kind}"](arguments, run.layout.gradient_accumulation)
+        activations = found[f"compute_activation_memory{kind}"](
+            arguments, run.layout.gradient_accumulation
+        )
         return float(found["compute_weight_and_optimizer_memory"](arguments) + activations)
 
     return estimate
@@ -111,7 +122,9 @@ def _megatron_arguments(run: Run) -> SimpleNamespace:
         padded_vocab_size=int(vocabulary_rows(run.job, layout)) * layout.tensor,
         untie_embeddings_and_output_weights=not model.tied_embeddings,
         pipeline_model_parallel_size=layout.pipeline,
-        virtual_pipeline_model_parallel_size=layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
+        virtual_pipeline_model_parallel_size=layout.virtual_pipeline
+        if layout.virtual_pipeline > 1
+        else None,
         tensor_model_parallel_size=layout.tensor,
         data_parallel_size=layout.data * layout.context,
         use_distributed_optimizer=layout.zero_stage >= 1,
@@ -124,7 +137,9 @@ def llm_analysis(python: str, rows: Sequence[Run]) -> Tool:
     """llm-analysis: weights, gradients, optimizer and activations; asked once for all runs without latent attention."""
     asked = [run for run in rows if not run.job.model.is_mla and run.layout.offload == Offload.NONE]
     text = json.dumps([_description(run) for run in asked])
-    done = subprocess.run([python, str(WORKER)], input=text, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [python, str(WORKER)], input=text, capture_output=True, text=True, check=True
+    )
     answers = dict(zip((run.id for run in asked), json.loads(done.stdout), strict=True))
     return lambda run: answers.get(run.id)
 
@@ -190,7 +205,12 @@ def _line(name: str, source: str, pairs: Sequence[tuple[Pair, Pair]]) -> str:
     errors = [theirs.error for theirs, _ in pairs]
     sizes = [abs(error) for error in errors]
     ours = fmean(abs(pair.error) for _, pair in pairs)
-    figures = (f"{fmean(sizes):.0%}", f"{median(sizes):.0%}", f"{fmean(errors):+.0%}", f"{ours:.1%}")
+    figures = (
+        f"{fmean(sizes):.0%}",
+        f"{median(sizes):.0%}",
+        f"{fmean(errors):+.0%}",
+        f"{ours:.1%}",
+    )
     return f"| {name} | {source} | {len(pairs)} | {' | '.join(figures)} |"
 
 
@@ -206,7 +226,9 @@ def main() -> None:
     if asked.megatron:
         tools["Megatron-LM"] = megatron_report(asked.megatron)
     if asked.llm_analysis:
-        tools["llm-analysis"] = llm_analysis(asked.llm_analysis, [pair.run for pair in memory_pairs(rows)])
+        tools["llm-analysis"] = llm_analysis(
+            asked.llm_analysis, [pair.run for pair in memory_pairs(rows)]
+        )
     print("\n".join(table(tools, rows)))
     for name, tool in tools.items() if asked.rows else ():
         for theirs, ours in compared(rows, tool):

@@ -64,7 +64,10 @@ def graded(rows: Iterable[Run]) -> list[Run]:
 
 def time_pairs(rows: Iterable[Run], seconds: Seconds = shipped_seconds) -> list[Pair]:
     """Step times, in seconds."""
-    return [Pair(run=run, estimated=seconds(run), measured=float(run.step_time_s or 0)) for run in timed(rows)]
+    return [
+        Pair(run=run, estimated=seconds(run), measured=float(run.step_time_s or 0))
+        for run in timed(rows)
+    ]
 
 
 def memory_pairs(rows: Iterable[Run]) -> list[Pair]:
@@ -81,7 +84,11 @@ def _peak_bytes(run: Run) -> float:
     ledger = memory(run.job, run.layout)
     estimated = float(getattr(ledger, f"{run.peak_memory_kind}_bytes"))
     over = max(float(ledger.device_bytes) - float(ledger.capacity_bytes), 0.0)
-    return estimated if run.peak_memory_kind == "allocated" else max(estimated - over, float(ledger.allocated_bytes))
+    return (
+        estimated
+        if run.peak_memory_kind == "allocated"
+        else max(estimated - over, float(ledger.allocated_bytes))
+    )
 
 
 def by_source(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:

@@ -28,7 +28,9 @@ _GIVEN: Final = re.compile(
     r"(?:SLURM|AZ|AZUREML|OMPI|PBS|LSB|PET|VC|MLP|KUBERNETES)_\w+"
     r"|HOME|USER|PATH|PWD|HOSTNAME|CUDA_VISIBLE_DEVICES|TMPDIR|SCRATCH|WORK"
 )
-_GIVEN_WITHOUT_SLURM: Final = re.compile(r"MASTER_ADDR|MASTER_PORT|WORLD_SIZE|(?:NODE_|LOCAL_)?RANK|NNODES|NUM_NODES")
+_GIVEN_WITHOUT_SLURM: Final = re.compile(
+    r"MASTER_ADDR|MASTER_PORT|WORLD_SIZE|(?:NODE_|LOCAL_)?RANK|NNODES|NUM_NODES"
+)
 _SPELLINGS: Final = {  # other words for keys of DeepSpeed's, as they are said
     "zero_optimization": ("zero_optimisation", "zero", "zero_config"),
     "optimizer": ("optimiser", "optim"),
@@ -41,14 +43,24 @@ _SPELLINGS: Final = {  # other words for keys of DeepSpeed's, as they are said
     "overlap_comm": ("overlap_communication", "overlap"),
     "gradient_clipping": ("grad_clip", "clip_grad", "gradient_clip"),
     "gradient_accumulation_steps": ("accumulation_steps", "gradient_accumulation"),
-    "train_micro_batch_size_per_gpu": ("micro_batch_size", "train_micro_batch_size", "micro_batch_size_per_gpu"),
+    "train_micro_batch_size_per_gpu": (
+        "micro_batch_size",
+        "train_micro_batch_size",
+        "micro_batch_size_per_gpu",
+    ),
     "warmup_num_steps": ("warmup_steps", "num_warmup_steps"),
     "total_num_steps": ("total_steps", "num_training_steps"),
     "params": ("parameters", "args"),
     "type": ("name",),
 }
 _REQUIRED_BY_MEGATRON: Final = (  # validate_args of Megatron-LM: required_args, and the micro batch
-    *("num-layers", "hidden-size", "num-attention-heads", "max-position-embeddings", "micro-batch-size"),
+    *(
+        "num-layers",
+        "hidden-size",
+        "num-attention-heads",
+        "max-position-embeddings",
+        "micro-batch-size",
+    ),
 )
 _OF_THE_TRAINER: Final = {  # a key of DeepSpeed's and the Trainer's option that fills it in, which it compares
     "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
@@ -77,7 +89,9 @@ RANKS: Final = r"(?:--nproc[-_]per[-_]node|--num_gpus)[= ]"
 
 
 def at(
-    pattern: str, how: Callable[[re.Match[str], random.Random], str], within: Callable[..., set[int]] | None = None
+    pattern: str,
+    how: Callable[[re.Match[str], random.Random], str],
+    within: Callable[..., set[int]] | None = None,
 ) -> Changes:
     """A way to change lines: one match of a pattern becomes something else, on the lines that `within` gives."""
 
@@ -111,7 +125,9 @@ def launched(lines: list[str], *, first: bool = True) -> set[int]:
 
 def _after_the_first(lines: list[str]) -> set[int]:
     """The lines that go on with a command and are gone on with."""
-    return {number for number in launched(lines, first=False) if lines[number].rstrip().endswith("\\")}
+    return {
+        number for number in launched(lines, first=False) if lines[number].rstrip().endswith("\\")
+    }
 
 
 def slip(word: str, rng: random.Random) -> str:
@@ -132,7 +148,9 @@ def _other_number(match: re.Match[str], rng: random.Random) -> str:
 
 
 def _last_commas(lines: list[str], rng: random.Random) -> Iterator[Change]:
-    ends = [n for n in range(len(lines) - 1) if lines[n].strip() and re.match(r"\s*[}\]]", lines[n + 1])]
+    ends = [
+        n for n in range(len(lines) - 1) if lines[n].strip() and re.match(r"\s*[}\]]", lines[n + 1])
+    ]
     ends = [n for n in ends if not lines[n].rstrip().endswith((",", "{", "["))]
     rng.shuffle(ends)
     yield from ((n, lines[n].rstrip() + ",", "") for n in ends)
@@ -143,7 +161,11 @@ def _both_precisions(lines: list[str], rng: random.Random) -> Iterator[Change]:
     if len(names) == 1:  # a section more
         for number, line in enumerate(lines):
             if f'"{names[0]}"' in line:
-                yield number, '  "' + ("bf16", "fp16")[names[0] == "bf16"] + '": {"enabled": true},\n' + line, line
+                yield (
+                    number,
+                    '  "' + ("bf16", "fp16")[names[0] == "bf16"] + '": {"enabled": true},\n' + line,
+                    line,
+                )
     on = re.search(r'"[fb]f?16"\s*:\s*\{[^{}]*"enabled"\s*:\s*true', "".join(lines))
     for number, line in enumerate(lines) if len(names) == 2 and on else ():
         above = "".join(lines[max(0, number - 2) : number + 1])
@@ -165,13 +187,21 @@ def _deleted(pattern: str, within: Callable[..., set[int]] | None = None) -> Cha
 def _first_command(lines: list[str], rng: random.Random) -> Iterator[Change]:
     number = next((n for n, line in enumerate(lines) if line.startswith("#SBATCH")), None)
     if number is not None:
-        yield number, rng.choice(["set -e", "module load cuda", "export NCCL_DEBUG=INFO"]) + "\n" + lines[number], ""
+        yield (
+            number,
+            rng.choice(["set -e", "module load cuda", "export NCCL_DEBUG=INFO"])
+            + "\n"
+            + lines[number],
+            "",
+        )
 
 
 def _beside_a_file(lines: list[str], rng: random.Random) -> Iterator[Change]:
     for number, line in enumerate(lines):
         if match := re.match(r"(\s+)deepspeed_config_file:", line):
-            key = rng.choice(["zero_stage: 2", "gradient_accumulation_steps: 4", "offload_optimizer_device: cpu"])
+            key = rng.choice(
+                ["zero_stage: 2", "gradient_accumulation_steps: 4", "offload_optimizer_device: cpu"]
+            )
             yield number, f"{line}\n{match[1]}{key}", line
 
 
@@ -196,7 +226,10 @@ def value_of(text: str, option: str) -> str | None:
 
 
 def _numbers(text: str, *options: str) -> list[int | None]:
-    return [int(value) if (value := value_of(text, one)) and value.isdigit() else None for one in options]
+    return [
+        int(value) if (value := value_of(text, one)) and value.isdigit() else None
+        for one in options
+    ]
 
 
 def _changed(lines: list[str], change: Change) -> str:
@@ -214,7 +247,9 @@ def unequal_parts(repo: Path, path: Path, lines: list[str], change: Change) -> b
         )
         if "decoder-first-pipeline" in text or "num-layers-in" in text or "account-for" in text:
             return None
-        own_width = re.search(r"--kv-channels\b", text)  # of a head, which then isn't their share of the hidden size
+        own_width = re.search(
+            r"--kv-channels\b", text
+        )  # of a head, which then isn't their share of the hidden size
         pairs = [(heads, tensor), (hidden, None if own_width else heads), (layers, stages)]
         return all(whole % part == 0 for whole, part in pairs if whole and part)
 
@@ -223,7 +258,9 @@ def unequal_parts(repo: Path, path: Path, lines: list[str], change: Change) -> b
 
 def directive(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
     """Slurm reads the line: it stands before the first command."""
-    first = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
+    first = next(
+        (n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines)
+    )
     return lines[change[0]].startswith("#SBATCH") and change[0] < first
 
 
@@ -244,7 +281,11 @@ def tasks_in_each_others_way(repo: Path, path: Path, lines: list[str], change: C
     tasks = re.search(r"(\d+)", _asked(after).get("--ntasks-per-node", ""))
     if not directive(repo, path, lines, change) or not tasks:
         return False
-    if re.search(r"^[^#\n]*\bsrun\b.*\b(?:torchrun|accelerate launch|torch\.distributed)", after, re.MULTILINE):
+    if re.search(
+        r"^[^#\n]*\bsrun\b.*\b(?:torchrun|accelerate launch|torch\.distributed)",
+        after,
+        re.MULTILINE,
+    ):
         before = re.search(r"(\d+)", _asked("\n".join(lines)).get("--ntasks-per-node", ""))
         return bool(before and before[1] == "1")
     by_srun = re.search(r"^[^#\n]*\bsrun\b[^\n]*\bpython", after, re.MULTILINE)
@@ -255,10 +296,16 @@ def used_and_not_given(repo: Path, path: Path, lines: list[str], change: Change)
     """A launch names a variable that nothing else in the file sets, no platform gives and no word replaces."""
     found = re.match(r"\s*(?:export\s+)?(\w+)\s*=", lines[change[0]])
     by_slurm = any(line.startswith("#SBATCH") for line in lines)
-    if not found or _GIVEN.fullmatch(found[1]) or (not by_slurm and _GIVEN_WITHOUT_SLURM.fullmatch(found[1])):
+    if (
+        not found
+        or _GIVEN.fullmatch(found[1])
+        or (not by_slurm and _GIVEN_WITHOUT_SLURM.fullmatch(found[1]))
+    ):
         return False
     rest = "\n".join([*lines[: change[0]], *lines[change[0] + 1 :]])
-    if re.search(rf"\b{found[1]}\s*=|\bread\b.*\b{found[1]}\b|\bfor {found[1]} in\b|\b(?:source|\.) ", rest):
+    if re.search(
+        rf"\b{found[1]}\s*=|\bread\b.*\b{found[1]}\b|\bfor {found[1]} in\b|\b(?:source|\.) ", rest
+    ):
         return False
     later = [lines[number] for number in launched(lines) if number > change[0]]
     return any(re.search(rf"\$(?:{found[1]}\b|\{{{found[1]}\}})", line) for line in later)
@@ -268,10 +315,14 @@ def starts_fewer_or_apart(repo: Path, path: Path, lines: list[str], change: Chan
     """Without the option, ranks or nodes are missing that the rest of the file counts on."""
     before, gone = "\n".join(lines), change[2]
     nodes = re.search(r"(\d+)", _asked(before).get("--nodes", _asked(before).get("-N", "")))
-    several = bool(nodes and int(nodes[1]) > 1) or bool(re.search(r"--(?:nnodes|num_machines)[= ]+[2-9]", before))
+    several = bool(nodes and int(nodes[1]) > 1) or bool(
+        re.search(r"--(?:nnodes|num_machines)[= ]+[2-9]", before)
+    )
     if re.search(r"--(?:nproc[-_]per[-_]node|num_processes)\b", gone):
         return bool((gpus := _gpus(before)) and gpus > 1)
-    if re.search(r"--(?:node[-_]rank|machine_rank|master[-_]addr|main_process_ip|rdzv[-_]endpoint)\b", gone):
+    if re.search(
+        r"--(?:node[-_]rank|machine_rank|master[-_]addr|main_process_ip|rdzv[-_]endpoint)\b", gone
+    ):
         apart = "rank" in gone and "rdzv" in before  # where nodes number themselves
         return several and not apart and "--nnodes" not in gone
     return several
@@ -321,7 +372,11 @@ def no_such_machine(repo: Path, path: Path, lines: list[str], change: Change) ->
 def given_by_a_launch(repo: Path, path: Path, line: str) -> bool:
     """Return whether an option of a launch replaces a line of accelerate's config."""
     option = f"--{line.partition(':')[0].strip()}"
-    scripts = (one for one in repo.rglob("*") if one.suffix in (".sh", ".slurm", ".sbatch") and one.is_file())
+    scripts = (
+        one
+        for one in repo.rglob("*")
+        if one.suffix in (".sh", ".slurm", ".sbatch") and one.is_file()
+    )
     texts = (one.read_text(encoding="utf-8", errors="replace") for one in scripts)
     return any(path.name in text and option in text for text in texts)
 
@@ -339,9 +394,15 @@ def by_deepspeed_itself(repo: Path, path: Path, lines: list[str], change: Change
     """The config leaves nothing to the Trainer, and no program of the repository has one, or accelerate."""
     if '"auto"' in "\n".join(lines):
         return False
-    texts = [one.read_text(encoding="utf-8", errors="replace") for one in repo.rglob("*.py") if one.is_file()]
+    texts = [
+        one.read_text(encoding="utf-8", errors="replace")
+        for one in repo.rglob("*.py")
+        if one.is_file()
+    ]
     own = any("deepspeed.initialize" in text for text in texts)
-    return own and not any(re.search(r"\bTrain(?:er|ingArguments)\b|\baccelerate\b|lightning", text) for text in texts)
+    return own and not any(
+        re.search(r"\bTrain(?:er|ingArguments)\b|\baccelerate\b|lightning", text) for text in texts
+    )
 
 
 def code_of(file: Path) -> str:
@@ -354,8 +415,12 @@ def _scripts_that_name(repo: Path, config: Path) -> Iterator[str]:
     for one in repo.rglob("*"):
         if one.suffix in (".sh", ".slurm", ".sbatch") and one.is_file():
             text = code_of(one)
-            named = re.findall(rf"--deepspeed[= ]+[\"']?((?:[\w.-]+/)*{re.escape(config.name)})\b", text)
-            if any(config in ((base / path).resolve() for base in (one.parent, repo)) for path in named):
+            named = re.findall(
+                rf"--deepspeed[= ]+[\"']?((?:[\w.-]+/)*{re.escape(config.name)})\b", text
+            )
+            if any(
+                config in ((base / path).resolve() for base in (one.parent, repo)) for path in named
+            ):
                 yield text
 
 
@@ -365,7 +430,10 @@ def unlike_the_script(repo: Path, path: Path, lines: list[str], change: Change) 
     if not found or len([one for one in repo.rglob(path.name) if one.is_file()]) > 1:
         return False
     given = [value_of(text, _OF_THE_TRAINER[found[1]]) for text in _scripts_that_name(repo, path)]
-    return any(value and re.fullmatch(r"[\d.e-]+", value) and float(value) != float(found[2]) for value in given)
+    return any(
+        value and re.fullmatch(r"[\d.e-]+", value) and float(value) != float(found[2])
+        for value in given
+    )
 
 
 def unlike_the_config(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
@@ -391,7 +459,11 @@ def two_precisions(repo: Path, path: Path, lines: list[str], change: Change) -> 
     if "--tensor-model-parallel-size" in text:
         return True
     names = {Path(word).name for word in re.findall(r"[\w./-]+\.py\b", text)}
-    programs = [one.read_text(encoding="utf-8", errors="replace") for name in names for one in repo.rglob(name)]
+    programs = [
+        one.read_text(encoding="utf-8", errors="replace")
+        for name in names
+        for one in repo.rglob(name)
+    ]
     return any("TrainingArguments" in program for program in programs)
 
 
@@ -422,7 +494,9 @@ CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     "wrong choice": (
         at(
             r'(?<="stage":)\s*[0-3]|(?<="device":)\s*"\w+"|(?<="type":)\s*"\w+"',
-            lambda m, r: " 4" if m[0].strip().isdigit() else f' "{slip(m[0].strip().strip(chr(34)), r)}"',
+            lambda m, r: (
+                " 4" if m[0].strip().isdigit() else f' "{slip(m[0].strip().strip(chr(34)), r)}"'
+            ),
         ),
         None,
     ),
@@ -439,8 +513,14 @@ CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
         None,
     ),
     "comma after the last": (_last_commas, None),
-    "comment in JSON": (at(r"(?<=[\d,])\s*$", lambda m, r: r.choice(["  // changed", "  # changed"])), None),
-    "Python's word": (at(r"(?<=: )(?:true|false|null)\b", lambda m, r: {"null": "None"}.get(m[0], m[0].title())), None),
+    "comment in JSON": (
+        at(r"(?<=[\d,])\s*$", lambda m, r: r.choice(["  // changed", "  # changed"])),
+        None,
+    ),
+    "Python's word": (
+        at(r"(?<=: )(?:true|false|null)\b", lambda m, r: {"null": "None"}.get(m[0], m[0].title())),
+        None,
+    ),
     "both precisions": (_both_precisions, None),
     "key in other words": (
         at(rf'"({"|".join(_SPELLINGS)})"(?=\s*:)', lambda m, r: f'"{r.choice(_SPELLINGS[m[1]])}"'),
@@ -475,28 +555,49 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
         None,
     ),
     "path with a slip": (
-        at(r"(?<=[\s=/])([\w-]{4,})(?=\.(?:json|yaml|yml|py)\b)", lambda m, r: slip(m[1], r), launched),
+        at(
+            r"(?<=[\s=/])([\w-]{4,})(?=\.(?:json|yaml|yml|py)\b)",
+            lambda m, r: slip(m[1], r),
+            launched,
+        ),
         None,
     ),
     "backslash dropped": (at(r"\s*\\$", lambda m, r: "", launched), None),
     "blank after backslash": (at(r"\\$", lambda m, r: "\\ ", launched), None),
-    "sbatch option with a slip": (at(r"(?<=#SBATCH --)([a-z-]{4,})(?==)", lambda m, r: slip(m[1], r)), None),
+    "sbatch option with a slip": (
+        at(r"(?<=#SBATCH --)([a-z-]{4,})(?==)", lambda m, r: slip(m[1], r)),
+        None,
+    ),
     "other number of GPUs": (at(rf"({RANKS})(\d+)\b", _other_number), None),
     "other stage of the launch": (at(r"(--nnodes[= ])(\d+)\b", _other_number, launched), None),
     "option of another launcher": (
-        at(rf"--({'|'.join(map('|'.join, _SAME))})\b", lambda m, r: f"--{_of_another_launcher(m[1], r)}", launched),
+        at(
+            rf"--({'|'.join(map('|'.join, _SAME))})\b",
+            lambda m, r: f"--{_of_another_launcher(m[1], r)}",
+            launched,
+        ),
         None,
     ),
     "argument beside the config's": (
-        at(rf"--({_TRAINER})([= ]+)\d[\d.e-]*", lambda m, r: f"--{m[1]}{m[2]}" + r.choice(["3", "7"]), launched),
+        at(
+            rf"--({_TRAINER})([= ]+)\d[\d.e-]*",
+            lambda m, r: f"--{m[1]}{m[2]}" + r.choice(["3", "7"]),
+            launched,
+        ),
         unlike_the_config,
     ),
     "tasks a node": (
-        at(r"(#SBATCH\s+--ntasks-per-node[= ])(\d+)", lambda m, r: m[1] + str(r.choice([int(m[2]) * 8, 16]))),
+        at(
+            r"(#SBATCH\s+--ntasks-per-node[= ])(\d+)",
+            lambda m, r: m[1] + str(r.choice([int(m[2]) * 8, 16])),
+        ),
         tasks_in_each_others_way,
     ),
     "assignment gone": (_deleted(r"^\s*(?:export\s+)?\w+=\S"), used_and_not_given),
-    "blanks around =": (at(r"^(\s*(?:export\s+)?\w+)=(?=[\w\"'$/.])", lambda m, r: f"{m[1]} = "), used_and_not_given),
+    "blanks around =": (
+        at(r"^(\s*(?:export\s+)?\w+)=(?=[\w\"'$/.])", lambda m, r: f"{m[1]} = "),
+        used_and_not_given,
+    ),
     "option of the launch gone": (
         _deleted(
             r"^\s*--(?:nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_]addr|num_machines|machine_rank|main_process_ip)\b",
@@ -510,7 +611,11 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     "value gone": (at(rf"--({_LAUNCHERS})[= ]+[^\s\\]+", lambda m, r: f"--{m[1]}", launched), None),
     "quote gone": (at(r"[\"']", lambda m, r: "", launched), None),
     "dashes for underscores": (
-        at(r"(?<=--)(num_gpus|num_nodes|master_port|master_addr)\b", lambda m, r: m[0].replace("_", "-"), launched),
+        at(
+            r"(?<=--)(num_gpus|num_nodes|master_port|master_addr)\b",
+            lambda m, r: m[0].replace("_", "-"),
+            launched,
+        ),
         lambda repo, path, lines, change: bool(re.search(r"\bdeepspeed\s", lines[change[0]])),
     ),
     "underscores for dashes": (
@@ -522,16 +627,25 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
         directive,
     ),
     "directive as a comment": (
-        at(r"^#SBATCH(?=\s+(?:--(?:nodes|gres|gpus\S*|ntasks\S*)|-N|-n)[= ])", lambda m, r: "# SBATCH"),
+        at(
+            r"^#SBATCH(?=\s+(?:--(?:nodes|gres|gpus\S*|ntasks\S*)|-N|-n)[= ])",
+            lambda m, r: "# SBATCH",
+        ),
         directive,
     ),
     "command before the directives": (_first_command, lambda *one: directive(*one)),
     "time in words": (
-        at(r"(#SBATCH\s+(?:--time[= ]|-t\s*))\S+", lambda m, r: m[1] + r.choice(["24h", "2days", "12hours"])),
+        at(
+            r"(#SBATCH\s+(?:--time[= ]|-t\s*))\S+",
+            lambda m, r: m[1] + r.choice(["24h", "2days", "12hours"]),
+        ),
         directive,
     ),
     "fewer devices": (
-        at(r"(CUDA_VISIBLE_DEVICES=[\"']?)([\d,]+)", lambda m, r: m[1] + m[2][: len(m[2]) // 2].rstrip(",")),
+        at(
+            r"(CUDA_VISIBLE_DEVICES=[\"']?)([\d,]+)",
+            lambda m, r: m[1] + m[2][: len(m[2]) // 2].rstrip(","),
+        ),
         fewer_devices,
     ),
     "size that doesn't divide": (
@@ -562,15 +676,31 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
         file_not_there,
     ),
     "other ending": (
-        at(r"(?<=[\w])\.(json|ya?ml)\b", lambda m, r: {"json": ".jsn", "yaml": ".yml", "yml": ".yaml"}[m[1]], launched),
+        at(
+            r"(?<=[\w])\.(json|ya?ml)\b",
+            lambda m, r: {"json": ".jsn", "yaml": ".yml", "yml": ".yaml"}[m[1]],
+            launched,
+        ),
         file_not_there,
     ),
 }
 ACCELERATE: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
-    "key with a slip": (at(r"^\s*(\w{6,})(?=:)", lambda m, r: m[0].replace(m[1], slip(m[1], r))), None),
-    "wrong choice": (at(r"(?<=distributed_type: )(\w+)|(?<=mixed_precision: )(\w+)", lambda m, r: slip(m[0], r)), None),
-    "wrong type": (at(r"(?<=num_processes: )\d+|(?<=num_machines: )\d+", lambda m, r: "many"), None),
-    "path with a slip": (at(r"(?<=[\s=/])([\w-]{4,})(?=\.json\b)", lambda m, r: slip(m[1], r)), None),
+    "key with a slip": (
+        at(r"^\s*(\w{6,})(?=:)", lambda m, r: m[0].replace(m[1], slip(m[1], r))),
+        None,
+    ),
+    "wrong choice": (
+        at(r"(?<=distributed_type: )(\w+)|(?<=mixed_precision: )(\w+)", lambda m, r: slip(m[0], r)),
+        None,
+    ),
+    "wrong type": (
+        at(r"(?<=num_processes: )\d+|(?<=num_machines: )\d+", lambda m, r: "many"),
+        None,
+    ),
+    "path with a slip": (
+        at(r"(?<=[\s=/])([\w-]{4,})(?=\.json\b)", lambda m, r: slip(m[1], r)),
+        None,
+    ),
     "tab": (at(r"^[ ]+(?=\w)", lambda m, r: "\t"), other_data),
     "blank after the colon gone": (at(r"(?<=\w): (?=\S)", lambda m, r: ":"), other_data),
     "a blank too many": (at(r"^[ ]+(?=\w)", lambda m, r: m[0] + " "), other_data),
@@ -579,8 +709,14 @@ ACCELERATE: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
         at(r"(?<=_cls_to_wrap: )(\w{6,})", lambda m, r: slip(m[1], r)),
         always,
     ),
-    "machine that isn't there": (at(r"(?<=^machine_rank: )\d+", lambda m, r: str(int(m[0]) + 1)), no_such_machine),
-    "number in quotes": (at(r"(?<=^num_processes: )\d+", lambda m, r: f"'{m[0]}'"), of_several_machines),
+    "machine that isn't there": (
+        at(r"(?<=^machine_rank: )\d+", lambda m, r: str(int(m[0]) + 1)),
+        no_such_machine,
+    ),
+    "number in quotes": (
+        at(r"(?<=^num_processes: )\d+", lambda m, r: f"'{m[0]}'"),
+        of_several_machines,
+    ),
 }
 #: Kinds that may be meant, so that a warning is right.
 WARNED: Final = ("directive as a comment", "command before the directives")
@@ -588,8 +724,24 @@ WARNED: Final = ("directive as a comment", "command before the directives")
 NOTED: Final = ("assignment gone",)
 #: Kinds that contradict another line, which may be named as well.
 OF_TWO_PLACES: Final = (
-    *("both precisions", "auto without the Trainer", "number beside the Trainer's", "argument beside the config's"),
-    *("tasks a node", "assignment gone", "blanks around =", "option of the launch gone", "size that doesn't divide"),
-    *("fewer devices", "quote gone", "Megatron's required option gone", "command before the directives"),
+    *(
+        "both precisions",
+        "auto without the Trainer",
+        "number beside the Trainer's",
+        "argument beside the config's",
+    ),
+    *(
+        "tasks a node",
+        "assignment gone",
+        "blanks around =",
+        "option of the launch gone",
+        "size that doesn't divide",
+    ),
+    *(
+        "fewer devices",
+        "quote gone",
+        "Megatron's required option gone",
+        "command before the directives",
+    ),
     *("key beside deepspeed_config_file", "machine that isn't there", "line commented out"),
 )

@@ -26,7 +26,9 @@ class Comparison:
     name: str
     source: str
     measured_s: float | None
-    theirs: SearchResult | Infeasible  #: with their layout pinned; what they don't print is searched
+    theirs: (
+        SearchResult | Infeasible
+    )  #: with their layout pinned; what they don't print is searched
     ours: SearchResult | Infeasible  #: with nothing pinned
 
 
@@ -39,7 +41,11 @@ def compare(path: Path) -> Comparison:
     theirs = dsgen.search(dsgen.load_job(example, overrides={**free, **pins}), top=1)
     ours = dsgen.search(dsgen.load_job(example, overrides=free), top=1)
     return Comparison(
-        name=path.stem, source=run["source"], measured_s=_measured_s(run, theirs), theirs=theirs, ours=ours
+        name=path.stem,
+        source=run["source"],
+        measured_s=_measured_s(run, theirs),
+        theirs=theirs,
+        ours=ours,
     )
 
 
@@ -50,7 +56,12 @@ def _measured_s(run: dict[str, Any], theirs: SearchResult | Infeasible) -> float
     if "hardware_tflops_per_gpu" not in run or not theirs.plans:
         return None
     plan = theirs.plans[0]
-    hardware = plan.throughput.hardware_tflops_per_gpu * 1e12 * float(plan.step_time.total_s) * plan.layout.world
+    hardware = (
+        plan.throughput.hardware_tflops_per_gpu
+        * 1e12
+        * float(plan.step_time.total_s)
+        * plan.layout.world
+    )
     masked = 4 * attention_flops_per_token(plan.job) * plan.job.training.tokens_per_step
     return (hardware + masked) / (float(run["hardware_tflops_per_gpu"]) * 1e12) / plan.layout.world
 
@@ -76,7 +87,9 @@ def main() -> None:
     for path in RUNS:
         row = compare(path)
         measured = f"{row.measured_s:.1f}" if row.measured_s else "–"
-        print(f"| {row.name} | {_cells(row.theirs)[0]} | {measured} | {_rest(row.theirs)} | {_line(row.ours)} |")
+        print(
+            f"| {row.name} | {_cells(row.theirs)[0]} | {measured} | {_rest(row.theirs)} | {_line(row.ours)} |"
+        )
     print()
     for path in RUNS:
         print(f"- {path.stem}: {compare(path).source}")
@@ -86,7 +99,11 @@ def _cells(result: SearchResult | Infeasible) -> tuple[str, str, str]:
     if isinstance(result, Infeasible):
         return (f"infeasible ({result.binding_rule})", "–", "–")
     plan = result.plans[0]
-    return (layout_text(plan), f"{plan.step_time.total_s:.1f}", f"{plan.memory.required_bytes / 2**30:.0f}")
+    return (
+        layout_text(plan),
+        f"{plan.step_time.total_s:.1f}",
+        f"{plan.memory.required_bytes / 2**30:.0f}",
+    )
 
 
 def _rest(result: SearchResult | Infeasible) -> str:

@@ -42,7 +42,9 @@ def _transformers(words: Sequence[str], _: int) -> str | None:
     own = [word for word in words if word not in ("--deepspeed", "ds_config.json")]
     try:
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            HfArgumentParser([TrainingArguments]).parse_args_into_dataclasses([*own, "--use_cpu"], True)  # type: ignore[list-item]
+            HfArgumentParser([TrainingArguments]).parse_args_into_dataclasses(
+                [*own, "--use_cpu"], True
+            )  # type: ignore[list-item]
     except SystemExit:
         return said.getvalue().strip().rpartition("\n")[2]
     except Exception as problem:  # whatever it raises is its answer
@@ -50,7 +52,9 @@ def _transformers(words: Sequence[str], _: int) -> str | None:
     return None
 
 
-def ask(cases: Sequence[dict[str, Any]], framework: str, subjects: tuple[str, ...], asked: Asked) -> None:
+def ask(
+    cases: Sequence[dict[str, Any]], framework: str, subjects: tuple[str, ...], asked: Asked
+) -> None:
     """Give each case of a framework that a rule of these subjects refused to the program, and print what it accepts."""
     verdicts = Counter[str]()
     for case in cases:
@@ -58,7 +62,9 @@ def ask(cases: Sequence[dict[str, Any]], framework: str, subjects: tuple[str, ..
         if case["spec"]["framework"] != framework or not rules or not case["files"]:
             continue
         why = asked(case["words"], case["world"])
-        verdicts["accepted" if why is None else "can't be told here" if why == "?" else "refused"] += 1
+        verdicts[
+            "accepted" if why is None else "can't be told here" if why == "?" else "refused"
+        ] += 1
         if why is None:
             print(f"  accepted, but {case['errors']!a}")
     print(f"{framework}: {dict(verdicts)}")
@@ -66,7 +72,9 @@ def ask(cases: Sequence[dict[str, Any]], framework: str, subjects: tuple[str, ..
 
 def main() -> None:
     """Ask each program in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path)
     parser.add_argument("--tree", type=Path, action="append", default=[])
     parser.add_argument(_IN_TREE, type=Path, help=argparse.SUPPRESS)
@@ -75,12 +83,19 @@ def main() -> None:
     if options.in_tree:
         ask(cases, _framework_of(options.in_tree), ("MLM", "MDS"), _megatron(options.in_tree))
         return
-    rendered = Counter(rule for case in cases if case["files"] for rule in {rule for rule, _ in case["errors"]})
+    rendered = Counter(
+        rule for case in cases if case["files"] for rule in {rule for rule, _ in case["errors"]}
+    )
     early = sum(not case["files"] for case in cases)
-    print(f"{len(cases)} refused; {early} before anything was rendered; of the others: {dict(rendered.most_common())}")
+    print(
+        f"{len(cases)} refused; {early} before anything was rendered; of the others: {dict(rendered.most_common())}"
+    )
     sys.stdout.flush()
     for tree in options.tree:
-        subprocess.run([sys.executable, "-m", "benchmarks.refused", str(options.file), _IN_TREE, str(tree)], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.refused", str(options.file), _IN_TREE, str(tree)],
+            check=True,
+        )
     ask(cases, "huggingface", ("HF",), _transformers)
 
 

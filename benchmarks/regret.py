@@ -71,12 +71,15 @@ class Group:
 
     def ranked(self, band: float = TIME_BAND) -> Choice:
         """The one that the search's ranking puts first, with its own band or another."""
-        columns = {name: np.array([getattr(c.layout, name) for c in self.choices]) for name in FIELDS}
+        columns = {
+            name: np.array([getattr(c.layout, name) for c in self.choices]) for name in FIELDS
+        }
         layouts = Layouts(**columns)
         seconds = np.array([choice.estimated_s for choice in self.choices])
         ledger = memory(self.job, layouts)
         sizes = {
-            name: np.broadcast_to(getattr(ledger, name), len(seconds)) for name in ("required_bytes", "device_bytes")
+            name: np.broadcast_to(getattr(ledger, name), len(seconds))
+            for name in ("required_bytes", "device_bytes")
         }
         ran = Estimates(layouts=layouts, total_s=seconds, savable={}, **sizes)
         return self.choices[ranking(self.job, ran, 1, bold=True, band=band)[0]]
@@ -164,7 +167,10 @@ def summary(found: list[Group]) -> str:
 def main() -> None:
     """Print the groups, both ways."""
     rows = list(runs())
-    for title, seconds in (("Shipped constants", shipped_seconds), ("Cluster left out", left_out_seconds())):
+    for title, seconds in (
+        ("Shipped constants", shipped_seconds),
+        ("Cluster left out", left_out_seconds()),
+    ):
         print(f"### Plan choice: {title.lower()}\n")
         if seconds is None:
             print("`python -m benchmarks.fit` has not written its estimates yet.\n")

@@ -30,21 +30,29 @@ def drawn_ms(browser: Browser, page: Path) -> tuple[float, float]:
     tab.goto(page.as_uri())
     tab.wait_for_selector("html[data-drawn]")
     found = float(tab.evaluate(DRAWN))
-    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    metrics = {
+        each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]
+    }
     tab.close()
     return found, 1e3 * metrics["TaskDuration"]
 
 
 def main() -> None:
     """Print a row for each job."""
-    print("| job | written in | size | points shown | drawn, median of 5 | slowest | processor time |")
+    print(
+        "| job | written in | size | points shown | drawn, median of 5 | slowest | processor time |"
+    )
     print("|---" * 7 + "|")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         for job in JOBS:
             page, start = Path(folder) / f"{job}.html", time.perf_counter()
             CliRunner().invoke(
-                commands, ["report", str(EXAMPLES / f"{job}.yaml"), "-o", str(page)], catch_exceptions=False
+                commands,
+                ["report", str(EXAMPLES / f"{job}.yaml"), "-o", str(page)],
+                catch_exceptions=False,
             )
             took = time.perf_counter() - start
             times, worked = zip(*(drawn_ms(browser, page) for _ in range(RUNS)), strict=True)

@@ -39,9 +39,16 @@ SPECS: Final = 3_000
 SEED: Final = 20261122
 TARGETS: Final = tuple(LAUNCHERS)
 FRAMEWORKS: Final = ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm")
-CLUSTERS: Final = ("azure/standard_nd96amsr_a100_v4", "nvidia/dgx-h100", "aws/p4d.24xlarge", "aws/g5.48xlarge")
+CLUSTERS: Final = (
+    "azure/standard_nd96amsr_a100_v4",
+    "nvidia/dgx-h100",
+    "aws/p4d.24xlarge",
+    "aws/g5.48xlarge",
+)
 MODELS: Final = ("gpt3-1.3b", "gpt3-1.3b", "llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b")
-_FOLDERS: Final = frozenset({"AML021", "AML024"})  #: what the job uploads may be made after its files
+_FOLDERS: Final = frozenset(
+    {"AML021", "AML024"}
+)  #: what the job uploads may be made after its files
 
 #: What shells, sbatch, YAML, the service and terminals read as more than text; and plain text of other alphabets.
 PIECES: Final = (
@@ -55,8 +62,26 @@ PIECES: Final = (
 )  # fmt: skip
 #: Options that the programs know, which a random text never is.
 OPTIONS: Final = (
-    *("--lr", "--bf16", "--fp16", "--seed", "--save", "--load", "--train-iters", "--micro-batch-size", "--deepspeed"),
-    *("--data-path", "--nnodes", "--local_rank", "--use_cpu", "--num-layers", "--tensor-model-parallel-size", "-m"),
+    *(
+        "--lr",
+        "--bf16",
+        "--fp16",
+        "--seed",
+        "--save",
+        "--load",
+        "--train-iters",
+        "--micro-batch-size",
+        "--deepspeed",
+    ),
+    *(
+        "--data-path",
+        "--nnodes",
+        "--local_rank",
+        "--use_cpu",
+        "--num-layers",
+        "--tensor-model-parallel-size",
+        "-m",
+    ),
 )
 
 
@@ -103,12 +128,16 @@ TRAINING_KEYS: Final[Mapping[str, Draw]] = {
     "kernels": _one_of("eager", "fused"),
     "cross_entropy": _one_of("fused", "unfused"),
     "gradient_dtype": _one_of("fp32", "same"),
-    "lora": _one_of({"rank": 16}, {"rank": 7, "alpha": 33, "modules": ["q_proj", "v_proj"]}, {"base": "4bit"}),
+    "lora": _one_of(
+        {"rank": 16}, {"rank": 7, "alpha": 33, "modules": ["q_proj", "v_proj"]}, {"base": "4bit"}
+    ),
     "quantized_weights": _one_of(True, False),
     "learning_rate": _real(1e-7, 1e-1),
     "weight_decay": _real(1e-6, 1),
     "gradient_clipping": _real(1e-3, 100),
-    "duration": _one_of({"tokens": "1B"}, {"tokens": 1234567890}, {"steps": 777}, {"samples": 100000, "epochs": 2.5}),
+    "duration": _one_of(
+        {"tokens": "1B"}, {"tokens": 1234567890}, {"steps": 777}, {"samples": 100000, "epochs": 2.5}
+    ),
 }
 LAYOUT_KEYS: Final[Mapping[str, Draw]] = {
     "data": _one_of(1, 2, 4, 8),
@@ -127,7 +156,9 @@ LAYOUT_KEYS: Final[Mapping[str, Draw]] = {
     "zero_hpz": _one_of(1, 8),
 }
 MEGATRON_KEYS: Final[Mapping[str, Draw]] = {
-    "batch_ramp": _one_of({"start": 64, "increment": 64, "samples": 5000}, {"start": 8, "increment": 8, "samples": 1}),
+    "batch_ramp": _one_of(
+        {"start": 64, "increment": 64, "samples": 5000}, {"start": 8, "increment": 8, "samples": 1}
+    ),
 }
 #: Keys of a DeepSpeed config that no key of the spec decides, and one that some do.
 DEEPSPEED_KEYS: Final[Mapping[str, Draw]] = {
@@ -139,20 +170,31 @@ DEEPSPEED_KEYS: Final[Mapping[str, Draw]] = {
 #: Keys that few specs have: the others of training and layout, with the values that their schemas give as examples.
 _RARE: Final = 0.03
 RELEASES: Final = ("0.14.5", "0.16.9", "0.17.6", "0.18.9", "0.19.6", "0.19.8")
-COUNTS: Final[Mapping[str, Draw]] = {"nodes": _one_of("1..4", "2..4"), "gpus": _one_of("8..32:8", "16..64:16")}
+COUNTS: Final[Mapping[str, Draw]] = {
+    "nodes": _one_of("1..4", "2..4"),
+    "gpus": _one_of("8..32:8", "16..64:16"),
+}
 #: Values of `data.path` and `data.tokenizer` that scripts of each framework take.
 PATHS: Final[Mapping[str, Draw]] = {
     "deepspeed": _one_of("/data/a", ["/data/a b", "it's/b"], "data set"),
     "huggingface": _one_of("/data/a.json", "wiki text", "/data/it's/set", "./-c"),
-    "megatron-deepspeed": _one_of("/data/a_document", ["/data/a"], [0.3, "/data/a", "0.7", "/data/it's b"]),
-    "megatron-lm": _one_of("/data/a_document", ["/a", "/b", "/c"], [1, "/data/a b"], [0.30, "/data/a", 7e-1, "/b"]),
+    "megatron-deepspeed": _one_of(
+        "/data/a_document", ["/data/a"], [0.3, "/data/a", "0.7", "/data/it's b"]
+    ),
+    "megatron-lm": _one_of(
+        "/data/a_document", ["/a", "/b", "/c"], [1, "/data/a b"], [0.30, "/data/a", 7e-1, "/b"]
+    ),
 }
 _BPE: Final = {"vocab_file": "/data/vocab.json", "merges_file": "/data/my merges.txt"}
 TOKENIZERS: Final[Mapping[str, Draw]] = {
     "deepspeed": _one_of({"path": "/data/tokenizer"}, {"type": "own", **_BPE}),
     "huggingface": _one_of({"path": "/data/tokenizer"}, {"path": "org/name"}),
-    "megatron-deepspeed": _one_of({"path": "/t"}, {"path": "/t.model"}, _BPE, {"type": "NullTokenizer"}),
-    "megatron-lm": _one_of({"path": "/t"}, {"type": "Llama2Tokenizer", "path": "/t"}, _BPE, {"type": "NullTokenizer"}),
+    "megatron-deepspeed": _one_of(
+        {"path": "/t"}, {"path": "/t.model"}, _BPE, {"type": "NullTokenizer"}
+    ),
+    "megatron-lm": _one_of(
+        {"path": "/t"}, {"type": "Llama2Tokenizer", "path": "/t"}, _BPE, {"type": "NullTokenizer"}
+    ),
 }
 
 
@@ -169,7 +211,11 @@ class Tally:
     crashes: list[tuple[dict[str, Any], str]] = field(default_factory=list)
 
     def refuse(
-        self, spec: dict[str, Any], findings: Iterable[Finding], files: Iterable[RenderedFile], plan: Plan | None = None
+        self,
+        spec: dict[str, Any],
+        findings: Iterable[Finding],
+        files: Iterable[RenderedFile],
+        plan: Plan | None = None,
     ) -> None:
         """Count the rules behind a refusal, once each, and keep it."""
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
@@ -185,7 +231,9 @@ class Tally:
 
 def _odd(rng: random.Random) -> str:
     pieces = [rng.choice(PIECES) for _ in range(rng.choice((1, 1, 2, 3)))]
-    return "".join(rng.choice(("", "x", "run")) + piece + rng.choice(("", "", "y")) for piece in pieces)
+    return "".join(
+        rng.choice(("", "x", "run")) + piece + rng.choice(("", "", "y")) for piece in pieces
+    )
 
 
 def _value(rng: random.Random, schema: dict[str, Any], odd: bool) -> Any:
@@ -198,16 +246,28 @@ def _value(rng: random.Random, schema: dict[str, Any], odd: bool) -> Any:
         return rng.random() < 0.5
     if kind == "integer":
         low, high = schema["minimum"], schema["maximum"]
-        return rng.choice((low, high, rng.randint(low, high), *schema["examples"])) if odd else schema["examples"][0]
+        return (
+            rng.choice((low, high, rng.randint(low, high), *schema["examples"]))
+            if odd
+            else schema["examples"][0]
+        )
     if kind == "number":
-        return schema["examples"][0] if not odd else rng.uniform(schema.get("minimum", 1e-9), schema["maximum"])
+        return (
+            schema["examples"][0]
+            if not odd
+            else rng.uniform(schema.get("minimum", 1e-9), schema["maximum"])
+        )
     if kind in ("array", "object") and not odd:
         return schema["examples"][0]
     if kind == "array":
         return [_value(rng, schema["items"], odd) for _ in range(rng.randint(1, 3))]
     if kind == "object" and "properties" in schema:
         parts, needed = schema["properties"], schema.get("required", ())
-        return {key: _value(rng, part, odd) for key, part in parts.items() if key in needed or rng.random() < 0.4}
+        return {
+            key: _value(rng, part, odd)
+            for key, part in parts.items()
+            if key in needed or rng.random() < 0.4
+        }
     if kind == "object":
         names = ("NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", _odd(rng))
         rest = schema["additionalProperties"]
@@ -224,7 +284,11 @@ def spec_of(rng: random.Random) -> dict[str, Any]:
     known = load_schema()["$defs"]["launch"]["properties"]
     launch: dict[str, Any] = {"target": target}
     own = {key: value for key, value in known[target]["properties"].items() if rng.random() < 0.4}
-    general = {key: known[key] for key in ("script", "arguments", "environment", "time_limit") if rng.random() < 0.5}
+    general = {
+        key: known[key]
+        for key in ("script", "arguments", "environment", "time_limit")
+        if rng.random() < 0.5
+    }
     places = [(launch, key, part) for key, part in general.items()]
     section: dict[str, Any] = {}
     places += [(section, key, part) for key, part in own.items()]
@@ -232,20 +296,32 @@ def spec_of(rng: random.Random) -> dict[str, Any]:
     for index, (home, key, part) in enumerate(places):
         home[key] = _value(rng, part, index in strange)
     if "hosts" in section:
-        section["hosts"] = [f"node-{n}" for n in range(nodes)] if "hosts" not in strange else section["hosts"]
+        section["hosts"] = (
+            [f"node-{n}" for n in range(nodes)] if "hosts" not in strange else section["hosts"]
+        )
     elif target == "shell" and nodes > 1:
         section.setdefault("hostfile", "hosts")
     framework = rng.choice(FRAMEWORKS)
-    counts = {"nodes": nodes} if nodes > 1 or rng.random() < 0.5 else {"gpus": rng.choice((1, 2, 4, 8))}
+    counts = (
+        {"nodes": nodes} if nodes > 1 or rng.random() < 0.5 else {"gpus": rng.choice((1, 2, 4, 8))}
+    )
     if LAUNCHERS[target].pick is not None and "hosts" not in section and rng.random() < 0.15:
         counts = {key: COUNTS[key](rng) for key in (rng.choice(tuple(COUNTS)),)}
     return {
         "name": _odd(rng).strip() or "job" if rng.random() < 0.3 else "job",
         "framework": framework,
-        "model": rng.choice(MODELS) if rng.random() < 0.8 else {**MODEL, **_some(rng, MODEL_KEYS, 0.3)},
-        "cluster": rng.choice(CLUSTERS) if rng.random() < 0.8 else {**CLUSTER, **_some(rng, CLUSTER_KEYS, 0.4)},
+        "model": rng.choice(MODELS)
+        if rng.random() < 0.8
+        else {**MODEL, **_some(rng, MODEL_KEYS, 0.3)},
+        "cluster": rng.choice(CLUSTERS)
+        if rng.random() < 0.8
+        else {**CLUSTER, **_some(rng, CLUSTER_KEYS, 0.4)},
         **counts,
-        **({"deepspeed_version": rng.choice(RELEASES)} if framework != "megatron-lm" and rng.random() < 0.2 else {}),
+        **(
+            {"deepspeed_version": rng.choice(RELEASES)}
+            if framework != "megatron-lm" and rng.random() < 0.2
+            else {}
+        ),
         "training": {
             **TRAINING,
             **_rest(rng, "training", TRAINING_KEYS, MEGATRON_KEYS),
@@ -289,7 +365,9 @@ def _rest(rng: random.Random, section: str, *drawn: Mapping[str, Draw]) -> dict[
     return {key: _value(rng, part, False) for key, part in rest.items() if rng.random() < _RARE}
 
 
-def _some(rng: random.Random, pool: Mapping[str, Callable[[random.Random], Any]], share: float) -> dict[str, Any]:
+def _some(
+    rng: random.Random, pool: Mapping[str, Callable[[random.Random], Any]], share: float
+) -> dict[str, Any]:
     return {key: draw(rng) for key, draw in pool.items() if rng.random() < share}
 
 
@@ -316,11 +394,19 @@ def try_spec(spec: dict[str, Any], folder: Path, tally: Tally) -> None:
     tally.written += 1
     stated = folder.with_suffix(".json")
     stated.write_text(json.dumps(spec), encoding="utf-8")
-    release = {"deepspeed_version": spec["deepspeed_version"]} if "deepspeed_version" in spec else {}
-    for flags in ({}, {"job": stated}, *(({**release}, {"job": stated, **release}) if release else ())):
+    release = (
+        {"deepspeed_version": spec["deepspeed_version"]} if "deepspeed_version" in spec else {}
+    )
+    for flags in (
+        {},
+        {"job": stated},
+        *(({**release}, {"job": stated, **release}) if release else ()),
+    ):
         for finding in dsgen.validate(folder, **flags):
             if finding.severity is not Severity.NOTE and finding.rule not in own:
-                tally.found.append((spec, replace(finding, hint=f"with {', '.join(flags) or 'no flag'}")))
+                tally.found.append(
+                    (spec, replace(finding, hint=f"with {', '.join(flags) or 'no flag'}"))
+                )
 
 
 def round_trips(count: int, seed: int) -> Tally:
@@ -346,16 +432,25 @@ def main() -> None:
     arguments = parser.parse_args()
     tally = round_trips(arguments.specs, arguments.seed)
     refused = ", ".join(f"{rule} {times}" for rule, times in tally.refused.most_common())
-    print(f"{tally.specs:,} specs (seed {arguments.seed}): {tally.written:,} written and validated, ", end="")
+    print(
+        f"{tally.specs:,} specs (seed {arguments.seed}): {tally.written:,} written and validated, ",
+        end="",
+    )
     print(f"{tally.infeasible} infeasible; refused: {refused or 'none'}")
-    print(f"{len(tally.crashes)} crashes, {len(tally.found)} findings of validate that generate does not report")
+    print(
+        f"{len(tally.crashes)} crashes, {len(tally.found)} findings of validate that generate does not report"
+    )
     if arguments.refused:
-        arguments.refused.write_text("".join(f"{json.dumps(one)}\n" for one in tally.refusals), encoding="utf-8")
+        arguments.refused.write_text(
+            "".join(f"{json.dumps(one)}\n" for one in tally.refusals), encoding="utf-8"
+        )
     shown: Counter[str] = Counter()
     for spec, finding in tally.found:
         shown[f"{finding.rule} {finding.severity.value}"] += 1
         if shown[f"{finding.rule} {finding.severity.value}"] <= 2:
-            print(f"\n{finding.rule} {finding.message!a}, {finding.hint}, {finding.where.name}\n  {json.dumps(spec)}")
+            print(
+                f"\n{finding.rule} {finding.message!a}, {finding.hint}, {finding.where.name}\n  {json.dumps(spec)}"
+            )
     print(dict(shown))
     for spec, trace in tally.crashes[:5]:
         print(f"\n{json.dumps(spec)}\n{trace}")

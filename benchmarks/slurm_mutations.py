@@ -23,9 +23,29 @@ BASES: Final = tuple(
             "--time=1-00:00:00",
         ),
         ("-J finetune", "-N 2", "-n 16", "-c 8", "--gres=gpu:8", "-t 12:00:00", "-o %x-%j.out"),
-        ("--nodes=1", "--ntasks=1", "--gres=gpu:4", "--mem=256G", "--time=02:00:00", "--output=%x.out # the log"),
-        ("--nodes=2", "--gpus=16", "--ntasks-per-node=1", "--cpus-per-gpu=12", "--mem=0", "--exclusive"),
-        ("--nodes=2", "--ntasks-per-node=8", "--gpus-per-task=1", "--mem-per-gpu=100G", "--time=30"),
+        (
+            "--nodes=1",
+            "--ntasks=1",
+            "--gres=gpu:4",
+            "--mem=256G",
+            "--time=02:00:00",
+            "--output=%x.out # the log",
+        ),
+        (
+            "--nodes=2",
+            "--gpus=16",
+            "--ntasks-per-node=1",
+            "--cpus-per-gpu=12",
+            "--mem=0",
+            "--exclusive",
+        ),
+        (
+            "--nodes=2",
+            "--ntasks-per-node=8",
+            "--gpus-per-task=1",
+            "--mem-per-gpu=100G",
+            "--time=30",
+        ),
         (
             '--job-name="a name"',
             "--nodes=8",
@@ -34,7 +54,13 @@ BASES: Final = tuple(
             "--time=04:00:00",
             "--requeue",
         ),
-        ("--array=0-3%2", "--nodes=1", "--gpus-per-node=8", "--mail-type=END,FAIL", "--open-mode=append"),
+        (
+            "--array=0-3%2",
+            "--nodes=1",
+            "--gpus-per-node=8",
+            "--mail-type=END,FAIL",
+            "--open-mode=append",
+        ),
     )
 )
 
@@ -171,7 +197,9 @@ def _directives(lines: list[str]) -> list[int]:
 
 def _other_value(lines: list[str], rng: random.Random) -> str:
     """Another value for an option that is there."""
-    found = [(i, m[1]) for i in _directives(lines) if (m := _OPTION.match(lines[i])) and m[1] in _VALUES]
+    found = [
+        (i, m[1]) for i in _directives(lines) if (m := _OPTION.match(lines[i])) and m[1] in _VALUES
+    ]
     if not found:
         return _one_more(lines, rng)
     index, name = rng.choice(found)
@@ -183,7 +211,11 @@ def _one_more(lines: list[str], rng: random.Random) -> str:
     """An option more."""
     name = rng.choice(sorted(_VALUES))
     value = rng.choice(_VALUES[name])
-    written = f"{_SHORT[name]} {value}" if name in _SHORT and value and rng.random() < 0.3 else f"{name}={value}"
+    written = (
+        f"{_SHORT[name]} {value}"
+        if name in _SHORT and value and rng.random() < 0.3
+        else f"{name}={value}"
+    )
     at = rng.choice([*_directives(lines), _directives(lines)[-1] + 1])
     lines.insert(at, f"#SBATCH {written}")
     return lines[at]
@@ -191,7 +223,11 @@ def _one_more(lines: list[str], rng: random.Random) -> str:
 
 def _misspelt(lines: list[str], rng: random.Random) -> str:
     """A letter of an option's name is lost, doubled, swapped or another one."""
-    found = [(i, m) for i in _directives(lines) if (m := _OPTION.match(lines[i])) and m[1].startswith("--")]
+    found = [
+        (i, m)
+        for i in _directives(lines)
+        if (m := _OPTION.match(lines[i])) and m[1].startswith("--")
+    ]
     if not found:
         return _one_more(lines, rng)
     index, match = rng.choice(found)

@@ -35,14 +35,21 @@ print(json.dumps([sorted(times)[2], result.considered, result.feasible, peak]))
 
 
 #: pip compiles what it installs, so modules are not compiled anew at every start.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
 
 
 def wall_s(command: list[str]) -> float:
     """Wall time of one run."""
     start = time.perf_counter()
     subprocess.run(
-        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=os.sep, env=ENVIRONMENT
+        command,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=os.sep,
+        env=ENVIRONMENT,
     )
     return time.perf_counter() - start
 
@@ -66,21 +73,28 @@ def search_alone() -> None:
     """The search on one core: considered layouts, processor time, rate."""
     cases = {
         "default job, 1,024 GPUs": ("gpt3-175b-azure", {}),
-        "default job, 16,384 GPUs": ("gpt3-175b-azure", {"gpus": 16384, "training.global_batch": 16384}),
+        "default job, 16,384 GPUs": (
+            "gpt3-175b-azure",
+            {"gpus": 16384, "training.global_batch": 16384},
+        ),
         "Llama 3.1 405B, 16,384 GPUs": ("llama-3.1-405b-h100", {}),
         "DeepSeek-V3, 2,048 GPUs": ("deepseek-v3", {}),
     }
     for label, (example, overrides) in cases.items():
         spec = str(EXAMPLES / f"{example}.yaml")
         command = [sys.executable, "-c", SEARCH, spec, json.dumps(overrides)]
-        printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=os.sep).stdout
+        printed = subprocess.run(
+            command, check=True, capture_output=True, text=True, cwd=os.sep
+        ).stdout
         seconds, considered, feasible, peak = json.loads(printed)
         print(
             f"| search, {label} | {seconds:.3f} s: {considered:,} layouts considered, {feasible:,} feasible,"
             f" {considered / seconds / 1e6:.0f} million a second; {peak:.0f} MB |"
         )
     # A published planner on this class of machine, for scale: Calculon, two cores.
-    print(f"| Calculon, for scale | 560,000 layouts in 227 s on two cores: {560_000 / 227:,.0f} a second |")
+    print(
+        f"| Calculon, for scale | 560,000 layouts in 227 s on two cores: {560_000 / 227:,.0f} a second |"
+    )
 
 
 def validate_cold() -> None:

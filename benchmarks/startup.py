@@ -71,14 +71,18 @@ def processor_s(command: tuple[str, ...]) -> float:
 def loaded(command: Command) -> int:
     """Return how many modules of dsgen the command imports."""
     line = (sys.executable, "-c", _COUNTING, *command.arguments)
-    said = subprocess.run(line, check=True, capture_output=True, text=True, cwd=os.sep, env=ENVIRONMENT).stderr
+    said = subprocess.run(
+        line, check=True, capture_output=True, text=True, cwd=os.sep, env=ENVIRONMENT
+    ).stderr
     return int(_LOADED.findall(said)[-1])
 
 
 def main(rounds: int = ROUNDS) -> None:
     """Print a row per command: seconds, those of the bare import, their ratio, the aim, modules loaded."""
     with tempfile.TemporaryDirectory() as name:
-        print("| command | processor time | bare import | ratio | aim | modules of dsgen |\n|---|---|---|---|---|---|")
+        print(
+            "| command | processor time | bare import | ratio | aim | modules of dsgen |\n|---|---|---|---|---|---|"
+        )
         for command in commands(Path(name)):
             line = (DSGEN, *command.arguments)
             processor_s(line), processor_s(BARE)

@@ -34,7 +34,9 @@ def errors(pairs: Sequence[Pair]) -> Errors:
     """Return the result over all pairs alike."""
     off = [pair.error for pair in pairs]
     size = [abs(error) for error in off]
-    return Errors(mean=statistics.mean(size), median=statistics.median(size), bias=statistics.mean(off))
+    return Errors(
+        mean=statistics.mean(size), median=statistics.median(size), bias=statistics.mean(off)
+    )
 
 
 def mean_of_sources(pairs: Sequence[Pair]) -> float:
@@ -52,7 +54,8 @@ def source_table(named: dict[str, Sequence[Pair]]) -> Iterator[str]:
         cells = " | ".join(errors(groups[source]).cells() for groups in grouped)
         yield f"| {source} | {len(group)} | {cells} |"
     whole = " | ".join(
-        f"{mean_of_sources(pairs):.1%} | {errors(pairs).median:.1%} (of rows) | " for pairs in named.values()
+        f"{mean_of_sources(pairs):.1%} | {errors(pairs).median:.1%} (of rows) | "
+        for pairs in named.values()
     )
     yield f"| mean of sources | {sum(map(len, grouped[0].values()))} | {whole} |"
 
@@ -72,8 +75,13 @@ def worst_table(pairs: Sequence[Pair], each: int) -> Iterator[str]:
 
 def _largest_parts(time: StepTime) -> str:
     """Causes that make a tenth of the step or more."""
-    shares = {name.removesuffix("_s"): value / time.total_s for name, value in time.to_dict().items()}
-    large = sorted(((share, name) for name, share in shares.items() if share >= 0.1 and name != "total"), reverse=True)
+    shares = {
+        name.removesuffix("_s"): value / time.total_s for name, value in time.to_dict().items()
+    }
+    large = sorted(
+        ((share, name) for name, share in shares.items() if share >= 0.1 and name != "total"),
+        reverse=True,
+    )
     return ", ".join(f"{name} {share:.0%}" for share, name in large)
 
 
@@ -88,7 +96,11 @@ def layout_words(layout: Layout) -> str:
     """The decisions that are not at their defaults; the accumulation follows from the others."""
     defaults = Layout(data=1).to_dict()
     values = layout.to_dict()
-    set_ = [name for name in FIELDS if values[name] != defaults[name] and name != "gradient_accumulation"]
+    set_ = [
+        name
+        for name in FIELDS
+        if values[name] != defaults[name] and name != "gradient_accumulation"
+    ]
     return " ".join(f"{name} {values[name]}" for name in set_) or "one GPU"
 
 
@@ -99,7 +111,9 @@ def regime_table(named: dict[str, Sequence[Pair]]) -> Iterator[str]:
     yield "|---|---|---|" + "---|---|---|" * len(named)
     first = next(iter(named.values()))
     for label, belongs in regimes(first):
-        chosen = {name: [pair for pair in pairs if belongs(pair.run)] for name, pairs in named.items()}
+        chosen = {
+            name: [pair for pair in pairs if belongs(pair.run)] for name, pairs in named.items()
+        }
         own = next(iter(chosen.values()))
         if not own:
             continue
@@ -118,7 +132,10 @@ def regimes(pairs: Sequence[Pair]) -> list[tuple[str, Callable[[Run], bool]]]:
         ("one node", lambda run: run.job.nodes == 1),
         ("several nodes", lambda run: run.job.nodes > 1),
         ("full sharding, one node", lambda run: run.layout.zero_stage >= 3 and run.job.nodes == 1),
-        ("full sharding, several nodes", lambda run: run.layout.zero_stage >= 3 and run.job.nodes > 1),
+        (
+            "full sharding, several nodes",
+            lambda run: run.layout.zero_stage >= 3 and run.job.nodes > 1,
+        ),
         ("tensor parallel", lambda run: run.layout.tensor > 1),
         ("pipeline", lambda run: run.layout.pipeline > 1),
         ("interleaved pipeline", lambda run: run.layout.virtual_pipeline > 1),
@@ -138,7 +155,9 @@ def regimes(pairs: Sequence[Pair]) -> list[tuple[str, Callable[[Run], bool]]]:
     ]
 
 
-def coverage_table(pairs: Sequence[Pair], bands: Callable[[Run], Band], regime: Callable[[Run], str]) -> Iterator[str]:
+def coverage_table(
+    pairs: Sequence[Pair], bands: Callable[[Run], Band], regime: Callable[[Run], str]
+) -> Iterator[str]:
     """Return how many runs are inside their band, by regime; every source of a regime counts once."""
     yield f"| regime | band: measured over estimated | n | sources | inside (aim {COVERAGE:.0%}) | least covered |"
     yield "|---|---|---|---|---|---|"
@@ -154,7 +173,9 @@ def coverage_table(pairs: Sequence[Pair], bands: Callable[[Run], Band], regime: 
 
 
 def _inside(pairs: Sequence[Pair], bands: Callable[[Run], Band]) -> float:
-    return statistics.mean(bands(pair.run).around(pair.estimated).holds(pair.measured) for pair in pairs)
+    return statistics.mean(
+        bands(pair.run).around(pair.estimated).holds(pair.measured) for pair in pairs
+    )
 
 
 def regime_of_time(run: Run) -> str:

@@ -48,13 +48,18 @@ class Published:
     @property
     def band(self) -> tuple[float, float]:
         """The same at both ends of the bands of the step times."""
-        low, high = (sum(days * share for days, share in self._shares(end)) for end in ("low", "high"))
+        low, high = (
+            sum(days * share for days, share in self._shares(end)) for end in ("low", "high")
+        )
         return low, high
 
     def _shares(self, end: str) -> Iterator[tuple[float, float]]:
         """Days of each phase, and one end of its step time's band over the middle."""
         for plan, days in zip(self.plans, self._days, strict=True):
-            yield days, float(getattr(plan.uncertainty.step_time, end)) / float(plan.step_time.total_s)
+            yield (
+                days,
+                float(getattr(plan.uncertainty.step_time, end)) / float(plan.step_time.total_s),
+            )
 
     @property
     def error(self) -> float:
@@ -66,7 +71,10 @@ def read(names: Iterable[str] = ()) -> list[Published]:
     """Every run, or those that are named."""
     rows = yaml.safe_load(DATA.read_text())
     chosen = {name: rows[name] for name in names or rows}
-    return [Published(name=name, row=row, plans=tuple(map(_plan, row["phases"]))) for name, row in chosen.items()]
+    return [
+        Published(name=name, row=row, plans=tuple(map(_plan, row["phases"])))
+        for name, row in chosen.items()
+    ]
 
 
 def _plan(spec: Mapping[str, Any]) -> Plan:
@@ -86,10 +94,18 @@ def table(found: Iterable[Published]) -> Iterator[str]:
         inside = "" if low <= published["days"] <= high else ", outside"
         steps = sum(run.steps for run in each.runs)
         failures = sum(run.failures for run in each.runs)
-        lost = sum(run.wall_s - run.duration_s for run in each.runs) / sum(run.wall_s for run in each.runs)
+        lost = sum(run.wall_s - run.duration_s for run in each.runs) / sum(
+            run.wall_s for run in each.runs
+        )
         layouts = "; ".join(dict.fromkeys(layout_text(plan) for plan in each.plans))
         days = f"{each.days:.3g} ({low:.3g} to {high:.3g}{inside})"
-        cells = (each.name, layouts, f"{published['days']:.3g} of {published['of']}", days, f"{each.error:+.1%}")
+        cells = (
+            each.name,
+            layouts,
+            f"{published['days']:.3g} of {published['of']}",
+            days,
+            f"{each.error:+.1%}",
+        )
         yield f"| {' | '.join(cells)} | {steps:,} | {lost:.1%} | {failures:,.{0 if failures >= 1 else 2}f} |"
 
 

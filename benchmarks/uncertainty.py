@@ -22,7 +22,15 @@ import numpy as np
 from benchmarks.clusters import cluster
 from benchmarks.measured import Run, runs
 from benchmarks.ordering import ordering
-from benchmarks.pairs import Pair, Seconds, left_out_seconds, memory_pairs, shipped_seconds, time_pairs, timed
+from benchmarks.pairs import (
+    Pair,
+    Seconds,
+    left_out_seconds,
+    memory_pairs,
+    shipped_seconds,
+    time_pairs,
+    timed,
+)
 from benchmarks.regret import groups
 from dsgen.estimate import uncertainty as shipped
 from dsgen.estimate.evidence import TRAITS, kind, octaves_beyond, traits
@@ -58,7 +66,10 @@ class Bands:
 
 def time_residuals(rows: Iterable[Run], seconds: Seconds) -> list[Residual]:
     """Return the residuals of every timed run."""
-    return [_residual(pair, time_regime(pair.run.job, pair.run.layout)) for pair in time_pairs(rows, seconds)]
+    return [
+        _residual(pair, time_regime(pair.run.job, pair.run.layout))
+        for pair in time_pairs(rows, seconds)
+    ]
 
 
 def memory_residuals(rows: Iterable[Run]) -> list[Residual]:
@@ -79,8 +90,12 @@ def make_bands(found: Sequence[Residual], regimes: Sequence[str]) -> Bands:
     """Widths by regime, widened until sources that were left out are covered."""
     sources = sorted({r.source for r in found})
     without = {s: _widths([r for r in found if r.source != s], regimes) for s in sources}
-    coverages = [float(np.mean([_covered(found, s, without[s], w) for s in sources])) for w in _WIDENINGS]
-    enough = next((i for i, coverage in enumerate(coverages) if coverage >= COVERAGE), len(coverages) - 1)
+    coverages = [
+        float(np.mean([_covered(found, s, without[s], w) for s in sources])) for w in _WIDENINGS
+    ]
+    enough = next(
+        (i for i, coverage in enumerate(coverages) if coverage >= COVERAGE), len(coverages) - 1
+    )
     widening = float(_WIDENINGS[enough])
     wide = {name: width * widening for name, width in _widths(found, regimes).items()}
     return Bands(by_regime=wide, widening=widening, coverage=coverages[enough])
@@ -109,7 +124,9 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> 
     return float(np.interp(share * weights.sum(), heaped, values[order]))
 
 
-def _covered(found: Sequence[Residual], source: str, widths: dict[str, float], widening: float) -> float:
+def _covered(
+    found: Sequence[Residual], source: str, widths: dict[str, float], widening: float
+) -> float:
     """Share of a source's runs inside."""
     mine = [r for r in found if r.source == source]
     return sum(abs(r.value) <= widths[r.regime] * widening for r in mine) / len(mine)
@@ -120,7 +137,10 @@ def evidence_document(rows: Iterable[Run]) -> str:
     found = Counter[tuple[int, tuple[float | None, ...]]]()
     for run in timed(rows):  # those of another program tell of their kind alone
         found[int(kind(run.job, run.layout)), _traits_of(run)] += run.is_ours
-    lines = [json.dumps([count, of, list(values)]) for (of, values), count in sorted(found.items(), key=str)]
+    lines = [
+        json.dumps([count, of, list(values)])
+        for (of, values), count in sorted(found.items(), key=str)
+    ]
     return '{"traits": ' + json.dumps(list(TRAITS)) + ', "runs": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
@@ -159,10 +179,16 @@ def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
     found = time_pairs(rows, seconds)
     own = np.array([traits(pair.run.job, pair.run.layout, 1)[0] for pair in found])
     sources, clusters = (
-        np.array(names) for names in zip(*((p.run.source, cluster(p.run)) for p in found), strict=True)
+        np.array(names)
+        for names in zip(*((p.run.source, cluster(p.run)) for p in found), strict=True)
     )
     others = (own[clusters != name] for name in clusters)
-    far = np.array([octaves_beyond(row[None], runs).sum(axis=2).min() for row, runs in zip(own, others, strict=True)])
+    far = np.array(
+        [
+            octaves_beyond(row[None], runs).sum(axis=2).min()
+            for row, runs in zip(own, others, strict=True)
+        ]
+    )
     squares = np.array([min(abs(pair.log_ratio), _OUTLIER) for pair in found]) ** 2
     weight = np.sqrt([1 / np.sum(sources == source) for source in sources])
     terms = np.stack([np.ones_like(far), far**2], axis=1) * weight[:, None]
@@ -195,7 +221,9 @@ def document(rows: Sequence[Run], seconds: Seconds) -> str:
 
 
 def _section(name: str, bands: Bands, found: Sequence[Residual]) -> list[str]:
-    lines = [f"{name}: # widened {bands.widening:.2f} times; holds {bands.coverage:.0%} of runs of sources left out"]
+    lines = [
+        f"{name}: # widened {bands.widening:.2f} times; holds {bands.coverage:.0%} of runs of sources left out"
+    ]
     for regime, width in bands.by_regime.items():
         inside = [r for r in found if r.regime == regime]
         counts = f"{len(inside)} runs of {len({r.source for r in inside})} sources"
@@ -208,7 +236,8 @@ def main() -> None:
     seconds = left_out_seconds()
     if seconds is None:
         print(
-            "no left-out estimates yet (python -m benchmarks.fit --write): shipped constants instead", file=sys.stderr
+            "no left-out estimates yet (python -m benchmarks.fit --write): shipped constants instead",
+            file=sys.stderr,
         )
     text = document(list(runs()), seconds or shipped_seconds)
     if "--write" in sys.argv:

@@ -130,10 +130,16 @@ def _joined(rows: Iterable[Row]) -> Iterator[Row]:
     def same(row: Row) -> tuple[str, ...]:
         return row.repo, row.commit, row.path, row.rule, row.verdict, row.why
 
-    for (repo, commit, path, rule, verdict, why), group in groupby(sorted(rows, key=same), key=same):
+    for (repo, commit, path, rule, verdict, why), group in groupby(
+        sorted(rows, key=same), key=same
+    ):
         all_lines = [row.lines for row in group]
-        lines = frozenset[int]().union(*all_lines) if all(all_lines) else frozenset[int]()  # none: the whole file
-        yield Row(repo=repo, commit=commit, path=path, rule=rule, lines=lines, verdict=verdict, why=why)
+        lines = (
+            frozenset[int]().union(*all_lines) if all(all_lines) else frozenset[int]()
+        )  # none: the whole file
+        yield Row(
+            repo=repo, commit=commit, path=path, rule=rule, lines=lines, verdict=verdict, why=why
+        )
 
 
 def match(said: Sequence[Said], rows: Sequence[Row], repos: Iterable[str]) -> Match:
@@ -147,7 +153,9 @@ def match(said: Sequence[Said], rows: Sequence[Row], repos: Iterable[str]) -> Ma
         by_key[row.key].append(row)
     judged = [(each, _row_of(each, by_key[each.key])) for each in said]
     answered, checked = {row for _, row in judged}, set(repos)
-    lost = [row for row in rows if row.verdict == "TRUE" and row.repo in checked and row not in answered]
+    lost = [
+        row for row in rows if row.verdict == "TRUE" and row.repo in checked and row not in answered
+    ]
     return Match([(each, row) for each, row in judged if each.severity in AIMS], lost)
 
 
@@ -159,24 +167,48 @@ def _row_of(said: Said, rows: Sequence[Row]) -> Row | None:
 def check(folder: Path) -> Check:
     """Run `dsgen validate .` in a checkout."""
     repo = folder.name.replace("+", "/", 1)
-    command = [sys.executable, "-I", "-m", "dsgen", "validate", ".", "--format", "json"]  # -I: nothing of the folder's
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "dsgen",
+        "validate",
+        ".",
+        "--format",
+        "json",
+    ]  # -I: nothing of the folder's
     start = time.perf_counter()
     try:
-        answer = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S, text=True)
+        answer = subprocess.run(
+            command, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S, text=True
+        )
         seconds = time.perf_counter() - start
         findings = json.loads(answer.stdout)["findings"]
     except subprocess.TimeoutExpired:
         return Check(repo=repo, seconds=LIMIT_S, said=(), problem=f"more than {LIMIT_S} s")
     except ValueError:
-        return Check(repo=repo, seconds=seconds, said=(), problem=answer.stderr.strip()[-300:] or "no answer")
-    return Check(repo=repo, seconds=seconds, said=tuple(chain.from_iterable(_said(repo, one) for one in findings)))
+        return Check(
+            repo=repo, seconds=seconds, said=(), problem=answer.stderr.strip()[-300:] or "no answer"
+        )
+    return Check(
+        repo=repo,
+        seconds=seconds,
+        said=tuple(chain.from_iterable(_said(repo, one) for one in findings)),
+    )
 
 
 def _said(repo: str, finding: Mapping[str, Any]) -> Iterator[Said]:
     """A finding at the first of its places in each file."""
-    firsts = {Path(place["path"]).as_posix(): place["line"] for place in reversed(finding["places"])}
+    firsts = {
+        Path(place["path"]).as_posix(): place["line"] for place in reversed(finding["places"])
+    }
     for path, line in firsts.items():
-        yield Said(repo=repo, path=path, line=line, **{name: finding[name] for name in ("rule", "severity", "message")})
+        yield Said(
+            repo=repo,
+            path=path,
+            line=line,
+            **{name: finding[name] for name in ("rule", "severity", "message")},
+        )
 
 
 def precision(counts: Mapping[str, int]) -> float | None:
@@ -207,7 +239,9 @@ def report(checks: Sequence[Check], found: Match) -> Iterator[str]:
             yield f"| {each.repo} | {each.seconds:.1f} | {severity} | {cells} |"
     yield from ("", f"| rule | {heads} |", "|---|" + "---|" * 5)
     rules = {rule: found.count(rule=rule) for rule in {said.rule for said, _ in found.judged}}
-    for rule, counts in sorted(rules.items(), key=lambda item: (-item[1]["FALSE"], -item[1][UNJUDGED], item[0])):
+    for rule, counts in sorted(
+        rules.items(), key=lambda item: (-item[1]["FALSE"], -item[1][UNJUDGED], item[0])
+    ):
         yield f"| {rule} | {count_cells(counts)} |"
     yield from ("", f"Judged TRUE and no longer said: {len(found.lost)}")
     yield from (f"- {row.repo} {row.path} {row.rule}: {row.why}" for row in found.lost)
@@ -222,7 +256,9 @@ def below(found: Match, true_rows: int) -> list[str]:
             missed.append(f"{severity}s: {share:.1%} TRUE, the aim is {least:.0%}")
     kept = 1 - len(found.lost) / true_rows if true_rows else 1
     if kept < KEPT:
-        missed.append(f"still said: {kept:.1%} of {true_rows:,} that were judged TRUE, the aim is {KEPT:.0%}")
+        missed.append(
+            f"still said: {kept:.1%} of {true_rows:,} that were judged TRUE, the aim is {KEPT:.0%}"
+        )
     return missed
 
 
@@ -238,7 +274,19 @@ def write_unjudged(path: Path, found: Match, rows: Sequence[Row]) -> None:
         for said in (said for said, row in found.judged if row is None):
             near = ", ".join(sorted(beside[said.key] | beside[said.repo, said.path, ""]))
             repo = f"{said.repo}@{commits.get(said.repo, '')}"
-            writer.writerow((repo, said.path, said.rule, said.line or "", "", "", said.severity, said.message, near))
+            writer.writerow(
+                (
+                    repo,
+                    said.path,
+                    said.rule,
+                    said.line or "",
+                    "",
+                    "",
+                    said.severity,
+                    said.message,
+                    near,
+                )
+            )
 
 
 def main() -> int:
@@ -257,7 +305,11 @@ def main() -> int:
     if asked.root is None:
         parser.error("name the folder of the checkouts")
     folders = sorted(path for path in asked.root.iterdir() if "+" in path.name and path.is_dir())
-    checks = [check(path) for path in folders if not asked.only or any(name in path.name for name in asked.only)]
+    checks = [
+        check(path)
+        for path in folders
+        if not asked.only or any(name in path.name for name in asked.only)
+    ]
     repos = {each.repo for each in checks}
     found = match([said for each in checks for said in each.said], rows, repos)
     print("\n".join(report(checks, found)))

@@ -15,8 +15,51 @@ import dsgen
 from dsgen.catalog.records import load_catalog
 
 #: GPU counts and batches that have many divisors, few, or neither.
-_COUNTS = (1, 2, 3, 4, 6, 7, 8, 12, 16, 24, 60, 63, 96, 120, 126, 128, 512, 630, 768, 945, 1000, 1024, 1680, 2048, 2520)
-_LARGE = (3072, 4096, 5040, 6144, 8192, 10080, 12288, 16384, 18480, 20160, 24576, 27720, 32768, 45360, 65536, 98304)
+_COUNTS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    7,
+    8,
+    12,
+    16,
+    24,
+    60,
+    63,
+    96,
+    120,
+    126,
+    128,
+    512,
+    630,
+    768,
+    945,
+    1000,
+    1024,
+    1680,
+    2048,
+    2520,
+)
+_LARGE = (
+    3072,
+    4096,
+    5040,
+    6144,
+    8192,
+    10080,
+    12288,
+    16384,
+    18480,
+    20160,
+    24576,
+    27720,
+    32768,
+    45360,
+    65536,
+    98304,
+)
 _PINS: dict[str, tuple[Any, ...]] = {
     "tensor": (1, 2, 3, 4, 8, 16),
     "pipeline": (1, 2, 4, 5, 8, 12, 16),
@@ -34,10 +77,16 @@ _PINS: dict[str, tuple[Any, ...]] = {
 
 def random_spec(dice: random.Random) -> dict[str, Any]:
     """A job that may have a plan, or none."""
-    pins = {name: dice.choice(values) for name, values in _PINS.items() if dice.random() < dice.choice((0, 0.2))}
+    pins = {
+        name: dice.choice(values)
+        for name, values in _PINS.items()
+        if dice.random() < dice.choice((0, 0.2))
+    }
     gpus = dice.choice((*_COUNTS, *_LARGE)) * dice.choice((1, 1, 1, 8))
     return {
-        "framework": dice.choice(("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm", "megatron-lm")),
+        "framework": dice.choice(
+            ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm", "megatron-lm")
+        ),
         "model": dice.choice(sorted(load_catalog().models)),
         "cluster": dice.choice(sorted(load_catalog().node_types)),
         "gpus": gpus,
@@ -59,7 +108,11 @@ def measured(spec: dict[str, Any]) -> tuple[float, str] | None:
     start = time.process_time()
     answer = dsgen.search(job)
     seconds = time.process_time() - start
-    plans = f"{answer.feasible:,} plans" if isinstance(answer, dsgen.SearchResult) else f"none: {answer.binding_rule}"
+    plans = (
+        f"{answer.feasible:,} plans"
+        if isinstance(answer, dsgen.SearchResult)
+        else f"none: {answer.binding_rule}"
+    )
     return seconds, f"{answer.considered:,} considered, {plans}"
 
 
@@ -75,7 +128,9 @@ def main(jobs: int = 1000, seed: int = 0) -> None:
     found.sort(key=lambda row: -row[0])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     middle = found[len(found) // 2][0]
-    print(f"{len(found):,} jobs: {middle:.3f} s in the middle, {found[0][0]:.2f} s at worst, {peak:.0f} MB at most")
+    print(
+        f"{len(found):,} jobs: {middle:.3f} s in the middle, {found[0][0]:.2f} s at worst, {peak:.0f} MB at most"
+    )
     for seconds, text, spec in found[:8]:
         print(f"{seconds:.2f} s: {text}: {spec}")
 

@@ -12,8 +12,25 @@ from dsgen.units import GB, GBIT_PER_S, GIB, TFLOPS
 
 from .markdown import code, prose, table
 
-ACCELERATORS = ("name", "memory, GiB", "memory, GB/s", "TFLOP/s, dense", "link, GB/s", "TDP, W", "source")
-NODE_TYPES = ("name", "accelerators", "network", "Gbit/s", "host memory, GiB", "cores", "price an hour", "source")
+ACCELERATORS = (
+    "name",
+    "memory, GiB",
+    "memory, GB/s",
+    "TFLOP/s, dense",
+    "link, GB/s",
+    "TDP, W",
+    "source",
+)
+NODE_TYPES = (
+    "name",
+    "accelerators",
+    "network",
+    "Gbit/s",
+    "host memory, GiB",
+    "cores",
+    "price an hour",
+    "source",
+)
 MODELS = ("name", "parameters", "layers", "hidden", "heads", "vocabulary", "experts", "source")
 
 
@@ -22,12 +39,27 @@ def catalog_sections() -> Iterator[str]:
     known = load_catalog()
     yield from ("## Accelerators", "", "Rates of links are for one direction.", "")
     yield from table(ACCELERATORS, map(_accelerator, known.accelerators.values()))
-    yield from ("", "## Node types", "", "The network's rate is that of all cards of a node, in one direction.", "")
+    yield from (
+        "",
+        "## Node types",
+        "",
+        "The network's rate is that of all cards of a node, in one direction.",
+        "",
+    )
     yield from table(NODE_TYPES, map(_node_type, known.node_types.values()))
-    yield from ("", "## Models", "", "Sizes follow from the `config.json` of each model, and are exact.", "")
+    yield from (
+        "",
+        "## Models",
+        "",
+        "Sizes follow from the `config.json` of each model, and are exact.",
+        "",
+    )
     yield from table(MODELS, map(_model, known.models.values()))
     yield from ("", "## Other names", "", "These names mean the same.", "")
-    yield from table(("name", "means"), ((code(name), code(meant)) for name, meant in sorted(known.aliases.items())))
+    yield from table(
+        ("name", "means"),
+        ((code(name), code(meant)) for name, meant in sorted(known.aliases.items())),
+    )
 
 
 def _accelerator(record: Accelerator) -> tuple[str, ...]:
@@ -67,4 +99,6 @@ def _known(value: float | None) -> str:
 
 
 def _source(source: str, unverified: tuple[str, ...]) -> str:
-    return prose(source + (f" (not read in a source: {', '.join(unverified)})" if unverified else ""))
+    return prose(
+        source + (f" (not read in a source: {', '.join(unverified)})" if unverified else "")
+    )

@@ -26,7 +26,9 @@ def command_sections() -> Iterator[str]:
     for name, command in commands.commands.items():
         yield from ("", f"## {name}", "", *_command(name, command))
     yield from ("", "## Exit statuses", "")
-    yield from table(("status", "meaning"), ((str(int(status)), OUTCOMES[status]) for status in ExitStatus))
+    yield from table(
+        ("status", "meaning"), ((str(int(status)), OUTCOMES[status]) for status in ExitStatus)
+    )
 
 
 def _overview() -> Iterator[tuple[str, str]]:

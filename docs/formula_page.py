@@ -28,4 +28,7 @@ def formula_sections() -> Iterator[str]:
 def _markdown(text: str) -> str:
     text = re.sub(r"(\*\*(?:Source|Symbols|Assumes)\*\*)", r"\n\n\1", text)
     parts = re.split(r"(`[^`]*`)", re.sub(r"[ \n]*\n\n[ \n]*", "\n\n", text))
-    return "".join(part if part.startswith("`") else part.replace("<", "&lt;").replace(">", "&gt;") for part in parts)
+    return "".join(
+        part if part.startswith("`") else part.replace("<", "&lt;").replace(">", "&gt;")
+        for part in parts
+    )

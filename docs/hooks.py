@@ -15,7 +15,9 @@ ELSEWHERE = {"results.md": "benchmarks/RESULTS.md", "changelog.md": "CHANGELOG.m
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of rules into the navigation, under `rules/`."""
-    subjects = sorted(path.stem for path in (ROOT / "docs" / "rules").glob("*.md") if path.stem != "README")
+    subjects = sorted(
+        path.stem for path in (ROOT / "docs" / "rules").glob("*.md") if path.stem != "README"
+    )
     _fill(config.nav, ["rules/README.md", *(f"rules/{subject}.md" for subject in subjects)])
     return config
 
@@ -23,7 +25,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are kept elsewhere; links lead from one to another as they do in the repository."""
     for name, source in ELSEWHERE.items():
-        text = (ROOT / source).read_text(encoding="utf-8").replace("](../docs/", "](").replace("](docs/", "](")
+        text = (
+            (ROOT / source)
+            .read_text(encoding="utf-8")
+            .replace("](../docs/", "](")
+            .replace("](docs/", "](")
+        )
         files.append(File.generated(config, name, content=text))
     return files
 

@@ -67,7 +67,9 @@ def write() -> None:
 
 
 def _schema(name: str) -> Mapping[str, Any]:
-    document: Mapping[str, Any] = json.loads(files("dsgen.schemas").joinpath(f"{name}.schema.json").read_text("utf-8"))
+    document: Mapping[str, Any] = json.loads(
+        files("dsgen.schemas").joinpath(f"{name}.schema.json").read_text("utf-8")
+    )
     return document
 
 

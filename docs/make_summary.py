@@ -31,7 +31,8 @@ def picture() -> str:
     lines = [*_output()]
     width, height = WIDTH * _CHARACTER + 2 * _EDGE, (len(lines) + 2) * _LINE + _EDGE
     texts = [
-        f'<text y="{(row + 2) * _LINE + _EDGE:g}">{"".join(_spans(line))}</text>' for row, line in enumerate(lines)
+        f'<text y="{(row + 2) * _LINE + _EDGE:g}">{"".join(_spans(line))}</text>'
+        for row, line in enumerate(lines)
     ]
     return "\n".join(
         (

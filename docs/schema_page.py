@@ -22,7 +22,9 @@ TYPES = {
 }
 
 
-def schema_sections(schema: Schema, *, level: int, name: str = "", whole: Schema | None = None) -> Iterator[str]:
+def schema_sections(
+    schema: Schema, *, level: int, name: str = "", whole: Schema | None = None
+) -> Iterator[str]:
     """The keys of an object, and after them a section for each key that is an object itself."""
     root = whole or schema
     yield from keys_table(schema, root, follow=True)
@@ -45,7 +47,9 @@ def definition_sections(schema: Schema, *, level: int) -> Iterator[str]:
 def keys_table(schema: Schema, root: Schema, *, follow: bool = False) -> Iterator[str]:
     """A row for each key of an object; a reference is followed, or leads to the section of its definition."""
     required = set(_object(schema, root).get("required", ()))
-    rows = (_row(key, part, required, root) for key, part in _properties(schema, root, follow=follow))
+    rows = (
+        _row(key, part, required, root) for key, part in _properties(schema, root, follow=follow)
+    )
     yield from table(("key", "type", "values", "default", "meaning"), rows)
 
 
@@ -119,7 +123,9 @@ def _values(part: Schema) -> str:
     if "exclusiveMinimum" in part or "exclusiveMaximum" in part:
         bounds = (("more than", part.get("exclusiveMinimum")), ("from", low), ("to", high))
         last = (("less than", part.get("exclusiveMaximum")),)
-        return ", ".join(f"{word} {value:,}" for word, value in (*bounds, *last) if value is not None)
+        return ", ".join(
+            f"{word} {value:,}" for word, value in (*bounds, *last) if value is not None
+        )
     if low is not None and high is not None:
         return f"{low:,} to {high:,}"
     return f"from {low:,}" if low is not None else f"to {high:,}" if high is not None else ""

@@ -86,7 +86,9 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def load_job(source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = False) -> Job:
+def load_job(
+    source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = False
+) -> Job:
     """The job that `source` (a path, a text stream or a mapping) describes, resolved and checked.
 
     `overrides` maps dotted paths of the spec, such as `training.global_batch`, to values. Raises `InvalidJob`, which
@@ -100,7 +102,11 @@ def check_job(
     source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = True
 ) -> tuple[Job, tuple[Finding, ...]]:
     """The job as `load_job` gives it, pinned keys checked, with its warnings and notes. Raises `InvalidJob`."""
-    from .findings import InvalidJob, Severity, in_file_order  # imports in functions save start-up time, here and below
+    from .findings import (
+        InvalidJob,
+        Severity,
+        in_file_order,
+    )  # imports in functions save start-up time, here and below
     from .job.load import load_with_findings
     from .programs import job_rules
     from .programs.frameworks import FRAMEWORKS

@@ -22,7 +22,9 @@ else:
         def made(plain: type) -> type:
             if any(map(dataclasses.is_dataclass, plain.__mro__[1:])):
                 return dataclasses.dataclass(frozen=True, slots=True, **options)(plain)
-            cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, **options)(plain)
+            cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, **options)(
+                plain
+            )
             cls.__dataclass_params__.frozen = True  # as classes that derive from it ask
             methods = _methods(cls, **options)
             for name in methods.keys() - plain.__dict__.keys():
@@ -46,7 +48,9 @@ def _methods(cls: type, *, kw_only: bool = False) -> dict[str, Any]:
     values = attrgetter(*compared) if len(compared) > 1 else few
 
     def same(self: Any, other: Any) -> bool:
-        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+        return (
+            values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+        )
 
     def text(self: Any) -> str:
         shown = (f"{field.name}={getattr(self, field.name)!r}" for field in fields if field.repr)
@@ -90,14 +94,19 @@ class _Init:
 def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...], kw_only: bool) -> Any:
     """Compile `__init__`: a parameter for each field, and its default."""
     names: dict[str, Any] = {"_set": object.__setattr__, "_CALL": _CALL}
-    parameters, lines = ["self", *(["*"] if kw_only and any(field.init for field in fields) else [])], []
+    parameters, lines = (
+        ["self", *(["*"] if kw_only and any(field.init for field in fields) else [])],
+        [],
+    )
     for field in fields:
         name, value = field.name, field.name
         default = "" if field.default is dataclasses.MISSING else f"_default_{name}"
         names[default] = field.default
         if field.default_factory is not dataclasses.MISSING:
             names[f"_new_{name}"], default = field.default_factory, "_CALL"
-            value = f"_new_{name}() if {name} is _CALL else {name}" if field.init else f"_new_{name}()"
+            value = (
+                f"_new_{name}() if {name} is _CALL else {name}" if field.init else f"_new_{name}()"
+            )
         if field.init:
             parameters.append(f"{name}={default}" if default else name)
         lines.append(f"_set(self, {name!r}, {value})")
@@ -107,5 +116,7 @@ def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...], kw_only: bool) 
     exec(f"def __init__({', '.join(parameters)}):\n {body}", names)
     init = names["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
-    init.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
+    init.__annotations__ = {field.name: field.type for field in fields if field.init} | {
+        "return": None
+    }
     return init

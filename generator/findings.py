@@ -63,7 +63,9 @@ class Edit:
     start: int
     end: int
     replacement: str
-    adds: str = ""  #: pointer of the key of a JSON file that comes with it, which one finding alone can add
+    adds: str = (
+        ""  #: pointer of the key of a JSON file that comes with it, which one finding alone can add
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,12 @@ class Finding:
     where: Location
     message: str
     hint: str | None = None
-    edits: tuple[Edit, ...] = ()  #: what fixes it, where there is one safe answer; none of them overlap
-    again: tuple[Location, ...] = ()  #: other places of which the same is said, in this file and others
+    edits: tuple[
+        Edit, ...
+    ] = ()  #: what fixes it, where there is one safe answer; none of them overlap
+    again: tuple[
+        Location, ...
+    ] = ()  #: other places of which the same is said, in this file and others
 
     @property
     def lines(self) -> tuple[int, ...]:
@@ -123,7 +129,10 @@ class Finding:
         self, hide: Callable[[str], str], hide_in_source: Callable[[str], str] | None = None
     ) -> dict[str, Any] | None:
         """The parts that are shown without what `hide` masks; None where it masks nothing."""
-        texts, source = (self.message, self.hint or "", self.where.pointer), self.where.excerpt or ""
+        texts, source = (
+            (self.message, self.hint or "", self.where.pointer),
+            self.where.excerpt or "",
+        )
         message, hint, pointer = shown = tuple(map(hide, texts))
         excerpt = (hide_in_source or hide)(source)
         if shown == texts and excerpt == source:
@@ -150,13 +159,20 @@ class InvalidJob(Exception):
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = in_file_order(findings)
-        super().__init__("\n".join(f"{f.where.name}:{f.where.line}: {f.message} [{f.rule}]" for f in self.findings))
+        super().__init__(
+            "\n".join(
+                f"{f.where.name}:{f.where.line}: {f.message} [{f.rule}]" for f in self.findings
+            )
+        )
 
 
 def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Findings sorted by file, line, column, rule: the order in which they are read and printed."""
     return tuple(
-        sorted(findings, key=lambda f: (f.where.path, f.where.line or 0, f.where.column or 0, f.rule, f.message))
+        sorted(
+            findings,
+            key=lambda f: (f.where.path, f.where.line or 0, f.where.column or 0, f.rule, f.message),
+        )
     )
 
 
@@ -176,4 +192,6 @@ HIDDEN: Final = re.compile(
 
 def printable(text: str, keep: str = "") -> str:
     """`text` with an escape in place of every character that acts on a terminal or can't be seen, but for `keep`."""
-    return HIDDEN.sub(lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode("ascii"), text)
+    return HIDDEN.sub(
+        lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode("ascii"), text
+    )

@@ -31,7 +31,12 @@ def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile,
     program = program_for(plan)
     document = json.dumps(plan.to_dict(), indent=2, ensure_ascii=False)
     marked = RenderedFile(path="plan.json", text=f"{document}\n")
-    return tuple(sorted((*program.files, *launch_files(plan, program, command), marked), key=lambda file: file.path))
+    return tuple(
+        sorted(
+            (*program.files, *launch_files(plan, program, command), marked),
+            key=lambda file: file.path,
+        )
+    )
 
 
 def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
@@ -46,7 +51,10 @@ def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[
         for plan, files in zip(elastic.plans, rendered, strict=True)
         for file in files
     ]
-    return (*launcher.pick(elastic.plans, largest, command), *sorted(inner, key=lambda file: file.path))
+    return (
+        *launcher.pick(elastic.plans, largest, command),
+        *sorted(inner, key=lambda file: file.path),
+    )
 
 
 def trial(plan: Plan, steps: int) -> Plan:
@@ -55,14 +63,24 @@ def trial(plan: Plan, steps: int) -> Plan:
     limit_s = 60 * -(-int(_STARTING_S + _SLACK * steps * plan.uncertainty.step_time.high) // 60)
     given = job.launch.time_limit_s
     for_whole_runs = LAUNCHERS[job.launch.target].for_whole_runs
-    bound = bindings(job)  # before the folders of checkpoints go, whose names the script's arguments may have
+    bound = bindings(
+        job
+    )  # before the folders of checkpoints go, whose names the script's arguments may have
     kept = {key: value for key, value in job.launch.options.items() if key not in for_whole_runs}
-    saving = {name for key, names in job.framework.options.items() if key.startswith("output.") for name in names}
+    saving = {
+        name
+        for key, names in job.framework.options.items()
+        if key.startswith("output.")
+        for name in names
+    }
     launch = replace(
         job.launch,
         arguments=(*without(job.launch.arguments, saving), *job.framework.saves_nothing),
         time_limit_s=limit_s if given is None else min(limit_s, given),
-        options={**kept, **({"inputs": bound.inputs, "outputs": bound.outputs} if binds(job) else {})},
+        options={
+            **kept,
+            **({"inputs": bound.inputs, "outputs": bound.outputs} if binds(job) else {}),
+        },
     )
     tokens = float(steps * training.tokens_per_step)
     short = replace(training, duration_steps=steps, duration_tokens=tokens, batch_ramp=None)

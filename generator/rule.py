@@ -29,11 +29,18 @@ _SECTION: Final = re.compile(r"^ *(Prevents|Fix): ", re.MULTILINE)
 class Columns:
     """The judgement of layouts by a rule: of one, or of columns in the search. Empty for rules on anything else."""
 
-    reads: tuple[str, ...] = ()  #: the fields of `Layout` that `holds` reads; the first is where a finding points
-    facts: tuple[str, ...] = ()  #: what it reads of the job, where a job is inferred and may lack some
+    reads: tuple[
+        str, ...
+    ] = ()  #: the fields of `Layout` that `holds` reads; the first is where a finding points
+    facts: tuple[
+        str, ...
+    ] = ()  #: what it reads of the job, where a job is inferred and may lack some
     #: From job, layout or columns, and ledger: a bool, or an array of bools.
     holds: Callable[..., Any] = lambda *_: True
-    explain: Callable[..., tuple[str, str]] = lambda *_: ("", "")  #: message with both numbers, hint that passes
+    explain: Callable[..., tuple[str, str]] = lambda *_: (
+        "",
+        "",
+    )  #: message with both numbers, hint that passes
     binds: Callable[[Any], bool] = lambda _: True  #: whether the rule applies to a job
 
 
@@ -48,11 +55,19 @@ STATED_IN: Final = {
 class InFiles:
     """The way in which a rule on jobs or layouts judges the facts that files state of a run."""
 
-    kinds: tuple[str, ...] = ("Megatron arguments",)  #: the files that it judges; or a DeepSpeed config
-    only: tuple[Any, ...] = ()  #: software that it is applied to, where another rule does more for the rest
-    unless: tuple[str, ...] = ()  #: options with which something else decides what the rule would judge
+    kinds: tuple[str, ...] = (
+        "Megatron arguments",
+    )  #: the files that it judges; or a DeepSpeed config
+    only: tuple[
+        Any, ...
+    ] = ()  #: software that it is applied to, where another rule does more for the rest
+    unless: tuple[
+        str, ...
+    ] = ()  #: options with which something else decides what the rule would judge
     cut: bool = False  #: whether older parsers cut the pipeline to the GPUs before they judge it
-    severity: Severity | None = None  #: where it is not the rule's own: the run goes on and trains what is written
+    severity: Severity | None = (
+        None  #: where it is not the rule's own: the run goes on and trains what is written
+    )
     facts: tuple[str, ...] = ()  #: of a rule on jobs: what it reads
 
     @property
@@ -69,11 +84,17 @@ class Rule:
     severity: Severity
     when: When
     source: str  #: where the requirement comes from: project, file:line and version
-    text: str = field(repr=False)  #: the check's docstring: the requirement, what it prevents, and a fix
+    text: str = field(
+        repr=False
+    )  #: the check's docstring: the requirement, what it prevents, and a fix
     checks: Checks = "files"
     reads: tuple[str, ...] = ()  #: the kinds of documents that it looks at
-    check: Callable[..., Any] = lambda _: ()  #: the violations of a subject; none where a reader reports them itself
-    subjects: Callable[..., Iterable[Any]] = field(default=lambda _: (), repr=False)  #: what is checked one by one
+    check: Callable[..., Any] = (
+        lambda _: ()
+    )  #: the violations of a subject; none where a reader reports them itself
+    subjects: Callable[..., Iterable[Any]] = field(
+        default=lambda _: (), repr=False
+    )  #: what is checked one by one
     since: Version = ()  #: first DeepSpeed version that it holds for; empty: all
     before: Version = ()  #: first DeepSpeed version that it no longer holds for; empty: none
     also: tuple[Rule, ...] = ()  #: the same check under other ids, for other programs
@@ -97,10 +118,14 @@ class Rule:
     def versions(self) -> str:
         """The DeepSpeed versions it holds for, as one writes them: `>=0.19.8`; empty for all."""
         bounds = ((">=", self.since), ("<", self.before))
-        return ",".join(f"{sign}{'.'.join(map(str, version))}" for sign, version in bounds if version)
+        return ",".join(
+            f"{sign}{'.'.join(map(str, version))}" for sign, version in bounds if version
+        )
 
     def holds_for(self, version: Version) -> bool:
-        return (not self.since or version >= self.since) and (not self.before or version < self.before)
+        return (not self.since or version >= self.since) and (
+            not self.before or version < self.before
+        )
 
     def finding(self, violation: Violation) -> Finding:
         return Finding(
@@ -112,7 +137,13 @@ class Rule:
             edits=violation.edits,
         )
 
-    def at(self, where: Location, message: str, hint: str | None = None, severity: Severity | None = None) -> Finding:
+    def at(
+        self,
+        where: Location,
+        message: str,
+        hint: str | None = None,
+        severity: Severity | None = None,
+    ) -> Finding:
         return self.finding(Violation(where, message, hint, severity=severity))
 
     def _section(self, name: str) -> str:
@@ -150,7 +181,13 @@ class Subject(Generic[S]):
         """Make a rule of the check below. `reads`: the documents, where they are others than the subject's."""
 
         def made(check: Callable[[S], Violations] | Rule) -> Rule:
-            own: dict[str, Any] = {"id": id, "severity": severity, "when": when, "source": source, "in_files": in_files}
+            own: dict[str, Any] = {
+                "id": id,
+                "severity": severity,
+                "when": when,
+                "source": source,
+                "in_files": in_files,
+            }
             own |= {"checks": self.checks, "reads": reads or self.reads, "subjects": self.subjects}
             own |= {"since": since, "before": before}
             if isinstance(check, Rule):
@@ -161,7 +198,12 @@ class Subject(Generic[S]):
 
 
 def rule_of_reader(
-    text: str, *, source: str, checks: Checks, severity: Severity = Severity.ERROR, when: When = "parse"
+    text: str,
+    *,
+    source: str,
+    checks: Checks,
+    severity: Severity = Severity.ERROR,
+    when: When = "parse",
 ) -> Rule:
     """A rule on text, which the reader of the text checks itself, and reports with `Rule.at`.
 
@@ -190,7 +232,9 @@ def findings_of(rules: Iterable[Rule], whole: Any) -> Iterator[Finding]:
 
 def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, Iterator[Finding]]]:
     """As `findings_of`, by rule that is broken; a rule looks for as many as are asked of it."""
-    subjects: dict[Callable[..., Iterable[Any]], tuple[Any, ...]] = {}  # each way to divide it is walked once
+    subjects: dict[
+        Callable[..., Iterable[Any]], tuple[Any, ...]
+    ] = {}  # each way to divide it is walked once
     for rule in rules:
         own = subjects.get(rule.subjects)
         if own is None:

@@ -53,10 +53,14 @@ def likeness(name: str) -> Likeness:
             if before in known or (before and head in patterns()["whole"]):
                 return Likeness.SURE
             return Likeness.SOME if head in patterns()["maybe"] else Likeness.NONE
-        if last.endswith(head) and last.removesuffix(head) in known:  # without a separator: APIKEY, hftoken
+        if (
+            last.endswith(head) and last.removesuffix(head) in known
+        ):  # without a separator: APIKEY, hftoken
             return Likeness.SURE
     joined = last.endswith(("password", "passwd", "passphrase", "credentials", "connectionstring"))
-    return Likeness.SURE if joined else Likeness.SOME if last in patterns()["maybe"] else Likeness.NONE
+    return (
+        Likeness.SURE if joined else Likeness.SOME if last in patterns()["maybe"] else Likeness.NONE
+    )
 
 
 def _words(name: str) -> list[str]:
@@ -65,7 +69,9 @@ def _words(name: str) -> list[str]:
     if not name.isascii():
         import unicodedata  # here, to save start-up time
 
-        name = "".join(char for char in unicodedata.normalize("NFKD", name) if not unicodedata.combining(char))
+        name = "".join(
+            char for char in unicodedata.normalize("NFKD", name) if not unicodedata.combining(char)
+        )
     words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in patterns()["tails"]):
         words.pop()
@@ -85,14 +91,18 @@ _PATH: Final = re.compile(
     re.DOTALL,
 )
 _FILLER: Final = re.compile(r"[xX*._<>?#-]+|(.)\1*")  # one character again and again
-_NUMBER: Final = re.compile(r"[+-]?(?:0x[0-9A-Fa-f]{1,8}|\d{1,15}(?:\.\d*)?(?:[eE][+-]?\d+)?[KMGBT]?)")
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:0x[0-9A-Fa-f]{1,8}|\d{1,15}(?:\.\d*)?(?:[eE][+-]?\d+)?[KMGBT]?)"
+)
 _SHORT_WORD: Final = re.compile(r"[A-Za-z_.:-]{1,8}")
 #: Words of a language.
 _PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[_.-]?[0-9]{{0,2}}")
 #: Names of files, of several or in folders, where a password may be meant.
 _FILES: Final = re.compile(r"[\w.@:{},-]*(?:[*?/][\w.@:{},*?-]*)+")
 #: The name of a stored secret: `--secret HF_TOKEN=joes_HF_TOKEN`; an example's key: `token-abc123`.
-_EXAMPLE: Final = re.compile(r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?\d{0,3}")
+_EXAMPLE: Final = re.compile(
+    r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?\d{0,3}"
+)
 _SHORTEST, _SHORTEST_SURE = 6, 8  # characters of what is a secret by its looks
 _LONG: Final = 16
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
@@ -110,7 +120,9 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
     if kind is Likeness.NONE or _says_where(text) or text.lower() == name.lower():
         return False
     if sure:
-        if "$" in text or _EXAMPLE.fullmatch(text) or _PLAIN.fullmatch(text):  # a local server's `api-key-qwen3`
+        if (
+            "$" in text or _EXAMPLE.fullmatch(text) or _PLAIN.fullmatch(text)
+        ):  # a local server's `api-key-qwen3`
             return False
         if kind is not Likeness.SURE:
             return _is_random(text)
@@ -120,7 +132,9 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
         return kind is Likeness.SURE and "pass" in name.lower() and len(text) > 3
     if kind is Likeness.SURE:
         return True
-    plain = (_SHORT_WORD if variable else _PLAIN).fullmatch(text) or (_FILES.fullmatch(text) and not _is_random(text))
+    plain = (_SHORT_WORD if variable else _PLAIN).fullmatch(text) or (
+        _FILES.fullmatch(text) and not _is_random(text)
+    )
     return len(text) >= _SHORTEST and not plain
 
 
@@ -138,11 +152,31 @@ def _is_random(value: str) -> bool:
     """Return whether a value has nothing of a word: there are digits, and its letters and digits change often."""
     changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", value))
     numbers = sum(char.isdigit() for char in value)
-    return len(value) >= _LONG and numbers > 1 and _TOKEN.fullmatch(value) is not None and changes >= len(value) // 5
+    return (
+        len(value) >= _LONG
+        and numbers > 1
+        and _TOKEN.fullmatch(value) is not None
+        and changes >= len(value) // 5
+    )
 
 
 _ROOTS: Final = (
-    *("token", "key", "pass", "pwd", "pw", "secret", "cred", "auth", "bearer", "pat", "sas", "jwt", "dsn", "cookie"),
+    *(
+        "token",
+        "key",
+        "pass",
+        "pwd",
+        "pw",
+        "secret",
+        "cred",
+        "auth",
+        "bearer",
+        "pat",
+        "sas",
+        "jwt",
+        "dsn",
+        "cookie",
+    ),
     *("string", "str"),
 )
 #: A quote as it is, escaped once or more, or as URLs and HTML have it.
@@ -157,7 +191,8 @@ _NAME: Final = re.compile(r"[\w.-]*")
 _LONGEST_NAME: Final = 80
 _SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
 _CODE: Final = re.compile(
-    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|pass|password|passwd|pwd|secret)", re.IGNORECASE
+    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|pass|password|passwd|pwd|secret)",
+    re.IGNORECASE,
 )
 
 
@@ -178,36 +213,52 @@ class Secret:
 
 def find(text: str) -> tuple[Secret, ...]:
     """The secrets in a text, in order, none within another."""
-    return _found_in_line(text) if len(text) <= 200 else _found(text)  # those of short texts are kept
+    return (
+        _found_in_line(text) if len(text) <= 200 else _found(text)
+    )  # those of short texts are kept
 
 
 def _found(text: str) -> tuple[Secret, ...]:
-    found = sorted((*_by_form(text), *_by_name(text)), key=lambda secret: (secret.start, -secret.end))
+    found = sorted(
+        (*_by_form(text), *_by_name(text)), key=lambda secret: (secret.start, -secret.end)
+    )
     kept: list[Secret] = []
     for secret in found:
         if not kept or secret.start >= kept[-1].end:
             kept.append(secret)
         elif secret.end > kept[-1].end or (secret.what and not kept[-1].what):
             last = kept[-1]  # the two overlap: they are named by the one, with the form of either
-            end, at, sure = max(last.end, secret.end), min(last.at, secret.at), last.sure or secret.sure
+            end, at, sure = (
+                max(last.end, secret.end),
+                min(last.at, secret.at),
+                last.sure or secret.sure,
+            )
             name, what = last.name or secret.name, last.what or secret.what
             kept[-1] = replace(last, end=end, name=name, what=what, at=at, sure=sure)
     return tuple(kept)
 
 
-_found_in_line: Final = lru_cache(maxsize=2048)(_found)  #: of messages, which are the same for many files
+_found_in_line: Final = lru_cache(maxsize=2048)(
+    _found
+)  #: of messages, which are the same for many files
 
 
 @cache
 def _tokens() -> dict[str, tuple[str, int]]:
     """Beginnings of tokens: the kind of each, and the least number of characters after it."""
-    return {prefix: (kind["what"], kind["least"]) for kind in patterns()["tokens"] for prefix in kind["prefixes"]}
+    return {
+        prefix: (kind["what"], kind["least"])
+        for kind in patterns()["tokens"]
+        for prefix in kind["prefixes"]
+    }
 
 
 @cache
 def _needed() -> frozenset[str]:
     """The parts that forms need, in small letters, of which most texts have none."""
-    return frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]), map(str.lower, _tokens()))
+    return frozenset[str]().union(
+        *(form["needs"] for form in patterns()["forms"]), map(str.lower, _tokens())
+    )
 
 
 def _by_form(text: str) -> Iterator[Secret]:
@@ -217,12 +268,16 @@ def _by_form(text: str) -> Iterator[Secret]:
         if not there.isdisjoint(form["needs"]):
             yield from _of_block(text, form) if "ends" in form else _of_form(text, form)
     if prefixes := [prefix for prefix in _tokens() if prefix.lower() in there]:
-        longest_first = "|".join(re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True))
+        longest_first = "|".join(
+            re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True)
+        )
         pattern = rf"(?<![A-Za-z0-9])({longest_first})((?:[\w+/=~-]|\.(?=\w)){{10,5000}})"
         for match in re.finditer(pattern, text):
             what, least = _tokens()[match[1]]
             if _is_token(match[2].partition("/")[0], least):
-                yield Secret(start=match.start(), end=match.end(), name="", what=what, at=match.start())
+                yield Secret(
+                    start=match.start(), end=match.end(), name="", what=what, at=match.start()
+                )
 
 
 def _is_token(rest: str, least: int) -> bool:
@@ -230,7 +285,9 @@ def _is_token(rest: str, least: int) -> bool:
     part = max(re.split(r"[^A-Za-z0-9]", rest), key=len)
     changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", part))
     long = len(rest) >= least and len(part) >= min(least, _LONG)
-    return long and (len(part) >= 30 or changes >= max(2, len(part) // 6))  # no name has 30 letters and digits in a row
+    return long and (
+        len(part) >= 30 or changes >= max(2, len(part) // 6)
+    )  # no name has 30 letters and digits in a row
 
 
 def _of_form(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
@@ -254,26 +311,42 @@ def _of_block(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
     position, last, pattern = 0, text.rfind(form["ends"]), re.compile(form["pattern"])
     while match := pattern.search(text, position):
         end = text.find(form["ends"], match.end()) if last >= match.end() else -1
-        stop = text.find("\n", end) if end >= 0 else match.end() + 8192  # of a key whose end is missing
+        stop = (
+            text.find("\n", end) if end >= 0 else match.end() + 8192
+        )  # of a key whose end is missing
         position = len(text) if stop < 0 else min(stop, len(text))
-        yield Secret(start=match.start(), end=position, name="", what=form["what"], at=match.start())
+        yield Secret(
+            start=match.start(), end=position, name="", what=form["what"], at=match.start()
+        )
 
 
 def _is_variable(value: str) -> bool:
     """Return whether what is where a secret would be is a variable, or says that one belongs there."""
-    plain = value.strip("*x.X") == "" or value.lower() in ("password", "pass", "passwd", "token", "pw", "pwd")
+    plain = value.strip("*x.X") == "" or value.lower() in (
+        "password",
+        "pass",
+        "passwd",
+        "token",
+        "pw",
+        "pwd",
+    )
     return plain or value.startswith(("$", "%", "{", "<", "[")) or "${" in value
 
 
 @cache
 def _of_names() -> tuple[str, ...]:
-    return (*_ROOTS, *(word for word in patterns()["words"] if not any(root in word for root in _ROOTS)))
+    return (
+        *_ROOTS,
+        *(word for word in patterns()["words"] if not any(root in word for root in _ROOTS)),
+    )
 
 
 @lru_cache(maxsize=64)
 def _named_value(words: tuple[str, ...]) -> re.Pattern[str]:
     """One of these words of a secret's name with the value after it."""
-    firsts = "".join({letter for word in words for letter in (word[0], word[0].upper())})  # one set is searched fast
+    firsts = "".join(
+        {letter for word in words for letter in (word[0], word[0].upper())}
+    )  # one set is searched fast
     rest = "|".join(f"(?<={word[0]}){word[1:]}" for word in sorted(words, reverse=True))
     return re.compile(
         rf"(?P<word>[{firsts}](?i:{rest}))"
@@ -301,18 +374,26 @@ def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | N
     if not likeness(name):
         return None
     option, bare = name.startswith("-"), match["bare"]
-    if match["next"] is not None and not option and not _SETENV.search(text, max(0, begin - 12), begin):
+    if (
+        match["next"] is not None
+        and not option
+        and not _SETENV.search(text, max(0, begin - 12), begin)
+    ):
         return None
     start, end = match.span("bare" if bare is not None else "quoted")
     if bare is not None:
         end = _end_of_line(text, begin, start, end, match["set"] or "")
-        code = not option and (_CODE.fullmatch(text, start, end) is not None or text[end : end + 1] == "(")
+        code = not option and (
+            _CODE.fullmatch(text, start, end) is not None or text[end : end + 1] == "("
+        )
         if code or bare[0] in "?+" or (match["next"] is not None and bare[0] == "-"):
             return None
     value, plain = text[start:end], name.strip("-.")
     if not holds(plain, value):
         return None
-    return Secret(start=start, end=end, name=name, what="", at=begin, sure=holds(plain, value, sure=True))
+    return Secret(
+        start=start, end=end, name=name, what="", at=begin, sure=holds(plain, value, sure=True)
+    )
 
 
 def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> int:
@@ -348,7 +429,9 @@ class Hider:
     """Masks secrets that are known by their values, whole or cut short, besides those that a text shows by itself."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        self._values = sorted({form for value in values for form in _written(value)}, key=len, reverse=True)
+        self._values = sorted(
+            {form for value in values for form in _written(value)}, key=len, reverse=True
+        )
         self._lengths = {min(len(value), _BEGIN) for value in self._values}
 
     def __bool__(self) -> bool:
@@ -358,7 +441,9 @@ class Hider:
         """The text without the secrets."""
         values = self._values
         if len(values) > 100:  # which are not each looked for in each text
-            parts = {text[at : at + size] for size in self._lengths for at in range(len(text) - size + 1)}
+            parts = {
+                text[at : at + size] for size in self._lengths for at in range(len(text) - size + 1)
+            }
             values = [value for value in values if value[:_BEGIN] in parts]
         for value in values:
             text = _without(text, value)
@@ -380,7 +465,9 @@ def _without(text: str, value: str) -> str:
         end = at + len(begin)
         while end < len(text) and end - at < len(value) and text[end] == value[end - at]:
             end += 1
-        alone = len(value) >= _BEGIN or not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum())
+        alone = len(value) >= _BEGIN or not (
+            text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()
+        )
         if alone:
             text = f"{text[:at]}***{text[end:]}"
         position = at + 3

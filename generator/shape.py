@@ -9,7 +9,19 @@ from typing import Final, Literal
 from .dataclass import dataclass
 
 TypeName = Literal[
-    "any", "bool", "int", "float", "str", "path", "dtype", "dict", "list", "enum", "literal", "union", "section"
+    "any",
+    "bool",
+    "int",
+    "float",
+    "str",
+    "path",
+    "dtype",
+    "dict",
+    "list",
+    "enum",
+    "literal",
+    "union",
+    "section",
 ]
 #: `text`: text that is no such number. `fraction`: a number that is not whole. `choice`: none of the values.
 #: `bound`: out of range. `null`: null. `type`: anything else.
@@ -34,7 +46,9 @@ class Type:
 
     name: TypeName
     values: tuple[int | str, ...] = ()  #: of an enum or literal
-    of: tuple[Type, ...] = ()  #: the choices of a union; the one type of a list's items, or of an enum's values
+    of: tuple[
+        Type, ...
+    ] = ()  #: the choices of a union; the one type of a list's items, or of an enum's values
     section: str | None = None  #: the section's JSON pointer
 
     def __str__(self) -> str:

@@ -22,18 +22,27 @@ def long_time(duration_s: float) -> str:
         return f"{duration_s / DAY:,.1f} days"
     if duration_s >= 2 * HOUR:
         return f"{duration_s / HOUR:.1f} hours"
-    return f"{duration_s / MINUTE:.0f} minutes" if duration_s >= 2 * MINUTE else f"{duration_s:.0f} s"
+    return (
+        f"{duration_s / MINUTE:.0f} minutes" if duration_s >= 2 * MINUTE else f"{duration_s:.0f} s"
+    )
 
 
 #: Units of a column of times, with the longest time from which each is used.
-_COLUMN_UNITS = ((DAY, "days", 2 * DAY), (HOUR, "hours", 2 * HOUR), (MINUTE, "minutes", 2 * MINUTE), (1, "s", 1))
+_COLUMN_UNITS = (
+    (DAY, "days", 2 * DAY),
+    (HOUR, "hours", 2 * HOUR),
+    (MINUTE, "minutes", 2 * MINUTE),
+    (1, "s", 1),
+)
 
 
 def time_unit(durations_s: Sequence[float], *, steps: bool = False) -> tuple[float, str]:
     """The seconds and the name of the unit that suits all of these times; steps are in seconds or below."""
     units = _COLUMN_UNITS[-1:] if steps else _COLUMN_UNITS
     longest, shortest = max(durations_s, default=0.0), min(durations_s, default=0.0)
-    fits = ((size, name) for size, name, least in units if longest >= least and shortest >= 0.1 * size)
+    fits = (
+        (size, name) for size, name, least in units if longest >= least and shortest >= 0.1 * size
+    )
     return next(fits, (1e-3, "ms"))
 
 
@@ -41,7 +50,9 @@ def same_unit(durations_s: Sequence[float], *, steps: bool = False) -> list[str]
     """Times as a column shows them, in one unit and with three digits: `22.1 s`, `1,037 s`; steps are in seconds."""
     size, name = time_unit(durations_s, steps=steps)
     values = [duration / size for duration in durations_s]
-    return [f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f} {name}" for value in values]
+    return [
+        f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f} {name}" for value in values
+    ]
 
 
 def clock(duration: float) -> str:

@@ -34,11 +34,18 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _WRITTEN_BY = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
 Tell = Callable[[str], object]  #: takes a line for the user
 NAME: Final = ".dsgen-writing"  #: the working folder, in the folder that is written to
-PLAN: Final = "plan.json"  #: the last file of a set to come to its place: where it is, the set is whole
+PLAN: Final = (
+    "plan.json"  #: the last file of a set to come to its place: where it is, the set is whole
+)
 PATIENCE_S: Final = 10.0  # a run holds the lock for a fraction of a second
 _LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"
 _LOOK: Final = "look at the file, then run the command again"
-_LACKING: Final = {errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}  #: errors of systems that can't
+_LACKING: Final = {
+    errno.EACCES,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+}  #: errors of systems that can't
 #: Errors of `link` on file systems without hard links, for files that may not have one more, and on a full disk.
 _NO_LINK: Final = _LACKING | {errno.EPERM, errno.EMLINK, errno.ENOSPC, errno.EDQUOT}
 _NO_SYNC: Final = _LACKING | {errno.EINVAL, errno.EBADF}  #: errors of `fsync` on folders
@@ -67,13 +74,17 @@ class WouldOverwrite(Exception):
 
     def __init__(self, changes: tuple[Change, ...]) -> None:
         self.changes = changes
-        super().__init__(", ".join(str(change.path) for change in changes) + " would be overwritten")
+        super().__init__(
+            ", ".join(str(change.path) for change in changes) + " would be overwritten"
+        )
 
 
 class CannotWrite(Exception):
     """The file system or the path refuses. The folder is as it was, unless `unfinished` has the old files."""
 
-    def __init__(self, path: Path, reason: str, *, hint: str | None = None, unfinished: Path | None = None) -> None:
+    def __init__(
+        self, path: Path, reason: str, *, hint: str | None = None, unfinished: Path | None = None
+    ) -> None:
         self.path = path
         self.reason = reason
         self.hint = hint
@@ -89,7 +100,11 @@ def fingerprint(path: Path) -> str | None:
         return None
     if stat.S_ISLNK(status.st_mode):
         return f"link {path.readlink()}"
-    return fingerprint_of(path.read_bytes(), status.st_mode) if stat.S_ISREG(status.st_mode) else "no file"
+    return (
+        fingerprint_of(path.read_bytes(), status.st_mode)
+        if stat.S_ISREG(status.st_mode)
+        else "no file"
+    )
 
 
 def fingerprint_of(contents: bytes, mode: int) -> str:
@@ -105,7 +120,11 @@ def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
         except OSError as error:
             raise CannotWrite(place, error.strerror or str(error)) from error
         if there and not is_folder:
-            leads = "it is a symbolic link that leads to no folder" if place.is_symlink() else "it is not a folder"
+            leads = (
+                "it is a symbolic link that leads to no folder"
+                if place.is_symlink()
+                else "it is not a folder"
+            )
             raise CannotWrite(place, leads)
     return tuple(_compare(file, folder) for file in files)
 
@@ -118,7 +137,9 @@ def diff(changes: Iterable[Change]) -> str:
         if change.action is Action.IDENTICAL:
             continue
         if change.before is not None and before == change.file.text:
-            lines.append(f"{change.path}: executable bit {'on' if change.file.executable else 'off'}\n")
+            lines.append(
+                f"{change.path}: executable bit {'on' if change.file.executable else 'off'}\n"
+            )
             continue
         source = "/dev/null" if change.before is None else str(change.path)
         lines += unified_diff(before, change.file.text, source, str(change.path))
@@ -133,20 +154,28 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
             raise CannotWrite(path, "it is a folder", hint="choose another name with -o")
         if not path.exists():
             found = fingerprint(path)
-            action = Action.CONFLICT if found else Action.CREATE  # a link that leads nowhere is in the way
+            action = (
+                Action.CONFLICT if found else Action.CREATE
+            )  # a link that leads nowhere is in the way
             return Change(file=file, path=path, action=action, before=None, found=found)
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             raise CannotWrite(path, "it is not a regular file")
         before = path.read_bytes()
         found = fingerprint(path) if path.is_symlink() else fingerprint_of(before, mode)
-    except FileNotFoundError:  # another run is exchanging it: what holds is compared once that run is over
+    except (
+        FileNotFoundError
+    ):  # another run is exchanging it: what holds is compared once that run is over
         return Change(file=file, path=path, action=Action.CREATE, before=None, found=None)
     except OSError as error:
         raise CannotWrite(path, error.strerror or str(error)) from error
     # The line that says which command wrote a file is left out: another one may write the same.
     old, new = (_WRITTEN_BY.sub(b"", content, count=1) for content in (before, after))
-    action = Action.IDENTICAL if old == new and bool(mode & 0o100) == file.executable else Action.CONFLICT
+    action = (
+        Action.IDENTICAL
+        if old == new and bool(mode & 0o100) == file.executable
+        else Action.CONFLICT
+    )
     return Change(file=file, path=path, action=action, before=before, found=found)
 
 
@@ -182,7 +211,11 @@ def unified_diff(before: str, after: str, source: str, target: str) -> Iterator[
 
 
 def write(
-    files: Iterable[RenderedFile], folder: Path, *, force: bool = False, tell: Tell = lambda line: None
+    files: Iterable[RenderedFile],
+    folder: Path,
+    *,
+    force: bool = False,
+    tell: Tell = lambda line: None,
 ) -> tuple[Change, ...]:
     """Write what differs, all or nothing, and return what was done. `tell` hears what an interrupted run left.
 
@@ -196,7 +229,9 @@ def write(
         return changes
     with _working(folder, tell) as work:
         changes = _allowed(compare(files, folder), force)  # another run may have written meanwhile
-        _exchange([change for change in changes if change.action is not Action.IDENTICAL], work, tell)
+        _exchange(
+            [change for change in changes if change.action is not Action.IDENTICAL], work, tell
+        )
     return changes
 
 
@@ -253,7 +288,11 @@ def _working(folder: Path, tell: Tell) -> Iterator[Path]:
         except OSError as error:
             raise CannotWrite(folder, error.strerror or str(error)) from error
         time.sleep(0.02)
-    raise CannotWrite(work, f"another dsgen has been writing there for {PATIENCE_S:.0f} s", hint="wait for it to end")
+    raise CannotWrite(
+        work,
+        f"another dsgen has been writing there for {PATIENCE_S:.0f} s",
+        hint="wait for it to end",
+    )
 
 
 def _make(folder: Path) -> list[Path]:
@@ -273,7 +312,9 @@ def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
     """Lock a working folder until the stack is closed; False while another run has it, or when that just left."""
     try:
         if not stat.S_ISDIR(work.lstat().st_mode):
-            raise CannotWrite(work, "dsgen works in a folder of this name, and it is none", hint="move it away")
+            raise CannotWrite(
+                work, "dsgen works in a folder of this name, and it is none", hint="move it away"
+            )
         lock = os.open(work / _LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
     except FileNotFoundError:
         return False
@@ -291,7 +332,9 @@ def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
         return False
     except OSError as error:
         reason = error.strerror or error
-        tell(f"{work.parent}: warning: files can't be locked here ({reason}): let no two runs write here at once")
+        tell(
+            f"{work.parent}: warning: files can't be locked here ({reason}): let no two runs write here at once"
+        )
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(lock), (work / _LOCK).lstat())
     return False
@@ -319,9 +362,13 @@ def _exchange(changes: Sequence[Change], work: Path, tell: Tell) -> None:
             (old / name).unlink(missing_ok=True)
             continue
         # Written to since the last look.
-        kept = next(p for n in count() if not os.path.lexists(p := root / f"{name}.before{n or ''}"))
+        kept = next(
+            p for n in count() if not os.path.lexists(p := root / f"{name}.before{n or ''}")
+        )
         put(old / name, kept)
-        tell(f"{root / name}: warning: another program wrote to it while it was replaced: that is kept in {kept}")
+        tell(
+            f"{root / name}: warning: another program wrote to it while it was replaced: that is kept in {kept}"
+        )
 
 
 def _by_place(changes: Iterable[Change], root: Path) -> dict[Path, Change]:
@@ -329,7 +376,9 @@ def _by_place(changes: Iterable[Change], root: Path) -> dict[Path, Change]:
     files: dict[Path, Change] = {}
     for change in sorted(changes, key=lambda change: change.file.path == PLAN):
         name = (Path(os.path.realpath(change.path.parent)) / change.path.name).relative_to(root)
-        if other := next((other for other in files if name in other.parents or other in name.parents), None):
+        if other := next(
+            (other for other in files if name in other.parents or other in name.parents), None
+        ):
             first = change if name in other.parents else files[other]
             raise CannotWrite(first.path, "other files are to be in it, as in a folder")
         files[name] = change
@@ -345,7 +394,9 @@ def _stage(files: Mapping[Path, Change], work: Path) -> dict[Path, str | None]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
     for name, change in files.items():
         new, like = work / _NEW / name, root / name if change.before is not None else None
-        write_new(new, encoded(change.file, change.path), like=like, executable=change.file.executable)
+        write_new(
+            new, encoded(change.file, change.path), like=like, executable=change.file.executable
+        )
         staged[name] = fingerprint(new)
     sync({*((work / _NEW / name).parent for name in files), work})
     return staged
@@ -365,7 +416,9 @@ def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
         try:
             put(new / name, root / name)
         except FileExistsError:
-            raise CannotWrite(change.path, "another program created it meanwhile", hint=_LOOK) from None
+            raise CannotWrite(
+                change.path, "another program created it meanwhile", hint=_LOOK
+            ) from None
     sync((root / name).parent for name in files)
     for name, change in files.items():
         _refuse_changed(old / name, change)  # a program that had it open may have written to it
@@ -393,7 +446,11 @@ def _put_back(work: Path, tell: Tell) -> bool:
         return False
     root, old = work.parent, work / _OLD
     began = os.path.lexists(work / _RENAMING)
-    aside = [path for path in sorted(old.rglob("*")) if path.is_symlink() or not path.is_dir()] if began else []
+    aside = (
+        [path for path in sorted(old.rglob("*")) if path.is_symlink() or not path.is_dir()]
+        if began
+        else []
+    )
     moved, mixed = False, False
     for path in sorted(aside, key=lambda path: path.name == PLAN):
         place = root / path.relative_to(old)
@@ -404,7 +461,11 @@ def _put_back(work: Path, tell: Tell) -> bool:
             place.parent.mkdir(parents=True, exist_ok=True)
             put(path, place)
             moved = True
-    what = "A part of its files may be in place: run that command again" if began else "The files are whole"
+    what = (
+        "A part of its files may be in place: run that command again"
+        if began
+        else "The files are whole"
+    )
     tell(f"{work}: note: an interrupted run left this. {what}")
     for name in (_RENAMING, _NEW, _OLD):
         remove(work / name)
@@ -426,13 +487,17 @@ def _clear_or_tell(work: Path, tell: Tell) -> None:
         others = sorted(path.name for path in work.iterdir()) if work.is_dir() else []
     except OSError as error:
         reason = error.strerror or error
-        tell(f"{work}: warning: cannot be removed: {reason}; the next run that writes there removes it")
+        tell(
+            f"{work}: warning: cannot be removed: {reason}; the next run that writes there removes it"
+        )
         return
     if others and not os.path.lexists(work / _RENAMING):
         tell(f"{work}: warning: cannot be removed: {others[0]} is not dsgen's; move it away")
 
 
-def write_new(path: Path, contents: bytes, *, like: Path | None = None, executable: bool = False) -> None:
+def write_new(
+    path: Path, contents: bytes, *, like: Path | None = None, executable: bool = False
+) -> None:
     """A new file, on the disk when this returns; owner, mode and attributes are those of the file `like`, if any."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -445,11 +510,15 @@ def write_new(path: Path, contents: bytes, *, like: Path | None = None, executab
                 if (user, group) not in ((-1, mine.st_gid), (mine.st_uid, -1)):
                     with suppress(PermissionError):
                         os.chown(path, user, group)
-            shutil.copystat(like, path)  # mode and extended attributes; the times it takes along are put right
+            shutil.copystat(
+                like, path
+            )  # mode and extended attributes; the times it takes along are put right
             os.utime(path)
         mode = path.stat().st_mode & 0o7777
         if bool(mode & 0o100) != executable:
-            mode = mode | (mode & 0o444) >> 2 if executable else mode & ~0o111  # who may read may execute
+            mode = (
+                mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
+            )  # who may read may execute
             path.chmod(mode)
         os.fsync(file)
     finally:
@@ -467,7 +536,9 @@ def put(source: Path, place: Path) -> None:
         else:
             source.unlink()
             return
-    if os.path.lexists(place):  # without a hard link, as of folders and symbolic links, something may come after this
+    if os.path.lexists(
+        place
+    ):  # without a hard link, as of folders and symbolic links, something may come after this
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
     source.rename(place)
 
@@ -506,7 +577,9 @@ def held() -> Iterator[None]:
     came: list[int] = []
     former = {}
     ending = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))
-    with suppress(ValueError):  # not the main thread; SIGINT first: once it waits, nothing interrupts the rest
+    with suppress(
+        ValueError
+    ):  # not the main thread; SIGINT first: once it waits, nothing interrupts the rest
         for number in filter(None, ending):
             former[number] = signal.signal(number, lambda which, _: came.append(which))
     try:

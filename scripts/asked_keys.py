@@ -11,7 +11,9 @@ class Asked:
 
     def __init__(self) -> None:
         self.sections: dict[str, dict[str, Any]] = {}
-        self.taken_whole: set[str] = set()  #: mappings that were copied or gone through, whatever their keys
+        self.taken_whole: set[str] = (
+            set()
+        )  #: mappings that were copied or gone through, whatever their keys
 
     def note(self, path: str, key: Any, default: Any = None) -> None:
         """`key` of the mapping at `path` was asked for."""
@@ -96,4 +98,8 @@ class _Keys:
 
 
 def _wrap(value: Any, path: str, asked: Asked) -> Any:
-    return Recorder(value, path, asked) if isinstance(value, dict) and not isinstance(value, Recorder) else value
+    return (
+        Recorder(value, path, asked)
+        if isinstance(value, dict) and not isinstance(value, Recorder)
+        else value
+    )

@@ -26,7 +26,11 @@ import yaml
 FOLDER: Final = Path(__file__).parent.parent / "generator" / "programs"
 #: Repository, releases from the newest on, and file of each kind. What any of them has is known.
 CRDS: Final = {
-    "PyTorchJob": ("kubeflow/trainer", "v1.9.4 v1.7.0", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
+    "PyTorchJob": (
+        "kubeflow/trainer",
+        "v1.9.4 v1.7.0",
+        "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+    ),
     "TrainJob": (
         "kubeflow/trainer",
         "v2.3.0 v2.2.1 v2.1.0 v2.0.0",
@@ -40,7 +44,17 @@ CRDS: Final = {
 }
 #: What a webhook fills in before the schema is asked: jobset pkg/webhooks/jobset_webhook.go (Default) @ v0.12.0.
 _FILLED_IN: Final = {"JobSet": ("failurePolicy", "rules", "name")}
-_KEPT: Final = ("type", "enum", "required", "maxLength", "maxItems", "minimum", "maximum", "minLength", "minItems")
+_KEPT: Final = (
+    "type",
+    "enum",
+    "required",
+    "maxLength",
+    "maxItems",
+    "minimum",
+    "maximum",
+    "minLength",
+    "minItems",
+)
 _LEAST: Final = 60  # characters of what is worth a name of its own
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 #: What SkyPilot's schemas import, and the classes of it that they use; none: its constants and functions.
@@ -48,7 +62,12 @@ _IMPORTED: Final = {
     "sky.skylet.constants": (),
     "sky.skylet.autostop_lib": ("AutostopWaitFor",),
     "sky.utils.kubernetes_enums": (
-        *("KubernetesAutoscalerType", "KubernetesNetworkingMode", "KubernetesPortMode", "KubernetesRdmaMode"),
+        *(
+            "KubernetesAutoscalerType",
+            "KubernetesNetworkingMode",
+            "KubernetesPortMode",
+            "KubernetesRdmaMode",
+        ),
         "KubernetesServiceType",
     ),
     "sky.data.storage": ("StoreType", "StorageMode", "FileMountType"),
@@ -72,7 +91,9 @@ def reduced(schema: Any) -> Any:
         return {"type": ["integer", "string"]}
     kept = {key: schema[key] for key in _KEPT if key in schema}
     fields = schema.get("properties", {})
-    kept["required"] = [key for key in schema.get("required", ()) if "default" not in fields.get(key, {})]
+    kept["required"] = [
+        key for key in schema.get("required", ()) if "default" not in fields.get(key, {})
+    ]
     if not kept["required"]:
         del kept["required"]
     if "properties" in schema:
@@ -89,12 +110,23 @@ def united(new: Any, old: Any) -> Any:
     if not (isinstance(new, dict) and isinstance(old, dict)) or not new or not old:
         return {} if {} in (new, old) else new
     types = [name for part in (new, old) for name in _types(part)]
-    made = {**old, **new, "type": new.get("type")} if _types(new) == _types(old) else {"type": sorted(set(types))}
+    made = (
+        {**old, **new, "type": new.get("type")}
+        if _types(new) == _types(old)
+        else {"type": sorted(set(types))}
+    )
     for key in ("properties", "items", "additionalProperties"):
         if key in made and isinstance(old.get(key), dict) and isinstance(new.get(key), dict):
-            made[key] = _united_fields(new[key], old[key]) if key == "properties" else united(new[key], old[key])
+            made[key] = (
+                _united_fields(new[key], old[key])
+                if key == "properties"
+                else united(new[key], old[key])
+            )
     made["required"] = [key for key in new.get("required", ()) if key in old.get("required", ())]
-    made["enum"] = [*new.get("enum", ()), *(value for value in old.get("enum", ()) if value not in new.get("enum", ()))]
+    made["enum"] = [
+        *new.get("enum", ()),
+        *(value for value in old.get("enum", ()) if value not in new.get("enum", ())),
+    ]
     return {key: value for key, value in made.items() if value not in (None, [])}
 
 
@@ -133,7 +165,10 @@ class Names:
             return part
         text = json.dumps(part, sort_keys=True)
         if top or self._times[text] < 2:
-            return {name: self.shared(value, key if name == "items" else name) for name, value in part.items()}
+            return {
+                name: self.shared(value, key if name == "items" else name)
+                for name, value in part.items()
+            }
         if text not in self._named:
             taken = sum(name.rstrip("0123456789") == key for name in self._named.values())
             self._named[text] = f"{key}{taken or ''}"
@@ -153,7 +188,9 @@ def kubernetes(mirrors: Path) -> dict[str, Any]:
     rules["required"].remove(key)
     names = Names(kinds)
     kinds = {kind: names.shared(schema, kind, top=True) for kind, schema in kinds.items()}
-    sources = "; ".join(f"{kind}: {name} {path} @ {revision}" for kind, (name, revision, path) in CRDS.items())
+    sources = "; ".join(
+        f"{kind}: {name} {path} @ {revision}" for kind, (name, revision, path) in CRDS.items()
+    )
     about = f"Written by scripts/cluster_schemas.py from custom resource definitions (Apache-2.0). {sources}"
     return {"$schema": _DIALECT, "about": about, "$defs": {**kinds, **names.definitions}}
 
@@ -161,7 +198,9 @@ def kubernetes(mirrors: Path) -> dict[str, Any]:
 def skypilot(wheel: Path) -> dict[str, Any]:
     """The schema of a task, with that of its resources and file mounts in their places."""
     with zipfile.ZipFile(wheel) as archive:
-        read = {name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")}
+        read = {
+            name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")
+        }
     module = _run_schemas(read)
     task = module["get_task_schema"]()
     mount = {"anyOf": [{"type": "string"}, module["get_storage_schema"]()]}
@@ -212,7 +251,11 @@ def _without_notes(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     dropped = ("$schema", "description")
-    return {key: _without_notes(value) for key, value in part.items() if key not in dropped or isinstance(value, dict)}
+    return {
+        key: _without_notes(value)
+        for key, value in part.items()
+        if key not in dropped or isinstance(value, dict)
+    }
 
 
 def main(mirrors: Path, wheel: Path) -> None:
@@ -220,8 +263,12 @@ def main(mirrors: Path, wheel: Path) -> None:
     for name, schema in (("kubernetes", kubernetes(mirrors)), ("skypilot", skypilot(wheel))):
         definitions = schema.pop("$defs")
         head = json.dumps(schema, indent=2)[:-2]
-        lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in definitions.items())
-        (FOLDER / name / "schema.json").write_text(f'{head},\n  "$defs": {{\n{lines}\n  }}\n}}\n', encoding="utf-8")
+        lines = ",\n".join(
+            f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in definitions.items()
+        )
+        (FOLDER / name / "schema.json").write_text(
+            f'{head},\n  "$defs": {{\n{lines}\n  }}\n}}\n', encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

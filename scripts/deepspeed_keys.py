@@ -40,9 +40,16 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("versions", nargs="+", metavar="VERSION")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "dsgen-deepspeed", help="pip's targets")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path.home() / ".cache" / "dsgen-deepspeed",
+        help="pip's targets",
+    )
     parser.add_argument("--output", type=Path, default=TABLES)
-    parser.add_argument("--installed", action="store_true", help="ask the environment's own DeepSpeed; one VERSION")
+    parser.add_argument(
+        "--installed", action="store_true", help="ask the environment's own DeepSpeed; one VERSION"
+    )
     return parser.parse_args()
 
 
@@ -56,7 +63,15 @@ def install(version: str, cache: Path) -> Path:
     folder = cache / version
     if not folder.exists():
         partial = cache / f"partial-{version}"
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+        ]
         subprocess.run([*pip, "--target", str(partial), f"deepspeed=={version}"], check=True)
         partial.rename(folder)
     return folder
@@ -86,12 +101,22 @@ def text(table: dict[str, Any]) -> str:
 
 
 def _block(entries: dict[str, Any]) -> str:
-    return "{\n" + ",\n".join(f"  {_quoted(name)}: {_quoted(entries[name])}" for name in sorted(entries)) + "\n}"
+    return (
+        "{\n"
+        + ",\n".join(f"  {_quoted(name)}: {_quoted(entries[name])}" for name in sorted(entries))
+        + "\n}"
+    )
 
 
 def _section(path: str, section: dict[str, Any]) -> str:
-    facts = "".join(f", {_quoted(name)}: {_quoted(section[name])}" for name in ("extra", "checks") if name in section)
-    keys = ",\n".join(f"    {_quoted(key)}: {_quoted(section['keys'][key])}" for key in sorted(section["keys"]))
+    facts = "".join(
+        f", {_quoted(name)}: {_quoted(section[name])}"
+        for name in ("extra", "checks")
+        if name in section
+    )
+    keys = ",\n".join(
+        f"    {_quoted(key)}: {_quoted(section['keys'][key])}" for key in sorted(section["keys"])
+    )
     return f'  {_quoted(path)}: {{"kind": {_quoted(section["kind"])}{facts}, "keys": {{\n{keys}\n  }}}}'
 
 
@@ -102,10 +127,14 @@ def _quoted(value: Any) -> str:
 def _before(version: str, folder: Path) -> dict[str, Any] | None:
     """The nearest table below; a table is only left out within a minor version, so that each has its own."""
     this = numbers(version)
-    older = [known for known in map(numbers, _stems(folder)) if known[:2] == this[:2] and known < this]
+    older = [
+        known for known in map(numbers, _stems(folder)) if known[:2] == this[:2] and known < this
+    ]
     if not older:
         return None
-    table: dict[str, Any] = json.loads((folder / f"{'.'.join(map(str, max(older)))}.json").read_text(encoding="utf-8"))
+    table: dict[str, Any] = json.loads(
+        (folder / f"{'.'.join(map(str, max(older)))}.json").read_text(encoding="utf-8")
+    )
     return table
 
 

@@ -36,16 +36,29 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
 SWITCHED_ON: dict[str, dict[str, Any]] = {
     "/fp16": {"enabled": True, "initial_scale_power": 16},
     "/bf16": {"enabled": True},
-    "/elasticity": {"enabled": True, "max_train_batch_size": 8, "micro_batch_sizes": [1], "min_gpus": 1},
+    "/elasticity": {
+        "enabled": True,
+        "max_train_batch_size": 8,
+        "micro_batch_sizes": [1],
+        "min_gpus": 1,
+    },
     "/curriculum_learning": {"enabled": True},
     "/progressive_layer_drop": {"enabled": True},
     "/eigenvalue": {"enabled": True},
     "/sparse_attention": {"mode": "fixed"},
     "/torch_autocast": {"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": []},
     "/data_efficiency/data_sampling/dynamic_batching": {"enabled": True, "max_tokens": 8},
-    "/data_efficiency/data_sampling/curriculum_learning": {"enabled": True, "curriculum_metrics": {}},
+    "/data_efficiency/data_sampling/curriculum_learning": {
+        "enabled": True,
+        "curriculum_metrics": {},
+    },
     "/data_efficiency/data_routing/random_ltd": {"enabled": True},
-    "/quantize_training": {"enabled": True, "quantize_bits": {}, "quantize_schedule": {}, "quantize_algo": {}},
+    "/quantize_training": {
+        "enabled": True,
+        "quantize_bits": {},
+        "quantize_schedule": {},
+        "quantize_algo": {},
+    },
     "/amp": {"enabled": True},
     "/optimizer": {"type": "AdamW", "params": {}},
     "/scheduler": {"type": "WarmupLR", "params": {}},
@@ -159,7 +172,10 @@ def _plain_sections(parse: Any, models: Models) -> dict[str, Any]:
         path: {
             "kind": "mapping",
             "extra": "taken" if path in taken_whole else "ignored",
-            "keys": {key: _plain_key(parse, f"{path}/{key}", plain, models, default) for key, default in keys.items()},
+            "keys": {
+                key: _plain_key(parse, f"{path}/{key}", plain, models, default)
+                for key, default in keys.items()
+            },
         }
         for path, keys in plain.items()
     }
@@ -185,11 +201,19 @@ def _merge(found: dict[str, dict[str, Any]], asked: Asked) -> list[tuple[str, di
     return new
 
 
-def _plain_key(parse: Any, path: str, plain: dict[str, Any], models: Models, default: Any) -> dict[str, Any]:
-    key: dict[str, Any] = {} if default in (None, {}) or not _is_json(default) else {"default": default}
+def _plain_key(
+    parse: Any, path: str, plain: dict[str, Any], models: Models, default: Any
+) -> dict[str, Any]:
+    key: dict[str, Any] = (
+        {} if default in (None, {}) or not _is_json(default) else {"default": default}
+    )
     if path in plain or models.has(path):
         key["type"] = {"section": path}
-    refuses = [kind for kind, values in SAMPLES.items() if all(_refused(parse, path, value) for value in values)]
+    refuses = [
+        kind
+        for kind, values in SAMPLES.items()
+        if all(_refused(parse, path, value) for value in values)
+    ]
     # Where nothing goes, something beside the key is missing, and the answers are about that.
     if refuses and len(refuses) < len(SAMPLES):
         key["refuses"] = refuses
@@ -217,7 +241,9 @@ def _says_removed(parse: Any, path: str) -> bool:
 
 
 def _is_json(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, str, list, dict, type(None))) and not isinstance(value, Recorder)
+    return isinstance(value, (bool, int, float, str, list, dict, type(None))) and not isinstance(
+        value, Recorder
+    )
 
 
 if __name__ == "__main__":

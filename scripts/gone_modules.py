@@ -14,11 +14,23 @@ TABLE = Path(__file__).parents[1] / "generator" / "facts" / "gone_modules.json"
 
 def gone(program: str, releases: Path) -> dict[str, str]:
     """The modules of a program that the newest release lacks, and the last release seen with each."""
-    versions = sorted(releases.iterdir(), key=lambda folder: [int(part) for part in folder.name.split(".")])
+    versions = sorted(
+        releases.iterdir(), key=lambda folder: [int(part) for part in folder.name.split(".")]
+    )
     last = {module: folder.name for folder in versions for module in _modules(folder, program)}
-    package = (versions[-1] / program / "__init__.py").read_text(encoding="utf-8")  # names the replaced
-    kept = {module: version for module, version in last.items() if version != versions[-1].name and _is_used(module)}
-    kept = {module: version for module, version in kept.items() if module.rpartition(".")[2] not in package}
+    package = (versions[-1] / program / "__init__.py").read_text(
+        encoding="utf-8"
+    )  # names the replaced
+    kept = {
+        module: version
+        for module, version in last.items()
+        if version != versions[-1].name and _is_used(module)
+    }
+    kept = {
+        module: version
+        for module, version in kept.items()
+        if module.rpartition(".")[2] not in package
+    }
     return {m: v for m, v in sorted(kept.items()) if kept.get(m.rpartition(".")[0]) != v}
 
 
@@ -28,7 +40,9 @@ def _is_used(module: str) -> bool:
 
 
 def _modules(release: Path, program: str) -> set[str]:
-    files = (path.relative_to(release).with_suffix("") for path in (release / program).rglob("*.py"))
+    files = (
+        path.relative_to(release).with_suffix("") for path in (release / program).rglob("*.py")
+    )
     return {".".join(path.parts).removesuffix(".__init__") for path in files}
 
 

@@ -11,7 +11,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
-SIMPLE = {bool: "bool", int: "int", float: "float", str: "str", Path: "path", dict: "dict", list: "list", tuple: "list"}
+SIMPLE = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    Path: "path",
+    dict: "dict",
+    list: "list",
+    tuple: "list",
+}
 BOUNDS = ("ge", "gt", "le", "lt")
 
 
@@ -55,7 +64,10 @@ class Models:
         path, probe = self._watched
         if probe in data:
             self._by_path[path] = cls
-        elif isinstance(data.get(path.rpartition("/")[2]), dict) and probe in data[path.rpartition("/")[2]]:
+        elif (
+            isinstance(data.get(path.rpartition("/")[2]), dict)
+            and probe in data[path.rpartition("/")[2]]
+        ):
             # A model of models (the monitors'), whose fields are built without a call that could be watched.
             inner = _field_type(cls, path.rpartition("/")[2])
             if inner is not None:
@@ -82,7 +94,11 @@ class Models:
 def _field_type(cls: Any, name: str) -> Any:
     fields = getattr(cls, "model_fields", None) or cls.__fields__
     field = fields.get(name)
-    annotation = None if field is None else getattr(field, "annotation", None) or getattr(field, "type_", None)
+    annotation = (
+        None
+        if field is None
+        else getattr(field, "annotation", None) or getattr(field, "type_", None)
+    )
     return annotation if inspect.isclass(annotation) and hasattr(annotation, "__fields__") else None
 
 
@@ -97,10 +113,14 @@ class _Reader:
     def section(self, cls: Any) -> dict[str, Any]:
         """Return what is known of `cls`."""
         fields = cls.model_fields if hasattr(cls, "model_fields") else cls.__fields__
-        config = cls.model_config.get("extra") if hasattr(cls, "model_config") else cls.__config__.extra
+        config = (
+            cls.model_config.get("extra") if hasattr(cls, "model_config") else cls.__config__.extra
+        )
         return {
             "kind": "model",
-            "extra": "forbidden" if str(getattr(config, "value", config)) == "forbid" else "ignored",
+            "extra": "forbidden"
+            if str(getattr(config, "value", config)) == "forbid"
+            else "ignored",
             "checks": sorted(_checks(cls)),
             "keys": {name: self._key(name, field, cls) for name, field in fields.items()},
         }
@@ -108,10 +128,14 @@ class _Reader:
     def _key(self, name: str, field: Any, cls: Any) -> dict[str, Any]:
         alias = getattr(field, "alias", None) or name
         key: dict[str, Any] = {} if alias == name else {"alias": alias}
-        hint = typing.get_type_hints(cls).get(name, getattr(field, "outer_type_", Any))  # pydantic 1 infers it
+        hint = typing.get_type_hints(cls).get(
+            name, getattr(field, "outer_type_", Any)
+        )  # pydantic 1 infers it
         inner, optional = _without_none(hint)
         key["type"] = self._type(inner, alias)
-        if optional or getattr(field, "allow_none", False):  # pydantic 1 takes null where the default is null
+        if optional or getattr(
+            field, "allow_none", False
+        ):  # pydantic 1 takes null where the default is null
             key["optional"] = True
         default = _default(field)
         if default is not None:
@@ -191,6 +215,10 @@ def _checks(cls: Any) -> set[str]:
     decorators = getattr(cls, "__pydantic_decorators__", None)
     if decorators is not None:
         return {*decorators.field_validators, *decorators.model_validators}
-    of_fields = {validator.func.__name__ for validators in cls.__validators__.values() for validator in validators}
+    of_fields = {
+        validator.func.__name__
+        for validators in cls.__validators__.values()
+        for validator in validators
+    }
     after = {check.__name__ for _, check in cls.__post_root_validators__}
     return of_fields | after | {check.__name__ for check in cls.__pre_root_validators__}

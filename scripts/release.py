@@ -21,7 +21,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     """Check, build and tag; upload only where asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("version", help="such as 0.2.0")
-    parser.add_argument("--publish", action="store_true", help="upload the archives and push the tag")
+    parser.add_argument(
+        "--publish", action="store_true", help="upload the archives and push the tag"
+    )
     parser.add_argument("--check", action="store_true", help="only say what is missing")
     asked = parser.parse_args(arguments)
     lacking = list(missing(root, asked.version))
@@ -30,7 +32,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     if asked.check:
         return
     archives = build(root)
-    _run(root, "git", "tag", "--annotate", f"v{asked.version}", "--message", f"dsgen {asked.version}")
+    _run(
+        root, "git", "tag", "--annotate", f"v{asked.version}", "--message", f"dsgen {asked.version}"
+    )
     if asked.publish:
         _run(root, sys.executable, "-m", "twine", "upload", *archives)
         _run(root, "git", "push", "origin", f"v{asked.version}")
@@ -71,7 +75,9 @@ def _run(root: Path, *command: str) -> None:
 
 
 def _output(root: Path, *command: str) -> str:
-    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.rstrip("\n")
+    return subprocess.run(
+        command, cwd=root, check=True, capture_output=True, text=True
+    ).stdout.rstrip("\n")
 
 
 if __name__ == "__main__":

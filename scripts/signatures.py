@@ -10,8 +10,16 @@ from typing import Any
 #: (deepspeed/runtime/engine.py `_configure_basic_optimizer` and the functions that it calls).
 CLASSES: dict[str, tuple[str, ...]] = {
     "adagrad": ("deepspeed.ops.adagrad.DeepSpeedCPUAdagrad", "torch.optim.Adagrad"),
-    "adam": ("deepspeed.ops.adam.FusedAdam", "deepspeed.ops.adam.DeepSpeedCPUAdam", "torch.optim.Adam"),
-    "adamw": ("deepspeed.ops.adam.FusedAdam", "deepspeed.ops.adam.DeepSpeedCPUAdam", "torch.optim.AdamW"),
+    "adam": (
+        "deepspeed.ops.adam.FusedAdam",
+        "deepspeed.ops.adam.DeepSpeedCPUAdam",
+        "torch.optim.Adam",
+    ),
+    "adamw": (
+        "deepspeed.ops.adam.FusedAdam",
+        "deepspeed.ops.adam.DeepSpeedCPUAdam",
+        "torch.optim.AdamW",
+    ),
     "lamb": ("deepspeed.ops.lamb.FusedLamb",),
     "lion": ("deepspeed.ops.lion.DeepSpeedCPULion", "deepspeed.ops.lion.FusedLion"),
     "onebitadam": ("deepspeed.runtime.fp16.onebit.adam.OnebitAdam",),
@@ -23,7 +31,9 @@ TAKEN_OUT: dict[str, tuple[str, ...]] = {
     "adamw": ("adam_w_mode", "torch_adam"),
 }
 #: Context by the engine, never by the config.
-ENGINE_GIVES = frozenset({"self", "params", "model_params", "optimizer", "last_batch_iteration", "deepspeed"})
+ENGINE_GIVES = frozenset(
+    {"self", "params", "model_params", "optimizer", "last_batch_iteration", "deepspeed"}
+)
 
 
 def optimizers() -> dict[str, Any]:
@@ -48,14 +58,17 @@ def schedulers() -> dict[str, Any]:
     """Scheduler name to its parameters, their defaults, and which it can't do without."""
     from deepspeed.runtime import lr_schedules
 
-    return {name: _parameters(getattr(lr_schedules, name)) for name in lr_schedules.VALID_LR_SCHEDULES}
+    return {
+        name: _parameters(getattr(lr_schedules, name)) for name in lr_schedules.VALID_LR_SCHEDULES
+    }
 
 
 def _parameters(cls: Any) -> dict[str, Any]:
     return {
         name: _described(parameter)
         for name, parameter in inspect.signature(cls.__init__).parameters.items()
-        if name not in ENGINE_GIVES and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if name not in ENGINE_GIVES
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
 
 

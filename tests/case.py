@@ -65,7 +65,11 @@ class Case:
 
 def files_of(folder: Path) -> dict[str, bytes]:
     """The bytes of every file in a folder, by path."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @cache
@@ -129,9 +133,13 @@ def patched(text: str, change: str) -> str:
 def _edit(text: str, hunk: str) -> tuple[int, int, str]:
     """Where the old lines of a hunk start and end in `text`, and the new ones."""
     lines = [line if line.strip("\n") else f" {line}" for line in re.findall(r".*\n", hunk)]
-    assert all(line[0] in " +-" for line in lines), f"a line of a change starts with a space, + or -:\n{hunk}"
+    assert all(line[0] in " +-" for line in lines), (
+        f"a line of a change starts with a space, + or -:\n{hunk}"
+    )
     old = "".join(line[1:] for line in lines if line[0] != "+")
     new = "".join(line[1:] for line in lines if line[0] != "-")
     places = [found.start() for found in re.finditer(f"^(?={re.escape(old)})", text, re.MULTILINE)]
-    assert old and len(places) == 1, f"the old lines of a change are in {len(places)} places, not one:\n{hunk}"
+    assert old and len(places) == 1, (
+        f"the old lines of a change are in {len(places)} places, not one:\n{hunk}"
+    )
     return places[0], places[0] + len(old), new

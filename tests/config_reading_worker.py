@@ -23,9 +23,24 @@ MODELS = {
 }
 #: Attributes with the name of their key at the top level.
 PLAIN = (
-    *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"),
-    *("steps_per_print", "prescale_gradients", "gradient_predivide_factor", "gradient_allreduce_op", "dump_state"),
-    *("managed_gradient_accumulation", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer"),
+    *(
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "gradient_clipping",
+    ),
+    *(
+        "steps_per_print",
+        "prescale_gradients",
+        "gradient_predivide_factor",
+        "gradient_allreduce_op",
+        "dump_state",
+    ),
+    *(
+        "managed_gradient_accumulation",
+        "zero_allow_untested_optimizer",
+        "zero_force_ds_cpu_optimizer",
+    ),
 )
 
 
@@ -52,7 +67,10 @@ def held(text: str, world: int) -> dict[str, Any] | None:
         model = config
         for name in path.split("."):
             model = getattr(model, name, None)
-        values |= {f"{pointer}/{name}": value for name, value in (vars(model) if model is not None else {}).items()}
+        values |= {
+            f"{pointer}/{name}": value
+            for name, value in (vars(model) if model is not None else {}).items()
+        }
     return values
 
 

@@ -30,13 +30,20 @@ settings.load_profile("same" if REQUIRE_ALL else "new")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--update-golden` rewrites the expected files instead of comparing with them."""
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden and expected outputs")
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite tests/golden and expected outputs"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the integration tests of a module in one process: they share what they start. The longest come first."""
-    items.sort(key=lambda item: ("long_runs" not in item.nodeid, item.get_closest_marker("integration") is None))
+    items.sort(
+        key=lambda item: (
+            "long_runs" not in item.nodeid,
+            item.get_closest_marker("integration") is None,
+        )
+    )
     for item in items:
         if item.get_closest_marker("integration") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))

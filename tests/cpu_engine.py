@@ -17,7 +17,11 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 import deepspeed
 
 #: Imported by the engine as it starts, and takes seconds.
-LATE = ("torch._dynamo", "deepspeed.runtime.zero.muon.muon_optimizer", "transformers.models.llama.modeling_llama")
+LATE = (
+    "torch._dynamo",
+    "deepspeed.runtime.zero.muon.muon_optimizer",
+    "transformers.models.llama.modeling_llama",
+)
 
 
 _LONGEST_BUILD = 600  # seconds

@@ -34,7 +34,9 @@ def free_port() -> int:
 
 def start(config: dict[str, Any]) -> dict[str, Any]:
     """What becomes of the engine with this config."""
-    groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # engines follow one another here, as in no real process
+    groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = (
+        None  # engines follow one another here, as in no real process
+    )
     torch_autocast.TORCH_AUTOCAST_INITIALIZED = False
     optimizer = config.get("optimizer", {})
     if str(optimizer.get("type")).lower() in ("adam", "adamw", "muon"):
@@ -43,7 +45,9 @@ def start(config: dict[str, Any]) -> dict[str, Any]:
     model = Tiny()
     try:
         deepspeed.checkpointing.configure(None, deepspeed_config=config)
-        engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+        engine, *_ = deepspeed.initialize(
+            model=model, model_parameters=model.parameters(), config=config
+        )
         train(engine)
         if engine.optimizer is not None:
             engine.optimizer.state_dict()  # as a checkpoint takes it

@@ -28,7 +28,9 @@ class Tiny(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1))
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1)
+        )
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """The mean squared error of one micro batch."""
@@ -42,8 +44,15 @@ class TinyLlama(torch.nn.Module):
         super().__init__()
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 64}
-        self.model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=4))
+        sizes = {
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 1,
+            "vocab_size": 64,
+        }
+        self.model = LlamaForCausalLM(
+            LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=4)
+        )
         self.config = self.model.config
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
@@ -67,11 +76,15 @@ def train(engine: Any) -> list[float]:
 def rank(number: int, config: dict[str, Any], store: str) -> dict[str, Any]:
     """What the engine says to one rank of two."""
     os.environ.update(RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(RANKS))
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=RANKS)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=number, world_size=RANKS
+    )
     config["optimizer"]["params"]["torch_adam"] = True
     torch.manual_seed(0)
     model = TinyLlama() if "tensor_parallel" in config else Tiny()
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), config=config
+    )
     result = {
         "train_batch_size": engine.train_batch_size(),
         "micro_batch": engine.train_micro_batch_size_per_gpu(),
@@ -87,7 +100,9 @@ def rank(number: int, config: dict[str, Any], store: str) -> dict[str, Any]:
 def trained(config: dict[str, Any]) -> dict[str, Any]:
     """What rank 0 hears, or the error of a rank that fails."""
     with TemporaryDirectory() as folder:
-        ranks = [cpu_engine.start(rank, number, config, f"{folder}/store") for number in range(RANKS)]
+        ranks = [
+            cpu_engine.start(rank, number, config, f"{folder}/store") for number in range(RANKS)
+        ]
         results: list[dict[str, Any]] = [answered() for answered in ranks]
     return next((result for result in results if "error" in result), results[0])
 

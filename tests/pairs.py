@@ -7,7 +7,9 @@ from itertools import combinations, product
 from typing import Any
 
 
-def every_pair(*factors: Sequence[Any], legal: Callable[..., bool] = lambda *_: True) -> list[tuple[Any, ...]]:
+def every_pair(
+    *factors: Sequence[Any], legal: Callable[..., bool] = lambda *_: True
+) -> list[tuple[Any, ...]]:
     """Rows of the factors' product, few of them, with every pair of values that a legal row has.
 
     Greedy: the next row is the first of those with the most pairs that no row has yet, always the same.

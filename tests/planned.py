@@ -15,7 +15,9 @@ from tests.deepspeed_parser import parse
 def parse_plan(plan: Plan) -> Any:
     """The `DeepSpeedConfig` of the plan's JSON at the real world size, called as the plan's script calls it."""
     (text,) = [file.text for file in dsgen.render(plan) if file.path == "ds_config.json"]
-    return parse(json.loads(text), plan.layout.world, dp=plan.layout.data if _has_mpu(plan) else None)
+    return parse(
+        json.loads(text), plan.layout.world, dp=plan.layout.data if _has_mpu(plan) else None
+    )
 
 
 def meant_triple(plan: Plan) -> tuple[int, int, int]:

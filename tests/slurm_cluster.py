@@ -35,7 +35,11 @@ class SlurmCluster:
     @property
     def environment(self) -> dict[str, str]:
         """The environment in which Slurm's commands find this cluster."""
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH"))}
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("SLURM", "SBATCH"))
+        }
         return {**inherited, "SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def run(
@@ -43,14 +47,22 @@ class SlurmCluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run a Slurm command against this cluster; its status is the caller's to check."""
         return subprocess.run(
-            command, env=self.environment, cwd=cwd, timeout=timeout_s, text=True, capture_output=True, check=False
+            command,
+            env=self.environment,
+            cwd=cwd,
+            timeout=timeout_s,
+            text=True,
+            capture_output=True,
+            check=False,
         )
 
     def finished(self, job: str, timeout_s: float = HANGS_S) -> dict[str, str]:
         """The fields of `scontrol show job` once `job` has ended."""
         deadline, fields = time.monotonic() + timeout_s, dict[str, str]()
         while time.monotonic() < deadline:
-            fields = dict(re.findall(r"(\w+)=(\S*)", self.run("scontrol", "show", "job", job).stdout))
+            fields = dict(
+                re.findall(r"(\w+)=(\S*)", self.run("scontrol", "show", "job", job).stdout)
+            )
             if fields.get("JobState") not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
                 return fields
             time.sleep(0.2)
@@ -75,14 +87,23 @@ def sbatch_test_only(script: Path, cluster: SlurmCluster) -> subprocess.Complete
 
 
 @contextmanager
-def slurm_for(*, cpus: int, gpus: int, memory_mib: int, nodes: int, partition: str = "main") -> Iterator[SlurmCluster]:
+def slurm_for(
+    *, cpus: int, gpus: int, memory_mib: int, nodes: int, partition: str = "main"
+) -> Iterator[SlurmCluster]:
     """A scheduler of `nodes` such machines that exist for it only: for `sbatch --test-only` at any size."""
     node = f"NodeName=n[1-{nodes}] CPUs={cpus} RealMemory={memory_mib} State=CLOUD{_gres(gpus)}"
-    cloud = ("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTime=600", "ResumeTimeout=600")
+    cloud = (
+        "SuspendProgram=/bin/true",
+        "ResumeProgram=/bin/true",
+        "SuspendTime=600",
+        "ResumeTimeout=600",
+    )
     gres = f"NodeName=n[1-{nodes}] Name=gpu Count={gpus}\n" if gpus else ""
     with _folder() as folder:
         _write_configuration(folder, [*cloud, node], partition, gres)
-        cluster = SlurmCluster(folder=folder, node_names=tuple(f"n{i}" for i in range(1, nodes + 1)))
+        cluster = SlurmCluster(
+            folder=folder, node_names=tuple(f"n{i}" for i in range(1, nodes + 1))
+        )
         with _daemons() as daemons:
             daemons.append(_start(cluster, "slurmctld", "-D"))
             _wait_for(cluster, ("scontrol", "ping"), "is UP")
@@ -101,9 +122,13 @@ def running_slurm(
             f"{_gres(gpus)}"
             for name in names
         ]
-        gres = f"NodeName={','.join(names)} Name=gpu File={folder}/gpu[0-{gpus - 1}]\n" if gpus else ""
+        gres = (
+            f"NodeName={','.join(names)} Name=gpu File={folder}/gpu[0-{gpus - 1}]\n" if gpus else ""
+        )
         for index in range(gpus):
-            os.mknod(folder / f"gpu{index}", 0o020666, os.makedev(1, 3))  # as good as /dev/null, which it is
+            os.mknod(
+                folder / f"gpu{index}", 0o020666, os.makedev(1, 3)
+            )  # as good as /dev/null, which it is
         _write_configuration(folder, [*settings, *lines], partition, gres)
         cluster = SlurmCluster(folder=folder, node_names=names)
         daemons.append(_start(cluster, "slurmctld", "-D"))
@@ -175,7 +200,9 @@ def _host_names(names: tuple[str, ...]) -> Iterator[None]:
         yield
     finally:
         with _alone():
-            kept = [line for line in _HOSTS.read_text().splitlines(keepends=True) if _TAG not in line]
+            kept = [
+                line for line in _HOSTS.read_text().splitlines(keepends=True) if _TAG not in line
+            ]
             _HOSTS.write_text("".join(kept))
 
 
@@ -226,7 +253,10 @@ def _wait_for(cluster: SlurmCluster, command: tuple[str, ...], answer: str) -> N
         if answer in said:
             return
         time.sleep(0.1)
-    logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(cluster.folder.glob("*.[lo][ou][gt]")))
+    logs = "\n".join(
+        path.read_text(errors="replace")[-2000:]
+        for path in sorted(cluster.folder.glob("*.[lo][ou][gt]"))
+    )
     raise TimeoutError(f"{' '.join(command)} says {said!r} after {_SECONDS_TO_START} s\n{logs}")
 
 

@@ -49,9 +49,13 @@ class SshServers:
 
     def sessions(self, host: str) -> list[int]:
         """The ids of the server's processes that hold a connection to `host`."""
-        found = subprocess.run(["pgrep", "-P", str(self.process)], text=True, capture_output=True, check=False)
+        found = subprocess.run(
+            ["pgrep", "-P", str(self.process)], text=True, capture_output=True, check=False
+        )
         ids = [int(word) for word in found.stdout.split()]
-        sockets = subprocess.run(["ss", "-tnpH", "src", host], text=True, capture_output=True, check=True).stdout
+        sockets = subprocess.run(
+            ["ss", "-tnpH", "src", host], text=True, capture_output=True, check=True
+        ).stdout
         return [each for each in ids if f"pid={each}," in sockets]
 
 
@@ -59,13 +63,17 @@ class SshServers:
 def ssh_servers(folder: Path) -> Iterator[SshServers]:
     """Both hosts, reachable by `ssh` and `pdsh` without a password until the block ends."""
     for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
+        )
     port, torchrun = _free_port(), program("torchrun") or sys.executable
     path = f"{Path(torchrun).parent}:/usr/bin:/bin"
     (folder / "sshd_config").write_text(_SERVER.format(port=port, folder=folder, path=path))
     (folder / "ssh_config").write_text(_CLIENT.format(folder=folder))
     (folder / "bin").mkdir()
-    (folder / "bin" / "ssh").write_text(f'#!/bin/bash\nexec /usr/bin/ssh -F "{folder}/ssh_config" "$@"\n')
+    (folder / "bin" / "ssh").write_text(
+        f'#!/bin/bash\nexec /usr/bin/ssh -F "{folder}/ssh_config" "$@"\n'
+    )
     (folder / "bin" / "ssh").chmod(0o755)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it when it is root

@@ -47,8 +47,14 @@ def test_same_as_standard_library(options: dict[str, bool]) -> None:
         ours, theirs = own(**given), standard(**given)
         assert repr(ours) == repr(theirs) and hash(ours) == hash(theirs)
         assert dataclasses.asdict(ours) == dataclasses.asdict(theirs)
-        assert repr(dataclasses.replace(ours, first=5)) == repr(dataclasses.replace(theirs, first=5))
-        assert ours == own(**given | {"names": ["b"]}) and ours != own(**given | {"hidden": 9}) and ours != theirs
+        assert repr(dataclasses.replace(ours, first=5)) == repr(
+            dataclasses.replace(theirs, first=5)
+        )
+        assert (
+            ours == own(**given | {"names": ["b"]})
+            and ours != own(**given | {"hidden": 9})
+            and ours != theirs
+        )
     parameters = [inspect.signature(each).parameters for each in (own, standard)]
     assert [(each.name, each.kind) for each in parameters[0].values()] == [
         (each.name, each.kind) for each in parameters[1].values()

@@ -21,7 +21,9 @@ from tests.programs.places import put, shell_complaints
 from tests.slurm_cluster import sbatch_test_only, slurm_for
 
 GOLDEN = Path(__file__).parent / "golden"
-DEEPSPEED = [name for name in NAMES if "framework: megatron-lm" not in (FOLDER / f"{name}.yaml").read_text()]
+DEEPSPEED = [
+    name for name in NAMES if "framework: megatron-lm" not in (FOLDER / f"{name}.yaml").read_text()
+]
 
 
 def test_examples_cover_the_ground() -> None:
@@ -43,13 +45,19 @@ def test_plan_is_sound(name: str) -> None:
     assert plan.uncertainty.required.high <= plan.memory.capacity_bytes * (1 - plan.job.headroom)
 
 
-@pytest.mark.parametrize(("name", "target"), list(zip(NAMES, itertools.cycle(LAUNCHERS), strict=False)))
+@pytest.mark.parametrize(
+    ("name", "target"), list(zip(NAMES, itertools.cycle(LAUNCHERS), strict=False))
+)
 def test_the_target_decides_no_layout(name: str, target: str) -> None:
     """A search for the same job with another launch target chooses the same layout, with the same estimates."""
     searched = dsgen.search(job_for_target(name, target), top=1)
     assert not isinstance(searched, dsgen.Infeasible)
     [found], known = searched.plans, plan_for_target(name)
-    assert (found.layout, found.memory, found.step_time) == (known.layout, known.memory, known.step_time)
+    assert (found.layout, found.memory, found.step_time) == (
+        known.layout,
+        known.memory,
+        known.step_time,
+    )
 
 
 @pytest.mark.parametrize("target", [None, *LAUNCHERS])
@@ -76,7 +84,11 @@ def test_golden_files(name: str, update_golden: bool) -> None:
         line
         for path in sorted(set(expected) | set(rendered))
         for line in difflib.unified_diff(
-            expected.get(path, "").splitlines(), rendered.get(path, "").splitlines(), path, path, lineterm=""
+            expected.get(path, "").splitlines(),
+            rendered.get(path, "").splitlines(),
+            path,
+            path,
+            lineterm="",
         )
     ]
     assert (changes, expected) == ([], rendered)
@@ -112,7 +124,9 @@ def test_azureml_loads_the_job(name: str, tmp_path: Path) -> None:
     """azure-ai-ml accepts every example as a command job, on the planned nodes and processes."""
     from azure.ai.ml import load_job
 
-    plan = plan_for_target(name, None if plan_for_target(name).job.launch.target == "azureml" else "azureml")
+    plan = plan_for_target(
+        name, None if plan_for_target(name).job.launch.target == "azureml" else "azureml"
+    )
     put(dsgen.render(plan), tmp_path)
     loaded = load_job(tmp_path / "job.yml")
     assert loaded.resources.instance_count == plan.job.nodes
@@ -142,6 +156,8 @@ def test_slurm_takes_the_script(name: str, tmp_path: Path) -> None:
 def test_library_example_runs() -> None:
     """The example of use as a library prints a plan for each number of GPUs until one is done in time."""
     script, spec = FOLDER / "library" / "gpus.py", FOLDER / "llama-3-70b-deepspeed.yaml"
-    done = subprocess.run([sys.executable, str(script), str(spec), "5"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(script), str(spec), "5"], capture_output=True, text=True, check=True
+    )
     lines = done.stdout.splitlines()
     assert len(lines) > 1 and all("GPUs: " in line for line in lines)

@@ -19,7 +19,16 @@ from tests.deepspeed_parser import batch_triple
 from tests.needs import needs_deepspeed
 from tests.planned import complaints, meant_triple, parse_plan
 
-MODELS = ["gpt2", "gpt3-6.7b", "llama-2-7b", "llama-3-8b", "llama-3-70b", "mistral-7b", "mixtral-8x7b", "qwen3-30b-a3b"]
+MODELS = [
+    "gpt2",
+    "gpt3-6.7b",
+    "llama-2-7b",
+    "llama-3-8b",
+    "llama-3-70b",
+    "mistral-7b",
+    "mixtral-8x7b",
+    "qwen3-30b-a3b",
+]
 CLUSTERS = [
     "azure/standard_nd96amsr_a100_v4",
     "azure/standard_nd40rs_v2",
@@ -47,7 +56,10 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
             "precision": draw(st.sampled_from(["fp16", "bf16", "fp32"])),
             "optimizer": draw(st.sampled_from(["adamw", "adam", "sgd"])),
         },
-        "launch": {"target": draw(st.sampled_from(["slurm", "azureml", "shell"])), "shell": {"hostfile": "hosts"}},
+        "launch": {
+            "target": draw(st.sampled_from(["slurm", "azureml", "shell"])),
+            "shell": {"hostfile": "hosts"},
+        },
     }
     layout = {
         "tensor": st.sampled_from([1, 2, 4]),
@@ -103,7 +115,9 @@ def _check_plan(spec: dict[str, Any], result: SearchResult) -> None:
     plan = result.plans[0]
     layout, job = plan.layout, plan.job
     assert layout.data * layout.tensor * layout.pipeline * layout.context == job.gpus
-    assert layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
+    assert (
+        layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
+    )
     assert not [f for f in plan.findings if f.severity.value == "error"]
     assert {name: layout.to_dict()[name] for name in spec["layout"]} == spec["layout"]
     json.loads({file.path: file.text for file in dsgen.render(plan)}["plan.json"])

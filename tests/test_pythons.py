@@ -54,8 +54,12 @@ def written_by(python: str, folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("version", [name for name in named() if name != "{}.{}".format(*sys.version_info)])
-def test_writes_the_same_files(version: str, wheel: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "version", [name for name in named() if name != "{}.{}".format(*sys.version_info)]
+)
+def test_writes_the_same_files(
+    version: str, wheel: Path, expected: dict[str, bytes], tmp_path: Path
+) -> None:
     """A fresh installation on each other Python writes the files that this one writes, byte for byte."""
     python = interpreter(version)
     if python is None:

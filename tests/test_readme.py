@@ -22,7 +22,9 @@ def test_readme_is_short() -> None:
 def test_built_in_job_is_an_example() -> None:
     """The built-in job is the example of the same name: the same job and the same plan."""
     answers = [
-        json.loads(CliRunner().invoke(commands, ["plan", *spec, "--top", "1", "--format", "json"]).stdout)["plans"][0]
+        json.loads(
+            CliRunner().invoke(commands, ["plan", *spec, "--top", "1", "--format", "json"]).stdout
+        )["plans"][0]
         for spec in ([str(ROOT / "examples" / "gpt3-175b-azure.yaml")], [])
     ]
     assert {**answers[0], "findings": []} == {**answers[1], "findings": []}

@@ -21,7 +21,9 @@ def test_the_pages_are_fresh(update_golden: bool) -> None:
 def test_every_rule_has_an_anchor() -> None:
     """Every rule has a heading, and so an anchor, on the page of its subject, and the index leads to every page."""
     made = pages()
-    anchors = {path.stem: re.findall(r"^## (\S+)$", text, re.MULTILINE) for path, text in made.items()}
+    anchors = {
+        path.stem: re.findall(r"^## (\S+)$", text, re.MULTILINE) for path, text in made.items()
+    }
     for rule in known_rules():
         assert anchors[rule.id.rstrip("0123456789").lower()].count(rule.id) == 1
     links = re.findall(r"\]\((\S+)\.md\)", made[FOLDER / "README.md"])

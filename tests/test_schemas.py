@@ -48,7 +48,17 @@ ODD: tuple[Any, ...] = (
         [1],
         ["a"],
     ),
-    *(["a", "a"], [1, True], [None], {}, {"a": 1}, {"steps": 1}, {"steps": 1, "tokens": 2}, {"epochs": 2}, {"1a": "x"}),
+    *(
+        ["a", "a"],
+        [1, True],
+        [None],
+        {},
+        {"a": 1},
+        {"steps": 1},
+        {"steps": 1, "tokens": 2},
+        {"epochs": 2},
+        {"1a": "x"},
+    ),
     *({f"k{i}": "v" for i in range(101)}, ["x"] * 101),
 )
 
@@ -58,14 +68,18 @@ def test_the_schema_lists_frameworks(update_golden: bool) -> None:
     text = SCHEMA.read_text(encoding="utf-8")
     known = json.loads(text)["properties"]["framework"]["enum"]
     if update_golden:
-        SCHEMA.write_text(text.replace(json.dumps(known), json.dumps(list(FRAMEWORKS))), encoding="utf-8")
+        SCHEMA.write_text(
+            text.replace(json.dumps(known), json.dumps(list(FRAMEWORKS))), encoding="utf-8"
+        )
     else:
         assert known == list(FRAMEWORKS)
 
 
 def test_every_target_of_the_schema_has_a_launcher() -> None:
     """`launch.target` accepts what there are launchers for, each under its own name."""
-    targets = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]["launch"]["properties"]["target"]["enum"]
+    targets = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]["launch"]["properties"][
+        "target"
+    ]["enum"]
     assert [launcher.name for launcher in LAUNCHERS.values()] == targets
 
 
@@ -75,7 +89,9 @@ def test_the_schema_describes_the_keys_of_every_launcher() -> None:
     launch = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]["launch"]["properties"]
     for name in LAUNCHERS:
         folders = (package / "programs" / name, package / "programs" / "launching", package / "job")
-        text = "".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
+        text = "".join(
+            path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")
+        )
         assert [key for key in launch[name]["properties"] if f'"{key}"' not in text] == []
         assert all(key["description"] for key in launch[name]["properties"].values())
 
@@ -85,7 +101,13 @@ def _schemas(node: Any) -> Iterator[dict[str, Any]]:
     if isinstance(node, dict):
         yield node
         for word, below in node.items():
-            named = below.values() if word in ("properties", "$defs") else below if word == "oneOf" else [below]
+            named = (
+                below.values()
+                if word in ("properties", "$defs")
+                else below
+                if word == "oneOf"
+                else [below]
+            )
             if word not in NOTES - {"$defs", "then", "else"} | {"enum", "dependentRequired"}:
                 for one in named:
                     yield from _schemas(one)
@@ -100,7 +122,13 @@ def test_every_keyword_of_the_checked_schemas_is_known(name: str) -> None:
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
-    for key, below in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, below in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         yield from _places(below, (*path, key))
 
 
@@ -122,7 +150,9 @@ def _damaged(spec: Any, draw: random.Random) -> Any:
     return spec
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_conforming_is_what_jsonschema_says(path: Path) -> None:
     """Of examples, and of each with values replaced, removed and added."""
     spec, schema, draw = (

@@ -12,7 +12,19 @@ import pytest
 from dsgen import write as writing
 from dsgen.cli.writing import print_diff, write_files
 from dsgen.programs.program import RenderedFile
-from dsgen.write import Action, CannotWrite, Change, WouldOverwrite, compare, diff, held, leftovers, put, recover, write
+from dsgen.write import (
+    Action,
+    CannotWrite,
+    Change,
+    WouldOverwrite,
+    compare,
+    diff,
+    held,
+    leftovers,
+    put,
+    recover,
+    write,
+)
 
 FILES = (
     RenderedFile(path="a.txt", text="one\ntwo\n"),
@@ -25,7 +37,11 @@ def tree(folder: Path) -> dict[str, tuple[bytes | str, int]]:
     """Everything under `folder`: contents, or what a link points to, and mode."""
     return {
         str(path.relative_to(folder)): (
-            str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else b"",
+            str(path.readlink())
+            if path.is_symlink()
+            else path.read_bytes()
+            if path.is_file()
+            else b"",
             path.lstat().st_mode,
         )
         for path in sorted(folder.rglob("*"))
@@ -180,7 +196,10 @@ def test_the_diff_shows_old_and_new(tmp_path: Path) -> None:
     """A conflict is shown as a unified diff from what is there to what would be."""
     (tmp_path / "a.txt").write_text("one\nthree\n")
     path = tmp_path / "a.txt"
-    assert diff(compare(FILES[:1], tmp_path)) == f"--- {path}\n+++ {path}\n@@ -1,2 +1,2 @@\n one\n-three\n+two\n"
+    assert (
+        diff(compare(FILES[:1], tmp_path))
+        == f"--- {path}\n+++ {path}\n@@ -1,2 +1,2 @@\n one\n-three\n+two\n"
+    )
 
 
 def test_the_diff_names_new_files_and_modes(tmp_path: Path) -> None:
@@ -221,10 +240,15 @@ def test_what_is_left_over_is_named_and_removed(tmp_path: Path, leftover: Path) 
     assert not leftover.exists()
 
 
-def test_commands_say_what_is_left_over(tmp_path: Path, leftover: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_say_what_is_left_over(
+    tmp_path: Path, leftover: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On standard error, `--diff` says that the next run will see to it, and that run that it did."""
     print_diff(FILES, tmp_path)
-    assert f"{leftover}: note: an interrupted run left this; the next run that writes" in capsys.readouterr().err
+    assert (
+        f"{leftover}: note: an interrupted run left this; the next run that writes"
+        in capsys.readouterr().err
+    )
     write_files(FILES, tmp_path, force=False, hint="")
     assert capsys.readouterr().err.count("an interrupted run left this") == 1
 
@@ -247,7 +271,9 @@ def test_what_was_moved_aside_is_put_back(tmp_path: Path, leftover: Path) -> Non
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_the_mark_of_a_set_comes_back_with_the_whole_set(tmp_path: Path, leftover: Path, whole: bool) -> None:
+def test_the_mark_of_a_set_comes_back_with_the_whole_set(
+    tmp_path: Path, leftover: Path, whole: bool
+) -> None:
     """The plan.json that was moved aside is put back where every other file is, and not beside a part of a new set."""
     (leftover / "renaming").touch()
     (leftover / "old").mkdir()
@@ -300,7 +326,9 @@ def test_runs_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert actions(write(FILES, tmp_path)) == ["create"] * 3
 
 
-def test_without_locks_files_are_written_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_locks_files_are_written_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file system that has no locks is no reason to refuse, but one to warn."""
 
     def refuse(*_: object) -> None:
@@ -315,7 +343,9 @@ def test_without_locks_files_are_written_with_a_warning(tmp_path: Path, monkeypa
     assert actions(compare(FILES, tmp_path / "out")) == ["identical"] * 3
 
 
-def test_without_hard_links_nothing_is_overwritten_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_hard_links_nothing_is_overwritten_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a file system has no hard links, files are moved to places that are free, and replaced with force."""
 
     def refuse(*_: object) -> None:
@@ -333,7 +363,9 @@ def test_without_hard_links_nothing_is_overwritten_either(tmp_path: Path, monkey
 def test_signals_wait() -> None:
     """SIGINT and its like come when the block is over, and do what they did before."""
     done = []
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    former = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background ignores it
     try:
         with pytest.raises(KeyboardInterrupt), held():
             signal.raise_signal(signal.SIGINT)
@@ -363,7 +395,9 @@ def test_a_pipe_in_the_way_is_refused(tmp_path: Path) -> None:
         write(FILES, tmp_path, force=True)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away"
+)
 def test_the_owner_stays(tmp_path: Path) -> None:
     """A file that is replaced keeps owner and group where that is allowed."""
     (tmp_path / "a.txt").write_text("mine\n")
@@ -373,7 +407,9 @@ def test_the_owner_stays(tmp_path: Path) -> None:
     assert (status.st_uid, status.st_gid) == (1234, 4321)
 
 
-def test_a_file_that_goes_while_it_is_compared_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_goes_while_it_is_compared_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What another run takes away between two looks at it counts as a file to create, not as a failure."""
     file = RenderedFile(path="plan.json", text="{}")
     (tmp_path / "plan.json").write_text("old")

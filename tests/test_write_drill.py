@@ -27,7 +27,10 @@ def table(seen: list[tuple[str, str, int]]) -> str:
         "| fault | runs | the old set | the new set | a mix, without plan.json | whole after the next run |",
         "|---|---|---|---|---|---|",
     ]
-    rows = [[counts.get((fault, column), 0) for column in COLUMNS] for fault in sorted({fault for fault, _ in counts})]
+    rows = [
+        [counts.get((fault, column), 0) for column in COLUMNS]
+        for fault in sorted({fault for fault, _ in counts})
+    ]
     for fault, row in zip(sorted({fault for fault, _ in counts}), rows, strict=True):
         cells = [str(sum(row[:3])), *map(str, row)]
         if fault == BY_CHANCE:
@@ -39,11 +42,15 @@ def table(seen: list[tuple[str, str, int]]) -> str:
 
 
 @pytest.mark.integration
-def test_a_fault_at_every_call_leaves_the_old_set_or_the_new(tmp_path: Path, update_golden: bool) -> None:
+def test_a_fault_at_every_call_leaves_the_old_set_or_the_new(
+    tmp_path: Path, update_golden: bool
+) -> None:
     """Only a kill leaves a mix, and that without the mark of a whole set; no text of another program is lost."""
     command = [sys.executable, "-m", "tests.write_drill", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
     answer = json.loads(done.stdout)
     assert answer["wrong"] == []
     assert sum(count for _, what, count in answer["seen"] if what != "next run clean") >= 500

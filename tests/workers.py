@@ -60,7 +60,13 @@ def answers(worker: Path, questions: Sequence[Any]) -> list[Any]:
         asked.write_text(json.dumps(questions))
         command = [sys.executable, str(worker), str(asked), str(answered)]
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANGS_S, check=False
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=HANGS_S,
+            check=False,
         )
         assert done.returncode == 0, f"{worker.name}: {done.stderr[-4000:]}"
         found: list[Any] = json.loads(answered.read_text())

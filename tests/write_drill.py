@@ -21,7 +21,16 @@ from typing import Any
 
 from dsgen.write import NAME, PLAN, CannotWrite, recover
 from tests.write_faults import MARK, OTHERS, Act, Call, faults, install, meanwhile, saves
-from tests.write_scenarios import CRASHED, SCENARIOS, Scenario, ended, forked, generate, here, started
+from tests.write_scenarios import (
+    CRASHED,
+    SCENARIOS,
+    Scenario,
+    ended,
+    forked,
+    generate,
+    here,
+    started,
+)
 
 Snapshot = dict[str, tuple[str, int]]
 
@@ -82,12 +91,16 @@ class Drill:
             scenario.run(root)
             calls.write_text(str(len(names)))
 
-        here(lambda: scenario.run(self.fresh(scenario)), self.folder / "errors")  # which imports what a run needs
+        here(
+            lambda: scenario.run(self.fresh(scenario)), self.folder / "errors"
+        )  # which imports what a run needs
         root = self.fresh(scenario)
         self.expect(forked(run, self.folder / "errors") == 0, scenario.name, "without a fault")
         return old, snapshot(root), int(calls.read_text())
 
-    def one(self, scenario: Scenario, fault: str, at: int, act: Act, old: Snapshot, new: Snapshot) -> None:
+    def one(
+        self, scenario: Scenario, fault: str, at: int, act: Act, old: Snapshot, new: Snapshot
+    ) -> None:
         """A run with one fault, and what comes after."""
         root = self.fresh(scenario)
         what = (scenario.name, fault, at)
@@ -106,15 +119,31 @@ class Drill:
         recover_all(root, lines)
         recovered = snapshot(root)
         each = all(file in (old.get(name), new.get(name)) for name, file in recovered.items())
-        self.expect(each and old.keys() <= recovered.keys() | {scenario.target}, *what, "lost", recovered.keys(), lines)
-        self.expect(handled is False or recovered in (old, new), *what, "recovered to a mix", recovered.keys(), lines)
+        self.expect(
+            each and old.keys() <= recovered.keys() | {scenario.target},
+            *what,
+            "lost",
+            recovered.keys(),
+            lines,
+        )
+        self.expect(
+            handled is False or recovered in (old, new),
+            *what,
+            "recovered to a mix",
+            recovered.keys(),
+            lines,
+        )
         self.expect(bool(lines) or not left, *what, "what was left is not named")
         status = here(lambda: scenario.run(root), self.folder / "errors")
         self.expect(status == 0 and snapshot(root) == new, *what, "the next run", status)
         self.expect(not unfinished(root), *what, "left behind", unfinished(root))
-        self.seen[fault, "next run clean"] += status == 0 and snapshot(root) == new and not unfinished(root)
+        self.seen[fault, "next run clean"] += (
+            status == 0 and snapshot(root) == new and not unfinished(root)
+        )
 
-    def beside(self, scenario: Scenario, fault: str, at: int, other: Callable[[Path], Act | None]) -> None:
+    def beside(
+        self, scenario: Scenario, fault: str, at: int, other: Callable[[Path], Act | None]
+    ) -> None:
         """A run during which another program writes: what that writes is somewhere, whatever the run does."""
         root, marker = self.fresh(scenario), self.folder / "wrote"
         act = other(root / scenario.target)
@@ -138,9 +167,14 @@ class Drill:
         kept = any(MARK in text for text, _ in files.values())
         clean = not unfinished(root)
         self.expect(kept and clean, *what, "lost" if clean else "left behind", [*files])
-        others = {name: file for name, file in files.items() if not name.startswith(scenario.target)}
+        others = {
+            name: file for name, file in files.items() if not name.startswith(scenario.target)
+        }
         states = (before, *self.whole[scenario.name])
-        whole = [{name: file for name, file in state.items() if name != scenario.target} for state in states]
+        whole = [
+            {name: file for name, file in state.items() if name != scenario.target}
+            for state in states
+        ]
         self.expect(others in whole, *what, "a mix", [*others])
         self.seen[fault, "the old set" if status else "the new set"] += 1
         self.seen[fault, "next run clean"] += kept and clean
@@ -154,13 +188,25 @@ class Drill:
             wanted = [self.after(scenario, force, text) for text in sets]
             for number in range(tries):
                 root = self.fresh(scenario)
-                runs = [started(self.late(chance, root, force, text), self.folder / "errors") for text in sets]
+                runs = [
+                    started(self.late(chance, root, force, text), self.folder / "errors")
+                    for text in sets
+                ]
                 statuses = [ended(run) for run in runs]
                 files = snapshot(root)
                 ends = [files == end for end in wanted]
                 expected = [0, 0] if force else [0, 4]
-                self.expect(sorted(statuses) == expected and any(ends), "two runs", force, number, statuses, [*files])
-                self.expect(force or ends[statuses.index(0)], "two runs", "the loser's files", number)
+                self.expect(
+                    sorted(statuses) == expected and any(ends),
+                    "two runs",
+                    force,
+                    number,
+                    statuses,
+                    [*files],
+                )
+                self.expect(
+                    force or ends[statuses.index(0)], "two runs", "the loser's files", number
+                )
                 self.expect(not unfinished(root), "two runs", force, number, "left behind")
                 fault = f"two runs at once{', --force' if force else ''}"
                 self.seen[fault, "the new set"] += any(ends)
@@ -174,9 +220,15 @@ class Drill:
             saves(root / scenario.target)(0, "", ended, ())
             status = ended(run)
             kept = (root / scenario.target).read_text() == MARK
-            self.expect(kept and not unfinished(root) and status in (0, 1, 4), "editor", number, status)
-            self.seen["a run and an editor at once", "the old set" if status else "the new set"] += 1
-            self.seen["a run and an editor at once", "next run clean"] += kept and not unfinished(root)
+            self.expect(
+                kept and not unfinished(root) and status in (0, 1, 4), "editor", number, status
+            )
+            self.seen[
+                "a run and an editor at once", "the old set" if status else "the new set"
+            ] += 1
+            self.seen["a run and an editor at once", "next run clean"] += kept and not unfinished(
+                root
+            )
 
     def late(self, chance: random.Random, root: Path, force: bool, change: str) -> Call:
         """A run after a moment of chance."""
@@ -216,7 +268,10 @@ def main() -> None:
     drill = Drill(folder)
     drill.run()
     drill.race(100)
-    json.dump({"seen": [[*key, count] for key, count in drill.seen.items()], "wrong": drill.wrong}, sys.stdout)
+    json.dump(
+        {"seen": [[*key, count] for key, count in drill.seen.items()], "wrong": drill.wrong},
+        sys.stdout,
+    )
 
 
 if __name__ == "__main__":

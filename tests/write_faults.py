@@ -19,7 +19,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MARK = "written by another program\n"
 
 Call = Callable[[], Any]
-Act = Callable[[int, str, Call, tuple[Any, ...]], Any]  #: number and name of the call, the call, its arguments
+Act = Callable[
+    [int, str, Call, tuple[Any, ...]], Any
+]  #: number and name of the call, the call, its arguments
 
 
 def install(act: Act) -> None:
@@ -29,7 +31,9 @@ def install(act: Act) -> None:
         setattr(owner, name, _wrapped(getattr(owner, name), name, act, numbers))
 
 
-def _wrapped(original: Callable[..., Any], name: str, act: Act, numbers: Iterator[int]) -> Callable[..., Any]:
+def _wrapped(
+    original: Callable[..., Any], name: str, act: Act, numbers: Iterator[int]
+) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         return act(next(numbers), name, lambda: original(*args, **options), args)
 
@@ -53,7 +57,9 @@ def fail_for_good(at: int, code: int, names: tuple[str, ...]) -> Act:
     """From the call number `at` on, calls of these names that write fail."""
 
     def act(number: int, name: str, call: Call, args: tuple[Any, ...]) -> Any:
-        new = name != "open" or (args[1] & os.O_CREAT and (code == errno.EROFS or not os.path.lexists(args[0])))
+        new = name != "open" or (
+            args[1] & os.O_CREAT and (code == errno.EROFS or not os.path.lexists(args[0]))
+        )
         if number >= at and name in names and new:
             raise OSError(code, os.strerror(code))
         return call()
@@ -152,7 +158,9 @@ def holds(path: Path) -> Act | None:
     def write(number: int, name: str, call: Call, args: tuple[Any, ...]) -> bool:
         status = os.fstat(stream.fileno())
         with suppress(OSError):
-            if status.st_nlink == 0 or (name == "unlink" and os.path.samestat(status, args[0].lstat())):
+            if status.st_nlink == 0 or (
+                name == "unlink" and os.path.samestat(status, args[0].lstat())
+            ):
                 return False
         stream.write(MARK)
         stream.flush()

@@ -34,7 +34,9 @@ def started(run: Call, errors: Path | None = None) -> int:
     if child:
         return child
     status = CRASHED
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores these two
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background ignores these two
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         output = os.open(errors or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -85,7 +87,10 @@ def rendered(change: str = "") -> list[RenderedFile]:
     """A set as `generate` writes it, and a file in a folder of its own."""
     texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(GOLDEN.iterdir())}
     texts["conf/more.json"] = "{}\n"
-    return [RenderedFile(path=name, text=text + change, executable=name.endswith("sh")) for name, text in texts.items()]
+    return [
+        RenderedFile(path=name, text=text + change, executable=name.endswith("sh"))
+        for name, text in texts.items()
+    ]
 
 
 def place(files: list[RenderedFile], out: Path) -> None:
@@ -94,7 +99,9 @@ def place(files: list[RenderedFile], out: Path) -> None:
         path = out / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.text, encoding="utf-8")
-        plain = 0o644 if file.path == PLAN else 0o640  # after a kill plan.json may be made anew, with a new mode
+        plain = (
+            0o644 if file.path == PLAN else 0o640
+        )  # after a kill plan.json may be made anew, with a new mode
         path.chmod(0o755 if file.executable else plain)
     (out / "notes.txt").write_text("the user's\n")
 

@@ -25,7 +25,9 @@ def main(spec: str, most_days: float) -> None:
         if plan.run is None:
             sys.exit("the spec has no training.duration")
         days, layout = plan.run.wall_s / SECONDS_PER_DAY, plan.layout
-        print(f"{gpus:>5} GPUs: {days:.1f} days, tensor {layout.tensor}, pipeline {layout.pipeline}")
+        print(
+            f"{gpus:>5} GPUs: {days:.1f} days, tensor {layout.tensor}, pipeline {layout.pipeline}"
+        )
         if days <= most_days:
             return
     sys.exit(f"no number of GPUs up to {gpus} is done in {most_days:g} days")

@@ -16,10 +16,16 @@ _Record = TypeVar("_Record")
 #: A version of a checkpoint: where the catalog has several, it is part of their names.
 _VERSION: Final = re.compile(r"v\d{1,2}(?:\.\d{1,2})?")
 #: Words of a checkpoint's name that say how it was tuned or stored, not what shape it has; and dates.
-_TUNING: Final = re.compile(r"instruct|chat|it|hf|base|pt|sft|dpo|thinking|preview|cased|uncased|bf16|meta|c4ai|\d{4}")
+_TUNING: Final = re.compile(
+    r"instruct|chat|it|hf|base|pt|sft|dpo|thinking|preview|cased|uncased|bf16|meta|c4ai|\d{4}"
+)
 #: Of a card's name, beside its family and its memory: vendor, brand, form, kind of memory.
-_CARD: Final = re.compile(r"nvidia|amd|intel|tesla|instinct|geforce|gaudi|gpu|sxm\d?|oam|hbm\d?e?|pcie|nvl")
-_COUNTED: Final = re.compile(r"(?:([1-9]\d{0,4}) ?[x×*] ?)?([1-9]\d{0,3}) ?[x×*] ?([a-z]\S*(?: \S+)*)", re.IGNORECASE)
+_CARD: Final = re.compile(
+    r"nvidia|amd|intel|tesla|instinct|geforce|gaudi|gpu|sxm\d?|oam|hbm\d?e?|pcie|nvl"
+)
+_COUNTED: Final = re.compile(
+    r"(?:([1-9]\d{0,4}) ?[x×*] ?)?([1-9]\d{0,3}) ?[x×*] ?([a-z]\S*(?: \S+)*)", re.IGNORECASE
+)
 _COUNTED_LAST: Final = re.compile(r"([a-z][\w .-]*\d[\w-]*?) ?[x×*] ?([1-9]\d{0,3})", re.IGNORECASE)
 #: NVIDIA's boards of eight cards, which many vendors build servers from: `hgx-h100`.
 _BOARD: Final = re.compile(r"(?:nvidia/)?hgx[ _-](?=\S)", re.IGNORECASE)
@@ -44,7 +50,9 @@ def closest(name: str, choices: Iterable[str], alike: float = 0.6) -> str | None
 def most_like(name: str, choices: tuple[str, ...], alike: float) -> str | None:
     """As `closest`, with capitals as they are; asked once for the names that many files share."""
     size = len(name)
-    near = [one for one in choices if 2 * min(size, len(one)) >= alike * (size + len(one))]  # others can't be
+    near = [
+        one for one in choices if 2 * min(size, len(one)) >= alike * (size + len(one))
+    ]  # others can't be
     return next(iter(difflib.get_close_matches(name, near, n=1, cutoff=alike)), None)
 
 
@@ -87,7 +95,9 @@ def machines_of(text: str) -> Machines | None:
     if match := _BOARD.match(text.strip()):
         return Machines(nodes=None, per_node=8, accelerator=text.strip()[match.end() :])
     if match := _COUNTED.fullmatch(text.strip()):
-        return Machines(nodes=int(match[1]) if match[1] else None, per_node=int(match[2]), accelerator=match[3])
+        return Machines(
+            nodes=int(match[1]) if match[1] else None, per_node=int(match[2]), accelerator=match[3]
+        )
     match = _COUNTED_LAST.fullmatch(text.strip())
     return Machines(nodes=None, per_node=int(match[2]), accelerator=match[1]) if match else None
 
@@ -95,14 +105,21 @@ def machines_of(text: str) -> Machines | None:
 def nodes_with(accelerator: Accelerator, per_node: int | None = None) -> list[NodeType]:
     """The node types that have an accelerator, and so many of it."""
     every = load_catalog().node_types.values()
-    return [one for one in every if one.accelerator == accelerator and per_node in (None, one.accelerators_per_node)]
+    return [
+        one
+        for one in every
+        if one.accelerator == accelerator and per_node in (None, one.accelerators_per_node)
+    ]
 
 
 def nearest(name: str, kind: str) -> str | None:
     """The name of a `kind` of entry (`models`, `accelerators`, `node_types`) that is most like `name`."""
     catalog = load_catalog()
     known: Mapping[str, object] = getattr(catalog, kind)
-    names = {**{one: one for one in known}, **{alias: to for alias, to in catalog.aliases.items() if to in known}}
+    names = {
+        **{one: one for one in known},
+        **{alias: to for alias, to in catalog.aliases.items() if to in known},
+    }
     if kind == "models":
         name = name.rpartition("/")[2]
     plain, machines = "-".join(_words(name)), machines_of(name)
@@ -110,7 +127,9 @@ def nearest(name: str, kind: str) -> str | None:
         card = nearest(machines.accelerator, "accelerators")
         return card and f"{machines.per_node}x{card}"
     begun = [one for one in names if plain and one.startswith(plain)]
-    if kind == "node_types":  # alike in size alone, `trn1.32xlarge` and `g5.12xlarge` are different machines
+    if (
+        kind == "node_types"
+    ):  # alike in size alone, `trn1.32xlarge` and `g5.12xlarge` are different machines
         names = {one: names[one] for one in names if closest(_series(name), {_series(one)})}
     near = min(begun, key=len) if begun else closest(plain, names)
     cards = _cards_in(name) if kind == "node_types" else None
@@ -146,7 +165,10 @@ def _by_squeezed() -> Mapping[str, str]:
     """Model presets and aliases by their names without separators: `llama3.18b` for `llama-3.1-8b`."""
     catalog = load_catalog()
     aliases = {alias: name for alias, name in catalog.aliases.items() if name in catalog.models}
-    return {"".join(_words(one)): name for one, name in {**aliases, **{n: n for n in catalog.models}}.items()}
+    return {
+        "".join(_words(one)): name
+        for one, name in {**aliases, **{n: n for n in catalog.models}}.items()
+    }
 
 
 def _last_part(name: str) -> str:
@@ -163,7 +185,11 @@ def _series(name: str) -> str:
 def _by_last_part() -> Mapping[str, str]:
     """Node types by their names without provider, where only one has it."""
     parts = [_last_part(name.partition("/")[2]) for name in load_catalog().node_types]
-    return {part: name for part, name in zip(parts, load_catalog().node_types, strict=True) if parts.count(part) == 1}
+    return {
+        part: name
+        for part, name in zip(parts, load_catalog().node_types, strict=True)
+        if parts.count(part) == 1
+    }
 
 
 def _card(words: list[str], known: Mapping[str, Accelerator]) -> Accelerator | None:

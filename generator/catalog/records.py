@@ -23,11 +23,17 @@ class Accelerator:
     generation: str  #: volta | ampere | ada | hopper | blackwell | blackwell-ultra | cdna2-4 | gaudi2 | gaudi3
     memory_bytes: float  #: usable device memory, as the framework sees it
     memory_bytes_per_s: float
-    flops_per_s: Mapping[str, float]  #: peak by precision: fp32, fp16, bf16, fp8; a missing key is unsupported
-    achievable_fraction: float | None  #: best measured matrix-product rate over the bf16 (else fp16) peak
+    flops_per_s: Mapping[
+        str, float
+    ]  #: peak by precision: fp32, fp16, bf16, fp8; a missing key is unsupported
+    achievable_fraction: (
+        float | None
+    )  #: best measured matrix-product rate over the bf16 (else fp16) peak
     link_bytes_per_s: float  #: intra-node fabric, one direction; 0 when there is none but PCIe
     pcie_bytes_per_s: float  #: host link, one direction
-    tdp_watts: float | None = None  #: the vendor's power limit of the device; `None` where nobody says
+    tdp_watts: float | None = (
+        None  #: the vendor's power limit of the device; `None` where nobody says
+    )
     is_slice: bool = False  #: a MIG slice: one-device jobs only
     source: str
     unverified: tuple[str, ...] = ()
@@ -56,14 +62,22 @@ class NodeType:
     accelerator: Accelerator
     accelerators_per_node: int
     intra_node: str  #: nvswitch | mesh | pcie
-    link_domain: int  #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
+    link_domain: (
+        int  #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
+    )
     network: str  #: infiniband | roce | efa | slingshot | omni-path | ethernet | none
-    network_bytes_per_s_per_node: float  #: all NICs of the node together; 0 when nodes aren't connected
+    network_bytes_per_s_per_node: (
+        float  #: all NICs of the node together; 0 when nodes aren't connected
+    )
     host_memory_bytes: float | None
     cpu_cores: int | None  #: what the scheduler can hand out: vCPUs of a cloud VM, cores otherwise
     local_nvme_bytes: float | None
-    price_per_node_hour: float | None  #: in US dollars where it is a list price, else in the user's currency
-    list_price: ListPrice | None = None  #: where the price above is from; None where the job says it
+    price_per_node_hour: (
+        float | None
+    )  #: in US dollars where it is a list price, else in the user's currency
+    list_price: ListPrice | None = (
+        None  #: where the price above is from; None where the job says it
+    )
     source: str
     unverified: tuple[str, ...] = ()
 
@@ -89,7 +103,9 @@ class Model:
     position_rows: int = 0  #: rows of the learned position table
     rotary_base: float = 10000.0  #: theta of rotary positions
     rotary_fraction: float = 1.0  #: share of a head's dimensions that rotates
-    rotary_scaling: str = "none"  #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
+    rotary_scaling: str = (
+        "none"  #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
+    )
     rotary_scaling_factor: float = 1.0
     #: YaRN's mscale and mscale_all_dim, where they are one and the rest is as in DeepSeek-V3, as Megatron-LM has it
     yarn_scale: float | None = None
@@ -122,12 +138,16 @@ class Model:
     shared_gate: bool = False
     router_bias: bool = False
     expert_bias: bool = False
-    router_groups: int = 0  #: groups of experts of which a token picks some first (DeepSeek); 0 when there are none
+    router_groups: int = (
+        0  #: groups of experts of which a token picks some first (DeepSeek); 0 when there are none
+    )
     router_top_groups: int = 0
     router_scale: float = 1.0  #: factor on the routed experts' output
     router_scores: str = "softmax"  #: softmax | sigmoid
     router_normalizes: bool = True  #: whether the weights of a token's experts add up to 1
-    router_loss: float | None = None  #: coefficient of the loss that balances the experts, where its config says
+    router_loss: float | None = (
+        None  #: coefficient of the loss that balances the experts, where its config says
+    )
     dense_layers: int = 0  #: how many layers have a dense MLP in a MoE model: the first ones, if the next says nothing
     dense_layer_indices: tuple[int, ...] = ()  #: which ones, where they aren't the first
     q_lora_rank: int = 0  #: MLA; 0 with kv_lora_rank > 0 means a full query projection
@@ -136,11 +156,21 @@ class Model:
     qk_rope_head_dim: int = 0
     v_head_dim: int = 0
     sliding_window: int | None = None  #: tokens of local attention
-    full_attention_layers: tuple[int, ...] = ()  #: layers without the window, where it isn't that of every layer
-    chunked_attention: bool = False  #: the window is a chunk of the sequence that doesn't slide (Llama 4)
-    layers_without_rotary: tuple[int, ...] = ()  #: layers without positions, where the others have rotary ones
-    activation_clamp: float | None = None  #: bound of gpt-oss's gated activation, which is also shifted and scaled
-    extras: tuple[str, ...] = ()  #: parts that change neither size nor cost, as in messages: "scaled embeddings"
+    full_attention_layers: tuple[
+        int, ...
+    ] = ()  #: layers without the window, where it isn't that of every layer
+    chunked_attention: bool = (
+        False  #: the window is a chunk of the sequence that doesn't slide (Llama 4)
+    )
+    layers_without_rotary: tuple[
+        int, ...
+    ] = ()  #: layers without positions, where the others have rotary ones
+    activation_clamp: float | None = (
+        None  #: bound of gpt-oss's gated activation, which is also shifted and scaled
+    )
+    extras: tuple[
+        str, ...
+    ] = ()  #: parts that change neither size nor cost, as in messages: "scaled embeddings"
     notes: tuple[str, ...] = ()  #: what its config holds beyond what is planned
     source: str
 
@@ -162,7 +192,9 @@ class ModelEntry:
     name: str
     config: Mapping[str, object]
     source: str
-    gated: tuple[str, ...] = ()  #: owners of repositories on the Hub that only accounts that accepted terms can read
+    gated: tuple[
+        str, ...
+    ] = ()  #: owners of repositories on the Hub that only accounts that accepted terms can read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,12 +236,19 @@ def build_catalog(
     if strange := listed.keys() - node_types.keys():
         raise ValueError(f"prices of unknown node types: {', '.join(sorted(strange))}")
     presets = _spread_families(models)
-    cards = {name: _accelerator(name, entry) for name, entry in accelerators.items() if "slice_of" not in entry}
+    cards = {
+        name: _accelerator(name, entry)
+        for name, entry in accelerators.items()
+        if "slice_of" not in entry
+    }
     parts = {name: entry for name, entry in accelerators.items() if "slice_of" in entry}
     cards |= {name: _slice(name, entry, cards[entry["slice_of"]]) for name, entry in parts.items()}
     return Catalog(
         accelerators=cards,
-        node_types={name: _node_type(name, entry, listed.get(name), cards) for name, entry in node_types.items()},
+        node_types={
+            name: _node_type(name, entry, listed.get(name), cards)
+            for name, entry in node_types.items()
+        },
         models={
             n: ModelEntry(name=n, config=e["config"], source=_source(n, e), gated=tuple(e["gated"]))
             for n, e in presets.items()
@@ -249,7 +288,9 @@ def _slice(name: str, entry: Mapping[str, Any], whole: Accelerator) -> Accelerat
         name=name,
         memory_bytes=entry["memory_mib_usable"] * MIB,
         memory_bytes_per_s=whole.memory_bytes_per_s * entry["memory_eighths"] / 8,
-        flops_per_s={p: rate * entry["compute_sevenths"] / 7 for p, rate in whole.flops_per_s.items()},
+        flops_per_s={
+            p: rate * entry["compute_sevenths"] / 7 for p, rate in whole.flops_per_s.items()
+        },
         link_bytes_per_s=0.0,
         tdp_watts=whole.tdp_watts and whole.tdp_watts * entry["compute_sevenths"] / 7,
         is_slice=True,
@@ -274,7 +315,11 @@ def _fields(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a record that an entry gives as they are, or in another unit."""
     plain = {key: value for key, value in entry.items() if key not in _UNITS and key != "aliases"}
     converted = {field: entry[key] * unit for key, (field, unit) in _UNITS.items() if key in entry}
-    own = {"name": name, "source": _source(name, entry), "unverified": tuple(entry.get("unverified", ()))}
+    own = {
+        "name": name,
+        "source": _source(name, entry),
+        "unverified": tuple(entry.get("unverified", ())),
+    }
     return {**plain, **converted, **own}
 
 
@@ -289,7 +334,9 @@ def _accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
 def _node_type(
     name: str, entry: Mapping[str, Any], price: ListPrice | None, cards: Mapping[str, Accelerator]
 ) -> NodeType:
-    own: dict[str, Any] = dict.fromkeys(("host_memory_bytes", "cpu_cores", "local_nvme_bytes", "price_per_node_hour"))
+    own: dict[str, Any] = dict.fromkeys(
+        ("host_memory_bytes", "cpu_cores", "local_nvme_bytes", "price_per_node_hour")
+    )
     own |= {"provider": name.partition("/")[0], "link_domain": entry["accelerators_per_node"]}
     own |= {"list_price": price, "price_per_node_hour": price.usd_per_node_hour} if price else {}
     return NodeType(**{**own, **_fields(name, entry), "accelerator": cards[entry["accelerator"]]})
@@ -299,9 +346,15 @@ def _list_prices(groups: Mapping[str, Any]) -> dict[str, ListPrice]:
     """List prices by node type; of one in several groups, the first."""
     prices: dict[str, ListPrice] = {}
     for name, group in groups.items():
-        facts = {"region": group["region"], "date": str(group["date"]), "source": _source(name, group)}
+        facts = {
+            "region": group["region"],
+            "date": str(group["date"]),
+            "source": _source(name, group),
+        }
         for node, usd in group["usd_per_node_hour"].items():
-            prices.setdefault(f"{group['provider']}/{node}", ListPrice(usd_per_node_hour=float(usd), **facts))
+            prices.setdefault(
+                f"{group['provider']}/{node}", ListPrice(usd_per_node_hour=float(usd), **facts)
+            )
     return prices
 
 
@@ -312,7 +365,11 @@ def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         for name, entry in family["models"].items():
             if name in presets:
                 raise ValueError(f"the catalog has two models called {name!r}")
-            own = {key: value for key, value in entry.items() if key not in ("source", "aliases", "gated")}
+            own = {
+                key: value
+                for key, value in entry.items()
+                if key not in ("source", "aliases", "gated")
+            }
             source = entry.get("source", family.get("source"))
             config = {**family["config"], **own}
             of_all = {"source": source, "gated": entry.get("gated", family.get("gated", ()))}

@@ -46,13 +46,19 @@ def read(content: str, *, strict: bool) -> Any:
     return import_module("hjson").loads(content, object_pairs_hook=twice)
 
 
-def parse(config: Mapping[str, Any], world: int, *, dp: int | None = None, sp: int | None = None) -> Any:
+def parse(
+    config: Mapping[str, Any], world: int, *, dp: int | None = None, sp: int | None = None
+) -> Any:
     """The `DeepSpeedConfig` of `config` on `world` ranks; raises what DeepSpeed raises, and `NoEngine`.
 
     `dp`: the script passes an mpu with so many replicas. `sp`: it passes Transformers' Ulysses mpu. Neither: no mpu.
     """
     size, name = (dp, "data") if dp is not None else (sp, "sequence")
-    mpu = None if size is None else SimpleNamespace(**{f"get_{name}_parallel_world_size": lambda: size})
+    mpu = (
+        None
+        if size is None
+        else SimpleNamespace(**{f"get_{name}_parallel_world_size": lambda: size})
+    )
     with _fake_world(world):
         return _imported("deepspeed.runtime.config").DeepSpeedConfig(copy.deepcopy(config), mpu=mpu)
 
@@ -80,10 +86,14 @@ def _imported(module: str) -> Any:
         if find_spec("deepspeed") is None or find_spec("torch") is None:
             raise ModuleNotFoundError("not installed")
         return import_module(module)
-    except Exception as problem:  # DeepSpeed raises many kinds where an accelerator or a library is missing
+    except (
+        Exception
+    ) as problem:  # DeepSpeed raises many kinds where an accelerator or a library is missing
         absent = find_spec("deepspeed") is None
         reason = "is not installed" if absent else f"can't be imported: {str(problem).rstrip('.')}"
-        raise NoEngine(f"DeepSpeed {reason}; pip install 'dsgen-launch[deepspeed]'", name="deepspeed") from problem
+        raise NoEngine(
+            f"DeepSpeed {reason}; pip install 'dsgen-launch[deepspeed]'", name="deepspeed"
+        ) from problem
 
 
 @contextmanager
@@ -94,7 +104,12 @@ def quiet() -> Iterator[None]:
     for handler in streams:
         handler.setStream(sink)
     try:
-        with redirect_stdout(sink), redirect_stderr(sink), _descriptors_to_null(), warnings.catch_warnings():
+        with (
+            redirect_stdout(sink),
+            redirect_stderr(sink),
+            _descriptors_to_null(),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -129,7 +144,9 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
     version = installed_version()
     wanted = ".".join(map(str, submission.context.deepspeed_version or NEWEST["deepspeed"]))
     if version.split("+")[0] != wanted:
-        message = f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
+        message = (
+            f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
+        )
         hint = f"set --deepspeed-version {version.split('+')[0]}, or install DeepSpeed {wanted}"
         yield codes.ENGINE_VERSION.at(Location(path=FLAGS), message, hint)
     broken = {finding.where.path for finding in findings if finding.severity is Severity.ERROR}
@@ -140,7 +157,11 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
 
 def _ask(submission: Submission, config: Config, version: str) -> Iterator[Finding]:
     world, replicas = _world(submission, config)
-    reader = f"DeepSpeed {version}" if config.consumer == "deepspeed" else "Python's json, which reads it first,"
+    reader = (
+        f"DeepSpeed {version}"
+        if config.consumer == "deepspeed"
+        else "Python's json, which reads it first,"
+    )
     try:
         with quiet():
             data = _as_given_to_deepspeed(config)
@@ -171,7 +192,9 @@ def _as_given_to_deepspeed(config: Config) -> Any:
 def _filled(block: dict[str, Any]) -> dict[str, Any]:
     """The block without its `auto` values: DeepSpeed's defaults replace what would be filled in."""
     kept = {key: value for key, value in block.items() if value != "auto"}
-    return {key: _filled(value) if isinstance(value, dict) else value for key, value in kept.items()}
+    return {
+        key: _filled(value) if isinstance(value, dict) else value for key, value in kept.items()
+    }
 
 
 def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
@@ -205,6 +228,10 @@ def _message(problem: Exception) -> str:
 
 def _place(config: Config, text: str) -> Location:
     """The first key that the message names and the config has, else the file."""
-    by_name = {pointer.rpartition("/")[2]: pointer for pointer in reversed([*config.json.spans])}  # the first of a name
-    named = next((by_name[name] for name in re.findall(r"[A-Za-z_]\w*", text) if name in by_name), None)
+    by_name = {
+        pointer.rpartition("/")[2]: pointer for pointer in reversed([*config.json.spans])
+    }  # the first of a name
+    named = next(
+        (by_name[name] for name in re.findall(r"[A-Za-z_]\w*", text) if name in by_name), None
+    )
     return Location(path=config.path) if named is None else config.locate_key(named)

@@ -34,7 +34,9 @@ def json_keys(content: str) -> frozenset[str] | None:
         return None
     if not isinstance(data, dict):
         return frozenset()
-    return frozenset(data) - ({"$schema"} if "$schema" in data and not _is_azureml(data["$schema"]) else set())
+    return frozenset(data) - (
+        {"$schema"} if "$schema" in data and not _is_azureml(data["$schema"]) else set()
+    )
 
 
 def loose_keys(content: str) -> frozenset[str]:
@@ -76,7 +78,9 @@ class File:
         suffix = self.path.suffix.lower()
         self.is_yaml = suffix in YAML
         brace = content.lstrip()[:1] == "{"
-        self.is_json = suffix in (".json", ".hjson") or (brace and not self.is_yaml and not is_script(self.path))
+        self.is_json = suffix in (".json", ".hjson") or (
+            brace and not self.is_yaml and not is_script(self.path)
+        )
         self._json: JsonText | None = None
         self._yaml: Source | None = None
 
@@ -95,7 +99,9 @@ class File:
                 return keys or frozenset()
             json = self.json()
             # A lost bracket puts keys of the top into a block.
-            inside = deepspeed_keys(loose_keys(content)) if json.broken is not None else frozenset[str]()
+            inside = (
+                deepspeed_keys(loose_keys(content)) if json.broken is not None else frozenset[str]()
+            )
             return _keys_of(json.data) | inside
         if not self.is_yaml:
             return frozenset()
@@ -153,13 +159,19 @@ class File:
     @property
     def is_certain(self) -> bool:
         """Whether the kind shows by name or keys alone, so that the file may be edited."""
-        return bool(self._on_clusters or (self._kind and kind_of(self.path, self.content, self.keys)))
+        return bool(
+            self._on_clusters or (self._kind and kind_of(self.path, self.content, self.keys))
+        )
 
     def kind_as_named(self, consumer: str | None) -> Kind | None:
         """The kind that it may be when the user names it although its keys show none: one is like its keys."""
         kind: Kind = "job spec" if self.is_yaml else "DeepSpeed config"
         mapping = self.path.suffix.lower() in ("", *MAPPINGS)
-        return kind if (self.is_json and consumer) or (mapping and resembles(self.keys, kind)) else None
+        return (
+            kind
+            if (self.is_json and consumer) or (mapping and resembles(self.keys, kind))
+            else None
+        )
 
     def json(self) -> JsonText:
         """Its data as JSON, or HJSON."""

@@ -16,7 +16,14 @@ from ..programs.repository import has_programs, is_named
 
 #: Files that a job may use without naming them. Where no job lies beside them, the first of these uses the others.
 _USED: Final[tuple[Kind, ...]] = (
-    *("training arguments", "Megatron arguments", "accelerate config", "job spec", "DeepSpeed config", "hostfile"),
+    *(
+        "training arguments",
+        "Megatron arguments",
+        "accelerate config",
+        "job spec",
+        "DeepSpeed config",
+        "hostfile",
+    ),
     "environment file",
 )
 _JOBS: Final = (LaunchScript, CommandDocument)
@@ -25,9 +32,13 @@ _OPTIONS: Final[dict[Kind, tuple[str, ...]]] = {
     "accelerate config": ("--config_file",),
     "hostfile": ("--hostfile", "--deepspeed_hostfile"),
 }
-_READ_VARIABLES: Final = frozenset({"deepspeed", "accelerate"})  #: launchers that read `.deepspeed_env`
+_READ_VARIABLES: Final = frozenset(
+    {"deepspeed", "accelerate"}
+)  #: launchers that read `.deepspeed_env`
 
-Unit = list[Document]  #: the documents of one file, or of one job in it; the first is the file's own
+Unit = list[
+    Document
+]  #: the documents of one file, or of one job in it; the first is the file's own
 
 
 def submissions_of(documents: Sequence[Document], files: Files) -> Iterator[tuple[Document, ...]]:
@@ -54,7 +65,9 @@ class _Graph:
 
     def __init__(self, units: list[Unit], files: Files) -> None:
         self._units = units
-        self._index = {id(document): number for number, unit in enumerate(units) for document in unit}
+        self._index = {
+            id(document): number for number, unit in enumerate(units) for document in unit
+        }
         self._files = files
         self._links = [tuple(references_of(unit, files)) for unit in units]
         self._next = [list(self._targets(number)) for number in range(len(units))]
@@ -91,7 +104,11 @@ class _Graph:
         jobs = free.pop("launch script", [])
         centre = [number for number in jobs if _trains(self._units[number])]
         centre = centre or [number for number in jobs if _launches(self._units[number][0])]
-        alone = {kind: found for kind in _USED if (found := [n for n in free[kind] if n not in self._named])}
+        alone = {
+            kind: found
+            for kind in _USED
+            if (found := [n for n in free[kind] if n not in self._named])
+        }
         centre = centre or next(iter(alone.values()), [])
         for kind, found in alone.items() if len(centre) == 1 else ():
             if len(found) == 1 and found != centre and self._takes(centre[0], kind):
@@ -109,7 +126,9 @@ class _Graph:
         if kind == "environment file":
             return not calls or any(call.program in _READ_VARIABLES for call in calls)
         own = (call for call in calls if call.program == "accelerate" and call.has("--config_file"))
-        if kind == "DeepSpeed config" and next(own, None):  # accelerate's config has the settings, or names their file
+        if kind == "DeepSpeed config" and next(
+            own, None
+        ):  # accelerate's config has the settings, or names their file
             return False
         options = _OPTIONS.get(kind)
         return not calls or options is None or any(call.has(*options) for call in calls)

@@ -33,8 +33,12 @@ def comments(text: Text) -> Iterator[Span]:
     """The comments of JSON and HJSON, of YAML with the scripts in its blocks, else of a shell script."""
     suffix, content = PurePath(text.path).suffix.lower(), text.content
     if suffix in (".json", ".hjson") or content.lstrip()[:1] in ("{", "["):
-        return ((mark.start, mark.end) for mark in read_json(text).marks if mark.what == "a comment")
-    return _outside(content, _quoted(content)) if suffix in (".yaml", ".yml") else _of_shell(content)
+        return (
+            (mark.start, mark.end) for mark in read_json(text).marks if mark.what == "a comment"
+        )
+    return (
+        _outside(content, _quoted(content)) if suffix in (".yaml", ".yml") else _of_shell(content)
+    )
 
 
 def _outside(content: str, texts: list[Span]) -> Iterator[Span]:
@@ -78,7 +82,9 @@ def _of_shell(content: str) -> Iterator[Span]:
         while match := _HASH_OR_SLASHES.search(content, start, end):
             line = content.rfind("\n", 0, match.start()) + 1
             start = match.end()
-            if content.count('"', line, match.start()) % 2 == 0:  # a config's comment, and not in one of its texts
+            if (
+                content.count('"', line, match.start()) % 2 == 0
+            ):  # a config's comment, and not in one of its texts
                 start = _line_end(content, match.start())
                 yield match.start(), start
 
@@ -87,7 +93,12 @@ def _of_shell(content: str) -> Iterator[Span]:
 
 _IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
 #: Found after the comments are looked at, or with --engine only.
-_LATER: Final = (codes.USELESS_IGNORE, codes.UNKNOWN_IGNORE, codes.ENGINE_REFUSES, codes.ENGINE_VERSION)
+_LATER: Final = (
+    codes.USELESS_IGNORE,
+    codes.UNKNOWN_IGNORE,
+    codes.ENGINE_REFUSES,
+    codes.ENGINE_VERSION,
+)
 _NEVER_USELESS: Final = frozenset(rule.id for rule in _LATER)
 _MAX_SHOWN: Final = 60  # characters of an id that isn't one
 _COMMENT_LINE: Final = re.compile(r"(?!#SBATCH)\s*(?:#|//|/\*)")
@@ -106,14 +117,18 @@ class _Ignore:
     def covers(self, finding: Finding) -> bool:
         if finding.rule != self.rule or finding.where.path != self.where.path:
             return False
-        return self.lines is None or (finding.where.line is not None and finding.where.line in self.lines)
+        return self.lines is None or (
+            finding.where.line is not None and finding.where.line in self.lines
+        )
 
 
 def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> tuple[Finding, ...]:
     """Leave out what comments of the files ignore; note each that ignores nothing, or a rule that isn't there."""
     found = tuple(findings)
     reported = frozenset(finding.rule for finding in found)
-    read = [one for text in texts.values() if "dsgen:" in text.content for one in _read(text, reported)]
+    read = [
+        one for text in texts.values() if "dsgen:" in text.content for one in _read(text, reported)
+    ]
     ignores = [one for one in read if isinstance(one, _Ignore)]
     problems = [one for one in read if isinstance(one, Finding)]
     for one in ignores:
@@ -129,7 +144,9 @@ def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
     lines = Lines(text)
     matches = (_IGNORE.search(text.content, start, end) for start, end in sorted(comments(text)))
     found = [(lines.locate(match.start()), match) for match in matches if match]
-    alone = {where.line for where, _ in found if _COMMENT_LINE.match(text.lines[(where.line or 1) - 1])}
+    alone = {
+        where.line for where, _ in found if _COMMENT_LINE.match(text.lines[(where.line or 1) - 1])
+    }
     room = _MAX_IDS
     for where, match in found:
         rules = [name.strip() for name in (match[2] or "").split(",") if name.strip()]
@@ -141,7 +158,9 @@ def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
         covered = None if match[1] else _lines(text, where, alone)
         if not rules:
             message = "the comment names no rule to ignore"
-            yield codes.UNKNOWN_IGNORE.at(where, message, "write the rule's id: `dsgen: ignore[ID]`")
+            yield codes.UNKNOWN_IGNORE.at(
+                where, message, "write the rule's id: `dsgen: ignore[ID]`"
+            )
         for rule in rules:
             known = rule in reported or rule in _known()  # which imports every rule
             yield _Ignore(rule=rule, lines=covered, where=where) if known else _unknown(where, rule)
@@ -155,7 +174,11 @@ def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
     last = first
     while first > 1 and last - first < _MAX_JOINED and text.lines[first - 2].endswith("\\"):
         first -= 1
-    while last < len(text.lines) and last - first < _MAX_JOINED and text.lines[last - 1].endswith("\\"):
+    while (
+        last < len(text.lines)
+        and last - first < _MAX_JOINED
+        and text.lines[last - 1].endswith("\\")
+    ):
         last += 1
     return range(first, last + 1)
 

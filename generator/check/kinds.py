@@ -26,7 +26,9 @@ from ..resources import read_text
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf"})
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
 YAML: Final = frozenset({".yaml", ".yml"})
-_DEEPSPEED_NAME: Final = re.compile(r"(?:^|[^a-z\d])(?:ds|deepspeed|zero[-_]?\d?|z[0-3])(?:[^a-z]|$)")
+_DEEPSPEED_NAME: Final = re.compile(
+    r"(?:^|[^a-z\d])(?:ds|deepspeed|zero[-_]?\d?|z[0-3])(?:[^a-z]|$)"
+)
 _CONFIG_NAME: Final = re.compile(
     r"(?:^|[^a-z\d])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|\d+(?![a-z\d])|\.)|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?\d"
 )
@@ -34,7 +36,12 @@ _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
 _HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 _LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
-_MEGATRON_OPTIONS: Final = ("--num-layers", "--hidden-size", "--tensor-model-parallel-size", "--micro-batch-size")
+_MEGATRON_OPTIONS: Final = (
+    "--num-layers",
+    "--hidden-size",
+    "--tensor-model-parallel-size",
+    "--micro-batch-size",
+)
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
 _HOLDERS: Final = frozenset({".ipynb", ".md", ".mk", ".py", ".rst"})
 _RECIPES: Final = frozenset({"Dockerfile", "Makefile", "justfile"})
@@ -47,7 +54,9 @@ _LAUNCH_LINE: Final = re.compile(
 _ALIKE: Final = 0.8  # of a key that may be another's, with a slip or two
 _MOST_LINES: Final = 200  # that a file without a telling name is known by
 _MOST_CHARACTERS: Final = 100_000
-_LFS_POINTER: Final = "version https://git-lfs.github.com/"  # what git has where Git LFS has the file
+_LFS_POINTER: Final = (
+    "version https://git-lfs.github.com/"  # what git has where Git LFS has the file
+)
 _OTHERS: Final = "other programs' files"
 _PROGRAMS: Final = f"{__package__.partition('.')[0]}.programs"
 
@@ -64,7 +73,9 @@ class _Signs:
     shared: frozenset[str] = frozenset()
     least: int = 1
     share: float = 0.0
-    least_share: float = 0.0  #: of the file's keys that are the kind's where one of `plain` is there
+    least_share: float = (
+        0.0  #: of the file's keys that are the kind's where one of `plain` is there
+    )
 
     @property
     def every(self) -> frozenset[str]:
@@ -83,13 +94,17 @@ class _Signs:
         """Return whether the keys show the kind; without `plain`, their share counts in any case."""
         most = self.hits(keys) >= max(self.share * len(keys), 1)
         if keys & self.plain:
-            few = self.hits(keys) < self.least_share * len(keys)  # another program's, which has the name too
+            few = self.hits(keys) < self.least_share * len(
+                keys
+            )  # another program's, which has the name too
             return (plain and not few) or most
         return bool(keys & self.own) and self.hits(keys) >= self.least and most
 
     def is_near(self, keys: frozenset[str]) -> bool:
         """Return whether the keys speak for the kind, and may be too few."""
-        return bool(keys & self.plain) or (bool(keys & self.own) and self.hits(keys) > max(2, len(keys) / 5))
+        return bool(keys & self.plain) or (
+            bool(keys & self.own) and self.hits(keys) > max(2, len(keys) / 5)
+        )
 
 
 R = TypeVar("R")
@@ -97,7 +112,9 @@ R = TypeVar("R")
 
 def read_record(record: Callable[..., R], entry: Mapping[str, Any], *unread: str) -> R:
     """A record of an entry of JSON, whose lists are sets."""
-    values = {key: frozenset(value) if isinstance(value, list) else value for key, value in entry.items()}
+    values = {
+        key: frozenset(value) if isinstance(value, list) else value for key, value in entry.items()
+    }
     return record(**{key: value for key, value in values.items() if key not in unread})
 
 
@@ -110,13 +127,19 @@ def _entries() -> Mapping[Kind, Mapping[str, Any]]:
 @cache
 def _all_signs() -> Mapping[Kind, _Signs]:
     """Return the signs of each kind that has keys for signs."""
-    return {kind: read_record(_Signs, entry, "reader") for kind, entry in _entries().items() if "plain" in entry}
+    return {
+        kind: read_record(_Signs, entry, "reader")
+        for kind, entry in _entries().items()
+        if "plain" in entry
+    }
 
 
 def read_as(kind: Kind, file: FileText) -> Iterator[Document | Finding]:
     """Read the documents of a file of a kind, and findings on its text."""
     module, _, function = _entries()[kind]["reader"].partition(":")
-    documents: Iterator[Document | Finding] = getattr(import_module(f"{_PROGRAMS}.{module}"), function)(file)
+    documents: Iterator[Document | Finding] = getattr(
+        import_module(f"{_PROGRAMS}.{module}"), function
+    )(file)
     return documents
 
 
@@ -139,12 +162,16 @@ def has_launch_line(path: Path, most: int) -> bool:
 
 def resembles(keys: frozenset[str], kind: Kind) -> bool:
     """Return whether any key is one of a kind's, or spelt nearly so; also where there are none."""
-    return not keys or any(get_close_matches(key, _all_signs()[kind].every, n=1, cutoff=_ALIKE) for key in keys)
+    return not keys or any(
+        get_close_matches(key, _all_signs()[kind].every, n=1, cutoff=_ALIKE) for key in keys
+    )
 
 
 def tells_by_name(path: PurePath) -> bool:
     """Return whether a file's name alone shows that it is a document."""
-    return is_script(path) or bool(path.suffix.lower() not in YAML and _DEEPSPEED_NAME.search(path.name.lower()))
+    return is_script(path) or bool(
+        path.suffix.lower() not in YAML and _DEEPSPEED_NAME.search(path.name.lower())
+    )
 
 
 def is_script(path: PurePath) -> bool:
@@ -164,7 +191,9 @@ def deepspeed_keys(keys: frozenset[str]) -> frozenset[str]:
     return keys & _all_signs()["DeepSpeed config"].every
 
 
-def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool = False) -> Kind | None:
+def kind_of(
+    path: PurePath, content: str, keys: frozenset[str], *, named: bool = False
+) -> Kind | None:
     """The kind of the document at `path`; `keys` are its top-level keys, as far as they could be read.
 
     Of a file that the user has `named`, any evidence is enough.
@@ -179,12 +208,18 @@ def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool =
     if suffix in _SCRIPTS or (_SHEBANG.match(content) and suffix not in MAPPINGS):
         return "launch script"
     if suffix not in MAPPINGS:
-        return "hostfile" if _is_hostfile(name, suffix, content) else _kind_of_text(content, keys, named=named)
+        return (
+            "hostfile"
+            if _is_hostfile(name, suffix, content)
+            else _kind_of_text(content, keys, named=named)
+        )
     named_so = suffix not in YAML and _DEEPSPEED_NAME.search(name)
     if named_so and _all_signs()["DeepSpeed config"].enough(keys, plain=False):
         return "DeepSpeed config"  # by its name, also where keys of another kind are among its own
     kind = _kind_by_keys(keys, named=named, yaml=suffix in YAML)
-    return kind or ("DeepSpeed config" if suffix not in YAML and _is_named_deepspeed(name, keys) else None)
+    return kind or (
+        "DeepSpeed config" if suffix not in YAML and _is_named_deepspeed(name, keys) else None
+    )
 
 
 def is_evidence(keys: frozenset[str]) -> bool:
@@ -198,7 +233,9 @@ def is_evidence(keys: frozenset[str]) -> bool:
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
     """Return whether a JSON file is a DeepSpeed config by its name, its keys telling nothing else."""
     own, other = _all_signs()["DeepSpeed config"], keys & _all_signs()[_OTHERS].plain
-    known = not keys or keys & own.plain or own.enough(keys, plain=False) or _CONFIG_NAME.search(name)
+    known = (
+        not keys or keys & own.plain or own.enough(keys, plain=False) or _CONFIG_NAME.search(name)
+    )
     return not other and (name.endswith(".hjson") or bool(_DEEPSPEED_NAME.search(name) and known))
 
 
@@ -219,7 +256,11 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
     """The kind of a file whose name has none."""
     lines = _lines(content)
     if lines and all(map(_OPTION_LINE.match, lines[:5])):
-        return "Megatron arguments" if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines) else None
+        return (
+            "Megatron arguments"
+            if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines)
+            else None
+        )
     if lines and _HOST_LINE.match(lines[0]):
         return "hostfile"
     if "#SBATCH" in content or _LAUNCHER.search(content):
@@ -255,4 +296,8 @@ def candidates(folder: Path) -> Iterator[Path]:
         elif os.path.isfile(path):  # noqa: PTH113
             yield path
     root = os.path.realpath(folder)
-    yield from (link for link in links if Path(os.path.realpath(link)).is_relative_to(root) and link.is_file())
+    yield from (
+        link
+        for link in links
+        if Path(os.path.realpath(link)).is_relative_to(root) and link.is_file()
+    )

@@ -34,16 +34,29 @@ from .kinds import read_record
 
 #: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3 (grammar).
 _HYDRA: Final = re.compile(
-    r"^defaults:[ \t]*(?:#.*)?\n[ \t]*-|:[ \t]+\?\?\?[ \t]*(?:#.*)?$|\$\{(?:oc|now|hydra|env)[.:]", re.MULTILINE
+    r"^defaults:[ \t]*(?:#.*)?\n[ \t]*-|:[ \t]+\?\?\?[ \t]*(?:#.*)?$|\$\{(?:oc|now|hydra|env)[.:]",
+    re.MULTILINE,
 )
 #: What gpt-neox hands on as it is. Source: EleutherAI/gpt-neox megatron/neox_arguments/deepspeed_args.py (
 #: NeoXArgsDeepspeedConfig); it builds the optimizer and the schedule itself (megatron/training.py, get_optimizer).
 _OF_NEOX: Final = (
     *("activation_checkpointing", "amp", "autotuning", "bf16", "checkpoint", "comms_logger"),
-    *("communication_data_type", "compression_training", "csv_monitor", "data_efficiency", "data_types"),
+    *(
+        "communication_data_type",
+        "compression_training",
+        "csv_monitor",
+        "data_efficiency",
+        "data_types",
+    ),
     *("dump_state", "elasticity", "flops_profiler", "fp16", "gradient_accumulation_steps"),
     *("gradient_clipping", "gradient_predivide_factor", "prescale_gradients", "sparse_gradients"),
-    *("steps_per_print", "tensorboard", "train_batch_size", "train_micro_batch_size_per_gpu", "wandb"),
+    *(
+        "steps_per_print",
+        "tensorboard",
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "wandb",
+    ),
     *("wall_clock_breakdown", "zero_optimization"),
 )
 #: What every DeepSpeed has in these blocks, with integers; the one that gpt-neox comes with takes more.
@@ -54,7 +67,9 @@ _PRECISION: Final[Mapping[str, tuple[str, ...]]] = {
         *("loss_scale_window", "min_loss_scale"),
     ),
 }
-_CONFIG_OF_NEOX: Final = frozenset(["train_micro_batch_size_per_gpu", "zero_optimization"])  # else a part of one
+_CONFIG_OF_NEOX: Final = frozenset(
+    ["train_micro_batch_size_per_gpu", "zero_optimization"]
+)  # else a part of one
 #: Source: axolotl src/axolotl/core/builders/base.py (_configure_..., training_arguments_kwargs).
 _SAME_IN_AXOLOTL: Final = (
     *("deepspeed", "gradient_accumulation_steps", "learning_rate", "max_steps", "output_dir"),
@@ -70,7 +85,11 @@ _FOR_MEGATRON: Final = frozenset(
 )
 #: Commands whose options are TrainingArguments, with others of their own.
 #: Source: LLaMA-Factory src/llamafactory/cli.py @ 0.9.3; ms-swift swift/cli/main.py @ 3.0 (ROUTE_MAPPING).
-_COMMANDS: Final = {"llamafactory-cli": ("train",), "lmf": ("train",), "swift": ("pt", "rlhf", "sft")}
+_COMMANDS: Final = {
+    "llamafactory-cli": ("train",),
+    "lmf": ("train",),
+    "swift": ("pt", "rlhf", "sft"),
+}
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 _WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArguments their defaults
 #: Arguments that its own class still has. Source: LLaMA-Factory src/llamafactory/hparams/training_args.py @ 0.9.5
@@ -119,8 +138,12 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
         if _CONFIG_OF_NEOX & config.block("").keys():
             yield config
     elif program in _TRAINERS and not _FOR_MEGATRON & data.keys() and not is_record(data):
-        found = _arguments(data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data})
-        yield replace(found, complete=program in _WITH_DEFAULTS, redefined=_KEPT.get(program, frozenset()))
+        found = _arguments(
+            data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data}
+        )
+        yield replace(
+            found, complete=program in _WITH_DEFAULTS, redefined=_KEPT.get(program, frozenset())
+        )
 
 
 def arguments_of_commands(script: ShellScript) -> Iterator[TrainingArguments]:
@@ -128,7 +151,9 @@ def arguments_of_commands(script: ShellScript) -> Iterator[TrainingArguments]:
     for command in script.commands:
         words = command.words
         if len(words) > 2 and words[1].value in _COMMANDS.get(basename(words[0]), ()):
-            launch = Launch(script=script, calls=(), program=None, arguments=words[2:], environment={})
+            launch = Launch(
+                script=script, calls=(), program=None, arguments=words[2:], environment={}
+            )
             yield from (replace(found, complete=False) for found in from_launches([launch]))
 
 
@@ -141,7 +166,11 @@ def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> D
         if plain in _OF_NEOX and value is not None:
             known = _PRECISION.get(plain)
             if known and isinstance(value, dict):
-                value = {key: inner for key, inner in value.items() if key in known and isinstance(inner, int)}
+                value = {
+                    key: inner
+                    for key, inner in value.items()
+                    if key in known and isinstance(inner, int)
+                }
             kept[plain] = value
             at[f"/{plain}"] = f"/{escape(name)}"
     if data.get("precision") == "bfloat16" and "bf16" not in kept:
@@ -150,7 +179,9 @@ def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> D
     return config_from_yaml(kept, source, text, at)
 
 
-def _arguments(data: Mapping[str, object], source: Source, names: Mapping[str, str]) -> TrainingArguments:
+def _arguments(
+    data: Mapping[str, object], source: Source, names: Mapping[str, str]
+) -> TrainingArguments:
     """The TrainingArguments of a program that converts text to numbers."""
     values: dict[str, object] = {}
     places: dict[str, Location] = {}

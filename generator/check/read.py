@@ -24,14 +24,21 @@ from . import codes, kinds
 from .file import File
 from .other_programs import HANDS_ON, arguments_of_commands, handed_on
 
-MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
+MAX_BYTES: Final = (
+    1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
+)
 MAX_FILES: Final = 100_000
 
-_KINDS: Final = "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
+_KINDS: Final = (
+    "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
+)
 OWN_PROGRAM: Final = "read by a program of the repository's own"
 LAUNCH_LINES: Final = "launch lines, but no script"
 WRITTEN: Final = "written by a script"
-_LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")  # such files may lie in a folder, whatever their names
+_LARGE_OR_BINARY: Final = (
+    "SPEC005",
+    "SPEC014",
+)  # such files may lie in a folder, whatever their names
 
 
 @dataclass(slots=True)
@@ -41,10 +48,18 @@ class Reading:
     documents: list[Document] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     places: set[str] = field(default_factory=set)  #: where the documents are, links followed
-    texts: dict[str, Text] = field(default_factory=dict)  #: of every file that was checked or named, by path
-    instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
-    untouchable: set[str] = field(default_factory=set)  #: paths of links, and of files whose kind is not certain
-    left_alone: dict[str, str] = field(default_factory=dict)  #: the files that are not judged, with the reason
+    texts: dict[str, Text] = field(
+        default_factory=dict
+    )  #: of every file that was checked or named, by path
+    instead: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: contents that count instead of a file's own, by path
+    untouchable: set[str] = field(
+        default_factory=set
+    )  #: paths of links, and of files whose kind is not certain
+    left_alone: dict[str, str] = field(
+        default_factory=dict
+    )  #: the files that are not judged, with the reason
 
 
 def read_documents(
@@ -92,28 +107,41 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
         elif kinds.has_launch_line(path, MAX_BYTES):
             reading.left_alone[str(path)] = LAUNCH_LINES
     if len(found) > MAX_FILES:
-        message = f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
+        message = (
+            f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
+        )
         reading.findings.append(codes.TOO_MUCH.at(where, message, "name the folder of one job"))
     for path in found[:MAX_FILES]:
         if path.suffix.lower() not in kinds.MAPPINGS or path.stat().st_size <= MAX_BYTES:
             _read_file(str(path), reading, consumer, named=False, in_folder=True)
     if len(reading.documents) + len(reading.findings) == before:
-        message, hint = "nothing in this folder is a document that dsgen checks", f"name a folder with {_KINDS}"
+        message, hint = (
+            "nothing in this folder is a document that dsgen checks",
+            f"name a folder with {_KINDS}",
+        )
         reading.findings.append(codes.UNKNOWN_KIND.at(where, message, hint, NOTE))
 
 
-def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False) -> None:
+def _read_file(
+    name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False
+) -> None:
     try:
         shown, content = read_content(name, MAX_BYTES)
         content = reading.instead.get(shown, content)
         _take(File(shown, content, Path(name).parent, named=named), name, reading, consumer)
     except UnreadableText as problem:
-        foreign = problem.finding.rule in _LARGE_OR_BINARY or (in_folder and not kinds.tells_by_name(Path(name)))
+        foreign = problem.finding.rule in _LARGE_OR_BINARY or (
+            in_folder and not kinds.tells_by_name(Path(name))
+        )
         if named or not foreign:
-            spec = Path(name).suffix.lower() in kinds.YAML  # the kind of a YAML file when nothing else is known
+            spec = (
+                Path(name).suffix.lower() in kinds.YAML
+            )  # the kind of a YAML file when nothing else is known
             found = problem.finding if spec else codes.from_spec(problem.finding)
             # A shell takes bytes as they are, but no UTF-16, which begins with a mark.
-            as_is = in_folder and Path(name).suffix == ".sh" and " at offset 0 " not in found.message
+            as_is = (
+                in_folder and Path(name).suffix == ".sh" and " at offset 0 " not in found.message
+            )
             reading.findings.append(replace(found, severity=NOTE) if as_is else found)
 
 
@@ -122,8 +150,12 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
     place = os.path.realpath(name)
     if place in reading.places:  # named twice, or by itself and with its folder
         return
-    kind = file.kind or (file.kind_as_named(consumer) if file.named and not file.belongs_to else None)
-    found = list(handed_on(file.program, file.yaml(), file.text)) if file.program in HANDS_ON else []
+    kind = file.kind or (
+        file.kind_as_named(consumer) if file.named and not file.belongs_to else None
+    )
+    found = (
+        list(handed_on(file.program, file.yaml(), file.text)) if file.program in HANDS_ON else []
+    )
     if kind == "training arguments" and not file.named and reads_its_own_way(name):
         reading.left_alone[file.name] = OWN_PROGRAM
         return
@@ -181,7 +213,9 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
         last = launches[-1]
         message = f"this is training program number {MOST_LAUNCHES}; none after it is checked"
         where = last.calls[0].where if last.calls else last.script.locate(0)
-        reading.findings.append(codes.TOO_MUCH.at(where, message, "check the script of one job at a time", NOTE))
+        reading.findings.append(
+            codes.TOO_MUCH.at(where, message, "check the script of one job at a time", NOTE)
+        )
 
 
 def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
@@ -194,7 +228,9 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
         for line in document.content.split("\n"):
             text = line.lstrip() if document.literal else line
             place = shell.locate(at + len(line) - len(text))  # in YAML, lines are indented
-            lines.append(" " * ((place.column or 1) - 1 if document.literal or not lines else 0) + text)
+            lines.append(
+                " " * ((place.column or 1) - 1 if document.literal or not lines else 0) + text
+            )
             at += len(line) + 1
         content = "\n" * ((start.line or 1) - 1) + "\n".join(lines)
         json = read_json(replace(shell.text, content=content, lines=content.split("\n")))

@@ -51,7 +51,9 @@ _READERS = (megatron_log.read, deepspeed_log.read, trainer_log.read)
 #: ten; assumed.
 _WARM_UP_SHARE = 0.1
 _MOST_WARM_UP = 10
-_LONGEST_LINE: Final = 4_000  # characters; a record has some hundreds, and a progress bar may be before it on the line
+_LONGEST_LINE: Final = (
+    4_000  # characters; a record has some hundreds, and a progress bar may be before it on the line
+)
 #: A step this many times the median wrote a checkpoint, evaluated or waited for data; assumed.
 _SLOW = 1.5
 
@@ -68,8 +70,14 @@ def _lines(path: str) -> list[str] | Read:
     try:
         content = read_bytes(path, MAX_BYTES + 1)
     except (OSError, ValueError) as problem:
-        reason = (problem.strerror or "input error").lower() if isinstance(problem, OSError) else str(problem)
-        return _unreadable(path, f"the file can't be read: {reason}", "check the path and its permissions")
+        reason = (
+            (problem.strerror or "input error").lower()
+            if isinstance(problem, OSError)
+            else str(problem)
+        )
+        return _unreadable(
+            path, f"the file can't be read: {reason}", "check the path and its permissions"
+        )
     if len(content) > MAX_BYTES:
         message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
         return _unreadable(path, message, "cut the log after a few hundred steps")
@@ -141,8 +149,14 @@ def _typical(facts: LogFacts) -> tuple[float, str]:
     limit = _SLOW * statistics.median(steps[early:])
     kept = [step for step in steps[early:] if step <= limit]
     slow = len(steps) - early - len(kept)
-    left = f"the first {early} and {slow} slow ones left out" if slow else f"the first {early} left out"
-    return statistics.median(kept), f"{facts.writer}: median of {len(kept)} of {len(steps)} figures, {left}"
+    left = (
+        f"the first {early} and {slow} slow ones left out"
+        if slow
+        else f"the first {early} left out"
+    )
+    return statistics.median(
+        kept
+    ), f"{facts.writer}: median of {len(kept)} of {len(steps)} figures, {left}"
 
 
 #: What programs print where memory runs out: PyTorch's errors, cuBLAS's workspace, the kernel's by way of Slurm.
@@ -179,11 +193,16 @@ def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:
     """
     found: dict[int, Outcome] = {}
     files = (path for path in sorted(folder.rglob("*")) if path.suffix in _NAMES and path.is_file())
-    within = (path for path in files if path.resolve().is_relative_to(folder.resolve()))  # to which no link leads out
+    within = (
+        path for path in files if path.resolve().is_relative_to(folder.resolve())
+    )  # to which no link leads out
     for path in islice(within, _MOST_FILES):
         if isinstance(lines := _lines(str(path)), Read):
             continue
-        begins = next((match for line in lines[:1000] if (match := re.match(rf"{mark} (\d{{1,4}})$", line))), None)
+        begins = next(
+            (match for line in lines[:1000] if (match := re.match(rf"{mark} (\d{{1,4}})$", line))),
+            None,
+        )
         if begins is not None:
             outcome = _outcome(int(begins[1]), path, lines)
             before = found.get(outcome.number)
@@ -220,7 +239,12 @@ def spec_columns() -> Mapping[str, str]:
     schema = load_schema()
     parts = {name: schema["$defs"][name]["properties"] for name in ("training", "layout")}
     # What is an object itself doesn't fit into a cell.
-    names = [(part, key) for part, known in parts.items() for key in known if "properties" not in known[key]]
+    names = [
+        (part, key)
+        for part, known in parts.items()
+        for key in known
+        if "properties" not in known[key]
+    ]
     keys = {key: f"{part}.{key}" for part, key in names}
     return {**{key: key for key in _TOP}, **keys, **{path: path for path in keys.values()}}
 
@@ -247,7 +271,9 @@ class _Row:
     def locate(self, column: str) -> Location:
         """The place of a cell."""
         excerpt = self.text if self.text.isprintable() and len(self.text) <= _MAX_EXCERPT else None
-        return Location(path=self.path, line=self.line, column=self.starts.get(column), excerpt=excerpt)
+        return Location(
+            path=self.path, line=self.line, column=self.starts.get(column), excerpt=excerpt
+        )
 
 
 def read_table(path: str, lines: Sequence[str]) -> Read:
@@ -265,7 +291,9 @@ def read_table(path: str, lines: Sequence[str]) -> Read:
         return _unreadable(path, "the table has no rows", "add one row a run", line=first)
     if len(body) > MAX_ROWS:
         where = Location(path=path, line=body[MAX_ROWS][0])
-        findings.append(RUNS_UNREADABLE.at(where, f"the table has more than {MAX_ROWS:,} rows", "cut it"))
+        findings.append(
+            RUNS_UNREADABLE.at(where, f"the table has more than {MAX_ROWS:,} rows", "cut it")
+        )
     if findings:
         return Read(findings=tuple(findings))
     read = [_read_row(path, names, *row) for row in body]
@@ -285,22 +313,35 @@ def _cells(lines: Sequence[str]) -> Iterator[tuple[int, list[str], str]]:
 
 def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Finding]:
     known, seen = (*_MEASURED, *spec_columns()), set[str]()
-    row = _Row(path=path, line=1, text=text, cells={str(index): name for index, name in enumerate(names)})
+    row = _Row(
+        path=path, line=1, text=text, cells={str(index): name for index, name in enumerate(names)}
+    )
     if len(names) > MAX_COLUMNS:
         message = f"the table has {len(names):,} columns; the most is {MAX_COLUMNS:,}"
-        yield RUNS_UNREADABLE.at(Location(path=path, line=1), message, "keep step_time_s and the job's keys")
+        yield RUNS_UNREADABLE.at(
+            Location(path=path, line=1), message, "keep step_time_s and the job's keys"
+        )
     for index, name in enumerate(names[:MAX_COLUMNS]):
         if name in seen:
             message, hint = f"the column {name[:_MAX_NAME]!r} is here twice", "keep one of them"
             yield RUNS_COLUMN.at(row.locate(str(index)), message, hint)
         elif name not in known:
-            near, message = closest(name, known), f"{name[:_MAX_NAME]!r} is an unknown column in a table of runs"
-            hint = f"did you mean `{near}`?" if near else f"columns are {', '.join(_MEASURED)} and keys of the job spec"
+            near, message = (
+                closest(name, known),
+                f"{name[:_MAX_NAME]!r} is an unknown column in a table of runs",
+            )
+            hint = (
+                f"did you mean `{near}`?"
+                if near
+                else f"columns are {', '.join(_MEASURED)} and keys of the job spec"
+            )
             yield RUNS_COLUMN.at(row.locate(str(index)), message, hint)
         seen.add(name)
     if STEP_TIME not in names:
         message = f"the column `{STEP_TIME}` is missing"
-        yield RUNS_COLUMN.at(Location(path=path, line=1), message, "add it: seconds of an optimizer step")
+        yield RUNS_COLUMN.at(
+            Location(path=path, line=1), message, "add it: seconds of an optimizer step"
+        )
 
 
 def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], text: str) -> Read:
@@ -316,7 +357,11 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
     kind = row.cells.get(_KIND) or "allocated"
     if kind not in PEAK_KINDS:
         message = f"`{_KIND}` is {kind[:40]!r}; it must be {', '.join(PEAK_KINDS[:-1])} or {PEAK_KINDS[-1]}"
-        findings.append(RUNS_VALUE.at(row.locate(_KIND), message, "write allocated for the peak of torch's allocator"))
+        findings.append(
+            RUNS_VALUE.at(
+                row.locate(_KIND), message, "write allocated for the peak of torch's allocator"
+            )
+        )
     if findings or seconds is None:
         return Read(findings=tuple(findings))
     columns = spec_columns()
@@ -333,13 +378,22 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
     return Read(runs=(run,))
 
 
-def _positive(row: _Row, name: str, findings: list[Finding], *, needed: bool = False) -> float | None:
+def _positive(
+    row: _Row, name: str, findings: list[Finding], *, needed: bool = False
+) -> float | None:
     """A cell as a finite number above zero; what is wrong with it goes to `findings`."""
     text = row.cells.get(name, "")
     value = positive(text)
     if not text and needed:
-        findings.append(RUNS_VALUE.at(row.locate(name), f"`{name}` is empty", "give it, or remove the row"))
+        findings.append(
+            RUNS_VALUE.at(row.locate(name), f"`{name}` is empty", "give it, or remove the row")
+        )
     elif text and value is None:
-        message, hint = f"`{name}` is {text[:40]!r}; it must be a number above zero", "write a number such as "
-        findings.append(RUNS_VALUE.at(row.locate(name), message, hint + ("2.35" if needed else "61.4")))
+        message, hint = (
+            f"`{name}` is {text[:40]!r}; it must be a number above zero",
+            "write a number such as ",
+        )
+        findings.append(
+            RUNS_VALUE.at(row.locate(name), message, hint + ("2.35" if needed else "61.4"))
+        )
     return value

@@ -49,7 +49,9 @@ class Answer:
     findings: tuple[Finding, ...]
     documents: int  #: files that were checked
     texts: Mapping[str, Text]  #: of every file that was checked or named, by path
-    left_alone: Mapping[str, str] = field(default_factory=dict)  #: files that weren't judged, with the reason
+    left_alone: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: files that weren't judged, with the reason
 
 
 def validate(
@@ -68,7 +70,9 @@ def validate(
     `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
     """
     with checking(paths := tuple(paths)):
-        read = read_documents(paths, consumer=flags.get("consumer"), skip_unknown=skip_unknown, instead=instead)
+        read = read_documents(
+            paths, consumer=flags.get("consumer"), skip_unknown=skip_unknown, instead=instead
+        )
         return _checked(read, paths, flags, job, reported if engine else None)
 
 
@@ -82,7 +86,11 @@ def _checked(
     """Every finding in what was read; the engine is asked about configs without an error that is `asked_of`."""
     from .ignores import without_ignored
 
-    specs = {spec.path: check_spec(spec.name, spec.is_named) for spec in reading.documents if isinstance(spec, JobSpec)}
+    specs = {
+        spec.path: check_spec(spec.name, spec.is_named)
+        for spec in reading.documents
+        if isinstance(spec, JobSpec)
+    }
     stated, of_stated, text = _stated(job, {document.path for document in reading.documents})
     context, of_flags = _context(stated, **flags)
     roots = [os.fspath(path) for path in paths]
@@ -96,17 +104,28 @@ def _checked(
     submissions = []
     for group, own in groups:
         of_group = tuple(jobs[document.path] for document in group if document.path in jobs)
-        submissions.append(Submission(documents=group, context=own, texts=reading.texts, jobs=of_group, around=files))
+        submissions.append(
+            Submission(
+                documents=group, context=own, texts=reading.texts, jobs=of_group, around=files
+            )
+        )
     of_specs = [finding for _, problems in specs.values() for finding in problems]
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
-    findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
+    findings += dict.fromkeys(
+        finding for submission in submissions for finding in check_submission(submission)
+    )
     texts = {**text, **reading.texts}
     if asked_of is not None:
         from .engine import ask_engine  # saves start-up time where it isn't asked
 
         known = tuple(filter(asked_of, without_ignored(findings, texts)))
-        findings += dict.fromkeys(finding for submission in submissions for finding in ask_engine(submission, known))
-    findings = [replace(f, edits=()) if f.edits and f.where.path in reading.untouchable else f for f in findings]
+        findings += dict.fromkeys(
+            finding for submission in submissions for finding in ask_engine(submission, known)
+        )
+    findings = [
+        replace(f, edits=()) if f.edits and f.where.path in reading.untouchable else f
+        for f in findings
+    ]
     secrets = {value for text in texts.values() for value in text.secret_values}
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
@@ -116,11 +135,16 @@ def _checked(
     )
 
 
-def _stated(job: Path | None, checked: set[str]) -> tuple[Job | None, tuple[Finding, ...], dict[str, Text]]:
+def _stated(
+    job: Path | None, checked: set[str]
+) -> tuple[Job | None, tuple[Finding, ...], dict[str, Text]]:
     """The job of the spec that a flag names, what is wrong with it, and its text by its path."""
     stated, found = check_spec(job) if job is not None else (None, ())
     # Without the source line: the file is not among those that are checked, and may be another than was meant.
-    found = tuple(f if f.where.path in checked else replace(f, where=replace(f.where, excerpt=None)) for f in found)
+    found = tuple(
+        f if f.where.path in checked else replace(f, where=replace(f.where, excerpt=None))
+        for f in found
+    )
     try:
         text = read_path(job) if job is not None else None
     except UnreadableText:
@@ -178,7 +202,9 @@ def _of_flag(flag: str, finding: Finding) -> Finding:
     return replace(codes.from_spec(finding), where=where)
 
 
-def _of_counts(documents: Iterable[Document], context: Context) -> Iterator[tuple[tuple[Document, ...], Context]]:
+def _of_counts(
+    documents: Iterable[Document], context: Context
+) -> Iterator[tuple[tuple[Document, ...], Context]]:
     """The documents of the job of a context; of one with several counts of GPUs, those of each count with that one.
 
     What is written for all counts is for the most GPUs that have a plan.
@@ -207,7 +233,9 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
     from ..rules.run import check_pinned_fit, check_pins
 
     try:
-        job, findings = load_with_findings(path, FRAMEWORKS, may_read=None if is_named else is_within)
+        job, findings = load_with_findings(
+            path, FRAMEWORKS, may_read=None if is_named else is_within
+        )
     except InvalidJob as invalid:
         return None, invalid.findings
     findings = (*findings, *check_job(job), *check_pins(job))
@@ -221,7 +249,13 @@ def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         place = "" if across else finding.where.path
-        key = (finding.rule, finding.severity, place, _AGAINST.sub("", finding.message), finding.hint)
+        key = (
+            finding.rule,
+            finding.severity,
+            place,
+            _AGAINST.sub("", finding.message),
+            finding.hint,
+        )
         groups.setdefault(key, []).append(finding)
     return in_file_order(map(_joined, groups.values()))
 
@@ -229,17 +263,23 @@ def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding
 def _joined(group: list[Finding]) -> Finding:
     if len(group) == 1:
         return group[0]
-    group.sort(key=lambda finding: PurePath(finding.where.path).name == "arguments.txt")  # a copy that no program reads
+    group.sort(
+        key=lambda finding: PurePath(finding.where.path).name == "arguments.txt"
+    )  # a copy that no program reads
     edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.edits))
     first, others = group[0], len({finding.message for finding in group}) - 1
     message = first.message
     if others:
         message = _AGAINST.sub(lambda place: f"{place[0][:-1]} and {others} more)", message)
-    again = tuple(finding.where for finding in group[1:] if not others or finding.where != first.where)
+    again = tuple(
+        finding.where for finding in group[1:] if not others or finding.where != first.where
+    )
     return replace(first, again=again, edits=edits, message=message)
 
 
-def check_rendered(files: Iterable[RenderedFile], job: Job, folder: pathlib.Path | None = None) -> tuple[Finding, ...]:
+def check_rendered(
+    files: Iterable[RenderedFile], job: Job, folder: pathlib.Path | None = None
+) -> tuple[Finding, ...]:
     """Errors and warnings in files that were rendered for `job`.
 
     A finding is placed at the value of the spec's `launch` that it quotes, else in the file, which has its relative
@@ -254,11 +294,18 @@ def check_rendered(files: Iterable[RenderedFile], job: Job, folder: pathlib.Path
     found, coming = [*reading.findings], [folder / file.path for file in files] if folder else ()
     plans = {file.path: file.text for file in files if file.path.endswith("plan.json")}
     with checking([folder] if folder else (), coming, plans, alone=folder is None):
-        contexts = [(whole, Context(job=job, deepspeed_version=release))]  # as with --job, and as without
-        contexts += [(part, Context(deepspeed_version=release)) for part in submissions_of(whole, Files(whole))]
+        contexts = [
+            (whole, Context(job=job, deepspeed_version=release))
+        ]  # as with --job, and as without
+        contexts += [
+            (part, Context(deepspeed_version=release))
+            for part in submissions_of(whole, Files(whole))
+        ]
         for documents, context in contexts:
             found += check_submission(Submission(documents=documents, context=context))
-    return in_file_order(dict.fromkeys(_placed(one, job) for one in found if one.severity is not Severity.NOTE))
+    return in_file_order(
+        dict.fromkeys(_placed(one, job) for one in found if one.severity is not Severity.NOTE)
+    )
 
 
 def _placed(finding: Finding, job: Job) -> Finding:
@@ -270,9 +317,17 @@ def _placed(finding: Finding, job: Job) -> Finding:
         word = _WORD.match(where.excerpt, where.column - 1)
     at = word[0].strip("\"',") if word else None
     here = [pointer for pointer, value in values if value == at]
-    here += [pointer for pointer, value in values if _quotes(finding.message, value) and _quotes(line, value)]
-    options = [(pointer, value.partition("=")[0]) for pointer, value in values if value.startswith("--")]
-    if not here and (named := [each for each in options if _quotes(finding.message, each[1].lstrip("-"))]):
+    here += [
+        pointer
+        for pointer, value in values
+        if _quotes(finding.message, value) and _quotes(line, value)
+    ]
+    options = [
+        (pointer, value.partition("=")[0]) for pointer, value in values if value.startswith("--")
+    ]
+    if not here and (
+        named := [each for each in options if _quotes(finding.message, each[1].lstrip("-"))]
+    ):
         hint = f"remove {named[0][1]} from launch.arguments"
         return replace(finding, where=job.locate(named[0][0]), hint=hint, edits=())
     return replace(finding, where=job.locate(here[0]) if here else where, edits=())
@@ -290,5 +345,8 @@ def _values(launch: JobLaunch) -> Iterator[tuple[str, str]]:
     for key, value in launch.options.items():
         items = value if isinstance(value, (list, tuple)) else (value,)
         pointer = f"/launch/{launch.target}/{key}"
-        found += [(f"{pointer}/{index}" if items is value else pointer, str(item)) for index, item in enumerate(items)]
+        found += [
+            (f"{pointer}/{index}" if items is value else pointer, str(item))
+            for index, item in enumerate(items)
+        ]
     yield from sorted(found, key=lambda pair: -len(pair[1]))

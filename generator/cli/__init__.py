@@ -53,7 +53,9 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands; and the options of the command that is meant where none is named."""
         found: list[CompletionItem] = super().shell_complete(ctx, incomplete)
-        default = self.get_command(ctx, self.default_cmd_name) if incomplete.startswith("-") else None
+        default = (
+            self.get_command(ctx, self.default_cmd_name) if incomplete.startswith("-") else None
+        )
         if default is None:
             return found
         return [*found, *default.shell_complete(click.Context(default, parent=ctx), incomplete)]
@@ -72,7 +74,9 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
 
             suggest_command(args[0])
             if not args[1].startswith("-") and not os.path.lexists(args[0]):
-                raise click.UsageError(f"no such command or file: {args[0]!r}; `dsgen --help` lists the commands")
+                raise click.UsageError(
+                    f"no such command or file: {args[0]!r}; `dsgen --help` lists the commands"
+                )
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -98,16 +102,24 @@ def commands() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and exit with a status of `ExitStatus`."""
-    gc.set_threshold(100_000)  # imports leave little to collect, and looking for it takes a tenth of a short command
+    gc.set_threshold(
+        100_000
+    )  # imports leave little to collect, and looking for it takes a tenth of a short command
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:  # closed (`<&-`): it gets a descriptor that refuses to read and write
+        if (
+            getattr(sys, name) is None
+        ):  # closed (`<&-`): it gets a descriptor that refuses to read and write
             null = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
             if null != number:
                 os.dup2(null, number)
                 os.close(null)
-            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
+            setattr(
+                sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False)
+            )  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal without Unicode gets question marks, not a traceback
+        if hasattr(
+            stream, "reconfigure"
+        ):  # a terminal without Unicode gets question marks, not a traceback
             stream.reconfigure(errors="replace")
     try:
         try:
@@ -116,7 +128,9 @@ def main(arguments: list[str] | None = None) -> None:
             sys.stdout.flush()
     except OSError as problem:  # a full disk behind standard output, for one
         echo(f"dsgen: error: {problem.strerror or problem}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard the rest of the buffer
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # discard the rest of the buffer
         sys.exit(ExitStatus.FINDINGS)
 
 

@@ -18,7 +18,21 @@ from ..units import GIB, count, gib, same_unit
 from .findings_text import height_below
 from .options import given
 from .printing import ASIDE, BAD, BLUE, BOLD, GREEN, GREY, OLIVE, ORANGE, PURPLE, RED, TEAL, style
-from .tables import Lines, Noted, Part, Table, Text, asides, height, numbers, one_of, plan_table, whole, words, wrapped
+from .tables import (
+    Lines,
+    Noted,
+    Part,
+    Table,
+    Text,
+    asides,
+    height,
+    numbers,
+    one_of,
+    plan_table,
+    whole,
+    words,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from ..search.elastic import Elastic
@@ -51,7 +65,11 @@ def answer_lines(plan: Plan, *more: Line, name: str = "Chosen") -> Lines:
 
 
 def report(
-    found: SearchResult, top: int, *more: Line, details: Sequence[Line], counts: Elastic | None = None
+    found: SearchResult,
+    top: int,
+    *more: Line,
+    details: Sequence[Line],
+    counts: Elastic | None = None,
 ) -> tuple[Part, ...]:
     """Return the chosen plan with `more` lines about it, the plans beside it or of other counts, and `details`.
 
@@ -63,7 +81,11 @@ def report(
     def screen(details: Sequence[Line]) -> tuple[Part, ...]:
         beside = counts_report(counts) if counts else plans(table)
         numbered = any(not row.reason for row in table) and not counts
-        how = "; numbers are ranks (more: --explain)" if numbered else " (--explain says why the others don't)"
+        how = (
+            "; numbers are ranks (more: --explain)"
+            if numbered
+            else " (--explain says why the others don't)"
+        )
         last = Lines([("Search", said + how), *details], least=NAMES)
         return (answer_lines(best, *more), "", *beside, "", last)
 
@@ -74,7 +96,9 @@ def report(
     return fitted(screen, details)
 
 
-def fitted(screen: Callable[[Sequence[Line]], tuple[Part, ...]], details: Sequence[Line]) -> tuple[Part, ...]:
+def fitted(
+    screen: Callable[[Sequence[Line]], tuple[Part, ...]], details: Sequence[Line]
+) -> tuple[Part, ...]:
     """Return a screen with as many of the last details as it has room for."""
     while height(*(parts := screen(details))) + height_below() > SCREEN and len(details) > ALWAYS:
         details = details[1:]
@@ -84,7 +108,13 @@ def fitted(screen: Callable[[Sequence[Line]], tuple[Part, ...]], details: Sequen
 def plans(table: Sequence[Row]) -> tuple[Part, ...]:
     """The plans as a table with a column per dimension, and the reasons of those that have a name."""
     best = table[0].plan
-    figures = (numbers("GiB"), numbers("step"), numbers("MFU"), numbers("change", drop=2), asides(drop=1))
+    figures = (
+        numbers("GiB"),
+        numbers("step"),
+        numbers("MFU"),
+        numbers("change", drop=2),
+        asides(drop=1),
+    )
     steps = same_unit([float(row.plan.step_time.total_s) for row in table], steps=True)
     lines = []
     for row, step in zip(table, steps, strict=True):
@@ -101,7 +131,11 @@ def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple
 
     headline = Text("Why this plan: each decision against the best plan with another value", BOLD)
     why = (headline, *_decided(plan.decisions), "") if plan.decisions else ()
-    rules = ("", Text("Layouts ruled out, by rule", BOLD), _rejected_table(rejected_by)) if rejected_by else ()
+    rules = (
+        ("", Text("Layouts ruled out, by rule", BOLD), _rejected_table(rejected_by))
+        if rejected_by
+        else ()
+    )
     return ("", MemoryBars(plan), "", *why, *factors(plan), *rules)
 
 
@@ -130,8 +164,14 @@ def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
 
     job, nearest = found.job, found.nearest
     head = f"{job.name}: none of {found.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
-    broken = [finding.message for finding in nearest.findings if finding.severity.value == "error"] if nearest else []
-    near = ("Nearest", f"{in_words(nearest.layout)}: {'; '.join(broken)}.") if nearest else _batch(job)
+    broken = (
+        [finding.message for finding in nearest.findings if finding.severity.value == "error"]
+        if nearest
+        else []
+    )
+    near = (
+        ("Nearest", f"{in_words(nearest.layout)}: {'; '.join(broken)}.") if nearest else _batch(job)
+    )
     binding = ("Binding", f"{found.binding_rule}: {title_of(found.binding_rule)}")
     indivisible = nearest is None and job.training.global_batch % job.gpus > 0
     # A batch that doesn't divide is the cause of what breaks the rules: the GPUs that are left have nothing else to do.
@@ -149,13 +189,22 @@ def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
     """Changes with the best plan of each: its speed, and that per GPU compared to the fastest of them."""
-    rates_of = (numbers("tokens/s", drop=1), numbers("per GPU"), numbers("MFU", drop=2), numbers("compared"))
+    rates_of = (
+        numbers("tokens/s", drop=1),
+        numbers("per GPU"),
+        numbers("MFU", drop=2),
+        numbers("compared"),
+    )
     table = Table(words(), numbers("step"), *rates_of)
     best = max(change.plan.throughput.tokens_per_s_per_gpu for change in changes)
     steps = same_unit([float(change.plan.step_time.total_s) for change in changes], steps=True)
     for change, step in zip(changes, steps, strict=True):
         rates, share = change.plan.throughput, change.plan.throughput.tokens_per_s_per_gpu / best
-        speeds = (count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f}", percent(rates.mfu))
+        speeds = (
+            count(rates.tokens_per_s),
+            f"{rates.tokens_per_s_per_gpu:,.0f}",
+            percent(rates.mfu),
+        )
         against = "fastest" if share == 1 else f"{round(100 * (share - 1))}%"
         table.add_row(f"  {change.text}", step, *speeds, against)
     return table
@@ -163,17 +212,33 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
 
 def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
     """Return the changes of one key that are clearly faster per GPU; of a layout or `training`, with their memory."""
-    texts: dict[bool, list[str]] = {False: [], True: []}  # of other layouts, and of those that are cut like it
+    texts: dict[bool, list[str]] = {
+        False: [],
+        True: [],
+    }  # of other layouts, and of those that are cut like it
     for change in changes:
         other = change.plan
         gain = other.throughput.tokens_per_s_per_gpu / best.throughput.tokens_per_s_per_gpu - 1
         text = f"{change.text} {gain:+.0%}"
         if change.path == "training.global_batch":
-            sizes = ((noun, getattr(other.layout, key), getattr(best.layout, key)) for key, noun in _DIVIDES.items())
-            text += next((f" ({size:,} {noun} instead of {own:,})" for noun, size, own in sizes if size > own), "")
+            sizes = (
+                (noun, getattr(other.layout, key), getattr(best.layout, key))
+                for key, noun in _DIVIDES.items()
+            )
+            text += next(
+                (
+                    f" ({size:,} {noun} instead of {own:,})"
+                    for noun, size, own in sizes
+                    if size > own
+                ),
+                "",
+            )
         if change.path not in ("gpus", "training.global_batch"):
             text += f" with {gib(other.memory.required_bytes)} GiB"
-        alike = all(getattr(other.layout, name) == getattr(best.layout, name) for name in ("tensor", "context"))
+        alike = all(
+            getattr(other.layout, name) == getattr(best.layout, name)
+            for name in ("tensor", "context")
+        )
         texts[alike].append(text + " (results may change)" * change.changes_results)
     same = "with the same tensor and context parallelism: "
     said = "; ".join(same * alike + ", ".join(some) for alike, some in texts.items() if some)
@@ -185,7 +250,9 @@ def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
     from .known_rules import title_of  # here, to save start-up time
 
     table = Table(numbers(), whole(), words())
-    order = sorted(((n, rule) for rule, n in rejected_by.items() if n), key=lambda item: (-item[0], item[1]))
+    order = sorted(
+        ((n, rule) for rule, n in rejected_by.items() if n), key=lambda item: (-item[0], item[1])
+    )
     for number, rule in order[:_REJECTED_SHOWN]:
         table.add_row(f"{number:,}", rule, title_of(rule))
     rest = order[_REJECTED_SHOWN:]
@@ -201,7 +268,11 @@ def _batch(job: Job) -> Line:
     common = batch if ramp is None else gcd(batch, ramp.start, ramp.increment)
     choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == common % n == 0]
     gpus = "/gpus" if "/gpus" in job.origin.locations else "/nodes"
-    grown = "" if ramp is None else f", and the start of {ramp.start:,} and increment of {ramp.increment:,} of its ramp"
+    grown = (
+        ""
+        if ramp is None
+        else f", and the start of {ramp.start:,} and increment of {ramp.increment:,} of its ramp"
+    )
     return (
         "Replicas",
         f"data has to divide both {job.gpus:,} GPUs{_at(job, gpus)} and a global batch of "
@@ -223,21 +294,35 @@ def counts_report(elastic: Elastic) -> Iterator[Part]:
     yield Text(f"{counted(len(elastic.plans), 'count')}, {batch} on each:", style=BOLD)
     steps = same_unit([float(plan.step_time.total_s) for plan in shown], steps=True)
     lines = (
-        ((f"{plan.job.gpus:,}", f"{plan.job.nodes:,}"), plan, (step, f"{plan.throughput.tokens_per_s:,.0f}"))
+        (
+            (f"{plan.job.gpus:,}", f"{plan.job.nodes:,}"),
+            plan,
+            (step, f"{plan.throughput.tokens_per_s:,.0f}"),
+        )
         for plan, step in zip(shown, steps, strict=True)
     )
-    yield plan_table((numbers("GPUs"), numbers("nodes")), (numbers("step"), numbers("tokens/s")), lines)
+    yield plan_table(
+        (numbers("GPUs"), numbers("nodes")), (numbers("step"), numbers("tokens/s")), lines
+    )
     if more := elastic.plans[_COUNTS:]:
         yield f"and {counted(len(more), 'other count')}, down to {more[-1].job.gpus:,} GPUs (all are in --format json)"
     reasons = dict.fromkeys(elastic.left_out.values())
     for why in [*reasons][:_REASONS]:
-        yield Text(f"left out: {_some([gpus for gpus, said in elastic.left_out.items() if said == why])}: {why}", ASIDE)
+        yield Text(
+            f"left out: {_some([gpus for gpus, said in elastic.left_out.items() if said == why])}: {why}",
+            ASIDE,
+        )
     if len(reasons) > _REASONS:
-        yield Text(f"left out for {counted(len(reasons) - _REASONS, 'other reason')} (all are in --format json)", ASIDE)
+        yield Text(
+            f"left out for {counted(len(reasons) - _REASONS, 'other reason')} (all are in --format json)",
+            ASIDE,
+        )
     better = elastic.better_batch
     if better is not None:
         yield f"a global batch of {better[0]:,} is whole on {len(better[1])} of the counts: {_some(better[1])}"
-    from ..programs.launching.write import across_counts  # here, to save start-up time: few jobs are elastic
+    from ..programs.launching.write import (
+        across_counts,
+    )  # here, to save start-up time: few jobs are elastic
 
     yield across_counts(first)
 
@@ -245,7 +330,11 @@ def counts_report(elastic: Elastic) -> Iterator[Part]:
 def _some(counts: Sequence[int]) -> str:
     """The counts, or of many the first and the last."""
     shown = [f"{gpus:,}" for gpus in counts]
-    return ", ".join(shown) if len(shown) <= 6 else f"{', '.join(shown[:3])}, ..., {shown[-1]} ({len(shown)} counts)"
+    return (
+        ", ".join(shown)
+        if len(shown) <= 6
+        else f"{', '.join(shown[:3])}, ..., {shown[-1]} ({len(shown)} counts)"
+    )
 
 
 class MemoryBars(NamedTuple):
@@ -258,13 +347,22 @@ class MemoryBars(NamedTuple):
         cells = max(_NARROWEST, min(_WIDEST, width - _BESIDE))
         capacity, required = float(memory.capacity_bytes), float(memory.required_bytes)
         limit, host = capacity * (1 - plan.job.headroom), float(memory.host_bytes_per_node)
-        parts = [(label, float(getattr(memory, field)), colour) for field, (label, colour) in _PARTS.items()]
+        parts = [
+            (label, float(getattr(memory, field)), colour)
+            for field, (label, colour) in _PARTS.items()
+        ]
         parts = [part for part in parts if part[1]]
         table = Table(whole(), numbers(), numbers(), whole())
-        for label, size, colour in (*parts, ("context and NCCL", required - float(memory.allocated_bytes), GREY)):
+        for label, size, colour in (
+            *parts,
+            ("context and NCCL", required - float(memory.allocated_bytes), GREY),
+        ):
             bar = Text(_bar(cells * size / capacity, cells), style=style(colour))
             table.add_row(label, f"{gib(size)} GiB", f"{size / capacity:.0%}", bar)
-        total = Text(_total(cells, required / capacity, limit / capacity), style=style(GREEN if enough else RED))
+        total = Text(
+            _total(cells, required / capacity, limit / capacity),
+            style=style(GREEN if enough else RED),
+        )
         row = ("required", f"{gib(required)} GiB", f"{required / capacity:.0%}", total)
         table.add_row(*row, style=BOLD if enough else BAD)
         stage = f", pipeline stage {memory.stage + 1} of {plan.layout.pipeline} (the fullest)"
@@ -277,7 +375,9 @@ class MemoryBars(NamedTuple):
             seen if enough or required <= capacity else "a run would end out of memory",
             *([f"{gib(host)} GiB of host memory per node"] if host else []),
         ]
-        yield from ([Text(line, style(GREY) if enough else "")] for line in wrapped("; ".join(marks), width))
+        yield from (
+            [Text(line, style(GREY) if enough else "")] for line in wrapped("; ".join(marks), width)
+        )
 
 
 def _bar(cells: float, width: int) -> str:

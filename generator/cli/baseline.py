@@ -35,8 +35,12 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
     if os.path.lexists(path):
         _read(path)
     counts = Counter(_entry(finding, path) for finding in findings)
-    entries = [{"rule": e[0], "path": e[1], "line": e[2], "count": counts[e]} for e in sorted(counts)]
-    text = json.dumps({"dsgen_baseline": _FORMAT, "findings": entries}, indent=1, ensure_ascii=False)
+    entries = [
+        {"rule": e[0], "path": e[1], "line": e[2], "count": counts[e]} for e in sorted(counts)
+    ]
+    text = json.dumps(
+        {"dsgen_baseline": _FORMAT, "findings": entries}, indent=1, ensure_ascii=False
+    )
     if not path.parent.is_dir():
         raise click.UsageError(f"cannot write {path}: there is no folder {path.parent}")
     try:
@@ -58,7 +62,9 @@ def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> 
     if known := len(findings) - len(new):
         click.echo(f"{counted(known, 'finding')} of {path} left out", err=True)
     present = {_from_folder(file, path) for file in checked}
-    if unused := sorted(entry for entry, count in left.items() if count > 0 and entry[1] in present):
+    if unused := sorted(
+        entry for entry, count in left.items() if count > 0 and entry[1] in present
+    ):
         named = ", ".join(f"{file} {rule}" for rule, file, _ in unused[:_MOST_NAMED])
         more = f" and {len(unused) - _MOST_NAMED:,} more" if len(unused) > _MOST_NAMED else ""
         entries = f"{len(unused):,} {'entries' if len(unused) > 1 else 'entry'} of {path}"
@@ -74,7 +80,11 @@ def _read(path: Path) -> Counter[Entry]:
         raise click.UsageError(f"{path} is no file")
     try:
         data = read_json(path)
-        entries = data.get("findings") if isinstance(data, dict) and data.get("dsgen_baseline") == _FORMAT else None
+        entries = (
+            data.get("findings")
+            if isinstance(data, dict) and data.get("dsgen_baseline") == _FORMAT
+            else None
+        )
         if not isinstance(entries, list):
             raise UnusableJson(f"it has no list of findings of format {_FORMAT}")
         counts = Counter[Entry]()
@@ -86,7 +96,9 @@ def _read(path: Path) -> Counter[Entry]:
                     raise UnusableJson("a finding lacks its rule, path, line or count")
         return counts
     except UnusableJson as problem:
-        raise click.UsageError(f"{path} is no baseline of dsgen: choose another FILE; {problem}") from None
+        raise click.UsageError(
+            f"{path} is no baseline of dsgen: choose another FILE; {problem}"
+        ) from None
 
 
 def _entry(finding: Finding, baseline: Path) -> Entry:

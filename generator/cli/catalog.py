@@ -25,7 +25,11 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
     from .tables import print_parts
 
     known = load_catalog()
-    records = {"accelerators": known.accelerators, "node-types": known.node_types, "models": known.models}
+    records = {
+        "accelerators": known.accelerators,
+        "node-types": known.node_types,
+        "models": known.models,
+    }
     if kind is not None and kind not in KINDS:
         kind, name = kind_of(kind, records, alone=name is None), name or kind
     kinds = [kind] if kind else KINDS
@@ -47,18 +51,28 @@ NAMES = ("job", "plan", "sweep", "calibration", "findings", "deepspeed")
 
 @click.command(short_help="Print a published JSON Schema.")
 @click.argument("name", required=False, default="job", type=click.Choice(NAMES))
-@click.option("--deepspeed-version", metavar="X.Y.Z", help="With deepspeed: the release; default: the newest known.")
+@click.option(
+    "--deepspeed-version",
+    metavar="X.Y.Z",
+    help="With deepspeed: the release; default: the newest known.",
+)
 def schema(name: str, deepspeed_version: str | None) -> None:
     """Print a JSON Schema: of job specs, plan.json, sweeps, calibrations, or the findings of validate --format json.
 
     `deepspeed` is the schema of a DeepSpeed config, for editors.
     """
     if name == "deepspeed":
-        from ..programs.deepspeed.json_schema import deepspeed_json_schema  # here, to save start-up time
+        from ..programs.deepspeed.json_schema import (
+            deepspeed_json_schema,
+        )  # here, to save start-up time
         from ..programs.deepspeed.schema import versions
 
-        if deepspeed_version is not None and not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", deepspeed_version):
-            raise click.UsageError(f"--deepspeed-version: {deepspeed_version[:40]!r} is not a version such as 0.19.8")
+        if deepspeed_version is not None and not re.fullmatch(
+            r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", deepspeed_version
+        ):
+            raise click.UsageError(
+                f"--deepspeed-version: {deepspeed_version[:40]!r} is not a version such as 0.19.8"
+            )
         print_json(deepspeed_json_schema(deepspeed_version or ".".join(map(str, versions()[-1]))))
         return
     if deepspeed_version is not None:
@@ -77,7 +91,14 @@ def rules(rule_id: str | None, form: str) -> None:
     A prefix of ids, such as SLM, lists the rules of a subject.
     """
     # here, to save start-up time
-    from .known_rules import known_rules, rule_document, rule_text, rules_called, rules_table, subject_pages
+    from .known_rules import (
+        known_rules,
+        rule_document,
+        rule_text,
+        rules_called,
+        rules_table,
+        subject_pages,
+    )
     from .tables import print_parts
 
     name = (rule_id or "").upper()

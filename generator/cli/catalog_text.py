@@ -24,14 +24,23 @@ def listing(records: Mapping[str, Any]) -> Table:
     table = Table(whole(), numbers(), numbers(), numbers(drop=2), asides(least=12, drop=1))
     others = load_catalog().aliases.items()
     for name, record in records.items():
-        also = ", ".join(alias for alias, of in others if of == name and alias != name.partition("/")[2])
+        also = ", ".join(
+            alias for alias, of in others if of == name and alias != name.partition("/")[2]
+        )
         price = record.list_price if isinstance(record, NodeType) else None
-        table.add_row(f"  {name}", *_facts(record), f"${price.usd_per_node_hour:,.2f}/h" if price else "", also)
+        table.add_row(
+            f"  {name}",
+            *_facts(record),
+            f"${price.usd_per_node_hour:,.2f}/h" if price else "",
+            also,
+        )
     return table
 
 
 _FIND: Final[Mapping[str, Any]] = {
-    "accelerators": lambda name: find_accelerator(found.accelerator if (found := machines_of(name)) else name),
+    "accelerators": lambda name: find_accelerator(
+        found.accelerator if (found := machines_of(name)) else name
+    ),
     "node-types": find_node_type,
     "models": find_model,
 }
@@ -44,14 +53,18 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
     if found or not alone:
         return found or unknown("kind", name, _FIND)
     names = [each for names in known.values() for each in names if name.lower() in each]
-    begun = [kind for kind in _FIND if len(name) > 2 and kind.startswith(name.lower().removesuffix("s"))]
+    begun = [
+        kind for kind in _FIND if len(name) > 2 and kind.startswith(name.lower().removesuffix("s"))
+    ]
     near = [*begun, *names[:2], *get_close_matches(name, _FIND, cutoff=0.7)]
     near += filter(None, (nearest(name, kind) for kind in _KINDS))
     if begun or (len(names) < 2 and near):
         raise click.UsageError(f"unknown kind or name {name!r}; did you mean {near[0]!r}?")
     if names:
         unknown("kind or name", name, names)
-    raise click.UsageError(f"unknown kind or name {name!r}; one of {', '.join(_FIND)}, or a name that these list")
+    raise click.UsageError(
+        f"unknown kind or name {name!r}; one of {', '.join(_FIND)}, or a name that these list"
+    )
 
 
 def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
@@ -77,14 +90,21 @@ def entry_lines(entry: Mapping[str, Any], *, sparse: bool) -> Lines:
 def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:
     if isinstance(record, Accelerator):
         precision = next((p for p in ("bf16", "fp16", "fp32") if record.supports(p)), None)
-        rate = "" if precision is None else f"{record.flops_per_s[precision] / TFLOPS:,.0f} TFLOP/s {precision}"
+        rate = (
+            ""
+            if precision is None
+            else f"{record.flops_per_s[precision] / TFLOPS:,.0f} TFLOP/s {precision}"
+        )
         return f"{gib(record.memory_bytes)} GiB", rate
     if isinstance(record, NodeType):
         gbits = record.network_bytes_per_s_per_node / GBIT_PER_S
         network = f"{gbits:,.0f} Gbit/s" if gbits else "no network"
         return f"{record.accelerators_per_node} × {record.accelerator.name}", network
     model = _model(record)
-    return f"{count(parameter_count(model))} parameters", f"{model.layers} layers of {model.hidden:,}"
+    return (
+        f"{count(parameter_count(model))} parameters",
+        f"{model.layers} layers of {model.hidden:,}",
+    )
 
 
 def _model(entry: ModelEntry) -> Model:

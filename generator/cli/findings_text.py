@@ -32,7 +32,9 @@ def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: 
     firsts = []
     for one in (finding, *more):
         severity = one.severity.value
-        first = _folded(f"{_place(one.where)}: {severity}: {_line(counted(one))} [{one.rule}]", width)
+        first = _folded(
+            f"{_place(one.where)}: {severity}: {_line(counted(one))} [{one.rule}]", width
+        )
         if colour and wanted():
             shown = click.style(severity, fg=_COLOURS[severity], bold=True)
             first = first.replace(f": {severity}:", f": {shown}:", 1)
@@ -47,7 +49,9 @@ def together(findings: Iterable[Finding], alone: Container[int] = ()) -> list[li
     found: dict[object, list[Finding]] = {}
     for finding in findings:
         by_itself = id(finding) in alone or finding.again
-        found.setdefault(id(finding) if by_itself else (finding.where, finding.hint), []).append(finding)
+        found.setdefault(id(finding) if by_itself else (finding.where, finding.hint), []).append(
+            finding
+        )
     return [*found.values()]
 
 
@@ -58,18 +62,25 @@ def _folded(text: str, width: int) -> str:
     if not width or len(text) <= width:
         return text
     first = wrapped(text, width)[0]
-    return "\n".join((first, *(f"  {line}" for line in wrapped(text[len(first) :].lstrip(), width - 2))))
+    return "\n".join(
+        (first, *(f"  {line}" for line in wrapped(text[len(first) :].lstrip(), width - 2)))
+    )
 
 
 def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
     """Every finding; one that many files share once, with the list of the others unless `strict`."""
     shared: dict[tuple[str, Severity, str], list[Finding]] = {}
     for finding in findings:
-        shared.setdefault((finding.rule, finding.severity, _SPECIFIC.sub("...", finding.message)), []).append(finding)
+        shared.setdefault(
+            (finding.rule, finding.severity, _SPECIFIC.sub("...", finding.message)), []
+        ).append(finding)
     first = {id(group[0]): group for group in shared.values()}
     many = set[int]()
     for group in shared.values():
-        if len({where.path for finding in group for where in (finding.where, *finding.again)}) >= _MANY_FILES:
+        if (
+            len({where.path for finding in group for where in (finding.where, *finding.again)})
+            >= _MANY_FILES
+        ):
             many |= {id(finding) for finding in group}
     texts = list[str]()
     for finding, *more in together(findings, alone=many):
@@ -85,11 +96,16 @@ def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
 def _others(wheres: Sequence[Location]) -> str:
     """`the same in 3 more files: a.sh:3, b.sh:5, c.sh:9 (--strict shows each)`."""
     firsts = {where.path: where for where in reversed(wheres)}  # of each file
-    places = [f"{path}:{firsts[path].line}".removesuffix(":None") for path in dict.fromkeys(one.path for one in wheres)]
+    places = [
+        f"{path}:{firsts[path].line}".removesuffix(":None")
+        for path in dict.fromkeys(one.path for one in wheres)
+    ]
     files = len(places)
     more = f" and {len(places) - _MOST_PLACES:,} more" if len(places) > _MOST_PLACES else ""
     listed = printable(", ".join(places[:_MOST_PLACES]))
-    return f"the same in {files:,} more file{'s' * (files > 1)}: {listed}{more} (--strict shows each)"
+    return (
+        f"the same in {files:,} more file{'s' * (files > 1)}: {listed}{more} (--strict shows each)"
+    )
 
 
 def counted(finding: Finding) -> str:
@@ -97,7 +113,9 @@ def counted(finding: Finding) -> str:
     lines, times = finding.lines, 1 + len(finding.again) - len(finding.elsewhere)
     if times == 1:
         return finding.message
-    listed = ", ".join(map(str, lines[:_MOST_LINES])) + (", ..." if len(lines) > _MOST_LINES else "")
+    listed = ", ".join(map(str, lines[:_MOST_LINES])) + (
+        ", ..." if len(lines) > _MOST_LINES else ""
+    )
     places = f", lines {listed}" if len(lines) > 1 else ""
     return f"{finding.message} ({times} times{places})"
 
@@ -110,7 +128,9 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 def _columns() -> int:
     """The columns of the terminal that findings are printed on, 0 where there is none."""
-    return shutil.get_terminal_size().columns if sys.stderr.isatty() or "COLUMNS" in os.environ else 0
+    return (
+        shutil.get_terminal_size().columns if sys.stderr.isatty() or "COLUMNS" in os.environ else 0
+    )
 
 
 def print_below(findings: Iterable[Finding]) -> None:
@@ -157,7 +177,12 @@ def findings_document(
             {"path": one.name, "line": one.line, "column": one.column, "pointer": one.pointer}
             for one in (finding.where, *finding.again)
         ]
-        more = {"fixable": bool(finding.edits), "times": len(places), "lines": list(finding.lines), "places": places}
+        more = {
+            "fixable": bool(finding.edits),
+            "times": len(places),
+            "lines": list(finding.lines),
+            "places": places,
+        }
         told.append({**finding.to_dict(), **more})
     left = [{"path": path, "reason": reason} for path, reason in (left_alone or {}).items()]
     return {"findings": told, "documents": documents, "left_alone": left}
@@ -166,7 +191,9 @@ def findings_document(
 def annotation(finding: Finding) -> str:
     """For GitHub: `::error file=job.yaml,line=3,col=7,title=MLM004::message%0Ahint: ...`."""
     values = {name: _data(value) for name, value in _properties(finding).items()}
-    properties = ",".join(f"{name}={value.replace(':', '%3A').replace(',', '%2C')}" for name, value in values.items())
+    properties = ",".join(
+        f"{name}={value.replace(':', '%3A').replace(',', '%2C')}" for name, value in values.items()
+    )
     command = "notice" if finding.severity is Severity.NOTE else finding.severity.value
     return f"::{command} {properties}::{_data(_message(finding))}"
 
@@ -177,8 +204,12 @@ def azure_annotation(finding: Finding) -> str:
         return f"{_place(finding.where)}: note: {_line(counted(finding))} [{finding.rule}]"
     names = {"file": "sourcepath", "line": "linenumber", "col": "columnnumber", "title": "code"}
     values = {names[name]: _azure(value) for name, value in _properties(finding).items()}
-    properties = "".join(f";{name}={value.replace(';', '%3B').replace(']', '%5D')}" for name, value in values.items())
-    return f"##vso[task.logissue type={finding.severity.value}{properties}]{_azure(_message(finding))}"
+    properties = "".join(
+        f";{name}={value.replace(';', '%3B').replace(']', '%5D')}" for name, value in values.items()
+    )
+    return (
+        f"##vso[task.logissue type={finding.severity.value}{properties}]{_azure(_message(finding))}"
+    )
 
 
 def _message(finding: Finding) -> str:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import Request, bold_option, explain_option, form_option, job_options, output_option, top_option
+from .options import (
+    Request,
+    bold_option,
+    explain_option,
+    form_option,
+    job_options,
+    output_option,
+    top_option,
+)
 from .printing import echo, print_json
 
 if TYPE_CHECKING:
@@ -28,7 +36,14 @@ if TYPE_CHECKING:
 @explain_option
 @form_option("text", "json")
 def generate(
-    request: Request, output: str | None, force: bool, show_diff: bool, top: int, bold: bool, explain: bool, form: str
+    request: Request,
+    output: str | None,
+    force: bool,
+    show_diff: bool,
+    top: int,
+    bold: bool,
+    explain: bool,
+    form: str,
 ) -> None:
     """Plan the job in SPEC, and write the files that launch it.
 
@@ -43,7 +58,9 @@ def generate(
     if show_diff:
         print_diff(made.files, folder)
         return
-    changes = write_files(made.files, folder, force=force, hint=f"use --diff to see the changes, or {OVERWRITE}")
+    changes = write_files(
+        made.files, folder, force=force, hint=f"use --diff to see the changes, or {OVERWRITE}"
+    )
     if form == "json":
         if best.missing:
             echo(not_ready(best.missing), err=True)
@@ -70,14 +87,22 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     named = [
         f"{folder}: {names} ({word})"
         for action, word in ACTIONS.items()
-        if (names := _listed([each.path.relative_to(folder) for each in changes if each.action.value == action]))
+        if (
+            names := _listed(
+                [each.path.relative_to(folder) for each in changes if each.action.value == action]
+            )
+        )
     ]
     rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
     model = gated(best.job)
-    token = [f"{model} is gated: accept its terms on the Hub, and {launcher.token}."] if model else []
+    token = (
+        [f"{model} is gated: accept its terms on the Hub, and {launcher.token}."] if model else []
+    )
     lora = best.job.training.lora
     adapters: list[str] = []
-    adapts = re.compile(r"--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE)  # an option, or a file of them
+    adapts = re.compile(
+        r"--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE
+    )  # an option, or a file of them
     if lora is not None and not any(adapts.search(file.text) for file in made.files):
         values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
         adapters = [
@@ -89,7 +114,10 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     rows += [("Next", "; ".join((not_ready(best.missing), *token)))] if best.missing else ready
     more = explained(best, made.answer.rejected_by) if explain else ()
     faster = () if made.elastic else nearby(best, faster_nearby(best))
-    print_parts(*report(made.answer, top, *faster, *rows, details=[*further(best)], counts=made.elastic), *more)
+    print_parts(
+        *report(made.answer, top, *faster, *rows, details=[*further(best)], counts=made.elastic),
+        *more,
+    )
 
 
 def _listed(paths: Sequence[Path]) -> str:
@@ -99,6 +127,8 @@ def _listed(paths: Sequence[Path]) -> str:
         names = tuple(path.name for path in paths if path.parent == parent)
         folders.setdefault(names, []).append(parent.as_posix())
     return ", ".join(
-        ", ".join(names) if parents == ["."] else f"{', '.join(f'{one}/' for one in parents)} with {', '.join(names)}"
+        ", ".join(names)
+        if parents == ["."]
+        else f"{', '.join(f'{one}/' for one in parents)} with {', '.join(names)}"
         for names, parents in folders.items()
     )

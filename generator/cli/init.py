@@ -20,13 +20,31 @@ _MOST_NOTES: Final = 200
 
 
 @click.command(short_help="Write a job spec from answers, or from an existing launch.")
-@click.option("--from", "sources", multiple=True, metavar="PATH", help="File or folder of an existing launch.")
+@click.option(
+    "--from", "sources", multiple=True, metavar="PATH", help="File or folder of an existing launch."
+)
 @click.argument("more", nargs=-1, metavar="[PATH]...")
 @job_flags
-@click.option("-o", "--output", "spec", default=DEFAULT_SPEC, show_default=True, metavar="FILE", help="Spec to write.")
-@click.option("--purpose", type=click.Choice(PURPOSES), help="Sets defaults of batch and framework.")
+@click.option(
+    "-o",
+    "--output",
+    "spec",
+    default=DEFAULT_SPEC,
+    show_default=True,
+    metavar="FILE",
+    help="Spec to write.",
+)
+@click.option(
+    "--purpose", type=click.Choice(PURPOSES), help="Sets defaults of batch and framework."
+)
 @click.option("--force", is_flag=True, help="Overwrite the spec if it exists.")
-def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purpose: str | None, force: bool) -> None:
+def init(
+    request: Request,
+    sources: tuple[str, ...],
+    more: tuple[str, ...],
+    purpose: str | None,
+    force: bool,
+) -> None:
     """Write a job spec, dsgen.yaml.
 
     Asks for model, machines, GPUs, purpose, framework, target and length. Defaults come from files in this folder,
@@ -44,10 +62,15 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purp
     output = Path(request.spec or DEFAULT_SPEC)
     if output.exists() and not force:
         echo(f"{output}: error: file exists", err=True)
-        echo("hint: use --force to overwrite it, or -o for another file; nothing was written", err=True)
+        echo(
+            "hint: use --force to overwrite it, or -o for another file; nothing was written",
+            err=True,
+        )
         raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE)
     answers: dict[str, Any] = {
-        path: parse_value(value) if isinstance(value, str) and path not in ("model", "cluster") else value
+        path: parse_value(value)
+        if isinstance(value, str) and path not in ("model", "cluster")
+        else value
         for path, value in request.overrides.items()
     }
     if purpose:
@@ -71,10 +94,17 @@ def _write(output: Path, text: str, force: bool) -> None:
     from .writing import write_files
 
     file = RenderedFile(path=output.name, text=text)
-    write_files([file], output.parent, force=force, hint="use --force to overwrite it, or -o for another file")
+    write_files(
+        [file],
+        output.parent,
+        force=force,
+        hint="use --force to overwrite it, or -o for another file",
+    )
     name = "" if output.name == DEFAULT_SPEC and output.parent == Path() else f" {output}"
     echo(f"written: {output}")
-    echo(f"Next:\n  dsgen plan{name}      # the best layouts\n  dsgen{name}           # its launch files")
+    echo(
+        f"Next:\n  dsgen plan{name}      # the best layouts\n  dsgen{name}           # its launch files"
+    )
 
 
 def _head(output: Path) -> list[str]:
@@ -82,10 +112,17 @@ def _head(output: Path) -> list[str]:
     from importlib.resources import files  # here, to save start-up time
 
     package = __package__.rpartition(".")[0]
-    folder, installed = output.parent.absolute(), Path(str(files(f"{package}.schemas").joinpath("job.schema.json")))
-    inside = installed.is_relative_to(folder)  # as a virtual environment in the project is, wherever that is cloned to
+    folder, installed = (
+        output.parent.absolute(),
+        Path(str(files(f"{package}.schemas").joinpath("job.schema.json"))),
+    )
+    inside = installed.is_relative_to(
+        folder
+    )  # as a virtual environment in the project is, wherever that is cloned to
     schema = f"./{installed.relative_to(folder).as_posix()}" if inside else str(installed)
-    return [f"yaml-language-server: $schema={SCHEMA_NAME if (folder / SCHEMA_NAME).is_file() else schema}"]
+    return [
+        f"yaml-language-server: $schema={SCHEMA_NAME if (folder / SCHEMA_NAME).is_file() else schema}"
+    ]
 
 
 def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
@@ -98,17 +135,30 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
             raise click.UsageError(f"no such file or folder: {path}")
     reading, runs = find_runs(paths)
     for finding in reading.findings[:_MOST_NOTES]:
-        echo(f"{finding.where.path}: {finding.severity.value}: {finding.message} [{finding.rule}]", err=True)
+        echo(
+            f"{finding.where.path}: {finding.severity.value}: {finding.message} [{finding.rule}]",
+            err=True,
+        )
     if not runs:
         raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
     draft = draft_run(runs[0], runs[1:], answers)
     said = {key: draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
     said |= {key: draft.get(key) for key in ("gpus", "nodes") if draft.get(key) is not None}
-    said = {**said, "framework": said["framework"] or "deepspeed", "launch.target": said["launch.target"] or "slurm"}
+    said = {
+        **said,
+        "framework": said["framework"] or "deepspeed",
+        "launch.target": said["launch.target"] or "slurm",
+    }
     missing = {key for key in ("model", "cluster") if said[key] is None}
     if missing or not {"gpus", "nodes"} & set(said):
-        told = answered({key: value for key, value in said.items() if value is not None}, Proposals())
-        draft = draft_run(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
+        told = answered(
+            {key: value for key, value in said.items() if value is not None}, Proposals()
+        )
+        draft = draft_run(
+            runs[0],
+            runs[1:],
+            {**answers, **{key: told[key] for key in told if said.get(key) is None}},
+        )
     _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
     if isinstance(answers.get("cluster"), dict):
         _mark_guess(draft, answers)
@@ -121,9 +171,19 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     for note in notes:
         echo(f"not carried over: {note}", err=True)
     said = {"Not carried over:": notes, "Added by dsgen:": outcome.added}
-    tail = [line for title, lines in said.items() if lines for line in (title, *(f"  {line}" for line in lines))]
-    head = [*_head(output), f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init."]
-    return spec_text(draft.spec, head=head, comments=draft.comments, tail=tail, from_files=True), outcome
+    tail = [
+        line
+        for title, lines in said.items()
+        if lines
+        for line in (title, *(f"  {line}" for line in lines))
+    ]
+    head = [
+        *_head(output),
+        f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init.",
+    ]
+    return spec_text(
+        draft.spec, head=head, comments=draft.comments, tail=tail, from_files=True
+    ), outcome
 
 
 def _fill_batch(draft: Keys, told: Mapping[str, Any], why: str) -> None:
@@ -161,8 +221,17 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
         if key != "purpose":
             draft.set(key, value)
     draft.set("model", _from_here(str(told["model"]), output))
-    for key, value in found.values.items():  # what files say beside the questions, for the target that was chosen
-        target = key.split(".")[1] if key.startswith("launch.") and key.count(".") == 2 else told["launch.target"]
+    for (
+        key,
+        value,
+    ) in (
+        found.values.items()
+    ):  # what files say beside the questions, for the target that was chosen
+        target = (
+            key.split(".")[1]
+            if key.startswith("launch.") and key.count(".") == 2
+            else told["launch.target"]
+        )
         asked = key in ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
         if not asked and target == told["launch.target"] and draft.get(key) is None:
             draft.set(key, value)
@@ -193,7 +262,9 @@ def _mark_guess(draft: Keys, answers: Mapping[str, Any], *, taken: bool = False)
 
     if not isinstance(draft.get("cluster"), dict) or (is_asked() and not taken) or RATE in answers:
         return
-    draft.comments[RATE] = "an assumption, to be corrected: all network cards of a node, one direction; 0 for one node"
+    draft.comments[RATE] = (
+        "an assumption, to be corrected: all network cards of a node, one direction; 0 for one node"
+    )
     if not is_asked():
         echo(f"an assumption, to be corrected: {RATE}: {draft.get(RATE):g}", err=True)
 
@@ -211,7 +282,10 @@ def _tell(outcome: Outcome) -> None:
             told.add((finding.rule, finding.message))
             key = finding.where.pointer[1:].replace("/", ".") or Path(finding.where.path).name
             hint = f"; {finding.hint}" if finding.hint else ""
-            echo(f"{finding.severity.value}: {key}: {finding.message}{hint} [{finding.rule}]", err=True)
+            echo(
+                f"{finding.severity.value}: {key}: {finding.message}{hint} [{finding.rule}]",
+                err=True,
+            )
     if outcome.infeasible is not None:
         print_parts(*obstacle(outcome.infeasible))
         echo("The spec was written, but no layout of it fits.", err=True)

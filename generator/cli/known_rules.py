@@ -58,7 +58,9 @@ def rules_called(rule_id: str) -> tuple[Rule, ...]:
                 found += rules_in(import_module(f"..{'.'.join(parts)}", __package__))
     found = [rule for rule in found if rule.id == rule_id]
     found.sort(key=lambda rule: rule.checks in ("files", "engine"))
-    in_files = (replace(rule, checks="files", reads=rule.in_files.reads) for rule in found if rule.in_files)
+    in_files = (
+        replace(rule, checks="files", reads=rule.in_files.reads) for rule in found if rule.in_files
+    )
     return _joined((*found, *in_files))
 
 
@@ -81,7 +83,9 @@ class Selection(NamedTuple):
     def keeps(self, finding: Finding) -> bool:
         """Return whether the finding is reported."""
         wanted = 0 if not self.select or finding.rule in _UNREAD else -1
-        return max(wanted, _longest(self.select, finding.rule)) > _longest(self.ignore, finding.rule)
+        return max(wanted, _longest(self.select, finding.rule)) > _longest(
+            self.ignore, finding.rule
+        )
 
 
 def _longest(prefixes: tuple[str, ...], rule: str) -> int:
@@ -104,7 +108,9 @@ def _joined(rules: Iterable[Rule]) -> tuple[Rule, ...]:
             others = known if known.reads else rule
             found[rule.id] = replace(
                 known,
-                source=known.source if rule.source in known.source else f"{known.source}; {rule.source}",
+                source=known.source
+                if rule.source in known.source
+                else f"{known.source}; {rule.source}",
                 since=others.since,
                 before=others.before,
                 reads=tuple(dict.fromkeys((*known.reads, *rule.reads))),
@@ -114,7 +120,9 @@ def _joined(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 def ids_of(values: Iterable[str]) -> tuple[str, ...]:
     """Ids and prefixes, several of them comma-separated; one that no rule has is refused."""
-    names = tuple(part.strip().upper() for value in values for part in value.split(",") if part.strip())
+    names = tuple(
+        part.strip().upper() for value in values for part in value.split(",") if part.strip()
+    )
     known = [rule.id for rule in known_rules()] if names else []
     for name in names:
         if not any(rule.startswith(name) for rule in known):
@@ -173,22 +181,45 @@ SUBJECTS: Final[Mapping[str, str]] = {
 
 def rule_document(rule: Rule) -> dict[str, object]:
     """The rule's fields, without those that are empty."""
-    names = ("id", "severity", "checks", "title", "source", "when", "versions", "reads", "prevents", "fix")
+    names = (
+        "id",
+        "severity",
+        "checks",
+        "title",
+        "source",
+        "when",
+        "versions",
+        "reads",
+        "prevents",
+        "fix",
+    )
     own = {"severity": rule.severity.value, "checks": checks(rule), "reads": list(rule.reads)}
     return {name: value for name in names if (value := own.get(name, getattr(rule, name)))}
 
 
 def rule_text(rule: Rule) -> tuple[Part, ...]:
     """One rule as text."""
-    fields: dict[str, str] = {name: getattr(rule, name) for name in ("prevents", "fix", "source", "when")}
-    fields |= {"reads": ", ".join(rule.reads), "versions": rule.versions and f"DeepSpeed {rule.versions}"}
+    fields: dict[str, str] = {
+        name: getattr(rule, name) for name in ("prevents", "fix", "source", "when")
+    }
+    fields |= {
+        "reads": ", ".join(rule.reads),
+        "versions": rule.versions and f"DeepSpeed {rule.versions}",
+    }
     head = f"{rule.id} ({rule.severity.value}, checks {checks(rule)})"
-    return Text(head, BOLD), rule.title, "", Lines((name, text) for name, text in fields.items() if text)
+    return (
+        Text(head, BOLD),
+        rule.title,
+        "",
+        Lines((name, text) for name, text in fields.items() if text),
+    )
 
 
 def rules_table(rules: Iterable[Rule]) -> Table:
     """One row per rule: what it checks, and what it requires."""
-    table = Table(whole("id"), whole("severity"), whole("checks", drop=1), words("requires", least=40))
+    table = Table(
+        whole("id"), whole("severity"), whole("checks", drop=1), words("requires", least=40)
+    )
     for rule in rules:
         table.add_row(rule.id, rule.severity.value, checks(rule), rule.title)
     return table
@@ -238,5 +269,7 @@ def _markdown(text: str) -> str:
     closed = len(parts) % 2 == 1
     for i, part in enumerate(parts):
         if not (closed and i % 2):
-            parts[i] = re.sub(r"[\\*_\[\]|#]", r"\\\g<0>", part).replace("<", "&lt;").replace(">", "&gt;")
+            parts[i] = (
+                re.sub(r"[\\*_\[\]|#]", r"\\\g<0>", part).replace("<", "&lt;").replace(">", "&gt;")
+            )
     return ("`" if closed else "\\`").join(parts)

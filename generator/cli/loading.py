@@ -47,7 +47,9 @@ class JobLoader:
         self._source = source
         self._text = None if isinstance(source, str) else source.read()
         flags = request.flags  # where findings on what they override are placed
-        self._overrides = {path: Flag(v, flags[path]) if path in flags else v for path, v in overrides.items()}
+        self._overrides = {
+            path: Flag(v, flags[path]) if path in flags else v for path, v in overrides.items()
+        }
 
     def asked(self, path: str) -> object:
         """The value that a flag gives a key; `None` without one."""
@@ -59,7 +61,9 @@ class JobLoader:
     ) -> tuple[Job, tuple[Finding, ...]]:
         """The job as it is asked for, with its warnings, printed. Errors end the program; `beside` adds some."""
         try:
-            job, findings = check_job(self._again(), overrides=self._overrides, check_pins=check_pins)
+            job, findings = check_job(
+                self._again(), overrides=self._overrides, check_pins=check_pins
+            )
         except InvalidJob as invalid:
             with suppress(InvalidJob):
                 job = load_with_findings(self._again(), FRAMEWORKS, overrides=self._overrides)[0]
@@ -81,11 +85,17 @@ class JobLoader:
 
     @property
     def text(self) -> str:
-        return Path(self._source).read_text(encoding="utf-8") if isinstance(self._source, str) else self._text or ""
+        return (
+            Path(self._source).read_text(encoding="utf-8")
+            if isinstance(self._source, str)
+            else self._text or ""
+        )
 
     def _with(self, values: Mapping[str, object]) -> dict[str, object]:
         """The overrides, and values that are located as they are written: `gpus=512`."""
-        flags = {path: Flag(value, assignment_text(path, str(value))) for path, value in values.items()}
+        flags = {
+            path: Flag(value, assignment_text(path, str(value))) for path, value in values.items()
+        }
         return {**self._overrides, **flags}
 
     def _again(self) -> str | TextIO:
@@ -96,7 +106,9 @@ class JobLoader:
         return stream
 
 
-def planned(job: Job, form: str, top: int, bold: bool, *, explain: bool = True) -> tuple[SearchResult, Elastic | None]:
+def planned(
+    job: Job, form: str, top: int, bold: bool, *, explain: bool = True
+) -> tuple[SearchResult, Elastic | None]:
     """The plans of a job; of one with several counts on the most, and a plan of each. Exits when nothing fits."""
     found: SearchResult | Infeasible | Elastic
     with working(planning(job), form):
@@ -155,32 +167,51 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     def folder_of(job: Job, gpus: object) -> Path:
         return Path(output or f"{file_name(job.name)}-{gpus}gpus")
 
-    job, findings = JobLoader(request).reported(beside=lambda job: _moved(job, request, folder_of(job, job.gpus))[1])
+    job, findings = JobLoader(request).reported(
+        beside=lambda job: _moved(job, request, folder_of(job, job.gpus))[1]
+    )
     job = placed(job, request, folder_of(job, job.gpus))
     if job.elastic:
         _check_target(job)
     answer, elastic = planned(job, form, top, bold)
     best = answer.plans[0]
-    files = render_counts(elastic, command=request.command) if elastic else render(best, command=request.command)
+    files = (
+        render_counts(elastic, command=request.command)
+        if elastic
+        else render(best, command=request.command)
+    )
     known = {finding.rule for finding in findings}
     judged = [render(plan) for plan in elastic.plans] if elastic else [files]
     plans = elastic.plans if elastic else (best,)
-    folder = folder_of(best.job, f"{plans[-1].job.gpus}-{best.job.gpus}" if elastic else best.job.gpus)
-    found_there = dict.fromkeys(one for plan in plans for one in findings_of((arguments_agree,), _pinned(plan)))
+    folder = folder_of(
+        best.job, f"{plans[-1].job.gpus}-{best.job.gpus}" if elastic else best.job.gpus
+    )
+    found_there = dict.fromkeys(
+        one for plan in plans for one in findings_of((arguments_agree,), _pinned(plan))
+    )
     if contradicted := [finding for finding in found_there if finding.severity is ERROR]:
         stop(contradicted)
-    found_in = [one for each, plan in zip(judged, plans, strict=True) for one in check_rendered(each, plan.job, folder)]
+    found_in = [
+        one
+        for each, plan in zip(judged, plans, strict=True)
+        for one in check_rendered(each, plan.job, folder)
+    ]
     of_files = [finding for finding in dict.fromkeys(found_in) if finding.rule not in known]
     if any(finding.severity is ERROR for finding in of_files):
         stop(of_files)
-    print_below([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
+    print_below(
+        [*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files]
+    )
     return Prepared(answer=answer, files=files, folder=folder, elastic=elastic)
 
 
 def _pinned(plan: Plan) -> Job:
     """The job of a plan with all of its layout pinned."""
     names = plan.job.pins.__dataclass_fields__
-    return replace(plan.job, pins=replace(plan.job.pins, **{name: getattr(plan.layout, name) for name in names}))
+    return replace(
+        plan.job,
+        pins=replace(plan.job.pins, **{name: getattr(plan.layout, name) for name in names}),
+    )
 
 
 def placed(job: Job, request: Request, folder: Path) -> Job:
@@ -195,17 +226,29 @@ def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding
     """`placed`, and the error where a folder that is to be uploaded isn't there."""
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
-    flags = any(path.startswith("launch.") for path in request.overrides) or request.spec in (None, "-")
-    beside, launcher = Path() if flags else Path(str(request.spec)).parent, LAUNCHERS[job.launch.target]
+    flags = any(path.startswith("launch.") for path in request.overrides) or request.spec in (
+        None,
+        "-",
+    )
+    beside, launcher = (
+        Path() if flags else Path(str(request.spec)).parent,
+        LAUNCHERS[job.launch.target],
+    )
     launch = replace(job.launch, options=launcher.placed(job.launch.options, beside, folder))
     uploaded, job = launcher.uploaded(launch, folder), replace(job, launch=launch)
-    if uploaded is not None and uploaded != Path(os.path.normpath(folder)) and not uploaded.exists():
+    if (
+        uploaded is not None
+        and uploaded != Path(os.path.normpath(folder))
+        and not uploaded.exists()
+    ):
         at, script = f"launch/{launcher.name}/code", launch.script
         key = at.replace("/", ".")
         hint = f"make {uploaded} and put {script} into it, or leave {key} out and put {script} into {folder}"
         message = f"there is no folder {uploaded}, which {key} names"
         where = job.locate(f"/{at}")
-        return job, (Finding(rule="AML021", severity=ERROR, where=where, message=message, hint=hint),)
+        return job, (
+            Finding(rule="AML021", severity=ERROR, where=where, message=message, hint=hint),
+        )
     return job, ()
 
 
@@ -214,10 +257,18 @@ def _check_target(job: Job) -> None:
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
     if LAUNCHERS[job.launch.target].pick is None:
-        able = " or ".join(name for name, launcher in LAUNCHERS.items() if launcher.pick is not None)
+        able = " or ".join(
+            name for name, launcher in LAUNCHERS.items() if launcher.pick is not None
+        )
         key = "gpus" if "/gpus" in job.origin.locations else "nodes"
         message = f"`{key}` is a range, but a job of `target: {job.launch.target}` has one number of nodes"
-        stop((WRONG_VALUE.at(job.locate(f"/{key}"), message, f"use target: {able}, or `gpus: {job.gpus}`"),))
+        stop(
+            (
+                WRONG_VALUE.at(
+                    job.locate(f"/{key}"), message, f"use target: {able}, or `gpus: {job.gpus}`"
+                ),
+            )
+        )
 
 
 def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
@@ -243,7 +294,9 @@ def suggest_command(spec: str) -> None:
     if spec in COMMANDS:
         raise click.UsageError(f"put the command first: `dsgen {spec} ...`, then options")
     if matches:
-        raise click.UsageError(f"no such command or file: {spec!r}; did you mean `dsgen {matches[0]}`?")
+        raise click.UsageError(
+            f"no such command or file: {spec!r}; did you mean `dsgen {matches[0]}`?"
+        )
 
 
 #: By the key that is overridden, the keys of the example that were chosen for its own value.
@@ -274,13 +327,21 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
     if "model" not in given:
         names = ", ".join(path.rpartition(".")[2] for path in less)
         return {**less, **overrides}, f"the built-in example, less its {names}"
-    missing = [*([] if {"gpus", "nodes"} & given else ["--gpus"]), *([] if "cluster" in given else ["--cluster"])]
+    missing = [
+        *([] if {"gpus", "nodes"} & given else ["--gpus"]),
+        *([] if "cluster" in given else ["--cluster"]),
+    ]
     if missing:
         needs = f"--model needs {' and '.join(missing)} too"
-        raise click.UsageError(f"without a job spec, {needs}: the built-in example is for its own model")
+        raise click.UsageError(
+            f"without a job spec, {needs}: the built-in example is for its own model"
+        )
     batch = _default_batch(overrides)
     defaults = () if "framework" in given else (DEFAULT_FRAMEWORK,)
-    sizes = (f"{size:,} sequences" if isinstance(size, int) else f"{BATCH_TOKENS:,} tokens" for size in batch.values())
+    sizes = (
+        f"{size:,} sequences" if isinstance(size, int) else f"{BATCH_TOKENS:,} tokens"
+        for size in batch.values()
+    )
     said = ", ".join((*defaults, *(f"batch of {size}" for size in sizes)))
     return {**less, **batch, **overrides}, f"from the flags{f'; defaults: {said}' if said else ''}"
 
@@ -295,7 +356,9 @@ def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:
 
 def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
     """The batch where none is given: of tokens; of sequences, where a model's weights are trained on."""
-    if "training" in overrides or any(path.startswith("training.global_batch") for path in overrides):
+    if "training" in overrides or any(
+        path.startswith("training.global_batch") for path in overrides
+    ):
         return {}
     from .questions import purpose_of  # here, to save start-up time
 
@@ -303,5 +366,7 @@ def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
         return {"training.global_batch": usual_batch(purpose, overrides)}
     length = str(overrides.get("training.sequence_length", 1))
     if not length.isdecimal() or BATCH_TOKENS % (int(length) or 1):  # of 0 the job itself says more
-        raise click.UsageError(f"add --global-batch: the default of {BATCH_TOKENS} tokens isn't whole sequences")
+        raise click.UsageError(
+            f"add --global-batch: the default of {BATCH_TOKENS} tokens isn't whole sequences"
+        )
     return {"training.global_batch": {"tokens": BATCH_TOKENS}}

@@ -9,11 +9,23 @@ from pathlib import Path
 
 from .. import InvalidJob, estimate, load_job
 from ..check.runs import read_runs
-from ..estimate.calibration import CalibrationReport, Excluded, MeasuredRun, NoUsableRuns, fit_calibration
+from ..estimate.calibration import (
+    CalibrationReport,
+    Excluded,
+    MeasuredRun,
+    NoUsableRuns,
+    fit_calibration,
+)
 from ..estimate.layout import Layout
 from ..estimate.posterior import LEAST_RUNS
 from ..estimate.uncertainty import percent
-from ..facts.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, RUNS_ZERO_STAGE, Measurement
+from ..facts.measurement import (
+    RUNS_OTHER_MODEL,
+    RUNS_UNUSED,
+    RUNS_VALUE,
+    RUNS_ZERO_STAGE,
+    Measurement,
+)
 from ..findings import Finding, Location, Severity
 from ..job.records import Job
 from ..programs.program import RenderedFile
@@ -32,7 +44,9 @@ def fit(
     """The fit, with warnings on runs that it doesn't use. Everything that is wrong with the jobs ends the program."""
     measurements = _measurements(paths, specs)
     runs: list[MeasuredRun] = []
-    findings: dict[Finding, None] = {}  # in order, each once: what is wrong with the spec is wrong for every run
+    findings: dict[
+        Finding, None
+    ] = {}  # in order, each once: what is wrong with the spec is wrong for every run
     for measurement, spec in measurements:
         run, problems = _job_of(measurement, spec, assignments)
         findings |= dict.fromkeys(problems)
@@ -55,10 +69,14 @@ def fit(
 
 def rendered(report: CalibrationReport, name: str) -> RenderedFile:
     """Return the calibration file."""
-    return RenderedFile(path=name, text=json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    return RenderedFile(
+        path=name, text=json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    )
 
 
-def _measurements(paths: Sequence[str], specs: Sequence[str]) -> list[tuple[Measurement, str | None]]:
+def _measurements(
+    paths: Sequence[str], specs: Sequence[str]
+) -> list[tuple[Measurement, str | None]]:
     """Every run with its spec. Everything that is wrong with the files ends the program."""
     specs = specs or ([DEFAULT_SPEC] if Path(DEFAULT_SPEC).exists() else [])
     found: list[tuple[Measurement, str | None]] = []
@@ -73,8 +91,13 @@ def _measurements(paths: Sequence[str], specs: Sequence[str]) -> list[tuple[Meas
     return found
 
 
-def _left_out(excluded: Iterable[Excluded], places: Mapping[str, Location], severity: Severity) -> list[Finding]:
-    return [RUNS_UNUSED.at(places[item.name], f"left out: {item.reason}", severity=severity) for item in excluded]
+def _left_out(
+    excluded: Iterable[Excluded], places: Mapping[str, Location], severity: Severity
+) -> list[Finding]:
+    return [
+        RUNS_UNUSED.at(places[item.name], f"left out: {item.reason}", severity=severity)
+        for item in excluded
+    ]
 
 
 def _job_of(
@@ -92,14 +115,21 @@ def _job_of(
     layout = estimate(job).layout
     if problems := tuple(_problems(run, job, layout)):
         return None, problems
-    measured = {name: getattr(run, name) for name in ("name", "step_time_s", "peak_bytes", "peak_kind")}
+    measured = {
+        name: getattr(run, name) for name in ("name", "step_time_s", "peak_bytes", "peak_kind")
+    }
     return MeasuredRun(job=job, layout=layout, **measured), ()
 
 
 def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
     """Defaults of the keys that matter most, where neither the runs nor their specs set them."""
-    for key, value, *other in (("recompute", "none"), ("micro_batch", "1", "gradient_accumulation")):
-        if number := sum(all(getattr(job.pins, name) is None for name in (key, *other)) for job in jobs):
+    for key, value, *other in (
+        ("recompute", "none"),
+        ("micro_batch", "1", "gradient_accumulation"),
+    ):
+        if number := sum(
+            all(getattr(job.pins, name) is None for name in (key, *other)) for job in jobs
+        ):
             yield f"note: {key} is not set for {number} of {len(jobs)} runs; assuming {value}"
 
 
@@ -118,13 +148,17 @@ def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
         ours = getattr(job.model, field)
         if size != ours:
             message = f"the log's model has {field} {size}; the job's, {job.model.name}, has {ours}"
-            yield RUNS_OTHER_MODEL.at(run.where, message, "use --job with the spec of the job that wrote the log")
+            yield RUNS_OTHER_MODEL.at(
+                run.where, message, "use --job with the spec of the job that wrote the log"
+            )
     if layout.world != job.gpus:
         message = (
             f"data {layout.data} × tensor {layout.tensor} × pipeline {layout.pipeline} × context {layout.context}"
             f" = {layout.world}; the run has {job.gpus} GPUs"
         )
-        yield RUNS_VALUE.at(run.where, message, "correct gpus or the layout, here or in the job spec")
+        yield RUNS_VALUE.at(
+            run.where, message, "correct gpus or the layout, here or in the job spec"
+        )
     elif layout.global_batch != job.training.global_batch:
         message = (
             f"micro_batch {layout.micro_batch} × gradient_accumulation {layout.gradient_accumulation} × data"
@@ -136,7 +170,9 @@ def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
     if job.pins.zero_stage is None and layout.data * layout.context > 1:
         message = f"neither the run nor its job says which ZeRO stage its {layout.data * layout.context} replicas had"
         hint = "add --set layout.zero_stage=N, the key to the spec of --job, or a column zero_stage to the table"
-        yield RUNS_ZERO_STAGE.at(run.where, message, f"{hint} (Megatron's distributed optimizer is 1)")
+        yield RUNS_ZERO_STAGE.at(
+            run.where, message, f"{hint} (Megatron's distributed optimizer is 1)"
+        )
 
 
 def report_parts(report: CalibrationReport) -> Iterator[Part]:
@@ -145,18 +181,26 @@ def report_parts(report: CalibrationReport) -> Iterator[Part]:
     fitted = f"{count} run{'s' if count > 1 else ''} on {cluster}"
     yield Text(f"Calibration from {fitted} ({', '.join(parts)})", style=BOLD)
     yield ""
-    table = Table(whole("error of estimates"), *map(numbers, ("shipped", "calibrated", "a run left out")))
+    table = Table(
+        whole("error of estimates"), *map(numbers, ("shipped", "calibrated", "a run left out"))
+    )
     for name, errors in (("step time", report.time), ("peak memory", report.memory)):
         for kind in ("mean", "median") if errors is not None else ():
-            values = [getattr(errors, f"{column}_{kind}") for column in ("before", "after", "left_out")]
-            table.add_row(f"{name}, {kind}", *("-" if value is None else percent(value) for value in values))
+            values = [
+                getattr(errors, f"{column}_{kind}") for column in ("before", "after", "left_out")
+            ]
+            table.add_row(
+                f"{name}, {kind}", *("-" if value is None else percent(value) for value in values)
+            )
     yield table
     yield ""
     if len(report.runs) < LEAST_RUNS:
         yield f"A fit needs at least {LEAST_RUNS} runs, of different layouts or sizes: the shipped constants are kept."
     elif not report.helps:
         yield "No factors predict a run left out better than the shipped constants do, so these are kept."
-    moved = [item for item in report.factors if abs(item.factor - 1) >= 0.02]  # others are as good as 1
+    moved = [
+        item for item in report.factors if abs(item.factor - 1) >= 0.02
+    ]  # others are as good as 1
     for item in moved[:_FACTORS_SHOWN]:
         yield f"{item.name}: {item.text}"
     rest = len(report.factors) - len(moved[:_FACTORS_SHOWN])
@@ -169,7 +213,10 @@ def report_parts(report: CalibrationReport) -> Iterator[Part]:
     table = Table(whole("run"), *map(numbers, ("measured", "shipped", "calibrated", "left out")))
     for run in report.runs[:_RUNS_SHOWN]:
         estimates = (run.before_s, run.after_s, run.left_out_s)
-        offs = ["-" if value is None else f"{100 * (value / run.measured_s - 1):+.1f}%" for value in estimates]
+        offs = [
+            "-" if value is None else f"{100 * (value / run.measured_s - 1):+.1f}%"
+            for value in estimates
+        ]
         table.add_row(run.name, seconds(run.measured_s), *offs)
     yield table
     if count > _RUNS_SHOWN:

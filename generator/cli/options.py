@@ -56,21 +56,30 @@ class Request(NamedTuple):
 def form_option(*forms: str) -> Callable[[Command], Command]:
     """`--format`, which a command receives as `form`; the first of the forms is the default."""
     choice = click.Choice(forms)
-    return click.option("--format", "form", type=choice, default=forms[0], show_default=True, help="Output format.")
+    return click.option(
+        "--format", "form", type=choice, default=forms[0], show_default=True, help="Output format."
+    )
 
 
 def top_option(default: int, text: str) -> Callable[[Command], Command]:
     """Return `--top`, the number of plans that are shown."""
-    return click.option("--top", type=click.IntRange(1, MOST_PLANS), default=default, show_default=True, help=text)
+    return click.option(
+        "--top", type=click.IntRange(1, MOST_PLANS), default=default, show_default=True, help=text
+    )
 
 
 def given(name: str) -> bool:
     """Return whether an option of the command that runs was given."""
     context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    return (
+        context is not None
+        and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    )
 
 
-output_option = click.option("-o", "--output", metavar="DIR", help="Folder for the files.  [default: NAME-Ngpus]")
+output_option = click.option(
+    "-o", "--output", metavar="DIR", help="Folder for the files.  [default: NAME-Ngpus]"
+)
 bold_option = click.option(
     "--bold",
     is_flag=True,
@@ -86,13 +95,20 @@ explain_option = click.option(
 def set_option(text: str) -> Callable[[Command], Command]:
     """`--set PATH=VALUE`, which a command receives as `assignments`."""
     return click.option(
-        "--set", "assignments", multiple=True, metavar="PATH=VALUE", callback=_read_assignments, help=text
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="PATH=VALUE",
+        callback=_read_assignments,
+        help=text,
     )
 
 
 def job_options(command: Command) -> Command:
     """Give a command the argument SPEC and the override flags, which it receives as `request`."""
-    return job_flags(click.argument("spec", required=False, metavar="[SPEC]")(command))  # `-` is standard input
+    return job_flags(
+        click.argument("spec", required=False, metavar="[SPEC]")(command)
+    )  # `-` is standard input
 
 
 def job_flags(command: Command) -> Command:
@@ -110,7 +126,9 @@ def job_flags(command: Command) -> Command:
     return collected  # type: ignore[return-value]  # the signature is click's to know
 
 
-def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tuple[str, str], ...]) -> Request:
+def _request(
+    spec: str | None, flags: Mapping[str, Any], assignments: tuple[tuple[str, str], ...]
+) -> Request:
     values = {name: value for name, value in flags.items() if value is not None}
     if {"gpus", "nodes"} <= set(values):
         raise click.UsageError("use --gpus or --nodes, not both")
@@ -127,7 +145,9 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     overrides = {**{FLAGS[name]: value for name, value in values.items()}, **dict(assignments)}
     flags = {FLAGS[name]: mask(f"{_flag(name)} {value}") for name, value in values.items()}
     flags |= {path: f"--set {assignment_text(path, text)}" for path, text in assignments}
-    return Request(spec=spec, overrides=overrides, flags=flags, command=printable(shlex.join(arguments)))
+    return Request(
+        spec=spec, overrides=overrides, flags=flags, command=printable(shlex.join(arguments))
+    )
 
 
 def _flag(name: str) -> str:
@@ -144,7 +164,9 @@ def _without_folders(value: str) -> str:
     return Path(value).name if Path(value).is_absolute() else value
 
 
-def _read_assignments(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _read_assignments(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
     """`PATH=VALUE` as path and text, which the spec's reader parses as YAML."""
     pairs = tuple(value.partition("=") for value in values)
     for value, (path, equals, _text) in zip(values, pairs, strict=True):
@@ -185,15 +207,23 @@ class _Length(click.IntRange):
 
 _FLAG_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
-        "--gpus", type=_Counts(min=1), help="Number of GPUs; a range (960..1024) or list (64,128): a plan for each."
+        "--gpus",
+        type=_Counts(min=1),
+        help="Number of GPUs; a range (960..1024) or list (64,128): a plan for each.",
     ),
     click.option("--nodes", type=_Counts(min=1), help="Number of nodes, instead of --gpus."),
     click.option("--model", metavar="NAME|PATH", help="Preset, Hub id, or path of a config.json."),
-    click.option("--cluster", metavar="NAME", help="Node type, or counted GPUs: 4xa10g, 16x8xh100."),
+    click.option(
+        "--cluster", metavar="NAME", help="Node type, or counted GPUs: 4xa10g, 16x8xh100."
+    ),
     click.option("--framework", metavar="NAME", help=f"{listed(frameworks())}."),
-    click.option("--calibration", metavar="FILE", help="Calibration file, written by `dsgen calibrate`."),
+    click.option(
+        "--calibration", metavar="FILE", help="Calibration file, written by `dsgen calibrate`."
+    ),
     click.option("--target", metavar="NAME", help=f"{listed(launch_targets())}."),
     click.option("--global-batch", type=_Number(min=1), help="Sequences per optimizer step."),
-    click.option("--sequence-length", type=_Length(min=1), help="Tokens per sequence, such as 8192 or 8k."),
+    click.option(
+        "--sequence-length", type=_Length(min=1), help="Tokens per sequence, such as 8192 or 8k."
+    ),
     set_option("Set any key of the spec, such as layout.tensor=8; VALUE is YAML. Repeatable."),
 )

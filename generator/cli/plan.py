@@ -38,9 +38,15 @@ def _keys(text: str) -> Asked:
             raise click.BadParameter(f"{key} is set twice in {text!r}")
         asked[key] = parse_value(value)
     closed = {key: value for key, value in asked.items() if value is not None or key not in known}
-    problems = [f for f in check_schema(plain_source({"layout": closed}))[0] if f.where.pointer.startswith("/layout")]
+    problems = [
+        f
+        for f in check_schema(plain_source({"layout": closed}))[0]
+        if f.where.pointer.startswith("/layout")
+    ]
     if problems:
-        raise click.BadParameter("; ".join(f"{f.message}; {f.hint}" if f.hint else f.message for f in problems))
+        raise click.BadParameter(
+            "; ".join(f"{f.message}; {f.hint}" if f.hint else f.message for f in problems)
+        )
     return {key: pinned_value(value) for key, value in asked.items()}
 
 
@@ -58,12 +64,20 @@ def _keys(text: str) -> Asked:
 )
 @bold_option
 @click.option(
-    "--spares", is_flag=True, help="List smaller node counts that keep the batch and layout of the best plan."
+    "--spares",
+    is_flag=True,
+    help="List smaller node counts that keep the batch and layout of the best plan.",
 )
 @explain_option
 @form_option("table", "json", "csv")
 def plan(
-    request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, explain: bool, form: str
+    request: Request,
+    top: int,
+    compared: tuple[Asked, ...],
+    bold: bool,
+    spares: bool,
+    explain: bool,
+    form: str,
 ) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
     from ..job.needs import not_ready  # here, to save start-up time
@@ -83,12 +97,19 @@ def plan(
         return
     answer, counts = planned(job, form, top, bold, explain=explain or form == "json")
     best = answer.plans[0]
-    print_below([each for each in best.findings if each not in findings and each.severity.value != "note"])
+    print_below(
+        [each for each in best.findings if each not in findings and each.severity.value != "note"]
+    )
     if form == "json":
         print_json({**answer.to_dict(), **({"counts": counts.to_dict()} if counts else {})})
     elif form == "csv":
-        parts = ((p.layout, p.memory, p.step_time, p.uncertainty, p.throughput) for p in answer.plans)
-        merged = ({key: value for part in record for key, value in part.to_dict().items()} for record in parts)
+        parts = (
+            (p.layout, p.memory, p.step_time, p.uncertainty, p.throughput) for p in answer.plans
+        )
+        merged = (
+            {key: value for part in record for key, value in part.to_dict().items()}
+            for record in parts
+        )
         print_csv([{"rank": rank, **row} for rank, row in enumerate(merged, start=1)])
     else:
         from ..search.suggestions import faster_nearby
@@ -104,7 +125,12 @@ def plan(
 
 
 def _answer(
-    job: Job, answer: SearchResult | Infeasible, compared: tuple[Asked, ...], spares: bool, form: str, bold: bool
+    job: Job,
+    answer: SearchResult | Infeasible,
+    compared: tuple[Asked, ...],
+    spares: bool,
+    form: str,
+    bold: bool,
 ) -> None:
     """Answer the questions about the best plan; exits like a search that finds none."""
     from ..search.compare import compare  # here, to save start-up time
@@ -126,7 +152,9 @@ def _answer(
         from .asked_text import spares_report
 
         none = (*obstacle(answer, rules=False), "") if isinstance(answer, Infeasible) else ()
-        print_parts(*none, *compared_parts(best, comparisons), *(("", *spares_report(left)) if left else ()))
+        print_parts(
+            *none, *compared_parts(best, comparisons), *(("", *spares_report(left)) if left else ())
+        )
     if best is None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
@@ -164,6 +192,11 @@ def estimate(request: Request, explain: bool, form: str) -> None:
         from .answers import NAMES, MemoryBars, answer_lines, explained, fitted
         from .tables import Lines
 
-        said = (answer_lines(plan, name="Chosen" if job.pins == Pins() else "Layout"), "", MemoryBars(plan), "")
+        said = (
+            answer_lines(plan, name="Chosen" if job.pins == Pins() else "Layout"),
+            "",
+            MemoryBars(plan),
+            "",
+        )
         shown = fitted(lambda details: (*said, Lines(details, least=NAMES)), [*further(plan)])
         print_parts(*shown, *(explained(plan) if explain else ()))

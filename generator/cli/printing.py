@@ -39,13 +39,17 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 def echo_diff(text: str, *, err: bool = False) -> None:
     """Print a diff of files; line ends stay as they are."""
-    click.echo("\r\n".join(printable(part, keep="\n\t") for part in text.split("\r\n")), err=err, nl=False)
+    click.echo(
+        "\r\n".join(printable(part, keep="\n\t") for part in text.split("\r\n")), err=err, nl=False
+    )
 
 
 def json_text(document: object) -> str:
     """`document` as indented JSON, exact to who reads it, and safe to show."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
-    return HIDDEN.sub(lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text)
+    return HIDDEN.sub(
+        lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text
+    )
 
 
 def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
@@ -105,7 +109,9 @@ def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
         width = 0
         while not done.wait(_EVERY_S):
             parts = (what, told[-1], f"{time.monotonic() - since:.0f} s")
-            columns = shutil.get_terminal_size().columns or 80  # Python 3.10 says 0 where the terminal doesn't know
+            columns = (
+                shutil.get_terminal_size().columns or 80
+            )  # Python 3.10 says 0 where the terminal doesn't know
             text = printable(", ".join(filter(None, parts)))[: columns - 1]
             print(f"\r{text:<{width}}", end="", file=sys.stderr, flush=True)
             width = len(text)

@@ -20,9 +20,22 @@ _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".ym
 _MOST_FILES: Final = 200
 #: Keys that files propose beside what is asked.
 _BESIDE: Final = (
-    *("training.sequence_length", "training.global_batch", "training.precision", "training.optimizer"),
-    *("training.learning_rate", "training.weight_decay", "training.gradient_clipping", "launch.time_limit"),
-    *(f"launch.slurm.{key}" for key in ("partition", "account", "qos", "constraint", "container_image")),
+    *(
+        "training.sequence_length",
+        "training.global_batch",
+        "training.precision",
+        "training.optimizer",
+    ),
+    *(
+        "training.learning_rate",
+        "training.weight_decay",
+        "training.gradient_clipping",
+        "launch.time_limit",
+    ),
+    *(
+        f"launch.slurm.{key}"
+        for key in ("partition", "account", "qos", "constraint", "container_image")
+    ),
     *(f"launch.slurm.{key}" for key in ("container_mounts", "gres_type", "gpu_request", "modules")),
     "launch.slurm.virtual_environment",
 )
@@ -54,7 +67,9 @@ def proposals(folder: Path) -> Proposals:
         found.add("model", name if "/" not in name else name.removesuffix("/config.json"), name)
         found.add("framework", "huggingface", name)
     _from_slurm(found)
-    cards = cards_of(said_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"))
+    cards = cards_of(
+        said_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+    )
     if cards is not None:
         found.add("cluster", described_node(*cards), "nvidia-smi")
         found.add("gpus", cards[1], "nvidia-smi")
@@ -78,7 +93,11 @@ def _from_files(found: Proposals, folder: Path) -> None:
         names = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
     except OSError:
         return
-    paths = [path for path in names[:_MOST_FILES] if is_readable(path, folder) and path.name != "config.json"]
+    paths = [
+        path
+        for path in names[:_MOST_FILES]
+        if is_readable(path, folder) and path.name != "config.json"
+    ]
     runs = find_runs(paths)[1] if paths else ()
     for run in runs[:1]:
         draft, source = draft_run(run), Path(run.where.path).name
@@ -120,7 +139,9 @@ def said_by(*words: str) -> str:
     import subprocess  # here, to save start-up time
 
     try:
-        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=5, check=False)
+        done = subprocess.run(
+            words, capture_output=True, text=True, errors="replace", timeout=5, check=False
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout if done.returncode == 0 else ""
@@ -144,9 +165,13 @@ def accelerator_called(name: str, mib: str = "") -> str | None:
     if mib.strip().isdigit():
         bytes_ = int(mib) * MIB
         # A driver keeps a part of a card's memory.
-        family = {key: one for key, one in family.items() if abs(one.memory_bytes / bytes_ - 1) < 0.1}
+        family = {
+            key: one for key, one in family.items() if abs(one.memory_bytes / bytes_ - 1) < 0.1
+        }
     pcie = "pcie" in words
-    return next(iter(sorted(family, key=lambda key: (("pcie" in key) is not pcie, len(key), key))), None)
+    return next(
+        iter(sorted(family, key=lambda key: (("pcie" in key) is not pcie, len(key), key))), None
+    )
 
 
 def partitions_of(text: str) -> Iterator[Partition]:
@@ -156,4 +181,6 @@ def partitions_of(text: str) -> Iterator[Partition]:
         nodes, _, gres = rest.partition("|")
         found = _GRES.search(gres)
         if found and nodes.isdigit():
-            yield Partition(name.endswith("*"), int(nodes), name.rstrip("*"), found[1], int(found[2]))
+            yield Partition(
+                name.endswith("*"), int(nodes), name.rstrip("*"), found[1], int(found[2])
+            )

@@ -29,7 +29,9 @@ RATE: Final = "cluster.network_gbits_per_s_per_node"
 BATCHES: Final = {"fine-tuning": 128, "lora": 16}
 _MODEL = "Model: a preset (dsgen catalog models), or a folder with a config.json"
 _MACHINES = "Machines: a node type (dsgen catalog node-types), or GPUs per node, as in 4xa100-40gb"
-_LENGTH = "Train on (tokens, as in 300B; or sequences and passes over them, as in 50000 x 3; or none yet)"
+_LENGTH = (
+    "Train on (tokens, as in 300B; or sequences and passes over them, as in 50000 x 3; or none yet)"
+)
 
 
 class Question(NamedTuple):
@@ -69,7 +71,11 @@ def read_cluster(text: str) -> Any:
         nodes = ", ".join(node.name for node in nodes_with(accelerator)[:6])
         told = f"--cluster 4x{text} for nodes of 4, or a node type: {nodes}"
         raise click.UsageError(f"{text} is an accelerator: give {told}")
-    each = machines.per_node if machines else click.prompt("  GPUs per node", 8, type=click.IntRange(1, 1024), err=True)
+    each = (
+        machines.per_node
+        if machines
+        else click.prompt("  GPUs per node", 8, type=click.IntRange(1, 1024), err=True)
+    )
     count = f"{machines.nodes}x" if machines and machines.nodes else ""
     return f"{count}{each}x{accelerator.name}"
 
@@ -95,13 +101,17 @@ def _read_duration(text: str) -> Any:
     raise click.UsageError(f"{text!r} is no length; write 300B, 50000 x 3, or none")
 
 
-def _choice(key: str, kind: str, text: str, names: Iterable[str], usual: str, *, is_needed: bool = True) -> Question:
+def _choice(
+    key: str, kind: str, text: str, names: Iterable[str], usual: str, *, is_needed: bool = True
+) -> Question:
     known = tuple(names)
 
     def read(answer: str) -> str:
         return answer if answer in known else unknown(kind, answer, known)
 
-    return Question(key, f"--{kind}", read, f"{text} ({', '.join(known)})", usual=usual, is_needed=is_needed)
+    return Question(
+        key, f"--{kind}", read, f"{text} ({', '.join(known)})", usual=usual, is_needed=is_needed
+    )
 
 
 QUESTIONS: Final = (
@@ -111,7 +121,14 @@ QUESTIONS: Final = (
     _choice(_PURPOSE, "purpose", "For", PURPOSES, "pretraining", is_needed=False),
     _choice("framework", "framework", "Framework", frameworks(), "deepspeed"),
     _choice("launch.target", "target", "Started by", launch_targets(), "slurm"),
-    Question("training.duration", "--set training.duration", _read_duration, _LENGTH, usual="none", is_needed=False),
+    Question(
+        "training.duration",
+        "--set training.duration",
+        _read_duration,
+        _LENGTH,
+        usual="none",
+        is_needed=False,
+    ),
 )
 
 
@@ -124,19 +141,29 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
     """The answers to all questions: as known, else from the terminal. Without one, they are what is found here, and
     all that is still missing is an error. What a job is for is answered by its framework too."""
     answers = {
-        one.key: one.read(str(known[one.key])) if isinstance(known[one.key], str | int) else known[one.key]
+        one.key: one.read(str(known[one.key]))
+        if isinstance(known[one.key], str | int)
+        else known[one.key]
         for one in QUESTIONS
         if known.get(one.key) is not None
     }
     answers |= _implied(answers)
     if (machines := _counted_in(answers.get("cluster"))) and "gpus" not in found.values:
-        found.add("gpus", (machines.nodes or 1) * machines.per_node, f"--cluster {answers['cluster']}")
+        found.add(
+            "gpus", (machines.nodes or 1) * machines.per_node, f"--cluster {answers['cluster']}"
+        )
     has_count = "nodes" in known or (machines and machines.nodes)
-    open_ = [one for one in QUESTIONS if one.key not in answers and not (one.key == "gpus" and has_count)]
+    open_ = [
+        one for one in QUESTIONS if one.key not in answers and not (one.key == "gpus" and has_count)
+    ]
     if open_ and not is_asked():
         taken = [one for one in open_ if one.key in found.values]
         for source in dict.fromkeys(found.sources[one.key] for one in taken):
-            flags = [f"{one.flag} {shown(found.values[one.key])}" for one in taken if found.sources[one.key] == source]
+            flags = [
+                f"{one.flag} {shown(found.values[one.key])}"
+                for one in taken
+                if found.sources[one.key] == source
+            ]
             echo(f"from {source}: {', '.join(flags)}", err=True)
         missing = [one for one in open_ if one not in taken and one.is_needed]
         if missing:
@@ -146,7 +173,9 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
         open_ = []
     for question in open_:
         machines = _counted_in(answers.get("cluster"))
-        if question.key not in answers and not (question.key == "gpus" and machines and machines.nodes):
+        if question.key not in answers and not (
+            question.key == "gpus" and machines and machines.nodes
+        ):
             answers[question.key] = _asked(question, found, answers)
             answers |= _implied(answers)
     if said := _NODES.fullmatch(str(answers.get("gpus"))):
@@ -181,8 +210,16 @@ def with_network(answers: dict[str, Any], known: Mapping[str, Any]) -> dict[str,
     machines = _counted_in(answers.get("cluster"))
     if machines is None:
         return answers
-    nodes = answers.get("nodes") or machines.nodes or -(-int(answers.get("gpus") or 1) // machines.per_node)
-    counts = {"nodes": machines.nodes} if machines.nodes and not {"gpus", "nodes"} & answers.keys() else {}
+    nodes = (
+        answers.get("nodes")
+        or machines.nodes
+        or -(-int(answers.get("gpus") or 1) // machines.per_node)
+    )
+    counts = (
+        {"nodes": machines.nodes}
+        if machines.nodes and not {"gpus", "nodes"} & answers.keys()
+        else {}
+    )
     rate = known.get(RATE)
     if rate is None and nodes == 1:
         return {**answers, **counts, "cluster": f"{machines.per_node}x{machines.accelerator}"}
@@ -190,7 +227,11 @@ def with_network(answers: dict[str, Any], known: Mapping[str, Any]) -> dict[str,
         asked, rates = "Network between nodes, Gbit/s per node", click.FloatRange(0, 1_000_000)
         usual = described_node(machines.accelerator, machines.per_node)[RATE.partition(".")[2]]
         rate = click.prompt(asked, usual, type=rates, err=True) if is_asked() else usual
-    return {**answers, **counts, "cluster": described_node(machines.accelerator, machines.per_node, rate)}
+    return {
+        **answers,
+        **counts,
+        "cluster": described_node(machines.accelerator, machines.per_node, rate),
+    }
 
 
 def shown(value: Any) -> str:
@@ -219,10 +260,19 @@ def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> 
     """An answer from the terminal, asked for until it is one."""
     here = found.values.get(question.key)
     default = shown(here) if here is not None else question.usual
-    source = f", from {found.sources[question.key]}" if here is not None and found.sources[question.key] != here else ""
+    source = (
+        f", from {found.sources[question.key]}"
+        if here is not None and found.sources[question.key] != here
+        else ""
+    )
     proposed = f" [{default}{source}]" if default else ""
     while True:
-        text = click.prompt(f"{question.text}{question.typed}{proposed}", default=default, show_default=False, err=True)
+        text = click.prompt(
+            f"{question.text}{question.typed}{proposed}",
+            default=default,
+            show_default=False,
+            err=True,
+        )
         if here is not None and text == default:
             return here
         try:
@@ -231,9 +281,13 @@ def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> 
                 each = _per_node(answers.get("cluster"))
                 if each and isinstance(answer, int) and answer > each and answer % each:
                     less = answer // each * each
-                    raise click.UsageError(f"{answer} GPUs don't fill nodes of {each}; use {less} or {less + each}")
+                    raise click.UsageError(
+                        f"{answer} GPUs don't fill nodes of {each}; use {less} or {less + each}"
+                    )
             return answer
         except click.UsageError as problem:
             columns = shutil.get_terminal_size().columns
-            wrapper = textwrap.TextWrapper(columns, "  ", "  ", break_long_words=False, break_on_hyphens=False)
+            wrapper = textwrap.TextWrapper(
+                columns, "  ", "  ", break_long_words=False, break_on_hyphens=False
+            )
             echo(wrapper.fill(problem.message), err=True)

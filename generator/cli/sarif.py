@@ -20,7 +20,9 @@ from .findings_text import counted, relative_path
 
 Json = dict[str, Any]
 
-_SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_SCHEMA: Final = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
 
 
 def sarif_log(
@@ -36,13 +38,26 @@ def sarif_log(
         (flags if relative_path(finding.where.path) is None else placed).append(finding)
     ids = sorted({finding.rule for finding in placed})
     described = [_rule(rule, rules.get(rule)) for rule in ids]
-    driver: Json = {"name": "dsgen", "version": __version__, "semanticVersion": __version__, "rules": described}
-    invocation: Json = {"executionSuccessful": not any(flag.severity.value == "error" for flag in flags)}
+    driver: Json = {
+        "name": "dsgen",
+        "version": __version__,
+        "semanticVersion": __version__,
+        "rules": described,
+    }
+    invocation: Json = {
+        "executionSuccessful": not any(flag.severity.value == "error" for flag in flags)
+    }
     if flags:
-        driver["notifications"] = [_rule(rule, rules.get(rule)) for rule in sorted({f.rule for f in flags})]
+        driver["notifications"] = [
+            _rule(rule, rules.get(rule)) for rule in sorted({f.rule for f in flags})
+        ]
         notifications = invocation["toolConfigurationNotifications"] = []
         for f in flags:
-            place = {"locations": [{"logicalLocations": [{"name": printable(f.where.flag)}]}]} if f.where.flag else {}
+            place = (
+                {"locations": [{"logicalLocations": [{"name": printable(f.where.flag)}]}]}
+                if f.where.flag
+                else {}
+            )
             told = {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f)}
             notifications.append({**told, **place})
     seen: Counter[str] = Counter()
@@ -52,7 +67,9 @@ def sarif_log(
         "invocations": [invocation],
         "properties": {
             "documents": documents,
-            "leftAlone": [{"path": path, "reason": reason} for path, reason in (left_alone or {}).items()],
+            "leftAlone": [
+                {"path": path, "reason": reason} for path, reason in (left_alone or {}).items()
+            ],
         },
         "results": [_result(finding, ids.index(finding.rule), seen) for finding in placed],
     }
@@ -69,7 +86,9 @@ def _rule(rule_id: str, rule: Rule | None) -> Json:
         "defaultConfiguration": {"level": rule.severity.value},
     }
     if rule.fix:
-        described["help"] = {"text": _text(f"{rule.title}\n\nWithout it: {rule.prevents}\n\nFix: {rule.fix}")}
+        described["help"] = {
+            "text": _text(f"{rule.title}\n\nWithout it: {rule.prevents}\n\nFix: {rule.fix}")
+        }
     properties = {"source": rule.source, "when": rule.when, "versions": rule.versions}
     described["properties"] = {name: value for name, value in properties.items() if value}
     return described
@@ -81,7 +100,12 @@ def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
     place: Json = {"artifactLocation": _artifact(where.path)}
     if region:
         place["region"] = {name: number for name, number in region.items() if number is not None}
-    parts = (finding.rule, relative_path(where.path) or "", where.pointer, (where.excerpt or "").strip())
+    parts = (
+        finding.rule,
+        relative_path(where.path) or "",
+        where.pointer,
+        (where.excerpt or "").strip(),
+    )
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", errors="replace")).hexdigest()[:32]
     seen[digest] += 1
     result: Json = {
@@ -92,7 +116,9 @@ def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
         "locations": [{"physicalLocation": place}],
         "partialFingerprints": {"dsgen/v1": f"{digest}:{seen[digest]}"},
     }
-    if finding.edits and not any(find(edit.replacement) for edit in finding.edits):  # a log may be shown to others
+    if finding.edits and not any(
+        find(edit.replacement) for edit in finding.edits
+    ):  # a log may be shown to others
         result["fixes"] = [_fix(finding)]
     return result
 
@@ -110,11 +136,20 @@ def _artifact(path: str) -> Json:
 def _fix(finding: Finding) -> Json:
     by_file: dict[str, list[Json]] = {edit.path: [] for edit in finding.edits}
     for edit in sorted(finding.edits, key=lambda edit: edit.start):
-        region = {"charOffset": edit.start, "charLength": edit.end - edit.start}  # without a byte order mark
+        region = {
+            "charOffset": edit.start,
+            "charLength": edit.end - edit.start,
+        }  # without a byte order mark
         inserted = {"insertedContent": {"text": edit.replacement}} if edit.replacement else {}
         by_file[edit.path].append({"deletedRegion": region, **inserted})
-    changes = [{"artifactLocation": _artifact(path), "replacements": edits} for path, edits in by_file.items()]
-    return {"description": {"text": _text(printable(finding.hint or finding.message))}, "artifactChanges": changes}
+    changes = [
+        {"artifactLocation": _artifact(path), "replacements": edits}
+        for path, edits in by_file.items()
+    ]
+    return {
+        "description": {"text": _text(printable(finding.hint or finding.message))},
+        "artifactChanges": changes,
+    }
 
 
 def _text(text: str) -> str:

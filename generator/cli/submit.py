@@ -42,7 +42,11 @@ class Ready(NamedTuple):
 @bold_option
 @click.option("--yes", is_flag=True, help="Don't ask; submit nothing if something is missing.")
 @click.option("--allow-missing", is_flag=True, help="Submit even if something is missing.")
-@click.option("--dry-run", is_flag=True, help="Ask the scheduler whether it would take the job; start nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Ask the scheduler whether it would take the job; start nothing.",
+)
 @form_option("text", "json")
 def submit(
     request: Request,
@@ -61,7 +65,9 @@ def submit(
 
     The job's working folder is the current one, as with the scheduler's own command.
     """
-    folder = Path(request.spec) if request.spec is not None and Path(request.spec).is_dir() else None
+    folder = (
+        Path(request.spec) if request.spec is not None and Path(request.spec).is_dir() else None
+    )
     if folder is not None and (written := _plan_in(folder)) is not None:
         ready = _checked(folder, written, request)
     else:
@@ -70,9 +76,18 @@ def submit(
     launcher, file = ready.launcher, ready.folder / ready.launcher.file
     words = command_of(launcher, file, ready.plan["job"]["name"], dry_run=dry_run)
     lacks = _missing(ready)
-    announce([*ready.lines, *([("Missing", "; ".join(lacks))] if lacks else []), ("Command", shlex.join(words))])
+    announce(
+        [
+            *ready.lines,
+            *([("Missing", "; ".join(lacks))] if lacks else []),
+            ("Command", shlex.join(words)),
+        ]
+    )
     if yes and lacks and not (allow_missing or dry_run):
-        refuse(f"something is missing: {'; '.join(lacks)}", "set it, or submit as it is with --allow-missing")
+        refuse(
+            f"something is missing: {'; '.join(lacks)}",
+            "set it, or submit as it is with --allow-missing",
+        )
     if not (yes or dry_run):
         ask_first()
     reply = submit_file(launcher, words, dry_run=dry_run)
@@ -86,7 +101,9 @@ def submit(
         echo("\n".join(("Watch it:", *(f"  {line}" for line in watch))))
 
 
-def _written(request: Request, form: str, bold: bool, output: str | None, force: bool, dry_run: bool) -> Ready:
+def _written(
+    request: Request, form: str, bold: bool, output: str | None, force: bool, dry_run: bool
+) -> Ready:
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
     from ..search.summary import answer
     from .loading import prepared
@@ -118,7 +135,11 @@ def _of_spec_in(folder: Path, request: Request) -> Request:
     spec = folder / DEFAULT_SPEC
     if not spec.is_file():
         written = ", ".join(sorted(str(plan.parent) for plan in folder.glob(f"*/{_PLAN}"))[:10])
-        hint = f"give one of {written}" if written else "give a job spec, or a folder that dsgen generate wrote"
+        hint = (
+            f"give one of {written}"
+            if written
+            else "give a job spec, or a folder that dsgen generate wrote"
+        )
         refuse(f"{folder} has no {_PLAN} and no {DEFAULT_SPEC}", hint)
     command = shlex.join(("dsgen", DEFAULT_SPEC, *shlex.split(request.command)[2:]))
     return request._replace(spec=str(spec), command=command)
@@ -131,7 +152,9 @@ def _checked(folder: Path, written: Path, request: Request) -> Ready:
     from .findings_text import print_findings, stop
 
     if request.overrides:
-        raise click.UsageError(f"{folder} is planned already: {next(iter(request.flags.values()))} goes with a SPEC")
+        raise click.UsageError(
+            f"{folder} is planned already: {next(iter(request.flags.values()))} goes with a SPEC"
+        )
     anew = "write it anew with dsgen generate"
     try:
         plan = plan_of(written)
@@ -173,7 +196,9 @@ def _answer_of(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if run.get("wall_s"):
         machine = load_catalog().node_types.get(cluster["name"])
         listed = price and machine and machine.price_per_node_hour == price
-        cost = run.get("wall_cost") and (f"${count(run['wall_cost'])}" if listed else f"price {run['wall_cost']:,.0f}")
+        cost = run.get("wall_cost") and (
+            f"${count(run['wall_cost'])}" if listed else f"price {run['wall_cost']:,.0f}"
+        )
         hours = f"{run['steps']:,} steps, {gpu_hours(run['wall_gpu_hours'])} GPU-hours"
         yield "Run", f"{long_time(run['wall_s'])}, {hours}, {cost or 'no price'}"
     yield "Job", _machines(plan)
@@ -204,7 +229,10 @@ class Reply(NamedTuple):
         if self.identity is None:
             return []
         names = {"id": shlex.quote(self.identity), "file": shlex.quote(str(file))}
-        return [" ".join((line.format(**names), *map(shlex.quote, self.where))) for line in launcher.scheduler.watch]
+        return [
+            " ".join((line.format(**names), *map(shlex.quote, self.where)))
+            for line in launcher.scheduler.watch
+        ]
 
 
 def command_of(launcher: Launcher, file: Path, name: str, *, dry_run: bool) -> list[str]:
@@ -218,7 +246,10 @@ def command_of(launcher: Launcher, file: Path, name: str, *, dry_run: bool) -> l
 def check_dry_run(launcher: Launcher, folder: Path | str, *, dry_run: bool) -> None:
     """End the program where nothing can be asked."""
     if dry_run and launcher.scheduler.trial is None:
-        refuse(f"{launcher.name} has no dry run", f"write the files and check them: dsgen validate {folder}")
+        refuse(
+            f"{launcher.name} has no dry run",
+            f"write the files and check them: dsgen validate {folder}",
+        )
 
 
 def announce(lines: Sequence[tuple[str, str]], *more: Part) -> None:
@@ -256,12 +287,18 @@ def run(words: Sequence[str], *, prints: bool = False) -> str:
     from . import ADDED
 
     stdout = None if prints else subprocess.PIPE
-    own = {name: value for name, value in os.environ.items() if name not in ADDED}  # which sbatch hands to the job
+    own = {
+        name: value for name, value in os.environ.items() if name not in ADDED
+    }  # which sbatch hands to the job
     try:
-        done = subprocess.run(words, stdout=stdout, env=own, text=True, errors="replace", check=False)
+        done = subprocess.run(
+            words, stdout=stdout, env=own, text=True, errors="replace", check=False
+        )
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        refuse(f"{words[0]} cannot be run: {reason}", "use a machine that has the scheduler's commands")
+        refuse(
+            f"{words[0]} cannot be run: {reason}", "use a machine that has the scheduler's commands"
+        )
     if done.returncode:
         if done.stdout:
             echo(done.stdout.rstrip(), err=True)
@@ -277,9 +314,14 @@ def wait_for(launcher: Launcher, reply: Reply) -> None:
     unknown = 0
     while unknown < 3:  # a busy scheduler may not answer; one that has forgotten the job never does
         try:
-            done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+            done = subprocess.run(
+                words, capture_output=True, text=True, errors="replace", check=False
+            )
         except OSError as problem:
-            refuse(f"{words[0]} cannot be run: {problem.strerror}", "read the logs with --read when the job has ended")
+            refuse(
+                f"{words[0]} cannot be run: {problem.strerror}",
+                "read the logs with --read when the job has ended",
+            )
         if done.returncode == 0 and not re.search(launcher.scheduler.unfinished, done.stdout):
             return
         unknown = 0 if done.returncode == 0 else unknown + 1

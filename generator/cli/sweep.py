@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .loading import JobLoader
 
 #: `512..2048`, `512..2048:128`, `1..64:x2`.
-_RANGE = re.compile(r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z")
+_RANGE = re.compile(
+    r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z"
+)
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MOST_POINTS = 200  #: of one sweep
 _USUAL = 9  #: of a sweep without a key, at most: eight counts to a doubling become four
@@ -34,17 +36,25 @@ class Term(NamedTuple):
 
     path: str
     text: str
-    parts: tuple[tuple[str, re.Match[str] | None], ...]  #: of the text, each with its ends where it is a range
+    parts: tuple[
+        tuple[str, re.Match[str] | None], ...
+    ]  #: of the text, each with its ends where it is a range
 
 
-def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str, ...]) -> tuple[Term, ...]:
+def split_terms(
+    context: click.Context, _: click.Parameter, arguments: tuple[str, ...]
+) -> tuple[Term, ...]:
     """SPEC, which becomes the parameter `spec`, and the terms; both in any order."""
     specs = [word for word in arguments if "=" not in word or os.path.lexists(word)]
     terms = tuple(read_term(word) for word in arguments if word not in specs)
     if len(specs) > 1:
-        raise click.UsageError(f"unexpected argument {specs[1]!r}: write KEY=VALUES, such as gpus=512..2048")
+        raise click.UsageError(
+            f"unexpected argument {specs[1]!r}: write KEY=VALUES, such as gpus=512..2048"
+        )
     if len(terms) > 2:
-        raise click.UsageError(f"{len(terms)} keys to sweep; give one or two, such as gpus=512..2048")
+        raise click.UsageError(
+            f"{len(terms)} keys to sweep; give one or two, such as gpus=512..2048"
+        )
     if len({term.path for term in terms}) < len(terms):
         raise click.UsageError(f"{terms[0].path} is given twice")
     context.params["spec"] = specs[0] if specs else None
@@ -58,12 +68,16 @@ def read_term(word: str) -> Term:
     key, _, text = (part.strip() for part in word.partition("="))
     paths = key_paths()
     section, dot, _ = key.partition(".")
-    if key not in paths and not (dot and section in paths):  # what is below a section is checked with the spec
+    if key not in paths and not (
+        dot and section in paths
+    ):  # what is below a section is checked with the spec
         unknown("key", key, paths)
     path = paths.get(key, key)
     parts = tuple((part.strip(), _RANGE.match(part.strip())) for part in text.split(","))
     if not all(part and (match or not re.match(r"\d[^/]*\.\.", part)) for part, match in parts):
-        raise click.UsageError(f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C")
+        raise click.UsageError(
+            f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C"
+        )
     return Term(path, text, parts)
 
 
@@ -77,18 +91,24 @@ def axis_of(term: Term, job: Job) -> Axis:
     for part, match in term.parts:
         values = _range(term, match.groupdict(), counts) if match else (_value(term, part),)
         if any(isinstance(value, (dict, list)) for value in values):
-            raise click.UsageError(f"{term.path}={term.text}: {part!r} is neither a number nor a word")
+            raise click.UsageError(
+                f"{term.path}={term.text}: {part!r} is neither a number nor a word"
+            )
         found |= dict.fromkeys(values)
     only = term.parts[0][1] if len(term.parts) == 1 else None
     implied = only is not None and only["step"] is None
     return Axis(path=term.path, values=tuple(found), counts=counts if implied else None)
 
 
-def _range(term: Term, bounds: Mapping[str, str | None], counts: Counts | None) -> tuple[object, ...]:
+def _range(
+    term: Term, bounds: Mapping[str, str | None], counts: Counts | None
+) -> tuple[object, ...]:
     """Whole nodes for counts of machines; else steps as they are given, or doubling."""
     low, high = (_number(term, bounds[name] or "") for name in ("low", "high"))
     if low > high:
-        raise click.UsageError(f"{term.path}={term.text}: the range ends before it starts; write {high}..{low}")
+        raise click.UsageError(
+            f"{term.path}={term.text}: the range ends before it starts; write {high}..{low}"
+        )
     if bounds["step"] is None and counts is not None:
         return counts.grid(int(low), int(high))
     factor = bool(bounds["times"]) or bounds["step"] is None
@@ -97,10 +117,14 @@ def _range(term: Term, bounds: Mapping[str, str | None], counts: Counts | None) 
         hint = f"write {term.path}={low}..{high}:STEP with a step above 0, or :xFACTOR with a factor above 1"
         raise click.UsageError(f"{term.path}={term.text}: the range never ends; {hint}")
     values = [low]
-    while (following := values[-1] * step if factor else low + len(values) * step) <= high * (1 + 1e-9):
+    while (following := values[-1] * step if factor else low + len(values) * step) <= high * (
+        1 + 1e-9
+    ):
         values.append(following if isinstance(following, int) else round(following, 12))
         if len(values) > MOST_POINTS:
-            raise click.UsageError(f"{term.path}={term.text}: more than {MOST_POINTS} values; use a larger step")
+            raise click.UsageError(
+                f"{term.path}={term.text}: more than {MOST_POINTS} values; use a larger step"
+            )
     return tuple(values)
 
 
@@ -134,7 +158,9 @@ def read_time(_: click.Context, __: click.Parameter, text: str | None) -> float 
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
     try:
-        if match is None and ":" not in text:  # Slurm reads minutes, which nobody would expect of a long run
+        if (
+            match is None and ":" not in text
+        ):  # Slurm reads minutes, which nobody would expect of a long run
             raise ValueError
         seconds = float(match[1]) * _UNITS[match[2]] if match else float(read_time_limit(text))
     except ValueError:
@@ -148,10 +174,14 @@ def read_price(_: click.Context, __: click.Parameter, text: str | None) -> float
     """A price as one writes it, or as the table has it: `2500000`, `2.5M`, `$800k`."""
     if text is None:
         return None
-    match = re.fullmatch(r"\$?(\d*\.?\d+(?:e\d{1,2})?)\s*([kmb]?)", text.strip().lower().replace(",", ""))
+    match = re.fullmatch(
+        r"\$?(\d*\.?\d+(?:e\d{1,2})?)\s*([kmb]?)", text.strip().lower().replace(",", "")
+    )
     price = float(match[1]) * 1000 ** " kmb".find(match[2] or " ") if match else 0.0
     if not price:
-        raise click.BadParameter(f"{text[:40]!r} is not a price above 0; write 2500000, 2.5M or 800k")
+        raise click.BadParameter(
+            f"{text[:40]!r} is not a price above 0; write 2500000, 2.5M or 800k"
+        )
     return price
 
 
@@ -159,7 +189,10 @@ def read_price(_: click.Context, __: click.Parameter, text: str | None) -> float
 @click.argument("terms", nargs=-1, metavar="[SPEC] [KEY=VALUES]...", callback=split_terms)
 @job_flags
 @click.option(
-    "--within", metavar="TIME", callback=read_time, help="Name the smallest value that trains within 30d, 12h, ..."
+    "--within",
+    metavar="TIME",
+    callback=read_time,
+    help="Name the smallest value that trains within 30d, 12h, ...",
 )
 @click.option(
     "--at-most",
@@ -170,7 +203,12 @@ def read_price(_: click.Context, __: click.Parameter, text: str | None) -> float
 @bold_option
 @form_option("table", "json", "csv")
 def sweep(
-    request: Request, terms: tuple[Term, ...], within: float | None, at_most: float | None, bold: bool, form: str
+    request: Request,
+    terms: tuple[Term, ...],
+    within: float | None,
+    at_most: float | None,
+    bold: bool,
+    form: str,
 ) -> None:
     """Plan the job in SPEC at many values of one or two keys: gpus=512..2048, tensor=1..8, precision=bf16,fp8.
 
@@ -223,13 +261,17 @@ def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[A
             text = f"{max(1, own // 2)}..{2 * own}"
         terms = (read_term(f"{'nodes' if text is nodes else 'gpus'}={text}"),)
     firsts = ((term.path, *term.parts[0]) for term in terms)  # before the size of a node is known
-    job = loader.unchecked({path: parse_value(match["low"] if match else first) for path, first, match in firsts})
+    job = loader.unchecked(
+        {path: parse_value(match["low"] if match else first) for path, first, match in firsts}
+    )
     axes = [axis_of(term, job) for term in terms]
     if usual and len(axes[0].values) > _USUAL:
         axes = [replace(axes[0], values=axes[0].values[::2])]
     points = math.prod(len(axis.values) for axis in axes)
     if points > MOST_POINTS:
-        raise click.UsageError(f"{points} points; at most {MOST_POINTS} are planned: use a larger step")
+        raise click.UsageError(
+            f"{points} points; at most {MOST_POINTS} are planned: use a larger step"
+        )
     for axis in axes:
         if not axis.values:
             raise click.UsageError(f"{axis.path}: no whole node in this range")
@@ -239,15 +281,21 @@ def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[A
 def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
     """Refuse a goal that the spec is too short for; without one, say once what the table lacks."""
     training, priced = job.training, job.cluster.price_per_node_hour is not None
-    timed = training.duration_tokens is not None or any(axis.path.startswith("training.duration") for axis in axes)
+    timed = training.duration_tokens is not None or any(
+        axis.path.startswith("training.duration") for axis in axes
+    )
     if goal is None:
         if not timed:
             click.echo("note: set training.duration for days, GPU-hours and price", err=True)
     elif not timed:
-        raise click.UsageError("training.duration is missing; add --set training.duration.tokens=300B")
+        raise click.UsageError(
+            "training.duration is missing; add --set training.duration.tokens=300B"
+        )
     elif goal.at_most is not None and not priced and all(axis.path != "cluster" for axis in axes):
         name = job.cluster.name
-        raise click.UsageError(f"{name} has no price; add --set cluster.price_per_node_hour=98, with your own")
+        raise click.UsageError(
+            f"{name} has no price; add --set cluster.price_per_node_hour=98, with your own"
+        )
 
 
 def _print_csv(found: Sweep) -> None:
@@ -267,7 +315,14 @@ _MOST_CONSIDERED, _MOST_TIMED = 500_000, 10_000
 
 @click.command(short_help="Write a plan and its alternatives as one page of HTML.")
 @job_options
-@click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="File for the page.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default="report.html",
+    show_default=True,
+    help="File for the page.",
+)
 @click.option("--force", is_flag=True, help="Overwrite a file that differs.")
 @click.option(
     "--sweep",
@@ -282,7 +337,13 @@ _MOST_CONSIDERED, _MOST_TIMED = 500_000, 10_000
 @top_option(10, "Plans to name.")
 @bold_option
 def report(
-    request: Request, output: str, force: bool, terms: tuple[Term, ...], no_sweep: bool, top: int, bold: bool
+    request: Request,
+    output: str,
+    force: bool,
+    terms: tuple[Term, ...],
+    no_sweep: bool,
+    top: int,
+    bold: bool,
 ) -> None:
     """Plan the job in SPEC and write one page of HTML that shows the plan, and needs no network.
 
@@ -306,7 +367,9 @@ def report(
     axes: list[Axis] = []
     if terms and not no_sweep:
         axes = loaded_axes(loader, terms)[1]
-    elif not no_sweep and found.considered <= _MOST_CONSIDERED and len(found.layouts) <= _MOST_TIMED:
+    elif (
+        not no_sweep and found.considered <= _MOST_CONSIDERED and len(found.layouts) <= _MOST_TIMED
+    ):
         unit = job.cluster.accelerators_per_node
         counts = dict.fromkeys(max(round(job.gpus * share / unit), 1) * unit for share in _SHARES)
         axes = [Axis(path="gpus", values=tuple(counts))]

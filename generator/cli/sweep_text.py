@@ -29,14 +29,20 @@ _WIDE, _FAR = 4.0, 20.0  #: values and heights this far apart are drawn on a log
 def sweep_report(found: Sweep) -> Iterator[Part]:
     """The points that answer, the table, the rules of points without a plan, and a curve where a screen has room."""
     shown = [point for point in found.points if point.plan or len(found.points) <= _MANY]
-    parts: list[Part] = [Lines(_answer(found, found.goal) if found.goal else _ends(found)), "", _table(found, shown)]
+    parts: list[Part] = [
+        Lines(_answer(found, found.goal) if found.goal else _ends(found)),
+        "",
+        _table(found, shown),
+    ]
     batch = {rule.id for rule in BATCH_RULES}
     rules = {point.rule: point.message for point in reversed(found.points) if point.rule}
     if rules:
         legend = Table(whole("rule"), words("why a point has no plan"))
         for rule, message in sorted(rules.items(), key=lambda item: item[0] not in batch):
             points = sum(point.rule == rule for point in found.points)
-            name = f"{rule} ({counted(points, 'point')})" if len(shown) < len(found.points) else rule
+            name = (
+                f"{rule} ({counted(points, 'point')})" if len(shown) < len(found.points) else rule
+            )
             legend.add_row(name, message if rule in batch and message else title_of(rule))
         parts += ["", legend]
     yield from parts
@@ -52,10 +58,20 @@ def _ends(found: Sweep) -> Iterator[tuple[str, str | Text]]:
     if not planned:
         yield "Fastest", Text("no point has a plan", BAD)
         return
-    fastest = max(planned, key=lambda point: point.plan.throughput.tokens_per_s if point.plan else 0)
-    priced = [(run.wall_cost, point) for point in planned if point.plan and (run := point.plan.run) and run.wall_cost]
-    most = max(planned, key=lambda point: point.plan.throughput.tokens_per_s_per_gpu if point.plan else 0)
-    name, best = ("Cheapest", min(priced, key=lambda each: each[0])[1]) if priced else ("Most per GPU", most)
+    fastest = max(
+        planned, key=lambda point: point.plan.throughput.tokens_per_s if point.plan else 0
+    )
+    priced = [
+        (run.wall_cost, point)
+        for point in planned
+        if point.plan and (run := point.plan.run) and run.wall_cost
+    ]
+    most = max(
+        planned, key=lambda point: point.plan.throughput.tokens_per_s_per_gpu if point.plan else 0
+    )
+    name, best = (
+        ("Cheapest", min(priced, key=lambda each: each[0])[1]) if priced else ("Most per GPU", most)
+    )
     yield "Fastest", _named(fastest)
     yield name, "the same" if best is fastest else _named(best)
 
@@ -70,7 +86,10 @@ def _table(found: Sweep, shown: Sequence[Point]) -> Table:
     return plan_table(
         [numbers(_key(axis)) for axis in found.axes],
         [*heads, asides(least=12, drop=4)],
-        (([*map(_value, point.values.values())], point.plan, cells) for point, cells in _cells(shown, columns)),
+        (
+            ([*map(_value, point.values.values())], point.plan, cells)
+            for point, cells in _cells(shown, columns)
+        ),
     )
 
 
@@ -85,7 +104,11 @@ def _cells(points: Sequence[Point], columns: Iterable[str]) -> Iterator[tuple[Po
             yield point, [point.rule or ""]
             continue
         rates, run = plan.throughput, plan.run
-        cells = {"step": next(steps), "MFU": percent(rates.mfu), "tokens/s": count(rates.tokens_per_s)}
+        cells = {
+            "step": next(steps),
+            "MFU": percent(rates.mfu),
+            "tokens/s": count(rates.tokens_per_s),
+        }
         if run is not None:
             cells |= {"time": next(times), "GPU-hours": gpu_hours(run.wall_gpu_hours)}
             cells["price"] = "" if run.wall_cost is None else money(plan.job, run.wall_cost)
@@ -105,7 +128,9 @@ class _Curve(NamedTuple):
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
         found = self.found
-        numeric = [axis for axis in found.axes if all(type(value) in (int, float) for value in axis.values)]
+        numeric = [
+            axis for axis in found.axes if all(type(value) in (int, float) for value in axis.values)
+        ]
         planned = [point for point in found.points if point.plan]
         if not numeric or len({point.values[numeric[0].path] for point in planned}) < 2:
             return
@@ -140,23 +165,31 @@ def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | No
 def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
     """The smallest that meets the goal, and the smallest that meets it at the slow end; else the nearest."""
     within = f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else ""
-    wanted = " and ".join(filter(None, (within, f"for at most {goal.at_most:,.0f}" if goal.at_most else "")))
+    wanted = " and ".join(
+        filter(None, (within, f"for at most {goal.at_most:,.0f}" if goal.at_most else ""))
+    )
     smallest, surely, nearest = found.smallest(), found.smallest(slow=True), found.nearest
     if smallest is None:
         best = f"; nearest: {_named(nearest)}" if nearest else ""
         yield "Smallest", Text(f"none trains {wanted}{best}", style=BAD)
         return
     yield "Smallest", Text(f"{_named(smallest)}; trains {wanted}", style=BOLD)
-    does = "none does" if surely is None else "too" if surely is smallest else f"too: {_named(surely)}"
+    does = (
+        "none does" if surely is None else "too" if surely is smallest else f"too: {_named(surely)}"
+    )
     yield "", f"at the slow end of its range {does}"
 
 
 def _named(point: Point) -> str:
     """`gpus 1,024: 29.3 days (24.1-35.0), $2.60 M`."""
-    values = ", ".join(f"{path.rpartition('.')[2]} {_value(value)}" for path, value in point.values.items())
+    values = ", ".join(
+        f"{path.rpartition('.')[2]} {_value(value)}" for path, value in point.values.items()
+    )
     plan = point.plan
     if plan is None or plan.run is None:
-        return values if plan is None else f"{values}: {count(plan.throughput.tokens_per_s)} tokens/s"
+        return (
+            values if plan is None else f"{values}: {count(plan.throughput.tokens_per_s)} tokens/s"
+        )
     price = price_of(plan.job, plan.run)
     return f"{values}: {long_time(plan.run.wall_s)} ({time_range(plan.run.wall_s, wall_band(plan, plan.run))}), {price}"
 
@@ -171,7 +204,9 @@ def chart(
 ) -> list[str]:
     """Curves by name as lines of text: a mark per point, `limit` as a dashed line; y starts at 0, or is logarithmic."""
     points = [point for curve in curves.values() for point in curve]
-    row, ticks, far = _heights([y for _, y in points] + ([limit] if limit is not None else []), height)
+    row, ticks, far = _heights(
+        [y for _, y in points] + ([limit] if limit is not None else []), height
+    )
     shown = {row(value): f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" for value in ticks}
     margin = max(map(len, shown.values()))
     width = min(WIDTH, columns - margin - 2)
@@ -185,18 +220,31 @@ def chart(
     foot = [f"+{'-' * width}", f" {places}", f" {axis:^{width}}".rstrip()]
     named = "  ".join(f"{mark} {name}" for name, mark in zip(curves, cycle(_MARKS), strict=False))
     head = f"{title} (logarithmic)" if far else title
-    return [head, *lines, *(f"{'':>{margin}} {line}" for line in foot), *([named] if len(curves) > 1 else [])]
+    return [
+        head,
+        *lines,
+        *(f"{'':>{margin}} {line}" for line in foot),
+        *([named] if len(curves) > 1 else []),
+    ]
 
 
-def _heights(values: Sequence[float], height: int) -> tuple[Callable[[float], int], list[float], bool]:
+def _heights(
+    values: Sequence[float], height: int
+) -> tuple[Callable[[float], int], list[float], bool]:
     """The line of a value, from the top, the values that the axis names, and whether it is logarithmic."""
     low, high = min(values), max(values)
     far = low > 0 and high / low >= _FAR
     # The highest is the next value whose quarters are short numbers.
     unit = 10.0 ** floor(log10(high / 4)) if high > 0 else 1.0
-    rounded = next(4 * step * unit for step in (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10) if 4 * step * unit >= high)
+    rounded = next(
+        4 * step * unit for step in (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10) if 4 * step * unit >= high
+    )
     bottom, top = (floor(log10(low)), ceil(log10(high))) if far else (0.0, rounded)
-    ticks = [10.0**n for n in range(floor(bottom), ceil(top) + 1)] if far else [top * n / 4 for n in range(5)]
+    ticks = (
+        [10.0**n for n in range(floor(bottom), ceil(top) + 1)]
+        if far
+        else [top * n / 4 for n in range(5)]
+    )
 
     def line(value: float) -> int:
         share = ((log10(value) if far else value) - bottom) / (top - bottom)

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 
 _GAP = 2
 PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
-PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]  #: cells before and after a plan's dimensions
+PlanRow = tuple[
+    Sequence[str], "Plan | None", Sequence[str]
+]  #: cells before and after a plan's dimensions
 #: Words, a number with its unit or `ZeRO 1` as one; and words alone, where a column has no room for both.
-_WORDS = (re.compile(r"\s*(?:(?<!\S)(?:[\d.,]+ (?=[A-Za-z×])|ZeRO (?=\d)))?\S+"), re.compile(r"\s*\S+"))
+_WORDS = (
+    re.compile(r"\s*(?:(?<!\S)(?:[\d.,]+ (?=[A-Za-z×])|ZeRO (?=\d)))?\S+"),
+    re.compile(r"\s*\S+"),
+)
 
 
 class Text(NamedTuple):
@@ -81,7 +86,9 @@ class Table:
         for at, row in enumerate(self._rows):  # each as lines with the headings in front
             pairs = zip(self._columns, row, strict=True)
             yield from [[]] if at else []
-            yield from Lines(((column.heading, text) for column, text in pairs if text.plain), least=least).lines(width)
+            yield from Lines(
+                ((column.heading, text) for column, text in pairs if text.plain), least=least
+            ).lines(width)
 
     def cut(self, width: int) -> Iterator[tuple[str, str]]:
         """The first cell of each row whose text is cut, or left out, where there is no room; and that text."""
@@ -119,7 +126,9 @@ class Table:
             return natural
         if column.cut:
             return min(natural, least)
-        longest = max((columns_of(word) for text in self._texts(index) for word in text.split()), default=0)
+        longest = max(
+            (columns_of(word) for text in self._texts(index) for word in text.split()), default=0
+        )
         return min(natural, max(least, longest))
 
     def _texts(self, index: int) -> Iterable[str]:
@@ -136,7 +145,9 @@ class Table:
                 line = list[Text]()
                 for (i, wide), part in zip(shown.items(), parts, strict=True):
                     space, gap = " " * (wide - columns_of(part)), " " * self._columns[i].gap
-                    text = f"{space}{part}{gap}" if self._columns[i].right else f"{part}{space}{gap}"
+                    text = (
+                        f"{space}{part}{gap}" if self._columns[i].right else f"{part}{space}{gap}"
+                    )
                     line.append(Text(text, row[i].style))
                 yield line
 
@@ -146,7 +157,9 @@ def columns_of(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1 + (unicodedata.east_asian_width(char) in "WF")
+        0
+        if unicodedata.category(char) in ("Mn", "Me", "Cf")
+        else 1 + (unicodedata.east_asian_width(char) in "WF")
         for char in text
     )
 
@@ -159,19 +172,28 @@ def _cut(text: str, width: int) -> str:
     return (text[:end].rstrip(" ,;:") if end >= 0 else text[: width - 1]) + "…"
 
 
-def plan_table(labels: Sequence[Column], figures: Sequence[Column], rows: Iterable[PlanRow]) -> Table:
+def plan_table(
+    labels: Sequence[Column], figures: Sequence[Column], rows: Iterable[PlanRow]
+) -> Table:
     """Labels, a column for each dimension that any plan uses, and figures; a row without a plan is grey."""
-    from ..search.summary import dimension_cells  # here, to save the start-up time of tables without plans
+    from ..search.summary import (
+        dimension_cells,
+    )  # here, to save the start-up time of tables without plans
 
     known = [*rows]
     shown = iter(dimension_cells([plan for _, plan, _ in known if plan]))
     used = [(next(shown) if plan else {}) for _, plan, _ in known]
     headings = [*max(used, key=len, default={})]
     last = {"recompute": 9}  # of the columns that go where there is no room
-    sizes = [numbers(name, gap=1 if name != headings[-1] else _GAP, drop=last.get(name, 0)) for name in headings]
+    sizes = [
+        numbers(name, gap=1 if name != headings[-1] else _GAP, drop=last.get(name, 0))
+        for name in headings
+    ]
     table = Table(*labels, *sizes, *figures)
     for (names, plan, values), own in zip(known, used, strict=True):
-        table.add_row(*names, *(own.get(name, "") for name in headings), *values, style="" if plan else ASIDE)
+        table.add_row(
+            *names, *(own.get(name, "") for name in headings), *values, style="" if plan else ASIDE
+        )
     return table
 
 
@@ -187,7 +209,11 @@ class Lines:
         for name, text in self._rows:
             for at, line in enumerate(wrapped(text.plain, width - wide)):
                 head = "" if at else name
-                yield Text(head, BOLD), Text(" " * (wide - columns_of(head))), Text(line, text.style)
+                yield (
+                    Text(head, BOLD),
+                    Text(" " * (wide - columns_of(head))),
+                    Text(line, text.style),
+                )
 
 
 class Noted:
@@ -207,7 +233,9 @@ class Noted:
             else:
                 names.setdefault(text, []).append(name)
         yield [Text("")]
-        yield from Lines([*said.items(), *((", ".join(rows), text) for text, rows in names.items())]).lines(width)
+        yield from Lines(
+            [*said.items(), *((", ".join(rows), text) for text, rows in names.items())]
+        ).lines(width)
 
 
 def wrapped(text: str, room: int) -> list[str]:
@@ -241,7 +269,11 @@ def height(*parts: Part) -> int:
 
 
 def _width() -> int:
-    return shutil.get_terminal_size().columns or 80 if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
+    return (
+        shutil.get_terminal_size().columns or 80
+        if sys.stdout.isatty() or "COLUMNS" in os.environ
+        else PLAIN_WIDTH
+    )
 
 
 def lines_of(parts: Iterable[Part], width: int) -> list[str]:

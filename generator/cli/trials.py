@@ -28,7 +28,17 @@ from .loading import JobLoader
 from .measured_jobs import rendered
 from .options import Request
 from .printing import ExitStatus, echo, print_json, working
-from .submit import announce, ask_first, check_dry_run, command_of, plan_of, refuse, run, submit_file, wait_for
+from .submit import (
+    announce,
+    ask_first,
+    check_dry_run,
+    command_of,
+    plan_of,
+    refuse,
+    run,
+    submit_file,
+    wait_for,
+)
 from .tables import Part, asides, numbers, plan_table, print_parts
 from .writing import OVERWRITE, write_files
 
@@ -75,13 +85,22 @@ def rows_of(measured: Sequence[Trial]) -> str:
     """A table of runs that `dsgen calibrate` reads, with the job's spec for the rest."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    keys = [key for key, value in measured[0].plan.layout.to_dict().items() if not isinstance(value, list)]
+    keys = [
+        key
+        for key, value in measured[0].plan.layout.to_dict().items()
+        if not isinstance(value, list)
+    ]
     writer.writerow(("name", "gpus", "step_time_s", "peak_memory_gib", *keys))
     for one in measured:
         layout, peak = one.plan.layout.to_dict(), one.peak_bytes
-        cells = [str(layout[key]).lower() if isinstance(layout[key], bool) else layout[key] for key in keys]
+        cells = [
+            str(layout[key]).lower() if isinstance(layout[key], bool) else layout[key]
+            for key in keys
+        ]
         peak_gib = "" if peak is None else round(peak / GIB, 3)
-        writer.writerow((f"trial-{one.number}", one.plan.job.gpus, one.step_time_s, peak_gib, *cells))
+        writer.writerow(
+            (f"trial-{one.number}", one.plan.job.gpus, one.step_time_s, peak_gib, *cells)
+        )
     return text.getvalue()
 
 
@@ -105,18 +124,30 @@ def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
         return None
 
 
-def announced(plans: Sequence[Plan], steps: int, command: str) -> tuple[tuple[Line, ...], str, Part]:
+def announced(
+    plans: Sequence[Plan], steps: int, command: str
+) -> tuple[tuple[Line, ...], str, Part]:
     """Return lines on the trials, their time and the command, then a row for each plan."""
     job, times = plans[0].job, [float(plan.step_time.total_s) for plan in plans]
     taken = f"{steps} steps each: {long_time(steps * sum(times))} without the time to start"
     lines = (
         ("Trials", f"{len(plans)} plans of {job.name}, {taken}"),
-        ("Runs on", f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}, {job.launch.target}"),
+        (
+            "Runs on",
+            f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}, {job.launch.target}",
+        ),
         ("Command", command),
     )
     rows = []
-    for number, (plan, step) in enumerate(zip(plans, same_unit(times, steps=True), strict=True), start=1):
-        figures_of = (gib(plan.memory.required_bytes), step, percent(plan.throughput.mfu), unlike(plan, plans[0]))
+    for number, (plan, step) in enumerate(
+        zip(plans, same_unit(times, steps=True), strict=True), start=1
+    ):
+        figures_of = (
+            gib(plan.memory.required_bytes),
+            step,
+            percent(plan.throughput.mfu),
+            unlike(plan, plans[0]),
+        )
         rows.append(((str(number),), plan, figures_of))
     figures = (numbers("GiB"), numbers("step"), numbers("MFU"), asides(drop=1))
     return lines, "", plan_table((numbers("trial"),), figures, rows)
@@ -129,10 +160,24 @@ def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
     figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
     rows = []
     for one in trials:
-        estimated_s, time_s, peak = float(one.plan.step_time.total_s), one.step_time_s, one.peak_bytes
+        estimated_s, time_s, peak = (
+            float(one.plan.step_time.total_s),
+            one.step_time_s,
+            one.peak_bytes,
+        )
         band = seconds_with_band(estimated_s, one.plan.uncertainty.step_time)
-        time, off = (one.state, "") if time_s is None else (times[time_s], f"{time_s / estimated_s - 1:+.0%}")
-        rows.append(((str(one.number),), one.plan, (band, time, off, "" if peak is None else f"{gib(peak)} GiB")))
+        time, off = (
+            (one.state, "")
+            if time_s is None
+            else (times[time_s], f"{time_s / estimated_s - 1:+.0%}")
+        )
+        rows.append(
+            (
+                (str(one.number),),
+                one.plan,
+                (band, time, off, "" if peak is None else f"{gib(peak)} GiB"),
+            )
+        )
     return (plan_table((numbers("trial"),), figures, rows),)
 
 
@@ -143,20 +188,34 @@ def written(
     launcher = LAUNCHERS[plans[0].job.launch.target]
     check_dry_run(launcher, folder, dry_run=dry_run)
     if (folder / trial_folder(len(plans) + 1)).exists():
-        refuse(f"{folder} has more trials, of an earlier run", "name another folder with -o, or remove that one")
+        refuse(
+            f"{folder} has more trials, of an earlier run",
+            "name another folder with -o, or remove that one",
+        )
     try:
         files = trial_files(plans, steps, request.command)
     except LookupError:
         able = ", ".join(name for name, one in LAUNCHERS.items() if one.trials)
-        raise click.UsageError(f"trials cannot be run with target {launcher.name}; use one of {able}") from None
+        raise click.UsageError(
+            f"trials cannot be run with target {launcher.name}; use one of {able}"
+        ) from None
     for change in write_files(files, folder, force=force, hint=OVERWRITE):
         if change.action.value == "conflict" and change.path.name == "plan.json":
-            (change.path.parent / TRIAL_LOG).unlink(missing_ok=True)  # of the plan that was here before
+            (change.path.parent / TRIAL_LOG).unlink(
+                missing_ok=True
+            )  # of the plan that was here before
     return launcher, folder / next(file.path for file in files if "/" not in file.path)
 
 
 def started(
-    launcher: Launcher, plans: Sequence[Plan], steps: int, file: Path, *, yes: bool, dry_run: bool, wait: bool
+    launcher: Launcher,
+    plans: Sequence[Plan],
+    steps: int,
+    file: Path,
+    *,
+    yes: bool,
+    dry_run: bool,
+    wait: bool,
 ) -> None:
     """Submit the file of the trials, and wait for their end."""
     job, folder = plans[0].job, file.parent
@@ -195,7 +254,9 @@ def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
     trials: list[Trial] = []
     for number in range(1, MOST_TRIALS + 1):
         path = folder / trial_folder(number) / "plan.json"
-        if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):  # a link may lead out
+        if not path.is_file() or not path.resolve().is_relative_to(
+            folder.resolve()
+        ):  # a link may lead out
             break
         try:
             layout: Mapping[str, object] = plan_of(path)["layout"]
@@ -204,7 +265,10 @@ def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
         job = loader.unchecked({f"layout.{key}": value for key, value in layout.items()})
         trials.append(Trial(number=number, plan=estimate(job), outcome=found.get(number)))
     if not trials:
-        refuse(f"{folder} has no trials", "name the folder with -o, or run them: dsgen tune without --read")
+        refuse(
+            f"{folder} has no trials",
+            "name the folder with -o, or run them: dsgen tune without --read",
+        )
     return sorted(trials, key=lambda one: (one.step_time_s is None, one.step_time_s, one.number))
 
 

@@ -8,21 +8,43 @@ from pathlib import Path
 import click
 
 from ..findings import Flag
-from .options import Request, assignment_text, bold_option, form_option, job_options, set_option, top_option
+from .options import (
+    Request,
+    assignment_text,
+    bold_option,
+    form_option,
+    job_options,
+    set_option,
+    top_option,
+)
 from .printing import print_json
 
 
 @click.command(short_help="Run the best plans as short trials, and rank them by measured time.")
 @job_options
-@click.option("-o", "--output", metavar="DIR", help="Folder for the trials.  [default: NAME-Ngpus-tune]")
+@click.option(
+    "-o", "--output", metavar="DIR", help="Folder for the trials.  [default: NAME-Ngpus-tune]"
+)
 @top_option(5, "Plans to try.")
-@click.option("--steps", type=click.IntRange(3, 10_000), default=30, show_default=True, help="Steps of a trial.")
+@click.option(
+    "--steps",
+    type=click.IntRange(3, 10_000),
+    default=30,
+    show_default=True,
+    help="Steps of a trial.",
+)
 @bold_option
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
-@click.option("--dry-run", is_flag=True, help="Ask the scheduler whether it would take the job; start nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Ask the scheduler whether it would take the job; start nothing.",
+)
 @click.option("--no-wait", is_flag=True, help="Submit and return; read the logs later with --read.")
-@click.option("--read", "only_read", is_flag=True, help="Submit nothing; read the logs of the trials in DIR.")
+@click.option(
+    "--read", "only_read", is_flag=True, help="Submit nothing; read the logs of the trials in DIR."
+)
 @form_option("text", "json")
 def tune(
     request: Request,
@@ -65,9 +87,22 @@ def tune(
 
 @click.command(short_help="Fit the model to your own runs.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
-@click.option("--job", "specs", multiple=True, metavar="SPEC", help="Job spec of all RUNS, or one for each, in order.")
+@click.option(
+    "--job",
+    "specs",
+    multiple=True,
+    metavar="SPEC",
+    help="Job spec of all RUNS, or one for each, in order.",
+)
 @set_option("Set any key of the spec, for all RUNS. Repeatable.")
-@click.option("-o", "--output", metavar="FILE", default="calibration.json", show_default=True, help="File to write.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default="calibration.json",
+    show_default=True,
+    help="File to write.",
+)
 @click.option("--force", is_flag=True, help="Overwrite a file that differs.")
 @form_option("table", "json")
 def calibrate(
@@ -94,7 +129,9 @@ def calibrate(
     if len(specs) not in (0, 1, len(runs)):
         raise click.UsageError(f"{len(specs)} --job for {len(runs)} RUNS; use one, or one for each")
     report, findings = fit(
-        runs, specs, {path: Flag(text, f"--set {assignment_text(path, text)}") for path, text in assignments}
+        runs,
+        specs,
+        {path: Flag(text, f"--set {assignment_text(path, text)}") for path, text in assignments},
     )
     print_findings(findings)
     path = Path(output)

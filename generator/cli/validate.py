@@ -28,22 +28,48 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--gpus", type=click.IntRange(1, MOST_GPUS), help="GPUs of the whole job.")
 @click.option("--gpus-per-node", type=click.IntRange(1, MOST_GPUS), help="GPUs of one node.")
 @click.option("--cluster", metavar="NAME", help="Node type from the catalog.")
-@click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json.")
+@click.option(
+    "--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json."
+)
 @click.option("--job", metavar="SPEC", help="Job spec that the files belong to.")
-@click.option("--consumer", type=click.Choice(CONSUMERS), help="Program that reads the DeepSpeed config.")
-@click.option("--deepspeed-version", metavar="X.Y.Z", help="Installed DeepSpeed release; default: the newest known.")
-@click.option("--skip-unknown", is_flag=True, help="Skip files at PATH that dsgen does not recognize.")
+@click.option(
+    "--consumer", type=click.Choice(CONSUMERS), help="Program that reads the DeepSpeed config."
+)
+@click.option(
+    "--deepspeed-version",
+    metavar="X.Y.Z",
+    help="Installed DeepSpeed release; default: the newest known.",
+)
+@click.option(
+    "--skip-unknown", is_flag=True, help="Skip files at PATH that dsgen does not recognize."
+)
 @click.option("--each-folder", is_flag=True, hidden=True, help="The same as --skip-unknown.")
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
-@click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated id prefixes.")
-@click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes.")
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="IDS",
+    help="Report only these rules: comma-separated id prefixes.",
+)
+@click.option(
+    "--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes."
+)
 @click.option("--strict", is_flag=True, help="Show a repeated finding at every place.")
 @click.option(
-    "--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Leave out the findings listed in FILE."
+    "--baseline",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Leave out the findings listed in FILE.",
 )
-@click.option("--write-baseline", is_flag=True, help="With --baseline: write all findings to FILE, and exit with 0.")
+@click.option(
+    "--write-baseline",
+    is_flag=True,
+    help="With --baseline: write all findings to FILE, and exit with 0.",
+)
 @click.option("--fix", is_flag=True, help="Apply safe fixes, report the rest.")
-@click.option("--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing.")
+@click.option(
+    "--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing."
+)
 @click.option(
     "--fail-on",
     type=click.Choice([*_SEVERITIES, "never"]),
@@ -79,15 +105,21 @@ def validate(
     selected = Selection(select=ids_of(select), ignore=ids_of(ignore))
     check = _checker(paths, selected.keeps, form, **context)
     if fix:
-        files, answer = _fixed(paths, check, selected.keeps, write=not only_diff, quiet=form != "text")
+        files, answer = _fixed(
+            paths, check, selected.keeps, write=not only_diff, quiet=form != "text"
+        )
     else:
         files, answer = (), check({})
     findings = _told(answer, selected.keeps, baseline, write=write_baseline)
     if not strict:
-        findings = folded(findings, across=form in ("text", "json"))  # others note what they say beside its line
+        findings = folded(
+            findings, across=form in ("text", "json")
+        )  # others note what they say beside its line
     output = _output(findings, answer, form, strict=strict)
     if output:
-        click.echo(output)  # all lines at once: there may be tens of thousands, and every call flushes
+        click.echo(
+            output
+        )  # all lines at once: there may be tens of thousands, and every call flushes
     click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
     if answer.left_alone:
         click.echo(_left_alone(answer.left_alone), err=True)
@@ -97,7 +129,12 @@ def validate(
 
 
 def _checker(
-    paths: tuple[str, ...], reported: Callable[[Finding], bool], form: str, *, each_folder: bool, **context: Any
+    paths: tuple[str, ...],
+    reported: Callable[[Finding], bool],
+    form: str,
+    *,
+    each_folder: bool,
+    **context: Any,
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths; it accepts contents to read instead of the files'."""
     from ..check.validate import validate as check
@@ -152,7 +189,10 @@ def _told(
     from .baseline import compare, write_baseline  # here, to save start-up time
 
     if write:
-        click.echo(f"{counted(write_baseline(baseline, findings), 'finding')} written to {baseline}", err=True)
+        click.echo(
+            f"{counted(write_baseline(baseline, findings), 'finding')} written to {baseline}",
+            err=True,
+        )
         return ()
     # All of them are compared: what isn't selected is no unused entry.
     return tuple(filter(selected, compare(baseline, answer.findings, answer.texts)))
@@ -176,10 +216,16 @@ def _output(findings: Sequence[Finding], answer: Answer, form: str, *, strict: b
     return findings_text(findings, strict=strict)
 
 
-def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool) -> str:
+def _summary(
+    findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool
+) -> str:
     """`2 errors, 1 warning in 3 documents; 1 can be fixed with --fix`."""
     severities = [finding.severity.value for finding in findings]
-    counts = [counted(severities.count(severity), severity) for severity in _SEVERITIES if severity in severities]
+    counts = [
+        counted(severities.count(severity), severity)
+        for severity in _SEVERITIES
+        if severity in severities
+    ]
     summary = f"{', '.join(counts) or 'no findings'} in {counted(documents, 'document')}"
     fixable = sum(bool(finding.edits) for finding in findings)
     if files:
@@ -195,7 +241,8 @@ def _left_alone(files: Mapping[str, str]) -> str:
     for path, reason in files.items():
         by_reason.setdefault(reason, []).append(path)
     parts = [
-        f"{len(paths):,} {reason}" + (f": {', '.join(paths)}" if len(paths) <= 3 and reason[:3] != "of " else "")
+        f"{len(paths):,} {reason}"
+        + (f": {', '.join(paths)}" if len(paths) <= 3 and reason[:3] != "of " else "")
         for reason, paths in sorted(by_reason.items())
     ]
     return f"left alone: {counted(len(files), 'file')} ({'; '.join(parts)})"

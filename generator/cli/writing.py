@@ -31,7 +31,9 @@ tell = partial(echo, err=True)  #: says what became of files that an interrupted
 MAX_ROUNDS: Final = 10
 
 
-def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:
+def write_files(
+    files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str
+) -> tuple[Change, ...]:
     """Write all or nothing. Files that are in the way are printed, with `hint`, and end the program."""
     try:
         return disk.write(files, folder, force=force, tell=tell)
@@ -52,16 +54,24 @@ def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
         refuse_unwritable(problem)
     echo_diff(text)
     for path in disk.leftovers(folder):
-        tell(f"{path}: note: an interrupted run left this; the next run that writes there removes it")
+        tell(
+            f"{path}: note: an interrupted run left this; the next run that writes there removes it"
+        )
     echo("nothing was written" if text else f"{folder} is up to date", err=True)
 
 
-def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folder with -o") -> NoReturn:
+def refuse_unwritable(
+    problem: CannotWrite, hint: str = "choose a writable folder with -o"
+) -> NoReturn:
     """Report what the file system refuses, with the problem's own hint or `hint`; exit with `ExitStatus.FINDINGS`."""
     outcome = "nothing was written"
     if problem.unfinished:
         outcome = f"old and new files may be mixed, and the old ones are in {problem.unfinished}"
-    hint = "run the command again: it puts the old files back first" if problem.unfinished else problem.hint or hint
+    hint = (
+        "run the command again: it puts the old files back first"
+        if problem.unfinished
+        else problem.hint or hint
+    )
     echo(f"{problem.path}: error: cannot be written: {problem.reason}; {outcome}", err=True)
     echo(f"hint: {hint}", err=True)
     raise click.exceptions.Exit(ExitStatus.FINDINGS)
@@ -89,7 +99,9 @@ def fix_files(
     before: dict[str, str] = {}
     seen = [dict(contents)]
     for _ in range(MAX_ROUNDS):
-        before = {path: text.content for path, text in answer.texts.items()} | before  # some are read later only
+        before = {
+            path: text.content for path, text in answer.texts.items()
+        } | before  # some are read later only
         after = contents | _applied((f for f in answer.findings if wanted(f)), before | contents)
         if after in seen:  # nothing changes, or what one round fixes another breaks again
             break
@@ -106,7 +118,9 @@ def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
     return sum(disk.recover(folder, tell) for folder in sorted(folders)) > 0
 
 
-def write_fixed(files: Sequence[FixedFile], tell: Callable[[str], object] = lambda line: None) -> None:
+def write_fixed(
+    files: Sequence[FixedFile], tell: Callable[[str], object] = lambda line: None
+) -> None:
     """Write every file, or none; links are followed, owner, mode and byte order mark kept. Raises `CannotWrite`.
 
     A file that is read-only, has other hard links or could not keep its owner is refused, and so is one that is no
@@ -114,7 +128,11 @@ def write_fixed(files: Sequence[FixedFile], tell: Callable[[str], object] = lamb
     """
     changes = {change.path: change for change in map(_change, files)}  # a file may have two names
     if changes:
-        disk.replace([*changes.values()], Path(os.path.commonpath([path.parent for path in changes])), tell=tell)
+        disk.replace(
+            [*changes.values()],
+            Path(os.path.commonpath([path.parent for path in changes])),
+            tell=tell,
+        )
 
 
 def _change(file: FixedFile) -> Change:
@@ -125,8 +143,12 @@ def _change(file: FixedFile) -> Change:
     except OSError:
         raw = b""
     mark = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
-    if raw != mark + file.before.encode("utf-8"):  # another program changed it, or its name was shown with escapes
-        raise CannotWrite(shown, "it is not the file that was checked", hint="run the command again")
+    if raw != mark + file.before.encode(
+        "utf-8"
+    ):  # another program changed it, or its name was shown with escapes
+        raise CannotWrite(
+            shown, "it is not the file that was checked", hint="run the command again"
+        )
     if not status.st_mode & 0o222 or not os.access(place, os.W_OK):
         raise CannotWrite(shown, "it is read-only", hint=f"chmod u+w {shown}, or fix a copy")
     if status.st_nlink > 1:
@@ -145,7 +167,11 @@ def _change(file: FixedFile) -> Change:
 def unified_diff(files: Iterable[FixedFile]) -> str:
     """Return the changes as a unified diff."""
     named = ((printable(file.path), file) for file in files)
-    return "".join(line for name, file in named for line in disk.unified_diff(file.before, file.after, name, name))
+    return "".join(
+        line
+        for name, file in named
+        for line in disk.unified_diff(file.before, file.after, name, name)
+    )
 
 
 def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:

@@ -8,4 +8,14 @@ from .find import ExistingRun, find_runs
 from .refused import Outcome
 from .run import draft_run, spec_text
 
-__all__ = ["Draft", "ExistingRun", "Keys", "LeftOut", "Outcome", "carry_over", "draft_run", "find_runs", "spec_text"]
+__all__ = [
+    "Draft",
+    "ExistingRun",
+    "Keys",
+    "LeftOut",
+    "Outcome",
+    "carry_over",
+    "draft_run",
+    "find_runs",
+    "spec_text",
+]

@@ -28,7 +28,10 @@ _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--ad
 #: Keys whose value the layout has, in other words than the plan's config.
 _OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))
 #: Keys that the Trainer fills in from its arguments, and refuses other values of.
-_OF_TRAINER: Final = {"/gradient_clipping", *(f"/optimizer/params/{n}" for n in ("lr", "betas", "eps", "weight_decay"))}
+_OF_TRAINER: Final = {
+    "/gradient_clipping",
+    *(f"/optimizer/params/{n}" for n in ("lr", "betas", "eps", "weight_decay")),
+}
 _MISSING: Final = object()
 
 
@@ -66,7 +69,9 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     draft.set("launch.arguments", [word for one in carried for word in one])
     given = _given(draft, carried)
     # Options that a launch file may have beside the original's without a change of what is trained.
-    given |= {"--do-train", "--deepspeed", "--deepspeed_config"} if given & scripts.CONFIGS else set()
+    given |= (
+        {"--do-train", "--deepspeed", "--deepspeed_config"} if given & scripts.CONFIGS else set()
+    )
     for key, option in rendered.items() if draft.options else ():
         if key not in given and not _is_default(parser, key, option):
             yield " ".join(option)
@@ -75,20 +80,26 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
 def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
     """The options that the files or `launch.arguments` give, also in other words, and those that a plan decides."""
     parser, names = draft.parser, {one.name for one in draft.options}
-    given = {one.key for one in draft.options} | {parser.key(words[0].partition("=")[0]) for words in carried}
+    given = {one.key for one in draft.options} | {
+        parser.key(words[0].partition("=")[0]) for words in carried
+    }
     given |= {other for name in names for other in megatron.said_by().get(name, ())}
     given |= {megatron.WARMUPS[0]} if given.intersection(megatron.WARMUPS) else set()
     return given | (megatron.FOLLOWS if parser.flavour else set()) | _decided(parser)
 
 
-def _carry_config(draft: Draft, plan: Plan, carried: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _carry_config(
+    draft: Draft, plan: Plan, carried: list[tuple[str, ...]]
+) -> list[tuple[str, ...]]:
     """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's arguments that repeat it.
 
     The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
     """
     config, trainer = draft.found.config, plan.job.framework.runs("Trainer")
     without = program_for(replace(plan, job=replace(plan.job, deepspeed_config={})))
-    bare: dict[str, Any] = next((json.loads(file.text) for file in without.files if file.path == FILE_NAME), {})
+    bare: dict[str, Any] = next(
+        (json.loads(file.text) for file in without.files if file.path == FILE_NAME), {}
+    )
     data = config.json.data if config is not None and isinstance(config.json.data, dict) else {}
     patch = _config_patch(draft, config, data, bare, fills=trainer) if config is not None else {}
     names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
@@ -121,14 +132,24 @@ def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tupl
         if not one.known:
             now = f"; the plan has {' '.join(new)}" if new else ""
             alone = len(one.words) == 1 and is_option(one.name) and "=" not in one.words[0]
-            what = "whether it is given depends on the script" if alone else "its value is not in the files"
+            what = (
+                "whether it is given depends on the script"
+                if alone
+                else "its value is not in the files"
+            )
             draft.leave(str(one), one.where, f"{what}{now}")
         elif _is_said(draft, one, rendered):
             continue
         elif one.key in decided or one.name in decided:
-            off = same_values(values_of(one.words), ("1",)) or _is_default(parser, one.key, one.words)
+            off = same_values(values_of(one.words), ("1",)) or _is_default(
+                parser, one.key, one.words
+            )
             if new is not None or not off:
-                draft.leave(str(one), one.where, f"the plan decides it: {' '.join(new) if new else 'left out'}")
+                draft.leave(
+                    str(one),
+                    one.where,
+                    f"the plan decides it: {' '.join(new) if new else 'left out'}",
+                )
         elif parser.flavour and not is_option(one.words[0]):
             draft.leave(str(one), one.where, "no option takes it")
         elif parser.flavour and (gone := _gone(parser, one)):
@@ -148,7 +169,9 @@ def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) 
 
 
 def _decided(parser: Parser) -> frozenset[str]:
-    return megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset()
+    return (
+        megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset()
+    )
 
 
 def _gone(parser: Parser, one: Given) -> str | None:
@@ -158,7 +181,11 @@ def _gone(parser: Parser, one: Given) -> str | None:
     if option is None or not option.versions:
         return None
     index = next((i for i, name in enumerate(table.versions) if name.startswith(_WRITTEN_FOR)), 0)
-    return None if any(version >= index for version in option.versions) else f"{_WRITTEN_FOR} has no such option"
+    return (
+        None
+        if any(version >= index for version in option.versions)
+        else f"{_WRITTEN_FOR} has no such option"
+    )
 
 
 def _restored(
@@ -169,14 +196,22 @@ def _restored(
     found: list[tuple[str, ...]] = []
     for key, words in rendered.items():
         option = parser.option(key)
-        if key in given or _is_default(parser, key, words) or (option is not None and option.kind == "flag"):
+        if (
+            key in given
+            or _is_default(parser, key, words)
+            or (option is not None and option.kind == "flag")
+        ):
             continue
         default = parser.default(key)
         if key == "--lr-warmup-fraction":
             found.append(("--lr-warmup-iters", "0"))
         elif key == "--min-lr" and default is None:
             found.append(("--min-lr", "0.0"))
-        elif isinstance(default, int | float | str) and not isinstance(default, bool) and default != "":
+        elif (
+            isinstance(default, int | float | str)
+            and not isinstance(default, bool)
+            and default != ""
+        ):
             found.append((words[0], str(default)))
     return found
 
@@ -199,15 +234,26 @@ def _carry_unplanned(draft: Draft) -> None:
 
 
 def _config_patch(
-    draft: Draft, config: Config, ours: Mapping[str, Any], theirs: Mapping[str, Any], *, fills: bool, at: str = ""
+    draft: Draft,
+    config: Config,
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    *,
+    fills: bool,
+    at: str = "",
 ) -> dict[str, Any]:
     """Return the patch of the plan's section, `theirs`, that makes it read as the config's own. `at`: where it is.
 
     Keys that the plan decides, and "auto" that nothing fills in before, are named where they differ.
     """
     patch: dict[str, Any] = {}
-    named = {_now(config, at, key) for key in ours} | {"steps_per_print", "wall_clock_breakdown"}  # change nothing
-    named |= {f"offload_{name}" for name in OFFLOADED if at == ZERO and config.offload(name) == "cpu"}
+    named = {_now(config, at, key) for key in ours} | {
+        "steps_per_print",
+        "wall_clock_breakdown",
+    }  # change nothing
+    named |= {
+        f"offload_{name}" for name in OFFLOADED if at == ZERO and config.offload(name) == "cpu"
+    }
     for key, value in ours.items():
         pointer = f"{at}/{escape(key)}"
         new = _now(config, at, key)
@@ -221,7 +267,11 @@ def _config_patch(
                 patch[new] = inner
         elif value == "auto" and not fills:
             if other is _MISSING:
-                draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), "DeepSpeed leaves out auto values")
+                draft.leave(
+                    pointer[1:].replace("/", "."),
+                    config.locate(pointer),
+                    "DeepSpeed leaves out auto values",
+                )
         elif other is _MISSING:
             if value is not None and not _is_usual(config, pointer, value):
                 patch[new] = value
@@ -238,7 +288,11 @@ def _config_patch(
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
-    return one == other if isinstance(one, dict | list) or isinstance(other, dict | list) else same_value(one, other)
+    return (
+        one == other
+        if isinstance(one, dict | list) or isinstance(other, dict | list)
+        else same_value(one, other)
+    )
 
 
 def _now(config: Config, section: str, key: str) -> str:
@@ -247,7 +301,9 @@ def _now(config: Config, section: str, key: str) -> str:
     known = home.keys.get(key) if home is not None else None
     if home is None or known is None:
         return "bf16" if (section, key) == ("", "bfloat16") else key
-    replaced = known.deprecated.by if known.deprecated is not None and known.deprecated.moved else ""
+    replaced = (
+        known.deprecated.by if known.deprecated is not None and known.deprecated.moved else ""
+    )
     by = home.keys.get(replaced) if replaced else known
     return by.written if by is not None and by.type == known.type else known.written
 
@@ -262,16 +318,22 @@ def _is_planned(draft: Draft, config: Config, pointer: str, value: Any, other: A
     if not off and value != "auto" and not _same(value, other):
         shown = "left out" if other is _MISSING else f"{other}"
         name = pointer[1:].replace("/", ".")
-        draft.leave(f"{name}: {value}", config.locate(pointer), f"{PLANNED[pointer]} decides it: {shown}")
+        draft.leave(
+            f"{name}: {value}", config.locate(pointer), f"{PLANNED[pointer]} decides it: {shown}"
+        )
     return True
 
 
 def _is_usual(config: Config, pointer: str, value: Any) -> bool:
     """Return whether a value is what holds where the key is left out."""
     if isinstance(value, Mapping):
-        own = config.schema.section(pointer) is not None and pointer not in ("/optimizer", "/scheduler")
+        own = config.schema.section(pointer) is not None and pointer not in (
+            "/optimizer",
+            "/scheduler",
+        )
         return own and all(
-            f"{pointer}/{escape(key)}" in PLANNED or _is_usual(config, f"{pointer}/{escape(key)}", inner)
+            f"{pointer}/{escape(key)}" in PLANNED
+            or _is_usual(config, f"{pointer}/{escape(key)}", inner)
             for key, inner in value.items()
         )
     if pointer.startswith("/optimizer/params/"):

@@ -26,7 +26,11 @@ from .find import ExistingRun
 #: Why a value that looks like a secret, or is named like one, isn't carried over.
 SECRET: Final = "it may be a secret, which a spec doesn't hold"
 #: What is left out of a shell script; the lines of dsgen's own that this is true of are written again by `generate`.
-_OF_SCRIPTS: Final = ("its value is not in the files", "whether it is given depends", "a command of the script")
+_OF_SCRIPTS: Final = (
+    "its value is not in the files",
+    "whether it is given depends",
+    "a command of the script",
+)
 _WIDTH: Final = 160  #: of what is left out, in a message
 #: A place that AzureML mounts, as a command and a spec have it.
 _MOUNTED: Final = re.compile(r"[\"']?(\$\{\{(?:inputs|outputs)\.\w+\}\})[\"']?([^$`\"'\s]*)[\"']?")
@@ -42,8 +46,12 @@ class LeftOut(NamedTuple):
     def __str__(self) -> str:
         place = PurePath(self.where.path).name
         line = f":{self.where.line}" if self.where.line else ""
-        what = " ".join(re.sub(r"\\?\n", " ", mask(self.what)).split())  # half a secret isn't known as one
-        return f"{place}{line}: {what if len(what) <= _WIDTH else what[:_WIDTH] + ' ...'}: {self.why}"
+        what = " ".join(
+            re.sub(r"\\?\n", " ", mask(self.what)).split()
+        )  # half a secret isn't known as one
+        return (
+            f"{place}{line}: {what if len(what) <= _WIDTH else what[:_WIDTH] + ' ...'}: {self.why}"
+        )
 
 
 class Given(NamedTuple):
@@ -64,7 +72,9 @@ class Keys:
     """The spec's keys so far."""
 
     spec: dict[str, Any] = field(default_factory=dict)
-    comments: dict[str, str] = field(default_factory=dict)  #: by dotted path: why a value that no file says
+    comments: dict[str, str] = field(
+        default_factory=dict
+    )  #: by dotted path: why a value that no file says
 
     def set(self, path: str, value: object) -> None:
         """Set a key by its dotted path, where a value is known."""
@@ -126,7 +136,13 @@ class Parser(NamedTuple):
         """The most values that an option can have; None where that isn't known, or as many as one likes."""
         option = self.option(key)
         if option is not None:
-            return None if option.nargs in ("+", "*") else 0 if option.kind == "flag" and option.nargs is None else 1
+            return (
+                None
+                if option.nargs in ("+", "*")
+                else 0
+                if option.kind == "flag" and option.nargs is None
+                else 1
+            )
         return None if self._argument(key).get("type") in (None, "list") else 1
 
 
@@ -152,9 +168,13 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
     group: list[Word] = []
     for word in (*launch.arguments, None):
         if group and _is_whole(group, word, parser):
-            first = group[0].value if group[0].value is not None else group[0].prefix or group[0].raw
+            first = (
+                group[0].value if group[0].value is not None else group[0].prefix or group[0].raw
+            )
             name = first.partition("=")[0]
-            words = tuple(_mounted(one) or (one.value if one.value is not None else one.raw) for one in group)
+            words = tuple(
+                _mounted(one) or (one.value if one.value is not None else one.raw) for one in group
+            )
             known = all(one.value is not None or _mounted(one) is not None for one in group)
             yield Given(name, words, launch.script.locate(group[0]), known, parser.key(name))
             group = []
@@ -174,7 +194,9 @@ def _is_whole(group: Sequence[Word], word: Word | None, parser: Parser) -> bool:
         return True
     key, unknown = parser.key(name), len(group) > 1 and word.value is None and not word.prefix
     most = parser.most(key)
-    return (unknown and parser.option(key) is None) or (most is not None and len(group) > (0 if sign else most))
+    return (unknown and parser.option(key) is None) or (
+        most is not None and len(group) > (0 if sign else most)
+    )
 
 
 def _beginning(word: Word) -> str:
@@ -185,7 +207,13 @@ def options_of_file(arguments: MegatronArguments, parser: Parser) -> Iterator[Gi
     """The options of a file of arguments."""
     for one in arguments.given:
         words = (one.written, *(one.text.split() if one.text else ()))
-        yield Given(one.written, words, one.where, one.text == "" or "..." not in words, parser.key(one.written))
+        yield Given(
+            one.written,
+            words,
+            one.where,
+            one.text == "" or "..." not in words,
+            parser.key(one.written),
+        )
     for stray in arguments.strays:
         yield Given(stray.word, (stray.word,), stray.where, True, stray.word)
 
@@ -199,7 +227,9 @@ def options_of_values(arguments: TrainingArguments) -> Iterator[Given]:
         words = tuple(texts) if plain else ("...",)
         if value is not None:
             option = f"--{name}"
-            yield Given(option, (option, *words), arguments.locate(name), plain, option.replace("_", "-"))
+            yield Given(
+                option, (option, *words), arguments.locate(name), plain, option.replace("_", "-")
+            )
 
 
 def values_of(words: Sequence[str]) -> tuple[str, ...]:

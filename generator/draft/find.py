@@ -59,10 +59,16 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[E
             if isinstance(one, MegatronArguments):
                 documents.append(replace(one, complete=True, extended=False))
             elif not isinstance(one, JobSpec):
-                documents.append(replace(one, complete=True) if isinstance(one, TrainingArguments) else one)
+                documents.append(
+                    replace(one, complete=True) if isinstance(one, TrainingArguments) else one
+                )
         if documents:
-            runs += _runs_of(Submission(documents=tuple(documents), texts=reading.texts, around=files))
-    return reading, tuple(sorted(runs, key=lambda run: (not run.megatron, not run.launch, not run.trainer)))
+            runs += _runs_of(
+                Submission(documents=tuple(documents), texts=reading.texts, around=files)
+            )
+    return reading, tuple(
+        sorted(runs, key=lambda run: (not run.megatron, not run.launch, not run.trainer))
+    )
 
 
 def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
@@ -70,7 +76,9 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
     for facts in megatron_facts(submission):
         run = facts.run
         launches.add(id(run.launch))
-        yield ExistingRun(submission=submission, megatron=facts, launch=run.launch, config=run.config)
+        yield ExistingRun(
+            submission=submission, megatron=facts, launch=run.launch, config=run.config
+        )
     for launch in submission.launches:
         if id(launch) not in launches and (found := _run_of(launch, submission)):
             yield found
@@ -82,8 +90,13 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
         own = ds_config_of(submission, one) or submission.used_config
         yield ExistingRun(submission=submission, trainer=one, config=own)
     if not alone:
-        for config in submission.configs:  # with a key of DeepSpeed's: JSON that is named by itself may be anything
-            top, keys = config.schema.section(""), config.json.data if isinstance(config.json.data, dict) else {}
+        for config in (
+            submission.configs
+        ):  # with a key of DeepSpeed's: JSON that is named by itself may be anything
+            top, keys = (
+                config.schema.section(""),
+                config.json.data if isinstance(config.json.data, dict) else {},
+            )
             if top is not None and any(key in top.keys for key in keys):
                 yield ExistingRun(submission=submission, config=config)
     if not alone and not submission.configs and submission.used_accelerate_config is not None:
@@ -97,7 +110,11 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
         return None
     arguments, words = submission.training_arguments, {word.value for word in launch.arguments}
     own = [one for one in arguments if one.launch is launch]
-    files = (one for one in arguments if one.launch is None and any(w and end_alike(one.path, w) for w in words))
+    files = (
+        one
+        for one in arguments
+        if one.launch is None and any(w and end_alike(one.path, w) for w in words)
+    )
     trainer = own[-1] if own else next(files, None)
     config = ds_config_of(submission, trainer) if trainer else None
     if config is None:  # the one that the script names, else the only one there is

@@ -52,7 +52,11 @@ def read_machines(draft: Draft) -> None:
     draft.set("gpus", gpus)
     if not gpus:
         draft.set("nodes", world.nodes)
-    scripts = [one for one in submission.scripts if found.launch is None or one.shell is found.launch.script]
+    scripts = [
+        one
+        for one in submission.scripts
+        if found.launch is None or one.shell is found.launch.script
+    ]
     for script in scripts[:1]:
         _read_sbatch(draft, script)
     for job in submission.azureml_jobs[:1]:
@@ -73,7 +77,11 @@ def _read_plan(draft: Draft, folder: Path) -> None:
     with suppress(UnusableJson):
         plan = read_json(path) if is_readable(path, folder) else None
     match plan.get("job") if isinstance(plan, dict) else None:
-        case {"name": str(name), "training": {"sequence_length": length, "lora": lora}, "cluster": dict(cluster)}:
+        case {
+            "name": str(name),
+            "training": {"sequence_length": length, "lora": lora},
+            "cluster": dict(cluster),
+        }:
             told = {"name": name, "training.sequence_length": length, "training.lora": lora}
             for key, value in {**told, "cluster": _cluster(cluster)}.items():
                 draft.set(key, value if draft.get(key) is None else None)
@@ -83,11 +91,18 @@ def _read_plan(draft: Draft, folder: Path) -> None:
 
 def _cluster(planned: Mapping[str, Any]) -> str | dict[str, Any]:
     """A plan's machines: the node type with this network, else what a spec says of them."""
-    known, rate = find_node_type(str(planned.get("name"))), planned.get("network_bytes_per_s_per_node")
+    known, rate = (
+        find_node_type(str(planned.get("name"))),
+        planned.get("network_bytes_per_s_per_node"),
+    )
     if known is not None and known.network_bytes_per_s_per_node == rate:
         return known.name
     keys = ("accelerator", "accelerators_per_node", "network", "price_per_node_hour")
-    rates = {"network_gbits_per_s_per_node": rate / GBIT_PER_S} if isinstance(rate, (int, float)) else {}
+    rates = (
+        {"network_gbits_per_s_per_node": rate / GBIT_PER_S}
+        if isinstance(rate, (int, float))
+        else {}
+    )
     return {key: planned[key] for key in keys if planned.get(key) is not None} | rates
 
 
@@ -98,7 +113,9 @@ def _read_cluster(draft: Draft, per_node: int | None, nodes: int | None) -> None
     if accelerator is None or not per_node:
         return
     if nodes != 1:
-        draft.comments["cluster.network_gbits_per_s_per_node"] = "assumed: the rate of all network cards of a node"
+        draft.comments["cluster.network_gbits_per_s_per_node"] = (
+            "assumed: the rate of all network cards of a node"
+        )
     draft.set("cluster", described_node(accelerator.name, per_node, 0 if nodes == 1 else None))
 
 
@@ -109,7 +126,9 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
             draft.set("launch.target", "shell")
         return
     draft.set("launch.target", "slurm")
-    written = ("--signal", "--open-mode") if script.shell.text.path in draft.ours else ()  # where a run goes on
+    written = (
+        ("--signal", "--open-mode") if script.shell.text.path in draft.ours else ()
+    )  # where a run goes on
     for option in script.sbatch.entries:
         if script.sbatch.get(option.name) is option and option.name not in written:
             _read_option(draft, script, option, request.tasks_per_node)
@@ -121,7 +140,9 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
     for flag in ("exclusive", "requeue"):
         draft.set(f"launch.slurm.{flag}", True if request.has(f"--{flag}") else None)
     gres = request.text("--gres")
-    kinds = [item.type for item in (gres_list(gres.value) if gres else None) or () if item.name == "gpu"]
+    kinds = [
+        item.type for item in (gres_list(gres.value) if gres else None) or () if item.name == "gpu"
+    ]
     draft.set("launch.slurm.gres_type", kinds[0] if kinds else None)
     draft.set("launch.slurm.gpu_request", "gres" if gres and kinds else None)
     _read_commands(draft, script)
@@ -135,13 +156,19 @@ def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int 
         shown = f"{shown} {option.values[0].raw}"
     if option.name in _PLANNED:
         if option.name in _ONE_TASK and value != "1":
-            draft.leave(shown, where, "dsgen's script has one task on each node, which starts a process for each GPU")
+            draft.leave(
+                shown,
+                where,
+                "dsgen's script has one task on each node, which starts a process for each GPU",
+            )
         return
     if option.values and (value is None or ("$" in value or "`" in value)):
         draft.leave(shown, where, "its value is not in the files")
     elif option.name == "--cpus-per-task":
         cores = int(value) if value is not None and value.isdigit() else None
-        draft.set("launch.slurm.cpus_per_task", cores * tasks if cores is not None and tasks else None)
+        draft.set(
+            "launch.slurm.cpus_per_task", cores * tasks if cores is not None and tasks else None
+        )
     elif (name := option.name.lstrip("-")) in NAMED:
         draft.set(f"launch.slurm.{NAMED[name]}", value)
     elif not option.known:
@@ -162,15 +189,37 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
             continue
         if words[0] in ("module", "ml") and words[1:2] == ["load"] and all(words[2:]):
             modules += [word for word in words[2:] if word]
-        elif words[0] in ("source", ".") and len(words) == 2 and (words[1] or "").endswith("/bin/activate"):
-            draft.set("launch.slurm.virtual_environment", str(words[1]).removesuffix("/bin/activate"))
-        elif words[0] not in ("echo", "set", "date", "exit", "module", "mkdir", "cd", "wait", "printf", "export", "["):
+        elif (
+            words[0] in ("source", ".")
+            and len(words) == 2
+            and (words[1] or "").endswith("/bin/activate")
+        ):
+            draft.set(
+                "launch.slurm.virtual_environment", str(words[1]).removesuffix("/bin/activate")
+            )
+        elif words[0] not in (
+            "echo",
+            "set",
+            "date",
+            "exit",
+            "module",
+            "mkdir",
+            "cd",
+            "wait",
+            "printf",
+            "export",
+            "[",
+        ):
             others.setdefault(command.words[0].raw, command)
     draft.set("launch.slurm.modules", modules)
-    if script.shell.text.path in draft.ours:  # the lines of `launch.slurm.setup` in a script that dsgen wrote
+    if (
+        script.shell.text.path in draft.ours
+    ):  # the lines of `launch.slurm.setup` in a script that dsgen wrote
         block = script.shell.text.content.partition("\nset +u # ")[2].partition("\nset -u\n")[0]
         usual = ("module load ", "source ", "# shellcheck ")
-        kept = [line for line in block.split("\n")[1:] if line.strip() and not line.startswith(usual)]
+        kept = [
+            line for line in block.split("\n")[1:] if line.strip() and not line.startswith(usual)
+        ]
         draft.set("launch.slurm.setup", kept)
         others.clear()
     for launch in script.launches:
@@ -178,7 +227,10 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
         for name in ("container_image", "container_mounts") if srun else ():
             value = srun.options.text("--" + name.replace("_", "-")) if srun else None
             if value and "$" not in value:
-                draft.set(f"launch.slurm.{name}", value.split(",") if name == "container_mounts" else value)
+                draft.set(
+                    f"launch.slurm.{name}",
+                    value.split(",") if name == "container_mounts" else value,
+                )
     calls = [call.word.offset for one in script.launches for call in one.calls]
     for name, command in others.items():
         if not any(command.offset <= offset < command.offset + 400 for offset in calls):
@@ -216,33 +268,55 @@ def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: tuple[str
 def _read_azureml(draft: Draft, job: AzureMLJob, config: Config | None) -> None:
     draft.set("launch.target", "azureml")
     texts = ("compute", "environment", "experiment_name", "display_name", "code")
-    keys = {name: f"launch.azureml.{name}" for name in texts} | {"resources/shm_size": "launch.azureml.shm_size"}
+    keys = {name: f"launch.azureml.{name}" for name in texts} | {
+        "resources/shm_size": "launch.azureml.shm_size"
+    }
     keys["identity/type"] = "launch.azureml.identity"
     limit_s = job.integer("limits/timeout")
     draft.set("launch.time_limit", clock(limit_s) if limit_s else None)
     blocks = ("inputs", "outputs", "tags", "services", "queue_settings")
     for name in blocks:
         draft.set(f"launch.azureml.{name}", dict(job.block(name)) or None)
-    for name, _, entry in job.entries("inputs"):  # the config is written anew, and becomes an input again
+    for name, _, entry in job.entries(
+        "inputs"
+    ):  # the config is written anew, and becomes an input again
         path = str(entry.get("path")) if isinstance(entry, dict) else ""
         if config is not None and ":" not in path and Path(path).name == Path(config.path).name:
             draft.drop(("launch", "azureml", "inputs", str(name)))
-    planned = ("$schema", "type", "command", "distribution", "environment_variables", "resources", "limits")
+    planned = (
+        "$schema",
+        "type",
+        "command",
+        "distribution",
+        "environment_variables",
+        "resources",
+        "limits",
+    )
     _take(draft, job, keys, (*blocks, *planned))
     if not isinstance(job.value("environment"), str) and job.has("environment"):
-        draft.leave("environment", job.locate("environment"), "the spec can name an environment, not define one")
+        draft.leave(
+            "environment",
+            job.locate("environment"),
+            "the spec can name an environment, not define one",
+        )
 
 
 def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
     draft.set("launch.target", "kubernetes")
-    draft.set("launch.kubernetes.kind", job.kind_of_job if job.kind_of_job != "PyTorchJob" else None)
+    draft.set(
+        "launch.kubernetes.kind", job.kind_of_job if job.kind_of_job != "PyTorchJob" else None
+    )
     keys = {"metadata/name": "name", "metadata/namespace": "launch.kubernetes.namespace"}
     for role in job.trainers[:1]:
         keys[f"{role.container}/image"] = "launch.kubernetes.image"
         keys |= {f"{role.pod}/{name}": f"launch.kubernetes.{key}" for name, key in _OF_PODS.items()}
         for name in ("initContainers", "affinity"):
             if job.has(f"{role.pod}/{name}"):
-                draft.leave(name, job.locate_key(f"{role.pod}/{name}"), "launch.kubernetes has no key for it")
+                draft.leave(
+                    name,
+                    job.locate_key(f"{role.pod}/{name}"),
+                    "launch.kubernetes has no key for it",
+                )
         for key, values in _of_pod(draft, job, role).items():
             draft.set(f"launch.kubernetes.{key}", [text for text in values if text])
         for part in ("spec/runPolicy", role.pod.removesuffix("/template/spec")):
@@ -264,7 +338,11 @@ def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str 
         return found
 
     counted = {name for name, _, _ in gpu_requests(job, role.resources)}
-    mounts = {one.get("name"): one for _, one in job.items(f"{role.container}/volumeMounts") if isinstance(one, dict)}
+    mounts = {
+        one.get("name"): one
+        for _, one in job.items(f"{role.container}/volumeMounts")
+        if isinstance(one, dict)
+    }
 
     def volume(entry: Any) -> str | None:
         mount = mounts.get(entry["name"], {})
@@ -285,12 +363,22 @@ def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str 
 
     return {
         "volumes": each(f"{role.pod}/volumes", "volumes has claims alone", volume),
-        "variables_from": each(f"{role.container}/env", "variables_from has secrets alone", variable),
-        "tolerations": each(f"{role.pod}/tolerations", "tolerations has those of a key and an effect", toleration),
-        "image_pull": each(f"{role.pod}/imagePullSecrets", "image_pull has names", lambda entry: str(entry["name"])),
-        "node_selector": [f"{name}={value}" for name, value in job.block(f"{role.pod}/nodeSelector").items()],
+        "variables_from": each(
+            f"{role.container}/env", "variables_from has secrets alone", variable
+        ),
+        "tolerations": each(
+            f"{role.pod}/tolerations", "tolerations has those of a key and an effect", toleration
+        ),
+        "image_pull": each(
+            f"{role.pod}/imagePullSecrets", "image_pull has names", lambda entry: str(entry["name"])
+        ),
+        "node_selector": [
+            f"{name}={value}" for name, value in job.block(f"{role.pod}/nodeSelector").items()
+        ],
         "resources": [
-            f"{name}={value}" for name, value in job.block(f"{role.resources}/limits").items() if name not in counted
+            f"{name}={value}"
+            for name, value in job.block(f"{role.resources}/limits").items()
+            if name not in counted
         ],
     }
 
@@ -308,13 +396,24 @@ def _read_skypilot(draft: Draft, task: SkyPilotTask) -> None:
     for target, at, source in task.entries("file_mounts"):
         if isinstance(source, str):
             copied.append(f"{source}:{target}")
-        elif isinstance(source, dict) and {*source} <= {"source", "mode"} and source.get("mode", "MOUNT") == "MOUNT":
+        elif (
+            isinstance(source, dict)
+            and {*source} <= {"source", "mode"}
+            and source.get("mode", "MOUNT") == "MOUNT"
+        ):
             buckets.append(f"{source.get('source')}:{target}")
         else:
-            draft.leave(f"file_mounts {target}", task.locate_key(at), "launch.skypilot.buckets mounts whole buckets")
+            draft.leave(
+                f"file_mounts {target}",
+                task.locate_key(at),
+                "launch.skypilot.buckets mounts whole buckets",
+            )
     draft.set("launch.skypilot.file_mounts", copied)
     draft.set("launch.skypilot.buckets", buckets)
-    draft.set("launch.skypilot.passed_variables", [name for name, _, value in task.entries("secrets") if value is None])
+    draft.set(
+        "launch.skypilot.passed_variables",
+        [name for name, _, value in task.entries("secrets") if value is None],
+    )
     for name, at, value in task.entries("secrets"):
         if value is not None:
             draft.leave(name, task.locate_key(at), SECRET)

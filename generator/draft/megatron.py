@@ -22,7 +22,9 @@ _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
     "expert_tensor": lambda pins, moe: moe,
     "expert_overlap": lambda pins, moe: moe,
     "virtual_pipeline": lambda pins, _: (pins.pipeline or 1) > 1,
-    "first_stage_layers": lambda pins, _: (pins.pipeline or 1) > 1 and bool(pins.first_stage_layers),
+    "first_stage_layers": lambda pins, _: (
+        (pins.pipeline or 1) > 1 and bool(pins.first_stage_layers)
+    ),
     "last_stage_layers": lambda pins, _: (pins.pipeline or 1) > 1 and bool(pins.last_stage_layers),
     "context_heads": lambda pins, _: (pins.context or 1) > 1,
     "tensor_overlap": lambda pins, _: (pins.tensor or 1) > 1,
@@ -32,7 +34,11 @@ _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
     "zero_hpz": lambda pins, _: pins.zero_hpz != 1,
 }
 #: Vocabularies of tokenizers that are one file. Source: their own files; OpenAI's GPT-2, Meta's Llama 2, Google's BERT.
-_VOCABULARIES: Final = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522}
+_VOCABULARIES: Final = {
+    "GPT2BPETokenizer": 50257,
+    "Llama2Tokenizer": 32000,
+    "BertWordPieceLowerCase": 30522,
+}
 _FIRST_DENSE: Final = re.compile(r"\(?\[0\]\*(\d{1,6})\+\[1\]\*(\d{1,6})\)?")  # --moe-layer-freq
 _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtype", "moment_dtype")
 
@@ -40,12 +46,18 @@ _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtyp
 def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
     """Everything that the arguments say, but for what is carried over as it is."""
     run, draft.parser = facts.run, Parser(flavour=facts.run.flavour)
-    given = options_of_launch(run.launch, draft.parser) if run.launch else options_of_file(run, draft.parser)
+    given = (
+        options_of_launch(run.launch, draft.parser)
+        if run.launch
+        else options_of_file(run, draft.parser)
+    )
     draft.options = tuple(given)
     draft.set("framework", run.flavour)
     set_script(draft)
     keys = decoded(run)
-    _read_model(draft, facts, {key[6:]: keys.pop(key) for key in tuple(keys) if key.startswith("model.")})
+    _read_model(
+        draft, facts, {key[6:]: keys.pop(key) for key in tuple(keys) if key.startswith("model.")}
+    )
     _read_training(draft, facts)
     if run.has("--train-iters"):
         keys.pop("training.duration.samples", None)
@@ -84,7 +96,9 @@ def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> Non
     if not facts.knows("layers", "hidden", "heads"):
         return
     run, model = facts.run, at_least(facts.job).model
-    rotary = run.value("--position-embedding-type") == "rope" or run.has("--use-rotary-position-embeddings")
+    rotary = run.value("--position-embedding-type") == "rope" or run.has(
+        "--use-rotary-position-embeddings"
+    )
     none = run.has("--no-position-embedding") or run.value("--position-embedding-type") == "none"
     kind = "rotary" if rotary else "none" if none else "learned"
     heads = model.kv_heads if facts.knows("kv_heads") and model.kv_heads != model.heads else None
@@ -99,7 +113,9 @@ def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> Non
         "num_attention_heads": model.heads,
         "num_key_value_heads": heads,
         "head_dim": model.head_dim if own_width else None,
-        "intermediate_size": model.ffn if model.ffn and (gated or model.ffn != 4 * model.hidden) else None,
+        "intermediate_size": model.ffn
+        if model.ffn and (gated or model.ffn != 4 * model.hidden)
+        else None,
         "vocab_size": _vocabulary(draft, run),
         "max_position_embeddings": known or 2048,
         "position_embedding": kind,
@@ -130,7 +146,9 @@ def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
         "num_experts_per_tok": model.experts_per_token,
         "moe_intermediate_size": model.moe_ffn or None,
         "n_shared_experts": shared // model.moe_ffn if shared and whole else None,
-        "first_k_dense_replace": int(match[1]) if match and int(match[1]) + int(match[2]) == model.layers else None,
+        "first_k_dense_replace": int(match[1])
+        if match and int(match[1]) + int(match[2]) == model.layers
+        else None,
     }
 
 
@@ -144,7 +162,9 @@ def _vocabulary(draft: Draft, run: MegatronRun) -> int:
     if entry is not None and isinstance(size := entry.config.get("vocab_size"), int):
         return size
     if kind not in _VOCABULARIES:
-        draft.comments["model.vocab_size"] = "assumed: the files don't say how many tokens the tokenizer has"
+        draft.comments["model.vocab_size"] = (
+            "assumed: the files don't say how many tokens the tokenizer has"
+        )
     return _VOCABULARIES.get(kind, _VOCABULARIES["GPT2BPETokenizer"])
 
 

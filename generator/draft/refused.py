@@ -23,8 +23,12 @@ from ..search import Infeasible, Plan, estimate, search
 from .draft import SECRET, Draft
 
 #: Sections of the spec whose keys may be left out, and those that may not.
-_OPTIONAL: Final = frozenset({"name", "training", "data", "output", "deepspeed_config", "launch", "layout"})
-_NEEDED: Final = frozenset({"training", "training.global_batch", "layout", "launch", "launch.target"})
+_OPTIONAL: Final = frozenset(
+    {"name", "training", "data", "output", "deepspeed_config", "launch", "layout"}
+)
+_NEEDED: Final = frozenset(
+    {"training", "training.global_batch", "layout", "launch", "launch.target"}
+)
 _ARGUMENTS: Final = "/launch/arguments/"
 
 
@@ -49,7 +53,9 @@ def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
 def leave_secrets(draft: Draft) -> None:
     """Take out of the draft what has a secret: by its looks or name, or one that the files have elsewhere."""
     source = None
-    while source is None:  # without sections of a config that are nested deeper, or are more, than a spec may be
+    while (
+        source is None
+    ):  # without sections of a config that are nested deeper, or are more, than a spec may be
         try:
             source = plain_source(draft.spec)
         except UnreadableText as problem:
@@ -57,7 +63,11 @@ def leave_secrets(draft: Draft) -> None:
             _take_out(draft, keys, problem.finding.message)
             draft.drop(keys)
     found = {secret.pointer for secret in spec_secrets(source)}
-    found |= {at for at, value in walk("", draft.spec) if isinstance(value, str) and draft.hide(value) != value}
+    found |= {
+        at
+        for at, value in walk("", draft.spec)
+        if isinstance(value, str) and draft.hide(value) != value
+    }
     for pointer in sorted(found, key=_order, reverse=True):  # items of a list from its end
         if not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, SECRET)):
             _take_out(draft, _keys(pointer), SECRET)
@@ -72,7 +82,9 @@ def prune(draft: Draft) -> None:
             return
         except InvalidJob as invalid:
             before = copy.deepcopy(draft.spec)
-            for finding in sorted(invalid.findings, key=lambda one: _order(one.where.pointer), reverse=True):
+            for finding in sorted(
+                invalid.findings, key=lambda one: _order(one.where.pointer), reverse=True
+            ):
                 keys = _keys(finding.where.pointer)
                 if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
                     _take_out(draft, keys, f"{finding.message} [{finding.rule}]")
@@ -96,7 +108,9 @@ def _take_out(draft: Draft, keys: list[str], why: str) -> None:
     path, where, config = ".".join(keys), draft.found.where, draft.found.config
     if keys and path not in _NEEDED:
         if keys[0] == "deepspeed_config" and config is not None:
-            draft.leave(".".join(keys[1:]), config.locate("/" + "/".join(map(escape, keys[1:]))), why)
+            draft.leave(
+                ".".join(keys[1:]), config.locate("/" + "/".join(map(escape, keys[1:]))), why
+            )
         elif "tokenizer" not in keys:
             draft.leave(path, where, why)
         draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
@@ -133,7 +147,9 @@ def without_refused(draft: Draft, outcome: Outcome) -> Outcome:
             continue
         if finding.where.path == FILE_NAME and draft.get(keys) is not None:
             draft.drop(keys)
-            draft.leave(".".join(keys[1:]), config.locate(pointer) if config else finding.where, why)
+            draft.leave(
+                ".".join(keys[1:]), config.locate(pointer) if config else finding.where, why
+            )
         elif not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, why)):
             errors.append(finding)
     return again._replace(findings=(*again.findings, *errors), added=outcome.added)

@@ -20,12 +20,16 @@ from .scripts import read_config, read_script
 
 
 def draft_run(
-    found: ExistingRun, others: Sequence[ExistingRun] = (), answers: Mapping[str, object] | None = None
+    found: ExistingRun,
+    others: Sequence[ExistingRun] = (),
+    answers: Mapping[str, object] | None = None,
 ) -> Draft:
     """The spec of a run as its files say it; `answers`, by dotted path, go before what they say."""
     texts = found.submission.texts
     ours = {path for path, text in texts.items() if "# Written by dsgen " in text.content[:4096]}
-    of_service = {job.path for job in found.submission.azureml_jobs}  # which has the values of its expressions
+    of_service = {
+        job.path for job in found.submission.azureml_jobs
+    }  # which has the values of its expressions
     draft = Draft(
         found=found,
         ours=frozenset(ours - of_service),
@@ -39,7 +43,9 @@ def draft_run(
         read_config(draft, found.config)
     read_machines(draft)
     for other in others if found.where.path not in ours else ():
-        draft.leave(other.program, other.where, "another run: for its spec, give init its files alone")
+        draft.leave(
+            other.program, other.where, "another run: for its spec, give init its files alone"
+        )
     for path, value in (answers or {}).items():
         if path in ("gpus", "nodes"):
             draft.spec.pop("gpus", None)
@@ -54,7 +60,9 @@ def draft_run(
     several = (isinstance(nodes, int) and nodes > 1) or (isinstance(gpus, int) and gpus > node)
     if several and "hostfile" in launch_keys(target) and not draft.get(f"launch.{target}"):
         draft.set(f"launch.{target}.hostfile", "hostfile")
-        draft.comments[f"launch.{target}.hostfile"] = "to be written: a line `HOST slots=GPUS` for each node"
+        draft.comments[f"launch.{target}.hostfile"] = (
+            "to be written: a line `HOST slots=GPUS` for each node"
+        )
     return draft
 
 
@@ -83,21 +91,49 @@ def _complete(draft: Draft, where: Location) -> None:
             draft.leave(f"{name} {layout.pop(name)}", where, why)
     if batch is None and replicas is not None and micro:
         draft.set("training.global_batch", micro * (steps or 1) * replicas)
-    elif gpus is None and draft.get("nodes") is None and batch and micro and steps and batch % (micro * steps) == 0:
+    elif (
+        gpus is None
+        and draft.get("nodes") is None
+        and batch
+        and micro
+        and steps
+        and batch % (micro * steps) == 0
+    ):
         draft.set("gpus", batch // (micro * steps) * ranks)
-        draft.comments["gpus"] = f"of the batch: {batch} / ({micro} × {steps}){f' × {ranks}' if ranks > 1 else ''}"
+        draft.comments["gpus"] = (
+            f"of the batch: {batch} / ({micro} × {steps}){f' × {ranks}' if ranks > 1 else ''}"
+        )
 
 
 #: Text that needs no quotes: no word of YAML's, no number, nothing that begins or ends something.
 _PLAIN: Final = re.compile(r"(?:--?)?[A-Za-z_/.][\w./@+%=-]*(?::[\w./@+%=-]+)*", re.ASCII)
-_WORDS: Final = frozenset({"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf", "~"})
+_WORDS: Final = frozenset(
+    {"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf", "~"}
+)
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:[eE][+-]?\d{1,2})?")
 _WIDTH: Final = 110
 ORDER: Final = (
-    *("name", "framework", "deepspeed_version", "model", "cluster", "gpus", "nodes", "calibration", "training", "data"),
+    *(
+        "name",
+        "framework",
+        "deepspeed_version",
+        "model",
+        "cluster",
+        "gpus",
+        "nodes",
+        "calibration",
+        "training",
+        "data",
+    ),
     *("output", "layout", "deepspeed_config", "memory", "launch"),
 )
-_OF_LAUNCH: Final = {"target": 0, "script": 1, "time_limit": 2, "environment": 4, "arguments": 5}  #: 3: the others
+_OF_LAUNCH: Final = {
+    "target": 0,
+    "script": 1,
+    "time_limit": 2,
+    "environment": 4,
+    "arguments": 5,
+}  #: 3: the others
 _ABOVE: Final[Mapping[str, str]] = {
     "layout": "pinned as the files have it: remove a key to let dsgen choose it",
     "deepspeed_config": "merged into the DeepSpeed config that dsgen writes; null leaves a key out",
@@ -119,7 +155,10 @@ def spec_text(
     for key in sorted(spec, key=lambda key: ORDER.index(key) if key in ORDER else len(ORDER)):
         value = spec[key]
         if isinstance(value, Mapping) and key == "launch":
-            value = {name: value[name] for name in sorted(value, key=lambda name: _OF_LAUNCH.get(name, 3))}
+            value = {
+                name: value[name]
+                for name in sorted(value, key=lambda name: _OF_LAUNCH.get(name, 3))
+            }
         lines += _lines(key, value, 0, key, beside, from_files)
     rest = [_comment(line) for line in tail]
     return "\n".join([*lines, *([""] if rest else []), *rest]) + "\n"
@@ -130,7 +169,9 @@ def _comment(line: str) -> str:
     return f"# {text}".rstrip()
 
 
-def _lines(key: str, value: Any, depth: int, path: str, beside: Mapping[str, str], from_files: bool) -> Iterator[str]:
+def _lines(
+    key: str, value: Any, depth: int, path: str, beside: Mapping[str, str], from_files: bool
+) -> Iterator[str]:
     """A key and its value, a mapping below it or in one line."""
     pad, note = "  " * depth, f"  {_comment(beside[path])}" if path in beside else ""
     if from_files and path in _ABOVE:
@@ -153,12 +194,20 @@ def _lines(key: str, value: Any, depth: int, path: str, beside: Mapping[str, str
 def _is_short(value: Mapping[str, Any], path: str, beside: Mapping[str, str]) -> bool:
     deep = any(isinstance(item, Mapping) for item in value.values())
     noted = any(name.startswith(f"{path}.") for name in beside)
-    return "." in path and not deep and not noted and len(value) <= 3 and len(_flow(value)) < _WIDTH // 2
+    return (
+        "." in path
+        and not deep
+        and not noted
+        and len(value) <= 3
+        and len(_flow(value)) < _WIDTH // 2
+    )
 
 
 def _flow(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_scalar(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{_scalar(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+        )
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ", ".join(map(_flow, value)) + "]"
     return _scalar(value)

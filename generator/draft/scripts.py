@@ -18,14 +18,23 @@ from .draft import Draft, Given, Parser, options_of_launch, options_of_values, v
 
 #: Options whose keys of the spec hold decisions of the plan.
 PLANNED: Final = frozenset(
-    row.option.replace("_", "-") for row in ROWS if row.key.startswith("layout.") or row.key == "training.precision"
+    row.option.replace("_", "-")
+    for row in ROWS
+    if row.key.startswith("layout.") or row.key == "training.precision"
 )
 #: Options that name the DeepSpeed config, or ask for DeepSpeed: the plan has its own.
 CONFIGS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspeed-config"})
 #: Options of scripts that say how large adapters are.
 _RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
 _MODELS: Final = (
-    *("--model-name-or-path", "--model-name", "--model", "--pretrained-model", "--base-model", "--model-path"),
+    *(
+        "--model-name-or-path",
+        "--model-name",
+        "--model",
+        "--pretrained-model",
+        "--base-model",
+        "--model-path",
+    ),
 )
 
 
@@ -33,7 +42,9 @@ def read_script(draft: Draft) -> None:
     """The options of the training script, and of the Trainer what the spec has keys for."""
     found, trainer = draft.found, draft.found.trainer
     draft.parser = Parser(trainer=trainer is not None)
-    options: list[Given] = list(options_of_launch(found.launch, draft.parser)) if found.launch else []
+    options: list[Given] = (
+        list(options_of_launch(found.launch, draft.parser)) if found.launch else []
+    )
     if trainer is not None and trainer.launch is None:
         options += options_of_values(trainer)
     draft.options = tuple(options)
@@ -66,12 +77,16 @@ def set_script(draft: Draft) -> None:
     if not set(name) & set("$`*{}"):
         draft.set("launch.script", name)
     if launch.program.value is None:
-        draft.leave(launch.program.raw, draft.found.where, "the program's folder is not in the files")
+        draft.leave(
+            launch.program.raw, draft.found.where, "the program's folder is not in the files"
+        )
 
 
 def _read_usual(draft: Draft) -> None:
     """Read options that many scripts have, whose names are no standard's; they are carried over as well."""
-    values = {one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known}
+    values = {
+        one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known
+    }
     options = [f"--{name.replace('_', '-')}" for name in LENGTHS]
     lengths = [values[name] for name in options if values.get(name, "").isdecimal()]
     draft.set("training.sequence_length", int(lengths[0]) if lengths and int(lengths[0]) else None)
@@ -80,9 +95,16 @@ def _read_usual(draft: Draft) -> None:
         if value.isdecimal() and int(value) and draft.get(row.key) is None:
             draft.set(row.key, int(value))
     adapts = FRAMEWORKS[draft.get("framework")].runs("Trainer")
-    if adapts and any(is_true(values.get(name, "no")) for name in ("--use-lora", "--use-peft", "--lora-enable")):
-        found = {key: next((values[one] for one in names if one in values), "") for key, names in _RANKS.items()}
-        draft.set("training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()})
+    if adapts and any(
+        is_true(values.get(name, "no")) for name in ("--use-lora", "--use-peft", "--lora-enable")
+    ):
+        found = {
+            key: next((values[one] for one in names if one in values), "")
+            for key, names in _RANKS.items()
+        }
+        draft.set(
+            "training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()}
+        )
 
 
 def _read_model(draft: Draft) -> None:
@@ -94,7 +116,9 @@ def _read_model(draft: Draft) -> None:
             entry = find_model(value)
             if entry is not None:
                 draft.set("model", entry.name)
-            elif folder is not None and is_readable(path := Path(folder) / value / "config.json", Path(folder)):
+            elif folder is not None and is_readable(
+                path := Path(folder) / value / "config.json", Path(folder)
+            ):
                 if _is_planned(path):
                     draft.set("model", str(path.parent))
                 else:
@@ -118,8 +142,21 @@ def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
     precision = config.value("mixed_precision")
     if precision in ("bf16", "fp16") and draft.get("training.precision") in (None, "fp32"):
         draft.set("training.precision", precision)
-    names = {"deepspeed_config", "distributed_type", "num_machines", "num_processes", "mixed_precision"}
-    usual = {"machine_rank", "rdzv_backend", "same_network", "compute_environment", "debug", "main_training_function"}
+    names = {
+        "deepspeed_config",
+        "distributed_type",
+        "num_machines",
+        "num_processes",
+        "mixed_precision",
+    }
+    usual = {
+        "machine_rank",
+        "rdzv_backend",
+        "same_network",
+        "compute_environment",
+        "debug",
+        "main_training_function",
+    }
     for name, place, value in config.entries(""):
         if name not in names | usual and value not in ("no", False, None, []):
             why = "dsgen's launch files start the processes without accelerate launch"
@@ -131,8 +168,16 @@ def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
 def _read_section(draft: Draft, config: AccelerateConfig) -> None:
     section, at = config.deepspeed, "deepspeed_config"
     draft.set("layout.zero_stage", config.zero_stage)
-    optimizer, params = (str(section.get(f"offload_{name}_device", "none")) for name in ("optimizer", "param"))
-    moved = "none" if optimizer == "none" else "optimizer" if params == "none" else "optimizer+parameters"
+    optimizer, params = (
+        str(section.get(f"offload_{name}_device", "none")) for name in ("optimizer", "param")
+    )
+    moved = (
+        "none"
+        if optimizer == "none"
+        else "optimizer"
+        if params == "none"
+        else "optimizer+parameters"
+    )
     draft.set("layout.offload", moved if config.zero_stage else None)
     steps = config.integer(f"{at}/gradient_accumulation_steps")
     if draft.get("layout.gradient_accumulation") is None:
@@ -140,13 +185,20 @@ def _read_section(draft: Draft, config: AccelerateConfig) -> None:
     clipping = section.get("gradient_clipping")
     if isinstance(clipping, int | float) and not isinstance(clipping, bool):
         draft.set("training.gradient_clipping", clipping)
-    known = {"zero_stage", "offload_optimizer_device", "offload_param_device", "gradient_accumulation_steps"}
+    known = {
+        "zero_stage",
+        "offload_optimizer_device",
+        "offload_param_device",
+        "gradient_accumulation_steps",
+    }
     known |= {"gradient_clipping", "deepspeed_multinode_launcher", "deepspeed_hostfile"}
     for name, value in section.items():
         if name == "zero3_init_flag" or (name == "zero3_save_16bit_model" and is_true(value)):
             continue  # the Trainer's config switches both on at stage 3
         if name not in known:
-            draft.leave(f"{at}.{name}: {value}", config.locate(f"{at}/{name}"), "the spec has no key for it")
+            draft.leave(
+                f"{at}.{name}: {value}", config.locate(f"{at}/{name}"), "the spec has no key for it"
+            )
 
 
 def read_config(draft: Draft, config: Config) -> None:

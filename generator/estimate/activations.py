@@ -20,7 +20,9 @@ from .states import INPUT_SCALES, weight_bytes
 
 def repeats(layout: LayoutLike, module: Modules) -> Any:
     """Tell where selective recomputation repeats one of these modules."""
-    return (layout.recompute == Recompute.SELECTIVE) & ((layout.recompute_modules & int(module)) > 0)
+    return (layout.recompute == Recompute.SELECTIVE) & (
+        (layout.recompute_modules & int(module)) > 0
+    )
 
 
 def repeated_layers(layout: LayoutLike, layers: Any) -> Any:
@@ -66,10 +68,21 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     replicated = norms + 2 * inputs * model.hidden + masks
     copied = inputs * attention_widths(model)[2] * (inputs < element)
     repeats_keys = job.training.attention == "unfused" and not job.framework.fused
-    sharded = element * kept_elements(model, repeats_keys=repeats_keys, packs=job.framework.packs_attention) + copied
+    sharded = (
+        element
+        * kept_elements(model, repeats_keys=repeats_keys, packs=job.framework.packs_attention)
+        + copied
+    )
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
-    gathered = moe * model.experts_per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
-    sharded = sharded + mlp_bytes_per_token(job, moe=moe) + gathered - element * unsaved_elements(job, moe=moe)
+    gathered = (
+        moe * model.experts_per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
+    )
+    sharded = (
+        sharded
+        + mlp_bytes_per_token(job, moe=moe)
+        + gathered
+        - element * unsaved_elements(job, moe=moe)
+    )
     whole = (layout.recompute == Recompute.FULL) | repeats(layout, Modules.CORE_ATTN)
     scores = scores_bytes_per_token(job, layout) * np.logical_not(whole)
     return replicated / sequence_cut(layout) + sharded / layout.tensor + scores
@@ -132,7 +145,9 @@ def score_bytes(job: Job) -> float:
     """Bytes kept per attention score: none with flash attention."""
     if job.training.attention == "flash":
         return 0.0
-    dropout = 3 if job.model.attention_dropout > 0 else 0  # a mask byte and the 16-bit result (2205.05198 sec 4.1)
+    dropout = (
+        3 if job.model.attention_dropout > 0 else 0
+    )  # a mask byte and the 16-bit result (2205.05198 sec 4.1)
     upcasts = not job.framework.fused and job.model.family not in _NARROW_SOFTMAX
     return (_EAGER_SCORE_BYTES if upcasts else 2) + dropout
 
@@ -154,18 +169,29 @@ def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
     **Assumes** that a model's dense layers are among the first of its stage's first chunk.
     """
     repeated = repeated_layers(layout, held.layers)
-    dense = np.minimum(np.where(layout.recompute_layers > 0, layout.recompute_layers, held.dense), held.dense)
+    dense = np.minimum(
+        np.where(layout.recompute_layers > 0, layout.recompute_layers, held.dense), held.dense
+    )
     dense = np.where(held.moe > 0, np.minimum(dense, repeated), repeated)
     kept = (held.dense - dense) * _kept_bytes_per_token(job, layout, moe=False)
     if job.model.is_moe:
         kept = kept + (held.moe - (repeated - dense)) * _kept_bytes_per_token(job, layout, moe=True)
-    return repeated / layout.recompute_group * (weight_bytes(job) * job.model.hidden / sequence_cut(layout)) + kept
+    return (
+        repeated
+        / layout.recompute_group
+        * (weight_bytes(job) * job.model.hidden / sequence_cut(layout))
+        + kept
+    )
 
 
 def _kept_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     """Bytes a token that one layer keeps which isn't repeated as a whole."""
     scores = scores_bytes_per_token(job, layout) * (layout.recompute == Recompute.FULL)
-    return layer_bytes_per_token(job, layout, moe=moe) + scores - sum(repeated_bytes_per_token(job, layout, moe=moe))
+    return (
+        layer_bytes_per_token(job, layout, moe=moe)
+        + scores
+        - sum(repeated_bytes_per_token(job, layout, moe=moe))
+    )
 
 
 def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
@@ -203,7 +229,9 @@ def workspace_bytes(job: Job, layout: LayoutLike, parts: Mapping[str, Any] | Non
     figures of `workspace_per_token`.
     """
     parts, tokens = parts or workspace_per_token(job, layout), local_tokens(job, layout)
-    gradients = np.maximum(tokens * parts["mlp"] + parts["weight_gradient"], tokens * parts["attention"])
+    gradients = np.maximum(
+        tokens * parts["mlp"] + parts["weight_gradient"], tokens * parts["attention"]
+    )
     return tokens * parts["repeated"] + gradients
 
 
@@ -223,12 +251,20 @@ def workspace_per_token(job: Job, layout: LayoutLike) -> dict[str, Any]:
     )
     width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
     # Gradients of MLP width: of gate and up, and in eager mode their product, else in and out; and LoRA's, scaled.
-    gradients = (3 if model.gated_mlp and not job.fuses_kernels and not moe else 2) + (job.training.lora is not None)
+    gradients = (3 if model.gated_mlp and not job.fuses_kernels and not moe else 2) + (
+        job.training.lora is not None
+    )
     # A backward product holds its weight's gradient, or of a frozen one its 16 bits if it has 4.
     frozen = job.training.lora is not None and job.training.lora.base == "unquantized"
     # Gradients before and after the softmax; a fused softmax works in place.
     kept = score_bytes(job)
-    score = 0.0 if job.training.attention == "flash" else kept if kept >= _EAGER_SCORE_BYTES else 2.0 * element
+    score = (
+        0.0
+        if job.training.attention == "flash"
+        else kept
+        if kept >= _EAGER_SCORE_BYTES
+        else 2.0 * element
+    )
     through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
     return {
         "repeated": recomputed + through,
@@ -270,7 +306,11 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     if (job.training.cross_entropy or job.framework.cross_entropy) == "fused":
         logit = _FUSED_LOGIT_BYTES * wide
     elif fused:
-        logit = (_COPIED_LOGIT_BYTES if job.framework.runs("Megatron-DeepSpeed") else _UNFUSED_LOGIT_BYTES) * wide
+        logit = (
+            _COPIED_LOGIT_BYTES
+            if job.framework.runs("Megatron-DeepSpeed")
+            else _UNFUSED_LOGIT_BYTES
+        ) * wide
     else:
         logit = _EAGER_LOGIT_BYTES if model.causal else _EAGER_ENCODER_LOGIT_BYTES * wide
     chunked = (job.training.cross_entropy or "") == "chunked" or (fused and not job.framework.fused)

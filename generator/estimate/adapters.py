@@ -39,7 +39,10 @@ def projections(model: Model, *, moe: bool) -> tuple[Projection, ...]:
     """
     hidden, width = model.hidden, model.shared_ffn if moe else model.ffn
     mlp = (Projection("gate_proj", hidden, width), Projection("up_proj", hidden, width))
-    return (*attention_projections(model), *((*mlp, Projection("down_proj", width, hidden)) if width else ()))
+    return (
+        *attention_projections(model),
+        *((*mlp, Projection("down_proj", width, hidden)) if width else ()),
+    )
 
 
 def module_names(job: Job) -> tuple[str, ...]:
@@ -71,7 +74,9 @@ def adapter_parameters(job: Job) -> int:
     """
     rank = job.training.lora.rank if job.training.lora else 0
     widths = sum(
-        (p.inputs + p.outputs) * _layers(job.model, moe=moe) for moe in (False, True) for p in adapted(job, moe=moe)
+        (p.inputs + p.outputs) * _layers(job.model, moe=moe)
+        for moe in (False, True)
+        for p in adapted(job, moe=moe)
     )
     return rank * widths
 
@@ -100,13 +105,19 @@ def base_share(job: Job) -> float:
     if not has_4bit_base(job):
         return 1.0
     small = NF4_BYTES / (4 if job.training.precision == "fp32" else 2)
-    quantized = sum(_layers(job.model, moe=moe) * dequantized_weights(job, moe=moe) for moe in (False, True))
+    quantized = sum(
+        _layers(job.model, moe=moe) * dequantized_weights(job, moe=moe) for moe in (False, True)
+    )
     return 1.0 - (1.0 - small) * quantized / model_size.parameter_count(job.model)
 
 
 def dequantized_weights(job: Job, *, moe: bool) -> int:
     """Weights of a layer that each pass turns back from 4 bits before it multiplies with them."""
-    return sum(p.inputs * p.outputs for p in projections(job.model, moe=moe)) if has_4bit_base(job) else 0
+    return (
+        sum(p.inputs * p.outputs for p in projections(job.model, moe=moe))
+        if has_4bit_base(job)
+        else 0
+    )
 
 
 def unsaved_elements(job: Job, *, moe: bool) -> int:

@@ -34,7 +34,9 @@ def layer_elements(model: Model) -> int:
     """Weights of the largest kind of layer: a MoE layer where there is one. Norms and the router are too small."""
     if not model.is_moe:
         return attention_parameters(model) + model_size.mlp_parameters(model)
-    experts = model.experts * model_size.expert_parameters(model) + model_size.shared_expert_parameters(model)
+    experts = model.experts * model_size.expert_parameters(
+        model
+    ) + model_size.shared_expert_parameters(model)
     return attention_parameters(model) + experts
 
 
@@ -52,7 +54,11 @@ def bucket_elements(job: Job, layout: LayoutLike) -> Any:
     """Elements of the gradient-reduce bucket, and of the all-gather bucket of stages 1 and 2. Even."""
     if job.training.bucket_elements is not None:
         return _even(job.training.bucket_elements) + 0 * layout.tensor
-    trained = rank_elements(job, layout) if job.training.lora is None else adapter_parameters(job) // layout.tensor
+    trained = (
+        rank_elements(job, layout)
+        if job.training.lora is None
+        else adapter_parameters(job) // layout.tensor
+    )
     return np.maximum(2, np.minimum(BUCKET_ELEMENTS, _even(trained)))
 
 
@@ -104,7 +110,9 @@ def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> An
         return 0.0
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
     small = (parameters <= _REDUCED_AT_ONCE) & (not job.framework.runs("own script"))
-    joined = np.where(small, np.where(stage == 0, element, FP32), 0) + np.where(stage == 0, 0, element)
+    joined = np.where(small, np.where(stage == 0, element, FP32), 0) + np.where(
+        stage == 0, 0, element
+    )
     apart = element * np.minimum(parameters, _REDUCED_AT_ONCE)
     adds = (stage == 2) & (layout.gradient_accumulation > 1) & (element == summed_bytes(job))
     share = np.where(adds, element * parameters / d, 0)
@@ -168,6 +176,8 @@ def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: An
     if not job.framework.runs("DeepSpeed engine"):
         return 0.0
     stage = layout.zero_stage
-    once = (layout.gradient_accumulation == 1) & (layout.pipeline == 1) & (stage >= 1) & (stage <= 2)
+    once = (
+        (layout.gradient_accumulation == 1) & (layout.pipeline == 1) & (stage >= 1) & (stage <= 2)
+    )
     lasting = np.where(has_flat_gradients(job, layout), FP32 * parameters, 0)
     return np.where(once, np.maximum(gradients - lasting, 0), 0)

@@ -44,7 +44,9 @@ class Factor:
         """The factor as a sentence."""
         if abs(self.factor - 1) < _LITTLE:
             return f"as shipped: {self.says}"
-        return f"{self.shipped * self.factor:.3g}, {self.factor:.2f} of the shipped value: {self.says}"
+        return (
+            f"{self.shipped * self.factor:.3g}, {self.factor:.2f} of the shipped value: {self.says}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,17 @@ class Errors:
     def of(cls, fit: Fit) -> Errors:
         """Return the errors of a fit."""
         values: dict[str, Any] = {"left_out_mean": None, "left_out_median": None}
-        for name, part in (("before", fit.before), ("after", fit.after), ("left_out", fit.left_out)):
+        for name, part in (
+            ("before", fit.before),
+            ("after", fit.after),
+            ("left_out", fit.left_out),
+        ):
             if part is not None:
                 sizes = np.abs(np.expm1(part))
-                values |= {f"{name}_mean": float(sizes.mean()), f"{name}_median": float(np.median(sizes))}
+                values |= {
+                    f"{name}_mean": float(sizes.mean()),
+                    f"{name}_median": float(np.median(sizes)),
+                }
         return cls(runs=len(fit.before), **values)
 
 
@@ -94,7 +103,9 @@ class RunResult:
 class CalibrationReport:
     """The factors, and how much better they predict."""
 
-    machine: Mapping[str, str]  #: cluster, accelerator, network, framework: a network's factors say nothing of another
+    machine: Mapping[
+        str, str
+    ]  #: cluster, accelerator, network, framework: a network's factors say nothing of another
     factors: tuple[Factor, ...]  #: those that moved most first
     time: Errors
     spread: float  #: standard deviation of log(measured / estimated) to expect of a further run
@@ -123,18 +134,25 @@ class CalibrationReport:
 
         def rounded(errors: Errors | None) -> dict[str, float | None] | None:
             values = {} if errors is None else asdict(errors)
-            return {name: value if value is None else round(value, 4) for name, value in values.items()} or None
+            return {
+                name: value if value is None else round(value, 4) for name, value in values.items()
+            } or None
 
         runs = [asdict(run).items() for run in self.runs]
         return {
             "version": FORM,
             "dsgen_version": __version__,
             **self.machine,
-            "factors": {item.name: item.factor for item in sorted(self.factors, key=lambda item: item.name)},
+            "factors": {
+                item.name: item.factor for item in sorted(self.factors, key=lambda item: item.name)
+            },
             "memory_factor": round(self.memory_factor, 4),
             "spread": round(self.spread, 4),
             "errors": {"step_time": rounded(self.time), "memory": rounded(self.memory)},
-            "runs": [{n: float(f"{v:.4g}") if isinstance(v, float) else v for n, v in run} for run in runs],
+            "runs": [
+                {n: float(f"{v:.4g}") if isinstance(v, float) else v for n, v in run}
+                for run in runs
+            ],
             "left_out": [asdict(item) for item in self.excluded],
         }
 
@@ -171,7 +189,9 @@ class NoUsableRuns(Exception):
 
     def __init__(self, excluded: tuple[Excluded, ...]) -> None:
         self.excluded = excluded
-        super().__init__("; ".join(f"{item.name}: {item.reason}" for item in excluded) or "there are no runs")
+        super().__init__(
+            "; ".join(f"{item.name}: {item.reason}" for item in excluded) or "there are no runs"
+        )
 
 
 def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
@@ -213,7 +233,11 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
 def _machine(job: Job) -> dict[str, str]:
     """The names that are the same where two runs say something of each other."""
     cluster = job.cluster
-    return {"accelerator": cluster.accelerator.name, "network": cluster.network, "framework": job.framework.name}
+    return {
+        "accelerator": cluster.accelerator.name,
+        "network": cluster.network,
+        "framework": job.framework.name,
+    }
 
 
 def _usable(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Excluded, ...]]:
@@ -247,7 +271,9 @@ def _peaks(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Exclud
             near.append(run)
         else:
             both = f"{run.peak_bytes / GIB:.4g} GiB and {estimated / GIB:.4g} GiB are estimated"
-            far.append(Excluded(name=run.name, reason=f"its peak is {both}; only its step time is used"))
+            far.append(
+                Excluded(name=run.name, reason=f"its peak is {both}; only its step time is used")
+            )
     return near, tuple(far)
 
 
@@ -265,7 +291,8 @@ def _parameters(runs: Sequence[MeasuredRun]) -> tuple[tuple[str, ...], Vector]:
     """The constants that act on any of the runs and may differ between clusters, with their priors' spreads."""
     chosen = [selectors(run.job) for run in runs]
     spreads = {
-        name: max(family.pick(keys[family.by])[1].spread for keys in chosen) for name, family in constants().items()
+        name: max(family.pick(keys[family.by])[1].spread for keys in chosen)
+        for name, family in constants().items()
     }
     names = tuple(name for name, spread in spreads.items() if spread > 0)
     residuals, none = _time_residuals(runs, names), np.zeros(len(names))
@@ -280,19 +307,27 @@ def _time_residuals(runs: Sequence[MeasuredRun], names: tuple[str, ...]) -> Resi
     def residuals(x: Vector, only: int | None = None) -> Vector:
         factors = tuple((name, math.exp(value)) for name, value in zip(names, x, strict=True))
         rows = slice(None) if only is None else slice(only, only + 1)
-        return np.asarray(np.log(np.array([_seconds(run, factors) for run in runs[rows]]) / measured[rows]))
+        return np.asarray(
+            np.log(np.array([_seconds(run, factors) for run in runs[rows]]) / measured[rows])
+        )
 
     return residuals
 
 
 def _memory_residuals(runs: Sequence[MeasuredRun]) -> Residuals:
     measured = np.array([run.peak_bytes for run in runs], dtype=float)
-    neutral = [replace(run.job, calibration=replace(run.job.calibration, memory_factor=1.0)) for run in runs]
+    neutral = [
+        replace(run.job, calibration=replace(run.job.calibration, memory_factor=1.0))
+        for run in runs
+    ]
     ledgers = [memory(job, run.layout) for job, run in zip(neutral, runs, strict=True)]
 
     def residuals(x: Vector, only: int | None = None) -> Vector:
         corrected = [ledger.corrected(float(np.exp(x[0]))) for ledger in ledgers]
-        peaks = [float(getattr(one, f"{run.peak_kind}_bytes")) for one, run in zip(corrected, runs, strict=True)]
+        peaks = [
+            float(getattr(one, f"{run.peak_kind}_bytes"))
+            for one, run in zip(corrected, runs, strict=True)
+        ]
         logarithms: Vector = np.log(np.array(peaks) / measured)
         return logarithms if only is None else logarithms[only : only + 1]
 
@@ -308,7 +343,9 @@ def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
     for name, factor in found:
         before, after = getattr(shipped, name), getattr(fitted, name)
         whole = after / before if before else factor
-        factors.append(Factor(name=name, factor=round(whole, 4), shipped=before, says=constants()[name].says))
+        factors.append(
+            Factor(name=name, factor=round(whole, 4), shipped=before, says=constants()[name].says)
+        )
     return tuple(sorted(factors, key=lambda item: (-abs(math.log(item.factor)), item.name)))
 
 

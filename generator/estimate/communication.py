@@ -29,14 +29,22 @@ from .states import summed_bytes, weight_bytes
 def link_bytes_per_s(job: Job, ring: Group) -> Any:
     """Bytes per second of each member inside its node."""
     cluster, accelerator = job.cluster, job.cluster.accelerator
-    link = accelerator.link_bytes_per_s if cluster.intra_node != "pcie" else accelerator.pcie_bytes_per_s
+    link = (
+        accelerator.link_bytes_per_s
+        if cluster.intra_node != "pcie"
+        else accelerator.pcie_bytes_per_s
+    )
     inside = (link or accelerator.pcie_bytes_per_s) * rates(job).link_fraction
-    if cluster.intra_node == "mesh":  # each pair has its own link: a smaller group has fewer of them
+    if (
+        cluster.intra_node == "mesh"
+    ):  # each pair has its own link: a smaller group has fewer of them
         peers = max(cluster.accelerators_per_node - 1, 1)
         return inside * np.minimum(np.maximum(ring.per_node - 1, 1), peers) / peers
     if cluster.intra_node == "pcie":
         crosses = 2 * ring.per_node * ring.stride > cluster.accelerators_per_node
-        return inside * np.where(crosses & (ring.per_node > 1), rates(job).cross_socket_share / ring.stride, 1.0)
+        return inside * np.where(
+            crosses & (ring.per_node > 1), rates(job).cross_socket_share / ring.stride, 1.0
+        )
     return inside
 
 
@@ -80,7 +88,12 @@ def all_gather_s(job: Job, ring: Group, size_bytes: Any, calls: Any = 1) -> Any:
 def all_to_all_s(job: Job, ring: Group, size_bytes: Any) -> Any:
     """Seconds of an all-to-all in which every rank sends `size_bytes` in all, one part to each member."""
     leaves = ring.size > ring.per_node
-    inside = (ring.per_node - 1) / ring.size * size_bytes / (link_bytes_per_s(job, ring) * rates(job).all_to_all_share)
+    inside = (
+        (ring.per_node - 1)
+        / ring.size
+        * size_bytes
+        / (link_bytes_per_s(job, ring) * rates(job).all_to_all_share)
+    )
     own = network_bytes_per_s(job) / job.cluster.accelerators_per_node
     outside = np.where(leaves, (ring.size - ring.per_node) / ring.size * size_bytes / own, 0.0)
     return np.maximum(inside, outside) + _latency(job, ring, np.log2(ring.nodes))
@@ -100,7 +113,9 @@ def dispatch_s(job: Job, ring: Group, token_bytes: Any, copies: Any) -> Any:
         reached = np.minimum(reached, job.model.router_top_groups)
     own = network_bytes_per_s(job) / job.cluster.accelerators_per_node
     outside = np.where(leaves, reached * (nodes - 1) / nodes * token_bytes / own, 0.0)
-    inside = copies * (ring.per_node - 1) / ring.per_node * token_bytes / link_bytes_per_s(job, ring)
+    inside = (
+        copies * (ring.per_node - 1) / ring.per_node * token_bytes / link_bytes_per_s(job, ring)
+    )
     return np.maximum(inside, outside) + _latency(job, ring, np.log2(nodes))
 
 
@@ -116,7 +131,9 @@ def send_s(job: Job, size_bytes: Any, crosses_nodes: Any) -> Any:
 _COLUMN_SHARE = 0.5
 
 
-def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any, *, moe: bool = False) -> tuple[Any, Any]:
+def tensor_s(
+    job: Job, layout: LayoutLike, time: LayerTime, again: Any, *, moe: bool = False
+) -> tuple[Any, Any]:
     """Seconds of all-reduces: those that are waited for, and all; a share `again` of the layers repeats its own.
 
     Two are forward, two backward, two more repeated; routed experts have none of the MLP's.
@@ -133,9 +150,16 @@ def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any, *, moe: 
     calls = 2 + again + 0.5 * layout.sequence_parallel
     beside = job.framework.overlaps_tensor * (1 + 0.5 * layout.sequence_parallel)
     window = (1 + layout.sequence_parallel) * _COLUMN_SHARE * time.products.backward_s / 2
-    hidden = rates(job).tensor_overlap * np.minimum(beside * pair, window) * (1 - rates(job).overlap_cost)
+    hidden = (
+        rates(job).tensor_overlap
+        * np.minimum(beside * pair, window)
+        * (1 - rates(job).overlap_cost)
+    )
     buffered = exposed_s(
-        job, calls * pair, time.products.forward_s + time.products.backward_s, calls * pair / layout.tensor
+        job,
+        calls * pair,
+        time.products.forward_s + time.products.backward_s,
+        calls * pair / layout.tensor,
     )
     exposed = np.where(layout.tensor_overlap, buffered, calls * pair - hidden)
     return np.where(layout.tensor > 1, exposed, 0.0), np.where(layout.tensor > 1, calls * pair, 0.0)
@@ -162,7 +186,11 @@ def context_s(job: Job, layout: LayoutLike, again: Any) -> Any:
     chunks = layout.context / heads
     size = weight_bytes(job) * local_tokens(job, layout) / layout.tensor
     queries, keys, values = attention_widths(job.model)
-    own = (keys, values) if job.model.is_mla else 2 * (np.maximum(keys, layout.tensor * job.model.head_dim),)
+    own = (
+        (keys, values)
+        if job.model.is_mla
+        else 2 * (np.maximum(keys, layout.tensor * job.model.head_dim),)
+    )
     ring, inner = group(job, chunks, layout.tensor * heads), group(job, heads, layout.tensor)
     first, *others, output = (size * width for width in (queries, *own, values))
     send = send_s(job, sum(others), ring.size > ring.per_node)
@@ -186,7 +214,9 @@ def exchange_saves(job: Job, layout: LayoutLike) -> Any:
 def _exchange_saves(job: Job, layout: LayoutLike, again: Any) -> Any:
     most = min(job.model.kv_heads, int(np.max(layout.context)))
     counts = [heads for heads in range(2, most + 1) if job.model.kv_heads % heads == 0]
-    turned = (np.where(layout.context % heads == 0, heads, layout.context_heads) for heads in counts)
+    turned = (
+        np.where(layout.context % heads == 0, heads, layout.context_heads) for heads in counts
+    )
     turns = replace(layout, context_heads=np.stack([layout.context_heads, *turned]))
     each = context_s(job, turns, again)
     return 1 - each.min(axis=0) / np.maximum(each[0], 1e-12)
@@ -207,7 +237,8 @@ def _windows(time: LayerTime) -> Iterator[Any]:
     """
     passes = ("forward_s", "backward_s")
     for whole, core, products, mlp, shared in (
-        (getattr(part, name) for part in (time, time.core, time.products, time.mlp, time.shared)) for name in passes
+        (getattr(part, name) for part in (time, time.core, time.products, time.mlp, time.shared))
+        for name in passes
     ):
         experts = mlp - shared + (whole - core - products) / 2
         yield from (experts, whole - experts)
@@ -224,16 +255,25 @@ def expert_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any) -> tuple
     core/transformer/moe/token_dispatcher.py, core/pipeline_parallel/combined_1f1b.py.
     """
     ring, cut = group(job, layout.expert, layout.expert_tensor), group(job, layout.expert_tensor, 1)
-    tokens = local_tokens(job, layout) / (layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout))
+    tokens = local_tokens(job, layout) / (
+        layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
+    )
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
     most, passes = busiest(job, layout), 4 + 2 * again
     once = sends_tokens_once_per_node(job, layout)
-    one = np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies)) * most
+    one = (
+        np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies))
+        * most
+    )
     gathered = all_gather_s(job, cut, layout.expert_tensor * size * copies * most)
-    whole = passes * (np.where(layout.expert > 1, one, 0.0) + np.where(layout.expert_tensor > 1, gathered, 0.0))
+    whole = passes * (
+        np.where(layout.expert > 1, one, 0.0) + np.where(layout.expert_tensor > 1, gathered, 0.0)
+    )
     if not np.any(layout.expert_overlap):
         return whole, whole
-    return whole, sum(exposed_s(job, whole / 4, window, cost=_DEEPEP_COST * once) for window in _windows(time))
+    return whole, sum(
+        exposed_s(job, whole / 4, window, cost=_DEEPEP_COST * once) for window in _windows(time)
+    )
 
 
 def overlapped_s(layout: LayoutLike, whole_s: Any, beside_s: Any) -> Any:
@@ -313,8 +353,12 @@ def data_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backw
     both = (1 + again) * traffic.near_s + traffic.reduce_s
     three = exposed_s(job, traffic.gather_s, forward_s, traffic.gather_s / layers)
     three = three + exposed_s(job, both, window, both / layers)
-    two = exposed_s(job, traffic.reduce_s, window, traffic.reduce_s / np.maximum(traffic.messages, 1))
-    each = np.where(layout.zero_stage >= 3, m * three, m * two + traffic.gather_s) + traffic.across_s
+    two = exposed_s(
+        job, traffic.reduce_s, window, traffic.reduce_s / np.maximum(traffic.messages, 1)
+    )
+    each = (
+        np.where(layout.zero_stage >= 3, m * three, m * two + traffic.gather_s) + traffic.across_s
+    )
     exposed = np.where(layout.zero_stage >= 2, each, once)
     return np.where(layout.data * layout.context > 1, exposed, 0.0)
 
@@ -325,7 +369,12 @@ def _matrices(job: Job) -> tuple[int, ...]:
     queries, keys, values = attention_widths(model)
     ups = 2 if model.gated_mlp else 1
     hidden = model.hidden
-    return (hidden * (queries + 2 * keys), hidden * values, hidden * ups * model.ffn, hidden * model.ffn)
+    return (
+        hidden * (queries + 2 * keys),
+        hidden * values,
+        hidden * ups * model.ffn,
+        hidden * model.ffn,
+    )
 
 
 def _gathered_again(job: Job) -> float:
@@ -335,11 +384,15 @@ def _gathered_again(job: Job) -> float:
     used again within `stage3_max_reuse_distance` (1e9) elements; between lie the matrices after it, in both passes.
     """
     sizes = _matrices(job)
-    released = [size for i, size in enumerate(sizes) if 2 * sum(sizes[i + 1 :]) >= MAX_LIVE_ELEMENTS]
+    released = [
+        size for i, size in enumerate(sizes) if 2 * sum(sizes[i + 1 :]) >= MAX_LIVE_ELEMENTS
+    ]
     return sum(released) / sum(sizes)
 
 
-def _seconds(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any, updated: Any) -> dict[str, Any]:
+def _seconds(
+    job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any, updated: Any
+) -> dict[str, Any]:
     """Traffic of `count` parameters of a rank that `replicas` ranks, `stride` apart, hold; `updated` have gradients.
 
     Of a frozen base, stage 3 gathers all, and the other stages what they updated.
@@ -360,9 +413,15 @@ def _seconds(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: An
     layers = job.model.layers / layout.pipeline
     fetches = np.ceil(count / layers / prefetch_elements(job, layout))
     by_layer = layers * np.minimum(np.maximum(fetches, 1), len(_matrices(job)))
-    calls = np.where(layout.zero_stage >= 3, by_layer, np.ceil(updated / _bucket(job, layout, replicas)))
+    calls = np.where(
+        layout.zero_stage >= 3, by_layer, np.ceil(updated / _bucket(job, layout, replicas))
+    )
     scattered = all_gather_s(job, ring, size, calls)
-    near = group(job, np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size), stride)
+    near = group(
+        job,
+        np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size),
+        stride,
+    )
     sharded = layout.zero_stage > 0
     return {
         "reduce_s": np.where(sharded, scattered, all_reduce_s(job, ring, size)),

@@ -12,7 +12,14 @@ from .activations import local_tokens, repeated_layers, repeats, sequence_cut
 from .adapters import adapted
 from .groups import sends_tokens_once_per_rank
 from .layout import LayoutLike, Modules, Recompute, once_each
-from .model_size import attention_widths, dense_layers, input_product, latent_products, mean_keys, moe_layers
+from .model_size import (
+    attention_widths,
+    dense_layers,
+    input_product,
+    latent_products,
+    mean_keys,
+    moe_layers,
+)
 from .products import Passes, adapter_products, linear, stream_s, tile_use
 from .rates import rates
 from .stages import inner_layers, vocabulary_rows
@@ -79,7 +86,9 @@ def layer_times(job: Job, layout: LayoutLike) -> dict[bool, LayerTime]:
 def _layer_times(job: Job, layout: LayoutLike, tokens: Any) -> dict[bool, LayerTime]:
     attention = once_each(job, layout, ("tensor",), _attention, tokens)
     kinds = ((False, dense_layers(job.model)), (True, moe_layers(job.model)))
-    return {moe: _layer_time(job, layout, tokens, *attention, moe=moe) for moe, count in kinds if count}
+    return {
+        moe: _layer_time(job, layout, tokens, *attention, moe=moe) for moe, count in kinds if count
+    }
 
 
 def _attention(job: Job, layout: LayoutLike, tokens: Any) -> tuple[Passes, Passes, Passes]:
@@ -95,7 +104,14 @@ def _attention(job: Job, layout: LayoutLike, tokens: Any) -> tuple[Passes, Passe
 
 
 def _layer_time(
-    job: Job, layout: LayoutLike, tokens: Any, core: Passes, products: Passes, latents: Passes, *, moe: bool
+    job: Job,
+    layout: LayoutLike,
+    tokens: Any,
+    core: Passes,
+    products: Passes,
+    latents: Passes,
+    *,
+    moe: bool,
 ) -> LayerTime:
     """Add to attention the rest of a layer.
 
@@ -129,7 +145,9 @@ def _layer_time(
 def _mlp(job: Job, rows: Any, width: Any, count: Any = 1) -> Passes:
     """Seconds of both products of an MLP, `count` times."""
     ups = 2 if job.model.gated_mlp else 1
-    return linear(job, rows, job.model.hidden, ups * width, count) + linear(job, rows, width, job.model.hidden, count)
+    return linear(job, rows, job.model.hidden, ups * width, count) + linear(
+        job, rows, width, job.model.hidden, count
+    )
 
 
 def _mlp_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
@@ -159,10 +177,16 @@ def attention_core(job: Job, layout: LayoutLike) -> Passes:
         rate = rate * constants.attention_kernel_share / _exponentials(job, rate)
         work = per_key * mean_keys(job.model, job.training.sequence_length) / rate
         wide = queries > _USUAL_HEAD * job.model.heads
-        shares = (constants.wide_forward_share, constants.wide_backward_share) if wide else (1.0, 1.0)
-        forward = work / (shares[0] * constants.attention_forward_fraction) + constants.attention_start_s
+        shares = (
+            (constants.wide_forward_share, constants.wide_backward_share) if wide else (1.0, 1.0)
+        )
+        forward = (
+            work / (shares[0] * constants.attention_forward_fraction) + constants.attention_start_s
+        )
         work = _FLASH_BACKWARD * work
-        backward = work / (shares[1] * constants.attention_backward_fraction) + constants.attention_start_s
+        backward = (
+            work / (shares[1] * constants.attention_backward_fraction) + constants.attention_start_s
+        )
         return Passes(forward, backward)
     # Softmax with mask, dropout and the two products each read or write the scores.
     transfers = _FUSED_SCORE_TRANSFERS if job.framework.fused else _EAGER_SCORE_TRANSFERS
@@ -193,7 +217,10 @@ def ring_steps(job: Job, layout: LayoutLike) -> Passes:
     more = layout.context / layout.context_heads - 1
     size = 3 * weight_bytes(job) * local_tokens(job, layout) / layout.tensor
     start = rates(job).attention_start_s
-    forward, backward = stream_s(job, size * values), stream_s(job, size * (queries + keys + values))
+    forward, backward = (
+        stream_s(job, size * values),
+        stream_s(job, size * (queries + keys + values)),
+    )
     return Passes(more * (start + forward), more * (start + backward))
 
 
@@ -210,12 +237,16 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
     activation = (3 if model.gated_mlp else 2) * element * width
     rotary = 2 * element * (queries + keys) if model.position_embedding == "rotary" else 0
     traffic = hidden / sequence_cut(layout) + (activation + rotary) / layout.tensor
-    kernels = constants.streaming_passes * (_KERNELS + _ROUTING_KERNELS * moe) * constants.kernel_start_s
+    kernels = (
+        constants.streaming_passes * (_KERNELS + _ROUTING_KERNELS * moe) * constants.kernel_start_s
+    )
     forward = stream_s(job, tokens * (constants.streaming_passes * traffic)) + kernels
     routed = _routed_streams(job, layout, tokens) if moe else Passes(0.0, 0.0)
     casts = Passes(0.0, 0.0)
     if job.training.precision == "fp8":
-        casts = Passes(*(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, moe=moe)))
+        casts = Passes(
+            *(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, moe=moe))
+        )
     return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts
 
 
@@ -233,7 +264,9 @@ def _routed_streams(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
     sorting = stream_s(job, tokens * (constants.streaming_passes * moved))
     if not (model.expert_bias and job.framework.runs("Megatron-LM")):
         return Passes(sorting, sorting)
-    added = (stream_s(job, tokens * model.experts_per_token * size * width) for size in _BIAS_TRAFFIC)
+    added = (
+        stream_s(job, tokens * model.experts_per_token * size * width) for size in _BIAS_TRAFFIC
+    )
     return Passes(sorting, sorting) + Passes(*added)
 
 
@@ -249,7 +282,11 @@ def permuted_copies(job: Job, layout: LayoutLike) -> Any:
     copies, ranks = job.model.experts_per_token, layout.expert
     once = sends_tokens_once_per_rank(job, layout)
     arrive = np.where(once, ranks * (1 - (1 - 1 / ranks) ** copies), 1.0)
-    sorts = np.logical_not(once) & ((ranks > 1) | job.framework.runs("Megatron-LM")) & (ranks < job.model.experts)
+    sorts = (
+        np.logical_not(once)
+        & ((ranks > 1) | job.framework.runs("Megatron-LM"))
+        & (ranks < job.model.experts)
+    )
     return 2 * (arrive + copies) + np.where(sorts, 4 * copies, 0)
 
 
@@ -267,7 +304,9 @@ def _cast_bytes(job: Job, layout: LayoutLike, *, moe: bool) -> tuple[Any, Any]:
     times = model.experts_per_token if moe else 1
     reads = 4 if job.training.fp8_recipe == "tensorwise" else 2
     cast, normed = reads + fp8_copies(job), reads - 2 + 2 * (fp8_copies(job) - 1)
-    forward = 2 * normed * model.hidden / sequence_cut(layout) + cast * (values + width) / layout.tensor
+    forward = (
+        2 * normed * model.hidden / sequence_cut(layout) + cast * (values + width) / layout.tensor
+    )
     backward = cast * (1 + times) * model.hidden / sequence_cut(layout)
     return forward, backward + cast * (queries + 2 * keys + ups * width) / layout.tensor
 
@@ -277,7 +316,9 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
     tokens = local_tokens(job, layout)
     rows = vocabulary_rows(job, layout)
     traffic, usual = job.framework.loss_traffic_bytes, job.framework.cross_entropy
-    loss = stream_s(job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual]))
+    loss = stream_s(
+        job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual])
+    )
     product = linear(job, tokens, job.model.hidden, rows, fp8=False)
     return product.forward_s + product.backward_s + loss
 
@@ -304,7 +345,9 @@ def repeated_modules_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bo
     model, tokens, element = job.model, local_tokens(job, layout), weight_bytes(job)
     width = (model.experts_per_token * model.moe_ffn if moe else 0) / layout.tensor
     activation = stream_s(job, tokens * (3 if model.gated_mlp else 2) * element * width)
-    norms = stream_s(job, tokens * 2 * model.norms_per_layer * element * model.hidden / sequence_cut(layout))
+    norms = stream_s(
+        job, tokens * 2 * model.norms_per_layer * element * model.hidden / sequence_cut(layout)
+    )
     parts = {
         Modules.CORE_ATTN: time.core.forward_s,
         Modules.LAYERNORM: norms,

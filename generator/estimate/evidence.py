@@ -39,7 +39,9 @@ class Trait:
 
     value: Callable[[Job, LayoutLike], Any]  #: NaN where the layout doesn't have it
     says: str  #: with the value, where no run is like it
-    seen_octaves: float = 1.0  #: so far from a measured run, it counts as seen: within a factor of two
+    seen_octaves: float = (
+        1.0  #: so far from a measured run, it counts as seen: within a factor of two
+    )
 
 
 def _where(condition: Any, value: Any) -> Any:
@@ -49,7 +51,12 @@ def _where(condition: Any, value: Any) -> Any:
 def _tokens_per_expert(job: Job, layout: LayoutLike) -> Any:
     if not job.model.is_moe:
         return np.nan * layout.data
-    tokens = local_tokens(job, layout) * job.model.experts_per_token * layout.expert_tensor / layout.tensor
+    tokens = (
+        local_tokens(job, layout)
+        * job.model.experts_per_token
+        * layout.expert_tensor
+        / layout.tensor
+    )
     return tokens * layout.expert / job.model.experts
 
 
@@ -78,7 +85,10 @@ _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
 
 def kind(job: Job, layout: LayoutLike) -> Any:
     """A code of what is not a size: the program, the ZeRO stage, and which kinds of parallelism there are."""
-    parts = (np.asarray(part(job, layout), np.int64) << place for place, part in enumerate(_PARTS.values(), start=4))
+    parts = (
+        np.asarray(part(job, layout), np.int64) << place
+        for place, part in enumerate(_PARTS.values(), start=4)
+    )
     # Under a pipeline stage 0 shards the optimizer, too.
     stage = np.where(has_flat_gradients(job, layout), 1, layout.zero_stage)
     return sum(parts) + 4 * program_of(job) + stage
@@ -90,25 +100,41 @@ TRAITS: Final[Mapping[str, Trait]] = {
         says="context parallelism at {:,.0f} tokens a rank",
         seen_octaves=0.5,  # what a rank's chunk of a sequence loses grows as it shrinks
     ),
-    "tensor": Trait(value=lambda job, row: _where(row.tensor > 1, row.tensor), says="tensor parallelism over {:.0f}"),
-    "pipeline": Trait(value=lambda job, row: _where(row.pipeline > 1, row.pipeline), says="{:.0f} pipeline stages"),
+    "tensor": Trait(
+        value=lambda job, row: _where(row.tensor > 1, row.tensor),
+        says="tensor parallelism over {:.0f}",
+    ),
+    "pipeline": Trait(
+        value=lambda job, row: _where(row.pipeline > 1, row.pipeline), says="{:.0f} pipeline stages"
+    ),
     "chunk": Trait(
-        value=lambda job, row: _where(row.pipeline > 1, job.model.layers / (row.pipeline * row.virtual_pipeline)),
+        value=lambda job, row: _where(
+            row.pipeline > 1, job.model.layers / (row.pipeline * row.virtual_pipeline)
+        ),
         says="model chunks of {:.1f} layers",
     ),
     "expert": Trait(value=_tokens_per_expert, says="{:,.0f} tokens an expert"),
     "span": Trait(
-        value=lambda job, row: _where(row.expert > 1, group(job, row.expert, row.expert_tensor).nodes),
+        value=lambda job, row: _where(
+            row.expert > 1, group(job, row.expert, row.expert_tensor).nodes
+        ),
         says="experts over {:.0f} nodes",
     ),
     "sharded": Trait(
-        value=lambda job, row: _where(row.zero_stage >= 3, row.data * row.context), says="full sharding over {:,.0f}"
+        value=lambda job, row: _where(row.zero_stage >= 3, row.data * row.context),
+        says="full sharding over {:,.0f}",
     ),
-    "expert_overlap": Trait(value=lambda job, row: _where(row.expert_overlap, 1.0), says="overlapped all-to-alls"),
+    "expert_overlap": Trait(
+        value=lambda job, row: _where(row.expert_overlap, 1.0), says="overlapped all-to-alls"
+    ),
     # of an average layer's forward products on one rank, at the datasheet's rate
     "layer": Trait(
         value=lambda job, row: (
-            1e3 * layer_flops(job) * local_tokens(job, row) / row.tensor / peak_flops_per_s(job, fp8=True)
+            1e3
+            * layer_flops(job)
+            * local_tokens(job, row)
+            / row.tensor
+            / peak_flops_per_s(job, fp8=True)
         ),
         says="layers of {:.2g} ms",
     ),
@@ -133,7 +159,9 @@ class Evidence:
 
     runs: int  #: measured runs that are like the layout in every trait
     level: int  #: 2 where there are any, 1 where runs of its kind are smaller, larger, or another program's, else 0
-    octaves: float  #: how far beyond them the nearest is, all traits together; 0 where there are any
+    octaves: (
+        float  #: how far beyond them the nearest is, all traits together; 0 where there are any
+    )
     beyond: tuple[str, ...]  #: in what: a phrase for each trait
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,14 +186,19 @@ def _measured() -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
 
 def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
     """Logarithms to base 2 of every trait, `count` rows; NaN where a layout doesn't have one."""
-    columns = [np.broadcast_to(np.asarray(trait.value(job, layout), float), count) for trait in TRAITS.values()]
+    columns = [
+        np.broadcast_to(np.asarray(trait.value(job, layout), float), count)
+        for trait in TRAITS.values()
+    ]
     logarithms: Floats = np.log2(np.stack(columns, axis=1))
     return logarithms
 
 
 def octaves_beyond(found: Floats, runs: Floats) -> Floats:
     """Octaves by which rows (n × traits) are beyond runs (k × traits) in each trait: n × k × traits."""
-    rows, others = (np.where(np.isnan(values), -2 * _FAR, values).astype(np.float32) for values in (found, runs))
+    rows, others = (
+        np.where(np.isnan(values), -2 * _FAR, values).astype(np.float32) for values in (found, runs)
+    )
     seen = np.array([trait.seen_octaves for trait in TRAITS.values()], np.float32)
     beyond = np.maximum(np.abs(rows[:, None] - others) - seen, 0.0)
     octaves: Floats = np.where(beyond > _FAR, _OTHER_KIND_OCTAVES, beyond)
@@ -177,7 +210,9 @@ def of_measured_kind(job: Job, layouts: Layouts, *, detailed: bool = True) -> ND
     usual = np.ones(len(layouts), np.bool_)
     for name, (value, _) in UNSEEN.items() if detailed else ():
         usual &= getattr(layouts, name) == value
-    known: NDArray[np.bool_] = usual & np.isin(kind(job, layouts), _measured()[1]) & ~_is_far(job, layouts)
+    known: NDArray[np.bool_] = (
+        usual & np.isin(kind(job, layouts), _measured()[1]) & ~_is_far(job, layouts)
+    )
     return known
 
 
@@ -186,7 +221,10 @@ def _bounds() -> list[tuple[Trait, float, float]]:
     """Least and most of every trait that count as seen."""
     runs = _measured()[2]
     each = zip(TRAITS.values(), np.nanmin(runs, axis=0), np.nanmax(runs, axis=0), strict=True)
-    return [(trait, 2 ** (least - trait.seen_octaves), 2 ** (most + trait.seen_octaves)) for trait, least, most in each]
+    return [
+        (trait, 2 ** (least - trait.seen_octaves), 2 ** (most + trait.seen_octaves))
+        for trait, least, most in each
+    ]
 
 
 def _is_far(job: Job, layout: LayoutLike) -> Any:
@@ -221,10 +259,18 @@ def evidence(job: Job, layout: Layout) -> Evidence:
     nearest = octaves[totals.argmin()]
     beyond = []
     if not (same & (counts > 0)).any():
-        program = "AutoTP" if layout.tensor > 1 and job.framework.runs("AutoTP") else PROGRAMS[program_of(job)]
+        program = (
+            "AutoTP"
+            if layout.tensor > 1 and job.framework.runs("AutoTP")
+            else PROGRAMS[program_of(job)]
+        )
         used = [name for name, part in _PARTS.items() if part(job, layout)]
-        beyond.append(f"ZeRO {layout.zero_stage} in {program}{' with ' if used else ''}{', '.join(used)}")
-    for i, trait in enumerate(TRAITS.values()):  # those that the layout has, and no run at all has like that
+        beyond.append(
+            f"ZeRO {layout.zero_stage} in {program}{' with ' if used else ''}{', '.join(used)}"
+        )
+    for i, trait in enumerate(
+        TRAITS.values()
+    ):  # those that the layout has, and no run at all has like that
         value = found[0, i]
         seen = (np.abs(runs[:, i] - value) <= trait.seen_octaves).any()
         if nearest[i] > 0 and not np.isnan(value) and not seen:
@@ -235,5 +281,7 @@ def evidence(job: Job, layout: Layout) -> Evidence:
         runs=0 if unseen else like,
         level=0 if unseen or _is_far(job, layout) else int(same.any()) + (like > 0),
         octaves=float(totals.min()) + len(unseen) * _OTHER_KIND_OCTAVES,
-        beyond=tuple(beyond + unseen or ([] if like else ["each part was measured, but not together"])),
+        beyond=tuple(
+            beyond + unseen or ([] if like else ["each part was measured, but not together"])
+        ),
     )

@@ -22,7 +22,11 @@ def active_matrix_parameters(job: Job) -> float:
     routed = 0
     if model.is_moe:
         active = model.experts_per_token * model_size.expert_parameters(model)
-        per_layer = active + model_size.shared_expert_parameters(model) + model_size.router_parameters(model)
+        per_layer = (
+            active
+            + model_size.shared_expert_parameters(model)
+            + model_size.router_parameters(model)
+        )
         routed = model_size.moe_layers(model) * per_layer
     attention = model.layers * attention_parameters(model)
     return float(attention + dense + routed + model.vocab * model.hidden)
@@ -30,7 +34,11 @@ def active_matrix_parameters(job: Job) -> float:
 
 def layer_flops(job: Job) -> float:
     """FLOPs a token of an average layer's products, forward."""
-    return 2.0 * (active_matrix_parameters(job) - job.model.vocab * job.model.hidden) / job.model.layers
+    return (
+        2.0
+        * (active_matrix_parameters(job) - job.model.vocab * job.model.hidden)
+        / job.model.layers
+    )
 
 
 def model_flops_per_step(job: Job) -> float:
@@ -43,7 +51,9 @@ def model_flops_per_step(job: Job) -> float:
     tokens = job.training.tokens_per_step
     matrices = active_matrix_parameters(job)
     if job.training.lora is not None:
-        return tokens * (4.0 * matrices + 6.0 * adapter_parameters(job) + 3.0 * attention_flops_per_token(job))
+        return tokens * (
+            4.0 * matrices + 6.0 * adapter_parameters(job) + 3.0 * attention_flops_per_token(job)
+        )
     return 6.0 * tokens * matrices + 3.0 * tokens * attention_flops_per_token(job)
 
 
@@ -51,7 +61,9 @@ def attention_flops_per_token(job: Job) -> float:
     """Forward FLOPs a token of the attention core, all layers."""
     model = job.model
     queries, _, values = attention_widths(model)
-    return model.layers * 2.0 * mean_keys(job.model, job.training.sequence_length) * (queries + values)
+    return (
+        model.layers * 2.0 * mean_keys(job.model, job.training.sequence_length) * (queries + values)
+    )
 
 
 def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
@@ -60,22 +72,40 @@ def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
     matrices = active_matrix_parameters(job) - model.vocab * model.hidden
     core = tokens * attention_flops_per_token(job)
     # Full recomputation repeats `recompute_layers` of each chunk, or all.
-    some = np.minimum(layout.recompute_layers * layout.pipeline * layout.virtual_pipeline / model.layers, 1.0)
-    full = np.where(layout.recompute == Recompute.FULL, np.where(layout.recompute_layers > 0, some, 1.0), 0.0)
+    some = np.minimum(
+        layout.recompute_layers * layout.pipeline * layout.virtual_pipeline / model.layers, 1.0
+    )
+    full = np.where(
+        layout.recompute == Recompute.FULL, np.where(layout.recompute_layers > 0, some, 1.0), 0.0
+    )
     again = full * (2.0 * tokens * (matrices + adapter_parameters(job)) + core)
-    parts = repeats(layout, Modules.CORE_ATTN) * core + 2.0 * tokens * _repeated_parameters(model, layout)
+    parts = repeats(layout, Modules.CORE_ATTN) * core + 2.0 * tokens * _repeated_parameters(
+        model, layout
+    )
     return model_flops_per_step(job) + again + parts
 
 
 def _repeated_parameters(model: Model, layout: LayoutLike) -> Any:
     """Parameters that a token is multiplied with once more, over all layers, by selective recomputation."""
-    total = repeats(layout, Modules.MLP) * model_size.dense_layers(model) * model_size.mlp_parameters(model)
+    total = (
+        repeats(layout, Modules.MLP)
+        * model_size.dense_layers(model)
+        * model_size.mlp_parameters(model)
+    )
     if model.is_mla:
-        latent = latent_products(model)[0 if model.q_lora_rank else 1 :]  # the other is of the hidden state
-        total = total + repeats(layout, Modules.MLA_UP_PROJ) * model.layers * sum(k * n for k, n in latent)
+        latent = latent_products(model)[
+            0 if model.q_lora_rank else 1 :
+        ]  # the other is of the hidden state
+        total = total + repeats(layout, Modules.MLA_UP_PROJ) * model.layers * sum(
+            k * n for k, n in latent
+        )
     if model.is_moe:
-        active = model.experts_per_token * model_size.expert_parameters(model) + model_size.router_parameters(model)
+        active = model.experts_per_token * model_size.expert_parameters(
+            model
+        ) + model_size.router_parameters(model)
         whole = repeats(layout, Modules.MOE)
-        shared = (whole | repeats(layout, Modules.SHARED_EXPERTS)) * model_size.shared_expert_parameters(model)
+        shared = (
+            whole | repeats(layout, Modules.SHARED_EXPERTS)
+        ) * model_size.shared_expert_parameters(model)
         total = total + (whole * active + shared) * model_size.moe_layers(model)
     return total

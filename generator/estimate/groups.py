@@ -37,15 +37,24 @@ class Group:
 def group(job: Job, size: Any, stride: Any) -> Group:
     """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in that order."""
     domain = job.cluster.accelerators_per_node * job.nodes_together
-    return Group(size=size, per_node=np.minimum(np.maximum(domain // stride, 1), size), stride=stride)
+    return Group(
+        size=size, per_node=np.minimum(np.maximum(domain // stride, 1), size), stride=stride
+    )
 
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     """Tell where experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster = job.cluster
-    known = cluster.accelerator.generation in _DEEPEP_GENERATIONS and cluster.network in _DEEPEP_NETWORKS
-    return (job.framework.dispatches_by_node and known) & (ring.size > ring.per_node) & (ring.per_node == _DEEPEP_RANKS)
+    known = (
+        cluster.accelerator.generation in _DEEPEP_GENERATIONS
+        and cluster.network in _DEEPEP_NETWORKS
+    )
+    return (
+        (job.framework.dispatches_by_node and known)
+        & (ring.size > ring.per_node)
+        & (ring.per_node == _DEEPEP_RANKS)
+    )
 
 
 def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
@@ -53,5 +62,8 @@ def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
 
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher @ core_v0.16.1.
     """
-    inside = job.framework.dispatches_inside and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
+    inside = (
+        job.framework.dispatches_inside
+        and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
+    )
     return sends_tokens_once_per_node(job, layout) | (inside & (layout.expert > 1))

@@ -112,18 +112,32 @@ class Layout(LayoutLike):
     gradient_accumulation: int = 1
     recompute: Recompute = Recompute.NONE
     offload: Offload = Offload.NONE
-    recompute_layers: int = 0  #: layers of each model chunk that full recomputation repeats; 0: every layer
+    recompute_layers: int = (
+        0  #: layers of each model chunk that full recomputation repeats; 0: every layer
+    )
     recompute_group: int = 1  #: consecutive layers that full recomputation repeats together, from the first one's input
     recompute_modules: Modules = Modules.CORE_ATTN  #: what selective recomputation repeats
     offload_fraction: float = 1.0  #: share of the optimizer's states that offload moves to the host
     expert_tensor: int = 1  #: tensor-parallel ranks of one expert
-    tensor_overlap: bool = False  #: tensor-parallel collectives run beside their products (user buffers)
+    tensor_overlap: bool = (
+        False  #: tensor-parallel collectives run beside their products (user buffers)
+    )
     expert_overlap: bool = False  #: experts' all-to-alls run beside another micro-batch's compute
-    zero_copies: int = 1  #: copies of what ZeRO shards: each is spread over data × context / zero_copies ranks
-    zero_hpz: int = 1  #: ranks that share a second copy of stage 3's parameters (ZeRO++); 1: there is none
-    context_heads: int = 1  #: of the context-parallel ranks, how many exchange heads instead of keys and values
-    first_stage_layers: int = 0  #: layers of the first pipeline stage; 0: as the others, or what balances
-    last_stage_layers: int = 0  #: layers of the last pipeline stage; 0: as the others, or what balances
+    zero_copies: int = (
+        1  #: copies of what ZeRO shards: each is spread over data × context / zero_copies ranks
+    )
+    zero_hpz: int = (
+        1  #: ranks that share a second copy of stage 3's parameters (ZeRO++); 1: there is none
+    )
+    context_heads: int = (
+        1  #: of the context-parallel ranks, how many exchange heads instead of keys and values
+    )
+    first_stage_layers: int = (
+        0  #: layers of the first pipeline stage; 0: as the others, or what balances
+    )
+    last_stage_layers: int = (
+        0  #: layers of the last pipeline stage; 0: as the others, or what balances
+    )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Layout:
@@ -139,7 +153,11 @@ class Layout(LayoutLike):
         """The keys and spellings of the job spec's `layout`."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         modules = self.recompute_modules.labels if self.recompute is Recompute.SELECTIVE else []
-        labels = {"recompute": self.recompute.label, "offload": self.offload.label, "recompute_modules": modules}
+        labels = {
+            "recompute": self.recompute.label,
+            "offload": self.offload.label,
+            "recompute_modules": modules,
+        }
         return {**values, **labels}
 
 
@@ -174,7 +192,10 @@ class Layouts(LayoutLike):
         columns, rows = {name: getattr(self, name) for name in FIELDS}, places(rows)
         count = len(taken(self.data, rows))
         return Layouts(
-            **{n: np.broadcast_to(c[:1], count) if is_constant(c) else taken(c, rows) for n, c in columns.items()}
+            **{
+                n: np.broadcast_to(c[:1], count) if is_constant(c) else taken(c, rows)
+                for n, c in columns.items()
+            }
         )
 
 
@@ -227,13 +248,17 @@ def _alike(keys: Column) -> tuple[Column, NDArray[np.intp]]:
     Rows share slots of a table by the first bits of their keys: faster than to sort them.
     """
     bits, every = (4 * len(keys)).bit_length(), np.arange(len(keys))
-    slot = (keys.view(np.uint64) >> np.uint64(64 - bits)).view(np.int64)  # of which numpy makes places faster
+    slot = (keys.view(np.uint64) >> np.uint64(64 - bits)).view(
+        np.int64
+    )  # of which numpy makes places faster
     table = np.empty(1 << bits, np.int64)
     table[slot] = every
     one = table[slot]
     one = np.where(keys[one] == keys, one, every)
     first = np.flatnonzero(one == every)
-    place = np.empty(len(keys), np.intp)  # what `take` takes where pointers have 32 bits, as in a browser
+    place = np.empty(
+        len(keys), np.intp
+    )  # what `take` takes where pointers have 32 bits, as in a browser
     place[first] = np.arange(len(first))
     return first, place[one]
 
@@ -275,7 +300,12 @@ def _by_figure(change: Callable[..., Any], *values: Any) -> Any:
     if isinstance(one, dict):
         return {name: _by_figure(change, *(value[name] for value in values)) for name in one}
     if names := getattr(one, "__dataclass_fields__", None):
-        return type(one)(**{name: _by_figure(change, *(getattr(value, name) for value in values)) for name in names})
+        return type(one)(
+            **{
+                name: _by_figure(change, *(getattr(value, name) for value in values))
+                for name in names
+            }
+        )
     return change(*values)
 
 
@@ -284,7 +314,11 @@ _latest: tuple[Any, dict[Any, tuple[Column, Any]]] = (None, {})
 
 
 def once_each(
-    job: Any, layout: LayoutLike, names: Sequence[str], computed: Callable[..., Figures], *columns: Any
+    job: Any,
+    layout: LayoutLike,
+    names: Sequence[str],
+    computed: Callable[..., Figures],
+    *columns: Any,
 ) -> Figures:
     """What `computed` makes of a job, rows and columns, where the fields `names` and these columns decide it.
 
@@ -299,7 +333,9 @@ def once_each(
         latest = _latest = (job, {})
     columns = tuple(np.broadcast_to(column, len(layout)) for column in columns)
     keys = row_keys([*(getattr(layout, name) for name in names), *columns])
-    first, number = _alike(keys) if len(keys) >= _MANY_ROWS else (np.flatnonzero(np.ones(len(keys))), None)
+    first, number = (
+        _alike(keys) if len(keys) >= _MANY_ROWS else (np.flatnonzero(np.ones(len(keys))), None)
+    )
     few, known = keys[first], latest[1].get(computed)
     place = known[0].searchsorted(few) if known else first
     new = first[known[0].take(place, mode="clip") != few] if known else first
@@ -320,7 +356,10 @@ def _by_key(*parts: tuple[Column, Any]) -> tuple[Column, Any]:
 
     def joined(*columns: Any) -> Any:
         shape = np.broadcast_shapes(*(np.shape(column)[:-1] for column in columns))
-        whole = (np.broadcast_to(c, (*shape, len(part))) for c, (part, _) in zip(columns, parts, strict=True))
+        whole = (
+            np.broadcast_to(c, (*shape, len(part)))
+            for c, (part, _) in zip(columns, parts, strict=True)
+        )
         return np.concatenate([*whole], axis=-1).take(order, axis=-1)
 
     return keys[order], _by_figure(joined, *(figures for _, figures in parts))
@@ -328,7 +367,9 @@ def _by_key(*parts: tuple[Column, Any]) -> tuple[Column, Any]:
 
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))
 #: The fields that the search leaves as they are where nothing is pinned, and turns only where that can matter.
-REFINED: tuple[str, ...] = tuple(name for name in FIELDS[FIELDS.index("offload") + 1 :] if name != "expert_tensor")
+REFINED: tuple[str, ...] = tuple(
+    name for name in FIELDS[FIELDS.index("offload") + 1 :] if name != "expert_tensor"
+)
 DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Layout) if f.name in REFINED}
 
 
@@ -339,7 +380,9 @@ def in_words(layout: Layout, *, brief: bool = False) -> str:
     """
     others = {"tensor": layout.tensor, "pipeline": layout.pipeline, "context": layout.context}
     factors = (f"{layout.data:,} replica{'' if layout.data == 1 else 's'}",)
-    parts = [" × ".join((*factors, *(f"{ranks} {name}" for name, ranks in others.items() if ranks > 1)))]
+    parts = [
+        " × ".join((*factors, *(f"{ranks} {name}" for name, ranks in others.items() if ranks > 1)))
+    ]
     if layout.virtual_pipeline > 1:
         parts.append(f"{layout.virtual_pipeline} chunks per stage")
     if layout.expert > 1:
@@ -350,7 +393,9 @@ def in_words(layout: Layout, *, brief: bool = False) -> str:
         recomputed = dimensions(layout)["recompute"] if brief else _recomputed(layout)
         parts.append("full recompute" if recomputed == "full" else f"recompute of {recomputed}")
     passes = f"{layout.gradient_accumulation:,} micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
-    return ", ".join((*parts, *filter(None, _details(layout).values()), f"{passes} of {layout.micro_batch:,}"))
+    return ", ".join(
+        (*parts, *filter(None, _details(layout).values()), f"{passes} of {layout.micro_batch:,}")
+    )
 
 
 def details(layout: Layout) -> tuple[str, ...]:
@@ -363,7 +408,11 @@ def differing(layout: Layout, other: Layout) -> tuple[str, ...]:
     own, others = _details(layout), _details(other)
     words = [own[name] or off for name, (_, off) in _DETAILS.items() if own[name] != others[name]]
     if own["offload"] != others["offload"]:
-        words.append(f"offload: {own['offload'].removesuffix(' offloaded')}" if own["offload"] else "no offload")
+        words.append(
+            f"offload: {own['offload'].removesuffix(' offloaded')}"
+            if own["offload"]
+            else "no offload"
+        )
     return (*words, *(word for word in _several(layout) if word not in _several(other)))
 
 
@@ -387,11 +436,19 @@ def _several(layout: Layout) -> tuple[str, ...]:
 def dimensions(layout: Layout) -> dict[str, str]:
     """The cells of a table with a column per dimension, by heading; empty where a dimension is 1 or off."""
     shown = {
-        heading: f"{getattr(layout, name):,}" if _differs(layout, name) or name in ("data", "micro_batch") else ""
+        heading: f"{getattr(layout, name):,}"
+        if _differs(layout, name) or name in ("data", "micro_batch")
+        else ""
         for heading, name in _COLUMNS.items()
     }
     modules = layout.recompute_modules.labels if layout.recompute is Recompute.SELECTIVE else []
-    recompute = f"{len(modules)} modules" if len(modules) > 1 else _recomputed(layout) if layout.recompute else ""
+    recompute = (
+        f"{len(modules)} modules"
+        if len(modules) > 1
+        else _recomputed(layout)
+        if layout.recompute
+        else ""
+    )
     return {**shown, "recompute": recompute}
 
 
@@ -418,7 +475,9 @@ _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
     "last_stage_layers": ("{} layers on the last stage", "last stage like the others"),
 }
 _PLAIN = Layout(data=1)
-_MODULES = dict(zip(Modules, ("attention", "activation", "norm", "up", "mlp", "moe", "shared"), strict=True))
+_MODULES = dict(
+    zip(Modules, ("attention", "activation", "norm", "up", "mlp", "moe", "shared"), strict=True)
+)
 
 
 def _differs(layout: Layout, name: str) -> bool:
@@ -428,6 +487,8 @@ def _differs(layout: Layout, name: str) -> bool:
 def _recomputed(layout: Layout) -> str:
     """Return `full`, `4 layers` (of each chunk), `full by 2` (two layers together), `attention`, `norm+mlp`."""
     if layout.recompute is Recompute.SELECTIVE:
-        return "+".join(short for module, short in _MODULES.items() if module in layout.recompute_modules)
+        return "+".join(
+            short for module, short in _MODULES.items() if module in layout.recompute_modules
+        )
     layers = f"{layout.recompute_layers} layers" if layout.recompute_layers else "full"
     return f"{layers}{f' by {layout.recompute_group}' if layout.recompute_group > 1 else ''}"

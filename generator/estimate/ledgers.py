@@ -21,7 +21,10 @@ class Ledger:
         kinds = {f.name: int if f.name == "stage" else float for f in fields(self)}
         values = {name: np.ravel(getattr(self, name)) for name in kinds}
         return type(self)(
-            **{name: kind(values[name][number if len(values[name]) > 1 else 0]) for name, kind in kinds.items()}
+            **{
+                name: kind(values[name][number if len(values[name]) > 1 else 0])
+                for name, kind in kinds.items()
+            }
         )
 
     def to_dict(self) -> dict[str, int | float]:
@@ -29,7 +32,9 @@ class Ledger:
         plain: dict[str, int | float] = {}
         for f in fields(self):
             value = float(getattr(self, f.name))
-            plain[f.name] = round(value) if f.name.endswith(("_bytes", "_per_node", "stage")) else value
+            plain[f.name] = (
+                round(value) if f.name.endswith(("_bytes", "_per_node", "stage")) else value
+            )
         return plain
 
 
@@ -46,7 +51,9 @@ class Memory(Ledger):
     allocated_bytes: Any  #: peak that the framework's allocator reports
     reserved_bytes: Any  #: with fragmentation
     device_bytes: Any  #: with context and NCCL: what nvidia-smi shows
-    required_bytes: Any  #: what must fit: allocated, context and NCCL (cached blocks can be released)
+    required_bytes: (
+        Any  #: what must fit: allocated, context and NCCL (cached blocks can be released)
+    )
     capacity_bytes: Any  #: usable device memory, before headroom
     host_bytes_per_node: Any
     stage: Any  #: 0-based, the fullest
@@ -60,7 +67,10 @@ class Memory(Ledger):
         """
         if factor == 1.0:
             return self
-        scaled = {name: factor * getattr(self, name) for name in ("activations_bytes", "output_bytes", "buffers_bytes")}
+        scaled = {
+            name: factor * getattr(self, name)
+            for name in ("activations_bytes", "output_bytes", "buffers_bytes")
+        }
         states = self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
         more = (factor - 1.0) * (self.allocated_bytes - states)
         peaks = ("allocated_bytes", "reserved_bytes", "device_bytes", "required_bytes")

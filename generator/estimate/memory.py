@@ -41,10 +41,15 @@ def memory(
     fullest = np.argmax(peaks["allocated_bytes"], axis=0)
     own = np.arange(fullest.size).reshape(fullest.shape)
     # By index: np.take refuses 64-bit places where pointers have 32, as in a browser.
-    here, there = fullest * fullest.size + own, fullest * count + (own if number is None else number)
+    here, there = (
+        fullest * fullest.size + own,
+        fullest * count + (own if number is None else number),
+    )
     staged = {name: part.ravel()[here] for name, part in peaks.items()}
     staged |= {
-        name: found[name].ravel()[there] if np.ndim(found[name]) == found["stage"].ndim else every(name)
+        name: found[name].ravel()[there]
+        if np.ndim(found[name]) == found["stage"].ndim
+        else every(name)
         for name in _AFTER_PEAK
     }
     return _whole(job, staged)
@@ -83,7 +88,9 @@ def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
 _LASTING_BY = tuple(name for name in FIELDS if name != "micro_batch")
 
 
-def _lasting(job: Job, layout: LayoutLike, stage: Any, held: StageContents, first: StageContents) -> dict[str, Any]:
+def _lasting(
+    job: Job, layout: LayoutLike, stage: Any, held: StageContents, first: StageContents
+) -> dict[str, Any]:
     """Bytes of stages with what they hold, and of the host: states, buffers, activations a token."""
     trained = adapters.trained(job, held)
     states = _states(job, layout, held, trained)
@@ -94,9 +101,15 @@ def _lasting(job: Job, layout: LayoutLike, stage: Any, held: StageContents, firs
     parts = tuple(zip(_sharers(layout), (trained.shared, trained.experts), strict=True))
     reduction = sum(buffers.reduction_bytes(job, layout, d, count) for d, count in parts)
     step = sum(buffers.step_bytes(job, layout, d, count) for d, count in parts)
-    net = step - buffers.freed_bytes(job, layout, sum(count / d for d, count in parts), states["gradients_bytes"])
+    net = step - buffers.freed_bytes(
+        job, layout, sum(count / d for d, count in parts), states["gradients_bytes"]
+    )
     sent = buffers.sent_bytes(job, layout, buffers.bucket_elements(job, layout))
-    reduction = reduction + sent + (embedding * ((layout.zero_stage == 2) & (sent > 0)) if np.any(sent) else 0.0)
+    reduction = (
+        reduction
+        + sent
+        + (embedding * ((layout.zero_stage == 2) & (sent > 0)) if np.any(sent) else 0.0)
+    )
     # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
     # get_init_context: no zero.Init for it).
     whole = adapters.base_share(job) * weight_bytes(job)
@@ -107,15 +120,20 @@ def _lasting(job: Job, layout: LayoutLike, stage: Any, held: StageContents, firs
         "stage": stage,
         "whole": sum(states.values()),
         "ahead": stages.overlapped_layers(layout, held),
-        "kept": activations.kept_per_token(job, layout, held) + activations.ends_per_token(job, layout, stage),
+        "kept": activations.kept_per_token(job, layout, held)
+        + activations.ends_per_token(job, layout, stage),
         "vocabulary": rows,
         "embedding": embedding,
-        "buffers": buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, held, rows),
+        "buffers": buckets
+        + sent * (layout.zero_stage == 2)
+        + _gathered_bytes(job, layout, held, rows),
         "reduction": reduction,
         "step": step,
         "end": np.maximum(buckets + reduction, net),
         "reduced": buckets + reduction,
-        "due": buffers.returning_bytes(job, layout, states["gradients_bytes"], trained.shared + trained.experts),
+        "due": buffers.returning_bytes(
+            job, layout, states["gradients_bytes"], trained.shared + trained.experts
+        ),
         "loaded": loaded,
         "context": rates(job).context_bytes + rates(job).nccl_bytes * (layout.world > 1),
         "host": _host_bytes_per_node(job, layout, first),
@@ -124,11 +142,31 @@ def _lasting(job: Job, layout: LayoutLike, stage: Any, held: StageContents, firs
 
 #: What decides which stage is the fullest, and what is asked of that one alone.
 _AT_PEAK = (
-    *("stage", "ahead", "kept", "repeated", "mlp", "attention", "weight_gradient", "vocabulary", "embedding", "due"),
+    *(
+        "stage",
+        "ahead",
+        "kept",
+        "repeated",
+        "mlp",
+        "attention",
+        "weight_gradient",
+        "vocabulary",
+        "embedding",
+        "due",
+    ),
     *("whole", "buffers", "end", "loaded"),
 )
 _AFTER_PEAK = (
-    *("parameters_bytes", "gradients_bytes", "optimizer_bytes", "stage", "whole", "buffers", "embedding", "reduction"),
+    *(
+        "parameters_bytes",
+        "gradients_bytes",
+        "optimizer_bytes",
+        "stage",
+        "whole",
+        "buffers",
+        "embedding",
+        "reduction",
+    ),
     *("reduced", "step", "context", "host"),
 )
 
@@ -139,14 +177,20 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
     flying = stages.in_flight(layout, stage) + found["ahead"]
     stored = flying * activations.local_tokens(job, layout) * found["kept"]
     backward = activations.workspace_bytes(job, layout, found)
-    output = (stage == layout.pipeline - 1) * activations.output_bytes(job, layout, found["vocabulary"])
+    output = (stage == layout.pipeline - 1) * activations.output_bytes(
+        job, layout, found["vocabulary"]
+    )
     # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
     # the first parameter's gradient follow in the backward pass; reduction and update have no activations.
     forward = stored + np.maximum(backward, output)
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
     # Gradients that come and go with a micro-batch take the place of activations in the backward pass.
-    passes = np.maximum(forward - due, np.maximum(last, backward * (due > 0)) if np.any(due) else last)
-    peak = np.maximum(found["whole"] + np.maximum(found["buffers"] + passes, found["end"]), found["loaded"])
+    passes = np.maximum(
+        forward - due, np.maximum(last, backward * (due > 0)) if np.any(due) else last
+    )
+    peak = np.maximum(
+        found["whole"] + np.maximum(found["buffers"] + passes, found["end"]), found["loaded"]
+    )
     return {"activations_bytes": stored + backward, "output_bytes": output, "allocated_bytes": peak}
 
 
@@ -156,11 +200,14 @@ def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
     return group / layout.zero_copies, experts / np.minimum(layout.zero_copies, experts)
 
 
-def _states(job: Job, layout: LayoutLike, held: StageContents, trained: StageContents) -> dict[str, Any]:
+def _states(
+    job: Job, layout: LayoutLike, held: StageContents, trained: StageContents
+) -> dict[str, Any]:
     """Model states by kind; a frozen base has neither gradients nor the optimizer's."""
     shared, experts = (state_bytes(job, layout, sharers) for sharers in _sharers(layout))
     states = {
-        f"{name}_bytes": trained.shared * getattr(shared, name) + trained.experts * getattr(experts, name)
+        f"{name}_bytes": trained.shared * getattr(shared, name)
+        + trained.experts * getattr(experts, name)
         for name in ("parameters", "gradients", "optimizer")
     }
     if job.training.lora is not None:
@@ -174,7 +221,9 @@ def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -
     if job.training.lora is not None:
         return 0.0
     table = activations.table_gradient_bytes(job, rows)
-    widest = np.maximum(table * (stage == 0), activations.weight_gradient_bytes(job, layout)) / weight_bytes(job)
+    widest = np.maximum(
+        table * (stage == 0), activations.weight_gradient_bytes(job, layout)
+    ) / weight_bytes(job)
     converted = has_flat_gradients(job, layout) & (layout.zero_stage == 1)
     return np.maximum((stage == 0) * table, np.where(converted, FP32 * widest, 0))
 
@@ -188,11 +237,15 @@ def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """
     if not job.framework.runs("DeepSpeed engine"):
         return 0.0
-    gather = np.minimum(buffers.bucket_elements(job, layout), parameters) * (job.deepspeed_version < _GATHERS_IN_PLACE)
+    gather = np.minimum(buffers.bucket_elements(job, layout), parameters) * (
+        job.deepspeed_version < _GATHERS_IN_PLACE
+    )
     stage, element = layout.zero_stage, weight_bytes(job)
     summed = np.where(stage == 1, summed_bytes(job), element)
     count = np.where(stage >= 1, np.where((stage >= 3) | (layout.pipeline > 1), 1, 2), 0)
-    buckets = np.where(has_flat_gradients(job, layout), 0, count * summed * buffers.bucket_elements(job, layout))
+    buckets = np.where(
+        has_flat_gradients(job, layout), 0, count * summed * buffers.bucket_elements(job, layout)
+    )
     return buckets + np.where(stage >= 1, element * gather, 0)
 
 
@@ -205,7 +258,9 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageContents, rows: An
     AllGatherCoalescedHandle). FSDP holds the layer in use and the one prefetched.
     """
     element = weight_bytes(job)
-    alone = (layout.data * layout.context == 1) & (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS)
+    alone = (layout.data * layout.context == 1) & (
+        layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
+    )
     table = activations.table_gradient_bytes(job, rows)
     if job.framework.runs("DeepSpeed engine"):
         held = adapters.base_share(job) * (count.shared + count.experts)
@@ -214,7 +269,9 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageContents, rows: An
         arriving = np.minimum(element * buffers.prefetch_elements(job, layout) + widest, live)
         gathered = np.maximum(live + arriving, np.maximum(table, widest))
     else:
-        gathered = 2 * np.maximum(element * buffers.layer_elements(job.model) / layout.tensor, table)
+        gathered = 2 * np.maximum(
+            element * buffers.layer_elements(job.model) / layout.tensor, table
+        )
     return np.where((layout.zero_stage >= 3) & np.logical_not(alone), gathered, 0.0)
 
 
@@ -225,7 +282,9 @@ def _host_bytes_per_node(job: Job, layout: LayoutLike, first: StageContents) -> 
     if job.training.lora is None:
         host = host_bytes(job, layout, share)
     else:
-        base = np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, weight_bytes(job) * share, 0)
+        base = np.where(
+            layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, weight_bytes(job) * share, 0
+        )
         own = host_bytes(job, layout, adapters.trained(job, first).shared / shared)
         host = own + base * rates(job).pinned_memory_factor
     return host * np.minimum(job.cluster.accelerators_per_node, layout.world)

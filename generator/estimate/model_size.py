@@ -28,7 +28,11 @@ def attention_widths(model: Model) -> tuple[int, int, int]:
     if model.is_mla:
         query = model.heads * (model.qk_nope_head_dim + model.qk_rope_head_dim)
         return query, query, model.heads * model.v_head_dim
-    return model.heads * model.head_dim, model.kv_heads * model.head_dim, model.heads * model.head_dim
+    return (
+        model.heads * model.head_dim,
+        model.kv_heads * model.head_dim,
+        model.heads * model.head_dim,
+    )
 
 
 def attention_projections(model: Model) -> tuple[Projection, ...]:
@@ -43,11 +47,21 @@ def attention_projections(model: Model) -> tuple[Projection, ...]:
     if not model.is_mla:
         keys_values = (Projection(name, hidden, keys, bias) for name in ("k_proj", "v_proj"))
         return (Projection("q_proj", hidden, queries, bias), *keys_values, output)
-    latent_keys = Projection("kv_a_proj_with_mqa", hidden, model.kv_lora_rank + model.qk_rope_head_dim, bias)
+    latent_keys = Projection(
+        "kv_a_proj_with_mqa", hidden, model.kv_lora_rank + model.qk_rope_head_dim, bias
+    )
     (to_queries, to_keys), latent = latent_products(model), (latent_keys,)
     if not model.q_lora_rank:
-        return (Projection("q_proj", *to_queries), *latent, Projection("kv_b_proj", *to_keys), output)
-    query = (Projection("q_a_proj", hidden, model.q_lora_rank, bias), Projection("q_b_proj", *to_queries))
+        return (
+            Projection("q_proj", *to_queries),
+            *latent,
+            Projection("kv_b_proj", *to_keys),
+            output,
+        )
+    query = (
+        Projection("q_a_proj", hidden, model.q_lora_rank, bias),
+        Projection("q_b_proj", *to_queries),
+    )
     return (*query, *latent, Projection("kv_b_proj", *to_keys), output)
 
 
@@ -64,7 +78,10 @@ def latent_products(model: Model) -> tuple[tuple[int, int], ...]:
     if not model.is_mla:
         return ()
     keys_values = model.heads * (model.qk_nope_head_dim + model.v_head_dim)
-    return (model.q_lora_rank or model.hidden, attention_widths(model)[0]), (model.kv_lora_rank, keys_values)
+    return (model.q_lora_rank or model.hidden, attention_widths(model)[0]), (
+        model.kv_lora_rank,
+        keys_values,
+    )
 
 
 def attention_parameters(model: Model) -> int:
@@ -109,11 +126,20 @@ def mean_keys(model: Model, sequence: int) -> float:
 def parameter_count(model: Model) -> int:
     """All parameters, tied weights once."""
     outside = (
-        embedding_parameters(model) + position_parameters(model) + head_parameters(model) + final_parameters(model)
+        embedding_parameters(model)
+        + position_parameters(model)
+        + head_parameters(model)
+        + final_parameters(model)
     )
     every = model.layers * (attention_parameters(model) + norm_parameters(model))
-    experts = router_parameters(model) + model.experts * expert_parameters(model) + shared_expert_parameters(model)
-    return outside + every + dense_layers(model) * mlp_parameters(model) + moe_layers(model) * experts
+    experts = (
+        router_parameters(model)
+        + model.experts * expert_parameters(model)
+        + shared_expert_parameters(model)
+    )
+    return (
+        outside + every + dense_layers(model) * mlp_parameters(model) + moe_layers(model) * experts
+    )
 
 
 def active_parameter_count(model: Model) -> int:
@@ -183,10 +209,24 @@ def head_parameters(model: Model) -> int:
 def final_parameters(model: Model) -> int:
     """Parts after the last layer beside the head's matrix: final norm, biases, projection down, BERT's heads."""
     # An untied BERT keeps the tied one's separate bias beside its decoder's own.
-    bias = model.vocab * (2 if model.mlm_head and not model.tied_embeddings else 1) if model.head_bias else 0
-    pooler = (model.hidden + 1) * (model.hidden + 2) if model.pooler else 0  # two products with biases
-    transform = (model.hidden + 1) * model.hidden + _norm(model, model.hidden) if model.mlm_head else 0
-    return _norm(model, model.final_norms * model.hidden) + bias + pooler + transform + _width_projection(model)
+    bias = (
+        model.vocab * (2 if model.mlm_head and not model.tied_embeddings else 1)
+        if model.head_bias
+        else 0
+    )
+    pooler = (
+        (model.hidden + 1) * (model.hidden + 2) if model.pooler else 0
+    )  # two products with biases
+    transform = (
+        (model.hidden + 1) * model.hidden + _norm(model, model.hidden) if model.mlm_head else 0
+    )
+    return (
+        _norm(model, model.final_norms * model.hidden)
+        + bias
+        + pooler
+        + transform
+        + _width_projection(model)
+    )
 
 
 def padded_vocab(vocab: int, tensor: Any, multiple: int | None) -> Any:

@@ -110,7 +110,10 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
         return Fit(x=none, before=before, after=before, left_out=before)
     if len(before) < LEAST_RUNS:
         return Fit(x=none, before=before, after=before, left_out=None)
-    runs, kinds = np.arange(len(before)), np.unique([str(model) for model in models], return_inverse=True)[1]
+    runs, kinds = (
+        np.arange(len(before)),
+        np.unique([str(model) for model in models], return_inverse=True)[1],
+    )
     first = jacobian(residuals, none, before)
     for held in (scale * spreads for scale in _SCALES):
         x = _fitted(first, before, held)
@@ -125,7 +128,9 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
             without = _left_out(residuals, slopes, at_none, held, kinds)
             share = min(share, _belief(before, without, kinds))
         x = share * _fitted(slopes, at_none, held)
-        return Fit(x=x, before=before, after=residuals(x), left_out=(1 - share) * before + share * left_out)
+        return Fit(
+            x=x, before=before, after=residuals(x), left_out=(1 - share) * before + share * left_out
+        )
     return Fit(x=none, before=before, after=before, left_out=before)
 
 
@@ -152,12 +157,19 @@ def _fitted(slopes: NDArray[np.float64], at_none: Vector, spreads: Vector) -> Ve
     of outliers. Both are climbed, from a fit that takes all runs alike and from no correction; the higher one counts.
     """
     noise = np.full(len(at_none), _NOISE)
-    hills = [settled(slopes, at_none, noise, spreads, weights=w) for w in (noise**-2, weights_of(at_none, noise))]
+    hills = [
+        settled(slopes, at_none, noise, spreads, weights=w)
+        for w in (noise**-2, weights_of(at_none, noise))
+    ]
     return min(hills, key=lambda x: cost(at_none + slopes @ x, x, noise, spreads))
 
 
 def _left_out(
-    residuals: Residuals, slopes: NDArray[np.float64], at_none: Vector, spreads: Vector, groups: NDArray[np.int64]
+    residuals: Residuals,
+    slopes: NDArray[np.float64],
+    at_none: Vector,
+    spreads: Vector,
+    groups: NDArray[np.int64],
 ) -> Vector:
     """log(estimated / measured) of each measurement by a fit without its group, made on the linear model."""
     errors = np.empty(len(at_none))
@@ -165,7 +177,9 @@ def _left_out(
         others = groups != group
         noise = np.full(int(others.sum()), _NOISE)
         rounds = _ROUNDS if len(noise) >= _FEW else 1
-        without = settled(slopes[others], at_none[others], noise, spreads, weights=noise**-2, rounds=rounds)
+        without = settled(
+            slopes[others], at_none[others], noise, spreads, weights=noise**-2, rounds=rounds
+        )
         for i in np.flatnonzero(~others):
             errors[i] = residuals(without, int(i))[0]
     return errors

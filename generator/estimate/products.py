@@ -39,10 +39,16 @@ def peak_flops_per_s(job: Job, *, fp8: bool) -> float:
     """Datasheet rate of matrix products in the job's precision, fp8 or not, or in 16 bit where the part lacks it."""
     rates_by_precision, precision = job.cluster.accelerator.flops_per_s, job.training.precision
     wanted = "fp8" if fp8 else "bf16" if precision == "fp8" else precision
-    return rates_by_precision.get(wanted) or rates_by_precision.get("fp16") or max(rates_by_precision.values())
+    return (
+        rates_by_precision.get(wanted)
+        or rates_by_precision.get("fp16")
+        or max(rates_by_precision.values())
+    )
 
 
-def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True, trained: bool = False) -> Passes:
+def linear(
+    job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True, trained: bool = False
+) -> Passes:
     """Seconds of `count` products of m×k activations by k×n weights, one after the other, as grouped experts run.
 
     `fp8`: whether an fp8 job has this product in fp8. Each is a roofline of arithmetic and memory traffic plus a fixed
@@ -56,22 +62,30 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     element = 1 if fp8 else weight_bytes(job)
     fraction: Any = constants.product_fp8_fraction if fp8 else constants.product_fraction
     # Rows of 16-bit elements start on whole cache lines, or don't.
-    fraction = fraction * np.where(np.equal(k % _TILE, 0) & np.equal(n % _TILE, 0), 1.0, constants.misaligned_share)
-    arithmetic = 2 * m * k * n / (peak_flops_per_s(job, fp8=fp8) * fraction * tile_use(k) * tile_use(n))
+    fraction = fraction * np.where(
+        np.equal(k % _TILE, 0) & np.equal(n % _TILE, 0), 1.0, constants.misaligned_share
+    )
+    arithmetic = (
+        2 * m * k * n / (peak_flops_per_s(job, fp8=fp8) * fraction * tile_use(k) * tile_use(n))
+    )
     bandwidth = accelerator.memory_bytes_per_s * constants.streaming_fraction
     weights, rows = k * n, weight_bytes(job) * m
     forward = np.maximum(arithmetic, (element * (m * k + weights) + rows * n) / bandwidth)
     inputs = np.maximum(arithmetic, (element * (m * n + weights) + rows * k) / bandwidth)
     written = _SUM_TRAFFIC_BYTES if job.framework.sums_in_product else weight_bytes(job)
     gradient_traffic = element * m * (k + n) + written * weights
-    gradients = np.maximum(arithmetic / constants.weight_gradient_share, gradient_traffic / bandwidth)
+    gradients = np.maximum(
+        arithmetic / constants.weight_gradient_share, gradient_traffic / bandwidth
+    )
     start = constants.product_start_s
     if job.training.lora is not None and not trained:
         return Passes(count * (forward + start), count * (inputs + start))
     return Passes(count * (forward + start), count * (inputs + gradients + 2 * start))
 
 
-def exposed_s(job: Job, communication_s: Any, window_s: Any, first_s: Any = 0.0, cost: Any = 0.0) -> Any:
+def exposed_s(
+    job: Job, communication_s: Any, window_s: Any, first_s: Any = 0.0, cost: Any = 0.0
+) -> Any:
     """Seconds that communication adds to a step which computes for `window_s` meanwhile.
 
     `first_s`: the part that nothing can hide, because no work is ready yet, or none is left. What is hidden slows the
@@ -81,7 +95,9 @@ def exposed_s(job: Job, communication_s: Any, window_s: Any, first_s: Any = 0.0,
     return left + np.maximum(rates(job).overlap_cost, cost) * (communication_s - left)
 
 
-def spread_s(job: Job, communication_s: Any, chunk_pass_s: Any, chunks: Any, apart: Any, messages: Any) -> Any:
+def spread_s(
+    job: Job, communication_s: Any, chunk_pass_s: Any, chunks: Any, apart: Any, messages: Any
+) -> Any:
     """Seconds that communication of a stage's `chunks` adds, each chunk's hidden behind the passes up to the next's.
 
     Gradients: chunk c of v is complete after the last micro-batch's backward pass, and `apart` passes lie between two
@@ -102,7 +118,9 @@ def spread_s(job: Job, communication_s: Any, chunk_pass_s: Any, chunks: Any, apa
 
 def stream_s(job: Job, traffic_bytes: Any) -> Any:
     """Seconds of kernels that only move `traffic_bytes` through device memory."""
-    return traffic_bytes / (job.cluster.accelerator.memory_bytes_per_s * rates(job).streaming_fraction)
+    return traffic_bytes / (
+        job.cluster.accelerator.memory_bytes_per_s * rates(job).streaming_fraction
+    )
 
 
 def adapter_products(job: Job, tokens: Any, *, moe: bool) -> tuple[Passes, Passes]:

@@ -36,7 +36,9 @@ class Family:
 
     def pick(self, key: str) -> tuple[str, Constant]:
         """The entry that holds for `key`, and the key it is listed under."""
-        return (key, self.by_key[key]) if key in self.by_key else ("default", self.by_key["default"])
+        return (
+            (key, self.by_key[key]) if key in self.by_key else ("default", self.by_key["default"])
+        )
 
 
 @cache
@@ -46,7 +48,9 @@ def constants() -> Mapping[str, Family]:
         name: Family(
             by=entry["by"],
             says=entry["says"],
-            by_key={key: Constant(**value) for key, value in entry.items() if key not in ("by", "says")},
+            by_key={
+                key: Constant(**value) for key, value in entry.items() if key not in ("by", "says")
+            },
         )
         for name, entry in read_yaml(__package__, "constants.yaml").items()
     }
@@ -60,7 +64,9 @@ def selectors(job: Job) -> dict[str, str]:
         "any": "default",
         "generation": generation,
         # Links through switches differ by generation.
-        "fabric": f"nvswitch-{generation}" if cluster.intra_node == "nvswitch" else cluster.intra_node,
+        "fabric": f"nvswitch-{generation}"
+        if cluster.intra_node == "nvswitch"
+        else cluster.intra_node,
         "network": cluster.network,
         "framework": job.framework.name,
         "kernels": "fused" if job.fuses_kernels else "eager",

@@ -42,7 +42,10 @@ class Assumption(NamedTuple):
 def assumptions() -> Mapping[str, Assumption]:
     """All assumptions by name, which ends in the unit."""
     entries = read_yaml(__package__, "run.yaml").items()
-    return {name: Assumption(**{**entry, "unverified": tuple(entry.get("unverified", ()))}) for name, entry in entries}
+    return {
+        name: Assumption(**{**entry, "unverified": tuple(entry.get("unverified", ()))})
+        for name, entry in entries
+    }
 
 
 def assumed(name: str) -> float:
@@ -92,7 +95,10 @@ def saved_optimizer_bytes(job: Job, layout: LayoutLike) -> Any:
     copied = layout.zero_stage >= 1 if job.training.precision == "fp32" else True
     if is_precision_aware(job):
         remainders = job.training.master_dtype is None and master_bytes(job) < FP32
-        return np.where(copied, master_bytes(job) if remainders else FP32, 0) + MOMENT_BYTES[job.training.optimizer]
+        return (
+            np.where(copied, master_bytes(job) if remainders else FP32, 0)
+            + MOMENT_BYTES[job.training.optimizer]
+        )
     return np.where(copied, FP32, 0) + moment_bytes(job)
 
 
@@ -124,7 +130,9 @@ class Saving:
     restart_s: float  #: from a failure to the first step after it
     failure_s: float  #: mean time between failures of the job, and preemptions
     step_s: float  #: of the steps between checkpoints
-    best_interval_steps: int  #: by Daly's estimate; in a short run, a fourth of it or what saves take a tenth of
+    best_interval_steps: (
+        int  #: by Daly's estimate; in a short run, a fourth of it or what saves take a tenth of
+    )
     interval_steps: int  #: the job's own, else the best
     saves_at_limit: bool  #: whether the program saves by itself before its time limit
 
@@ -172,7 +180,9 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
     days = ["node_days_between_failures"]
     if job.reliability.preemptible:  # nodes are taken away, too
         days.append("spot_node_days_between_preemptions")
-    node_s = job.reliability.node_s_between_failures or DAY / sum(1 / assumed(name) for name in days)
+    node_s = job.reliability.node_s_between_failures or DAY / sum(
+        1 / assumed(name) for name in days
+    )
     between_s = node_s / job.nodes
     restart_s = job.reliability.restart_s
     if restart_s is None:  # the usual minutes, and reading

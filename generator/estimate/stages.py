@@ -33,7 +33,9 @@ class Split:
     after: Any = 0  #: layers that the model's last chunk lacks
     counts_embedding: Any = False  #: `--account-for-embedding-in-pipeline-split`
     counts_loss: Any = False  #: `--account-for-loss-in-pipeline-split`
-    sizes_ends: Any = False  #: `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`
+    sizes_ends: Any = (
+        False  #: `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`
+    )
     lists_chunks: Any = False  #: `--pipeline-model-parallel-layout`
 
 
@@ -69,7 +71,12 @@ def split(job: Job, layout: LayoutLike) -> Split:
 
 def _where(condition: Any, one: Split, other: Split) -> Split:
     """Choose one of two, row by row."""
-    return Split(**{name: np.where(condition, getattr(one, name), getattr(other, name)) for name in Split.__slots__})
+    return Split(
+        **{
+            name: np.where(condition, getattr(one, name), getattr(other, name))
+            for name in Split.__slots__
+        }
+    )
 
 
 def _balanced(job: Job, layout: LayoutLike) -> Split:
@@ -87,11 +94,18 @@ def _balanced(job: Job, layout: LayoutLike) -> Split:
 
 def _pinned(job: Job, layout: LayoutLike) -> Split:
     """Deal the sizes that the user gives the first and the last stage; those between share the rest."""
-    first, last, chunks = layout.first_stage_layers, layout.last_stage_layers, layout.virtual_pipeline
+    first, last, chunks = (
+        layout.first_stage_layers,
+        layout.last_stage_layers,
+        layout.virtual_pipeline,
+    )
     others = np.maximum(layout.pipeline - (first > 0) - (last > 0), 1)
     inner = (job.model.layers - first - last) // (others * chunks)
     inner = np.where(layout.pipeline > 1, inner, job.model.layers)
-    ends = (np.where((size > 0) & (layout.pipeline > 1), size // chunks, inner) for size in (first, last))
+    ends = (
+        np.where((size > 0) & (layout.pipeline > 1), size // chunks, inner)
+        for size in (first, last)
+    )
     return Split(first=next(ends), inner=inner, last=next(ends), sizes_ends=True)
 
 
@@ -125,8 +139,13 @@ def loss_layers(model: Model) -> float:
 
     **Assumes** attention's core is small beside a layer's products.
     """
-    routed = model.experts_per_token * model_size.expert_parameters(model) + model_size.shared_expert_parameters(model)
-    mlp = model_size.dense_layers(model) * model_size.mlp_parameters(model) + model_size.moe_layers(model) * routed
+    routed = model.experts_per_token * model_size.expert_parameters(
+        model
+    ) + model_size.shared_expert_parameters(model)
+    mlp = (
+        model_size.dense_layers(model) * model_size.mlp_parameters(model)
+        + model_size.moe_layers(model) * routed
+    )
     layer = attention_parameters(model) + mlp / model.layers
     return float(model.vocab * model.hidden / layer)
 
@@ -139,12 +158,18 @@ def _has_rest(cut: Split, layout: LayoutLike, stage: Any) -> Any:
 
 def _usual_chunk(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     """Layers of a chunk of `stage` that isn't changed by itself."""
-    return np.where(stage == 0, cut.first, np.where(stage == layout.pipeline - 1, cut.last, cut.inner))
+    return np.where(
+        stage == 0, cut.first, np.where(stage == layout.pipeline - 1, cut.last, cut.inner)
+    )
 
 
 def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     """Layers of `stage`, all its chunks together."""
-    whole = layout.virtual_pipeline * _usual_chunk(cut, layout, stage) + cut.rounds + _has_rest(cut, layout, stage)
+    whole = (
+        layout.virtual_pipeline * _usual_chunk(cut, layout, stage)
+        + cut.rounds
+        + _has_rest(cut, layout, stage)
+    )
     return whole - (stage == 0) * cut.before - (stage == layout.pipeline - 1) * cut.after
 
 
@@ -156,7 +181,9 @@ def dense_of(cut: Split, layout: LayoutLike, stage: Any, before: Any) -> Any:
         start = _start(cut, layout, stage, row)
         end = np.minimum(np.maximum(start + _layers_of_chunk(cut, layout, stage, row), 0), layers)
         start = np.minimum(np.maximum(start, 0), layers)
-        held = held + (row < layout.virtual_pipeline) * (before[np.maximum(end, start)] - before[start])
+        held = held + (row < layout.virtual_pipeline) * (
+            before[np.maximum(end, start)] - before[start]
+        )
         row += 1
     return held
 
@@ -164,7 +191,9 @@ def dense_of(cut: Split, layout: LayoutLike, stage: Any, before: Any) -> Any:
 def chunk_sizes(job: Job, layout: Layout) -> list[int]:
     """Layers of every chunk, in the order of the model."""
     cut = split(job, layout)
-    cells = [(stage, row) for row in range(layout.virtual_pipeline) for stage in range(layout.pipeline)]
+    cells = [
+        (stage, row) for row in range(layout.virtual_pipeline) for stage in range(layout.pipeline)
+    ]
     return [int(_layers_of_chunk(cut, layout, stage, row)) for stage, row in cells]
 
 
@@ -203,7 +232,15 @@ def _layers_of_chunk(cut: Split, layout: LayoutLike, stage: Any, row: int) -> An
 
 #: The fields of a layout that decide what its stages hold.
 HELD_BY: Final = (
-    *("pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers", "tensor", "expert", "expert_tensor"),
+    *(
+        "pipeline",
+        "virtual_pipeline",
+        "first_stage_layers",
+        "last_stage_layers",
+        "tensor",
+        "expert",
+        "expert_tensor",
+    ),
 )
 
 
@@ -242,13 +279,17 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
     shared = layers * per_layer + dense * (model_size.mlp_parameters(model) / tensor)
     experts = np.zeros_like(shared)
     if model.is_moe:
-        moe_shared = model_size.shared_expert_parameters(model) / tensor + model_size.router_parameters(model)
+        moe_shared = model_size.shared_expert_parameters(
+            model
+        ) / tensor + model_size.router_parameters(model)
         shared = shared + moe * moe_shared
         routed = model.experts * model_size.expert_parameters(model)
         experts = moe * (routed / (layout.expert * layout.expert_tensor))
     first, last = stage == 0, stage == layout.pipeline - 1
     table = vocabulary_rows(job, layout) * (model.embedding_width or model.hidden)
-    head = np.where(model.tied_embeddings & (layout.pipeline == 1), 0, table) + model_size.final_parameters(model)
+    head = np.where(
+        model.tied_embeddings & (layout.pipeline == 1), 0, table
+    ) + model_size.final_parameters(model)
     ends = first * (table + model_size.position_parameters(model)) + last * head
     return StageContents(layers=layers, dense=dense, moe=moe, shared=shared + ends, experts=experts)
 
@@ -264,7 +305,9 @@ def expert_replicas(layout: LayoutLike) -> Any:
 
 def vocabulary_rows(job: Job, layout: LayoutLike) -> Any:
     """Rows of the embedding (and of the head) on one rank, padding included."""
-    rows = model_size.padded_vocab(job.model.vocab, layout.tensor, job.framework.vocabulary_multiple)
+    rows = model_size.padded_vocab(
+        job.model.vocab, layout.tensor, job.framework.vocabulary_multiple
+    )
     return rows / layout.tensor if job.framework.shards_vocabulary else rows
 
 

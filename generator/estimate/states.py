@@ -87,7 +87,11 @@ def master_bytes(job: Job) -> int:
     """
     if job.training.master_dtype == "fp16":
         return _HALF
-    remainders = is_precision_aware(job) and job.training.precision != "fp16" and not job.training.fp8_parameters
+    remainders = (
+        is_precision_aware(job)
+        and job.training.precision != "fp16"
+        and not job.training.fp8_parameters
+    )
     return _HALF if remainders and job.training.moment_dtype != "same" else FP32
 
 
@@ -111,7 +115,11 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
     moments = moment_bytes(job)
     cut, cut_gradients, cut_parameters = (np.where(stage >= least, d, 1) for least in (1, 2, 3))
     if job.training.precision == "fp32":
-        return StateBytes(parameters=FP32 / cut_parameters, gradients=FP32 / cut_gradients, optimizer=moments / cut)
+        return StateBytes(
+            parameters=FP32 / cut_parameters,
+            gradients=FP32 / cut_gradients,
+            optimizer=moments / cut,
+        )
     fp16 = job.training.precision == "fp16"
     gradients = FP32 if sums_gradients_in_fp32(job) else _HALF
     master = master_bytes(job) + (FP32 if fp16 else 0)
@@ -119,7 +127,9 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
     cache = fp8_copies(job) * scaled if job.training.precision == "fp8" else 0
     kept = _HALF / cut_parameters + cache
     return StateBytes(
-        parameters=scaled * (1 / cut_parameters + fp8_copies(job) - 1) if job.training.fp8_parameters else kept,
+        parameters=scaled * (1 / cut_parameters + fp8_copies(job) - 1)
+        if job.training.fp8_parameters
+        else kept,
         gradients=gradients / cut_gradients,
         optimizer=(master + moments) / cut,
     )
@@ -133,7 +143,9 @@ def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
     """
     if not job.framework.runs("DeepSpeed engine") or job.training.precision in ("fp32", "fp16"):
         return layout.zero_stage < 0
-    sharded = (layout.zero_stage == 1) & (layout.offload == Offload.NONE) & sums_gradients_in_fp32(job)
+    sharded = (
+        (layout.zero_stage == 1) & (layout.offload == Offload.NONE) & sums_gradients_in_fp32(job)
+    )
     return sharded | ((layout.zero_stage == 0) & (layout.pipeline > 1))
 
 
@@ -189,7 +201,9 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
         stay = at_end | ((layout.zero_stage == 2) & wide)
         gradients = np.where(out & np.logical_not(stay), 0, gradients)
     return StateBytes(
-        parameters=np.where(parameters_out, 0, held.parameters), gradients=gradients, optimizer=held.optimizer * stays
+        parameters=np.where(parameters_out, 0, held.parameters),
+        gradients=gradients,
+        optimizer=held.optimizer * stays,
     )
 
 
@@ -203,8 +217,12 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """
     element = weight_bytes(job)
     summed = summed_bytes(job)
-    kept = np.where((layout.zero_stage == 2) & (layout.gradient_accumulation > 1) & (summed < FP32), element, 0)
-    optimizer = FP32 + FP32 + moment_bytes(job) + np.where(layout.zero_stage >= 3, summed, element + kept)
+    kept = np.where(
+        (layout.zero_stage == 2) & (layout.gradient_accumulation > 1) & (summed < FP32), element, 0
+    )
+    optimizer = (
+        FP32 + FP32 + moment_bytes(job) + np.where(layout.zero_stage >= 3, summed, element + kept)
+    )
     per_parameter = np.where(
         layout.offload == Offload.OPTIMIZER_AND_PARAMETERS,
         optimizer + element * (1 + second_shares(layout)),

@@ -38,7 +38,9 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
     last = np.where(layout.pipeline > 1, 0.0, head)
     # By how much the last stage, with the head, is slower than an inner one.
-    balance = np.where(layout.pipeline > 1, np.maximum(head - (slowest - stages.last) * layer_total, 0.0), 0.0)
+    balance = np.where(
+        layout.pipeline > 1, np.maximum(head - (slowest - stages.last) * layer_total, 0.0), 0.0
+    )
     pace = slowest * layer_total + last + balance
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     work = slowest * parts["compute"] + last + balance
@@ -60,7 +62,9 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "expert_s": m * slowest * parts["expert"],
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
-        "data_s": data_s(job, layout, stages.sent, work - back, back + slowest * parts["recompute"]),
+        "data_s": data_s(
+            job, layout, stages.sent, work - back, back + slowest * parts["recompute"]
+        ),
         "optimizer_s": stream_s(job, updated * moved) + rates(job).step_start_s,
         "offload_s": _offload_s(job, layout, stages, work),
     }
@@ -69,7 +73,15 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
 
 #: Fields that the time of a layer depends on, beside the share of layers that is repeated.
 _LAYER_BY = (
-    *("tensor", "context", "expert", "expert_tensor", "sequence_parallel", "micro_batch", "context_heads"),
+    *(
+        "tensor",
+        "context",
+        "expert",
+        "expert_tensor",
+        "sequence_parallel",
+        "micro_batch",
+        "context_heads",
+    ),
     *("recompute", "recompute_modules", "tensor_overlap", "expert_overlap"),
 )
 
@@ -80,7 +92,9 @@ def _has_several_queues(job: Job, layout: LayoutLike) -> Any:
     Megatron's FSDP refuses the single hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1) that orders them on accelerators
     before Blackwell. **Source**: Megatron-LM training/arguments.py:1049, 1453-1479 @ core_v0.16.1.
     """
-    ordered = not job.framework.runs("Megatron-LM") or job.cluster.accelerator.generation.startswith("blackwell")
+    ordered = not job.framework.runs(
+        "Megatron-LM"
+    ) or job.cluster.accelerator.generation.startswith("blackwell")
     return np.logical_and(not ordered, layout.zero_stage >= 2)
 
 
@@ -110,7 +124,9 @@ def _dense_share(job: Job) -> float:
 def _per_layer(job: Job, layout: LayoutLike, again: Any) -> dict[str, Any]:
     total: dict[str, Any] = {}
     times = compute.layer_times(job, layout)
-    attention, experts = (repeated(layout, module, again) for module in (Modules.CORE_ATTN, Modules.MOE))
+    attention, experts = (
+        repeated(layout, module, again) for module in (Modules.CORE_ATTN, Modules.MOE)
+    )
     context = once_each(job, layout, communication.CONTEXT_BY, communication.context_s, attention)
     for moe, time in times.items():
         tensor, waiting = communication.tensor_s(job, layout, time, again, moe=moe)
@@ -124,7 +140,9 @@ def _per_layer(job: Job, layout: LayoutLike, again: Any) -> dict[str, Any]:
         }
         share = 1 - _dense_share(job) if moe else _dense_share(job)
         total = {key: total.get(key, 0.0) + share * seconds for key, seconds in parts.items()}
-    apart, beside = communication.expert_s(job, layout, times[True], experts) if True in times else (0.0, 0.0)
+    apart, beside = (
+        communication.expert_s(job, layout, times[True], experts) if True in times else (0.0, 0.0)
+    )
     return {**total, "apart": apart, "beside": beside, "head": compute.head_time_s(job, layout)}
 
 
@@ -144,7 +162,9 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
     inner = 1 * (layout.pipeline > 2)  # the second stage where it is not the last, else the first
     stages = np.stack([0 * inner, inner, layout.pipeline - 1])
     found = stage_contents(job, layout, stages)
-    held = replace(found, shared=found.shared[:2].max(axis=0), experts=found.experts[:2].max(axis=0))
+    held = replace(
+        found, shared=found.shared[:2].max(axis=0), experts=found.experts[:2].max(axis=0)
+    )
     trained = adapters.trained(job, held)
     return _Stages(
         slowest=found.layers[:2].max(axis=0),
@@ -174,7 +194,9 @@ def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
 
 def _own_parameters(layout: LayoutLike, held: StageContents) -> Any:
     """Parameters that one rank updates."""
-    cut = layout.zero_copies * (held.shared / (layout.data * layout.context) + held.experts / expert_replicas(layout))
+    cut = layout.zero_copies * (
+        held.shared / (layout.data * layout.context) + held.experts / expert_replicas(layout)
+    )
     cut = np.minimum(cut, held.shared + held.experts)
     return np.where(layout.zero_stage >= 1, cut, held.shared + held.experts)
 
@@ -195,7 +217,9 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
     # The backward pass fetches hpZ's second copy, where there is one: the mean of both passes.
     shares = (1 + np.maximum(second_shares(layout), 1)) / 2
     fetch = shares * stages.own * weight_bytes(job) / link
-    fetches = m * np.maximum(2 * fetch - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * fetch)
+    fetches = m * np.maximum(
+        2 * fetch - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * fetch
+    )
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
 
 

@@ -57,7 +57,9 @@ class Uncertainty:
 
     coverage: float  #: share of runs of sources the model never saw that are inside
     regime: str  #: which runs the time's band comes from: one of `TIME_REGIMES`, or `calibrated`
-    evidence: Evidence  #: measured runs that are like this one; without any, the time's band is wider
+    evidence: (
+        Evidence  #: measured runs that are like this one; without any, the time's band is wider
+    )
     step_time: Band
     allocated: Band
     required: Band  #: allocated, which is uncertain, with context and NCCL: what has to fit
@@ -66,10 +68,16 @@ class Uncertainty:
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         document = {"coverage": self.coverage, "regime": self.regime, **self.evidence.to_dict()}
-        document |= {"step_time_low_s": float(self.step_time.low), "step_time_high_s": float(self.step_time.high)}
+        document |= {
+            "step_time_low_s": float(self.step_time.low),
+            "step_time_high_s": float(self.step_time.high),
+        }
         for name in ("allocated", "required", "device"):
             band: Band = getattr(self, name)
-            document |= {f"{name}_low_bytes": round(float(band.low)), f"{name}_high_bytes": round(float(band.high))}
+            document |= {
+                f"{name}_low_bytes": round(float(band.low)),
+                f"{name}_high_bytes": round(float(band.high)),
+            }
         return document
 
 
@@ -110,9 +118,13 @@ def time_shares(job: Job, layout: LayoutLike) -> Band:
     spread = job.calibration.spread
     if spread is not None:
         return _within(exp(DEVIATIONS * spread))
-    whole, sharded = (bands("step_time")[time_regime(job, Layout(data=1, zero_stage=stage))] for stage in (0, 3))
+    whole, sharded = (
+        bands("step_time")[time_regime(job, Layout(data=1, zero_stage=stage))] for stage in (0, 3)
+    )
     cut = layout.zero_stage >= 3
-    return Band(low=np.where(cut, sharded.low, whole.low), high=np.where(cut, sharded.high, whole.high))
+    return Band(
+        low=np.where(cut, sharded.low, whole.low), high=np.where(cut, sharded.high, whole.high)
+    )
 
 
 def memory_shares(kind: str) -> Band:
@@ -180,7 +192,9 @@ def seconds_with_band(duration_s: float, band_s: Band) -> str:
 
 def time_range(duration_s: float, band_s: Band) -> str:
     """The band around a time, in the unit that the time is shown in: `16.9-20.1`."""
-    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[seconds(duration_s).split()[-1]]
+    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[
+        seconds(duration_s).split()[-1]
+    ]
     return f"{_three_digits(band_s.low / unit_s)}-{_three_digits(band_s.high / unit_s)}"
 
 

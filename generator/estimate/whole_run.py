@@ -39,7 +39,9 @@ def ramp_steps(ramp: BatchRamp, global_batch: int, samples: int) -> list[tuple[i
     return stages
 
 
-_FORWARD_SHARE = 1 / 3  #: of a step's passes without recomputation: the backward pass makes two products for one
+_FORWARD_SHARE = (
+    1 / 3
+)  #: of a step's passes without recomputation: the backward pass makes two products for one
 
 
 def evaluation_s(job: Job, layout: Layout, times: StepTime, steps: int) -> float:
@@ -49,7 +51,9 @@ def evaluation_s(job: Job, layout: Layout, times: StepTime, steps: int) -> float
     each interval. **Assumes** that a forward pass takes a third of what both take, exposed communication included.
     """
     interval, batches = evaluations(job)
-    passes_s = times.total_s - times.recompute_s - times.data_s - times.optimizer_s - times.offload_s
+    passes_s = (
+        times.total_s - times.recompute_s - times.data_s - times.optimizer_s - times.offload_s
+    )
     return float(steps // interval * batches * passes_s * _FORWARD_SHARE) if interval else 0.0
 
 
@@ -60,7 +64,9 @@ def evaluations(job: Job) -> tuple[int, int]:
     if job.framework.evaluation is None or no_validation:
         return 0, 0
     given = (given_number(job, option) for option in ("--eval-interval", "--eval-iters"))
-    interval, batches = (d if n is None else n for n, d in zip(given, job.framework.evaluation, strict=True))
+    interval, batches = (
+        d if n is None else n for n, d in zip(given, job.framework.evaluation, strict=True)
+    )
     return interval, batches
 
 
@@ -97,7 +103,9 @@ class Run:
     best_save_interval_steps: int
     restart_s: float
     failures: float  #: to expect
-    segments: int | None  #: jobs under the time limit that it takes; `None` when no job gets as far as a checkpoint
+    segments: (
+        int | None
+    )  #: jobs under the time limit that it takes; `None` when no job gets as far as a checkpoint
     wall_s: float  #: without waiting in queues
     wall_gpu_hours: float
     wall_cost: float | None
@@ -168,13 +176,17 @@ def _length(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
     training = job.training
     tokens, ramp = round(training.duration_tokens or 0.0), training.batch_ramp
     if ramp is None:
-        steps = training.duration_steps or max(1, -(-tokens // (layout.global_batch * training.sequence_length)))
+        steps = training.duration_steps or max(
+            1, -(-tokens // (layout.global_batch * training.sequence_length))
+        )
         return steps, steps * layout.global_batch, steps * step_s
     stages = ramp_steps(ramp, layout.global_batch, max(1, tokens // training.sequence_length))
     batches, counts = (np.array(column) for column in zip(*stages, strict=True))
     # A smaller global batch has fewer micro-batches, of the same size.
     passes: Any = np.maximum(batches // (layout.micro_batch * layout.data), 1)
-    seconds = float(np.sum(counts * step_time(job, replace(layout, gradient_accumulation=passes)).total_s))
+    seconds = float(
+        np.sum(counts * step_time(job, replace(layout, gradient_accumulation=passes)).total_s)
+    )
     return int(counts.sum()), int(np.sum(counts * batches)), seconds
 
 

@@ -18,7 +18,9 @@ from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 #: Folders of a file and above it that are looked into; 92 % of the configs and scripts of 230 public repositories
 #: have their whole repository within these.
 _MOST_ABOVE: Final = 7
-_MOST_BYTES: Final = 1_000_000  # of a file that is read for what it tells; Megatron's own parser has 0.2 MB
+_MOST_BYTES: Final = (
+    1_000_000  # of a file that is read for what it tells; Megatron's own parser has 0.2 MB
+)
 _MAX_DEPTH: Final = 32  # folders below one whose files are listed
 _LIBRARIES: Final = ("node_modules", "site-packages")  # others' files, by the ten thousand
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
@@ -32,9 +34,13 @@ class _Checked(NamedTuple):
 
     named: tuple[Path, ...] = ()
     alone: bool = False  #: whether nothing around is read
-    coming: frozenset[str] = frozenset()  #: files that are to be written, and the folders above them
+    coming: frozenset[str] = (
+        frozenset()
+    )  #: files that are to be written, and the folders above them
     texts: Mapping[str, str] = MappingProxyType({})  #: that are read instead of files, by path
-    real: dict[str, str] | None = None  #: folders without links, by their path: each is asked for thousands of times
+    real: dict[str, str] | None = (
+        None  #: folders without links, by their path: each is asked for thousands of times
+    )
 
 
 _checked: ContextVar[_Checked] = ContextVar("checked", default=_Checked())  # noqa: B039 - None is no dictionary
@@ -79,7 +85,9 @@ def is_there(path: Path) -> bool:
     """Return whether there is a file or folder, or one is coming; a path may lead through a folder that is."""
     try:
         plain = _plain(path)
-        return len(str(path)) < _MAX_PATH and (path.exists() or plain.exists() or str(plain) in _checked.get().coming)
+        return len(str(path)) < _MAX_PATH and (
+            path.exists() or plain.exists() or str(plain) in _checked.get().coming
+        )
     except (OSError, ValueError):  # a name too long, or not one for this system
         return False
 
@@ -93,13 +101,21 @@ def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
 
     The project is its Git repository, else the folder that was named, else what is below the working directory.
     """
-    return iter(() if _checked.get().alone else _folders(Path(holder).absolute().parent, _checked.get().named))
+    return iter(
+        ()
+        if _checked.get().alone
+        else _folders(Path(holder).absolute().parent, _checked.get().named)
+    )
 
 
 @until_next_check(1024)
 def _folders(folder: Path, _: tuple[Path, ...]) -> tuple[Path, ...]:
     outside = {Path.home(), *Path.home().parents}
-    within = tuple(takewhile(lambda above: above not in outside, islice((folder, *folder.parents), _MOST_ABOVE)))
+    within = tuple(
+        takewhile(
+            lambda above: above not in outside, islice((folder, *folder.parents), _MOST_ABOVE)
+        )
+    )
     last = str(_project_of(folder))
     end = next((at for at, above in enumerate(within, 1) if _real(str(above)) == last), None)
     return within[:end]
@@ -108,7 +124,9 @@ def _folders(folder: Path, _: tuple[Path, ...]) -> tuple[Path, ...]:
 def is_named_in(folder: Path, holder: Path) -> bool:
     """Return whether a file was named to be checked, itself or by a folder from its own up to `folder`."""
     file, top = Path(_real(str(holder.parent)), holder.name), Path(_real(str(folder)))
-    return any(file.is_relative_to(named) and named.is_relative_to(top) for named in _checked.get().named)
+    return any(
+        file.is_relative_to(named) and named.is_relative_to(top) for named in _checked.get().named
+    )
 
 
 def is_within(path: Path, folder: Path) -> bool:
@@ -134,7 +152,9 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
     """The files of a pattern in a folder, in order; no folder is listed that is not in the project of `project`."""
     first, _, rest = pattern.partition("/")
     with suppress(OSError):
-        for path in (folder / name for name in fnmatch.filter(names_in(str(folder), str(project)), first)):
+        for path in (
+            folder / name for name in fnmatch.filter(names_in(str(folder), str(project)), first)
+        ):
             if not rest and is_readable(path, project):
                 yield path
             elif rest and path.is_dir():
@@ -150,7 +170,9 @@ def names_in(folder: str, project: str) -> tuple[str, ...]:
     return ()
 
 
-def files_below(folder: Path, left_out: Collection[str] = (), depth: int = _MAX_DEPTH) -> Iterator[Path]:
+def files_below(
+    folder: Path, left_out: Collection[str] = (), depth: int = _MAX_DEPTH
+) -> Iterator[Path]:
     """The files and links in and below a folder, in order; not those of hidden folders, libraries and `left_out`."""
     try:
         with os.scandir(folder) as found:
@@ -160,7 +182,11 @@ def files_below(folder: Path, left_out: Collection[str] = (), depth: int = _MAX_
     for entry in entries:
         if not entry.is_dir(follow_symlinks=False):
             yield folder / entry.name
-        elif depth and not entry.name.startswith((".", "__")) and entry.name not in (*_LIBRARIES, *left_out):
+        elif (
+            depth
+            and not entry.name.startswith((".", "__"))
+            and entry.name not in (*_LIBRARIES, *left_out)
+        ):
             yield from files_below(folder / entry.name, left_out, depth - 1)
 
 
@@ -192,7 +218,11 @@ def ignored_in(folder: Path) -> dict[str, bool]:
 def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
     """Return whether a .gitignore above a file names a folder, which then is there for whoever works with it."""
     for patterns in map(ignored_in, folders_above(holder)):
-        fits = (one for one in reversed(patterns) if fnmatchcase(name.strip("/"), one.partition("/*")[0]))
+        fits = (
+            one
+            for one in reversed(patterns)
+            if fnmatchcase(name.strip("/"), one.partition("/*")[0])
+        )
         if (last := next(fits, None)) is not None and patterns[last]:
             return True
     return False
@@ -219,7 +249,9 @@ def _project(within: str, named: tuple[Path, ...], at: str) -> Path:
     above = (folder, *folder.parents)
     outside = {Path.home(), *Path.home().parents}
     # os.path, as a folder that may not be read is an error to pathlib
-    git = next((place for place in above if place not in outside and os.path.exists(place / ".git")), None)  # noqa: PTH110
+    git = next(
+        (place for place in above if place not in outside and os.path.exists(place / ".git")), None
+    )  # noqa: PTH110
     of_named = next((place for place in reversed(above) if place in named), None)
     below = working if working in above and working not in outside else folder
     return git or of_named or below

@@ -62,7 +62,9 @@ class JobSpec:
     is_named: bool = False  #: not found in a folder: it may name files anywhere
 
 
-Quantity = Literal["GPUs", "processes", "GPUs per node", "nodes"]  # the first that is known is how many GPUs there are
+Quantity = Literal[
+    "GPUs", "processes", "GPUs per node", "nodes"
+]  # the first that is known is how many GPUs there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +84,26 @@ class Claim:
         return self.text if self.where.flag else f"{self.text} ({place})"
 
 
-def claims_of_nodes(nodes: int | None, gpus: int | None, nodes_at: Location, gpus_at: Location) -> Iterator[Claim]:
+def claims_of_nodes(
+    nodes: int | None, gpus: int | None, nodes_at: Location, gpus_at: Location
+) -> Iterator[Claim]:
     """The claims of a job for `nodes` nodes with `gpus` GPUs each; None: unknown."""
     if nodes:
         yield Claim("nodes", nodes, nodes_at, counted(nodes, "node"))
     if gpus:
         yield Claim("GPUs per node", gpus, gpus_at, f"{counted(gpus, 'GPU')} a node")
         if nodes:
-            yield Claim("GPUs", nodes * gpus, gpus_at, f"{counted(nodes, 'node')} × {counted(gpus, 'GPU')}")
+            yield Claim(
+                "GPUs", nodes * gpus, gpus_at, f"{counted(nodes, 'node')} × {counted(gpus, 'GPU')}"
+            )
 
 
 _RESOLVER: Final[Any] = yaml.resolver.Resolver()
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()
 _TAG: Final = "tag:yaml.org,2002:"
-_SCALARS: Final = frozenset(f"{_TAG}{name}" for name in ("null", "bool", "int", "float", "timestamp", "binary", "str"))
+_SCALARS: Final = frozenset(
+    f"{_TAG}{name}" for name in ("null", "bool", "int", "float", "timestamp", "binary", "str")
+)
 
 
 def legacy_scalar(text: str, *, plain: bool, tag: str | None) -> object:
@@ -130,7 +138,9 @@ LEGACY: Final = Dialect(
     many_hint="write values out instead of aliases",
     single="keep one document in a file",
 )
-_JSON: Final = replace(LEGACY, scalar=resolve_scalar, merges=False, typed_keys=False, own_parser=False)
+_JSON: Final = replace(
+    LEGACY, scalar=resolve_scalar, merges=False, typed_keys=False, own_parser=False
+)
 
 
 def read_yaml(text: Text) -> Source:
@@ -196,7 +206,10 @@ class YamlDocument(Values):
     def items(self, name: str) -> Iterator[tuple[str, Any]]:
         """Each item of the list there, with its place; none where it is no list."""
         value = self.value(name)
-        yield from ((f"{name}/{index}", item) for index, item in enumerate(value if isinstance(value, list) else ()))
+        yield from (
+            (f"{name}/{index}", item)
+            for index, item in enumerate(value if isinstance(value, list) else ())
+        )
 
     def mappings(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each item of the list there that is a mapping, with its place."""

@@ -57,4 +57,6 @@ class Facts:
     def locate(self, *pointers: str) -> Location:
         """Return the place of the first of these that is written, else of the run."""
         places = self.job.origin.locations
-        return next((places[pointer] for pointer in pointers if pointer in places), self.job.locate(""))
+        return next(
+            (places[pointer] for pointer in pointers if pointer in places), self.job.locate("")
+        )

@@ -59,7 +59,9 @@ class Measurement:
     places: Mapping[str, Location] = field(default_factory=dict)  #: of the values, by the same path
     peak_bytes: float | None = None
     peak_kind: str = "allocated"  #: one of `PEAK_KINDS`
-    shape: Mapping[str, int] = field(default_factory=dict)  #: of the model, by field of `Model`, to be compared
+    shape: Mapping[str, int] = field(
+        default_factory=dict
+    )  #: of the model, by field of `Model`, to be compared
     notes: tuple[str, ...] = ()  #: how the step time was read, for people
 
 
@@ -81,8 +83,12 @@ class LogFacts:
     """Figures of a log, first to last, and the keys of the job that it names."""
 
     writer: str  #: the program, as people call it
-    steps: tuple[float, ...]  #: seconds of a step; each may be an average over the steps since the last line
-    keys: Mapping[str, object] = field(default_factory=dict)  #: value by dotted path of the job spec
+    steps: tuple[
+        float, ...
+    ]  #: seconds of a step; each may be an average over the steps since the last line
+    keys: Mapping[str, object] = field(
+        default_factory=dict
+    )  #: value by dotted path of the job spec
     lines: Mapping[str, int] = field(default_factory=dict)  #: where a key was read, from 1
     peak_bytes: float | None = None
     shape: Mapping[str, int] = field(default_factory=dict)  #: of the model, by field of `Model`

@@ -22,21 +22,51 @@ from .around import folders_above, is_named_in, is_readable, matching, text_arou
 #: The newest releases that the tables of keys and arguments describe: files are judged by them where nothing names one.
 NEWEST: Final[Mapping[str, Version]] = {"deepspeed": (0, 19, 8), "transformers": (5, 23)}
 _SHOWN: Final = {"deepspeed": "DeepSpeed", "transformers": "transformers"}
-_FOLDERS: Final = ("", "requirements/", "docker/", "environment/", "environments/", "env/", ".devcontainer/")
+_FOLDERS: Final = (
+    "",
+    "requirements/",
+    "docker/",
+    "environment/",
+    "environments/",
+    "env/",
+    ".devcontainer/",
+)
 _PINNED_IN: Final = (
-    *("requirement*.txt", "*constraints*.txt", "pyproject.toml", "setup.py", "setup.cfg", "Pipfile", "*.lock"),
-    *("*env*.y*ml", "conda*.y*ml", "Dockerfile*", "*.[Dd]ockerfile", "*.def", "*install*.sh", "*setup*.sh"),
+    *(
+        "requirement*.txt",
+        "*constraints*.txt",
+        "pyproject.toml",
+        "setup.py",
+        "setup.cfg",
+        "Pipfile",
+        "*.lock",
+    ),
+    *(
+        "*env*.y*ml",
+        "conda*.y*ml",
+        "Dockerfile*",
+        "*.[Dd]ockerfile",
+        "*.def",
+        "*install*.sh",
+        "*setup*.sh",
+    ),
     *("[Rr][Ee][Aa][Dd][Mm][Ee]*", "INSTALL*", "requirements/*.txt"),
 )
-_TOLD_IN: Final = re.compile(r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)")  # prose, which may name several
+_TOLD_IN: Final = re.compile(
+    r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)"
+)  # prose, which may name several
 #: `pip install -r deploy/requirements.txt`, and a line `-r base.txt`
 _INSTALLED_FROM: Final = re.compile(r"(?:^|\s)(?:-r|--requirement)[\s=]+([\w][\w./-]*\.txt)\b")
 _MOST_FILES: Final = 40  # of a folder
-_MOST_PARSED: Final = 400_000  # characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
+_MOST_PARSED: Final = (
+    400_000  # characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
+)
 _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
 _LAST: Final = 99  # of a minor version, where a pin excludes the next
 _NUMBER: Final = r"v?(\d{1,4}(?:\.\d{1,4}){1,2})"
-_LATER: Final = r"(?!\s*(?:\+|or\s+(?:later|newer|above|higher|greater)|and\s+(?:later|newer|above)))"
+_LATER: Final = (
+    r"(?!\s*(?:\+|or\s+(?:later|newer|above|higher|greater)|and\s+(?:later|newer|above)))"
+)
 #: A copy of the program that the repository carries: what is in it, and where its version is.
 COPIES: Final = {
     "deepspeed": ("deepspeed/runtime/config.py", "version.txt"),
@@ -45,7 +75,16 @@ COPIES: Final = {
 #: Their folders. Source: deepspeedai/DeepSpeed @ 0.19.8, huggingface/transformers @ 5.23, 4.54 and 4.30
 _OF_RELEASES: Final = frozenset(
     {"accelerator", "azure", "benchmark", "benchmarks", "bin", "blogs", "ci", "csrc"}
-    | {"deepspeed", "docker", "docs", "examples", "notebooks", "op_builder", "release", "requirements"}
+    | {
+        "deepspeed",
+        "docker",
+        "docs",
+        "examples",
+        "notebooks",
+        "op_builder",
+        "release",
+        "requirements",
+    }
     | {"scripts", "src", "templates", "tests", "utils"}
 )
 #: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117, huggingface/transformers-gpu:4.35.2.
@@ -65,7 +104,9 @@ class Release:
     version: Version
     where: str = ""  #: `requirements.txt:11`; empty: nothing names one
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`
-    exact: bool = True  #: False for prose, which may be of another, bounds that imports give, and forks
+    exact: bool = (
+        True  #: False for prose, which may be of another, bounds that imports give, and forks
+    )
 
     def __str__(self) -> str:
         """`DeepSpeed 0.9.5 (requirements.txt:11)`."""
@@ -118,16 +159,24 @@ def _named_in(program: str, folder: Path) -> Release | None:
             continue
         text = text_around(versioned, folder)
         version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
-        return _release(program, numbers(version[1]), versioned, 1) if version else _fork(program, sign, 1)
+        return (
+            _release(program, numbers(version[1]), versioned, 1)
+            if version
+            else _fork(program, sign, 1)
+        )
     texts = _texts(folder)
     for path, text in texts.items():
         elsewhere = rf"git\+https?://(?!github\.com/(?:{_OWNERS[program]})/)\S*/{program}\b"
         if fork := re.search(elsewhere, text, re.IGNORECASE) if "git+" in text else None:
             return _fork(program, path, _line(text, fork))
-    for inner, look in product((False, True), (_pins, _images, _bounds, _prose)):  # the folder's own files first
+    for inner, look in product(
+        (False, True), (_pins, _images, _bounds, _prose)
+    ):  # the folder's own files first
         read = [(path, text) for path, text in texts.items() if (path.parent != folder) == inner]
         read = [(path, text) for path, text in read if look is _images or program in text.lower()]
-        found = [(version, path, line) for path, text in read for version, line in look(program, text)]
+        found = [
+            (version, path, line) for path, text in read for version, line in look(program, text)
+        ]
         found = [one for one in found if one[0] <= NEWEST[program]]
         if found:
             installed = [one for one in found if not _TOLD_IN.match(one[1].name)]
@@ -143,7 +192,11 @@ def _older(release: Release) -> str:
     """A bound as one says it: `0.14.5 or older`, `below 0.15`."""
     *above, last = release.version[:-1] if release.version[-1] == _LAST else (*release.version, 0)
     below = ".".join(map(str, (*above, last + 1)))
-    return f"below {below}" if release.version[-1] == _LAST else f"{'.'.join(map(str, release.version))} or older"
+    return (
+        f"below {below}"
+        if release.version[-1] == _LAST
+        else f"{'.'.join(map(str, release.version))} or older"
+    )
 
 
 def _release(program: str, version: Version, path: Path, line: int) -> Release:
@@ -170,10 +223,14 @@ def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
 
 def _bounds(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """`deepspeed<=0.9.5`, `deepspeed>=0.9,<0.15`."""
-    bounded = rf"(?<![\w/-]){program}(?:\[[\w,-]*\])?[\"']?\s*(?:(?:[><~]=?|!=)\s*[\d.*]+\s*,\s*){{0,4}}"
+    bounded = (
+        rf"(?<![\w/-]){program}(?:\[[\w,-]*\])?[\"']?\s*(?:(?:[><~]=?|!=)\s*[\d.*]+\s*,\s*){{0,4}}"
+    )
     for match, line in _written(rf"{bounded}<=\s*{_NUMBER}", text):
         yield numbers(match[1]), line
-    for match, line in _written(rf"{bounded}<\s*(\d{{1,4}}(?:\.[1-9]\d{{0,3}})?)(?:\.0)*(?![.\d])", text):
+    for match, line in _written(
+        rf"{bounded}<\s*(\d{{1,4}}(?:\.[1-9]\d{{0,3}})?)(?:\.0)*(?![.\d])", text
+    ):
         *above, first = numbers(match[1])
         if first:
             yield (*above, first - 1, _LAST), line
@@ -211,11 +268,14 @@ def _gone(program: str) -> Mapping[str, Version]:
 def _imported_in(program: str, folder: Path) -> Release | None:
     """The last release that has what the programs of a folder and its packages import; None where the newest has it."""
     found: list[tuple[Version, Path, int]] = []
-    sign = re.compile(rf"^(?:from|import)\s+{program}\.", re.MULTILINE)  # faster than to parse every file
+    sign = re.compile(
+        rf"^(?:from|import)\s+{program}\.", re.MULTILINE
+    )  # faster than to parse every file
     gone = {module.rpartition(".")[2] for module in _gone(program)}
     packages = (path.parent for path in matching("*/__init__.py", folder, folder))
     programs = chain(
-        matching("*.py", folder, folder), chain.from_iterable(sorted(one.rglob("*.py")) for one in packages)
+        matching("*.py", folder, folder),
+        chain.from_iterable(sorted(one.rglob("*.py")) for one in packages),
     )
     for path in islice(programs, _MOST_PROGRAMS):
         text = text_around(path, folder)
@@ -235,7 +295,9 @@ def _imports(program: str, text: str) -> Iterator[tuple[Version, int]]:
         for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
             parts = f"{home}{alias.name}".split(".")
             homes = (".".join(parts[:length]) for length in range(2, len(parts) + 1))
-            yield from ((_gone(program)[home], node.lineno) for home in homes if home in _gone(program))
+            yield from (
+                (_gone(program)[home], node.lineno) for home in homes if home in _gone(program)
+            )
 
 
 def parsed(text: str) -> ast.Module:
@@ -252,7 +314,12 @@ def parsed(text: str) -> ast.Module:
 @until_next_check(256)
 def _texts(folder: Path) -> Mapping[Path, str]:
     """The files of a folder that may name releases, and those that they install from."""
-    named = (path for inner in _FOLDERS for name in _PINNED_IN for path in matching(inner + name, folder, folder))
+    named = (
+        path
+        for inner in _FOLDERS
+        for name in _PINNED_IN
+        for path in matching(inner + name, folder, folder)
+    )
     paths, texts = list(dict.fromkeys(named)), dict[Path, str]()
     for path in islice(paths, _MOST_FILES):  # which grow
         texts[path] = text_around(path, folder)

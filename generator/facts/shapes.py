@@ -53,10 +53,18 @@ class Problem:
 class Reader:
     """A program's way to convert and check values that its schema has."""
 
-    accepts: Callable[[object, Collection[str]], bool]  #: whether a value is, or is converted to, one of the types
-    forms: Mapping[str, Callable[[object], bool]] = field(default_factory=dict)  #: whether a value has a `form`
-    chosen: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)  #: the definition that a value goes by
-    takes_null: bool = True  #: what is null counts as left out; else null is wrong where the schema has no `null`
+    accepts: Callable[
+        [object, Collection[str]], bool
+    ]  #: whether a value is, or is converted to, one of the types
+    forms: Mapping[str, Callable[[object], bool]] = field(
+        default_factory=dict
+    )  #: whether a value has a `form`
+    chosen: Mapping[str, Callable[[Any], str]] = field(
+        default_factory=dict
+    )  #: the definition that a value goes by
+    takes_null: bool = (
+        True  #: what is null counts as left out; else null is wrong where the schema has no `null`
+    )
     lists_keys: bool = False  #: whether a mapping that is missing is described by its keys
 
 
@@ -69,14 +77,20 @@ def read_schemas(program: str) -> Schema:
 
 
 def differences(
-    document: object, program: str, kind: str, reader: Reader, odd_keys: Mapping[str, object] | None = None
+    document: object,
+    program: str,
+    kind: str,
+    reader: Reader,
+    odd_keys: Mapping[str, object] | None = None,
 ) -> Iterator[Problem]:
     """Every place where a document differs from the schema of its kind, top down.
 
     `odd_keys` has the pointers of keys that aren't text.
     """
     definitions = read_schemas(program)
-    yield from _Check(definitions, reader, odd_keys or {}).problems(document, definitions[kind], "", {})
+    yield from _Check(definitions, reader, odd_keys or {}).problems(
+        document, definitions[kind], "", {}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,38 +99,68 @@ class _Check:
     reader: Reader
     odd_keys: Mapping[str, object]
 
-    def problems(self, value: object, schema: Schema, pointer: str, rules: Mapping[str, str]) -> Iterator[Problem]:
+    def problems(
+        self, value: object, schema: Schema, pointer: str, rules: Mapping[str, str]
+    ) -> Iterator[Problem]:
         """The differences of a value; of several schemas the one with the fewest counts."""
         while "$ref" in schema or "chosen" in schema:
             rules = {**rules, **schema.get("rules", {})}
             name = (
-                schema["$ref"].rpartition("/")[2] if "$ref" in schema else self.reader.chosen[schema["chosen"]](value)
+                schema["$ref"].rpartition("/")[2]
+                if "$ref" in schema
+                else self.reader.chosen[schema["chosen"]](value)
             )
             schema = self.definitions[name]
         rules = {**rules, **schema.get("rules", {})}
         choices = schema.get("anyOf") or schema.get("oneOf")
         if value is None:
             if not self.reader.takes_null and "null" not in _types(schema):
-                yield Problem(kind="null", pointer=pointer, expected=self.expected(schema), rule=rules.get("null", ""))
+                yield Problem(
+                    kind="null",
+                    pointer=pointer,
+                    expected=self.expected(schema),
+                    rule=rules.get("null", ""),
+                )
         elif choices:
             found = [list(self.problems(value, choice, pointer, rules)) for choice in choices]
             if all(found):
-                fits = [p for choice, p in zip(choices, found, strict=True) if self._accepts(value, choice)]
+                fits = [
+                    p
+                    for choice, p in zip(choices, found, strict=True)
+                    if self._accepts(value, choice)
+                ]
                 if fits and (isinstance(value, (dict, list)) or len(fits) == 1):
                     yield from min(fits, key=len)
                 else:
                     either = " or ".join(dict.fromkeys(map(self.expected, choices)))
-                    yield Problem(kind="type", pointer=pointer, expected=either, rule=rules.get("value", ""))
+                    yield Problem(
+                        kind="type", pointer=pointer, expected=either, rule=rules.get("value", "")
+                    )
         elif not self._accepts(value, schema):
             types = _types(schema)
-            column = "integer" if types == ["integer"] else "section" if {"object", "array"} & {*types} else "value"
-            rule, names = rules.get(column) or rules.get("value", ""), tuple(schema.get("choices", ()))
+            column = (
+                "integer"
+                if types == ["integer"]
+                else "section"
+                if {"object", "array"} & {*types}
+                else "value"
+            )
+            rule, names = (
+                rules.get(column) or rules.get("value", ""),
+                tuple(schema.get("choices", ())),
+            )
             kind: Kind = "value" if names else "type"
             expected = self.expected(schema)
             yield Problem(kind=kind, pointer=pointer, expected=expected, choices=names, rule=rule)
         elif (wrong := _wrong_scalar(value, schema)) is not None:
             kind, expected, names = wrong
-            yield Problem(kind=kind, pointer=pointer, expected=expected, choices=names, rule=rules.get("value", ""))
+            yield Problem(
+                kind=kind,
+                pointer=pointer,
+                expected=expected,
+                choices=names,
+                rule=rules.get("value", ""),
+            )
         elif isinstance(value, dict):
             yield from self._of_mapping(value, schema, pointer, rules)
         elif isinstance(value, list):
@@ -132,14 +176,18 @@ class _Check:
             at = f"{pointer}/{escape(str(key))}"
             odd = at in self.odd_keys
             by_pattern = (
-                part for name, part in schema.get("patternProperties", {}).items() if re.search(name, str(key))
+                part
+                for name, part in schema.get("patternProperties", {}).items()
+                if re.search(name, str(key))
             )
             part = next(by_pattern, rest) if odd or key not in known else known[key]
             if key in schema.get("ignored", ()) and inner is not None:
                 continue
             if part is False:
                 rule = rules.get("unknown", "")
-                yield Problem(kind="unknown", pointer=at, expected=", ".join(names), choices=names, rule=rule)
+                yield Problem(
+                    kind="unknown", pointer=at, expected=", ".join(names), choices=names, rule=rule
+                )
             elif odd and schema.get("text_keys"):
                 yield Problem(kind="key", pointer=at, expected="text", rule=rules.get("value", ""))
             if isinstance(part, Mapping):
@@ -148,7 +196,12 @@ class _Check:
             if key not in value or (value[key] is None and self.reader.takes_null):
                 part = known.get(key, {})
                 rule = {**rules, **part.get("rules", {})}.get("missing", "")
-                yield Problem(kind="missing", pointer=f"{pointer}/{key}", expected=self.expected(part), rule=rule)
+                yield Problem(
+                    kind="missing",
+                    pointer=f"{pointer}/{key}",
+                    expected=self.expected(part),
+                    rule=rule,
+                )
 
     def _accepts(self, value: object, schema: Schema) -> bool:
         types = _types(schema)
@@ -158,9 +211,13 @@ class _Check:
     def expected(self, schema: Schema) -> str:
         """Return what a schema requires, in words."""
         types = [name for name in _types(schema) if name != "null" or schema["type"] == "null"]
-        choices = schema.get("choices") or (schema.get("case_insensitive_enum") if self.reader.lists_keys else None)
+        choices = schema.get("choices") or (
+            schema.get("case_insensitive_enum") if self.reader.lists_keys else None
+        )
         keys = sorted(schema.get("properties", ()))[:_SHOWN_KEYS] if self.reader.lists_keys else ()
-        words = " or ".join(TYPE_WORDS[name] for name in types) + (" with " + ", ".join(keys) if keys else "")
+        words = " or ".join(TYPE_WORDS[name] for name in types) + (
+            " with " + ", ".join(keys) if keys else ""
+        )
         return str(schema.get("expected") or (_one_of(choices) if choices else words or "a value"))
 
 
@@ -182,9 +239,13 @@ def _wrong_scalar(value: object, schema: Schema) -> tuple[Kind, str, tuple[str, 
             return "type", "text of the form that is read there", ()
         if len(value) > schema.get("maxLength", len(value)):
             return "type", f"at most {schema['maxLength']} characters long", ()
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and exact is loose is None
+    is_number = (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and exact is loose is None
+    )
     if is_number and ((low is not None and value < low) or (high is not None and value > high)):
-        bounds = f"from {low} to {high}" if low is not None and high is not None else f"at least {low}"
+        bounds = (
+            f"from {low} to {high}" if low is not None and high is not None else f"at least {low}"
+        )
         return "type", f"a number {bounds}", ()
     return None
 

@@ -29,7 +29,13 @@ def key_of(option: str) -> str:
 
 def is_option(word: object) -> bool:
     """Return whether a word begins an option, and is no negative number."""
-    return isinstance(word, str) and word[:1] == "-" and len(word) > 1 and not word[1].isdigit() and word[1] != "."
+    return (
+        isinstance(word, str)
+        and word[:1] == "-"
+        and len(word) > 1
+        and not word[1].isdigit()
+        and word[1] != "."
+    )
 
 
 def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -14,7 +14,9 @@ from .hf_shape import ConfigReader, Family, Problem, Shape
 from .wording import show, whole_number
 
 #: How each Hugging Face `model_type` spells a transformer's shape.
-FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = dict(sorted({**DENSE, **MOE}.items()))
+FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = dict(
+    sorted({**DENSE, **MOE}.items())
+)
 
 _MAMBA = "state-space layers (Mamba)"
 _SPARSE = "sparse attention with an indexer"
@@ -46,7 +48,9 @@ _REFUSED: Final[Mapping[str, str]] = {
     "an encoder and a decoder": "t5",
     "recurrent layers (xLSTM)": "xlstm",
 }
-REFUSED: Final = {family: parts for parts, families in _REFUSED.items() for family in families.split()}
+REFUSED: Final = {
+    family: parts for parts, families in _REFUSED.items() for family in families.split()
+}
 
 #: The beginnings of keys that say what a layer is made of, by what they say.
 _TELLING: Final[Mapping[str, str]] = {
@@ -85,7 +89,14 @@ def _costly_keys(read: ConfigReader) -> Iterator[tuple[str, str]]:
     for key, value in read.config.items():
         if key in read.read or not isinstance(key, str) or _says_nothing(value):
             continue
-        meaning = next((meaning for meaning, starts in _TELLING.items() if key.startswith(tuple(starts.split()))), None)
+        meaning = next(
+            (
+                meaning
+                for meaning, starts in _TELLING.items()
+                if key.startswith(tuple(starts.split()))
+            ),
+            None,
+        )
         if meaning is not None:
             yield key, meaning
 
@@ -95,36 +106,58 @@ def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -
     found = list(dict.fromkeys(meaning for _, meaning in _costly_keys(read)))
     parts = REFUSED.get(family) or ", ".join(found[:_LARGEST_WRITTEN])
     if family in REFUSED:
-        return "model_type", f"{family} has {parts}, which dsgen doesn't model", "plan a model of another family"
+        return (
+            "model_type",
+            f"{family} has {parts}, which dsgen doesn't model",
+            "plan a model of another family",
+        )
     if parts:
         message = f"unknown model_type {show(family)}; its config has {parts}"
         return "model_type", message, "plan a model of another family, or report this one"
-    hint = f"did you mean {nearest}?" if nearest and nearest[:2] == family[:2] else f"use one of {known}"
+    hint = (
+        f"did you mean {nearest}?"
+        if nearest and nearest[:2] == family[:2]
+        else f"use one of {known}"
+    )
     return "model_type", f"unknown model_type {show(family)}", hint
 
 
 def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
     """Name the sizes that stand under a name of another class only, and what a router of another class would do."""
     said = [None, *(read.config.get(key) for key in read.read)]
-    given = {key: read.config.get(key) for key in (*_SIZES.split(), *_ROUTER) if key not in read.read}
-    routed = {key: (None, shape.get(field, usual), usual == 0 or None) for key, (field, usual) in _ROUTER.items()}
+    given = {
+        key: read.config.get(key) for key in (*_SIZES.split(), *_ROUTER) if key not in read.read
+    }
+    routed = {
+        key: (None, shape.get(field, usual), usual == 0 or None)
+        for key, (field, usual) in _ROUTER.items()
+    }
     foreign = ((key, value) for key, value in given.items() if value not in routed.get(key, said))
-    return tuple(f"{key} is {show(value)}: transformers reads no such key for {family}" for key, value in foreign)
+    return tuple(
+        f"{key} is {show(value)}: transformers reads no such key for {family}"
+        for key, value in foreign
+    )
 
 
 def unknown_keys(config: Mapping[str, object]) -> dict[str, str]:
     """Keys of a config that stand for one that isn't given: misspelled, or another program's name for it."""
     read = ConfigReader(_language_model(config)[0])
     _read_family(read) if "model_type" in read.config else _read_inline(read)
-    absent = {key.replace("_", ""): key for key in sorted(read.read) if read.config.get(key) is None}
+    absent = {
+        key.replace("_", ""): key for key in sorted(read.read) if read.config.get(key) is None
+    }
     found: dict[str, str] = {}
     for key in (key for key in read.config if isinstance(key, str) and key not in read.read):
-        names = next((read.called(usual) for usual, names in _FOREIGN.items() if key in names.split()), [])
+        names = next(
+            (read.called(usual) for usual, names in _FOREIGN.items() if key in names.split()), []
+        )
         near = absent.get(most_like(re.sub(r"[\W_]", "", key.lower()), tuple(absent), _SLIP) or "")
         if names:
             if read.read.issuperset(names) and all(read.config.get(name) is None for name in names):
                 found[key] = names[0]
-        elif near is not None and not set(near.split("_")) < set(key.split("_")):  # with a word more it is another key
+        elif near is not None and not set(near.split("_")) < set(
+            key.split("_")
+        ):  # with a word more it is another key
             found[key] = near
     return found
 
@@ -206,9 +239,16 @@ _FOREIGN: Final[Mapping[str, str]] = {
 }
 _NOTED: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 _SIZES: Final = f"{' '.join(f'{usual} {_FOREIGN[usual]}' for usual in _NOTED)} {_EXPERTS}"
-_SLIP: Final = 0.9  # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
+_SLIP: Final = (
+    0.9  # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
+)
 _LATENT_KEYS = ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-_ROUTING_KEYS = ("num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace")
+_ROUTING_KEYS = (
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "n_shared_experts",
+    "first_k_dense_replace",
+)
 #: Keys of DeepSeek's routers, with the fields of a model and the values of routers without them.
 _ROUTER: Final[Mapping[str, tuple[str, object]]] = {
     "scoring_func": ("router_scores", "softmax"),
@@ -245,12 +285,23 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
             if key in _EXPERTS.split() and shape.get("experts"):
                 continue  # under the name of another class: noted
             message = f"{key} is {show(read.config[key])}: {meaning} are not modelled for {model}"
-            read.report(key, message.replace("attention are", "attention is"), f"remove {key} if the model has none")
+            read.report(
+                key,
+                message.replace("attention are", "attention is"),
+                f"remove {key} if the model has none",
+            )
     if read.problems:
         raise ConfigError(tuple(dict.fromkeys(read.problems)))
     if named:
-        more = [(key, value) for key in _EXTRA_TOKENS if (value := whole_number(read.config.get(key))) and value > 0]
-        more_tokens = (f"{key} is {n}: multi-token prediction is neither counted nor planned" for key, n in more[:1])
+        more = [
+            (key, value)
+            for key in _EXTRA_TOKENS
+            if (value := whole_number(read.config.get(key))) and value > 0
+        ]
+        more_tokens = (
+            f"{key} is {n}: multi-token prediction is neither counted nor planned"
+            for key, n in more[:1]
+        )
         notes = (*notes, *more_tokens, *_unread(read, family, shape))
     return Model(name=name, family=family, source=source, notes=notes, **shape)
 
@@ -318,7 +369,9 @@ def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:
     else:
         _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
     if read.has("num_experts"):
-        scores = read.choice("scoring_func", ("softmax", "sigmoid"), "sigmoid" if parts else "softmax")
+        scores = read.choice(
+            "scoring_func", ("softmax", "sigmoid"), "sigmoid" if parts else "softmax"
+        )
         parts.update(routed_experts(read, shape, experts=None, top_k=None, moe_ffn=shape["ffn"]))
         parts.update(router_scores=scores, router_normalizes=read.boolean("norm_topk_prob", True))
     else:

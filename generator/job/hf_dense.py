@@ -25,10 +25,17 @@ from .hf_shape import (
 
 #: Parts that no size depends on, in the words of messages.
 SCALED_EMBEDDINGS = "scaled embeddings"
-_MULTIPLIERS = ("embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier")
+_MULTIPLIERS = (
+    "embedding_multiplier",
+    "logits_scaling",
+    "residual_multiplier",
+    "attention_multiplier",
+)
 
 
-def qwen_windows(read: ConfigReader, shape: Shape, *, layers: int = 28, always: bool = False) -> Shape:
+def qwen_windows(
+    read: ConfigReader, shape: Shape, *, layers: int = 28, always: bool = False
+) -> Shape:
     """Local attention from layer `max_window_layers` on, where `use_sliding_window` asks for it."""
     first = read.integer("max_window_layers", default=layers, low=0)
     window = read_window(read, 4096) if always else switched_window(read, 4096)
@@ -70,7 +77,9 @@ def _gemma(
 
 def _smollm3(read: ConfigReader, shape: Shape) -> Shape:
     layers, bare = shape["layers"], without_rotary(read, shape["layers"])
-    local = windows(read, layers, switched_window(read, None), (i for i in range(layers) if i not in bare))
+    local = windows(
+        read, layers, switched_window(read, None), (i for i in range(layers) if i not in bare)
+    )
     return {**local, "layers_without_rotary": bare}
 
 
@@ -86,7 +95,11 @@ def _falcon(read: ConfigReader, shape: Shape) -> Shape:
     shared = 1 if read.boolean("multi_query", True) else shape["heads"]
     side_by_side = read.boolean("parallel_attn", True)
     # One norm before attention and MLP together, or, as in Falcon-40B, one before each.
-    norms = (read.optional_integer("num_ln_in_parallel_attn") or (2 if new else 1)) if side_by_side else 2
+    norms = (
+        (read.optional_integer("num_ln_in_parallel_attn") or (2 if new else 1))
+        if side_by_side
+        else 2
+    )
     return {
         "kv_heads": read_kv_heads(read, shape["heads"], None) if new else shared,
         "norms_per_layer": 2 if norms == 2 else 1,
@@ -112,8 +125,13 @@ def _gptj(read: ConfigReader, shape: Shape) -> float:
 
 def _opt(read: ConfigReader, shape: Shape) -> Shape:
     width = read.optional_integer("word_embed_proj_dim")
-    final = read.boolean("do_layer_norm_before", True) and not read.boolean("_remove_final_layer_norm", False)
-    return {"embedding_width": None if width == shape["hidden"] else width, "final_norms": int(final)}
+    final = read.boolean("do_layer_norm_before", True) and not read.boolean(
+        "_remove_final_layer_norm", False
+    )
+    return {
+        "embedding_width": None if width == shape["hidden"] else width,
+        "final_norms": int(final),
+    }
 
 
 _GPT2_NAMES: Final[Mapping[str, str]] = {
@@ -134,7 +152,9 @@ _WHOLE: Final[More] = lambda _, shape: shape.get("full_attention_layers", ())  #
 _COHERE: Final[Shape] = {
     "norm": "layernorm-no-bias",
     "norms_per_layer": 1,
-    "extras": lambda read, _: ("a factor on the logits",) if read.positive("logit_scale", default=0.0625) != 1 else (),
+    "extras": lambda read, _: (
+        ("a factor on the logits",) if read.positive("logit_scale", default=0.0625) != 1 else ()
+    ),
 }
 
 DENSE: Final[Mapping[str, Family]] = {

@@ -40,7 +40,12 @@ def latent_attention(read: ConfigReader, q_rank: int, nope: int = 128, values: i
 
 
 def read_experts(
-    read: ConfigReader, shape: Shape, *, experts: int | None, top_k: int | None, width: int | None = None
+    read: ConfigReader,
+    shape: Shape,
+    *,
+    experts: int | None,
+    top_k: int | None,
+    width: int | None = None,
 ) -> Shape:
     """Return the routed experts: their number, those of a token, their width.
 
@@ -55,29 +60,48 @@ def read_experts(
         "router_loss": read.weight("router_aux_loss_coef", "aux_loss_alpha"),
         "experts": count,
         "experts_per_token": each,
-        "moe_ffn": shape["ffn"] if width is None else read.integer("moe_intermediate_size", default=width),
+        "moe_ffn": shape["ffn"]
+        if width is None
+        else read.integer("moe_intermediate_size", default=width),
     }
 
 
 def _granite(read: ConfigReader, shape: Shape) -> Shape:
     width = read.integer("shared_intermediate_size", default=0, low=0)
-    return {**read_experts(read, shape, experts=8, top_k=2), "shared_experts": min(1, width), "shared_ffn": width}
+    return {
+        **read_experts(read, shape, experts=8, top_k=2),
+        "shared_experts": min(1, width),
+        "shared_ffn": width,
+    }
 
 
 def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
     found = read_experts(read, shape, experts=128, top_k=4)
-    if found["router_loss"] == 0.9:  # as published: no run's, as output_router_logits is false in transformers,
-        found["router_loss"] = None  # and NVIDIA's Megatron-Bridge has no such loss (gpt_oss_bridge.py:71 @ 067f987df)
+    if (
+        found["router_loss"] == 0.9
+    ):  # as published: no run's, as output_router_logits is false in transformers,
+        found["router_loss"] = (
+            None  # and NVIDIA's Megatron-Bridge has no such loss (gpt_oss_bridge.py:71 @ 067f987df)
+        )
     if "rope_parameters" not in read.config and "rope_scaling" not in read.config:
         found.update(rotary_scaling="yarn", rotary_scaling_factor=32.0)  # the class's own default
     return found
 
 
-def _qwen(read: ConfigReader, shape: Shape, *, experts: int, top_k: int, width: int, local: bool = False) -> Shape:
+def _qwen(
+    read: ConfigReader, shape: Shape, *, experts: int, top_k: int, width: int, local: bool = False
+) -> Shape:
     """Experts in the layers that `decoder_sparse_step` doesn't skip and `mlp_only_layers` doesn't name."""
     found = read_experts(read, shape, experts=experts, top_k=top_k, width=width)
-    step, dense = read.integer("decoder_sparse_step", default=1), read.layer_indices("mlp_only_layers")
-    found.update(dense_layers(shape["layers"], (i for i in range(shape["layers"]) if i in dense or (i + 1) % step)))
+    step, dense = (
+        read.integer("decoder_sparse_step", default=1),
+        read.layer_indices("mlp_only_layers"),
+    )
+    found.update(
+        dense_layers(
+            shape["layers"], (i for i in range(shape["layers"]) if i in dense or (i + 1) % step)
+        )
+    )
     if local:
         found.update(windows(read, shape["layers"], switched_window(read, 4096)))
     return found
@@ -94,7 +118,13 @@ def _qwen2_moe(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _deepseek(
-    read: ConfigReader, shape: Shape, *, q_rank: int = 1536, nope: int = 128, values: int = 128, **routed: Any
+    read: ConfigReader,
+    shape: Shape,
+    *,
+    q_rank: int = 1536,
+    nope: int = 128,
+    values: int = 128,
+    **routed: Any,
 ) -> Shape:
     """Latent attention and routed experts."""
     return {**latent_attention(read, q_rank, nope, values), **routed_experts(read, shape, **routed)}
@@ -138,7 +168,11 @@ def _dots1(read: ConfigReader, shape: Shape) -> Shape:
 def _minimax_m2(read: ConfigReader, shape: Shape) -> Shape:
     kind = read.text("qk_norm_type", default="per_layer")  # over all heads at once
     if kind != "per_layer":
-        read.report("qk_norm_type", f"qk_norm_type is {show(kind)}, not per_layer", "set qk_norm_type: per_layer")
+        read.report(
+            "qk_norm_type",
+            f"qk_norm_type is {show(kind)}, not per_layer",
+            "set qk_norm_type: per_layer",
+        )
     rotated = read.optional_integer("rotary_dim")
     share = {} if rotated is None else {"rotary_fraction": min(1.0, rotated / shape["head_dim"])}
     return {**read_experts(read, shape, experts=256, top_k=8), **share}
@@ -150,21 +184,28 @@ def _ernie_moe(read: ConfigReader, shape: Shape) -> Shape:
     found = read_experts(read, shape, experts=64, top_k=6, width=1536)
     shared = read.integer("moe_num_shared_experts", default=2, low=0)
     first, last = (
-        read.integer(f"moe_layer_{end}_index", default=default, low=-1) for end, default in (("start", 1), ("end", -1))
+        read.integer(f"moe_layer_{end}_index", default=default, low=-1)
+        for end, default in (("start", 1), ("end", -1))
     )
     step, end = read.integer("moe_layer_interval", default=1), layers - 1 if last == -1 else last
     return {
         **found,
         "shared_experts": shared,
         "shared_ffn": shared * found["moe_ffn"],
-        **dense_layers(layers, (i for i in range(layers) if not first <= i <= end or (i + 1) % step)),
+        **dense_layers(
+            layers, (i for i in range(layers) if not first <= i <= end or (i + 1) % step)
+        ),
     }
 
 
 def _llama4(read: ConfigReader, shape: Shape) -> Shape:
     """Experts in the layers of `moe_layers`, else in every `interleave_moe_layer_step`-th; chunked local attention."""
     layers, step = shape["layers"], read.integer("interleave_moe_layer_step", default=1)
-    routed = read.layer_indices("moe_layers") if read.has("moe_layers") else range(step - 1, layers, step)
+    routed = (
+        read.layer_indices("moe_layers")
+        if read.has("moe_layers")
+        else range(step - 1, layers, step)
+    )
     bare, chunk = without_rotary(read, layers), read_window(read, 8192, "attention_chunk_size")
     return {
         **read_experts(read, shape, experts=16, top_k=1),
@@ -206,7 +247,10 @@ _BOTH = {"num_experts": "num_experts num_local_experts", "layer_types": ""}
 _LOCAL = {"num_experts": "num_local_experts", "layer_types": ""}
 _ROUTED = {"num_experts": "num_local_experts n_routed_experts", "mlp_layer_types": ""}
 _NORMALIZES: Final[Shape] = {"router_normalizes": switch("norm_topk_prob", False)}
-_SIGMOID: Final[Shape] = {"router_scores": "sigmoid", "router_normalizes": switch("norm_topk_prob", True)}
+_SIGMOID: Final[Shape] = {
+    "router_scores": "sigmoid",
+    "router_normalizes": switch("norm_topk_prob", True),
+}
 
 _GRANITE = Family(
     vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,

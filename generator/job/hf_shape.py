@@ -30,7 +30,9 @@ class ConfigReader:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self.config = config
-        self.names: Mapping[str, str] = {}  #: by a key's usual name, those that the class reads instead, best first
+        self.names: Mapping[
+            str, str
+        ] = {}  #: by a key's usual name, those that the class reads instead, best first
         self.problems: list[Problem] = []
         self.read: set[str] = set()  #: keys that were asked for, there or not
 
@@ -43,12 +45,19 @@ class ConfigReader:
         self.problems.append((key, message, hint))
 
     def integer(
-        self, *keys: str, default: int | None = None, example: int | None = None, low: int = 1, high: int = LARGEST
+        self,
+        *keys: str,
+        default: int | None = None,
+        example: int | None = None,
+        low: int = 1,
+        high: int = LARGEST,
     ) -> int:
         """An integer from `low` to `high`; without a default it is required, and a hint names `example`."""
         fallback = low if default is None else default
         suggested = example if default is None and example is not None else fallback
-        key = self.given(*keys) or next((key for key in self.called(*keys) if key in self.config), None)
+        key = self.given(*keys) or next(
+            (key for key in self.called(*keys) if key in self.config), None
+        )
         if key is None:
             if default is None:
                 self.report(keys[0], f"{keys[0]} is missing", f"add {keys[0]}: {suggested}")
@@ -58,7 +67,9 @@ class ConfigReader:
             self.report(key, f"{key} is {show(value)}, not an integer", f"set {key}: {suggested}")
         elif not low <= value <= high:
             bound = f"at least {low}" if value < low else f"at most {high}"
-            self.report(key, f"{key} is {show(value)}, but must be {bound}", f"set {key}: {suggested}")
+            self.report(
+                key, f"{key} is {show(value)}, but must be {bound}", f"set {key}: {suggested}"
+            )
         else:
             return value
         return fallback
@@ -83,13 +94,17 @@ class ConfigReader:
 
     def fraction(self, *keys: str, default: float = 0.0) -> float:
         """A probability, 0 up to but not including 1; null counts as the default."""
-        return self._number(keys, default, lambda value: "" if 0 <= value < 1 else "at least 0 and below 1")
+        return self._number(
+            keys, default, lambda value: "" if 0 <= value < 1 else "at least 0 and below 1"
+        )
 
     def weight(self, *keys: str) -> float | None:
         """A finite number of at least 0; `None` where no key has one."""
         if self.given(*keys) is None:
             return None
-        return self._number(keys, 0.0, lambda value: "" if 0 <= value < _LARGEST_NUMBER else "finite and at least 0")
+        return self._number(
+            keys, 0.0, lambda value: "" if 0 <= value < _LARGEST_NUMBER else "finite and at least 0"
+        )
 
     def positive(self, *keys: str, default: float) -> float:
         """A finite number above 0; null counts as the default."""
@@ -106,7 +121,11 @@ class ConfigReader:
         value = self.text(key, default=default)
         if value not in choices:
             nearest = closest(value, choices) or default
-            self.report(key, f"{key} is {show(value)}, not one of {', '.join(choices)}", f"set {key}: {nearest}")
+            self.report(
+                key,
+                f"{key} is {show(value)}, not one of {', '.join(choices)}",
+                f"set {key}: {nearest}",
+            )
             return default
         return value
 
@@ -115,8 +134,12 @@ class ConfigReader:
         value = self.config.get(key)
         if not self.has(key):
             return frozenset()
-        if not isinstance(value, (list, tuple)) or any(isinstance(i, bool) or not isinstance(i, int) for i in value):
-            self.report(key, f"{key} is {show(value)}, not a list of layer numbers", f"set {key}: []")
+        if not isinstance(value, (list, tuple)) or any(
+            isinstance(i, bool) or not isinstance(i, int) for i in value
+        ):
+            self.report(
+                key, f"{key} is {show(value)}, not a list of layer numbers", f"set {key}: []"
+            )
             return frozenset()
         return frozenset(value)
 
@@ -130,7 +153,9 @@ class ConfigReader:
         """The names that the class reads for `keys`, best first."""
         return [name for key in keys for name in self.names.get(key, key).split()]
 
-    def _typed(self, keys: tuple[str, ...], kind: type[_Value], default: _Value, what: str, shown: str) -> _Value:
+    def _typed(
+        self, keys: tuple[str, ...], kind: type[_Value], default: _Value, what: str, shown: str
+    ) -> _Value:
         """The value, if it is a `kind`: `what` it is called, and how the default is `shown`."""
         key = self.given(*keys)
         if key is None:
@@ -141,7 +166,9 @@ class ConfigReader:
         self.report(key, f"{key} is {show(value)}, not {what}", f"set {key}: {shown}")
         return default
 
-    def _number(self, keys: tuple[str, ...], default: float, bound: Callable[[float], str]) -> float:
+    def _number(
+        self, keys: tuple[str, ...], default: float, bound: Callable[[float], str]
+    ) -> float:
         """The value, if it is a number that `bound` has nothing to say about."""
         key = self.given(*keys)
         if key is None:
@@ -160,7 +187,9 @@ class ConfigReader:
 MOST_LAYERS = 100_000  #: as the job's schema has it
 LONG = 2**30  #: positions need no table, so only absurd values are refused
 Shape = dict[str, Any]  #: fields of `Model`
-More = Callable[[ConfigReader, Shape], Any]  #: one or several of them, from a config and the fields found so far
+More = Callable[
+    [ConfigReader, Shape], Any
+]  #: one or several of them, from a config and the fields found so far
 
 
 def dense_layers(layers: int, dense: Iterable[int]) -> Shape:
@@ -173,14 +202,25 @@ def dense_layers(layers: int, dense: Iterable[int]) -> Shape:
 def mlp_layer_types(read: ConfigReader, layers: int) -> Shape | None:
     """Dense layers as `mlp_layer_types` lists them; `None` without that list."""
     types = _layer_list(read, "mlp_layer_types", layers, ("dense", "sparse"))
-    return None if types is None else dense_layers(layers, (i for i, kind in enumerate(types) if kind == "dense"))
+    return (
+        None
+        if types is None
+        else dense_layers(layers, (i for i, kind in enumerate(types) if kind == "dense"))
+    )
 
 
 def windows(
-    read: ConfigReader, layers: int, window: int | None, full: Iterable[int] = (), *, chunked: bool = False
+    read: ConfigReader,
+    layers: int,
+    window: int | None,
+    full: Iterable[int] = (),
+    *,
+    chunked: bool = False,
 ) -> Shape:
     """Local attention over `window` tokens, but in the layers `full`; `layer_types` rules."""
-    types = _layer_list(read, "layer_types", layers, ("full_attention", "sliding_attention", "chunked_attention"))
+    types = _layer_list(
+        read, "layer_types", layers, ("full_attention", "sliding_attention", "chunked_attention")
+    )
     if types is not None:
         full = (index for index, kind in enumerate(types) if kind == "full_attention")
         chunked = "chunked_attention" in types
@@ -209,13 +249,17 @@ def without_rotary(read: ConfigReader, layers: int) -> tuple[int, ...]:
     return tuple(range(every - 1, layers, every))
 
 
-def _layer_list(read: ConfigReader, key: str, layers: int, known: tuple[object, ...]) -> list[object] | None:
+def _layer_list(
+    read: ConfigReader, key: str, layers: int, known: tuple[object, ...]
+) -> list[object] | None:
     """One of `known` for each layer; `None` without the key, or where the list is wrong, which is reported."""
     if not read.has(key):
         return None
     value = read.config[key]
     if not isinstance(value, (list, tuple)):
-        read.report(key, f"{key} is {show(value)}, not a list with a value for each layer", f"remove {key}")
+        read.report(
+            key, f"{key} is {show(value)}, not a list with a value for each layer", f"remove {key}"
+        )
         return None
     odd = next((kind for kind in value if kind not in known or isinstance(kind, bool)), None)
     if odd is not None:
@@ -224,14 +268,24 @@ def _layer_list(read: ConfigReader, key: str, layers: int, known: tuple[object, 
         read.report(key, f"{key} has {show(odd)}: {kind} layers are not modelled", hint)
         return None
     if len(value) < layers:
-        read.report(key, f"{key} has {len(value)} values for {layers} layers", f"set num_hidden_layers: {len(value)}")
+        read.report(
+            key,
+            f"{key} has {len(value)} values for {layers} layers",
+            f"set num_hidden_layers: {len(value)}",
+        )
         return None
     return list(value[:layers])
 
 
 def gpt_block(bias: bool = True) -> Shape:
     """GPT's block: LayerNorm, a plain MLP, biases everywhere or nowhere."""
-    return {"gated_mlp": False, "norm": "layernorm", "qkv_bias": bias, "output_bias": bias, "mlp_bias": bias}
+    return {
+        "gated_mlp": False,
+        "norm": "layernorm",
+        "qkv_bias": bias,
+        "output_bias": bias,
+        "mlp_bias": bias,
+    }
 
 
 def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
@@ -240,7 +294,11 @@ def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
     if given is None and hidden % heads:
         key = read.given("hidden_size") or "hidden_size"
         multiple = max(1, round(hidden / heads)) * heads
-        read.report(key, f"{key} is {hidden}, not a multiple of the {heads} attention heads", f"set {key}: {multiple}")
+        read.report(
+            key,
+            f"{key} is {hidden}, not a multiple of the {heads} attention heads",
+            f"set {key}: {multiple}",
+        )
     return given or max(1, hidden // heads)
 
 
@@ -284,11 +342,15 @@ class Family:
     mlp_bias: bool | None = None
     window: int | None = None  #: of `sliding_window`
     has_window: bool = False
-    every: int | None = None  #: which layers have no window: every how many-th, of `sliding_window_pattern`
+    every: int | None = (
+        None  #: which layers have no window: every how many-th, of `sliding_window_pattern`
+    )
     names: Mapping[str, str] = field(default_factory=dict)  #: as those of `ConfigReader`
     dropout: str | None = None  #: the key of hidden dropout
     dropouts: tuple[float, float] = (0.0, 0.0)  #: hidden and attention dropout
-    fields: Shape = field(default_factory=dict)  #: what the model's code decides, or a `More` for a key of its own
+    fields: Shape = field(
+        default_factory=dict
+    )  #: what the model's code decides, or a `More` for a key of its own
     more: More = lambda read, shape: {}  #: several fields at once
     required: bool = False  #: for a model without a class: what is missing is an error, and sizes here are examples
 
@@ -313,7 +375,9 @@ class Family:
             "layers": size("num_hidden_layers", self.layers, high=MOST_LAYERS),
             "heads": heads,
             "kv_heads": heads if self.kv_heads == 0 else read_kv_heads(read, heads, self.kv_heads),
-            "head_dim": read.integer("head_dim", default=default) if default else read_head_dim(read, hidden, heads),
+            "head_dim": read.integer("head_dim", default=default)
+            if default
+            else read_head_dim(read, hidden, heads),
             "max_positions": positions,
             "position_rows": positions if learned else 0,
             "gated_mlp": True,
@@ -325,7 +389,9 @@ class Family:
             "attention_dropout": read.fraction("attention_dropout", default=self.dropouts[1]),
         }
         if self.attention_bias is not None:  # of the query, key, value and output projections
-            shape["qkv_bias"] = shape["output_bias"] = read.boolean("attention_bias", self.attention_bias)
+            shape["qkv_bias"] = shape["output_bias"] = read.boolean(
+                "attention_bias", self.attention_bias
+            )
         if self.mlp_bias is not None:
             shape["mlp_bias"] = read.boolean("mlp_bias", self.mlp_bias)
         if self.dropout is not None:
@@ -342,12 +408,25 @@ class Family:
         return windows(read, layers, window, range(every - 1, layers, every) if every else ())
 
 
-def gpt_like(names: Mapping[str, str] | None = None, fields: Shape | None = None, **values: Any) -> Family:
+def gpt_like(
+    names: Mapping[str, str] | None = None, fields: Shape | None = None, **values: Any
+) -> Family:
     """GPT or a relative: with LayerNorm, a plain MLP, as many key and value heads as heads, and tied embeddings."""
     none = dict.fromkeys(("head_dim", "hidden_act", "intermediate_size", "layer_types"), "")
-    usual: dict[str, Any] = {"ffn": None, "kv_heads": 0, "activation": "gelu", "tied": True, "epsilon": 1e-5}
+    usual: dict[str, Any] = {
+        "ffn": None,
+        "kv_heads": 0,
+        "activation": "gelu",
+        "tied": True,
+        "epsilon": 1e-5,
+    }
     usual |= {"position_embedding": "learned", "dropout": "resid_pdrop", **values}
-    called = {**none, "rms_norm_eps": "layer_norm_epsilon", "attention_dropout": "attn_pdrop", **(names or {})}
+    called = {
+        **none,
+        "rms_norm_eps": "layer_norm_epsilon",
+        "attention_dropout": "attn_pdrop",
+        **(names or {}),
+    }
     return Family(names=called, fields={**gpt_block(), **(fields or {})}, **usual)
 
 
@@ -371,7 +450,9 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
     `rope_parameters` is transformers 5's place for them; older configs have `rope_theta` and `rope_scaling`.
     """
     inner = read.mapping("rope_scaling") or read.mapping("rope_parameters")
-    if isinstance(full := inner.get("full_attention"), Mapping):  # Gemma 3: local layers have a base of their own
+    if isinstance(
+        full := inner.get("full_attention"), Mapping
+    ):  # Gemma 3: local layers have a base of their own
         inner = full
     found = ConfigReader(inner)
     base = found.positive("rope_theta", default=read.positive("rope_theta", default=base))
@@ -382,7 +463,9 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
         "rotary_base": base,
         "rotary_fraction": min(1.0, fraction),
         "rotary_scaling": "none" if kind == "default" else kind,
-        "rotary_scaling_factor": 1.0 if kind == "default" else found.positive("factor", default=1.0),
+        "rotary_scaling_factor": 1.0
+        if kind == "default"
+        else found.positive("factor", default=1.0),
     }
     if kind == "yarn" and all(inner.get(key) == value for key, value in _LATENT_YARN.items()):
         scale = inner.get("mscale")

@@ -47,13 +47,19 @@ def load_with_findings(
         if isinstance(source, Mapping):
             read = plain_source(source)
         else:
-            read = parse(read_path(source) if isinstance(source, (str, os.PathLike)) else read_stream(source))
+            read = parse(
+                read_path(source) if isinstance(source, (str, os.PathLike)) else read_stream(source)
+            )
         if not read.complete:  # what would be missing may come later in the text
             raise InvalidJob(read.findings)
         if not isinstance(read.data, dict):
             where = read.locations.get("", Location(path=read.path, line=1, column=1))
-            message = f"a job spec is a mapping of keys to values; this is {kind_in_words(read.data)}"
-            wrong = codes.WRONG_TYPE.at(where, message, "write `model: gpt3-175b` and so on, one key a line")
+            message = (
+                f"a job spec is a mapping of keys to values; this is {kind_in_words(read.data)}"
+            )
+            wrong = codes.WRONG_TYPE.at(
+                where, message, "write `model: gpt3-175b` and so on, one key a line"
+            )
             empty = codes.MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
             raise InvalidJob([*read.findings, empty if read.data is None else wrong])
         changed = apply_overrides(read, overrides or {})
@@ -77,14 +83,23 @@ def _check(
     reported = {
         finding.where.pointer
         for finding in textual
-        if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != codes.DUPLICATE_KEY.id
+        if finding.where.pointer
+        and finding.severity is Severity.ERROR
+        and finding.rule != codes.DUPLICATE_KEY.id
     }
     violations, meant = check_schema(source)
     shape = tuple(finding for finding in violations if finding.where.pointer not in reported)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
-    job, unresolved = resolve(source, (*(finding.where.pointer for finding in errors), *meant), frameworks)
+    job, unresolved = resolve(
+        source, (*(finding.where.pointer for finding in errors), *meant), frameworks
+    )
     if slips:  # the model is another
-        return None, (*textual, *slips, *shape, *(each for each in unresolved if each.rule != codes.LEFT_OUT.id))
+        return None, (
+            *textual,
+            *slips,
+            *shape,
+            *(each for each in unresolved if each.rule != codes.LEFT_OUT.id),
+        )
     return (None if errors else job), (*textual, *shape, *unresolved)
 
 
@@ -93,7 +108,9 @@ def _without_empty(data: object) -> object:
     if not isinstance(data, dict):
         return data
     return {
-        key: value if key in _KEPT_EMPTY else _without_empty(value) for key, value in data.items() if value is not None
+        key: value if key in _KEPT_EMPTY else _without_empty(value)
+        for key, value in data.items()
+        if value is not None
     }
 
 
@@ -109,7 +126,9 @@ def check_text(source: Source) -> Iterator[Finding]:
     for pointer, value in walk("", source.data):
         if isinstance(value, float) and not math.isfinite(value):
             message = f"`{dotted(pointer)}` is {value}; expected a finite number"
-            yield codes.WRONG_VALUE.at(source.locate(pointer), message, "write a number, or remove the key")
+            yield codes.WRONG_VALUE.at(
+                source.locate(pointer), message, "write a number, or remove the key"
+            )
         elif isinstance(value, str):
             yield from _text(source, pointer, value)
         elif isinstance(value, Mapping):
@@ -124,7 +143,9 @@ def check_text(source: Source) -> Iterator[Finding]:
             where = source.locate_key(f"{_ENVIRONMENT}{escape(name)}")
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
             hint = f"use letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
-            yield codes.ENVIRONMENT_NAME.at(where, f"invalid name of an environment variable: {show(name)}", hint)
+            yield codes.ENVIRONMENT_NAME.at(
+                where, f"invalid name of an environment variable: {show(name)}", hint
+            )
 
 
 def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
@@ -134,7 +155,9 @@ def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
         yield codes.FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "remove it")
     elif "\r" in value and pointer.startswith("/launch/"):
         message = f"`{dotted(pointer)}` has a carriage return, with which sbatch refuses a script"
-        yield codes.FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "end lines with a line feed alone")
+        yield codes.FORBIDDEN_CHARACTER.at(
+            source.locate(pointer), message, "end lines with a line feed alone"
+        )
     elif _LINE_BREAK.search(value) and not pointer.startswith((_ARGUMENTS, _ENVIRONMENT, _MODEL)):
         message = f"`{dotted(pointer)}` has a line break or tab; expected one line of text"
         yield codes.FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "write it on one line")
@@ -154,7 +177,9 @@ class SpecSecret:
 def spec_secrets(source: Source) -> tuple[SpecSecret, ...]:
     """Every secret in a spec, one for each value."""
     found: dict[str, SpecSecret] = {}
-    for secret in sorted((*_of_options(source), *_of_values(source)), key=lambda secret: secret.in_key):
+    for secret in sorted(
+        (*_of_options(source), *_of_values(source)), key=lambda secret: secret.in_key
+    ):
         found.setdefault(secret.pointer, secret)
     return tuple(found.values())
 
@@ -163,13 +188,22 @@ def check_secrets(source: Source, secrets: tuple[SpecSecret, ...]) -> Iterator[F
     """An error for each: files are shared, committed and kept with the job."""
     for secret in secrets:
         variable, known = secret.pointer.startswith(_ENVIRONMENT), patterns()
-        where = source.locate_key(secret.pointer) if secret.in_key or variable else source.locate(secret.pointer)
+        where = (
+            source.locate_key(secret.pointer)
+            if secret.in_key or variable
+            else source.locate(secret.pointer)
+        )
         name = secret.name if variable else secret.name.strip("-").replace("-", "_").upper()
         # the way that works on the job's target
-        way = known["ways"].get(str(source.value("/launch/target", known["usual_target"]))) or known["ways"]["other"]
+        way = (
+            known["ways"].get(str(source.value("/launch/target", known["usual_target"])))
+            or known["ways"]["other"]
+        )
         other = known["alternatives"].get(name) if "a file" in way else None
         hint = f"remove it; {way.format(name=name or 'TOKEN')}{f'; {other}' if other else ''}"
-        yield codes.SECRET.at(where, f"{printable(secret.what)}: it would be in files that are shared and kept", hint)
+        yield codes.SECRET.at(
+            where, f"{printable(secret.what)}: it would be in files that are shared and kept", hint
+        )
 
 
 def _of_options(source: Source) -> Iterator[SpecSecret]:
@@ -184,7 +218,9 @@ def _of_options(source: Source) -> Iterator[SpecSecret]:
         if " " not in option and value and holds(option.strip("-+"), value):
             what = f"`launch.arguments[{at}]`, the value of `{option}`, is a secret"
             yield SpecSecret(pointer=f"{_ARGUMENTS}{at}", value=value, name=option, what=what)
-        elif any(secret.start > len(word) for secret in find(f"{word} {follows}")) and not find(follows):  # -u me:pw
+        elif any(secret.start > len(word) for secret in find(f"{word} {follows}")) and not find(
+            follows
+        ):  # -u me:pw
             what = f"`launch.arguments[{index + 1}]`, which follows an option, is a secret"
             yield SpecSecret(pointer=f"{_ARGUMENTS}{index + 1}", value=follows, name="", what=what)
 
@@ -196,7 +232,9 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
             for secret in find(key):
                 what = f"a key of `{dotted(pointer)}` has {secret.what or f'the secret `{secret.name}`'}"
                 place = f"{pointer}/{escape(key)}"
-                yield SpecSecret(pointer=place, value=secret.value_in(key), name="", what=what, in_key=True)
+                yield SpecSecret(
+                    pointer=place, value=secret.value_in(key), name="", what=what, in_key=True
+                )
         if value is None or isinstance(value, (bool, dict, list)):
             continue
         text = value if isinstance(value, str) else source.texts.get(pointer, str(value))
@@ -213,4 +251,6 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
             what = secret.what or f"the secret `{secret.name}`"
             label = secret.name or (name if likeness(name) else "")
             found = secret.value_in(text)
-            yield SpecSecret(pointer=pointer, value=found, name=label, what=f"`{dotted(pointer)}` has {what}")
+            yield SpecSecret(
+                pointer=pointer, value=found, name=label, what=f"`{dotted(pointer)}` has {what}"
+            )

@@ -24,7 +24,9 @@ _LOGS_IN: Final = re.compile(
     r"|\b(?:hf auth|huggingface-cli) login\b"
 )
 #: A file that holds arguments, by its option and ending: a script of unknown options may read any from it.
-_ARGUMENT_FILE: Final = re.compile(r"config[^\s=]*[\s=]\S*\.(?:json|ya?ml|toml)(?!\S)", re.IGNORECASE)
+_ARGUMENT_FILE: Final = re.compile(
+    r"config[^\s=]*[\s=]\S*\.(?:json|ya?ml|toml)(?!\S)", re.IGNORECASE
+)
 #: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job specs.
 CONDITIONS: Final[Mapping[str, Callable[[Job], bool]]] = {
     "always": lambda job: True,
@@ -51,9 +53,14 @@ def missing(job: Job) -> tuple[Missing, ...]:
     asked = (
         (key, ", or setup to install the packages" if when == "without setup" else "")
         for key, schema in launch_keys(job.launch.target).items()
-        if (when := schema.get("neededToSubmit")) is not None and options.get(key) is None and CONDITIONS[when](job)
+        if (when := schema.get("neededToSubmit")) is not None
+        and options.get(key) is None
+        and CONDITIONS[when](job)
     )
-    lacks = ((key.replace("_", " "), path := f"launch.{target}.{key}", f"set {path}{other}") for key, other in asked)
+    lacks = (
+        (key.replace("_", " "), path := f"launch.{target}.{key}", f"set {path}{other}")
+        for key, other in asked
+    )
     return (*_of_program(job), *(Missing(*lack) for lack in lacks))
 
 
@@ -109,11 +116,18 @@ def _of_program(job: Job) -> Iterator[Missing]:
         given.add("training.duration")
     script = job.launch.script.replace("\\", "/").rpartition("/")[2]
     every = job.framework.needs
-    asked = [n for n in every if not n.scripts or any(fnmatchcase(script, pattern) for pattern in n.scripts)]
+    asked = [
+        n
+        for n in every
+        if not n.scripts or any(fnmatchcase(script, pattern) for pattern in n.scripts)
+    ]
     replaced = {need.replaces for need in asked}
     asked = [need for need in asked if need.key not in replaced]
     arguments = job.launch.arguments
-    options, has_file = options_of(arguments), _ARGUMENT_FILE.search(" ".join(arguments)) is not None
+    options, has_file = (
+        options_of(arguments),
+        _ARGUMENT_FILE.search(" ".join(arguments)) is not None,
+    )
     lacks = [
         need
         for need in asked
@@ -122,10 +136,14 @@ def _of_program(job: Job) -> Iterator[Missing]:
     ]
     keys = {need.key for need in lacks}
     for need in lacks:
-        if need.key != _RESUME or "output.checkpoints" not in keys:  # nothing is saved that could be gone on from
+        if (
+            need.key != _RESUME or "output.checkpoints" not in keys
+        ):  # nothing is saved that could be gone on from
             yield Missing(need.what, need.key, need.hint or f"set {need.key}")
     framework = job.framework
-    save, load = (framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume"))
+    save, load = (
+        framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume")
+    )
     saved = argument_values(arguments, save) or spec_values(job).get("output.checkpoints")
     loaded = argument_values(arguments, load)
     if not (load and saved and job.output.resume):
@@ -137,7 +155,9 @@ def _of_program(job: Job) -> Iterator[Missing]:
         yield Missing("resume", _RESUME, f"{where}: every start begins there{instead}")
     elif framework.starts_anew and gives(arguments, framework.starts_anew):
         instead = instead or f": take {framework.starts_anew} out when the run has saved"
-        yield Missing("resume", _RESUME, f"every start with {framework.starts_anew} is at step 0{instead}")
+        yield Missing(
+            "resume", _RESUME, f"every start with {framework.starts_anew} is at step 0{instead}"
+        )
 
 
 def can_continue(job: Job) -> bool:
@@ -205,12 +225,16 @@ def written_for(job: Job) -> dict[str, str]:
 
 def listed_versions(job: Job) -> str:
     """The versions in a line: `Megatron-LM core_v0.16.1, torch >=2.6.0`."""
-    return ", ".join(f"{name} {version}".removesuffix(" any") for name, version in written_for(job).items())
+    return ", ".join(
+        f"{name} {version}".removesuffix(" any") for name, version in written_for(job).items()
+    )
 
 
 #: What the target replaces with a path; the whole of it, and the section and the name.
 EXPRESSION: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-ASSET: Final = re.compile(r"azureml:(?![/\\])([^/:@]+(?:[:@][^/]+)?)(?:/(.+))?")  #: and a path within it
+ASSET: Final = re.compile(
+    r"azureml:(?![/\\])([^/:@]+(?:[:@][^/]+)?)(?:/(.+))?"
+)  #: and a path within it
 _URI: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl)://\S.*|azureml:\S.*", re.IGNORECASE)
 _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _OUTPUTS: Final = ("output.checkpoints", "output.logs")
@@ -227,7 +251,9 @@ class Bindings:
 
     inputs: dict[str, Entry] = field(default_factory=dict)
     outputs: dict[str, Entry] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)  #: a URI of the spec, and what the program gets for it
+    words: dict[str, str] = field(
+        default_factory=dict
+    )  #: a URI of the spec, and what the program gets for it
 
     def section(self, name: str) -> dict[str, Entry]:
         """The inputs, or the outputs."""
@@ -270,7 +296,9 @@ def bindings(job: Job) -> Bindings:
         declared: Any = job.launch.options.get(section) or {}
         for name, value in declared.items():
             given = {"path": value} if isinstance(value, str) else value
-            kind = given.get("type") or (_kind(str(given.get("path", ""))) if section == "inputs" else "uri_folder")
+            kind = given.get("type") or (
+                _kind(str(given.get("path", ""))) if section == "inputs" else "uri_folder"
+            )
             usual = "eval_mount" if kind == "mltable" and section == "inputs" else mode
             found.section(section)[name] = {"type": kind, **given, "mode": given.get("mode", usual)}
     for key, _, path in bound_values(job):
@@ -285,14 +313,22 @@ def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
     path, rest, kind = uri, "", "uri_folder" if section == "outputs" else _kind(uri)
     if asset := ASSET.fullmatch(uri):  # the mounted place, and the path within
         path, rest, kind = f"azureml:{asset[1]}", asset[2] or "", "uri_folder"
-    elif key == "data.path" and job.framework.data_prefix and not uri.endswith("/"):  # of a prefix of names, the folder
+    elif (
+        key == "data.path" and job.framework.data_prefix and not uri.endswith("/")
+    ):  # of a prefix of names, the folder
         path, rest, kind = *uri.rpartition("/")[::2], "uri_folder"
     if key in _FILES and not rest:
         kind = "uri_file"
     entries = found.section(section)
-    same = (name for name, entry in entries.items() if str(entry.get("path", "")).rstrip("/") == path.rstrip("/"))
+    same = (
+        name
+        for name, entry in entries.items()
+        if str(entry.get("path", "")).rstrip("/") == path.rstrip("/")
+    )
     words = key.split(".")
-    base = words[-2] if words[-1] == "path" else words[-1]  # data, tokenizer, checkpoints; data_2 where it is taken
+    base = (
+        words[-2] if words[-1] == "path" else words[-1]
+    )  # data, tokenizer, checkpoints; data_2 where it is taken
     numbered = (f"{base}_{number}" for number in range(2, len(entries) + 3))
     name = next(same, None) or next(name for name in (base, *numbered) if name not in entries)
     entries.setdefault(name, {"type": kind, "path": path, "mode": _MODES[section]})
@@ -300,4 +336,8 @@ def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
 
 
 def _kind(path: str) -> str:
-    return "uri_file" if _SUFFIX.search(path.rpartition("/")[2]) and not ASSET.fullmatch(path) else "uri_folder"
+    return (
+        "uri_file"
+        if _SUFFIX.search(path.rpartition("/")[2]) and not ASSET.fullmatch(path)
+        else "uri_folder"
+    )

@@ -31,7 +31,9 @@ _SCALARS: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
 
 def plain_source(mapping: Mapping[str, object]) -> Source:
     """`mapping` as a `Source` without lines. Raises `UnreadableText` for values that YAML couldn't hold."""
-    return Source(path=_MAPPING, data=plain_value(mapping, _MAPPING), locations={}, keys={}, findings=())
+    return Source(
+        path=_MAPPING, data=plain_value(mapping, _MAPPING), locations={}, keys={}, findings=()
+    )
 
 
 def plain_value(value: object, path: str, pointer: str = "") -> object:
@@ -46,9 +48,13 @@ def plain_value(value: object, path: str, pointer: str = "") -> object:
             raise UnreadableText(TOO_LARGE.at(where, message, "pass a smaller mapping"))
         if isinstance(value, Mapping):
             items = ((str(key), inner) for key, inner in value.items())
-            return {key: plain(inner, f"{pointer}/{escape(key)}", depth + 1) for key, inner in items}
+            return {
+                key: plain(inner, f"{pointer}/{escape(key)}", depth + 1) for key, inner in items
+            }
         if isinstance(value, (list, tuple)):
-            return [plain(inner, f"{pointer}/{index}", depth + 1) for index, inner in enumerate(value)]
+            return [
+                plain(inner, f"{pointer}/{index}", depth + 1) for index, inner in enumerate(value)
+            ]
         convert = next((how for kinds, how in _SCALARS if isinstance(value, kinds)), None)
         if convert is None:
             message = f"a value of type {type(value).__name__} can't be part of a job spec"
@@ -96,7 +102,9 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
         flag = given if isinstance(given, Flag) else Flag(given, "")
         pointer = "".join(f"/{escape(part)}" for part in path)
         where = Location(path=PATH, pointer=pointer, flag=flag.text)
-        for other in {other for group in _ALTERNATIVES if path in group for other in group} - set(paths):
+        for other in {other for group in _ALTERNATIVES if path in group for other in group} - set(
+            paths
+        ):
             holder: Any = data
             for part in other[:-1]:
                 holder = holder.get(part) if isinstance(holder, dict) else None
@@ -111,18 +119,24 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
             continue
         made = {
             parent: replace(where, pointer=parent)
-            for parent in (pointer[:index] for index, char in enumerate(pointer) if char == "/" and index)
+            for parent in (
+                pointer[:index] for index, char in enumerate(pointer) if char == "/" and index
+            )
             if parent not in locations
         }
         locations = {**_outside(pointer, locations), **made, pointer: where}
         keys = {**_outside(pointer, keys), **made, pointer: where}
         texts = _outside(pointer, texts)
-    return replace(source, data=data, locations=locations, keys=keys, texts=texts, findings=tuple(findings))
+    return replace(
+        source, data=data, locations=locations, keys=keys, texts=texts, findings=tuple(findings)
+    )
 
 
 def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
     """`places` without those at and below `pointer`."""
-    return {known: value for known, value in places.items() if not f"{known}/".startswith(f"{pointer}/")}
+    return {
+        known: value for known, value in places.items() if not f"{known}/".startswith(f"{pointer}/")
+    }
 
 
 def _read(path: tuple[str, ...], pointer: str, value: object) -> object:

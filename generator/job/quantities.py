@@ -115,14 +115,22 @@ def written_out(source: Source) -> Source:
         found: dict[str, Any] = {}
         if isinstance(length, str) and (tokens := length_of(length)):
             found["sequence_length"] = tokens
-        if type(duration) in (int, float) or (isinstance(duration, str) and _TOKENS.fullmatch(duration)):
-            found["duration"] = {"tokens": duration.split(" tokens")[0] if isinstance(duration, str) else duration}
+        if type(duration) in (int, float) or (
+            isinstance(duration, str) and _TOKENS.fullmatch(duration)
+        ):
+            found["duration"] = {
+                "tokens": duration.split(" tokens")[0] if isinstance(duration, str) else duration
+            }
         data["training"] = training | found
     if isinstance(read, dict) and isinstance(read.get("tokenizer"), str):
         data["data"] = {**read, "tokenizer": {"path": read["tokenizer"]}}
     model: Any = data.get("model")
     named = isinstance(model, str) and model.count("/") == 1 and find_model(model) is not None
-    if named and data.get("framework") == "huggingface" and not ((source.folder or Path()) / model).exists():
+    if (
+        named
+        and data.get("framework") == "huggingface"
+        and not ((source.folder or Path()) / model).exists()
+    ):
         launch = (
             {} if data.get("launch") is None else data["launch"]
         )  # weights of the Hub, as Trainer scripts take them

@@ -14,7 +14,13 @@ from .wording import OF_SPECS, Vocabulary
 #: Code that a run executes, and whose requirements it meets: Megatron-LM's or Megatron-DeepSpeed's own, the parallel
 #: layers of either, DeepSpeed's engine, its AutoTP, the Trainer of Transformers, a script of the user's own.
 Software = Literal[
-    "Megatron-LM", "Megatron-DeepSpeed", "Megatron layers", "DeepSpeed engine", "AutoTP", "Trainer", "own script"
+    "Megatron-LM",
+    "Megatron-DeepSpeed",
+    "Megatron layers",
+    "DeepSpeed engine",
+    "AutoTP",
+    "Trainer",
+    "own script",
 ]
 
 
@@ -23,7 +29,9 @@ class Checkpoints:
     """The signs by which a folder of checkpoints names the newest that is whole."""
 
     folder: str  #: what the name of a checkpoint begins with; its step follows
-    tracker: str | None = None  #: the file that is written after each; None: trainer_state.json in its own folder
+    tracker: str | None = (
+        None  #: the file that is written after each; None: trainer_state.json in its own folder
+    )
     names_folder: bool = False  #: the tracker has the name of the checkpoint, not its step alone
 
 
@@ -35,7 +43,9 @@ class Need:
     key: str  #: of the spec, which gives it
     options: tuple[str, ...] = ()  #: of the script, each of which gives it as well
     hint: str = ""  #: what to do; where it is left out, to set the key
-    words: tuple[str, ...] = ()  #: in names of options that give it, where the script's options aren't known
+    words: tuple[
+        str, ...
+    ] = ()  #: in names of options that give it, where the script's options aren't known
     scripts: tuple[str, ...] = ()  #: names of the scripts that need it, with *; left out: all
     replaces: str = ""  #: the key of the need that it stands for with these scripts
 
@@ -48,12 +58,16 @@ class Framework:
     software: frozenset[Software]
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
-    exit_option: str | None = None  #: the script's argument that makes workers save and exit on TERM
+    exit_option: str | None = (
+        None  #: the script's argument that makes workers save and exit on TERM
+    )
     #: The script's argument with which every start is at step 0, and the one for weights that only a first start loads.
     #: Source: load_checkpoint in megatron/training/checkpointing.py @ core 0.6 to 0.19; the latter is Megatron-LM's.
     starts_anew: str | None = None
     first_weights: str | None = None
-    saves_nothing: tuple[str, ...] = ()  #: the script's arguments without which it saves checkpoints anywhere
+    saves_nothing: tuple[
+        str, ...
+    ] = ()  #: the script's arguments without which it saves checkpoints anywhere
     #: The script's options that say keys of the spec's `data` and `output`, by key; a key without any can't be said.
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     in_environment: frozenset[str] = frozenset()  #: such keys that variables say
@@ -64,19 +78,27 @@ class Framework:
     needs: tuple[Need, ...] = ()  #: what a submission needs
     #: Packages that only some jobs import, by name, with their versions; `any` where none is required.
     packages: Callable[[Job], Mapping[str, str]] = lambda _: {}
-    data_paths: Literal["one", "weighted", "several"] = "one"  #: in `data.path`: of several, each with a weight or any
+    data_paths: Literal["one", "weighted", "several"] = (
+        "one"  #: in `data.path`: of several, each with a weight or any
+    )
     data_prefix: bool = False  #: `data.path` is the beginning of the names of several files, which lie in one folder
     #: Steps between evaluations, and global batches of one, where the job says nothing; None: it doesn't evaluate.
     evaluation: tuple[int, int] | None = None
 
     #: Source: deepspeed/runtime/engine.py, save_checkpoint @ 0.19.8; megatron/training/checkpointing.py @ core 0.16.1.
-    checkpoints: Checkpoints = Checkpoints(folder="global_step", tracker="latest", names_folder=True)
+    checkpoints: Checkpoints = Checkpoints(
+        folder="global_step", tracker="latest", names_folder=True
+    )
 
-    keeps: int | None = None  #: of the newest checkpoints, as the files ask for where the job doesn't; None: all
+    keeps: int | None = (
+        None  #: of the newest checkpoints, as the files ask for where the job doesn't; None: all
+    )
     #: The script's argument that loads a universal checkpoint of DeepSpeed; None: a key of ds_config.json does.
     universal_option: str | None = None
 
-    fused: bool = False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
+    fused: bool = (
+        False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
+    )
     #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's linear_qkv.
     packs_attention: bool = False
     #: The product of a weight gradient adds to the fp32 sum itself. Source: gradient_accumulation_fusion, Megatron-LM's
@@ -98,16 +120,24 @@ class Framework:
     #: Rows of the token table are padded to a multiple of this × tensor, so that every rank's share suits the matrix
     #: units. Source: --make-vocab-size-divisible-by (default 128), NVIDIA/Megatron-LM megatron/training/tokenizer.
     vocabulary_multiple: int | None = None
-    rings_context: bool = False  #: context parallelism sends keys and values around a ring; else Ulysses' all-to-alls
+    rings_context: bool = (
+        False  #: context parallelism sends keys and values around a ring; else Ulysses' all-to-alls
+    )
     #: A tensor rank routes its part of the sequence only: with experts, sequence parallelism is required.
     routes_cut_sequences: bool = False
     #: Tokens for experts cross nodes once each, where DeepEP runs. Source: --moe-enable-deepep, Megatron-LM
     #: core/transformer/moe/token_dispatcher.py.
     dispatches_by_node: bool = False
-    dispatches_inside: bool = False  #: and so within a node, as published recipes do where they take DeepEP or HybridEP
-    passes_mpu: bool = False  #: DeepSpeed gets the script's mpu, and counts model replicas instead of ranks
+    dispatches_inside: bool = (
+        False  #: and so within a node, as published recipes do where they take DeepEP or HybridEP
+    )
+    passes_mpu: bool = (
+        False  #: DeepSpeed gets the script's mpu, and counts model replicas instead of ranks
+    )
 
-    program: Callable[[Any], Any] = field(repr=False)  #: from a plan to the program that every process runs
+    program: Callable[[Any], Any] = field(
+        repr=False
+    )  #: from a plan to the program that every process runs
 
     def runs(self, *software: Software) -> bool:
         """Return whether a run executes any of these."""
@@ -161,7 +191,9 @@ class Tokenizer:
 class Data:
     """The data to train on. Paths are as the program sees them."""
 
-    path: tuple[str, ...] = ()  #: paths, with a weight as it was written before each or with none; () = not given
+    path: tuple[
+        str, ...
+    ] = ()  #: paths, with a weight as it was written before each or with none; () = not given
     split: str | None = None  #: shares of training, validation and test data
     tokenizer: Tokenizer = Tokenizer()
 
@@ -184,7 +216,9 @@ class Reliability:
 
     storage_bytes_per_s: float | None = None  #: at which all nodes together write a checkpoint
     node_s_between_failures: float | None = None  #: mean time of one node
-    restart_s: float | None = None  #: from a failure to the first step after it, without steps done again
+    restart_s: float | None = (
+        None  #: from a failure to the first step after it, without steps done again
+    )
     preemptible: bool = False  #: whether the machines may be taken away: spot, low priority
 
 
@@ -202,10 +236,14 @@ class Training:
     weight_decay: float
     gradient_clipping: float
     #: What follows is None where the framework's default holds.
-    kernels: str | None = None  #: eager | fused (normalisation, activation; Liger's with Hugging Face)
+    kernels: str | None = (
+        None  #: eager | fused (normalisation, activation; Liger's with Hugging Face)
+    )
     cross_entropy: str | None = None  #: unfused | fused | chunked (the logits are never whole)
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
-    moment_dtype: str | None = None  #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
+    moment_dtype: str | None = (
+        None  #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
+    )
     master_dtype: str | None = None  #: fp32 | fp16: the optimizer's own copy of the weights
     fp8_parameters: bool = False  #: weights of linear layers are kept in fp8 alone
     fp8_recipe: str = "delayed"  #: delayed | tensorwise | blockwise | mxfp8
@@ -214,8 +252,12 @@ class Training:
     quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
     quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
     duration_steps: int | None = None  #: where the spec gives the duration so
-    duration_epochs: float | None = None  #: passes over the data, where the spec gives the duration so
-    batch_ramp: BatchRamp | None = None  #: the global batch grows to its size; None: it has it from the start
+    duration_epochs: float | None = (
+        None  #: passes over the data, where the spec gives the duration so
+    )
+    batch_ramp: BatchRamp | None = (
+        None  #: the global batch grows to its size; None: it has it from the start
+    )
 
     @property
     def tokens_per_step(self) -> int:
@@ -276,7 +318,9 @@ class Origin:
     """The source of the job, so that rules can point at the line the user wrote."""
 
     path: str
-    locations: Mapping[str, Location] = field(default_factory=dict)  #: by JSON pointer, of each value
+    locations: Mapping[str, Location] = field(
+        default_factory=dict
+    )  #: by JSON pointer, of each value
     start: Location | None = None  #: of what has no place of its own; None: the file as a whole
     vocabulary: Vocabulary = OF_SPECS  #: what its reader calls the keys
 
@@ -293,8 +337,12 @@ class Origin:
 class Calibration:
     """Corrections by a cluster's own runs of the shipped constants; neutral when nothing was measured."""
 
-    factors: tuple[tuple[str, float], ...] = ()  #: constant of the time model, and what it is multiplied with
-    spread: float | None = None  #: standard deviation of log(measured / estimated) that is left, between runs
+    factors: tuple[
+        tuple[str, float], ...
+    ] = ()  #: constant of the time model, and what it is multiplied with
+    spread: float | None = (
+        None  #: standard deviation of log(measured / estimated) that is left, between runs
+    )
     runs: int = 0  #: how many runs it was fitted to
     source: str = ""  #: the file it was read from
     memory_factor: float = 1.0  #: of allocated memory that isn't model states
@@ -320,7 +368,9 @@ class Job:
     data: Data = Data()
     output: Output = Output()
     reliability: Reliability = Reliability()
-    deepspeed_config: Mapping[str, Any] = field(default_factory=dict)  #: a JSON merge patch on the config
+    deepspeed_config: Mapping[str, Any] = field(
+        default_factory=dict
+    )  #: a JSON merge patch on the config
 
     def says(self, key: str, *values: object) -> str:
         """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a spec."""
@@ -348,4 +398,8 @@ class Job:
     @property
     def fuses_kernels(self) -> bool:
         """Return whether normalisation and activation are one kernel each and keep their input only."""
-        return self.framework.fused if self.training.kernels is None else self.training.kernels == "fused"
+        return (
+            self.framework.fused
+            if self.training.kernels is None
+            else self.training.kernels == "fused"
+        )

@@ -40,20 +40,30 @@ DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
 DEFAULT_RANK: Final = 16  #: of LoRA's adapters
 
 #: Keys of `training` that are the framework's to choose where they are left out.
-_AS_THE_FRAMEWORK: Final = ("kernels", "cross_entropy", "gradient_dtype", "moment_dtype", "master_dtype")
+_AS_THE_FRAMEWORK: Final = (
+    "kernels",
+    "cross_entropy",
+    "gradient_dtype",
+    "moment_dtype",
+    "master_dtype",
+)
 
 Keys = Mapping[str, Any]
 _Fact = TypeVar("_Fact")
 _TOKENS: Final = "write a value such as `tokens: {}`"
 
 
-def resolve(source: Source, broken: Iterable[str], frameworks: Frameworks) -> tuple[Job | None, tuple[Finding, ...]]:
+def resolve(
+    source: Source, broken: Iterable[str], frameworks: Frameworks
+) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, or every reason why there is none. `broken` are the pointers of values that the schema refused."""
     pointers = tuple(broken)
     data: Keys = source.data if isinstance(source.data, dict) else {}
     findings: list[Finding] = []
 
-    def resolved(key: str, how: Callable[..., tuple[_Fact | None, tuple[Finding, ...]]], *rest: object) -> _Fact | None:
+    def resolved(
+        key: str, how: Callable[..., tuple[_Fact | None, tuple[Finding, ...]]], *rest: object
+    ) -> _Fact | None:
         """The fact that `key` names, if it can be looked up."""
         if key not in data or not _sound(f"/{key}", pointers):
             return None
@@ -71,30 +81,42 @@ def resolve(source: Source, broken: Iterable[str], frameworks: Frameworks) -> tu
     for key, range_ in {"gpus": "960..1024", "nodes": "120..128"}.items():
         if key in data and _sound(f"/{key}", pointers) and cluster is not None:
             hint = f"write a range of whole nodes, such as `{key}: {range_}`"
-            findings.extend(_refused(source, f"/{key}", hint, partial(_counts, data, cluster), f"`{key}`: "))
+            findings.extend(
+                _refused(source, f"/{key}", hint, partial(_counts, data, cluster), f"`{key}`: ")
+            )
     calibration: Calibration | None = Calibration()
     if "calibration" in data and cluster is not None:
-        framework = data.get("framework", DEFAULT_FRAMEWORK) if _sound("/framework", pointers) else None
+        framework = (
+            data.get("framework", DEFAULT_FRAMEWORK) if _sound("/framework", pointers) else None
+        )
         calibration = resolved("calibration", resolve_calibration, cluster, framework)
     wrong = any(finding.severity is Severity.ERROR for finding in findings)
     if pointers or wrong or model is None or cluster is None or calibration is None:
         return None, tuple(findings)
-    return replace(_job(source, data, model, cluster, frameworks), calibration=calibration), tuple(findings)
+    return replace(_job(source, data, model, cluster, frameworks), calibration=calibration), tuple(
+        findings
+    )
 
 
 def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
     """Ask whether nothing broken is at, below or above `pointer`; the root, where keys are missing, doesn't count."""
     paths = [f"{known}/" for known in broken if known]
-    return not any(path.startswith(f"{pointer}/") or f"{pointer}/".startswith(path) for path in paths)
+    return not any(
+        path.startswith(f"{pointer}/") or f"{pointer}/".startswith(path) for path in paths
+    )
 
 
-def _check_training(source: Source, data: Keys, model: Model | None, broken: tuple[str, ...]) -> Iterator[Finding]:
+def _check_training(
+    source: Source, data: Keys, model: Model | None, broken: tuple[str, ...]
+) -> Iterator[Finding]:
     """Report what the schema can't of the duration and the global batch: tokens are whole, and make whole sequences."""
     training: Keys = data.get("training", {})
     duration, batch = "/training/duration", "/training/global_batch"
     if _sound(duration, broken):
         tokens = training.get("duration", {}).get("tokens", 1)
-        yield from _refused(source, f"{duration}/tokens", _TOKENS.format("300B"), partial(read_tokens, tokens))
+        yield from _refused(
+            source, f"{duration}/tokens", _TOKENS.format("300B"), partial(read_tokens, tokens)
+        )
     if not _sound(batch, broken) or not _sound("/training/sequence_length", broken):
         return
     if training.get("global_batch") is None:
@@ -102,14 +124,22 @@ def _check_training(source: Source, data: Keys, model: Model | None, broken: tup
         yield MISSING_KEY.at(source.locate("/training"), "`training.global_batch` is missing", hint)
     elif isinstance(training["global_batch"], Mapping):
         tokens = training["global_batch"]["tokens"]
-        problems = tuple(_refused(source, f"{batch}/tokens", _TOKENS.format("4194304"), partial(read_tokens, tokens)))
+        problems = tuple(
+            _refused(
+                source, f"{batch}/tokens", _TOKENS.format("4194304"), partial(read_tokens, tokens)
+            )
+        )
         yield from problems
         if problems or ("sequence_length" not in training and model is None):
             return
         where, length = source.locate(f"{batch}/tokens"), _sequence_length(training, model)
         read, decimal = read_batch_tokens(tokens, length), read_tokens(tokens)
         below = read // length
-        choices = [f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})" for n in (below, below + 1) if n]
+        choices = [
+            f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})"
+            for n in (below, below + 1)
+            if n
+        ]
         if read % length:
             message = f"{read} tokens are {read / length:.2f} sequences of {length} tokens"
             yield PARTIAL_SEQUENCES.at(where, message, f"use {' or '.join(choices)}")
@@ -119,7 +149,9 @@ def _check_training(source: Source, data: Keys, model: Model | None, broken: tup
             yield PARTIAL_SEQUENCES.at(where, message, f"write `tokens: {read}`", Severity.NOTE)
 
 
-def _refused(source: Source, pointer: str, hint: str, read: Callable[[], object], name: str = "") -> Iterator[Finding]:
+def _refused(
+    source: Source, pointer: str, hint: str, read: Callable[[], object], name: str = ""
+) -> Iterator[Finding]:
     """Report what the reader of a value has against it, under the key's `name`."""
     try:
         read()
@@ -127,12 +159,16 @@ def _refused(source: Source, pointer: str, hint: str, read: Callable[[], object]
         yield WRONG_VALUE.at(source.locate(pointer), f"{name}{problem}", hint)
 
 
-def _check_choices(source: Source, data: Keys, broken: tuple[str, ...], frameworks: Frameworks) -> Iterator[Finding]:
+def _check_choices(
+    source: Source, data: Keys, broken: tuple[str, ...], frameworks: Frameworks
+) -> Iterator[Finding]:
     """Choices that the framework's launch files can't say: each has one value there, or one in fp16."""
     name, training = data.get("framework", DEFAULT_FRAMEWORK), data.get("training")
     if not isinstance(training, Mapping):
         return
-    only_values = dict(frameworks[name].only) if isinstance(name, str) and name in frameworks else {}
+    only_values = (
+        dict(frameworks[name].only) if isinstance(name, str) and name in frameworks else {}
+    )
     half = training.get("precision") == "fp16"
     if half:
         only_values["gradient_dtype"] = "same"
@@ -141,7 +177,9 @@ def _check_choices(source: Source, data: Keys, broken: tuple[str, ...], framewor
         if value not in (None, only) and _sound(where, broken):
             in_half = " in fp16" if half and key == "gradient_dtype" else ""
             problem = f"`training.{key}: {value}` is not available with framework: {name}{in_half}"
-            yield WRONG_VALUE.at(source.locate(where), problem, f"write `{key}: {only}`, or remove the key")
+            yield WRONG_VALUE.at(
+                source.locate(where), problem, f"write `{key}: {only}`, or remove the key"
+            )
 
 
 def _counts(data: Keys, cluster: Cluster) -> tuple[int, ...]:
@@ -155,24 +193,37 @@ def _counts(data: Keys, cluster: Cluster) -> tuple[int, ...]:
 def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks: Frameworks) -> Job:
     framework, counts = frameworks[data.get("framework", DEFAULT_FRAMEWORK)], _counts(data, cluster)
     training, launch, read = (data.get(key, {}) for key in ("training", "launch", "data"))
-    target, words, limit = launch.get("target", "slurm"), launch.get("arguments", ()), launch.get("time_limit")
+    target, words, limit = (
+        launch.get("target", "slurm"),
+        launch.get("arguments", ()),
+        launch.get("time_limit"),
+    )
     paths = [read["path"]] if isinstance(read.get("path"), str) else read.get("path", ())
-    path = tuple(_as_text(source, f"/data/path/{index}", value) for index, value in enumerate(paths))
+    path = tuple(
+        _as_text(source, f"/data/path/{index}", value) for index, value in enumerate(paths)
+    )
     return Job(
         name=data.get("name", model.name),
         framework=framework,
-        deepspeed_version=tuple(int(part) for part in data.get("deepspeed_version", "0.19.8").split(".")),
+        deepspeed_version=tuple(
+            int(part) for part in data.get("deepspeed_version", "0.19.8").split(".")
+        ),
         model=model,
         cluster=cluster,
         gpus=counts[-1],
         elastic=counts if len(counts) > 1 else (),
-        training=_training(training, model, cluster.accelerator, is_fine_tuning(training.get("lora"), words)),
+        training=_training(
+            training, model, cluster.accelerator, is_fine_tuning(training.get("lora"), words)
+        ),
         pins=Pins(**{key: pinned_value(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
         launch=JobLaunch(
             target=target,
             script=launch.get("script", framework.script),
-            arguments=tuple(_as_text(source, f"/launch/arguments/{index}", word) for index, word in enumerate(words)),
+            arguments=tuple(
+                _as_text(source, f"/launch/arguments/{index}", word)
+                for index, word in enumerate(words)
+            ),
             environment={
                 name: _as_text(source, f"/launch/environment/{name}", value)
                 for name, value in launch.get("environment", {}).items()
@@ -181,7 +232,9 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
             options={key: whole(value) for key, value in launch.get(target, {}).items()},
         ),
         origin=Origin(path=source.path, locations=source.locations),
-        data=Data(path=path, split=read.get("split"), tokenizer=Tokenizer(**read.get("tokenizer", {}))),
+        data=Data(
+            path=path, split=read.get("split"), tokenizer=Tokenizer(**read.get("tokenizer", {}))
+        ),
         output=Output(**{key: whole(value) for key, value in data.get("output", {}).items()}),
         reliability=_reliability(data.get("reliability", {}), launch),
         deepspeed_config=_whole_numbers(data.get("deepspeed_config") or {}),
@@ -198,11 +251,18 @@ def _whole_numbers(value: Any) -> Any:
 def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes: bool) -> Training:
     length = _sequence_length(training, model)
     batch, ramp = training["global_batch"], training.get("batch_ramp")
-    sequences = read_batch_tokens(batch["tokens"], length) // length if isinstance(batch, Mapping) else int(batch)
+    sequences = (
+        read_batch_tokens(batch["tokens"], length) // length
+        if isinstance(batch, Mapping)
+        else int(batch)
+    )
     precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
     adapters, lora = training.get("lora"), None
     if adapters is not None:
-        rank, modules = int(adapters.get("rank", DEFAULT_RANK)), adapters.get("modules", "all-linear")
+        rank, modules = (
+            int(adapters.get("rank", DEFAULT_RANK)),
+            adapters.get("modules", "all-linear"),
+        )
         modules = (modules,) if isinstance(modules, str) else tuple(modules)
         alpha, base = int(adapters.get("alpha", 2 * rank)), adapters.get("base", "unquantized")
         lora = Lora(rank=rank, alpha=alpha, modules=modules, base=base)
@@ -211,17 +271,23 @@ def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes
         global_batch=sequences,
         precision=training.get("precision", precision),
         optimizer=training.get("optimizer", "adamw"),
-        attention=training.get("attention", "unfused" if accelerator.generation == "volta" else "flash"),
+        attention=training.get(
+            "attention", "unfused" if accelerator.generation == "volta" else "flash"
+        ),
         duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
         duration_steps=whole(training.get("duration", {}).get("steps")),
         duration_epochs=training.get("duration", {}).get("epochs"),
-        learning_rate=float(training.get("learning_rate", 2e-5 if fine_tunes and lora is None else 1e-4)),
+        learning_rate=float(
+            training.get("learning_rate", 2e-5 if fine_tunes and lora is None else 1e-4)
+        ),
         weight_decay=float(training.get("weight_decay", 0.0 if fine_tunes else 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
         fp8_recipe=training.get("fp8_recipe", "delayed"),
         lora=lora,
-        batch_ramp=None if ramp is None else BatchRamp(**{key: whole(value) for key, value in ramp.items()}),
+        batch_ramp=None
+        if ramp is None
+        else BatchRamp(**{key: whole(value) for key, value in ramp.items()}),
         **{key: training.get(key) for key in _AS_THE_FRAMEWORK},
         quantized_weights=bool(training.get("quantized_weights")),
         quantized_gradients=bool(training.get("quantized_gradients")),
@@ -256,13 +322,20 @@ def pinned_value(value: Any) -> Any:
 def _reliability(reliability: Keys, launch: Keys) -> Reliability:
     """The spec's `reliability`, in SI units; machines are preemptible where the launcher asks for such."""
     options = launch.get(launch.get("target", ""), {})
-    spot = options.get("use_spot", False) or options.get("queue_settings", {}).get("job_tier") == "spot"
+    spot = (
+        options.get("use_spot", False)
+        or options.get("queue_settings", {}).get("job_tier") == "spot"
+    )
     units = {
         "storage_gbytes_per_s": ("storage_bytes_per_s", GB),
         "node_days_between_failures": ("node_s_between_failures", DAY),
         "restart_minutes": ("restart_s", MINUTE),
     }
-    given = {field: float(reliability[key]) * unit for key, (field, unit) in units.items() if key in reliability}
+    given = {
+        field: float(reliability[key]) * unit
+        for key, (field, unit) in units.items()
+        if key in reliability
+    }
     return Reliability(preemptible=reliability.get("preemptible", spot), **given)
 
 

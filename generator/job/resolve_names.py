@@ -24,12 +24,17 @@ from .text import UnreadableText, UnusableJson, read_json, read_path
 from .wording import dotted, kind_in_words, show
 
 ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
-_FAST_NETWORK_GBITS_PER_S: Final = 100  # from here on a training cluster's network is taken for InfiniBand
+_FAST_NETWORK_GBITS_PER_S: Final = (
+    100  # from here on a training cluster's network is taken for InfiniBand
+)
 
 #: Keys of the spec: their fields of `Cluster`, and how a value becomes one.
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "accelerators_per_node": ("accelerators_per_node", int),
-    "network_gbits_per_s_per_node": ("network_bytes_per_s_per_node", lambda gbits: float(gbits) * GBIT_PER_S),
+    "network_gbits_per_s_per_node": (
+        "network_bytes_per_s_per_node",
+        lambda gbits: float(gbits) * GBIT_PER_S,
+    ),
     "network": ("network", str),
     "intra_node": ("intra_node", str),
     "host_memory_gib": ("host_memory_bytes", lambda gib: gib * GIB),
@@ -46,10 +51,14 @@ def resolve_cluster(source: Source, value: str | Mapping[str, Any]) -> _Cluster:
     """The cluster, or why there is none."""
     if isinstance(value, str):
         return _named(source, "/cluster", value)
-    preset, problems = _named(source, "/cluster/preset", value["preset"]) if "preset" in value else (None, ())
+    preset, problems = (
+        _named(source, "/cluster/preset", value["preset"]) if "preset" in value else (None, ())
+    )
     accelerator = find_accelerator(value["accelerator"]) if "accelerator" in value else None
     if "accelerator" in value and accelerator is None:
-        problems += (unknown_name(source, "/cluster/accelerator", value["accelerator"], "accelerator"),)
+        problems += (
+            unknown_name(source, "/cluster/accelerator", value["accelerator"], "accelerator"),
+        )
     if any(finding.severity is Severity.ERROR for finding in problems):
         return None, problems
     if preset is not None:
@@ -74,46 +83,78 @@ def _named(source: Source, pointer: str, value: str) -> _Cluster:
     return None, (codes.UNKNOWN_NAME.at(source.locate(pointer), message, hint),)
 
 
-def _from_counted(source: Source, value: str, machines: Machines, accelerator: Accelerator) -> _Cluster:
+def _from_counted(
+    source: Source, value: str, machines: Machines, accelerator: Accelerator
+) -> _Cluster:
     """Machines that are counted. Their network is the slowest of the catalog's with these cards, else assumed."""
     where, per_node = source.locate("/cluster"), machines.per_node
     gpus = source.integer("/gpus") or (source.integer("/nodes") or 0) * per_node
     if machines.nodes is not None and gpus not in (0, machines.nodes * per_node):
         message = f"`cluster: {value}` is {machines.nodes * per_node} GPUs; the job has {gpus}"
-        return None, (codes.CONFLICTING_KEYS.at(where, message, f"write `cluster: {per_node}x{accelerator.name}`"),)
+        return None, (
+            codes.CONFLICTING_KEYS.at(
+                where, message, f"write `cluster: {per_node}x{accelerator.name}`"
+            ),
+        )
     rate = assumed_gbits(accelerator, per_node)
     described = {"accelerators_per_node": per_node, "network_gbits_per_s_per_node": rate}
     cluster = _from_mapping(described, accelerator)
     if 0 < gpus <= per_node:
         return cluster, ()
     message = f"{show(value)} says nothing of the network between nodes: {rate:g} Gbit/s a node is assumed"
-    return cluster, (codes.NETWORK.at(where, message, "use a node type, or set cluster.network_gbits_per_s_per_node"),)
+    return cluster, (
+        codes.NETWORK.at(
+            where, message, "use a node type, or set cluster.network_gbits_per_s_per_node"
+        ),
+    )
 
 
 def assumed_gbits(accelerator: Accelerator, per_node: int) -> float:
     """Gbit/s between nodes whose network nobody says: the slowest of the catalog's with so many of these cards."""
-    known = [node.network_bytes_per_s_per_node / GBIT_PER_S for node in nodes_with(accelerator, per_node)]
+    known = [
+        node.network_bytes_per_s_per_node / GBIT_PER_S for node in nodes_with(accelerator, per_node)
+    ]
     return min((rate for rate in known if rate), default=float(ASSUMED_GBITS))
 
 
 def described_node(accelerator: str, per_node: int, gbits: float | None = None) -> dict[str, Any]:
     """An inline cluster of nodes with so many cards; the rate of their network is an assumption where it isn't said."""
     card = find_accelerator(accelerator) if gbits is None else None
-    rate = gbits if gbits is not None else round(assumed_gbits(card, per_node)) if card else ASSUMED_GBITS
-    return {"accelerator": accelerator, "accelerators_per_node": per_node, "network_gbits_per_s_per_node": rate}
+    rate = (
+        gbits
+        if gbits is not None
+        else round(assumed_gbits(card, per_node))
+        if card
+        else ASSUMED_GBITS
+    )
+    return {
+        "accelerator": accelerator,
+        "accelerators_per_node": per_node,
+        "network_gbits_per_s_per_node": rate,
+    }
 
 
-def _from_preset(value: Mapping[str, Any], preset: Cluster, accelerator: Accelerator | None) -> Cluster:
+def _from_preset(
+    value: Mapping[str, Any], preset: Cluster, accelerator: Accelerator | None
+) -> Cluster:
     """The preset with the keys of the spec over its own; both are named as the source."""
     own = {key: given for key, given in value.items() if key != "preset"}
     if not own:
         return preset
-    changed: dict[str, Any] = {_FIELDS[key][0]: _FIELDS[key][1](given) for key, given in own.items() if key in _FIELDS}
+    changed: dict[str, Any] = {
+        _FIELDS[key][0]: _FIELDS[key][1](given) for key, given in own.items() if key in _FIELDS
+    }
     if accelerator is not None:
         changed["accelerator"] = accelerator
-    if {"price_per_node_hour", "accelerator", "accelerators_per_node"} & own.keys():  # no node that has that price
+    if {
+        "price_per_node_hour",
+        "accelerator",
+        "accelerators_per_node",
+    } & own.keys():  # no node that has that price
         changed = {"price_per_node_hour": None, **changed, "list_price": None}
-    if preset.link_domain == preset.accelerators_per_node:  # but in a rack the links reach beyond a node
+    if (
+        preset.link_domain == preset.accelerators_per_node
+    ):  # but in a rack the links reach beyond a node
         changed["link_domain"] = changed.get("accelerators_per_node", preset.link_domain)
     return replace(preset, **changed, source=f"{preset.source}; {', '.join(own)}: the job spec")
 
@@ -125,8 +166,13 @@ def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster
     usual_network = "none" if not gbits_per_s else "infiniband" if fast else "ethernet"
     switched = "nvswitch" if accelerator.vendor == "nvidia" else "mesh"
     usual_fabric = switched if accelerator.link_bytes_per_s else "pcie"
-    own: dict[str, Any] = {name: read(value[key]) if key in value else None for key, (name, read) in _FIELDS.items()}
-    own |= {"intra_node": own["intra_node"] or usual_fabric, "network": own["network"] or usual_network}
+    own: dict[str, Any] = {
+        name: read(value[key]) if key in value else None for key, (name, read) in _FIELDS.items()
+    }
+    own |= {
+        "intra_node": own["intra_node"] or usual_fabric,
+        "network": own["network"] or usual_network,
+    }
     own |= {"accelerator": accelerator, "link_domain": per_node, "source": "the job spec"}
     return Cluster(name=f"{per_node}x {accelerator.name}", provider=None, **own)
 
@@ -140,7 +186,9 @@ def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str 
     hint = f"did you mean `{near}`?" if near else f"write a name such as `{_EXAMPLES[kind]}`"
     hint += f"{' Or' if near else ', or'} give the path of a config.json" if kind == "model" else ""
     message = f"unknown {kind} {show(value)}{rest}"
-    return codes.UNKNOWN_NAME.at(source.locate(pointer), message, f"{hint} (`dsgen catalog` lists all)")
+    return codes.UNKNOWN_NAME.at(
+        source.locate(pointer), message, f"{hint} (`dsgen catalog` lists all)"
+    )
 
 
 _HINT = "give a file that `dsgen calibrate` wrote"
@@ -160,7 +208,9 @@ def resolve_calibration(
     except UnreadableText as problem:
         message = f"the calibration {show(value)}: {problem.finding.message}"
         return None, (codes.CALIBRATION.at(where, message, _HINT),)
-    written_so = isinstance(document.data, dict) and "factors" in document.data and not document.findings
+    written_so = (
+        isinstance(document.data, dict) and "factors" in document.data and not document.findings
+    )
     if not written_so:  # another file may be private, so that nothing of it is shown
         message = f"the calibration {show(value)} is not a file that `dsgen calibrate` wrote: it has no factors"
         return None, (codes.CALIBRATION.at(where, message, _HINT),)
@@ -169,11 +219,17 @@ def resolve_calibration(
     data: Any = document.data
     machine = {"accelerator": cluster.accelerator.name, "network": cluster.network}
     now = {**machine, "framework": framework or data["framework"]}
-    foreign = [(f"{key} {data[key]}", f"{key} {name}") for key, name in now.items() if data[key] != name]
+    foreign = [
+        (f"{key} {data[key]}", f"{key} {name}") for key, name in now.items() if data[key] != name
+    ]
     if foreign:
         message = f"the calibration {show(value)} was fitted on {' and '.join(was for was, _ in foreign)}; the job has "
         hint = "calibrate with runs of this machine, or remove the calibration"
-        return None, (codes.CALIBRATION_MACHINE.at(where, message + " and ".join(now for _, now in foreign), hint),)
+        return None, (
+            codes.CALIBRATION_MACHINE.at(
+                where, message + " and ".join(now for _, now in foreign), hint
+            ),
+        )
     found = Calibration(
         factors=tuple(sorted((name, float(factor)) for name, factor in data["factors"].items())),
         spread=float(data["spread"]),
@@ -185,7 +241,9 @@ def resolve_calibration(
     if written == __version__:
         return found, ()
     # The factors multiply constants, which another version may have changed.
-    message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
+    message = (
+        f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
+    )
     return found, (codes.CALIBRATION_AGE.at(where, message, "run `dsgen calibrate` again"),)
 
 
@@ -195,10 +253,14 @@ def _violations(document: Source) -> Iterator[Finding]:
         if problem.validator == "additionalProperties":
             for key in (key for key in problem.instance if key not in problem.schema["properties"]):
                 where = document.locate_key(f"{pointer}/{escape(key)}")
-                yield codes.CALIBRATION.at(where, f"unknown key {show(key)} in a calibration", f"remove {key}")
+                yield codes.CALIBRATION.at(
+                    where, f"unknown key {show(key)} in a calibration", f"remove {key}"
+                )
         else:
             name = f"`{dotted(pointer)}`: " if pointer else ""
-            yield codes.CALIBRATION.at(document.locate(pointer), f"{name}{problem.message[:_LONGEST]}", _HINT)
+            yield codes.CALIBRATION.at(
+                document.locate(pointer), f"{name}{problem.message[:_LONGEST]}", _HINT
+            )
 
 
 _MOST_FOLDERS: Final = 1000  # that are looked into
@@ -211,9 +273,17 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
         name = value.get("name")
         return _build(source, value, name=name if isinstance(name, str) else "custom", origin=None)
     path = _config_path(source, value)
-    preset = find_model(value) if path is None or "/" not in value else None  # a folder here, else a name on the hub
+    preset = (
+        find_model(value) if path is None or "/" not in value else None
+    )  # a folder here, else a name on the hub
     if preset is not None:
-        return _build(source, preset.config, name=preset.name, origin=preset.source, file="the catalog's entry")
+        return _build(
+            source,
+            preset.config,
+            name=preset.name,
+            origin=preset.source,
+            file="the catalog's entry",
+        )
     if path is None and _PLACE.match(value):  # of what is a path the nearest name is no help
         message = f"there is no {show(value)}, and so no config.json of a model"
         hint = "give the path of a Hugging Face config.json, or of its folder, relative to the job spec"
@@ -223,8 +293,14 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     if outside := source.refused(codes.UNUSABLE_MODEL, "/model", path):
         return None, outside
     if path.is_dir():
-        found = sorted(inner.parent.name for inner in islice(path.glob("*/config.json"), _MOST_FOLDERS))
-        near = f"use {value.rstrip('/')}/{found[0]}" if found else "give the folder that holds the model's config.json"
+        found = sorted(
+            inner.parent.name for inner in islice(path.glob("*/config.json"), _MOST_FOLDERS)
+        )
+        near = (
+            f"use {value.rstrip('/')}/{found[0]}"
+            if found
+            else "give the folder that holds the model's config.json"
+        )
         message = f"the folder {show(value)} has no config.json"
         return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), message, near),)
     config: object = None
@@ -246,7 +322,9 @@ def check_model_keys(source: Source) -> Iterator[Finding]:
     model = source.value("/model")
     for key, meant in unknown_keys(model).items() if isinstance(model, dict) else ():
         where = source.locate_key(f"/model/{escape(key)}")
-        yield codes.UNKNOWN_KEY.at(where, f"unknown key {show(key)} in `model`", f"did you mean `{meant}`?")
+        yield codes.UNKNOWN_KEY.at(
+            where, f"unknown key {show(key)} in `model`", f"did you mean `{meant}`?"
+        )
 
 
 def _config_path(source: Source, value: str) -> Path | None:
@@ -263,18 +341,29 @@ def _config_path(source: Source, value: str) -> Path | None:
 
 
 def _build(
-    source: Source, config: Mapping[str, object], *, name: str, origin: str | None, file: str | None = None
+    source: Source,
+    config: Mapping[str, object],
+    *,
+    name: str,
+    origin: str | None,
+    file: str | None = None,
 ) -> _Model:
     """The model of a config. `file` says where the config is when it is not inline."""
     where = source.locate("/model")
     try:
         model = model_from_config(config, name=name, source=origin or "the job spec")
-        return model, tuple(codes.LEFT_OUT.at(where, f"{name}: {note}", None) for note in model.notes)
+        return model, tuple(
+            codes.LEFT_OUT.at(where, f"{name}: {note}", None) for note in model.notes
+        )
     except ConfigError as problem:
         prefix = f"{file}: " if file else ""
-        known = {} if file else unknown_keys(config)  # said already, and so are the keys that they stand for
+        known = (
+            {} if file else unknown_keys(config)
+        )  # said already, and so are the keys that they stand for
         return None, tuple(
-            codes.UNUSABLE_MODEL.at(where if file else source.locate(f"/model/{key}"), prefix + message, hint)
+            codes.UNUSABLE_MODEL.at(
+                where if file else source.locate(f"/model/{key}"), prefix + message, hint
+            )
             for key, message, hint in problem.problems
             if key not in known.values()
         )

@@ -44,10 +44,21 @@ def conforms(value: Any, schema: Any, parts: Mapping[str, Any]) -> bool:
     if isinstance(schema, bool):
         return schema
     keywords = ((*_KEYWORDS[word], wanted) for word, wanted in schema.items() if word in _KEYWORDS)
-    return all(holds(value, wanted, schema, parts) for kind, holds, wanted in keywords if is_of_type(value, kind))
+    return all(
+        holds(value, wanted, schema, parts)
+        for kind, holds, wanted in keywords
+        if is_of_type(value, kind)
+    )
 
 
-_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None), "any": object}
+_TYPES: Final = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "any": object,
+}
 #: Types of JSON Schema in messages.
 TYPE_WORDS: Final = {
     "object": "a mapping",
@@ -64,7 +75,9 @@ def is_of_type(value: object, kind: str) -> bool:
     """Ask whether a value is of a type of JSON Schema, or of `any`: 1.0 is an integer, true is not."""
     if kind in _TYPES:
         return isinstance(value, _TYPES[kind])
-    whole = isinstance(value, int) or (isinstance(value, float) and (kind == "number" or value.is_integer()))
+    whole = isinstance(value, int) or (
+        isinstance(value, float) and (kind == "number" or value.is_integer())
+    )
     return whole and not isinstance(value, bool)
 
 
@@ -75,20 +88,36 @@ def _same(one: object, other: object) -> bool:
 #: Keywords of JSON Schema: the type that each is about, and whether a value of it holds: by value, the keyword's own
 #: value, the schema that it stands in, and `$defs`.
 _KEYWORDS: Final[Mapping[str, tuple[str, Callable[[Any, Any, Any, Any], bool]]]] = {
-    "type": ("any", lambda v, w, *_: any(is_of_type(v, kind) for kind in ([w] if isinstance(w, str) else w))),
+    "type": (
+        "any",
+        lambda v, w, *_: any(is_of_type(v, kind) for kind in ([w] if isinstance(w, str) else w)),
+    ),
     "enum": ("any", lambda v, w, *_: any(_same(v, choice) for choice in w)),
     "$ref": ("any", lambda v, w, _, parts: conforms(v, parts[w.rpartition("/")[2]], parts)),
     "oneOf": ("any", lambda v, w, _, parts: sum(conforms(v, one, parts) for one in w) == 1),
     "not": ("any", lambda v, w, _, parts: not conforms(v, w, parts)),
-    "if": ("any", lambda v, w, s, parts: conforms(v, s.get("then" if conforms(v, w, parts) else "else", True), parts)),
-    "properties": ("object", lambda v, w, _, parts: all(conforms(v[k], w[k], parts) for k in w if k in v)),
+    "if": (
+        "any",
+        lambda v, w, s, parts: conforms(
+            v, s.get("then" if conforms(v, w, parts) else "else", True), parts
+        ),
+    ),
+    "properties": (
+        "object",
+        lambda v, w, _, parts: all(conforms(v[k], w[k], parts) for k in w if k in v),
+    ),
     "additionalProperties": (
         "object",
-        lambda v, w, s, parts: all(conforms(v[k], w, parts) for k in v if k not in s.get("properties", ())),
+        lambda v, w, s, parts: all(
+            conforms(v[k], w, parts) for k in v if k not in s.get("properties", ())
+        ),
     ),
     "propertyNames": ("object", lambda v, w, _, parts: all(conforms(key, w, parts) for key in v)),
     "required": ("object", lambda v, w, *_: all(key in v for key in w)),
-    "dependentRequired": ("object", lambda v, w, *_: all(other in v for key in w if key in v for other in w[key])),
+    "dependentRequired": (
+        "object",
+        lambda v, w, *_: all(other in v for key in w if key in v for other in w[key]),
+    ),
     "maxProperties": ("object", lambda v, w, *_: len(v) <= w),
     "items": ("array", lambda v, w, _, parts: all(conforms(item, w, parts) for item in v)),
     "minItems": ("array", lambda v, w, *_: len(v) >= w),

@@ -82,7 +82,9 @@ def takes_text(path: tuple[str, ...]) -> bool:
         rest = node.get("additionalProperties")
         node = node.get("properties", {}).get(part, rest if isinstance(rest, dict) else {})
     types = node.get("type", ())
-    return types == "string" or ("string" in types and not {"object", "integer", "array"}.intersection(types))
+    return types == "string" or (
+        "string" in types and not {"object", "integer", "array"}.intersection(types)
+    )
 
 
 def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
@@ -104,7 +106,9 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
         elif problem.validator == "dependentRequired":
             where = source.locate_key(f"{pointer}/epochs")
             message = f"`{dotted(pointer)}.epochs` counts passes over `samples`, which is missing"
-            findings.append(codes.MISSING_KEY.at(where, message, "add `samples: 1000000`, or remove epochs"))
+            findings.append(
+                codes.MISSING_KEY.at(where, message, "add `samples: 1000000`, or remove epochs")
+            )
         elif pointer not in refused:  # a value's first violation is the most general
             refused.add(pointer)
             shown = source.texts.get(pointer) or show(problem.instance)
@@ -116,20 +120,27 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     return (*findings, *lacks), tuple(f"/{path.replace('.', '/')}" for path in meant)
 
 
-def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[tuple[Finding, tuple[str, ...]]]:
+def _unknown_keys(
+    source: Source, pointer: str, problem: Any
+) -> Iterator[tuple[Finding, tuple[str, ...]]]:
     """A finding for each, with the paths of the keys that it may stand for."""
     known = tuple(problem.schema["properties"])
     section = dotted(pointer) if pointer else ""
     place = f"`{section}`" if pointer else "the job spec"
     unknown = [key for key in problem.instance if key not in known]
     for key in unknown[:_MOST_KEYS]:
-        where, paths = source.locate_key(f"{pointer}/{escape(key)}"), _meant_keys(key, known, section)
+        where, paths = (
+            source.locate_key(f"{pointer}/{escape(key)}"),
+            _meant_keys(key, known, section),
+        )
         homes = [path.rpartition(".")[0] for path in paths]
         hint = f"write it {' or '.join(f'under `{home}`' if home else 'at the top level' for home in homes)}"
         if not paths:
             hint = f"use one of {', '.join(known)}"
         elif any(path.rpartition(".")[2] != key for path in paths):
-            hint = f"did you mean `{paths[0].removeprefix(f'{section}.') if section else paths[0]}`?"
+            hint = (
+                f"did you mean `{paths[0].removeprefix(f'{section}.') if section else paths[0]}`?"
+            )
         yield codes.UNKNOWN_KEY.at(where, f"unknown key {show(key)} in {place}", hint), paths
     if len(unknown) > _MOST_KEYS:
         where = source.locate_key(f"{pointer}/{escape(unknown[_MOST_KEYS])}")
@@ -140,12 +151,20 @@ def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[tuple[
 def _meant_keys(key: str, known: tuple[str, ...], section: str) -> tuple[str, ...]:
     """Paths of the keys that an unknown one may stand for: by other names here, elsewhere, or by likeness."""
     inside = f"{section}." if section else ""
-    named = tuple(path for path, names in OTHER_NAMES.items() if key.lower().replace("-", "_") in names.split())
+    named = tuple(
+        path
+        for path, names in OTHER_NAMES.items()
+        if key.lower().replace("-", "_") in names.split()
+    )
     here = tuple(path for path in named if path.rpartition(".")[0] == section)
     elsewhere = tuple(f"{home}.{key}" if home else key for home in _homes().get(key, ()))
     if found := here or elsewhere[:_MOST_HOMES] or (named if len(named) == 1 else ()):
         return found
-    begun = [name for name in known if name.startswith(f"{key}_") or key == "".join(w[:1] for w in name.split("_"))]
+    begun = [
+        name
+        for name in known
+        if name.startswith(f"{key}_") or key == "".join(w[:1] for w in name.split("_"))
+    ]
     near = begun[0] if len(begun) == 1 else closest(key, known)
     return (f"{inside}{near}",) if near else ()
 
@@ -161,7 +180,11 @@ def _homes() -> dict[str, tuple[str, ...]]:
     sections["training.batch_ramp"] = parts["training"]["properties"]["batch_ramp"]["properties"]
     sections["training.duration"] = parts["training"]["properties"]["duration"]["properties"]
     launch = parts["launch"]["properties"]
-    sections |= {f"launch.{name}": part["properties"] for name, part in launch.items() if "properties" in part}
+    sections |= {
+        f"launch.{name}": part["properties"]
+        for name, part in launch.items()
+        if "properties" in part
+    }
     homes: dict[str, tuple[str, ...]] = {}
     for section, keys in (*sections.items(), ("", properties)):
         for key in keys:
@@ -179,7 +202,9 @@ def _sections() -> dict[str, str]:
 def key_paths() -> dict[str, str]:
     """Dotted paths of the spec's keys, by the path and by its last part where no other key has the same: `tensor`."""
     paths = {key: key for key in load_schema()["properties"]}
-    below = {key: section for key, section in _sections().items() if not section.startswith("launch")}
+    below = {
+        key: section for key, section in _sections().items() if not section.startswith("launch")
+    }
     paths |= {key: f"{section}.{key}" for key, section in below.items() if key not in paths}
     return paths | {path: path for path in paths.values()}
 
@@ -205,7 +230,9 @@ def _alternatives(source: Source, pointer: str, problem: Any) -> tuple[Finding, 
     if not given:
         hint = f"add `{choices[0]}: {_example(problem.schema['properties'][choices[0]])}`"
         message = f"{' or '.join(f'`{prefix}{key}`' for key in choices)} is missing"
-        return codes.MISSING_KEY.at(source.locate(pointer), message, hint), {f"{prefix}{key}" for key in choices}
+        return codes.MISSING_KEY.at(source.locate(pointer), message, hint), {
+            f"{prefix}{key}" for key in choices
+        }
     message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} exclude each other"
     where = source.locate_key(f"{pointer}/{given[-1]}")
     kept = str(source.texts.get(f"{pointer}/{given[0]}", problem.instance[given[0]]))
@@ -215,20 +242,26 @@ def _alternatives(source: Source, pointer: str, problem: Any) -> tuple[Finding, 
 def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str | None]:
     """Rule, message and hint for one value that the schema refuses."""
     wanted, keyword = problem.validator_value, problem.validator
-    if keyword == "type" and wanted == "string" and "enum" in problem.schema:  # no quotes would help
+    if (
+        keyword == "type" and wanted == "string" and "enum" in problem.schema
+    ):  # no quotes would help
         wanted, keyword = problem.schema["enum"], "enum"
     key = name.rpartition(".")[2]
     hint = None
     if "examples" in problem.schema:
         example = _example(problem.schema)
         hint = f"write a value such as `{example if key.endswith(']') else f'{key}: {example}'}`"
-        if isinstance(problem.schema["examples"][0], int) and (number := length_of(str(problem.instance))):
+        if isinstance(problem.schema["examples"][0], int) and (
+            number := length_of(str(problem.instance))
+        ):
             hint = f"write the number: `{key}: {number}`"
     if keyword == "type":
         types = [wanted] if isinstance(wanted, str) else wanted
         expected = f"`{name}` is {shown}; expected {_types(types)}"
         if re.search(problem.schema.get("pattern", ""), shown):  # else no quotes would help
-            hint = _type_hint(problem.instance, shown, types, name, hint or _of_keys(problem.schema, key))
+            hint = _type_hint(
+                problem.instance, shown, types, name, hint or _of_keys(problem.schema, key)
+            )
         return codes.WRONG_TYPE, expected, hint
     if keyword == "enum":
         choices = [str(choice) for choice in wanted]
@@ -239,15 +272,23 @@ def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str 
     if keyword in _BOUNDS:
         low, high = (problem.schema.get(bound) for bound in ("minimum", "maximum"))
         both = None not in (low, high)  # else the bound that is broken
-        expected = f"{low:,} to {high:,}" if both else f"{_BOUNDS[keyword]} {problem.schema[keyword]:,}"
+        expected = (
+            f"{low:,} to {high:,}" if both else f"{_BOUNDS[keyword]} {problem.schema[keyword]:,}"
+        )
         return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {expected}", hint
     if keyword == "pattern" and problem.instance:
         as_path = f"./{problem.instance}"
         if problem.instance.startswith("-") and re.search(wanted, as_path):
             hint = f"write `{as_path if key.endswith(']') else f'{key}: {as_path}'}`"
-        return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {problem.schema['patternErrorMessage']}", hint
+        return (
+            codes.WRONG_VALUE,
+            f"`{name}` is {shown}; expected {problem.schema['patternErrorMessage']}",
+            hint,
+        )
     if keyword in _SIZES:
-        message = f"`{name}` has {len(problem.instance)} {_SIZES[keyword]}; expected at most {wanted}"
+        message = (
+            f"`{name}` has {len(problem.instance)} {_SIZES[keyword]}; expected at most {wanted}"
+        )
         return codes.WRONG_VALUE, message, "shorten it"
     return codes.WRONG_VALUE, f"`{name}` is empty", hint or "give it a value, or remove the key"
 
@@ -255,7 +296,9 @@ def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str 
 def _meant(text: str, choices: list[str]) -> str | None:
     """The choice that a word shortens, as `kube` or `k8s` does, or is most like; `None` without one."""
     counted = re.fullmatch(r"([a-z])(\d+)([a-z])", text.lower())
-    pattern = f"{counted[1]}.{{{counted[2]}}}{counted[3]}" if counted else f"{re.escape(text.lower())}.*"
+    pattern = (
+        f"{counted[1]}.{{{counted[2]}}}{counted[3]}" if counted else f"{re.escape(text.lower())}.*"
+    )
     short = [choice for choice in choices if re.fullmatch(pattern, choice)]
     return short[0] if text and len(short) == 1 else closest(text, choices)
 
@@ -266,22 +309,42 @@ def _types(types: list[str]) -> str:
 
 def _of_keys(schema: Mapping[str, Any], key: str) -> str | None:
     """A mapping with its first key, as a hint."""
-    first = next((one for one, part in schema.get("properties", {}).items() if _KNOWN.intersection(part)), None)
-    return first and f"write its keys, as in `{key}: {{{first}: {_example(schema['properties'][first])}}}`"
+    first = next(
+        (one for one, part in schema.get("properties", {}).items() if _KNOWN.intersection(part)),
+        None,
+    )
+    return (
+        first
+        and f"write its keys, as in `{key}: {{{first}: {_example(schema['properties'][first])}}}`"
+    )
 
 
 def _type_hint(value: object, shown: str, types: list[str], name: str, hint: str | None) -> str:
     section, _, key = name.rpartition(".")
-    if "string" in types and "object" not in types and (value is None or isinstance(value, (bool, int, float))):
+    if (
+        "string" in types
+        and "object" not in types
+        and (value is None or isinstance(value, (bool, int, float)))
+    ):
         text = f'"{"" if value is None else shown}"'
         return f"write it in quotes: `{text if key.endswith(']') else f'{key}: {text}'}`"
-    if types == ["object"] and isinstance(value, (int, float)) and (home := _sections().get(key, section)) != section:
+    if (
+        types == ["object"]
+        and isinstance(value, (int, float))
+        and (home := _sections().get(key, section)) != section
+    ):
         return f"write `{key}: {shown}` under `{home}`"  # `data: 8` is the layout's
     if types == ["boolean"]:
         return f"write `{key}: {'false' if value in _FALSE_WORDS else 'true'}`"
-    if isinstance(value, str) and "string" not in types and isinstance(resolve_plain(value[:20]), (int, float)):
+    if (
+        isinstance(value, str)
+        and "string" not in types
+        and isinstance(resolve_plain(value[:20]), (int, float))
+    ):
         return f"write it without quotes: `{key}: {value[:20]}`"
-    return hint or ("write its keys below it, indented" if types == ["object"] else f"write {_types(types)}")
+    return hint or (
+        "write its keys below it, indented" if types == ["object"] else f"write {_types(types)}"
+    )
 
 
 def _example(schema: Mapping[str, Any]) -> str:

@@ -40,12 +40,20 @@ class Source:
     data: object
     locations: Mapping[str, Location]  #: of every value
     keys: Mapping[str, Location]  #: of every mapping key, by the pointer of its value
-    findings: tuple[Finding, ...]  #: what is wrong with the text; what could be read is in `data` all the same
-    texts: Mapping[str, str] = field(default_factory=dict)  #: numbers as they were written: `1e-4`, `1.10`, `007`
+    findings: tuple[
+        Finding, ...
+    ]  #: what is wrong with the text; what could be read is in `data` all the same
+    texts: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: numbers as they were written: `1e-4`, `1.10`, `007`
     complete: bool = True  #: whether the text could be read to its end
     folder: Path | None = None  #: where relative paths in the document start
-    odd_keys: Mapping[str, object] = field(default_factory=dict)  #: keys that the dialect reads as no text, by pointer
-    may_read: Callable[[Path, Path], bool] | None = None  #: whether a file may be read for one in a folder; None: any
+    odd_keys: Mapping[str, object] = field(
+        default_factory=dict
+    )  #: keys that the dialect reads as no text, by pointer
+    may_read: Callable[[Path, Path], bool] | None = (
+        None  #: whether a file may be read for one in a folder; None: any
+    )
 
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""
@@ -89,12 +97,20 @@ def parse(text: Text, dialect: Dialect = STRICT) -> Source:
     reader = _Reader(text, dialect)
     if not text.content.strip():
         reader.complete = False
-        reader.findings.append(UNREADABLE.at(text.locate(0, 0), "the file is empty", dialect.empty_hint))
+        reader.findings.append(
+            UNREADABLE.at(text.locate(0, 0), "the file is empty", dialect.empty_hint)
+        )
     else:
         reader.run()
-    places: dict[str, Any] = {"locations": reader.locations, "keys": reader.keys, "odd_keys": reader.odd_keys}
+    places: dict[str, Any] = {
+        "locations": reader.locations,
+        "keys": reader.keys,
+        "odd_keys": reader.odd_keys,
+    }
     read: dict[str, Any] = {"data": reader.root, "texts": reader.texts, "complete": reader.complete}
-    return Source(path=text.path, folder=text.folder, findings=tuple(reader.findings), **places, **read)
+    return Source(
+        path=text.path, folder=text.folder, findings=tuple(reader.findings), **places, **read
+    )
 
 
 class _Stop(Exception):
@@ -129,7 +145,13 @@ class _Reader:
                 elif isinstance(event, yaml.DocumentStartEvent):
                     documents += 1
                     if documents > 1:
-                        self._stop(event, "", UNSUPPORTED_YAML, "a second document starts here", self.dialect.single)
+                        self._stop(
+                            event,
+                            "",
+                            UNSUPPORTED_YAML,
+                            "a second document starts here",
+                            self.dialect.single,
+                        )
         except _Stop:
             self.complete = False
 
@@ -137,13 +159,19 @@ class _Reader:
         try:
             slow = self.dialect.own_parser and len(self.text.content) <= MAX_SLOW
             event: Any
-            for event in yaml.parse(yaml_text(self.text.content), Loader=yaml.SafeLoader if slow else _PARSER):
+            for event in yaml.parse(
+                yaml_text(self.text.content), Loader=yaml.SafeLoader if slow else _PARSER
+            ):
                 self._reached = event.end_mark.line, event.end_mark.column
                 yield event
         except yaml.MarkedYAMLError as problem:
             unclosed = "quoted" in str(problem.context) and "unexpected" in str(problem.problem)
-            mark = problem.context_mark if unclosed else problem.problem_mark or problem.context_mark
-            where = self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
+            mark = (
+                problem.context_mark if unclosed else problem.problem_mark or problem.context_mark
+            )
+            where = (
+                self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
+            )
             hint = "quote text that has `: `, ` #` or starts with one of [ ] { } & * ! | > % @ `"
             if where.excerpt and "\t" in where.excerpt[: where.column]:
                 hint = "indent with spaces; YAML doesn't allow tabs there"
@@ -157,12 +185,20 @@ class _Reader:
                 and ("mapping values" in str(problem.problem) or not before.strip())
             ):
                 hint = "indent the keys of one mapping by the same number of spaces"
-            if "nesting depth" in str(problem.problem):  # libyaml's own limit, in PyYAML since 6.0.4
-                self.findings.append(TOO_LARGE.at(where, syntax_message(problem), self.dialect.deep_hint))
+            if "nesting depth" in str(
+                problem.problem
+            ):  # libyaml's own limit, in PyYAML since 6.0.4
+                self.findings.append(
+                    TOO_LARGE.at(where, syntax_message(problem), self.dialect.deep_hint)
+                )
             else:
                 self.findings.append(SYNTAX.at(where, syntax_message(problem), hint))
             raise _Stop from None
-        except (yaml.YAMLError, ValueError, OverflowError) as problem:  # escapes that name no character
+        except (
+            yaml.YAMLError,
+            ValueError,
+            OverflowError,
+        ) as problem:  # escapes that name no character
             known = isinstance(problem, yaml.YAMLError)
             reason = str(problem).splitlines()[0] if known else "an escape of no character"
             where = self.text.locate(*self._reached)
@@ -179,7 +215,9 @@ class _Reader:
     def _locate(self, event: Any, pointer: str) -> Location:
         return self.text.locate(event.start_mark.line, event.start_mark.column, pointer)
 
-    def _value(self, event: Any, pointer: str, put: Callable[[Any], None], hidden: bool = False) -> None:
+    def _value(
+        self, event: Any, pointer: str, put: Callable[[Any], None], hidden: bool = False
+    ) -> None:
         """Read a value, and hand it on before what it holds; `hidden`: it has no place, as another has its pointer."""
         nodes, value = 1, self._begun(event, pointer)
         if isinstance(event, yaml.AliasEvent):
@@ -210,7 +248,13 @@ class _Reader:
             try:
                 return self.dialect.scalar(event.value, plain=event.implicit[0], tag=event.tag)
             except ValueError as problem:
-                self._refuse(event, pointer, UNSUPPORTED_YAML, str(problem), "quote the text, or write a plain value")
+                self._refuse(
+                    event,
+                    pointer,
+                    UNSUPPORTED_YAML,
+                    str(problem),
+                    "quote the text, or write a plain value",
+                )
             return event.value
         if isinstance(event, yaml.CollectionStartEvent):
             kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
@@ -227,7 +271,9 @@ class _Reader:
         """What an alias stands for, and how many values that is."""
         known = self._anchors.get(event.anchor)
         if is_key or known is None:
-            problem = "can't be a key" if known else "refers to no anchor, or to one that is still open"
+            problem = (
+                "can't be a key" if known else "refers to no anchor, or to one that is still open"
+            )
             message = f"the alias *{event.anchor} {problem}"
             self._stop(event, pointer, UNSUPPORTED_YAML, message, "write the value out")
         return known
@@ -249,7 +295,9 @@ class _Reader:
                 self._aliased(event, f"{pointer}/", is_key=True)
             if not isinstance(event, yaml.ScalarEvent):
                 message = "a key is text, not a list or a mapping"
-                self._stop(event, f"{pointer}/", UNSUPPORTED_YAML, message, "quote it if it is text")
+                self._stop(
+                    event, f"{pointer}/", UNSUPPORTED_YAML, message, "quote it if it is text"
+                )
             key, at = event.value, f"{pointer}/{escape(event.value)}"
             where = self._locate(event, at)
             if key == "<<" and event.implicit[0] and self.dialect.merges:
@@ -290,18 +338,26 @@ class _Reader:
         return True
 
     def _set(self, mapping: dict[str, object], key: str, value: object) -> None:
-        if key in mapping and self.findings[-1].rule == DUPLICATE_KEY.id and not isinstance(value, (dict, list)):
+        if (
+            key in mapping
+            and self.findings[-1].rule == DUPLICATE_KEY.id
+            and not isinstance(value, (dict, list))
+        ):
             before = mapping[key]
             if before is None or (type(before) is type(value) and before == value):
                 self.findings[-1] = replace(self.findings[-1], severity=NOTE)
         mapping[key] = value
 
-    def _merge(self, own: dict[str, object], pointer: str, merged: object, where: Location, hidden: bool) -> None:
+    def _merge(
+        self, own: dict[str, object], pointer: str, merged: object, where: Location, hidden: bool
+    ) -> None:
         """Take in the keys that a `<<` names, as far as the mapping has none of its own; the first to give one wins."""
         for part in merged if isinstance(merged, list) else [merged]:
             if not isinstance(part, dict):
                 hint = "name an anchor of a mapping, such as *common"
-                self.findings.append(SYNTAX.at(where, "`<<` merges mappings, and this is not one", hint))
+                self.findings.append(
+                    SYNTAX.at(where, "`<<` merges mappings, and this is not one", hint)
+                )
                 continue
             for key in [key for key in part if key not in own]:
                 own[key], at = part[key], f"{pointer}/{escape(key)}"

@@ -27,7 +27,9 @@ _MAX_EXCERPT: Final = 4_000  # characters: a launch line with all its options is
 # What YAML 1.2 calls a line break, as libyaml counts lines.
 LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Tab, line feed and carriage return are text. Surrogates and the two non-characters can't be written as UTF-8 text.
-CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
+)
 
 
 class UnreadableText(Exception):
@@ -45,9 +47,13 @@ class Text:
     path: str  #: as the user named it
     content: str
     lines: Sequence[str]
-    folder: Path | None = None  #: where relative paths in the document start; None: the working directory
+    folder: Path | None = (
+        None  #: where relative paths in the document start; None: the working directory
+    )
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
-    shown: Sequence[str] = field(default=(), repr=False)  #: the lines with their secrets masked, where there are any
+    shown: Sequence[str] = field(
+        default=(), repr=False
+    )  #: the lines with their secrets masked, where there are any
 
     def locate(self, line: int, column: int, pointer: str = "") -> Location:
         """The place of a line and column, both from 0 as parsers count, as a `Location` that counts from 1."""
@@ -55,7 +61,13 @@ class Text:
         excerpt = lines[line] if line < len(lines) else ""
         if len(excerpt) > _MAX_EXCERPT:
             excerpt = excerpt[:_MAX_EXCERPT] if column < _MAX_EXCERPT else ""
-        return Location(path=self.path, pointer=pointer, line=line + 1, column=column + 1, excerpt=excerpt or None)
+        return Location(
+            path=self.path,
+            pointer=pointer,
+            line=line + 1,
+            column=column + 1,
+            excerpt=excerpt or None,
+        )
 
     @property
     def secret_values(self) -> tuple[str, ...]:
@@ -73,7 +85,9 @@ def text_of(content: str, path: str, folder: Path | None = None) -> Text:
     secrets = find(content)
     shown = LINE_BREAK.split(mask(content, secrets)) if secrets else ()
     lines = LINE_BREAK.split(content)
-    text = Text(path=path, content=content, lines=lines, folder=folder, secrets=secrets, shown=shown)
+    text = Text(
+        path=path, content=content, lines=lines, folder=folder, secrets=secrets, shown=shown
+    )
     control = CONTROL.search(content)
     if control:
         where = text.locate_offset(control.start())
@@ -105,7 +119,9 @@ def read_content(path: str | os.PathLike[str], limit: int) -> tuple[str, str]:
         raise _unreadable(name, "no such file", "check the path") from None
     except OSError as problem:
         reason = (problem.strerror or "input error").lower()
-        raise _unreadable(name, f"the file can't be read: {reason}", "check the path and its permissions") from None
+        raise _unreadable(
+            name, f"the file can't be read: {reason}", "check the path and its permissions"
+        ) from None
     except ValueError:  # empty, or with a NUL in it
         raise _unreadable(name, "not a path", "give the path of a file") from None
     return name, _decode(content, name, limit)
@@ -117,7 +133,9 @@ def read_bytes(path: str, most: int) -> bytes:
     Never waits for somebody to write to a named pipe: one without a writer is an error, one with a writer, such as
     standard input or `<(...)`, is read to its end.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    )
     try:
         stream = os.fdopen(descriptor, "rb")
     except OSError:  # a folder
@@ -163,9 +181,13 @@ def _decode(content: bytes, path: str, limit: int) -> str:
     except UnicodeDecodeError as problem:
         message = f"byte 0x{content[problem.start]:02x} at offset {problem.start} is not UTF-8 text"
         before = LINE_BREAK.split(content[: problem.start].decode("utf-8-sig"))
-        rest = content[problem.start : problem.start + _MAX_EXCERPT].decode("utf-8", errors="backslashreplace")
+        rest = content[problem.start : problem.start + _MAX_EXCERPT].decode(
+            "utf-8", errors="backslashreplace"
+        )
         line = before[-1] + LINE_BREAK.split(rest)[0]
-        text = Text(path=path, content=line, lines=[*before[:-1], line])  # what can be read around the byte
+        text = Text(
+            path=path, content=line, lines=[*before[:-1], line]
+        )  # what can be read around the byte
         where = text.locate(len(before) - 1, len(before[-1]))
         raise UnreadableText(UNREADABLE.at(where, message, "save it as UTF-8")) from None
 
@@ -176,10 +198,14 @@ def _unreadable(path: str, message: str, hint: str | None = None) -> UnreadableT
 
 def _too_large(path: str, limit: int) -> UnreadableText:
     message = f"the file is larger than {limit:,} bytes, the limit"
-    return UnreadableText(TOO_LARGE.at(Location(path=path), message, "name the job's own files, not its data"))
+    return UnreadableText(
+        TOO_LARGE.at(Location(path=path), message, "name the job's own files, not its data")
+    )
 
 
-_MOST_DEPTH: Final = 100  # lists and mappings in each other; config.json and plan.json have fewer than 10
+_MOST_DEPTH: Final = (
+    100  # lists and mappings in each other; config.json and plan.json have fewer than 10
+)
 _LONGEST_NUMBER: Final = 30  # characters; 64 bits have 20 digits, a float 24 characters
 
 
@@ -191,7 +217,9 @@ def read_json(path: Path) -> object:
     """The data of a JSON file; NaN and Infinity, which JSON doesn't have, are None. Raises `UnusableJson`."""
     try:
         content = read_path(path).content
-        data = json.loads(content, parse_int=_number, parse_float=_number, parse_constant=lambda _: None)
+        data = json.loads(
+            content, parse_int=_number, parse_float=_number, parse_constant=lambda _: None
+        )
     except UnreadableText as problem:
         raise UnusableJson(problem.finding.message) from None
     except RecursionError:

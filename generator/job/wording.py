@@ -50,7 +50,9 @@ def walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
         if isinstance(value, Mapping):
             stack.extend((f"{pointer}/{escape(key)}", value[key]) for key in reversed(list(value)))
         elif isinstance(value, list):
-            stack.extend((f"{pointer}/{index}", value[index]) for index in reversed(range(len(value))))
+            stack.extend(
+                (f"{pointer}/{index}", value[index]) for index in reversed(range(len(value)))
+            )
 
 
 def dotted(pointer: str) -> str:
@@ -84,7 +86,13 @@ def show(value: object) -> str:
 
 def kind_in_words(value: object) -> str:
     """Name the kind of a value without the value: a file that isn't what it should be may be private."""
-    return "text" if isinstance(value, str) else "a number" if type(value) in (int, float) else show(value)
+    return (
+        "text"
+        if isinstance(value, str)
+        else "a number"
+        if type(value) in (int, float)
+        else show(value)
+    )
 
 
 def listed(values: Iterable[object]) -> str:
@@ -101,7 +109,9 @@ class Vocabulary:
     #: by key with a value that has a phrase of its own, as in `{"offload: none": "no offload"}`; and by `without` and
     #: a key, for what to do to switch something off.
     phrases: Mapping[str, str] = field(default_factory=dict)
-    by_batch: bool = False  #: whether micro-batches are set by the global batch, without a key of their own
+    by_batch: bool = (
+        False  #: whether micro-batches are set by the global batch, without a key of their own
+    )
 
     def says(self, key: str, *values: object) -> str:
         """A key with a value, or with a choice of values: `tensor: 3`, `tensor: 1, 2 or 4`."""
@@ -117,7 +127,9 @@ class Vocabulary:
     def micro_batches(self, counts: Iterable[int], layout: Any) -> str:
         """Numbers of a layout's micro-batches, over all replicas, as the key that sets them."""
         if self.by_batch:
-            return self.says("global_batch", *(count * layout.micro_batch * layout.data for count in counts))
+            return self.says(
+                "global_batch", *(count * layout.micro_batch * layout.data for count in counts)
+            )
         return self.says("gradient_accumulation", *counts)
 
     def _one(self, key: str, value: str) -> str:

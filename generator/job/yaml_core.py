@@ -13,7 +13,9 @@ from ..findings import printable
 
 Scalar = str | int | float | bool | None
 
-MAX_DIGITS: Final = 30  # nothing a job spec counts needs more; int() of a long text takes quadratic time
+MAX_DIGITS: Final = (
+    30  # nothing a job spec counts needs more; int() of a long text takes quadratic time
+)
 
 # Source: YAML 1.2.2, section 10.3.2, "Tag Resolution" of the core schema.
 _NULL: Final = re.compile(r"(?:null|Null|NULL|~|)\Z")
@@ -24,7 +26,10 @@ _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...]
     (re.compile(r"0o[0-7]+\Z"), lambda text: int(text[2:], 8)),
     (re.compile(r"0x[0-9a-fA-F]+\Z"), lambda text: int(text[2:], 16)),
     (re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII), float),
-    (re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"), lambda text: float(text.replace(".", ""))),
+    (
+        re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"),
+        lambda text: float(text.replace(".", "")),
+    ),
 )
 _TAG: Final = "tag:yaml.org,2002:"
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
@@ -35,7 +40,9 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 }
 
 _JSON_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|\t')
-_SURROGATE_PAIR: Final = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_SURROGATE_PAIR: Final = re.compile(
+    r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
+)
 
 
 def resolve_plain(text: str) -> Scalar:
@@ -47,7 +54,9 @@ def resolve_plain(text: str) -> Scalar:
     for form, convert in _NUMBERS:
         if form.match(text):
             if len(text) > MAX_DIGITS and convert is not float:
-                raise ValueError(f"a number of {len(text)} digits; at most {MAX_DIGITS} are supported")
+                raise ValueError(
+                    f"a number of {len(text)} digits; at most {MAX_DIGITS} are supported"
+                )
             return convert(text)
     return text
 
@@ -78,7 +87,10 @@ def yaml_text(content: str) -> str:
         return content
     spaced = _JSON_TOKEN.sub(lambda token: " " if token.group() == "\t" else token.group(), content)
     return _SURROGATE_PAIR.sub(
-        lambda pair: f"\\U{0x10000 + ((int(pair[1], 16) - 0xD800) << 10) + int(pair[2], 16) - 0xDC00:08X}", spaced
+        lambda pair: (
+            f"\\U{0x10000 + ((int(pair[1], 16) - 0xD800) << 10) + int(pair[2], 16) - 0xDC00:08X}"
+        ),
+        spaced,
     )
 
 
@@ -97,7 +109,9 @@ class Dialect:
     merges: bool = False  #: whether `<<` takes in the keys of another mapping
     typed_keys: bool = False  #: whether a key is resolved as values are: `on` is true, `1` a number
     last_wins: bool = False  #: of two values of a key, the second counts
-    own_parser: bool = False  #: PyYAML's own parser, stricter about tabs than libyaml's, for texts of a usual size
+    own_parser: bool = (
+        False  #: PyYAML's own parser, stricter about tabs than libyaml's, for texts of a usual size
+    )
     empty_hint: str = "write at least model, cluster, gpus and training.global_batch"
     deep_hint: str = "a job spec needs 4 levels"
     many_hint: str = "a job spec has about 50; write values out instead of aliases"

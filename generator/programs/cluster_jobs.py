@@ -27,7 +27,9 @@ _OPTIONS: Final = {
 
 def to_fill(value: object) -> bool:
     """Return whether a value is one that is filled in before the file is read."""
-    return isinstance(value, str) and (_FILLED_IN.search(value) is not None or is_placeholder(value))
+    return isinstance(value, str) and (
+        _FILLED_IN.search(value) is not None or is_placeholder(value)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,22 @@ class Difference:
         """The difference as a person reads it: of a name, an error for a slip, else another release may have it."""
         problem, at, name = self.problem, self.problem.pointer[1:], dotted(self.problem.pointer)
         if problem.kind == "missing":
-            return Violation(self.job.locate(at), f"{name} is missing", f"add {problem.parts[-1]}, {problem.expected}")
+            return Violation(
+                self.job.locate(at),
+                f"{name} is missing",
+                f"add {problem.parts[-1]}, {problem.expected}",
+            )
         if not problem.choices and not self.is_key:
             message = f"{name} is {show(self.value)}, not {problem.expected}"
-            quoted = problem.expected.startswith("text") and isinstance(self.value, (bool, int, float))
+            quoted = problem.expected.startswith("text") and isinstance(
+                self.value, (bool, int, float)
+            )
             hint = "put it in quotes" if quoted else f"write {problem.expected}"
             return Violation(self.job.locate(at), message, hint)
-        meant, known = problem.near(problem.parts[-1] if self.is_key else str(self.value)), problem.choices[:8]
+        meant, known = (
+            problem.near(problem.parts[-1] if self.is_key else str(self.value)),
+            problem.choices[:8],
+        )
         message = f"{name} is {show(self.value)}, which is not known"
         hint = f"did you mean {meant}?" if meant else f"use one of {', '.join(known)}"
         if self.is_key:
@@ -84,13 +95,20 @@ def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
     for launch in job.launches if (job.gpus or 1) > 1 else ():
         asked = {word.prefix.partition("=")[0] for word in launch.arguments} & TRAINING
         start = launch.calls[0] if [call.program for call in launch.calls] == ["python"] else None
-        if start is not None and asked and start.command.shell is None and not start.command.guarded:
+        if (
+            start is not None
+            and asked
+            and start.command.shell is None
+            and not start.command.guarded
+        ):
             message = f"python starts one process, and there are {job.gpus} GPUs"
             hint = f"write torchrun --nproc-per-node={job.gpus} in place of python"
             yield Violation(start.where, message, hint)
 
 
-def miscounted(job: KubernetesJob | SkyPilotTask, node: str, per_node: str, of_nodes: str) -> Violations:
+def miscounted(
+    job: KubernetesJob | SkyPilotTask, node: str, per_node: str, of_nodes: str
+) -> Violations:
     """torchrun's processes on each `node` against its GPUs, and its nodes against the job's; with words that fit. Where
     both are written and their product is not the job's GPUs, SUB001 says so."""
     for launch in job.launches:
@@ -98,20 +116,35 @@ def miscounted(job: KubernetesJob | SkyPilotTask, node: str, per_node: str, of_n
             if call.program != "torchrun" or call.command.guarded:
                 continue
             each, nodes = call.integer("--nproc-per-node"), call.integer("--nnodes")
-            if each and nodes and job.gpus and job.nodes and each.value * nodes.value != job.gpus * job.nodes:
+            if (
+                each
+                and nodes
+                and job.gpus
+                and job.nodes
+                and each.value * nodes.value != job.gpus * job.nodes
+            ):
                 continue
             if each and job.gpus and each.value != job.gpus:
                 few, many = f"{job.gpus - each.value} of them are not used", each.value > job.gpus
                 effect = "the rest find no device" if many else few
                 message = f"{each} in each {node}, which has {counted(job.gpus, 'GPU')}: {effect}"
-                yield each.bad_value(message, f"write {per_node}", severity=ERROR if many else WARNING)
+                yield each.bad_value(
+                    message, f"write {per_node}", severity=ERROR if many else WARNING
+                )
             if nodes and job.nodes and nodes.value != job.nodes:
-                yield nodes.bad_value(f"{nodes}, and the job has {counted(job.nodes, node)}", f"write {of_nodes}")
+                yield nodes.bad_value(
+                    f"{nodes}, and the job has {counted(job.nodes, node)}", f"write {of_nodes}"
+                )
 
 
 def without_the_other_nodes(job: KubernetesJob | SkyPilotTask, hint: str) -> Violations:
     """Launchers that train on their own node alone: an error for torchrun; another may read a file of its image's."""
-    calls = ((launch, call) for launch in job.launches for call in launch.calls if call.program in _OPTIONS)
+    calls = (
+        (launch, call)
+        for launch in job.launches
+        for call in launch.calls
+        if call.program in _OPTIONS
+    )
     for launch, call in calls if (job.nodes or 1) > 1 else ():
         by_torchrun, (option, other) = call.program == "torchrun", _OPTIONS[call.program]
         alone = by_torchrun and call.has("--standalone")

@@ -12,7 +12,9 @@ from .submission import Submission
 
 
 def _has(*blocks: str) -> Callable[[Submission], object]:
-    return lambda submission: any(config.has(block) for config in submission.configs for block in blocks)
+    return lambda submission: any(
+        config.has(block) for config in submission.configs for block in blocks
+    )
 
 
 #: The programs with rules, modules of rules that are needed more rarely, and whether a submission has something that
@@ -22,7 +24,10 @@ _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
         submission.configs or submission.accelerate_configs or submission.calls("deepspeed")
     ),
     "launching": lambda submission: (
-        submission.commands or submission.azureml_jobs or submission.hostfiles or submission.environment_files
+        submission.commands
+        or submission.azureml_jobs
+        or submission.hostfiles
+        or submission.environment_files
     ),
     "slurm": lambda submission: submission.commands,
     "azureml": lambda submission: submission.azureml_jobs,
@@ -35,7 +40,9 @@ _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
         or any(config.consumer in ("huggingface", "accelerate") for config in submission.configs)
     ),
     "megatron": lambda submission: submission.megatron,
-    "deepspeed.rules.blocks": _has("/elasticity", "/data_efficiency", "/curriculum_learning", "/compression_training"),
+    "deepspeed.rules.blocks": _has(
+        "/elasticity", "/data_efficiency", "/curriculum_learning", "/compression_training"
+    ),
     "deepspeed.rules.schedule": _has("/scheduler"),
     "launching.rules.hostfiles": lambda submission: (
         submission.hostfiles or submission.environment_files or submission.calls("deepspeed")
@@ -47,7 +54,13 @@ _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
 def _rules_of(program: str) -> tuple[Rule, ...]:
     rules = import_module(f".{program}" if "." in program else f".{program}.rules", __package__)
     names = getattr(rules, "MODULES", None)  # those of a folder
-    return rules_in(*([rules] if names is None else [import_module(f".{name}", rules.__name__) for name in names]))
+    return rules_in(
+        *(
+            [rules]
+            if names is None
+            else [import_module(f".{name}", rules.__name__) for name in names]
+        )
+    )
 
 
 def programs_of(submission: Submission) -> tuple[str, ...]:

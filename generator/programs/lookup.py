@@ -51,10 +51,16 @@ def is_slip(name: str, other: str) -> bool:
     if not swapped and max(len(one), len(two)) != 1:
         return False
     longer = max(name, other, key=len)
-    word = re.findall(r"[A-Za-z]*\Z", longer[:same])[0] + re.findall(r"^[A-Za-z]*", longer[same:])[0]
+    word = (
+        re.findall(r"[A-Za-z]*\Z", longer[:same])[0] + re.findall(r"^[A-Za-z]*", longer[same:])[0]
+    )
     other_letter = len(one) == len(two) and not swapped
-    enough = _LETTERS if other_letter or not same else _LETTERS - 1  # `min.py` lacks a letter of `main.py`
-    digits = any(map(str.isdigit, one + two)) and not (swapped and any(map(str.isalpha, one)))  # `zer2o` is `zero2`
+    enough = (
+        _LETTERS if other_letter or not same else _LETTERS - 1
+    )  # `min.py` lacks a letter of `main.py`
+    digits = any(map(str.isdigit, one + two)) and not (
+        swapped and any(map(str.isalpha, one))
+    )  # `zer2o` is `zero2`
     meant = digits or "/" in one + two or ((one + two).isalpha() and len(word) < enough)
     return not meant
 
@@ -72,7 +78,9 @@ class Files:
         self._documents = tuple(documents)
         self._here = place_of(str(Path.cwd()))
         self.releases: dict[tuple[str, str], Release] = {}  #: by program and folder
-        self.links: dict[int, tuple[Any, ...]] = {}  #: the files that a document names, by its identity
+        self.links: dict[
+            int, tuple[Any, ...]
+        ] = {}  #: the files that a document names, by its identity
 
     def roots_of(self, folder: str) -> Iterator[str]:
         return (above for above in map(place_of, _above(folder)) if above in self._roots)
@@ -118,7 +126,9 @@ class Files:
     def beside(self, holder: str, kind: Kind) -> list[Any]:
         return self._by_folder.get((dirname(place_of(holder)), kind), [])
 
-    def find(self, path: str, holder: str, *kinds: Kind, starts: Iterable[str] = ()) -> tuple[Document, ...]:
+    def find(
+        self, path: str, holder: str, *kinds: Kind, starts: Iterable[str] = ()
+    ) -> tuple[Document, ...]:
         """The document of these kinds that the file `holder` means by `path`; empty where it can't be known.
 
         Looked for from the folders in which a program may be started: `starts`, the file's own, those above it, and
@@ -126,7 +136,9 @@ class Files:
         of one file only; of an absolute path the file's name and its folder's. Several are those that `holder` itself
         may write there.
         """
-        own = tuple(one for one in self._written_by.get(holder, ()) if end_alike(one.target or "", path))
+        own = tuple(
+            one for one in self._written_by.get(holder, ()) if end_alike(one.target or "", path)
+        )
         if "DeepSpeed config" in kinds and own:
             copies = self._at(place_of(join(dirname(holder), basename(path))), kinds)
             return (*own, *(one for one in copies if not is_written(one)))
@@ -142,7 +154,9 @@ class Files:
 
     def exists(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Return whether there is a file that `holder` may mean by `path`, document or not."""
-        return any(place in self._by_place or isfile(place) for place in self._places(path, holder, starts))
+        return any(
+            place in self._by_place or isfile(place) for place in self._places(path, holder, starts)
+        )
 
     def document_at(self, path: str, holder: str, starts: Iterable[str]) -> str | None:
         """The path of the document that lies where `holder` would write `path`."""
@@ -162,17 +176,25 @@ class Files:
             parts = _parts(written)
             folders = accumulate(parts[:-1], join, initial=place.removesuffix("/".join(parts)))
             there = list(takewhile(lambda folder: isdir(folder or "."), folders))
-            for at, folder in reversed([*enumerate(there)]):  # the file's name, then the folders that lead to it
+            for at, folder in reversed(
+                [*enumerate(there)]
+            ):  # the file's name, then the folders that lead to it
                 below = "/".join(parts[at + 1 :])
                 for other in names_in(folder, dirname(holder))[:_MOST]:
-                    if is_slip(parts[at], other) and (not below or isfile(join(folder, other, below))):
+                    if is_slip(parts[at], other) and (
+                        not below or isfile(join(folder, other, below))
+                    ):
                         above = path
                         for _ in parts[at:]:
                             above = dirname(above)
                         return join(above, other, below).removesuffix("/")
-        end = "/".join(_parts(written)[-2:]) if isabs(path) else written  # of another machine's its folder counts
+        end = (
+            "/".join(_parts(written)[-2:]) if isabs(path) else written
+        )  # of another machine's its folder counts
         depth = end.count("/")
-        tails = ("/".join(place.split("/")[-depth - 1 :]) for place in self._by_place) if depth else ()
+        tails = (
+            ("/".join(place.split("/")[-depth - 1 :]) for place in self._by_place) if depth else ()
+        )
         return next((tail for tail in tails if is_slip(end, tail)), None)
 
     def _ends(self, path: str) -> list[str]:

@@ -23,12 +23,21 @@ _WARMUP_OF_TUNING: Final = 0.03  # of shorter runs. Source: Alpaca's and QLoRA's
 _LOGGED_S: Final = 60  # at most between two lines of the log, where a step is shorter
 BETA1 = 0.9  #: of Adam, as the other constants: spelled differently everywhere, so that one plan trains alike
 EPSILON = 1e-8
-_STARTING_S: Final = 300  # before the program's own clock starts: containers, imports, the rendezvous
+_STARTING_S: Final = (
+    300  # before the program's own clock starts: containers, imports, the rendezvous
+)
 _LEAST_MARGIN_S: Final = 600
-_USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
-_STEPS: Final = ("--train-iters", "--max-steps")  # of Megatron, of the Trainer; as `key_of` has them
+_USUAL_EXIT_OPTION: Final = (
+    "--exit-signal-handler"  # Megatron's, which other scripts have taken over
+)
+_STEPS: Final = (
+    "--train-iters",
+    "--max-steps",
+)  # of Megatron, of the Trainer; as `key_of` has them
 _NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons
-_TIMES_ESTIMATED: Final = 3  # what a step and a checkpoint may take, in their estimates: storage is shared
+_TIMES_ESTIMATED: Final = (
+    3  # what a step and a checkpoint may take, in their estimates: storage is shared
+)
 
 
 def trial_folder(number: int) -> str:
@@ -58,14 +67,18 @@ class Scheduler:
     """The program that takes the job, as the words of its commands: `{file}` is the launch file, `{name}` the job's."""
 
     submit: tuple[str, ...]
-    trial: tuple[str, ...] | None  #: asks whether the job would be taken, and starts nothing; None where that can't be
+    trial: (
+        tuple[str, ...] | None
+    )  #: asks whether the job would be taken, and starts nothing; None where that can't be
     #: Of what `submit` prints; its first group is the job's id. None: the command runs the job itself, until it ends.
     identity: str | None
     elsewhere: str = ""  #: option of `watch` and `state` for the second group, where the job is in another cluster
     watch: tuple[str, ...] = ()  #: commands for the job `{id}` of `{file}`
     state: tuple[str, ...] = ()  #: prints the state of `{id}`; how a run ends that is waited for
     unfinished: str = r"\S"  #: of a state before the end
-    collect: tuple[str, ...] = ()  #: brings the logs of `{id}` into `{folder}`, where they aren't in the job's folder
+    collect: tuple[
+        str, ...
+    ] = ()  #: brings the logs of `{id}` into `{folder}`, where they aren't in the job's folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +86,9 @@ class Launcher:
     """One target of `launch.target`."""
 
     name: str  #: as in a job spec
-    files: Callable[[Plan, Program, str], tuple[RenderedFile, ...]]  #: of a plan; the text is the command behind it
+    files: Callable[
+        [Plan, Program, str], tuple[RenderedFile, ...]
+    ]  #: of a plan; the text is the command behind it
     start: str  #: the command that starts the job; `{}` is the folder of its files
     file: str  #: that the scheduler is given
     scheduler: Scheduler
@@ -84,14 +99,22 @@ class Launcher:
     #: What starts an elastic job on the nodes that it got; of its plans, largest first, and that one's launch file.
     pick: Callable[[Sequence[Plan], RenderedFile, str], tuple[RenderedFile, ...]] | None = None
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have
-    in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
-    uploaded: Callable[[JobLaunch, Path], Path | None] = lambda _, __: None  #: the folder that has to hold the script
+    in_folder: bool = (
+        True  #: whether the job runs in the folder that it is started from, which holds the script
+    )
+    uploaded: Callable[[JobLaunch, Path], Path | None] = lambda _, __: (
+        None
+    )  #: the folder that has to hold the script
     #: Its options, with paths from where the spec is as paths from the files' folder, where only these lead somewhere.
     placed: Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]] = as_written
     #: Notes on folders of a job's output that go with its machines.
     lost: Callable[[Job], Iterable[str]] = lambda _: ()
-    before: Callable[[JobLaunch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
-    more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
+    before: Callable[[JobLaunch, Path], str] = (
+        from_the_scripts_folder  #: what to do first, said above that command
+    )
+    more: Callable[[Path], tuple[str, ...]] = (
+        lambda _: ()
+    )  #: words that its commands need for what is in that file
 
     def command(self, folder: Path) -> str:
         """The command that starts the job whose files are in `folder`."""
@@ -144,10 +167,14 @@ class Program:
 
     script: str
     groups: tuple[ArgumentGroup, ...]
-    environment: Mapping[str, str]  #: what the framework needs; the user's own variables come on top
+    environment: Mapping[
+        str, str
+    ]  #: what the framework needs; the user's own variables come on top
     files: tuple[RenderedFile, ...]  #: configuration files, e.g. ds_config.json
     notes: tuple[str, ...] = ()  #: choices a reader would question, for the launch script's header
-    resume: Resume | None = None  #: None: the program finds its last checkpoint itself, or doesn't go on
+    resume: Resume | None = (
+        None  #: None: the program finds its last checkpoint itself, or doesn't go on
+    )
 
     @property
     def arguments(self) -> tuple[str | ConfigPath, ...]:
@@ -167,7 +194,14 @@ def warmup_steps(plan: Plan) -> int | None:
 
 def log_interval(plan: Plan) -> int:
     """Steps between two lines of the log: those of a minute, at most the 100 of Megatron's default."""
-    return next((steps for steps in (100, 50, 20, 10, 5, 2) if steps * float(plan.step_time.total_s) <= _LOGGED_S), 1)
+    return next(
+        (
+            steps
+            for steps in (100, 50, 20, 10, 5, 2)
+            if steps * float(plan.step_time.total_s) <= _LOGGED_S
+        ),
+        1,
+    )
 
 
 def beta2(job: Job) -> float:
@@ -193,7 +227,9 @@ def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
 
 def group(comment: str, options: Mapping[str, Value]) -> ArgumentGroup:
     """A group of arguments in the mapping's order."""
-    return ArgumentGroup(comment=comment, arguments=tuple(w for o, v in options.items() for w in _words(o, v)))
+    return ArgumentGroup(
+        comment=comment, arguments=tuple(w for o, v in options.items() for w in _words(o, v))
+    )
 
 
 def make_program(
@@ -208,13 +244,24 @@ def make_program(
     """The job's script with the groups that hold any argument. An option that the job's own arguments give is left to
     them; they come last."""
     named = ", and --model_name_or_path from its model where these name none"
-    weights = named if job.framework.runs("Trainer") and gives(job.launch.arguments, "--model_name_or_path") else ""
-    own = ArgumentGroup(comment=f"from the job's launch.arguments{weights}", arguments=job.launch.arguments)
+    weights = (
+        named
+        if job.framework.runs("Trainer") and gives(job.launch.arguments, "--model_name_or_path")
+        else ""
+    )
+    own = ArgumentGroup(
+        comment=f"from the job's launch.arguments{weights}", arguments=job.launch.arguments
+    )
     given = [option.written for option in options_of(job.launch.arguments)]
     left = (replace(group, arguments=tuple(without(group.arguments, given))) for group in groups)
     filled = tuple(group for group in (*left, own) if group.arguments)
     return Program(
-        script=job.launch.script, groups=filled, environment=environment or {}, files=files, notes=notes, resume=resume
+        script=job.launch.script,
+        groups=filled,
+        environment=environment or {},
+        files=files,
+        notes=notes,
+        resume=resume,
     )
 
 
@@ -246,7 +293,10 @@ def saves_on_term(plan: Plan, program: Program) -> bool:
 
 def step_to_reach(plan: Plan, program: Program) -> int:
     """The step that a run has to save, where a script that is told to stop saves and ends with status 0; else 0."""
-    kept = plan.job.output.checkpoints is not None and plan.job.framework.checkpoints.tracker is not None
+    kept = (
+        plan.job.output.checkpoints is not None
+        and plan.job.framework.checkpoints.tracker is not None
+    )
     return last_step(plan, program) if kept and saves_on_term(plan, program) else 0
 
 
@@ -258,7 +308,9 @@ def last_save_s(plan: Plan) -> float:
 def step_option(program: Program) -> str | None:
     """The option among the program's arguments that says its last step, as it is written there."""
     given = reversed(options_of(tuple(map(str, program.arguments))))
-    return next((option.written for option in given if option.key in _STEPS and option.values), None)
+    return next(
+        (option.written for option in given if option.key in _STEPS and option.values), None
+    )
 
 
 def last_step(plan: Plan, program: Program) -> int:

@@ -9,7 +9,15 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
-from ..facts.around import files_below, folders_above, ignored_in, is_readable, matching, text_around, until_next_check
+from ..facts.around import (
+    files_below,
+    folders_above,
+    ignored_in,
+    is_readable,
+    matching,
+    text_around,
+    until_next_check,
+)
 from ..facts.releases import Release, newest, release_of
 from .launching.launch_line import Launch
 
@@ -20,13 +28,17 @@ _USES_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\s*[()\]]")  # and doesn
 _IMPORTS: Final = re.compile(r"^from\s+\.*(\w[\w.]*)\s+import\b", re.MULTILINE)
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
-_OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")  # and not `H4ArgumentParser(`, which takes TrainingArguments
+_OWN_PARSER: Final = re.compile(
+    r"\bArgumentParser\("
+)  # and not `H4ArgumentParser(`, which takes TrainingArguments
 #: Parsers of other packages, and the standard library's.
 _OTHER_PARSER: Final = re.compile(
     r"\b(?:ArgumentParser\(|fire\.Fire\(|(?:tyro|typer|click|hydra|draccus|jsonargparse|absl)\b)"
 )
 #: What reads a file of TrainingArguments by their names, these and no others.
-_ANY_PARSER: Final = re.compile(r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser|parse_yaml_file|parse_json_file)\b")
+_ANY_PARSER: Final = re.compile(
+    r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser|parse_yaml_file|parse_json_file)\b"
+)
 #: Reading the file of DeepSpeed's config by Python's json: `json.load(open(args.deepspeed_config))`; or a few lines on,
 #: by another name.
 _OPENS: Final = r"\bopen\(\s*\w+\.(?:deepspeed|ds)(?:_config)?(?:_file)?\b"
@@ -40,14 +52,20 @@ MOST_FILES: Final = 60
 #: Folders up from a config whose programs are taken for its own: 436 of 473 public ones have Python on DeepSpeed there.
 _NEAR: Final = 3
 #: A call of DeepSpeed's engine up to an argument: brackets within it are closed.
-_INITIALIZED: Final = r"\bdeepspeed\.initialize\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*?\b"
+_INITIALIZED: Final = (
+    r"\bdeepspeed\.initialize\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*?\b"
+)
 _TELLS: Final = {
-    "MPI": (re.compile(r"\bmpi4py\b|\bMPI\b"), ("README*", "requirement*", "*.py", "*.sh", "*.s*batch")),
+    "MPI": (
+        re.compile(r"\bmpi4py\b|\bMPI\b"),
+        ("README*", "requirement*", "*.py", "*.sh", "*.s*batch"),
+    ),
     # A program that finds out its rank by itself.
     # Source: lightning_fabric/plugins/environments/slurm.py @ 2.5.5 (global_rank: SLURM_PROCID).
     "ranks": (
         re.compile(
-            r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=|^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b", re.MULTILINE
+            r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=|^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b",
+            re.MULTILINE,
         ),
         ("*.py",),
     ),
@@ -57,19 +75,39 @@ _TELLS: Final = {
     # Source: deepspeedai/DeepSpeed runtime/engine.py:1884, :2329 @ 0.19.8
     "an optimizer": (re.compile(_INITIALIZED + r"optimizer=(?!None\b)"), ("*.py", "*/*.py")),
     "a schedule": (re.compile(_INITIALIZED + r"lr_scheduler=(?!None\b)"), ("*.py", "*/*.py")),
-    "the engine": (re.compile(r"^[^#\n]*\bdeepspeed\.initialize\(", re.MULTILINE), ("*.py", "*/*.py")),
+    "the engine": (
+        re.compile(r"^[^#\n]*\bdeepspeed\.initialize\(", re.MULTILINE),
+        ("*.py", "*/*.py"),
+    ),
     # Programs that fill in what is "auto".
     "a filler": (
-        re.compile(r"\bTrain(?:er|ingArguments)\b|\bHfDeepSpeedConfig\b|\baccelerate\b|\bAccelerator\b|lightning"),
+        re.compile(
+            r"\bTrain(?:er|ingArguments)\b|\bHfDeepSpeedConfig\b|\baccelerate\b|\bAccelerator\b|lightning"
+        ),
         ("*.py", "*/*.py", "*/*/*.py"),
     ),
     "transformers' parser": (re.compile(r"\bHfArgumentParser\b"), ("*.py",)),
-    "another parser": (re.compile(r"\bTrlParser\b|\(\s*HfArgumentParser\s*\)|\bOmegaConf\b"), ("*.py",)),
+    "another parser": (
+        re.compile(r"\bTrlParser\b|\(\s*HfArgumentParser\s*\)|\bOmegaConf\b"),
+        ("*.py",),
+    ),
 }
 
 #: Files that may name a config; in prose and comments an option has to be before it.
 _PROSE: Final = (".md", ".rst", ".txt")
-_CODE: Final = (".py", ".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".json", ".toml", ".ipynb", "Makefile")
+_CODE: Final = (
+    ".py",
+    ".sh",
+    ".bash",
+    ".sbatch",
+    ".slurm",
+    ".yaml",
+    ".yml",
+    ".json",
+    ".toml",
+    ".ipynb",
+    "Makefile",
+)
 _MOST_NAMING: Final = 2_000  # such files, and their bytes in all that are read: bounds on time
 _MOST_BYTES: Final = 8_000_000
 _ENOUGH_LETTERS: Final = 3  # of a name of which variables make a part
@@ -90,7 +128,9 @@ def program_path(launch: Launch | None) -> str | None:
 
 def program_of(launch: Launch | None) -> Path | None:
     """The Python file that a launch line starts, where it is there."""
-    found = find_programs(program_path(launch), launch.script.text.path) if launch is not None else ()
+    found = (
+        find_programs(program_path(launch), launch.script.text.path) if launch is not None else ()
+    )
     return next(iter(found), None)
 
 
@@ -108,9 +148,16 @@ def declares_its_own(program: Path, names: frozenset[str]) -> bool:
     given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
     if given or _USES_HF_PARSER.search(text):
         modules = (f"{module.replace('.', '/')}.py" for module in _IMPORTS.findall(text))
-        texts = (text, *(text_around(program.parent / module, program.parent) for module in modules))
-        return bool(given) and set(given) <= {name for each in texts for name in _BASELESS.findall(each)}
-    written = {word.lstrip("-").replace("-", "_") for word in STRING.findall(text) if word.startswith("--")}
+        texts = (
+            text,
+            *(text_around(program.parent / module, program.parent) for module in modules),
+        )
+        return bool(given) and set(given) <= {
+            name for each in texts for name in _BASELESS.findall(each)
+        }
+    written = {
+        word.lstrip("-").replace("-", "_") for word in STRING.findall(text) if word.startswith("--")
+    }
     by_signature = "fire.Fire(" in text  # which takes a function's arguments for options
     return by_signature or (_OWN_PARSER.search(text) is not None and not names.isdisjoint(written))
 
@@ -153,12 +200,17 @@ def hands_to_trainer(holder: str) -> bool:
 def _has_handed(folder: Path, name: str) -> bool:
     text_of_name = rf"""["'](?:[\w./-]*/)?{re.escape(name)}["']"""
     named = re.compile(rf"^([ \t]*)(\w+)[ \t]*=[ \t]*{text_of_name}", re.MULTILINE)
-    handed = re.compile(rf"^[^#\n]*(?<![.\w])deepspeed\s*=\s*(?:{text_of_name}|(\w+)\b)", re.MULTILINE)
+    handed = re.compile(
+        rf"^[^#\n]*(?<![.\w])deepspeed\s*=\s*(?:{text_of_name}|(\w+)\b)", re.MULTILINE
+    )
     for text in _texts(folder, ("*.py", "*/*.py"), name):
         everywhere = {variable for indent, variable in named.findall(text) if not indent} | {""}
         for function in _FUNCTION.split(text):
             given = set(handed.findall(function))
-            if not (given.isdisjoint(everywhere) and given.isdisjoint(each for _, each in named.findall(function))):
+            if not (
+                given.isdisjoint(everywhere)
+                and given.isdisjoint(each for _, each in named.findall(function))
+            ):
                 return True
     return False
 
@@ -182,7 +234,8 @@ def loads_json(launch: Launch) -> bool:
 def reads_its_own_way(holder: str) -> bool:
     """Return whether Python above the arguments file `holder` is there, and has none of transformers' parsers."""
     return has_programs(holder) and not any(
-        _has(folder, _ANY_PARSER, ("*.py", "*/*.py", "*/*/*.py")) for folder in folders_above(holder)
+        _has(folder, _ANY_PARSER, ("*.py", "*/*.py", "*/*/*.py"))
+        for folder in folders_above(holder)
     )
 
 
@@ -191,7 +244,11 @@ def is_named(path: str) -> bool:
     *_, project = (Path(path).parent, *folders_above(path))
     named, made = _names_in(project)
     name, folder = PurePath(path).name, Path(path).absolute().parent.name
-    alike = (home in ("", folder) for home, first, last in made if name.startswith(first) and name.endswith(last))
+    alike = (
+        home in ("", folder)
+        for home, first, last in made
+        if name.startswith(first) and name.endswith(last)
+    )
     return not named.get(name, set()).isdisjoint(("", folder)) or any(alike)
 
 
@@ -202,11 +259,18 @@ def _names_in(project: Path) -> tuple[Mapping[str, set[str]], frozenset[tuple[st
     known."""
     found, left = set[str](), _MOST_BYTES
     below = files_below(project, {name for name, ignored in ignored_in(project).items() if ignored})
-    for place in islice((place for place in below if place.name.endswith(_PROSE + _CODE)), _MOST_NAMING):
-        text, prose = text_around(place, project, left), place.suffix in _PROSE or place.name.startswith("test")
+    for place in islice(
+        (place for place in below if place.name.endswith(_PROSE + _CODE)), _MOST_NAMING
+    ):
+        text, prose = (
+            text_around(place, project, left),
+            place.suffix in _PROSE or place.name.startswith("test"),
+        )
         left = max(left - len(text), 0)
         for match in _SUFFIX.finditer(text):
-            line = text[max(match.start() - _MOST_BEFORE, 0) : match.start()].rpartition("\n")[2][::-1]
+            line = text[max(match.start() - _MOST_BEFORE, 0) : match.start()].rpartition("\n")[2][
+                ::-1
+            ]
             path = _PATH.match(line)[0]  # type: ignore[index]
             before = line[len(path) :][::-1]
             if _OF_OPTION.search(before) or not (prose or _IN_COMMENT.search(before)):
@@ -238,7 +302,11 @@ def _texts(folder: Path, names: tuple[str, ...], word: str) -> Iterator[str]:
 def find_programs(program: str | None, holder: str) -> tuple[Path, ...]:
     """The Python files that a path may mean, the nearest first: from the folder of what starts it, or one above; of an
     absolute path, which is of another machine, those of its name beside, or in a folder of the same name as there."""
-    return _found(program, Path(holder).parent, Path.cwd()) if program and program.endswith(".py") else ()
+    return (
+        _found(program, Path(holder).parent, Path.cwd())
+        if program and program.endswith(".py")
+        else ()
+    )
 
 
 @until_next_check(1024)
@@ -246,14 +314,19 @@ def _found(program: str, folder: Path, _: Path) -> tuple[Path, ...]:
     name, above = program, folders_above(folder / PurePath(program).name)
     if program.startswith("/"):
         path = PurePath(program)
-        name, above = path.name, (base for base in above if base == folder.absolute() or base.name == path.parent.name)
+        name, above = (
+            path.name,
+            (base for base in above if base == folder.absolute() or base.name == path.parent.name),
+        )
     return tuple(place for place in (base / name for base in above) if is_readable(place, folder))
 
 
 def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Release:
     """The release of a program that is named above the file `holder`, else above what is started; else the newest."""
     places = (holder, *filter(None, map(program_of, launches)))
-    return next(filter(None, (release_of(program, str(place)) for place in places)), newest(program))
+    return next(
+        filter(None, (release_of(program, str(place)) for place in places)), newest(program)
+    )
 
 
 @until_next_check(64)

@@ -28,7 +28,9 @@ def scripts_hold_none(submission: Submission) -> Violations:
     yield from secrets_of(submission, {script.path for script in submission.scripts}, reader, hint)
     everywhere = "deepspeed puts it on the command line of every node"
     files = {file.path for file in submission.environment_files}
-    yield from secrets_of(submission, files, everywhere, "let the script read it from a private file")
+    yield from secrets_of(
+        submission, files, everywhere, "let the script read it from a private file"
+    )
 
 
 @submissions.rule("AML042", WARNING, "silent", _SHOWN, reads=("AzureML job",))
@@ -56,14 +58,18 @@ def other_files_hold_none(submission: Submission) -> Violations:
     """No secret is written into the other files of a job.
     Prevents: A secret in files that are shared and committed.
     Fix: set it in the environment where the job is submitted, or let the script read it from a private file"""
-    paths = {file.path for file in submission.accelerate_configs} | {file.path for file in submission.hostfiles}
+    paths = {file.path for file in submission.accelerate_configs} | {
+        file.path for file in submission.hostfiles
+    }
     paths |= {file.path for file in submission.training_arguments if file.launch is None}
     paths |= {file.path for file in submission.megatron if file.launch is None}
     hint = "set it in the environment where you submit the job, or let the script read it from a private file"
     yield from secrets_of(submission, paths, "whoever gets the file has it", hint)
 
 
-def secrets_of(submission: Submission, paths: Iterable[str], reader: str, hint: str) -> Iterator[Violation]:
+def secrets_of(
+    submission: Submission, paths: Iterable[str], reader: str, hint: str
+) -> Iterator[Violation]:
     """A violation for each secret of these files: an error where its form tells, a warning where its name does."""
     for path in sorted(paths):
         text = submission.texts.get(path)

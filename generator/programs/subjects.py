@@ -32,13 +32,17 @@ ds_configs: Final = Subject[Config](("DeepSpeed config",), lambda submission: su
 #: Launch scripts that are files.
 scripts: Final = Subject[LaunchScript](("launch script",), lambda submission: submission.scripts)
 #: Every shell text: scripts, and the commands of AzureML jobs.
-commands: Final = Subject[LaunchScript](("launch script", "AzureML job"), lambda submission: submission.commands)
+commands: Final = Subject[LaunchScript](
+    ("launch script", "AzureML job"), lambda submission: submission.commands
+)
 #: TrainingArguments, from files and from launch lines.
 training_arguments: Final[Subject[TrainingArguments]] = Subject(
     ("training arguments",), lambda submission: submission.training_arguments
 )
 #: Files named `.deepspeed_env`.
-environment_files: Final = Subject[EnvironmentFile](("environment file",), lambda of: of.environment_files)
+environment_files: Final = Subject[EnvironmentFile](
+    ("environment file",), lambda of: of.environment_files
+)
 #: Every launch line.
 launches: Final = Subject[Launch](("launch script",), lambda submission: submission.launches)
 
@@ -47,7 +51,11 @@ launches: Final = Subject[Launch](("launch script",), lambda submission: submiss
 def blocks(submission: Submission) -> Iterator[Request]:
     """The `#SBATCH` blocks, of one component each: of a heterogeneous job every component has its own options."""
     for script in submission.scripts:
-        firsts = [directive.words[0].value or "" for directive in script.shell.directives if directive.words]
+        firsts = [
+            directive.words[0].value or ""
+            for directive in script.shell.directives
+            if directive.words
+        ]
         if script.shell.directives and not {"hetjob", "packjob"} & set(map(str.lower, firsts)):
             yield Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script)
 
@@ -77,10 +85,14 @@ def launcher_calls(submission: Submission) -> Iterator[LauncherCall]:
         for call in launch.calls:
             if call.program in LAUNCHERS:
                 own = nodes.get(id(launch.script))
-                yield LauncherCall(**vars(call), launch=launch, submission=submission, script_nodes=own)
+                yield LauncherCall(
+                    **vars(call), launch=launch, submission=submission, script_nodes=own
+                )
 
 
 torchrun_calls: Final = launcher_calls.where(lambda call: call.program == "torchrun")
 deepspeed_calls: Final = launcher_calls.where(lambda call: call.program == "deepspeed")
-deepspeed_calls_with_hostfiles: Final = Subject(("launch script", "hostfile"), deepspeed_calls.subjects)
+deepspeed_calls_with_hostfiles: Final = Subject(
+    ("launch script", "hostfile"), deepspeed_calls.subjects
+)
 accelerate_calls: Final = launcher_calls.where(lambda call: call.program == "accelerate")

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 #: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 
-_OF_FILLERS: Final = 3  # values that are "auto": 334 of 343 public configs that have any have as many
+_OF_FILLERS: Final = (
+    3  # values that are "auto": 334 of 343 public configs that have any have as many
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +82,28 @@ class Submission:
     @cached_property
     def _by_kind(self) -> dict[Kind, tuple[Any, ...]]:
         every = sorted(self.documents, key=lambda one: one.document_kind)
-        return {kind: tuple(documents) for kind, documents in groupby(every, key=lambda one: one.document_kind)}
+        return {
+            kind: tuple(documents)
+            for kind, documents in groupby(every, key=lambda one: one.document_kind)
+        }
 
-    scripts: ClassVar[_Of[LaunchScript]] = _Of("launch script")  #: files, not the commands of others
+    scripts: ClassVar[_Of[LaunchScript]] = _Of(
+        "launch script"
+    )  #: files, not the commands of others
     azureml_jobs: ClassVar[_Of[AzureMLJob]] = _Of("AzureML job")
     kubernetes_jobs: ClassVar[_Of[KubernetesJob]] = _Of("Kubernetes job")
     skypilot_tasks: ClassVar[_Of[SkyPilotTask]] = _Of("SkyPilot task")
     accelerate_configs: ClassVar[_Of[AccelerateConfig]] = _Of("accelerate config")
-    training_arguments: ClassVar[_Of[TrainingArguments]] = _Of("training arguments")  #: of files and of launch lines
-    megatron: ClassVar[_Of[MegatronArguments]] = _Of("Megatron arguments")  #: of launch lines and of files
+    training_arguments: ClassVar[_Of[TrainingArguments]] = _Of(
+        "training arguments"
+    )  #: of files and of launch lines
+    megatron: ClassVar[_Of[MegatronArguments]] = _Of(
+        "Megatron arguments"
+    )  #: of launch lines and of files
     hostfiles: ClassVar[_Of[Hostfile]] = _Of("hostfile")
-    environment_files: ClassVar[_Of[EnvironmentFile]] = _Of("environment file")  #: files named `.deepspeed_env`
+    environment_files: ClassVar[_Of[EnvironmentFile]] = _Of(
+        "environment file"
+    )  #: files named `.deepspeed_env`
 
     @cached_property
     def files(self) -> Files:
@@ -118,7 +131,11 @@ class Submission:
     def _is_alone(self, document: Document) -> bool:
         """Return whether a document of a folder with programs is named by no other."""
         roots = self.files.roots_of(dirname(place_of(document.path)))
-        return next(roots, None) is not None and not self._readers.get(id(document)) and has_programs(document.path)
+        return (
+            next(roots, None) is not None
+            and not self._readers.get(id(document))
+            and has_programs(document.path)
+        )
 
     @cached_property
     def _readers(self) -> dict[int, list[str | None]]:
@@ -187,7 +204,9 @@ class Submission:
     def used_accelerate_config(self) -> AccelerateConfig | None:
         """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
         named = _named(link for link in self.references if link.kind == "accelerate config")
-        used = [config for config in self.accelerate_configs if id(config) in named] or self.accelerate_configs
+        used = [
+            config for config in self.accelerate_configs if id(config) in named
+        ] or self.accelerate_configs
         return used[0] if len(used) == 1 else None
 
     def release(self, program: str, path: str) -> Release:
@@ -209,7 +228,9 @@ class Submission:
         known = self.context.consumer or next(filter(None, named), None)
         if known is None and not named:
             known = next(self._signs_of_consumer(), None)
-        guessed = (known is None and not named) or (known == "deepspeed" and self.context.consumer is None)
+        guessed = (known is None and not named) or (
+            known == "deepspeed" and self.context.consumer is None
+        )
         if guessed and hands_to_trainer(config.path):  # which fills in what is "auto" for others
             known = "huggingface"
         # one or two among numbers are no sign of the Trainer where the programs have the engine alone
@@ -234,7 +255,11 @@ class Submission:
 @lru_cache(maxsize=4)
 def named_in(submission: Submission, path: str) -> frozenset[int] | None:
     """The DeepSpeed configs that the document at `path` names, by identity of their text; None where it names none."""
-    links = [link for link in submission.references if link.where.path == path and link.kind == "DeepSpeed config"]
+    links = [
+        link
+        for link in submission.references
+        if link.where.path == path and link.kind == "DeepSpeed config"
+    ]
     return _named(links) if links else None
 
 
@@ -257,6 +282,13 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
         return None
     if named is None:
         return submission.used_config
-    paths = (named, PurePath(str(named)).name)  # of what is in an image or volume, the name alone is known
-    links = [link for link in submission.references if link.path in paths and link.where.path == arguments.path]
+    paths = (
+        named,
+        PurePath(str(named)).name,
+    )  # of what is in an image or volume, the name alone is known
+    links = [
+        link
+        for link in submission.references
+        if link.path in paths and link.where.path == arguments.path
+    ]
     return next(iter(_read(submission, _named(links))), None)

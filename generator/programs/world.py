@@ -23,7 +23,10 @@ MOST_GPUS: Final = 2**20
 #: Where flags are located.
 FLAGS: Final = "<flags>"
 #: Options of launchers that set a quantity, by program.
-_COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = ((NODES, "nodes"), (PER_NODE, "GPUs per node"))
+_COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = (
+    (NODES, "nodes"),
+    (PER_NODE, "GPUs per node"),
+)
 _MEGATRON_DEGREES: Final = (
     ("tensor", "--tensor-model-parallel-size"),
     ("pipeline", "--pipeline-model-parallel-size"),
@@ -93,7 +96,11 @@ def world_of(submission: Submission) -> World:
     started = {claim.value for claim in claims if claim.quantity == "processes"}
     processes = started.pop() if len(started) == 1 else None
     per_node, nodes = first("GPUs per node"), first("nodes")
-    gpus = first("GPUs") or processes or (nodes * per_node if nodes and per_node and not started else None)
+    gpus = (
+        first("GPUs")
+        or processes
+        or (nodes * per_node if nodes and per_node and not started else None)
+    )
     gpus = gpus if gpus and gpus <= MOST_GPUS else None
     return World(
         claims=claims,
@@ -120,7 +127,11 @@ def _claims(submission: Submission) -> Iterator[Claim]:
             yield Claim("GPUs", sum(slots), where, counted(sum(slots), "slot"))
     for launch in (launch for script in submission.scripts for launch in script.launches):
         yield from _launch_claims(launch, submission, alone=not submission.hostfiles)
-    for launch in (launch for job in (*submission.azureml_jobs, *submission.on_clusters) for launch in job.launches):
+    for launch in (
+        launch
+        for job in (*submission.azureml_jobs, *submission.on_clusters)
+        for launch in job.launches
+    ):
         yield from _launch_claims(launch, submission, alone=False)
     yield from _accelerate_claims(submission)
 
@@ -154,7 +165,9 @@ def _sbatch_claims(script: LaunchScript) -> Iterator[Claim]:
     if nodes is not None and written:
         yield Claim("nodes", nodes, written.where, f"#SBATCH --nodes={nodes}")
     if each is not None:
-        yield Claim("GPUs per node", each.value, each.where, f"#SBATCH {each.name} ({each.value} a node)")
+        yield Claim(
+            "GPUs per node", each.value, each.where, f"#SBATCH {each.name} ({each.value} a node)"
+        )
         if nodes is not None:
             text = f"#SBATCH --nodes={nodes} × {each.value} GPUs a node"
             yield Claim("GPUs", nodes * each.value, each.where, text)
@@ -167,24 +180,37 @@ def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> It
         part = any(one.program == "srun" and one.has("--nodelist") for one in launch.calls[:index])
         for options, quantity in _COUNTS:
             option = options.get(line.program, "")
-            known = not line.is_argument(option) and not (part and quantity == "nodes")  # those of a step of some nodes
+            known = not line.is_argument(option) and not (
+                part and quantity == "nodes"
+            )  # those of a step of some nodes
             if known and (found := line.integer(option)):
-                yield Claim(quantity, found.value, found.where, f"{line.program} {option} {found.value}")
+                yield Claim(
+                    quantity, found.value, found.where, f"{line.program} {option} {found.value}"
+                )
         if total := line.processes(outermost=alone and index == 0 and not line.opaque):
             yield Claim("processes", total[0], line.where, f"{line.program} {total[1]}")
 
 
 def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
     config = submission.used_accelerate_config
-    calls = [call.options for launch in submission.launches for call in launch.calls if call.program == "accelerate"]
-    if config is None or (submission.launches and not calls):  # another program reads it, and may set the counts itself
+    calls = [
+        call.options
+        for launch in submission.launches
+        for call in launch.calls
+        if call.program == "accelerate"
+    ]
+    if config is None or (
+        submission.launches and not calls
+    ):  # another program reads it, and may set the counts itself
         return
     counts: tuple[tuple[str, int | None, Quantity], ...] = (
         ("num_processes", config.processes, "processes"),
         ("num_machines", config.integer("num_machines"), "nodes"),
     )
     for name, value, quantity in counts:
-        overridden = any(options.opaque or options.has(f"--{name}") for options in calls)  # by the command line
+        overridden = any(
+            options.opaque or options.has(f"--{name}") for options in calls
+        )  # by the command line
         if value is not None and not overridden:
             yield Claim(quantity, value, config.locate(name), f"{name}: {value}")
 
@@ -192,7 +218,12 @@ def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
 def _is_divided(submission: Submission) -> bool:
     """Return whether a program may divide the model: by an option of its launch line, or stages that aren't known."""
     known = {id(arguments.launch) for arguments in submission.megatron}
-    words = (word.raw for launch in submission.launches if id(launch) not in known for word in launch.arguments)
+    words = (
+        word.raw
+        for launch in submission.launches
+        if id(launch) not in known
+        for word in launch.arguments
+    )
     divides = any(_DIVIDES.match(word.replace("_", "-")) for word in words)
     return divides or any(map(has_unknown_stages, submission.launches))
 
@@ -204,7 +235,9 @@ def _degrees(submission: Submission) -> dict[str, int]:
         found += [(name, arguments.integer(option)) for name, option in _MEGATRON_DEGREES]
     if not submission.megatron and submission.job is not None:
         pins = submission.job.pins
-        found += [(name, getattr(pins, name)) for name in ("tensor", "pipeline", "context", "expert")]
+        found += [
+            (name, getattr(pins, name)) for name in ("tensor", "pipeline", "context", "expert")
+        ]
     if (config := submission.used_config) is not None:
         found += [(name, config.whole(pointer)) for name, pointer in _DEEPSPEED_DEGREES]
         if config.consumer == "huggingface":  # which has no pipeline

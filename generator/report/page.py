@@ -17,7 +17,16 @@ from ..programs.job_rules import PLANNING_RULES
 from ..resources import read_text
 from ..search.feasible import Feasible
 from ..search.plan import Plan, SearchResult
-from ..search.summary import CAUSES, compared, dimension_cells, further, money, price_text, rows, unlike
+from ..search.summary import (
+    CAUSES,
+    compared,
+    dimension_cells,
+    further,
+    money,
+    price_text,
+    rows,
+    unlike,
+)
 from ..search.sweep import Sweep
 from ..units import GIB, count, gib, gpu_hours, long_time, same_unit, seconds
 from ..version import __version__
@@ -29,7 +38,12 @@ _SCRIPTS = ("base.js", "timeline.js", "plans.js", "compare.js", "sweep.js", "sta
 
 
 def report_page(
-    answer: SearchResult, found: Feasible, sweep: Sweep | None = None, *, command: str = "dsgen", spec: str = ""
+    answer: SearchResult,
+    found: Feasible,
+    sweep: Sweep | None = None,
+    *,
+    command: str = "dsgen",
+    spec: str = "",
 ) -> str:
     """The page as text, with the layouts that were found, the command for the job, and its spec, without secrets."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # here, to save start-up time
@@ -42,9 +56,14 @@ def report_page(
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    scripts, later = [_asset("echarts.min.js"), "\n".join(map(_asset, _SCRIPTS))], _asset("later.js")
+    scripts, later = (
+        [_asset("echarts.min.js"), "\n".join(map(_asset, _SCRIPTS))],
+        _asset("later.js"),
+    )
     # Each script, and no other, is allowed to run.
-    hashes = [b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in (*scripts, later)]
+    hashes = [
+        b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in (*scripts, later)
+    ]
     best = answer.plans[0]
     drawn_data = {
         "memory": drawn_stages(best),
@@ -55,9 +74,23 @@ def report_page(
         "sweep": sweep_document(sweep) if sweep else None,
     }
     text = json.dumps(drawn_data, separators=(",", ":"), ensure_ascii=True)
-    inline = re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text)  # ends no script, and begins no comment
-    page = {"version": __version__, "command": command, "spec": spec, "timed": found.timed, "data": drawn_data}
-    page |= {"json": inline, "style": _asset("report.css"), "scripts": scripts, "later": later, "hashes": hashes}
+    inline = re.sub(
+        "[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text
+    )  # ends no script, and begins no comment
+    page = {
+        "version": __version__,
+        "command": command,
+        "spec": spec,
+        "timed": found.timed,
+        "data": drawn_data,
+    }
+    page |= {
+        "json": inline,
+        "style": _asset("report.css"),
+        "scripts": scripts,
+        "later": later,
+        "hashes": hashes,
+    }
     return environment.get_template("report.html.j2").render(**page, **_texts(answer, drawn_data))
 
 
@@ -145,14 +178,22 @@ def tiles(plan: Plan) -> Iterator[Fact]:
     rates, run, memory = plan.throughput, plan.run, plan.memory
     limit = float(memory.capacity_bytes) * (1 - plan.job.headroom)
     high = float(plan.uncertainty.required.high)
-    yield "Memory per GPU", f"{gib(memory.required_bytes)} GiB", f"at most {gib(high)}; limit {gib(limit)} GiB"
+    yield (
+        "Memory per GPU",
+        f"{gib(memory.required_bytes)} GiB",
+        f"at most {gib(high)}; limit {gib(limit)} GiB",
+    )
     yield "Step", seconds(float(plan.step_time.total_s)), band(plan.uncertainty.step_time)
     yield "Tokens/s", count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f} per GPU"
     yield "MFU", percent(rates.mfu), f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU"
     if run is None:
         yield "Training", "unknown", "set training.duration in the spec"
         return
-    yield "Training", long_time(run.wall_s), f"{run.steps:,} steps, goodput {run.goodput_fraction:.0%}"
+    yield (
+        "Training",
+        long_time(run.wall_s),
+        f"{run.steps:,} steps, goodput {run.goodput_fraction:.0%}",
+    )
     hours = gpu_hours(run.wall_gpu_hours)
     if run.wall_cost is None:
         yield "GPU-hours", hours, "no price: set cluster.price_per_node_hour"
@@ -188,11 +229,19 @@ def run_facts(plan: Plan) -> Iterator[Fact]:
     run = plan.run
     if run is None:
         return
-    yield "Tokens", f"{count(run.tokens)} in {run.steps:,} steps", f"{long_time(run.duration_s)} of steps alone"
+    yield (
+        "Tokens",
+        f"{count(run.tokens)} in {run.steps:,} steps",
+        f"{long_time(run.duration_s)} of steps alone",
+    )
     saved = f"every {run.save_interval_steps:,} steps, in {seconds(run.save_s)}"
     yield "Checkpoints", f"{run.checkpoint_bytes / 1e12:,.3g} TB", saved
     failures = f"{run.failures:,.0f}" if run.failures >= 2 else f"{run.failures:.2g}"
-    yield "Failures expected", failures, f"{long_time(run.restart_s)} and the steps since the last save each"
+    yield (
+        "Failures expected",
+        failures,
+        f"{long_time(run.restart_s)} and the steps since the last save each",
+    )
     if run.segments is not None and run.segments > 1:
         yield "Jobs", f"{run.segments:,}", "one after another, within the time limit"
 
@@ -203,7 +252,12 @@ def time_ledger(plan: Plan) -> list[dict[str, Any]]:
     parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in CAUSES}
     size, unit = (1.0, "s") if total >= 1 else (1e-3, "ms")
     return [
-        {"name": name, "seconds": f"{spent / size:,.2f} {unit}", "share": spent / total, "meaning": MEANINGS[name]}
+        {
+            "name": name,
+            "seconds": f"{spent / size:,.2f} {unit}",
+            "share": spent / total,
+            "meaning": MEANINGS[name],
+        }
         for name, spent in sorted(parts.items(), key=lambda item: -item[1])
         if spent > 0
     ]
@@ -220,7 +274,8 @@ def memory_bars(stages: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "stage": stage + 1,
             "required": gib(required[stage]),
             "parts": [
-                {"key": key, "name": MEMORY_NAMES[key], "gib": gib(size), "share": size / whole} for key, size in parts
+                {"key": key, "name": MEMORY_NAMES[key], "gib": gib(size), "share": size / whole}
+                for key, size in parts
             ],
             "limit": stages["limit_bytes"] / whole,
         }
@@ -253,7 +308,8 @@ def certainty(plan: Plan) -> dict[str, Any]:
         "measured": sum(source["runs"] for source in accuracy_by_source()),
         "factor": own,
         "bands": [
-            {"name": REGIMES[name], "factor": width, "own": name == regime} for name, width in sorted(widths.items())
+            {"name": REGIMES[name], "factor": width, "own": name == regime}
+            for name, width in sorted(widths.items())
         ],
         "memory": {name: float(width.high) for name, width in bands("memory").items()},
         "step": band(sure.step_time),
@@ -264,7 +320,15 @@ def certainty(plan: Plan) -> dict[str, Any]:
 
 def sweep_document(found: Sweep) -> dict[str, Any]:
     """The sweep as plain data: the keys, and a point for each combination of values."""
-    own = ("gpus", "step_time_s", "step_time_low_s", "step_time_high_s", "mfu", "tokens_per_s", "required_bytes")
+    own = (
+        "gpus",
+        "step_time_s",
+        "step_time_low_s",
+        "step_time_high_s",
+        "mfu",
+        "tokens_per_s",
+        "required_bytes",
+    )
     points = []
     for point in found.points:
         row = point.to_dict()
@@ -272,7 +336,9 @@ def sweep_document(found: Sweep) -> dict[str, Any]:
         layout = in_words(point.plan.layout) if point.plan else None
         kept = {name: row[name] for name in (*own, "rule", "message")}
         kept |= {"values": [*point.values.values()], "layout": layout}
-        points.append(kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")})
+        points.append(
+            kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")}
+        )
     return {"keys": [axis.path for axis in found.axes], "points": points}
 
 
@@ -282,7 +348,9 @@ def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     steps = iter(same_unit([point["step_time_s"] for point in planned], steps=True))
     runs = iter(same_unit([point["wall_s"] for point in planned if point["wall_s"] is not None]))
     for point in document["points"]:
-        cells = [f"{value:,}" if type(value) is int else in_spec(value) for value in point["values"]]
+        cells = [
+            f"{value:,}" if type(value) is int else in_spec(value) for value in point["values"]
+        ]
         if point["layout"] is None:
             rows.append({"values": cells, "rule": point["rule"], "message": point["message"] or ""})
             continue

@@ -34,7 +34,9 @@ class Points(NamedTuple):
 
     rows: Rows
     front: NDArray[np.bool_]  #: which of them nothing is faster than with as little memory
-    names: dict[int, str]  #: what the answer calls some of them: `chosen`, `2`, `fastest`, `6 roomy`
+    names: dict[
+        int, str
+    ]  #: what the answer calls some of them: `chosen`, `2`, `fastest`, `6 roomy`
     near: float  #: up to this share beyond the front's step time, all layouts are shown
     of: int  #: how many were estimated
 
@@ -59,7 +61,10 @@ def chosen_points(answer: SearchResult, found: Estimates) -> Points:
     few = len(front) <= _ALL_OF
     near = next(share for share in _NEAR if share == 0 or (beyond <= share).sum() <= _MOST_NEAR)
     names: dict[int, str] = {}
-    ranks = (("chosen" if rank == 1 else f"{rank}", plan) for rank, plan in enumerate(answer.plans, start=1))
+    ranks = (
+        ("chosen" if rank == 1 else f"{rank}", plan)
+        for rank, plan in enumerate(answer.plans, start=1)
+    )
     for name, plan in (*ranks, *answer.alternatives.items()):
         same = np.ones(len(front), np.bool_)
         for field in FIELDS:
@@ -73,7 +78,11 @@ def chosen_points(answer: SearchResult, found: Estimates) -> Points:
     rows = rows[np.lexsort((found.total_s[rows], found.required_bytes[rows]))]
     place = {int(row): number for number, row in enumerate(rows)}
     return Points(
-        rows=rows, front=front[rows], names={place[row]: name for row, name in names.items()}, near=near, of=len(front)
+        rows=rows,
+        front=front[rows],
+        names={place[row]: name for row, name in names.items()},
+        near=near,
+        of=len(front),
     )
 
 
@@ -104,15 +113,26 @@ def drawn_points(job: Job, found: Estimates, points: Points) -> dict[str, Any]:
         "names": {str(number): points.names[number] for number in sorted(points.names)},
         "step_s": _six(time.total_s, len(rows)),
         "required_bytes": _six(ledger.required_bytes, len(rows)),
-        "time": {name: column for name in CAUSES if any(column := _six(getattr(time, f"{name}_s"), len(rows)))},
-        "memory": {name: column for name in PARTS if any(column := _six(getattr(ledger, f"{name}_bytes"), len(rows)))},
+        "time": {
+            name: column
+            for name in CAUSES
+            if any(column := _six(getattr(time, f"{name}_s"), len(rows)))
+        },
+        "memory": {
+            name: column
+            for name in PARTS
+            if any(column := _six(getattr(ledger, f"{name}_bytes"), len(rows)))
+        },
     }
 
 
 def _six(column: Any, count: int) -> list[float]:
     """Six digits of each number; whole numbers as such."""
     numbers = np.broadcast_to(np.asarray(column, float), count)
-    return [int(short) if (short := float(f"{number:.6g}")).is_integer() else short for number in numbers.tolist()]
+    return [
+        int(short) if (short := float(f"{number:.6g}")).is_integer() else short
+        for number in numbers.tolist()
+    ]
 
 
 def at_peak(ledger: Memory) -> dict[str, float]:
@@ -125,7 +145,9 @@ def at_peak(ledger: Memory) -> dict[str, float]:
     found = {name: sizes[name] for name in PARTS[:3]}  # of the states
     left = float(ledger.allocated_bytes) - sum(found.values())
     at_end = abs(left - sizes["buffers"]) < 1e-9 * max(left, 1.0)
-    for name in ("buffers", "activations", "output") if at_end else ("activations", "output", "buffers"):
+    for name in (
+        ("buffers", "activations", "output") if at_end else ("activations", "output", "buffers")
+    ):
         found[name] = max(min(sizes[name], left), 0.0)
         left -= found[name]
     found["other"] = max(left, 0.0)

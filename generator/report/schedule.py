@@ -94,7 +94,9 @@ def timed(shape: Shape, forward_s: Floats, backward_s: Floats) -> list[Timed]:
                 ends[stage][each] = end
                 waiting = True
     return [
-        Timed(passes=order, start=np.array([a for a, _ in span]), end=np.array([b for _, b in span]))
+        Timed(
+            passes=order, start=np.array([a for a, _ in span]), end=np.array([b for _, b in span])
+        )
         for order, span in zip(orders, spans, strict=True)
     ]
 
@@ -103,10 +105,14 @@ def _ready(shape: Shape, stage: int, each: Pass, ends: list[dict[Pass, float]]) 
     """Return when the input of a pass is there; `None` while what makes it has not been placed."""
     backward, chunk, _ = each
     final = shape.stages - 1
-    step = 1 if backward else -1  # gradients come from the next stage, activations from the one before
+    step = (
+        1 if backward else -1
+    )  # gradients come from the next stage, activations from the one before
     if stage != (final if backward else 0):
         return ends[stage + step].get(each)
-    if chunk == (shape.chunks - 1 if backward else 0):  # the model's end: its own forward pass; its beginning: nothing
+    if chunk == (
+        shape.chunks - 1 if backward else 0
+    ):  # the model's end: its own forward pass; its beginning: nothing
         return ends[stage].get(each._replace(backward=False)) if backward else 0.0
     return ends[0 if backward else final].get(each._replace(chunk=chunk + step))
 
@@ -137,16 +143,26 @@ def timeline(plan: Plan) -> Timeline:
     differ: time in which the slowest stage waits is stretched to what the estimate says.
     """
     layout, time, spread = plan.layout, plan.step_time, passes(plan.job, plan.layout)
-    whole = Shape(stages=layout.pipeline, chunks=layout.virtual_pipeline, micro_batches=layout.gradient_accumulation)
+    whole = Shape(
+        stages=layout.pipeline,
+        chunks=layout.virtual_pipeline,
+        micro_batches=layout.gradient_accumulation,
+    )
     # Fewer micro-batches in the middle: as many as fill and empty the pipeline at least.
-    p, m, most = whole.stages, whole.micro_batches, max(_MOST_PASSES // (2 * whole.chunks), 2 * whole.stages)
+    p, m, most = (
+        whole.stages,
+        whole.micro_batches,
+        max(_MOST_PASSES // (2 * whole.chunks), 2 * whole.stages),
+    )
     shape = whole if m <= most else whole._replace(micro_batches=most - (most - m) % p)
     forward, backward = _parts(whole, time, spread)
     forward_s, backward_s = sum(forward.values()), sum(backward.values())
     tail = {name: float(getattr(time, f"{name}_s")) for name in ("data", "optimizer", "offload")}
     pipeline_s = float(time.total_s) - sum(tail.values())
     left_out_s = (whole.micro_batches - shape.micro_batches) * (forward_s + backward_s)
-    rows = timed(shape, spread.stages * forward_s / whole.chunks, spread.stages * backward_s / whole.chunks)
+    rows = timed(
+        shape, spread.stages * forward_s / whole.chunks, spread.stages * backward_s / whole.chunks
+    )
     rows, stretch = _stretched(rows, rows[spread.pace], pipeline_s - left_out_s)
     return Timeline(
         shape=whole,
@@ -162,13 +178,18 @@ def timeline(plan: Plan) -> Timeline:
     )
 
 
-def _parts(whole: Shape, time: StepTime, spread: Passes) -> tuple[dict[str, float], dict[str, float]]:
+def _parts(
+    whole: Shape, time: StepTime, spread: Passes
+) -> tuple[dict[str, float], dict[str, float]]:
     """Seconds of a micro-batch forward and backward on the slowest stage, by cause: communication has the sends too.
 
     Sends belong to the passes after which they are made, but for those that fill and empty the pipeline.
     """
     m, p = whole.micro_batches, whole.stages
-    compute, talk = float(time.compute_s) / m, float(time.tensor_s + time.context_s + time.expert_s) / m
+    compute, talk = (
+        float(time.compute_s) / m,
+        float(time.tensor_s + time.context_s + time.expert_s) / m,
+    )
     fill = 2 * (p - 1) * spread.send_s
     send = max(float(time.pipeline_s) - fill, 0.0) / (2 * m)
     forward = {
@@ -216,11 +237,17 @@ def _notes(plan: Plan, line: Timeline, rows: int) -> list[str]:
     if rows < shape.stages:
         said.append(f"{rows} of {shape.stages} stages are drawn.")
     if plan.layout.zero_stage >= 2 and plan.step_time.data_s > 0:
-        said.append("Data parallel communication runs during every pass; its exposed part is drawn at the end.")
+        said.append(
+            "Data parallel communication runs during every pass; its exposed part is drawn at the end."
+        )
     if plan.layout.offload is Offload.OPTIMIZER_AND_PARAMETERS:
-        said.append("Parameters are copied from the host during every pass; the exposed part is drawn at the end.")
+        said.append(
+            "Parameters are copied from the host during every pass; the exposed part is drawn at the end."
+        )
     if abs(line.stretch - 1) > 0.01:
-        said.append(f"Idle times are scaled by {line.stretch:.2f}, so that the drawing adds up to the estimated step.")
+        said.append(
+            f"Idle times are scaled by {line.stretch:.2f}, so that the drawing adds up to the estimated step."
+        )
     return said
 
 
@@ -232,10 +259,17 @@ def drawn(plan: Plan, line: Timeline) -> dict[str, Any]:
     # All of few stages; of many, evenly spaced ones with the first, the last and the slowest.
     most = min(max(_MOST_DRAWN // (2 * shape.chunks * line.drawn), _FEW_ROWS), _MOST_ROWS)
     rows = []
-    for stage in sorted({*range(0, shape.stages, -(-shape.stages // most)), shape.stages - 1, line.pace}):
+    for stage in sorted(
+        {*range(0, shape.stages, -(-shape.stages // most)), shape.stages - 1, line.pace}
+    ):
         row = line.rows[stage]
-        left = (shape.micro_batches - line.drawn) * (row.start >= cut_s * (1 - 1e-9))  # counted behind the break
-        each = [[int(p.backward), p.chunk, p.micro_batch + int(n)] for p, n in zip(row.passes, left, strict=True)]
+        left = (shape.micro_batches - line.drawn) * (
+            row.start >= cut_s * (1 - 1e-9)
+        )  # counted behind the break
+        each = [
+            [int(p.backward), p.chunk, p.micro_batch + int(n)]
+            for p, n in zip(row.passes, left, strict=True)
+        ]
         times = {"start": row.start.round(digits).tolist(), "end": row.end.round(digits).tolist()}
         rows.append({"stage": stage, **times, "pass": each})
     kind = "1F1B" if shape.chunks == 1 else f"interleaved 1F1B, {shape.chunks} model chunks a stage"

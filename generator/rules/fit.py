@@ -45,7 +45,9 @@ def _requested_bytes(job: Job) -> float:
     resources = dict(str(each).partition("=")[::2] for each in options.get("resources") or ())
     # The key says whose units they are: `memory` is an option of sbatch, a resource is one of a pod.
     in_resources = "memory" in resources
-    return memory_bytes(resources["memory"] if in_resources else options.get("memory"), of_slurm=not in_resources)
+    return memory_bytes(
+        resources["memory"] if in_resources else options.get("memory"), of_slurm=not in_resources
+    )
 
 
 def memory_bytes(text: object, *, of_slurm: bool) -> float:
@@ -63,9 +65,15 @@ def memory_bytes(text: object, *, of_slurm: bool) -> float:
 
 def _smaller(job: Job, layout: Layout) -> list[str]:
     """Changes to a layout that need less device memory and break no rule."""
-    stage, optimizer, megatron = layout.zero_stage, job.training.optimizer, job.framework.runs("Megatron-LM")
+    stage, optimizer, megatron = (
+        layout.zero_stage,
+        job.training.optimizer,
+        job.framework.runs("Megatron-LM"),
+    )
     moe = job.model.is_moe and not job.framework.runs("Trainer")
-    highest = 0 if optimizer == "lamb" else 1 if megatron or layout.pipeline > 1 else 2 if moe else 3
+    highest = (
+        0 if optimizer == "lamb" else 1 if megatron or layout.pipeline > 1 else 2 if moe else 3
+    )
     moves = stage >= 1 and optimizer in HOST_OPTIMIZERS and (megatron or layout.pipeline == 1)
     changes = {
         job.says("micro_batch", 1): layout.micro_batch > 1,
@@ -79,7 +87,9 @@ def _smaller(job: Job, layout: Layout) -> list[str]:
     return [change for change, possible in changes.items() if possible]
 
 
-@layouts(checks="fit").rule("MEM001", ERROR, "training", deepspeed("runtime/zero/stage_1_and_2.py:3081"))
+@layouts(checks="fit").rule(
+    "MEM001", ERROR, "training", deepspeed("runtime/zero/stage_1_and_2.py:3081")
+)
 def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free.
     Prevents: CUDA out of memory, at the first step or hours later when a long batch or a checkpoint comes.
@@ -88,7 +98,9 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     limit, high = device_limit_bytes(job, memory), required_band(memory).high
     yield high <= limit
     stages = int(layout.pipeline)
-    whose = f"a GPU of pipeline stage {int(memory.stage) + 1} of {stages}" if stages > 1 else "a GPU"
+    whose = (
+        f"a GPU of pipeline stage {int(memory.stage) + 1} of {stages}" if stages > 1 else "a GPU"
+    )
     message = (
         f"{whose} needs up to {gib(high)} GiB (estimate {gib(memory.required_bytes)} GiB) of {gib(limit)} GiB"
         f" device memory ({gib(memory.capacity_bytes)} GiB less {job.headroom:.0%} headroom)"
@@ -98,19 +110,26 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     yield message, f"use {several}{', or '.join(_smaller(job, layout))}"
 
 
-@layouts("offload", checks="fit").rule("MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755"))
+@layouts("offload", checks="fit").rule(
+    "MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755")
+)
 def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
     """Offloaded states fit in the node's memory less the job's headroom, where that is known.
     Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory, without a Python error.
     Fix: use more nodes, nodes with more memory, or offload: none"""
     yield memory.host_bytes_per_node <= host_limit_bytes(job)
     less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER
-    message = (
-        f"{job.says('offload', layout.offload)} needs {gib(memory.host_bytes_per_node)} GiB of host memory a node;"
-    )
+    message = f"{job.says('offload', layout.offload)} needs {gib(memory.host_bytes_per_node)} GiB of host memory a node;"
     left = f", less {job.headroom:.0%} headroom" if job.headroom else ""
     has, asked = _host_bytes(job), _requested_bytes(job)
-    known = f"{job.cluster.name} has" if job.cluster.host_memory_bytes else "no node type of the catalog has over"
+    known = (
+        f"{job.cluster.name} has"
+        if job.cluster.host_memory_bytes
+        else "no node type of the catalog has over"
+    )
     whose = f"launch.{job.launch.target} asks for" if asked < has else known
     message += f" {whose} {gib(min(has, asked))} GiB{left}"
-    yield message, f"use {job.says('offload', less)}, or more {'memory' if asked < has else 'nodes'}"
+    yield (
+        message,
+        f"use {job.says('offload', less)}, or more {'memory' if asked < has else 'nodes'}",
+    )

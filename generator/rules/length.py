@@ -41,14 +41,18 @@ class Timed(NamedTuple):
     @property
     def takes(self) -> str:
         """Both numbers."""
-        return f"the run takes about {long_time(self.run.wall_s)}; time_limit is {clock(self.limit_s)}"
+        return (
+            f"the run takes about {long_time(self.run.wall_s)}; time_limit is {clock(self.limit_s)}"
+        )
 
 
 def _timed(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> Iterator[Timed]:
     """The run, where it is longer than its limit."""
     limit = job.launch.time_limit_s
     if run is not None and limit is not None and run.segments != 1:
-        yield Timed(job=job, layout=layout, run=run, limit_s=limit, fastest_fraction=fastest_fraction)
+        yield Timed(
+            job=job, layout=layout, run=run, limit_s=limit, fastest_fraction=fastest_fraction
+        )
 
 
 timed: Final[Subject[Timed]] = Subject((), lambda planned: _timed(*planned), "fit")
@@ -62,7 +66,9 @@ def long_runs_go_on(run: Timed) -> Violations:
     count, output = run.run.segments, run.job.output
     if count is None:
         return
-    if run.saves and continuation(run.job) != "none":  # as asked for, else by requeueing where it has a folder
+    if (
+        run.saves and continuation(run.job) != "none"
+    ):  # as asked for, else by requeueing where it has a folder
         message = f"{run.takes}: {count} jobs, one after another"
         yield _at(run, message, f"for a single job, {_alone(run)}", note=True)
         return
@@ -95,11 +101,16 @@ def limits_allow_a_checkpoint(run: Timed) -> Violations:
         yield _at(run, f"{message}: no job gets as far as a checkpoint", f"{oftener}{_alone(run)}")
 
 
-kept: Final[Subject[tuple[Job, Run | None]]] = Subject((), lambda planned: [(planned[0], planned[2])], "fit")
+kept: Final[Subject[tuple[Job, Run | None]]] = Subject(
+    (), lambda planned: [(planned[0], planned[2])], "fit"
+)
 
 
 @kept.rule(
-    "DISK001", WARNING, "training", derived("a program whose disk is full ends, and its last checkpoint is cut off")
+    "DISK001",
+    WARNING,
+    "training",
+    derived("a program whose disk is full ends, and its last checkpoint is cut off"),
 )
 def checkpoints_have_room(saved: tuple[Job, Run | None]) -> Violations:
     """The checkpoints that a run keeps fit into output.space_tb.
@@ -111,7 +122,11 @@ def checkpoints_have_room(saved: tuple[Job, Run | None]) -> Violations:
         hint = f"set save_interval to {ceil(run.steps / max(1, room * 1e12 // run.checkpoint_bytes)):,} or more steps"
         if job.framework.runs("Megatron-LM"):
             hint += ", or add --save-retain-interval to launch.arguments"
-        keep = f", or keep to {int(room * 1e12 // run.checkpoint_bytes)}" if job.framework.keeps else ""
+        keep = (
+            f", or keep to {int(room * 1e12 // run.checkpoint_bytes)}"
+            if job.framework.keeps
+            else ""
+        )
         message = f"{run.kept:,} checkpoints of {run.checkpoint_bytes / 1e12:,.3g} TB are kept; space_tb is {room:g}"
         yield violation(job, "/output/space_tb", message, hint + keep)
 

@@ -55,10 +55,18 @@ class LayoutSubject:
         """
 
         def made(judge: Callable[..., Judgement] | Rule) -> Rule:
-            own: dict[str, Any] = {"id": id, "severity": severity, "when": when, "source": source, "in_files": in_files}
+            own: dict[str, Any] = {
+                "id": id,
+                "severity": severity,
+                "when": when,
+                "source": source,
+                "in_files": in_files,
+            }
             if isinstance(judge, Rule):
                 columns = replace(judge.columns, binds=self.columns.binds)
-                return replace(judge, also=(judge, *judge.also), columns=columns, checks=self.checks, **own)
+                return replace(
+                    judge, also=(judge, *judge.also), columns=columns, checks=self.checks, **own
+                )
 
             def holds(*planned: Any) -> Any:
                 return next(judge(*planned))
@@ -74,7 +82,9 @@ class LayoutSubject:
 
             columns = replace(self.columns, holds=holds, explain=explain)
             text = judge.__doc__ or ""
-            return Rule(**own, text=text, checks=self.checks, check=check, subjects=_whole, columns=columns)
+            return Rule(
+                **own, text=text, checks=self.checks, check=check, subjects=_whole, columns=columns
+            )
 
         return made
 
@@ -118,8 +128,12 @@ def given(job: Job, layout: Any, *keys: str) -> str:
 
 def elsewhere(job: Job, layout: Any, key: str, value: object, *others: str) -> tuple[str, str]:
     """Say that the framework has no more than one value of a key, and which frameworks have others."""
-    message = f"{given(job, layout, key)} is not available with {job.says('framework', job.framework)}"
-    return message, f"use {job.says(key, value)}" + (f", or {job.says('framework', *others)}" if others else "")
+    message = (
+        f"{given(job, layout, key)} is not available with {job.says('framework', job.framework)}"
+    )
+    return message, f"use {job.says(key, value)}" + (
+        f", or {job.says('framework', *others)}" if others else ""
+    )
 
 
 # What follows takes numbers and numpy columns alike.

@@ -74,10 +74,15 @@ def _by_product(rule: Rule, facts: Facts) -> Violations:
     if not rule.columns.binds(job):
         return
     if rule in WORLD_RULES and knows(job, "gpus", "tensor", "pipeline", "context"):
-        if job.framework.runs("Megatron-DeepSpeed") and sizes["tensor"] * sizes["pipeline"] > job.gpus:
+        if (
+            job.framework.runs("Megatron-DeepSpeed")
+            and sizes["tensor"] * sizes["pipeline"] > job.gpus
+        ):
             return  # it reduces sizes that are too large, which another rule reports
         # The GPUs of a file needn't be whole nodes.
-        product = replace(world_product(job, {key: sizes[key] for key in _SIZES if sizes[key] > 1}), step=1)
+        product = replace(
+            world_product(job, {key: sizes[key] for key in _SIZES if sizes[key] > 1}), step=1
+        )
         where = [f"/layout/{name}" for name in product.factors]
     elif rule in BATCH_RULES and knows(job, "gpus", "data", "global_batch", "micro_batch"):
         product = batch_product(job, {key: sizes[key] for key in ("micro_batch", "data")})
@@ -100,15 +105,25 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
     decided = [
         rule
         for rule in binding_rules(job, _ALL)
-        if any(name in pinned for name in rule.columns.reads) and all(name in known for name in rule.columns.reads)
+        if any(name in pinned for name in rule.columns.reads)
+        and all(name in known for name in rule.columns.reads)
     ]
     found = list(findings_of(decided, (job, layout_of(known))))
-    for rules, product in ((WORLD_RULES, world_product(job, known)), (BATCH_RULES, batch_product(job, known))):
+    for rules, product in (
+        (WORLD_RULES, world_product(job, known)),
+        (BATCH_RULES, batch_product(job, known)),
+    ):
         (rule,) = binding_rules(job, rules)
         written = [name for name in product.factors if name in pinned]
         # of a product of which some factors are known, these must divide the total
-        if written and len(product.factors) < len(rule.columns.reads) and product.total % product.known:
-            found.append(rule.at(job.locate(f"/layout/{written[0]}"), *product.explain(whole=False)))
+        if (
+            written
+            and len(product.factors) < len(rule.columns.reads)
+            and product.total % product.known
+        ):
+            found.append(
+                rule.at(job.locate(f"/layout/{written[0]}"), *product.explain(whole=False))
+            )
     return in_file_order(found)
 
 
@@ -126,7 +141,10 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
     training, known = job.training, {finding.rule for finding in check_job(job)}
     keys: dict[str, tuple[bool, Any]] = {
         "kernels": (training.kernels is None and not job.fuses_kernels, "fused"),
-        "gradient_dtype": (training.gradient_dtype is None and training.precision != "fp32", "same"),
+        "gradient_dtype": (
+            training.gradient_dtype is None and training.precision != "fp32",
+            "same",
+        ),
         "fp8_parameters": (training.precision == "fp8" and not training.fp8_parameters, True),
         "moment_dtype": (training.moment_dtype is None, "bf16"),
         "optimizer": (training.optimizer == "adamw", "adamw-8bit"),
@@ -143,14 +161,28 @@ def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
     found = in_file_order(findings_of(FIT_RULES, (job, layout, ledger)))
     if not any(finding.rule == fits_device.id for finding in found):
         return found
-    needs = ((job.says(key, value), float(memory(other, layout).required_bytes)) for key, value, other in lighter(job))
-    freed = sorted(((float(ledger.required_bytes) - need, said) for said, need in needs), reverse=True)
-    texts = [f"{said} ({gib(count)} GiB less)" for count, said in freed if count >= LEAST_FREED * ledger.capacity_bytes]
+    needs = (
+        (job.says(key, value), float(memory(other, layout).required_bytes))
+        for key, value, other in lighter(job)
+    )
+    freed = sorted(
+        ((float(ledger.required_bytes) - need, said) for said, need in needs), reverse=True
+    )
+    texts = [
+        f"{said} ({gib(count)} GiB less)"
+        for count, said in freed
+        if count >= LEAST_FREED * ledger.capacity_bytes
+    ]
     more = f"; where results may change, also {', '.join(texts)}" if texts else ""
-    return tuple(replace(each, hint=f"{each.hint}{more}") if each.rule == fits_device.id else each for each in found)
+    return tuple(
+        replace(each, hint=f"{each.hint}{more}") if each.rule == fits_device.id else each
+        for each in found
+    )
 
 
-def check_length(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> tuple[Finding, ...]:
+def check_length(
+    job: Job, layout: Layout, run: Run | None, fastest_fraction: float
+) -> tuple[Finding, ...]:
     """Find what is wrong with the length of a run against its time limit."""
     return in_file_order(findings_of(LENGTH_RULES, (job, layout, run, fastest_fraction)))
 

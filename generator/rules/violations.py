@@ -34,7 +34,9 @@ slurm_manual: Final = _places("", ", Slurm 22.05.8")
 torch: Final = _places("pytorch/pytorch torch/", " @ 2.13.0")
 nccl: Final = _places("NVIDIA/nccl ", " @ 5067397c")
 ml_engineering: Final = _places("stas00/ml-engineering ")
-transformer_engine: Final = _places("NVIDIA/TransformerEngine transformer_engine/pytorch/", " @ d0067d0d")
+transformer_engine: Final = _places(
+    "NVIDIA/TransformerEngine transformer_engine/pytorch/", " @ d0067d0d"
+)
 training_operator: Final = _places("kubeflow/trainer pkg/", " @ v1.9.4")
 kubernetes: Final = _places("kubernetes/kubernetes pkg/apis/", " @ v1.33")
 skypilot: Final = _places("skypilot sky/", " @ 0.14.1")
@@ -102,9 +104,13 @@ def violation(
     return Violation(document.locate(name), message, hint, severity=severity, edits=edits)
 
 
-def note_if_to_fill(text: object, name: str = "", otherwise: Severity | None = None) -> Severity | None:
+def note_if_to_fill(
+    text: object, name: str = "", otherwise: Severity | None = None
+) -> Severity | None:
     """The severity of what is wrong with the value of `name`: a note where the reader is to write another."""
-    return NOTE if isinstance(text, str) and (is_words(text) or is_to_fill(text, name)) else otherwise
+    return (
+        NOTE if isinstance(text, str) and (is_words(text) or is_to_fill(text, name)) else otherwise
+    )
 
 
 def suggest(text: str, choices: Iterable[str], otherwise: str | None = None) -> str:

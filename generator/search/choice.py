@@ -40,7 +40,13 @@ Mask = NDArray[np.bool_]
 
 def parts(layout: LayoutLike) -> Any:
     """Kinds of parallelism beside data parallelism (tensor, pipeline, context, expert), full sharding, offload."""
-    used = (layout.tensor > 1, layout.pipeline > 1, layout.context > 1, layout.expert > 1, layout.zero_stage >= 3)
+    used = (
+        layout.tensor > 1,
+        layout.pipeline > 1,
+        layout.context > 1,
+        layout.expert > 1,
+        layout.zero_stage >= 3,
+    )
     return sum(np.asarray(each, np.int64) for each in (*used, layout.offload))
 
 
@@ -64,7 +70,11 @@ def collectives(job: Job, layout: LayoutLike) -> Any:
     layers = job.model.layers / layout.pipeline
     passes = layout.gradient_accumulation
     sends = 2 * passes * layout.virtual_pipeline * leaves(layout.pipeline, layout.tensor * replicas)
-    return passes * layers * (by_layer + sharded * across) + 2 * layers * across * (layout.zero_stage < 2) + sends
+    return (
+        passes * layers * (by_layer + sharded * across)
+        + 2 * layers * across * (layout.zero_stage < 2)
+        + sends
+    )
 
 
 #: Rows of which the evidence is looked at together, until one is found.
@@ -79,12 +89,16 @@ def unbeaten(seconds: Floats, required: Floats) -> Rows:
     part = ((required - least) * (_PARTS / max(most - least, 1))).astype(np.int64)
     fastest = np.full(_PARTS + 2, np.inf)
     np.minimum.at(fastest, part + 1, seconds)
-    rows = np.flatnonzero(seconds <= np.minimum.accumulate(fastest)[part])  # as fast as all that are surely smaller
+    rows = np.flatnonzero(
+        seconds <= np.minimum.accumulate(fastest)[part]
+    )  # as fast as all that are surely smaller
     order = rows[np.lexsort((required[rows], seconds[rows]))]
     return order[np.diff(np.minimum.accumulate(required[order]), prepend=np.inf) < 0]
 
 
-def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: float = TIME_BAND) -> list[int]:
+def ranking(
+    job: Job, found: Estimates, top: int, *, bold: bool = False, band: float = TIME_BAND
+) -> list[int]:
     """Row numbers of the `top` best, best first: what is chosen, then what would be if all before it weren't there.
 
     Left out are rows that the first would give way to, were they within the band of the fastest.
@@ -101,15 +115,22 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
         front = rows[unbeaten(found.total_s.take(rows), found.required_bytes.take(rows))]
         own = found.take(front)
         # Seconds, bytes, level of evidence and parts of rows: 4 × n.
-        facts = np.stack([own.total_s, own.required_bytes, likeness(job, own.layouts), parts(own.layouts)])
+        facts = np.stack(
+            [own.total_s, own.required_bytes, likeness(job, own.layouts), parts(own.layouts)]
+        )
         tied = _tied(job, own, facts, band, found.take(surest))
         if not picked:
-            first, room = facts[:, tied[:1]], np.flatnonzero(own.device_bytes <= roomy_bytes(job))[:1]
+            first, room = (
+                facts[:, tied[:1]],
+                np.flatnonzero(own.device_bytes <= roomy_bytes(job))[:1],
+            )
             if _gives_way(first, facts[:, room], band).any():
                 first, tied = facts[:, room], np.concatenate([room, tied[tied != room]])
         picked += front[tied[~_gives_way(first, facts, band)[tied]]].tolist()
         left[front[tied]] = False
-        surest = surest if left[surest].all() else surest[:0]  # nothing gives way to what is picked already
+        surest = (
+            surest if left[surest].all() else surest[:0]
+        )  # nothing gives way to what is picked already
         rows = rows[left[rows]]
     return picked[:top]
 
@@ -159,7 +180,9 @@ def _tied(job: Job, rows: Estimates, facts: Floats, band: float, surest: Estimat
     return best
 
 
-def preference(job: Job, layout: LayoutLike, seconds: Any, required_bytes: Any, measured: Any) -> tuple[Any, ...]:
+def preference(
+    job: Job, layout: LayoutLike, seconds: Any, required_bytes: Any, measured: Any
+) -> tuple[Any, ...]:
     """Numbers by which plans that are as fast are compared, one after the other: the least comes first.
 
     Half the collectives are clearly less; memory is weighed against time, percent for percent.
@@ -178,16 +201,25 @@ def _gives_way_to_surest(job: Job, rows: Estimates, measured: Any, surest: Estim
     if not (unproven & (rows.total_s < surest.total_s.max(initial=0))).any():
         return np.zeros_like(unproven)
     both, count = joined_estimates([surest, rows]), len(surest.total_s)
-    slower = replace(job.cluster, network_bytes_per_s_per_node=job.cluster.network_bytes_per_s_per_node / SLOWER)
-    slow_s = np.broadcast_to(step_time(replace(job, cluster=slower), both.layouts).total_s, len(both.total_s))
+    slower = replace(
+        job.cluster, network_bytes_per_s_per_node=job.cluster.network_bytes_per_s_per_node / SLOWER
+    )
+    slow_s = np.broadcast_to(
+        step_time(replace(job, cluster=slower), both.layouts).total_s, len(both.total_s)
+    )
     high = np.broadcast_to(time_shares(job, both.layouts).high, len(both.total_s))
-    ours, theirs = slice(count, None), (slice(count), None)  # rows along the second axis, surest ones along the first
+    ours, theirs = (
+        slice(count, None),
+        (slice(count), None),
+    )  # rows along the second axis, surest ones along the first
     smaller = both.required_bytes[ours] <= both.required_bytes[theirs]
     usual = of_measured_kind(job, rows.layouts, detailed=False)
     gives_way: Any = unproven & ~(usual & smaller & (both.total_s[ours] <= both.total_s[theirs]))
     for seconds in (both.total_s, slow_s):
         gives_way &= seconds[theirs] <= seconds[ours] * high[ours] * high[theirs]
-        gives_way &= ~(unproven & ~usual & smaller & (seconds[ours] <= seconds[theirs])).any(axis=1, keepdims=True)
+        gives_way &= ~(unproven & ~usual & smaller & (seconds[ours] <= seconds[theirs])).any(
+            axis=1, keepdims=True
+        )
     found: Mask = gives_way.any(axis=0)
     return found
 
@@ -206,7 +238,9 @@ def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
     named = {"chosen": chosen, "fastest": first(np.arange(len(found.total_s)))}
     room = first(roomy) if len(roomy) else None
     shown = found.required_bytes
-    alike = room is not None and room not in named.values() and gib(shown[room]) == gib(shown[chosen])
+    alike = (
+        room is not None and room not in named.values() and gib(shown[room]) == gib(shown[chosen])
+    )
     return named if room is None or alike else named | {"roomy": room}
 
 
@@ -214,7 +248,10 @@ def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False)
     """The rule by which one of `count` layouts that fit has its name, in a sentence."""
     plan, fastest, chosen = plans[name], plans["fastest"], plans["chosen"]
     if count == 1:  # `fastest` may have other details, such as overlap
-        alone, same = "the only layout that fits", "the same layout, with details that make it the fastest"
+        alone, same = (
+            "the only layout that fits",
+            "the same layout, with details that make it the fastest",
+        )
         return alone if plan.layout == chosen.layout else same
     if name == "roomy":
         shown = f"{gib(plan.memory.device_bytes)} of {gib(plan.memory.capacity_bytes)} GiB"
@@ -248,7 +285,13 @@ def why_first(ours: Plan, theirs: Plan, *, bold: bool = False) -> str:
 def _preferred(ours: Plan, theirs: Plan) -> str:
     """The first rule of those on plans that are as fast by which one comes before the other, after `and`."""
     mine, other = (
-        preference(p.job, p.layout, p.step_time.total_s, p.memory.required_bytes, p.uncertainty.evidence.level)
+        preference(
+            p.job,
+            p.layout,
+            p.step_time.total_s,
+            p.memory.required_bytes,
+            p.uncertainty.evidence.level,
+        )
         for p in (ours, theirs)
     )
     need, more = float(ours.memory.required_bytes), float(theirs.memory.required_bytes)
@@ -266,4 +309,6 @@ def _preferred(ours: Plan, theirs: Plan) -> str:
 
 def _less_memory(ours: Plan, theirs: Plan) -> str:
     own, other = gib(ours.memory.required_bytes), gib(theirs.memory.required_bytes)
-    return "needs a little less memory" if own == other else f"needs {own} GiB instead of {other} GiB"
+    return (
+        "needs a little less memory" if own == other else f"needs {own} GiB instead of {other} GiB"
+    )

@@ -46,7 +46,12 @@ class Cause:
 
     def to_dict(self) -> dict[str, object]:
         """Plain data."""
-        return {"cause": self.name, "ours": self.ours, "theirs": self.theirs, "difference": self.more}
+        return {
+            "cause": self.name,
+            "ours": self.ours,
+            "theirs": self.theirs,
+            "difference": self.more,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +69,9 @@ class Difference:
     @property
     def time(self) -> tuple[Cause, ...]:
         """Seconds of the step by cause, where either plan spends any."""
-        names = [name.removesuffix("_s") for name in self.ours.step_time.to_dict() if name != "total_s"]
+        names = [
+            name.removesuffix("_s") for name in self.ours.step_time.to_dict() if name != "total_s"
+        ]
         return self._causes(names, "step_time", "_s")
 
     @property
@@ -97,20 +104,29 @@ class Difference:
 
     def _causes(self, names: Iterable[str], ledger: str, unit: str) -> tuple[Cause, ...]:
         ours, theirs = getattr(self.ours, ledger), getattr(self.theirs, ledger)
-        values = ((name, float(getattr(ours, name + unit)), float(getattr(theirs, name + unit))) for name in names)
-        return tuple(Cause(name=name, ours=one, theirs=other) for name, one, other in values if one or other)
+        values = (
+            (name, float(getattr(ours, name + unit)), float(getattr(theirs, name + unit)))
+            for name in names
+        )
+        return tuple(
+            Cause(name=name, ours=one, theirs=other) for name, one, other in values if one or other
+        )
 
 
 def _named(causes: Iterable[Cause]) -> list[Cause]:
     """The causes that differ most, the largest difference first."""
-    ranked = sorted((cause for cause in causes if cause.more), key=lambda cause: -abs(cause.more))[:_MOST_NAMED]
+    ranked = sorted((cause for cause in causes if cause.more), key=lambda cause: -abs(cause.more))[
+        :_MOST_NAMED
+    ]
     return [cause for cause in ranked if abs(cause.more) >= _SMALLEST_SHARE * abs(ranked[0].more)]
 
 
 def _listed(causes: Iterable[Cause], unit: float, symbol: str) -> str:
     """Join causes with their sizes, in a sign and two digits: `+0.015`, `-1.9`, `+31`."""
     sizes = ((cause.label, cause.more / unit) for cause in causes)
-    return ", ".join(f"{name} {size:{'+,.0f' if abs(size) >= 10 else '+.2g'}} {symbol}" for name, size in sizes)
+    return ", ".join(
+        f"{name} {size:{'+,.0f' if abs(size) >= 10 else '+.2g'}} {symbol}" for name, size in sizes
+    )
 
 
 _FIT_IDS = {rule.id for rule in FIT_RULES}
@@ -127,9 +143,15 @@ class Comparison:
 
     asked: Asked
     ours: Plan | None  #: the best plan; `None` when the job has none
-    theirs: Plan | None  #: the best layout with the asked keys, else the nearest; `None` where no layout has them
-    findings: tuple[Finding, ...]  #: why it can't be used: the rules that it breaks, the memory that it lacks
-    overruled: tuple[str, ...]  #: pins of the job that the question sets otherwise, as in the spec: `tensor: 8`
+    theirs: (
+        Plan | None
+    )  #: the best layout with the asked keys, else the nearest; `None` where no layout has them
+    findings: tuple[
+        Finding, ...
+    ]  #: why it can't be used: the rules that it breaks, the memory that it lacks
+    overruled: tuple[
+        str, ...
+    ]  #: pins of the job that the question sets otherwise, as in the spec: `tensor: 8`
     kept: tuple[str, ...]  #: pins of the job that hold
     bold: bool = False  #: whether ours was chosen by what is allocated
 
@@ -143,7 +165,11 @@ class Comparison:
     @property
     def difference(self) -> Difference | None:
         """The plans side by side, where there are both."""
-        return None if self.ours is None or self.theirs is None else Difference(ours=self.ours, theirs=self.theirs)
+        return (
+            None
+            if self.ours is None or self.theirs is None
+            else Difference(ours=self.ours, theirs=self.theirs)
+        )
 
     @property
     def verdict(self) -> str:
@@ -153,7 +179,11 @@ class Comparison:
         """
         difference = self.difference
         if self.findings:
-            return "too large" if {finding.rule for finding in self.findings} <= _FIT_IDS else "forbidden"
+            return (
+                "too large"
+                if {finding.rule for finding in self.findings} <= _FIT_IDS
+                else "forbidden"
+            )
         if difference is None:
             return "feasible"
         if difference.ours.layout == difference.theirs.layout:
@@ -168,7 +198,11 @@ class Comparison:
         difference, verdict = self.difference, self.verdict
         broken = "; ".join(f"{finding.message} [{finding.rule}]" for finding in self.findings)
         if verdict == "forbidden":
-            ran = f"; if it ran, {difference.speed_text}: {difference.time_causes}" if difference else ""
+            ran = (
+                f"; if it ran, {difference.speed_text}: {difference.time_causes}"
+                if difference
+                else ""
+            )
             return f"not allowed: {broken}{ran}"
         if verdict == "too large":
             return f"does not fit: {broken}{self._what_it_takes()}"
@@ -192,7 +226,9 @@ class Comparison:
             parts.append(f"more than the chosen plan: {difference.memory_text}")
         if plan is not None and {finding.rule for finding in self.findings} == {fits_device.id}:
             left = 1 - float(plan.uncertainty.required.high) / float(plan.memory.capacity_bytes)
-            parts += [f"it fits with memory.headroom: {floor(100 * left) / 100:g}"] if left >= 0 else []
+            parts += (
+                [f"it fits with memory.headroom: {floor(100 * left) / 100:g}"] if left >= 0 else []
+            )
         parts += [f"if it fit, {difference.speed_text}"] if difference else []
         return "".join(f"; {part}" for part in parts)
 
@@ -203,7 +239,10 @@ class Comparison:
             less = getattr(ours, name)
             if name not in self.asked and getattr(theirs, name) > less:
                 ledger = memory(job, replace(theirs, **{name: less}))
-                need, limit = float(required_band(ledger).high), float(device_limit_bytes(job, ledger))
+                need, limit = (
+                    float(required_band(ledger).high),
+                    float(device_limit_bytes(job, ledger)),
+                )
                 if need > limit:
                     return f"; with {job.says(name, less)} it needs up to {need / GIB:.1f} of {limit / GIB:.1f} GiB"
         return ""
@@ -233,11 +272,21 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     if theirs is None and found.nearest is not None:
         theirs = make_plan(pinned, found.nearest)
     findings = _obstacles(pinned, found) if theirs is None else _errors(theirs.findings)
-    pins = {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None}
-    overruled = tuple(job.says(name, pins[name]) for name in pins if asked.get(name, pins[name]) != pins[name])
+    pins = {
+        f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None
+    }
+    overruled = tuple(
+        job.says(name, pins[name]) for name in pins if asked.get(name, pins[name]) != pins[name]
+    )
     kept = tuple(job.says(name, pins[name]) for name in pins if name not in asked)
     return Comparison(
-        asked=asked, ours=ours, theirs=theirs, findings=findings, overruled=overruled, kept=kept, bold=bold
+        asked=asked,
+        ours=ours,
+        theirs=theirs,
+        findings=findings,
+        overruled=overruled,
+        kept=kept,
+        bold=bold,
     )
 
 
@@ -264,11 +313,16 @@ def _obstacles(job: Job, found: Feasible) -> tuple[Finding, ...]:
     if broken:
         return broken
     known = known_values(job)
-    if not found.considered and "data" in known:  # it follows from the other degrees, and doesn't divide the batch
+    if (
+        not found.considered and "data" in known
+    ):  # it follows from the other degrees, and doesn't divide the batch
         (rule,) = binding_rules(job, BATCH_RULES)
         return (rule.at(job.locate("/layout"), *batch_product(job, known).explain(whole=False)),)
     rules = [rule for rule in binding_rules(job) if rule.id in found.rejected_by]
     rules.sort(key=lambda rule: -found.rejected_by[rule.id])
     where = job.locate("/layout")
-    texts = ((rule, f"{rule.title.rstrip('.')}: no layout with these keys does") for rule in rules[:_MOST_RULES])
+    texts = (
+        (rule, f"{rule.title.rstrip('.')}: no layout with these keys does")
+        for rule in rules[:_MOST_RULES]
+    )
     return tuple(rule.at(where, text, rule.fix) for rule, text in texts)

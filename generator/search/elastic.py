@@ -35,7 +35,9 @@ class Spare:
     """A smaller count of nodes with the same batch and the same layout of each replica."""
 
     plan: Plan
-    lost_from: int  #: with so many nodes lost, and up to `lost_to`, this is the largest count that works
+    lost_from: (
+        int  #: with so many nodes lost, and up to `lost_to`, this is the largest count that works
+    )
     lost_to: int  #: with so many nodes lost none is idle
     throughput: float  #: as a share of the whole plan's
 
@@ -61,12 +63,18 @@ class Spares:
 
     plan: Plan
     counts: tuple[Spare, ...]
-    refused: tuple[tuple[int, Finding], ...]  #: counts that keep both products, and break a rule or don't fit
+    refused: tuple[
+        tuple[int, Finding], ...
+    ]  #: counts that keep both products, and break a rule or don't fit
 
     def to_dict(self) -> dict[str, object]:
         """A part of `dsgen plan --format json`, described by `schemas/plan.schema.json`."""
         refused = [{"nodes": nodes, "rule": finding.rule} for nodes, finding in self.refused]
-        return {"nodes": self.plan.job.nodes, "counts": [count.to_dict() for count in self.counts], "refused": refused}
+        return {
+            "nodes": self.plan.job.nodes,
+            "counts": [count.to_dict() for count in self.counts],
+            "refused": refused,
+        }
 
 
 def spare_nodes(plan: Plan) -> Spares:
@@ -84,7 +92,9 @@ def spare_nodes(plan: Plan) -> Spares:
         left = smaller.job.nodes
         if left < SMALLEST_SHARE * job.nodes and counts:
             break
-        broken = next((finding for finding in smaller.findings if finding.severity is Severity.ERROR), None)
+        broken = next(
+            (finding for finding in smaller.findings if finding.severity is Severity.ERROR), None
+        )
         if broken is not None:
             refused.append((left, broken))
             continue
@@ -97,7 +107,13 @@ def spare_nodes(plan: Plan) -> Spares:
 
 #: Fields that the files of a checkpoint are cut by; the second part only where the plan uses it.
 _CUT_BY: Final = ("tensor", "pipeline", "virtual_pipeline", "context", "expert", "zero_stage")
-_CUT_BY_TOO: Final = ("expert_tensor", "first_stage_layers", "last_stage_layers", "zero_copies", "zero_hpz")
+_CUT_BY_TOO: Final = (
+    "expert_tensor",
+    "first_stage_layers",
+    "last_stage_layers",
+    "zero_copies",
+    "zero_hpz",
+)
 _CANDIDATES: Final = 60  #: of the best plans on the most GPUs
 #: Step time over the best, on the most GPUs, of a plan that works on more counts.
 _SLOWER: Final = 1.1
@@ -133,7 +149,9 @@ class Elastic:
         }
 
 
-def plan_counts(job: Job, *, top: int = 10, bold: bool = False, explain: bool = True) -> Elastic | Infeasible:
+def plan_counts(
+    job: Job, *, top: int = 10, bold: bool = False, explain: bool = True
+) -> Elastic | Infeasible:
     """The plans of an elastic job; of `Infeasible` the one on the most GPUs, when no count has a plan."""
     left_out: dict[int, str] = {}
     for gpus in reversed(job.elastic):
@@ -149,13 +167,19 @@ def plan_counts(job: Job, *, top: int = 10, bold: bool = False, explain: bool = 
         raise AssertionError("a count without a layout has a plan")
     layout = _shared_layout(most, found, job.elastic, bold)
     cut: dict[str, Any] = {name: getattr(layout, name) for name in _CUT_BY}
-    cut |= {n: getattr(layout, n) for n in _CUT_BY_TOO if getattr(layout, n) != getattr(Layout(data=1), n)}
+    cut |= {
+        n: getattr(layout, n)
+        for n in _CUT_BY_TOO
+        if getattr(layout, n) != getattr(Layout(data=1), n)
+    }
     shared = replace(most, pins=replace(job.pins, data=None, **cut, offload=layout.offload.label))
     answer = search(shared, top=top, bold=bold, explain=explain)
     if isinstance(answer, Infeasible):
         return answer
     plans = [answer.plans[0]]
-    for fewer in (replace(shared, gpus=gpus) for gpus in reversed(job.elastic) if gpus < shared.gpus):
+    for fewer in (
+        replace(shared, gpus=gpus) for gpus in reversed(job.elastic) if gpus < shared.gpus
+    ):
         if (why := _unsuited(fewer, layout, fewer.gpus)) is None:
             # Looked at before it is searched: why there is no plan costs much to explain.
             found = feasible_layouts(fewer)

@@ -67,7 +67,11 @@ def _micro_batches(job: Job, data: int) -> Column:
     if batch % data:
         return np.zeros(0, np.int64)
     pinned = job.pins.micro_batch
-    sizes = micro_batches(batch) if pinned is None else np.array([pinned] if batch % pinned == 0 else [], np.int64)
+    sizes = (
+        micro_batches(batch)
+        if pinned is None
+        else np.array([pinned] if batch % pinned == 0 else [], np.int64)
+    )
     accumulation = job.pins.gradient_accumulation
     fitting = (batch // data) % sizes == 0
     if accumulation is not None:
@@ -80,9 +84,15 @@ def _micro_batches(job: Job, data: int) -> Column:
 VARIABLES: tuple[Variable, ...] = (
     Variable("zero_stage", None, lambda job, _: (0, 1, 2, 3)),
     Variable("sequence_parallel", None, lambda job, _: (0, 1)),
-    Variable("expert", None, lambda job, _: divisors(job.model.experts) if job.model.is_moe else (1,)),
+    Variable(
+        "expert", None, lambda job, _: divisors(job.model.experts) if job.model.is_moe else (1,)
+    ),
     Variable("expert_tensor", "tensor", _expert_cuts),
-    Variable("context_heads", "context", lambda job, context: (context if exchanges_heads_only(job) else 1,)),
+    Variable(
+        "context_heads",
+        "context",
+        lambda job, context: (context if exchanges_heads_only(job) else 1,),
+    ),
     Variable("offload", None, lambda job, _: tuple(o.value for o in Offload)),
     Variable("recompute", None, lambda job, _: tuple(r.value for r in Recompute)),
     Variable("micro_batch", "data", _micro_batches),
@@ -109,7 +119,10 @@ class _Table:
 
     def take(self, rows: NDArray[Any] | slice) -> _Table:
         rows = places(rows)
-        return _Table({name: taken(column, rows) for name, column in self.columns.items()}, taken(self.weight, rows))
+        return _Table(
+            {name: taken(column, rows) for name, column in self.columns.items()},
+            taken(self.weight, rows),
+        )
 
 
 class _Domain(NamedTuple):
@@ -138,12 +151,18 @@ class Enumeration:
     def __init__(self, job: Job, *, without: Collection[str] = ()) -> None:
         pins, sizes = pinned_values(job.pins), np.array(divisors(job.gpus), np.int64)
         self.job = job
-        self._constant = {name: np.asarray(pins.get(name, value)) for name, value in _CONSTANT.items()}
+        self._constant = {
+            name: np.asarray(pins.get(name, value)) for name, value in _CONSTANT.items()
+        }
         self._domains = {v.name: _domain(job, v, sizes, pins.get(v.name)) for v in VARIABLES}
         self._rules = _by_stage(rule for rule in binding_rules(job) if rule.id not in without)
         self._divisions = self._all_divisions(sizes, pins)
-        self.considered = int(self._divisions.weight.sum())  #: layouts that satisfy both identities and the pins
-        self.rejected_by: dict[str, int] = {}  #: rule id to layouts removed, by the first rule that removes a layout
+        self.considered = int(
+            self._divisions.weight.sum()
+        )  #: layouts that satisfy both identities and the pins
+        self.rejected_by: dict[
+            str, int
+        ] = {}  #: rule id to layouts removed, by the first rule that removes a layout
 
     def _all_divisions(self, sizes: Column, pins: Mapping[str, int]) -> _Table:
         """Every data × tensor × pipeline × context = gpus with the number of layouts that can grow from it.
@@ -156,15 +175,23 @@ class Enumeration:
         table = _Table({}, np.ones(1, np.int64))
         left = np.array([len(sizes) - 1])  # of the GPUs, as numbers of sizes
         for name in FACTORS:
-            weights = np.ones(len(sizes), np.int64) if name not in pins else (sizes == pins[name]).astype(np.int64)
+            weights = (
+                np.ones(len(sizes), np.int64)
+                if name not in pins
+                else (sizes == pins[name]).astype(np.int64)
+            )
             for domain in self._domains.values():
                 if (domain.depends or FACTORS[0]) == name:
                     weights = weights * domain.sizes
             last = left[:, None] == np.arange(len(sizes))
-            rows, chosen = np.nonzero((last if name == FACTORS[-1] else quotient[left] >= 0) & (weights > 0))
+            rows, chosen = np.nonzero(
+                (last if name == FACTORS[-1] else quotient[left] >= 0) & (weights > 0)
+            )
             table, left = table.take(rows), quotient[left[rows], chosen]
             table = _Table({**table.columns, name: sizes[chosen]}, table.weight * weights[chosen])
-        return table.take(np.lexsort([table.columns[name] for name in ("context", "pipeline", "tensor")]))
+        return table.take(
+            np.lexsort([table.columns[name] for name in ("context", "pipeline", "tensor")])
+        )
 
     def __iter__(self) -> Iterator[Layouts]:
         table = self._divisions
@@ -192,7 +219,9 @@ class Enumeration:
             number = np.searchsorted(domain.factors, table.columns[domain.depends])
         own = (column for name, column in table.columns.items() if name not in ALTERNATIVES)
         for piece in _pieces(domain.sizes[number], starts(own, len(table))):
-            grown = self._judged(self._crossed(table.take(piece), name, domain, number[piece]), name)
+            grown = self._judged(
+                self._crossed(table.take(piece), name, domain, number[piece]), name
+            )
             if len(grown):
                 yield from self._grown(grown, variables[1:])
 
@@ -204,7 +233,9 @@ class Enumeration:
         first = np.repeat(begin[number] - (np.cumsum(counts) - counts), counts)
         columns[name] = taken(domain.flat, places(first + np.arange(len(first))))
         if name == "micro_batch":
-            columns["gradient_accumulation"] = self.job.training.global_batch // (columns["data"] * columns[name])
+            columns["gradient_accumulation"] = self.job.training.global_batch // (
+                columns["data"] * columns[name]
+            )
         return _Table(columns, np.repeat(table.weight // np.maximum(counts, 1), counts))
 
     def _judged(self, table: _Table, stage: str) -> _Table:

@@ -66,8 +66,12 @@ class Feasible(Estimates):
     rejected_by: Mapping[str, int]
     legal: int  #: layouts that break no rule
     fitting: int  #: of these, those that fit
-    timed: int  #: of these, those with estimates; the others only trade time for memory that there is
-    nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
+    timed: (
+        int  #: of these, those with estimates; the others only trade time for memory that there is
+    )
+    nearest: (
+        Layout | None
+    )  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
     def extended(self, *more: Estimates) -> Feasible:
         """These layouts and `more`."""
@@ -79,7 +83,9 @@ def asks_script(job: Job) -> bool:
 
     Source: DeepSpeed's Ulysses refuses batches without position_ids (runtime/sequence_parallel/ulysses_sp.py @ 0.19.8).
     """
-    return "context" not in known_values(job) and not job.framework.runs("Megatron-LM", "Megatron-DeepSpeed")
+    return "context" not in known_values(job) and not job.framework.runs(
+        "Megatron-LM", "Megatron-DeepSpeed"
+    )
 
 
 def _tried(job: Job) -> Job:
@@ -105,12 +111,19 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
             fitted += int(fits.sum())
             fits &= ~_dominated(job, promising, fits, ledger)
             own = places(fits)
-            required, device = (taken(sizes, own) for sizes in (ledger.required_bytes, ledger.device_bytes))
+            required, device = (
+                taken(sizes, own) for sizes in (ledger.required_bytes, ledger.device_bytes)
+            )
             kept.append((promising.take(own), required, device))
     layouts = joined(rows for rows, _, _ in kept)
     required, device = (np.concatenate([np.zeros(0), *(part[i] for part in kept)]) for i in (1, 2))
     return Feasible(
-        **_joined([estimates(job, layouts.take(cut), required[cut], device[cut]) for cut in chunks(len(layouts))]),
+        **_joined(
+            [
+                estimates(job, layouts.take(cut), required[cut], device[cut])
+                for cut in chunks(len(layouts))
+            ]
+        ),
         considered=legal.considered,
         rejected_by=by_count({**legal.rejected_by, **removed}),
         legal=count,
@@ -120,7 +133,9 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     )
 
 
-def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
+def _dominated(
+    job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory
+) -> NDArray[np.bool_]:
     """Find rows that only give time for memory that there is: a fifth of the card is left without them.
 
     Offload, whose time hangs on host memory and PCIe, isn't needed either where recomputation leaves as much. Model
@@ -128,7 +143,10 @@ def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory)
     to give time for them, unless its activations would fit twice.
     """
     whole = (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
-    twice = ledger.device_bytes + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
+    twice = (
+        ledger.device_bytes
+        + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
+    )
     recomputes, offloads = rows.recompute != Recompute.NONE, rows.offload != Offload.NONE
     # Rows that differ in these alone follow each other: a number for each of the others and each micro-batch.
     other = np.cumsum(starts(_columns(rows, but=(*ALTERNATIVES, "micro_batch")), len(rows)))
@@ -157,7 +175,11 @@ ROOM = 0.2
 
 def limit_bytes(job: Job) -> float:
     """Device memory that a plan may hold by the middle of its estimate, so that its upper end is under the limit."""
-    return job.cluster.accelerator.memory_bytes * (1 - job.headroom) / float(memory_shares("device").high)
+    return (
+        job.cluster.accelerator.memory_bytes
+        * (1 - job.headroom)
+        / float(memory_shares("device").high)
+    )
 
 
 def roomy_bytes(job: Job) -> float:
@@ -185,7 +207,9 @@ def _promising(
     grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
     One micro-batch in a step is looked at by itself, where gradients or layers of a second one are not held.
     """
-    smallest = (rows.gradient_accumulation == 1) & (job.framework.runs("DeepSpeed engine") | rows.expert_overlap)
+    smallest = (rows.gradient_accumulation == 1) & (
+        job.framework.runs("DeepSpeed engine") | rows.expert_overlap
+    )
     begin = np.flatnonzero(smallest | starts(_columns(rows, but=("micro_batch",)), len(rows)))
     sizes = np.diff(begin, append=len(rows))
     first = rows.take(begin)
@@ -208,7 +232,9 @@ def estimates(job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Flo
     total = np.broadcast_to(ledger.total_s, len(rows))
     # Stages that wait do so for communication too.
     busy = total / np.maximum(total - ledger.bubble_s, 1e-12)
-    savable = {cause: busy * getattr(ledger, cause) for cause in SAVABLE} | {"bubble_s": ledger.bubble_s + 0.0}
+    savable = {cause: busy * getattr(ledger, cause) for cause in SAVABLE} | {
+        "bubble_s": ledger.bubble_s + 0.0
+    }
     if job.pins.context_heads is None:
         savable["context_s"] = savable["context_s"] * exchange_saves(job, rows)
     return Estimates(
@@ -234,7 +260,9 @@ def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
     names = ("total_s", "required_bytes", "device_bytes")
     return {
         "layouts": joined(part.layouts for part in parts),
-        "savable": {cause: column(part.savable[cause] for part in parts) for cause in (*SAVABLE, "bubble_s")},
+        "savable": {
+            cause: column(part.savable[cause] for part in parts) for cause in (*SAVABLE, "bubble_s")
+        },
         **{name: column(getattr(part, name) for part in parts) for name in names},
     }
 
@@ -263,12 +291,18 @@ def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:
 
 
 def _fit(
-    job: Job, rows: Layouts, ledger: Memory, removed: dict[str, int], weight: NDArray[np.int64] | None = None
+    job: Job,
+    rows: Layouts,
+    ledger: Memory,
+    removed: dict[str, int],
+    weight: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:
     """Find the rows that fit; count the others by rule, each as often as its weight says."""
     fits = np.ones(len(rows), np.bool_)
     for rule in FIT_RULES:
-        holds = np.broadcast_to(np.asarray(rule.columns.holds(job, rows, ledger), np.bool_), fits.shape)
+        holds = np.broadcast_to(
+            np.asarray(rule.columns.holds(job, rows, ledger), np.bool_), fits.shape
+        )
         broken = fits & ~holds
         if broken.any():
             count = broken.sum() if weight is None else weight[broken].sum()

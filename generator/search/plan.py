@@ -21,7 +21,13 @@ from ..job.records import Calibration, Job
 from ..rules.run import check_job
 from ..version import __version__
 
-_CLUSTER = ("accelerators_per_node", "network", "network_bytes_per_s_per_node", "price_per_node_hour", "source")
+_CLUSTER = (
+    "accelerators_per_node",
+    "network",
+    "network_bytes_per_s_per_node",
+    "price_per_node_hour",
+    "source",
+)
 
 
 def job_document(job: Job) -> dict[str, object]:
@@ -54,7 +60,11 @@ def job_document(job: Job) -> dict[str, object]:
         "data": {**asdict(job.data), "path": list(job.data.path)},
         "output": asdict(job.output),
         "reliability": asdict(job.reliability),
-        "pinned": {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None},
+        "pinned": {
+            f.name: value
+            for f in fields(job.pins)
+            if (value := getattr(job.pins, f.name)) is not None
+        },
     }
 
 
@@ -75,7 +85,9 @@ def finding_document(finding: Finding) -> dict[str, object]:
     return {**finding.to_dict(), "path": PurePath(finding.where.path).name}
 
 
-MFU_CONVENTION = "model FLOPs count causal attention as half and no recomputation; over the dense datasheet peak"
+MFU_CONVENTION = (
+    "model FLOPs count causal attention as half and no recomputation; over the dense datasheet peak"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +97,9 @@ class Decision:
     key: str
     chosen: str  #: as in the spec
     other: str | None  #: `None` where nothing else is legal and fits
-    slower_fraction: float | None = None  #: how much longer its step is; negative where it is faster
+    slower_fraction: float | None = (
+        None  #: how much longer its step is; negative where it is faster
+    )
     cause: str | None = None  #: the part of the step time that differs most
     more_bytes: int | None = None  #: of memory that it needs
     why: str | None = None  #: the rule by which a faster one isn't chosen
@@ -109,8 +123,12 @@ class Decision:
 def _compared(decisions: Sequence[Decision]) -> str:
     """`step time with 4 +12% (bubble), with 2 +30% (bubble)`: the decisions on one key."""
     known = [decision for decision in decisions if decision.other is not None]
-    causes = (f" ({each.cause})" if each.cause and each.change != "the same" else "" for each in known)
-    texts = (f"with {each.other} {each.change}{cause}" for each, cause in zip(known, causes, strict=True))
+    causes = (
+        f" ({each.cause})" if each.cause and each.change != "the same" else "" for each in known
+    )
+    texts = (
+        f"with {each.other} {each.change}{cause}" for each, cause in zip(known, causes, strict=True)
+    )
     return f"step time {', '.join(texts)}" if known else decisions[0].because
 
 
@@ -125,7 +143,9 @@ class Plan:
     throughput: Throughput
     uncertainty: Uncertainty  #: the bands around step time and memory
     why: str = ""  #: the rule by which the search chose it, in a sentence
-    decisions: tuple[Decision, ...] = ()  #: its values against others, of a chosen one that is explained
+    decisions: tuple[
+        Decision, ...
+    ] = ()  #: its values against others, of a chosen one that is explained
     findings: tuple[Finding, ...] = ()
 
     def to_dict(self, *, compared: bool = True) -> dict[str, object]:
@@ -133,10 +153,15 @@ class Plan:
         layout, run = self.layout, self.run
         whole: dict[str, object] | None = None
         if run is not None:
-            whole = {**asdict(run), "input_bytes_per_s": self.throughput.tokens_per_s * token_bytes(self.job)}
+            whole = {
+                **asdict(run),
+                "input_bytes_per_s": self.throughput.tokens_per_s * token_bytes(self.job),
+            }
             if compared:
                 whole["other_precisions_step_s"] = self.other_precisions
-            whole["assumed"] = {name: assumption.value for name, assumption in assumptions().items()}
+            whole["assumed"] = {
+                name: assumption.value for name, assumption in assumptions().items()
+            }
         return {
             "dsgen_version": __version__,
             "job": job_document(self.job),
@@ -166,9 +191,16 @@ class Plan:
     def reasons(self) -> tuple[str, ...]:
         """Why this plan, one sentence each: the rule that chose it, each decision against others, the pins."""
         values, pins = self.layout.to_dict(), self.job.pins
-        others = {key: [*group] for key, group in groupby(self.decisions, lambda decision: decision.key)}
-        said = (f"{self.job.says(key, values[key])}; {_compared(decisions)}" for key, decisions in others.items())
-        pinned = ", ".join(self.job.says(key, values[key]) for key in FIELDS if getattr(pins, key) is not None)
+        others = {
+            key: [*group] for key, group in groupby(self.decisions, lambda decision: decision.key)
+        }
+        said = (
+            f"{self.job.says(key, values[key])}; {_compared(decisions)}"
+            for key, decisions in others.items()
+        )
+        pinned = ", ".join(
+            self.job.says(key, values[key]) for key in FIELDS if getattr(pins, key) is not None
+        )
         return (self.why, *said, *([f"pinned: {pinned}"] if pinned else [])) if self.why else ()
 
     @property
@@ -195,7 +227,12 @@ class Plan:
         training, known = self.job.training, {finding.rule for finding in check_job(self.job)}
         # Gradients are summed as is usual for the format.
         others = (
-            replace(self.job, training=replace(training, precision=each, gradient_dtype=None, fp8_parameters=False))
+            replace(
+                self.job,
+                training=replace(
+                    training, precision=each, gradient_dtype=None, fp8_parameters=False
+                ),
+            )
             for each in ("bf16", "fp16", "fp8")
             if each != training.precision and self.job.cluster.accelerator.supports(each)
         )
@@ -217,17 +254,23 @@ class SearchResult:
 
     job: Job
     plans: tuple[Plan, ...]  #: best first
-    named: Mapping[str, Plan]  #: `chosen`, `fastest`, `roomy`; the last is missing where nothing leaves a fifth free
+    named: Mapping[
+        str, Plan
+    ]  #: `chosen`, `fastest`, `roomy`; the last is missing where nothing leaves a fifth free
     why: Mapping[str, str]  #: by the same names, the rule that decided, in a sentence
     considered: int  #: layouts that satisfy both product identities and the pins
     feasible: int  #: of these, how many break no rule and fit
-    rejected_by: Mapping[str, int]  #: rule id to the number of layouts it removed (each counted once)
+    rejected_by: Mapping[
+        str, int
+    ]  #: rule id to the number of layouts it removed (each counted once)
     search_s: float  #: wall time of the search; never written to a file
 
     @property
     def alternatives(self) -> Mapping[str, Plan]:
         """Plans that have a name and aren't the chosen one."""
-        return {name: plan for name, plan in self.named.items() if plan.layout != self.plans[0].layout}
+        return {
+            name: plan for name, plan in self.named.items() if plan.layout != self.plans[0].layout
+        }
 
     def to_dict(self) -> dict[str, object]:
         """The form of `dsgen plan --format json`, described by `schemas/plan.schema.json`."""
@@ -236,7 +279,9 @@ class SearchResult:
             "rejected_by": by_count(self.rejected_by),
             "feasible": self.feasible,
             "plans": [plan.to_dict(compared=not index) for index, plan in enumerate(self.plans)],
-            "alternatives": {name: plan.to_dict(compared=False) for name, plan in self.alternatives.items()},
+            "alternatives": {
+                name: plan.to_dict(compared=False) for name, plan in self.alternatives.items()
+            },
             "why": dict(self.why),
         }
 
@@ -253,11 +298,19 @@ class Suggestion:
     @property
     def changes_results(self) -> bool:
         """Tell whether it rounds numbers otherwise."""
-        return self.path.startswith("training.") and self.path not in ("training.global_batch", "training.kernels")
+        return self.path.startswith("training.") and self.path not in (
+            "training.global_batch",
+            "training.kernels",
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Plain data."""
-        return {"path": self.path, "value": self.value, "text": self.text, "plan": self.plan.to_dict()}
+        return {
+            "path": self.path,
+            "value": self.value,
+            "text": self.text,
+            "plan": self.plan.to_dict(),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +321,9 @@ class Infeasible:
     considered: int
     rejected_by: Mapping[str, int]
     binding_rule: str
-    nearest: Plan | None  #: the layout that needs least memory over capacity, when memory is what binds
+    nearest: (
+        Plan | None
+    )  #: the layout that needs least memory over capacity, when memory is what binds
     suggestions: tuple[Suggestion, ...]
 
     @property

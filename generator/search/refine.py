@@ -47,7 +47,9 @@ _QUARTERS = (0.25, 0.5, 0.75)
 def chunk_counts(job: Job, rows: Layouts) -> NDArray[np.int64]:
     """The useful numbers of model chunks of each layout, a row for each, filled up with 1."""
     stages, number = np.unique(rows.pipeline, return_inverse=True)
-    values = [chunk_values(job, int(count)) if count <= job.model.layers else [1] for count in stages]
+    values = [
+        chunk_values(job, int(count)) if count <= job.model.layers else [1] for count in stages
+    ]
     most = max(map(len, values), default=1)
     filled = [[*counts, *[1] * (most - len(counts))] for counts in values]
     counts: NDArray[np.int64] = np.array(filled, np.int64).reshape(-1, most)[number]
@@ -74,7 +76,11 @@ def copy_choices(job: Job, rows: Layouts) -> Settings:
     """A few copies: each is that much of the optimizer's states more."""
     group = rows.data * rows.context
     for copies in (2, 4, 8):
-        yield {"zero_copies": np.where((group % copies == 0) & (group > copies) & (rows.zero_stage > 0), copies, 1)}
+        yield {
+            "zero_copies": np.where(
+                (group % copies == 0) & (group > copies) & (rows.zero_stage > 0), copies, 1
+            )
+        }
 
 
 def chunk_choices(job: Job, rows: Layouts) -> Settings:
@@ -93,12 +99,16 @@ _FIRST_WAVE = 2048
 class Detail:
     """One detail of a layout that the enumeration leaves alone."""
 
-    turns: tuple[str, ...]  #: the fields that it sets; where one of them is pinned, the detail is the user's
+    turns: tuple[
+        str, ...
+    ]  #: the fields that it sets; where one of them is pinned, the detail is the user's
     settings: Callable[[Job, Layouts], Settings]
     saves: str  #: the cause of the step time that it can shorten
     of: Software = "Megatron-LM"  #: what has it
     replaces: Mapping[str, Any] = field(default_factory=dict)  #: values for which it does a part
-    largest: Mapping[str, Any] = field(default_factory=dict)  #: the fastest and largest that it can come to
+    largest: Mapping[str, Any] = field(
+        default_factory=dict
+    )  #: the fastest and largest that it can come to
     best: Mapping[str, Any] = field(default_factory=dict)  #: where it is on or off: on
 
 
@@ -126,7 +136,9 @@ DETAILS: tuple[Detail, ...] = (
     ),
     Detail(
         turns=("offload", "offload_fraction"),
-        settings=lambda job, rows: ({"offload": Offload.OPTIMIZER, "offload_fraction": share} for share in _QUARTERS),
+        settings=lambda job, rows: (
+            {"offload": Offload.OPTIMIZER, "offload_fraction": share} for share in _QUARTERS
+        ),
         saves="offload_s",
         replaces={"offload": Offload.OPTIMIZER},
         largest={"offload": Offload.NONE},
@@ -162,9 +174,15 @@ class Reach:
     roomy: float = np.inf  #: the fastest that leaves a fifth of the card
     surest: float = np.inf  #: of these, the fastest of a measured kind
     first: float = np.inf  #: the fastest that may be chosen
-    least: float = np.inf  #: what the card holds of the smallest, chosen where none stays under the limit
-    required: Floats = field(default_factory=lambda: np.zeros(0))  #: of those unbeaten under the limit, rising
-    seconds: Floats = field(default_factory=lambda: np.full(1, np.inf))  #: the least with less than each, and with all
+    least: float = (
+        np.inf
+    )  #: what the card holds of the smallest, chosen where none stays under the limit
+    required: Floats = field(
+        default_factory=lambda: np.zeros(0)
+    )  #: of those unbeaten under the limit, rising
+    seconds: Floats = field(
+        default_factory=lambda: np.full(1, np.inf)
+    )  #: the least with less than each, and with all
 
     def under(self, rows: Estimates) -> NDArray[np.int64]:
         """The number of limits that each row stays under."""
@@ -181,7 +199,9 @@ class Reach:
         if self.first == np.inf:
             held |= rows.device_bytes <= self.least
         near = np.flatnonzero(~held & (rows.device_bytes <= self.limit) & (least_s <= latest))
-        unbeaten = self.seconds[np.searchsorted(self.required, rows.required_bytes[near], side="right")]
+        unbeaten = self.seconds[
+            np.searchsorted(self.required, rows.required_bytes[near], side="right")
+        ]
         held[near] = least_s[near] <= unbeaten
         if self.surest > self.roomy:
             near = np.flatnonzero(~held & roomy & (least_s <= self.surest * (1 + TIME_BAND)))
@@ -218,7 +238,10 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     """
     if not len(found.layouts):
         return found
-    details, reach = open_details(job), Reach(job=job, limit=np.inf if bold else limit_bytes(job)).after(found)
+    details, reach = (
+        open_details(job),
+        Reach(job=job, limit=np.inf if bold else limit_bytes(job)).after(found),
+    )
     floor = _floor(found, details)
     if _cuts_chunks(job):
         floor *= 1 - found.savable["bubble_s"] / found.total_s
@@ -254,7 +277,9 @@ def _cuts_chunks(job: Job) -> bool:
 def _fastest(job: Job, rows: Estimates, details: Sequence[Detail]) -> dict[str, Any]:
     """Values with which layouts are the fastest, whatever memory that takes."""
     chunks = chunk_counts(job, rows.layouts).max(axis=1, initial=1) if _cuts_chunks(job) else None
-    return _largest(details) if chunks is None else {**_largest(details), "virtual_pipeline": chunks}
+    return (
+        _largest(details) if chunks is None else {**_largest(details), "virtual_pipeline": chunks}
+    )
 
 
 def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach) -> list[Estimates]:
@@ -274,7 +299,9 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach)
         made.append(better)
         kept = np.ones(len(tops.total_s), np.bool_)
         # What a larger one replaces may still be roomy, or get faster by a detail that isn't combined with this one.
-        kept[rows] = (reach.under(better) < reach.under(tops)[rows]) | (_floor(tops, later)[rows] < better.total_s)
+        kept[rows] = (reach.under(better) < reach.under(tops)[rows]) | (
+            _floor(tops, later)[rows] < better.total_s
+        )
         tops = joined_estimates([tops.take(kept), better])
         tops = tops.take(reach.holds(tops, _floor(tops, later)))
     return made[1:]
@@ -285,11 +312,16 @@ def _floor(found: Estimates, details: Iterable[Detail]) -> Floats:
     return found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details})
 
 
-def _floor_at(job: Job, rows: Estimates, values: Mapping[str, Any], details: Sequence[Detail]) -> Floats:
+def _floor_at(
+    job: Job, rows: Estimates, values: Mapping[str, Any], details: Sequence[Detail]
+) -> Floats:
     """Least time of layouts with `values`, when details with one best setting have it and others hide all."""
     settled = {name: value for d in details for name, value in d.best.items()}
     columns = _set(rows.layouts, {**settled, **values})
-    found, rest = estimates(job, columns, rows.required_bytes, rows.device_bytes), [d for d in details if not d.best]
+    found, rest = (
+        estimates(job, columns, rows.required_bytes, rows.device_bytes),
+        [d for d in details if not d.best],
+    )
     return _floor(found, [*rest, _CHUNKS] if "virtual_pipeline" in values else rest)
 
 
@@ -298,9 +330,13 @@ def _largest(details: Iterable[Detail]) -> dict[str, Any]:
     return {name: value for d in details for name, value in d.largest.items()}
 
 
-def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: Reach) -> Estimates:
+def _traded(
+    job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: Reach
+) -> Estimates:
     """Layouts that do in part what others do wholly, where these fit, and leave no room without any such detail."""
-    whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
+    whole = np.all(
+        [getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0
+    )
     rows = found.take(whole & reach.holds(found, _floor(found, details)))
     rows = rows.take(reach.holds(rows, _floor_at(job, rows, _largest(details), details)))
     largest = memory(job, _set(rows.layouts, _largest(details)))
@@ -320,7 +356,13 @@ def _hidden(
 
 
 def _made(
-    job: Job, rows: Estimates, detail: Detail, later: Iterable[Detail], reach: Reach, *, gain: float = 0.0
+    job: Job,
+    rows: Estimates,
+    detail: Detail,
+    later: Iterable[Detail],
+    reach: Reach,
+    *,
+    gain: float = 0.0,
 ) -> tuple[Estimates, NDArray[np.int64]]:
     """Every legal layout that a detail makes of some, that fits and is faster, and which rows they are of.
 
@@ -332,7 +374,9 @@ def _made(
     rules = [rule for rule in rules if not set(detail.turns).isdisjoint(rule.columns.reads)]
     for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
         turned = _set(rows.layouts, setting)
-        differs = np.any([getattr(rows.layouts, name) != getattr(turned, name) for name in setting], axis=0)
+        differs = np.any(
+            [getattr(rows.layouts, name) != getattr(turned, name) for name in setting], axis=0
+        )
         for rule in rules:
             differs = differs & np.asarray(rule.columns.holds(job, turned), np.bool_)
         of.append(np.flatnonzero(differs))
@@ -355,4 +399,6 @@ def _made(
 def _set(rows: Layouts, values: Mapping[str, Any]) -> Layouts:
     """The rows with other values in some columns."""
     columns = {name: getattr(rows, name) for name in FIELDS}
-    return Layouts(**{**columns, **{name: np.broadcast_to(value, len(rows)) for name, value in values.items()}})
+    return Layouts(
+        **{**columns, **{name: np.broadcast_to(value, len(rows)) for name, value in values.items()}}
+    )

@@ -43,16 +43,28 @@ def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[D
     job, chosen = plan.job, plan.layout
     names = [name for name in _DECISIONS if getattr(job.pins, name) is None]
     order = np.argsort(found.total_s, kind="stable")
-    firsts = (rows for name in names for rows in _firsts(getattr(found.layouts, name), order, _RIVALS).values())
+    firsts = (
+        rows
+        for name in names
+        for rows in _firsts(getattr(found.layouts, name), order, _RIVALS).values()
+    )
     rivals = np.array(sorted({int(row) for rows in firsts for row in rows}), np.int64)
     found = joined_estimates([found, *refined_rows(job, found.take(rivals))])
     order = np.argsort(found.total_s, kind="stable")
     picked: list[tuple[str, int | None]] = []
     for name in names:
         value = getattr(chosen, name)
-        best = {other: int(rows[0]) for other, rows in _firsts(getattr(found.layouts, name), order, 1).items()}
-        others = sorted((row for other, row in best.items() if other != value), key=lambda row: found.total_s[row])
-        if others and not (name in DEFAULTS and value == DEFAULTS[name]):  # but for details that nothing turned
+        best = {
+            other: int(rows[0])
+            for other, rows in _firsts(getattr(found.layouts, name), order, 1).items()
+        }
+        others = sorted(
+            (row for other, row in best.items() if other != value),
+            key=lambda row: found.total_s[row],
+        )
+        if others and not (
+            name in DEFAULTS and value == DEFAULTS[name]
+        ):  # but for details that nothing turned
             picked += [(name, row) for row in others[:_MOST_COMPARED]]
         elif value != getattr(_PLAIN, name):
             picked.append((name, None))
@@ -82,13 +94,20 @@ def _causes(plan: Plan, others: Estimates) -> Iterator[str]:
     theirs = step_time(plan.job, others.layouts) if len(others.total_s) else plan.step_time
     parts = [f.name for f in fields(theirs) if f.name != "total_s"]
     shape = len(others.total_s)
-    more = np.array([np.broadcast_to(getattr(theirs, part) - getattr(plan.step_time, part), shape) for part in parts])
+    more = np.array(
+        [
+            np.broadcast_to(getattr(theirs, part) - getattr(plan.step_time, part), shape)
+            for part in parts
+        ]
+    )
     for column, seconds in zip(more.T, others.total_s, strict=True):
         most = column.argmax() if seconds >= plan.step_time.total_s else column.argmin()
         yield parts[int(most)].removesuffix("_s")
 
 
-def _firsts(column: NDArray[Any], order: NDArray[np.int64], most: int) -> dict[Any, NDArray[np.int64]]:
+def _firsts(
+    column: NDArray[Any], order: NDArray[np.int64], most: int
+) -> dict[Any, NDArray[np.int64]]:
     """The first rows in `order`, at most so many, of each value of a column."""
     found: dict[Any, NDArray[np.int64]] = {}
     rows = order[:most] if is_constant(column) else order
@@ -109,7 +128,9 @@ def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
         nearest = make_plan(job, found.nearest)
         return next(f.rule for f in nearest.findings if f.severity is Severity.ERROR), nearest
     broken = (f.rule for f in check_pins(job) if f.severity is Severity.ERROR)
-    freed = (rule for rule in found.rejected_by if any(True for _ in Enumeration(job, without=(rule,))))
+    freed = (
+        rule for rule in found.rejected_by if any(True for _ in Enumeration(job, without=(rule,)))
+    )
     rule = next(broken, None) or next(freed, None) or next(iter(found.rejected_by), "BATCH001")
     return rule, None
 
@@ -118,16 +139,27 @@ def obstacle(job: Job, found: Feasible) -> tuple[str, str | None]:
     """The rule that leaves no layout, and its message where it names one layout, or numbers that don't divide."""
     batch, most = job.training.global_batch, math.gcd(job.training.global_batch, job.gpus)
     if found.nearest is None and most < job.gpus:
-        whole = replace(job, training=replace(job.training, global_batch=-(-batch // job.gpus) * job.gpus))
+        whole = replace(
+            job, training=replace(job.training, global_batch=-(-batch // job.gpus) * job.gpus)
+        )
         if any(True for _ in Enumeration(whole)):
             (rule,) = binding_rules(job, BATCH_RULES)
-            left = f"a replica has {job.gpus // most} GPUs or a multiple, and no such layout is legal"
-            return rule.id, f"data divides {job.gpus:,} GPUs and a global batch of {batch:,}, so {left}"
+            left = (
+                f"a replica has {job.gpus // most} GPUs or a multiple, and no such layout is legal"
+            )
+            return (
+                rule.id,
+                f"data divides {job.gpus:,} GPUs and a global batch of {batch:,}, so {left}",
+            )
     name, nearest = binding_rule(job, found)
-    return name, next((f.message for f in nearest.findings if f.rule == name), None) if nearest else None
+    return name, next(
+        (f.message for f in nearest.findings if f.rule == name), None
+    ) if nearest else None
 
 
-def search(job: Job, *, top: int = 10, bold: bool = False, explain: bool = True) -> SearchResult | Infeasible:
+def search(
+    job: Job, *, top: int = 10, bold: bool = False, explain: bool = True
+) -> SearchResult | Infeasible:
     """The `top` best plans of `job`, or why there is none and what would make one possible.
 
     `bold` asks of memory what is allocated alone, and of a plan no measured kind; `explain` compares each decision of
@@ -190,11 +222,20 @@ def estimate(job: Job) -> Plan:
     data = pins.get("data", max(job.gpus // ranks, 1))
     batch = job.training.global_batch
     accumulation = pins.get("gradient_accumulation")
-    derived = 1 if accumulation is None or batch % (data * accumulation) else batch // (data * accumulation)
+    derived = (
+        1
+        if accumulation is None or batch % (data * accumulation)
+        else batch // (data * accumulation)
+    )
     micro = pins.get("micro_batch", derived)
     accumulation = accumulation or max(batch // (data * micro), 1)
     return _timed(
-        make_plan(job, Layout.of({**pins, "data": data, "micro_batch": micro, "gradient_accumulation": accumulation}))
+        make_plan(
+            job,
+            Layout.of(
+                {**pins, "data": data, "micro_batch": micro, "gradient_accumulation": accumulation}
+            ),
+        )
     )
 
 

@@ -76,8 +76,13 @@ class _Searches:
 
         The jobs are compared by sequences a second and GPU of their fastest layouts, before details are turned.
         """
-        searches = [(job, found) for job in jobs if (found := self._search(job)) and len(found.layouts)]
-        speeds = [job.training.global_batch / job.gpus / float(found.total_s.min()) for job, found in searches]
+        searches = [
+            (job, found) for job in jobs if (found := self._search(job)) and len(found.layouts)
+        ]
+        speeds = [
+            job.training.global_batch / job.gpus / float(found.total_s.min())
+            for job, found in searches
+        ]
         return self._best(*searches[speeds.index(max(speeds))]) if searches else None
 
     def _search(self, job: Job) -> Feasible | None:
@@ -104,7 +109,9 @@ def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
 def suggestions(job: Job) -> Iterator[Suggestion]:
     """Changes of one key after which there is a plan, or of two pinned keys; nearest first."""
     searches = _Searches()
-    in_parts = (replace(job, pins=replace(job.pins, context=size)) for size in divisors(job.gpus)[1:])
+    in_parts = (
+        replace(job, pins=replace(job.pins, context=size)) for size in divisors(job.gpus)[1:]
+    )
     if asks_script(job) and (plans := [plan for part in in_parts if (plan := searches.best(part))]):
         plan = max(plans, key=_speed)
         yield _key("layout.context", plan.layout.context, plan)
@@ -112,7 +119,9 @@ def suggestions(job: Job) -> Iterator[Suggestion]:
     yield from _other_gpu_counts(job, searches)
     yield from _other_batches(job, searches)
     yield from _less_headroom(job, searches)
-    for name, value, other in lighter(job):  # these may change results, so that they stay the user's to set
+    for name, value, other in lighter(
+        job
+    ):  # these may change results, so that they stay the user's to set
         if plan := searches.best(other):
             yield _key(f"training.{name}", value, plan)
 
@@ -135,26 +144,38 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
     layout, searches, job = plan.layout, _Searches(_MUCH_FASTER * _speed(plan)), plan.job
     cut: dict[str, Any] = {name: layout.to_dict()[name] for name in ("tensor", "context", "expert")}
     spent: dict[str, Any] = {
-        name: layout.to_dict()[name] for name in ("sequence_parallel", "zero_stage", "recompute", "offload")
+        name: layout.to_dict()[name]
+        for name in ("sequence_parallel", "zero_stage", "recompute", "offload")
     }
     alike = replace(job, pins=replace(job.pins, **cut, **spent))
     batch = dividing_batch(plan)
     found = [batch] if batch else []
-    for key, jobs in (("gpus", _round_counts(alike)), ("training.global_batch", _round_batches(alike))):
+    for key, jobs in (
+        ("gpus", _round_counts(alike)),
+        ("training.global_batch", _round_batches(alike)),
+    ):
         if not (batch and key != "gpus") and (nearby := searches.fastest(jobs)):
             found.append(_changed(key, nearby))
     for name in (name for name in _SPENDING if getattr(job.pins, name) is not None):
         free: dict[str, Any] = {**cut, name: None}
         if freed := searches.best(replace(job, pins=replace(job.pins, **free))):
             value = freed.layout.to_dict()[name]
-            found.append(Suggestion(path=f"layout.{name}", value=value, text=job.says(name, value), plan=freed))
+            found.append(
+                Suggestion(
+                    path=f"layout.{name}", value=value, text=job.says(name, value), plan=freed
+                )
+            )
     if layout.recompute != Recompute.NONE or layout.offload != Offload.NONE:
         staged = job.framework.runs("Megatron-LM", "Megatron layers")
         pins = replace(job.pins, **cut, pipeline=layout.pipeline) if staged else job.pins
         for name, value, other in lighter(job):
             if smaller := searches.best(replace(other, pins=pins)):
                 found.append(_key(f"training.{name}", value, smaller))
-    yield from (change for change in found if change is batch or _speed(change.plan) > _MUCH_FASTER * _speed(plan))
+    yield from (
+        change
+        for change in found
+        if change is batch or _speed(change.plan) > _MUCH_FASTER * _speed(plan)
+    )
 
 
 def dividing_batch(plan: Plan) -> Suggestion | None:
@@ -192,7 +213,10 @@ def _with_others(job: Job, names: tuple[str, ...], searches: _Searches) -> Sugge
     if plan is None:
         return None
     values = {name: plan.layout.to_dict()[name] for name in names}
-    said = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    said = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in values.items()
+    }
     text = " and ".join(f"layout.{name}: {value}" for name, value in said.items())
     if len(names) > 1:
         return Suggestion(path="layout", value="", text=text, plan=plan)
@@ -210,11 +234,15 @@ def _other_gpu_counts(job: Job, searches: _Searches) -> Iterator[Suggestion]:
     fewer = [n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1)]
     below = dict.fromkeys([*fewer, *(sorted(parts, reverse=True) if nodes <= 1 else [])])
     some = max(nodes, 1)
-    more = {some + i for i in range(_NEIGHBOURS + 1)} | {max(round(some * g), some + 1) for g in _GROWTH}
+    more = {some + i for i in range(_NEIGHBOURS + 1)} | {
+        max(round(some * g), some + 1) for g in _GROWTH
+    }
     above = sorted({*parts, *(n * unit for n in more)})
     sides = ((count for count in below if count < gpus), (count for count in above if count > gpus))
     nearest = (searches.first(replace(job, gpus=count) for count in side) for side in sides)
-    yield from _with_faster("gpus", [plan for plan in nearest if plan], searches.fastest(_round_counts(job)))
+    yield from _with_faster(
+        "gpus", [plan for plan in nearest if plan], searches.fastest(_round_counts(job))
+    )
 
 
 def _with_faster(path: str, nearest: list[Plan], fastest: Plan | None) -> Iterator[Suggestion]:
@@ -232,10 +260,15 @@ def _round_counts(job: Job) -> Iterator[Job]:
     reach = int(_NEARBY * job.gpus)
     while reach // unit > _NEIGHBOURS:  # of very many nodes, the rounder numbers
         unit *= 2
-    counts = {*range(-(-(job.gpus - reach) // unit) * unit, job.gpus + reach + 1, unit)} - {0, job.gpus}
+    counts = {*range(-(-(job.gpus - reach) // unit) * unit, job.gpus + reach + 1, unit)} - {
+        0,
+        job.gpus,
+    }
     round_ones = sorted(counts, key=lambda count: (-len(divisors(count)), abs(count - job.gpus)))
     powers = [count for count in round_ones if count & (count - 1) == 0]
-    yield from (replace(job, gpus=count) for count in dict.fromkeys([*powers, *round_ones[:_COMPARED]]))
+    yield from (
+        replace(job, gpus=count) for count in dict.fromkeys([*powers, *round_ones[:_COMPARED]])
+    )
 
 
 def _other_batches(job: Job, searches: _Searches) -> Iterator[Suggestion]:
@@ -244,9 +277,14 @@ def _other_batches(job: Job, searches: _Searches) -> Iterator[Suggestion]:
     replicas = [d for d in divisors(job.gpus) if d > 1]
     below = sorted({batch // d * d for d in replicas} - {0, batch}, reverse=True)
     above = sorted({-(-batch // d) * d for d in replicas} - {batch})
-    nearest = (searches.first(_with_batch(job, size) for size in side[:_NEIGHBOURS]) for side in (below, above))
+    nearest = (
+        searches.first(_with_batch(job, size) for size in side[:_NEIGHBOURS])
+        for side in (below, above)
+    )
     found = [plan for plan in nearest if plan]
-    yield from _with_faster("training.global_batch", found, searches.fastest(_round_batches(job)) if found else None)
+    yield from _with_faster(
+        "training.global_batch", found, searches.fastest(_round_batches(job)) if found else None
+    )
 
 
 def _round_batches(job: Job) -> Iterator[Job]:
@@ -269,7 +307,9 @@ def _less_headroom(job: Job, searches: _Searches) -> Iterator[Suggestion]:
     if (plan := searches.best(replace(job, headroom=0.0))) is None:
         return
     host = float(plan.memory.host_bytes_per_node) / (job.cluster.host_memory_bytes or inf)
-    needed = 1 - max(float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes), host)
+    needed = 1 - max(
+        float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes), host
+    )
     value = int(needed * 100) / 100
     if plan := searches.best(replace(job, headroom=max(value, 0.0))):
         yield _key("memory.headroom", value, plan)

@@ -26,7 +26,18 @@ from .plan import Plan, SearchResult
 
 Line = tuple[str, str]  #: a name and a text
 
-CAUSES = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload")
+CAUSES = (
+    "compute",
+    "recompute",
+    "tensor",
+    "context",
+    "expert",
+    "pipeline",
+    "bubble",
+    "data",
+    "optimizer",
+    "offload",
+)
 _COMMUNICATION: Final = ("tensor", "context", "expert", "pipeline", "data")
 _SHOWN_SHARE: Final = 0.02  #: of a step, from which a cause is named
 _GOOD: Final = 0.9  #: share of a run in steps, below which the cause is named
@@ -39,7 +50,11 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
     speed = f"{step} per step, {count(rates.tokens_per_s)} tokens/s, MFU {percent(rates.mfu)}"
     has = plan.job.cluster.host_memory_bytes
-    held = f"of {gib(has)} GiB per node" if has else "GiB per node; set cluster.host_memory_gib to check it"
+    held = (
+        f"of {gib(has)} GiB per node"
+        if has
+        else "GiB per node; set cluster.host_memory_gib to check it"
+    )
     host = ("Host", f"{gib(plan.memory.host_bytes_per_node)} {held}")  # `512 of 1,900 GiB per node`
     return (
         (name, in_words(plan.layout, brief=True)),
@@ -52,7 +67,9 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
 
 def fits(plan: Plan) -> bool:
     """Tell whether the upper end of the memory that is likely is within the limit."""
-    return float(plan.uncertainty.required.high) <= float(plan.memory.capacity_bytes) * (1 - plan.job.headroom)
+    return float(plan.uncertainty.required.high) <= float(plan.memory.capacity_bytes) * (
+        1 - plan.job.headroom
+    )
 
 
 def memory_text(plan: Plan) -> str:
@@ -99,19 +116,29 @@ def price_text(job: Job) -> str:
         return "set cluster.price_per_node_hour for a price"
     if price is None:
         return f"{job.cluster.price_per_node_hour:g} per node-hour"
-    return f"${price.usd_per_node_hour:,.2f} per node-hour, list price in {price.region}, {price.date}"
+    return (
+        f"${price.usd_per_node_hour:,.2f} per node-hour, list price in {price.region}, {price.date}"
+    )
 
 
 def wall_band(plan: Plan, run: Run) -> Band:
     """The ends of the whole run's time: it is as uncertain as a step's."""
     band, step_s = plan.uncertainty.step_time, float(plan.step_time.total_s)
-    return Band(low=run.wall_s * float(band.low) / step_s, high=run.wall_s * float(band.high) / step_s)
+    return Band(
+        low=run.wall_s * float(band.low) / step_s, high=run.wall_s * float(band.high) / step_s
+    )
 
 
 def energy(joules: float) -> str:
     """`335 MWh`, `120 kWh`."""
     kwh = joules / _JOULES_A_KWH
-    return f"{kwh / KB:,.0f} MWh" if kwh >= 10 * KB else f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
+    return (
+        f"{kwh / KB:,.0f} MWh"
+        if kwh >= 10 * KB
+        else f"{kwh:,.0f} kWh"
+        if kwh >= 100
+        else f"{kwh:.3g} kWh"
+    )
 
 
 def further(plan: Plan) -> Iterator[Line]:
@@ -154,7 +181,10 @@ def causes(plan: Plan) -> list[tuple[str, float]]:
     """The causes of the step time in seconds, largest first; those under two percent are left out."""
     total = float(plan.step_time.total_s)
     parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in CAUSES}
-    return sorted(((name, s) for name, s in parts.items() if s >= _SHOWN_SHARE * total), key=lambda part: -part[1])
+    return sorted(
+        ((name, s) for name, s in parts.items() if s >= _SHOWN_SHARE * total),
+        key=lambda part: -part[1],
+    )
 
 
 def _length(plan: Plan, run: Run) -> Iterator[str]:
@@ -162,9 +192,14 @@ def _length(plan: Plan, run: Run) -> Iterator[str]:
     passes = f" ({run.epochs:g} epoch{'s' * (run.epochs != 1)})" if run.epochs is not None else ""
     batch = plan.layout.global_batch
     steps = f"{run.steps:,} step{'s' * (run.steps != 1)} of {batch:,} sequence{'s' * (batch != 1)}"
-    lost = {"evaluation": run.evaluation_s, "saves": run.steps / run.save_interval_steps * run.save_s}
+    lost = {
+        "evaluation": run.evaluation_s,
+        "saves": run.steps / run.save_interval_steps * run.save_s,
+    }
     lost["restarts"] = run.wall_s - run.duration_s - sum(lost.values())
-    most = f" (most lost to {max(lost, key=lost.__getitem__)})" if run.goodput_fraction < _GOOD else ""
+    most = (
+        f" (most lost to {max(lost, key=lost.__getitem__)})" if run.goodput_fraction < _GOOD else ""
+    )
     yield f"{count(run.tokens)} tokens{passes} in {steps}, goodput {run.goodput_fraction:.0%}{most}"
     limit_s = plan.job.launch.time_limit_s
     if limit_s is not None and run.segments != 1:
@@ -188,7 +223,10 @@ def rows(found: SearchResult, top: int) -> tuple[Row, ...]:
         reason = found.why[name].partition(" (")[0]  # in brackets are figures, which the table has
         named.setdefault(plan.layout, Row(name=name, plan=plan, reason=reason))
     ranked = enumerate(found.plans[:top], start=1)
-    return (*named.values(), *(Row(name=str(rank), plan=plan) for rank, plan in ranked if plan.layout not in named))
+    return (
+        *named.values(),
+        *(Row(name=str(rank), plan=plan) for rank, plan in ranked if plan.layout not in named),
+    )
 
 
 def compared(plan: Plan, best: Plan) -> str:

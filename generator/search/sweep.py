@@ -92,7 +92,9 @@ class Goal:
         run = plan.run
         if run is None:
             return float("inf")
-        band = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s) if slow else 1.0
+        band = (
+            float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s) if slow else 1.0
+        )
         shares = [] if self.within_s is None else [run.wall_s / self.within_s]
         if self.at_most is not None:
             shares.append(float("inf") if run.wall_cost is None else run.wall_cost / self.at_most)
@@ -163,13 +165,17 @@ class Sweep:
         }
 
 
-def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None, *, bold: bool = False) -> Sweep:
+def sweep(
+    load: Load, axes: Sequence[Axis], goal: Goal | None = None, *, bold: bool = False
+) -> Sweep:
     """Plan the job at every combination of values.
 
     With a goal, and one key whose values have counts in between: also at those between the smallest that meets it and
     the one before; of these, only those with a plan become points.
     """
-    points = [_point(load, axes, chosen, bold) for chosen in product(*(axis.values for axis in axes))]
+    points = [
+        _point(load, axes, chosen, bold) for chosen in product(*(axis.values for axis in axes))
+    ]
     counts = axes[0].counts
     if goal is None or len(axes) > 1 or counts is None:
         return _sorted(axes, points, goal)
@@ -179,7 +185,9 @@ def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None, *, bold: b
             more := _between(counts, tried, axes[0].place(met.values[axes[0].path]))
         ):
             tried |= set(more)
-            points += [p for value in more if (p := _point(load, axes, (value,), bold, explain=False)).plan]
+            points += [
+                p for value in more if (p := _point(load, axes, (value,), bold, explain=False)).plan
+            ]
     return _sorted(axes, points, goal)
 
 
@@ -197,7 +205,9 @@ def _between(counts: Counts, tried: Iterable[float], met: float) -> list[int]:
     return legal[:: -(-len(legal) // _BETWEEN)] if legal else []
 
 
-def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bool, *, explain: bool = True) -> Point:
+def _point(
+    load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bool, *, explain: bool = True
+) -> Point:
     """The point at some values; `explain` says where there is no plan why."""
     values = {axis.path: value for axis, value in zip(axes, chosen, strict=True)}
     try:

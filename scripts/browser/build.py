@@ -60,7 +60,9 @@ def main() -> None:
     runtime = _runtime(kept)
     lock = json.loads(runtime["pyodide-lock.json"])
     name, numpy = _numpy(kept, lock["packages"]["numpy"])
-    scripts = {script: runtime[script] for script in _SCRIPTS} | {"worker.js": (HERE / "worker.js").read_bytes()}
+    scripts = {script: runtime[script] for script in _SCRIPTS} | {
+        "worker.js": (HERE / "worker.js").read_bytes()
+    }
     parts = {part: runtime[part] for part in _PARTS} | {
         "pyodide-lock.json": json.dumps({**lock, "packages": {}}).encode(),
         name: numpy,
@@ -91,7 +93,9 @@ def answer() -> str:
     found = dsgen.search(dsgen.load_job(DEFAULT_JOB))
     plan = found.plans[0]  # type: ignore[union-attr]  # the job fits
     layout, memory, speed, run = (re.sub(r" \([^)]*\)", "", text) for _, text in lines_of(plan))
-    return f"{layout}; {memory.partition(':')[0]}, {speed.partition(',')[0]}, {run.rpartition(',')[0]}"
+    return (
+        f"{layout}; {memory.partition(':')[0]}, {speed.partition(',')[0]}, {run.rpartition(',')[0]}"
+    )
 
 
 def carried() -> dict[str, object]:
@@ -109,7 +113,9 @@ def carried() -> dict[str, object]:
             "files": _texts(folder / "out"),
             "findings": json.loads(_answer(folder, "validate", "--format", "json"))["findings"],
         }
-    examples = {name.removesuffix(".yaml"): text for name, text in _texts(ROOT / "examples").items()}
+    examples = {
+        name.removesuffix(".yaml"): text for name, text in _texts(ROOT / "examples").items()
+    }
     return {
         "answers": answers,
         "examples": {"built-in job": job, **examples},
@@ -122,12 +128,18 @@ def _answer(folder: Path, command: str, *options: str, columns: int = max(WIDTHS
     """Return what a command prints of the folder's job."""
     environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
     asked = (sys.executable, "-m", "dsgen", command, "dsgen.yaml", *options)
-    return subprocess.run(asked, cwd=folder, env=environment, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        asked, cwd=folder, env=environment, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def _texts(folder: Path) -> dict[str, str]:
     """Names and texts of the files in a folder."""
-    return {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.iterdir()) if file.is_file()}
+    return {
+        file.name: file.read_text(encoding="utf-8")
+        for file in sorted(folder.iterdir())
+        if file.is_file()
+    }
 
 
 def _embedded(name: str, content: bytes) -> str:
@@ -172,12 +184,18 @@ def _site(kept: Path) -> bytes:
         _run(*_PIP, "install", "--no-deps", "--no-compile", "--target", str(libraries), *LIBRARIES)
     with tempfile.TemporaryDirectory() as folder:
         _run(*_PIP, "install", "--no-deps", "--no-compile", "--target", folder, str(ROOT))
-        files = {path.relative_to(base).as_posix(): path for base in (libraries, Path(folder)) for path in _pure(base)}
+        files = {
+            path.relative_to(base).as_posix(): path
+            for base in (libraries, Path(folder))
+            for path in _pure(base)
+        }
         files["inside.py"] = HERE / "inside.py"
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w") as archive:
             for name, path in sorted(files.items()):
-                archive.writestr(zipfile.ZipInfo(name, _STAMP), path.read_bytes(), zipfile.ZIP_STORED)
+                archive.writestr(
+                    zipfile.ZipInfo(name, _STAMP), path.read_bytes(), zipfile.ZIP_STORED
+                )
     return packed.getvalue()
 
 
@@ -185,7 +203,12 @@ def _pure(base: Path) -> Iterator[Path]:
     """Files that any platform runs, without what only describes their installation here."""
     for path in base.rglob("*"):
         folders = path.relative_to(base).parts[:-1]
-        if path.is_file() and path.suffix != ".so" and "bin" not in folders and path.name not in _OF_INSTALLATION:
+        if (
+            path.is_file()
+            and path.suffix != ".so"
+            and "bin" not in folders
+            and path.name not in _OF_INSTALLATION
+        ):
             yield path
 
 

@@ -60,7 +60,9 @@ def widen() -> None:
 def prepare() -> None:
     """Load what the first answer would wait for: modules and the catalog."""
     # Nobody else writes to this memory, so that no lock needs to be held.
-    sys.modules["fcntl"] = cast(ModuleType, SimpleNamespace(flock=lambda *_: None, LOCK_EX=2, LOCK_NB=4))
+    sys.modules["fcntl"] = cast(
+        ModuleType, SimpleNamespace(flock=lambda *_: None, LOCK_EX=2, LOCK_NB=4)
+    )
     os.link = shutil.copyfile  # its file system has no links
     sys.stdin = io.StringIO()
     widen()
@@ -109,4 +111,6 @@ def run(arguments: list[str], texts: dict[str, str], columns: int) -> str:
         for file in sorted(ROOM.rglob("*"))
         if file.is_file() and str(file.relative_to(ROOM)) not in texts
     }
-    return json.dumps({"status": int(status), "out": out.getvalue(), "err": err.getvalue(), "files": made})
+    return json.dumps(
+        {"status": int(status), "out": out.getvalue(), "err": err.getvalue(), "files": made}
+    )

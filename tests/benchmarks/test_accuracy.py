@@ -70,7 +70,10 @@ def test_the_report_has_every_part() -> None:
 def test_more_headroom_refuses_more() -> None:
     """With more headroom no run is accepted that was refused with less."""
     found = headroom.demands(list(runs()))
-    counts = [(len(headroom.refused(found, share)), -len(headroom.accepted(found, share))) for share in headroom.SHARES]
+    counts = [
+        (len(headroom.refused(found, share)), -len(headroom.accepted(found, share)))
+        for share in headroom.SHARES
+    ]
     assert counts == sorted(counts)
 
 
@@ -82,7 +85,9 @@ def test_the_figure_is_drawn_the_same_again() -> None:
     assert draw(list(reversed(times)), list(reversed(sizes))) == text
     root = ElementTree.fromstring(text)
     sources = {p.run.source for p in (*times, *sizes)}
-    assert sum(element.tag.endswith("circle") for element in root.iter()) == len(times) + len(sizes) + len(sources)
+    assert sum(element.tag.endswith("circle") for element in root.iter()) == len(times) + len(
+        sizes
+    ) + len(sources)
     assert "script" not in text
     assert "prefers-color-scheme: dark" in text
 

@@ -40,14 +40,17 @@ def test_runs_of_joined_sources_share_a_cluster(runs: list[Run]) -> None:
     assert found["ds-azure"] == "ds-azure"
 
 
-def test_no_constant_is_fitted_to_a_cluster_of_its_own(runs: list[Run], moved: list[Parameter]) -> None:
+def test_no_constant_is_fitted_to_a_cluster_of_its_own(
+    runs: list[Run], moved: list[Parameter]
+) -> None:
     """What the fit moves acts on runs of three clusters where a framework, network or kernels pick it, else of two."""
     for parameter in moved:
         family = constants()[parameter.name]
         feeding = {
             cluster(run)
             for run in runs
-            if family.pick(selectors(run.job)[family.by])[0] == parameter.key and feeds(run, parameter.name)
+            if family.pick(selectors(run.job)[family.by])[0] == parameter.key
+            and feeds(run, parameter.name)
         }
         assert len(feeding) >= FEWEST_CLUSTERS[family.by], parameter
 

@@ -14,8 +14,23 @@ from benchmarks.experts import Expert
 ROWS = experts.experts()
 #: Keys that `layout` may have: the spec's, and those that are kept for the reader until the spec has them.
 WORDS = {
-    *("tensor", "pipeline", "virtual_pipeline", "context", "expert", "expert_tensor", "sequence_parallel"),
-    *("zero_stage", "zero_copies", "micro_batch", "recompute", "recompute_layers", "recompute_modules"),
+    *(
+        "tensor",
+        "pipeline",
+        "virtual_pipeline",
+        "context",
+        "expert",
+        "expert_tensor",
+        "sequence_parallel",
+    ),
+    *(
+        "zero_stage",
+        "zero_copies",
+        "micro_batch",
+        "recompute",
+        "recompute_layers",
+        "recompute_modules",
+    ),
     *("offload", "offload_fraction", "tensor_overlap", "expert_overlap", "context_heads"),
 }
 
@@ -28,9 +43,20 @@ each = pytest.mark.parametrize("expert", ROWS, ids=lambda expert: expert.name)
 def test_enough_of_every_kind() -> None:
     """The collection spans generations, sizes, precisions and frameworks, and repeats no layout of a job."""
     assert len(ROWS) >= 51
-    assert {row.row["cluster"] for row in ROWS} >= {"h100", "h800", "a100", "b200", "gb200", "gb300", "jean-zay-v100"}
+    assert {row.row["cluster"] for row in ROWS} >= {
+        "h100",
+        "h800",
+        "a100",
+        "b200",
+        "gb200",
+        "gb300",
+        "jean-zay-v100",
+    }
     assert {row.spec["training"]["precision"] for row in ROWS} == {"bf16", "fp16", "fp8"}
-    assert min(row.spec["gpus"] for row in ROWS) <= 8 and max(row.spec["gpus"] for row in ROWS) >= 16384
+    assert (
+        min(row.spec["gpus"] for row in ROWS) <= 8
+        and max(row.spec["gpus"] for row in ROWS) >= 16384
+    )
     jobs = [(str({**row.spec, "name": ""}), str(row.row["layout"])) for row in ROWS]
     assert len(set(jobs)) == len(jobs)
 
@@ -68,7 +94,10 @@ def test_a_layout_keeps_to_what_its_program_could_do_when_it_was_made() -> None:
     assert all("tensor_overlap" in way for way in left["starcoder-15b"])  # 2023-10
     assert left["stablelm-3b"] == left["405b-meta-8k"] == [{}]
     for row in ROWS:  # theirs is among what is left
-        assert any(all(row.pins.get(key, value) == value for key, value in way.items()) for way in left[row.name])
+        assert any(
+            all(row.pins.get(key, value) == value for key, value in way.items())
+            for way in left[row.name]
+        )
     months = [row.row["made"] for row in ROWS if "made" in row.row]
     assert len(months) >= 20 and all(re.fullmatch(r"20\d\d-\d\d", month) for month in months)
 
@@ -76,6 +105,14 @@ def test_a_layout_keeps_to_what_its_program_could_do_when_it_was_made() -> None:
 def test_rows_are_refused_only_for_a_reason() -> None:
     """A layout that experts ran is legal and fits, unless the file says why it need not be; these are still to mend."""
     found = {row.name: dsgen.search(experts.job_of(row, pinned=True), top=1) for row in ROWS}
-    refused = {name: answer.binding_rule for name, answer in found.items() if isinstance(answer, dsgen.Infeasible)}
-    unexplained = {name: rule for name, rule in refused.items() if rule not in experts.experts([name])[0].allowed}
+    refused = {
+        name: answer.binding_rule
+        for name, answer in found.items()
+        if isinstance(answer, dsgen.Infeasible)
+    }
+    unexplained = {
+        name: rule
+        for name, rule in refused.items()
+        if rule not in experts.experts([name])[0].allowed
+    }
     assert len(unexplained) <= TO_MEND, unexplained

@@ -12,7 +12,9 @@ from tests.benchmarks.measured_runs import run
 def group(*times: tuple[float, float]) -> Group:
     """One layout for each pair of estimated and measured seconds."""
     choices = [
-        Choice(runs=(), layout=run(micro_batch=2**i).layout, measured_s=measured, estimated_s=estimated)
+        Choice(
+            runs=(), layout=run(micro_batch=2**i).layout, measured_s=measured, estimated_s=estimated
+        )
         for i, (estimated, measured) in enumerate(times)
     ]
     return Group(source="one", job=run().job, choices=tuple(choices))
@@ -33,7 +35,10 @@ def test_pairs_are_judged_by_how_far_apart_they_are() -> None:
 
 def test_a_group_counts_once() -> None:
     """A group with many layouts weighs as much as one with few."""
-    weights = [duel.weight for duel in duels([group((1, 1), (2, 2), (3, 3)), group(*((i, i) for i in range(1, 7)))])]
+    weights = [
+        duel.weight
+        for duel in duels([group((1, 1), (2, 2), (3, 3)), group(*((i, i) for i in range(1, 7)))])
+    ]
     assert sum(weights) == pytest.approx(2)
 
 

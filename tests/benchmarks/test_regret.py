@@ -20,7 +20,10 @@ def estimate(row: Run) -> float:
 
 def group(*measured: tuple[int, float]) -> Group:
     """Layouts that differ in the micro batch, with what was measured of each."""
-    rows = [run(f"row-{i}", step_time_s=seconds, micro_batch=micro) for i, (micro, seconds) in enumerate(measured)]
+    rows = [
+        run(f"row-{i}", step_time_s=seconds, micro_batch=micro)
+        for i, (micro, seconds) in enumerate(measured)
+    ]
     return regret.group(rows, estimate)
 
 

@@ -8,7 +8,14 @@ import yaml
 
 from benchmarks.measured import runs
 from benchmarks.pairs import left_out_seconds, shipped_seconds
-from benchmarks.uncertainty import ACCURACY, Residual, accuracy_document, document, make_bands, weighted_quantile
+from benchmarks.uncertainty import (
+    ACCURACY,
+    Residual,
+    accuracy_document,
+    document,
+    make_bands,
+    weighted_quantile,
+)
 from dsgen.estimate.uncertainty import MEMORY_KINDS, TIME_REGIMES
 
 
@@ -39,7 +46,11 @@ def test_bands_cover_sources_that_were_left_out() -> None:
     """Where sources differ more than their own runs do, the band is widened until a new source is covered."""
     rng = np.random.default_rng(0)
     shifts = rng.normal(0, 0.1, 12)
-    found = [r for i, s in enumerate(shifts) for r in residuals(f"s{i}", "dense", s + rng.normal(0, 0.02, 30))]
+    found = [
+        r
+        for i, s in enumerate(shifts)
+        for r in residuals(f"s{i}", "dense", s + rng.normal(0, 0.02, 30))
+    ]
     bands = make_bands(found, ("dense",))
     assert bands.coverage >= 0.8
     assert bands.widening >= 1
@@ -55,7 +66,10 @@ def test_a_thin_regime_borrows() -> None:
 
 def test_an_unknown_regime_is_the_widest() -> None:
     """What nobody measured is as uncertain as the worst of what was."""
-    found = [*residuals("a", "dense", np.linspace(-0.1, 0.1, 9)), *residuals("b", "moe", np.linspace(-0.4, 0.3, 9))]
+    found = [
+        *residuals("a", "dense", np.linspace(-0.1, 0.1, 9)),
+        *residuals("b", "moe", np.linspace(-0.4, 0.3, 9)),
+    ]
     bands = make_bands(found, ("dense", "moe", "unknown")).by_regime
     assert bands["unknown"] == max(bands["dense"], bands["moe"])
 

@@ -10,19 +10,33 @@ from benchmarks.wild import Row, Said
 TABLE = Path(wild.__file__).parent / "data" / "wild_verdicts.csv"
 
 
-def row(rule: str = "SLM003", verdict: str = "TRUE", path: str = "a.sh", lines: tuple[int, ...] = ()) -> Row:
+def row(
+    rule: str = "SLM003", verdict: str = "TRUE", path: str = "a.sh", lines: tuple[int, ...] = ()
+) -> Row:
     """A verdict."""
-    return Row(repo="o/n", commit="c0", path=path, rule=rule, lines=frozenset(lines), verdict=verdict, why="")
+    return Row(
+        repo="o/n",
+        commit="c0",
+        path=path,
+        rule=rule,
+        lines=frozenset(lines),
+        verdict=verdict,
+        why="",
+    )
 
 
-def said(rule: str = "SLM003", line: int | None = 4, path: str = "a.sh", severity: str = "warning") -> Said:
+def said(
+    rule: str = "SLM003", line: int | None = 4, path: str = "a.sh", severity: str = "warning"
+) -> Said:
     """A finding."""
     return Said(repo="o/n", path=path, rule=rule, line=line, severity=severity, message="wrong")
 
 
 def verdicts(findings: list[Said], rows: list[Row]) -> list[str]:
     """The verdicts on the findings."""
-    return [found.verdict if found else "" for _, found in wild.match(findings, rows, {"o/n"}).judged]
+    return [
+        found.verdict if found else "" for _, found in wild.match(findings, rows, {"o/n"}).judged
+    ]
 
 
 def test_the_carried_table_is_well_formed() -> None:
@@ -63,9 +77,21 @@ def test_what_was_true_must_be_said_still() -> None:
 def test_precision_counts_what_was_judged() -> None:
     """Unjudged findings are left out, nitpicks are not TRUE; each severity has its aim."""
     rows = [row(lines=(1, 2, 3)), row("OPT003", "FALSE"), row("ENV001", "NITPICK")]
-    findings = [said(line=1), said(line=2), said(line=3), said("OPT003"), said("ENV001"), said("MLM001")]
+    findings = [
+        said(line=1),
+        said(line=2),
+        said(line=3),
+        said("OPT003"),
+        said("ENV001"),
+        said("MLM001"),
+    ]
     found = wild.match(findings, rows, {"o/n"})
-    assert found.count(severity="warning") == {"TRUE": 3, "FALSE": 1, "NITPICK": 1, wild.UNJUDGED: 1}
+    assert found.count(severity="warning") == {
+        "TRUE": 3,
+        "FALSE": 1,
+        "NITPICK": 1,
+        wild.UNJUDGED: 1,
+    }
     assert wild.precision(found.count()) == 0.6
     assert wild.precision({wild.UNJUDGED: 3}) is None
     assert wild.below(found, 1) == ["warnings: 60.0% TRUE, the aim is 85%"]
@@ -81,8 +107,13 @@ def test_unjudged_findings_come_back_as_verdicts(tmp_path: Path) -> None:
     wild.write_unjudged(unjudged, wild.match(findings, rows, {"o/n"}), rows)
     assert wild.read_table(unjudged) == []
     text = unjudged.read_text(encoding="utf-8").splitlines()
-    assert text[1:] == ["o/n@c0,a.sh,SLM003,9,,,warning,wrong,TRUE", "o/n@c0,b.sh,ENV004,,,,warning,wrong,clean"]
-    unjudged.write_text("\n".join([text[0], text[1].replace(",,,w", ",TRUE,,w"), text[2]]), encoding="utf-8")
+    assert text[1:] == [
+        "o/n@c0,a.sh,SLM003,9,,,warning,wrong,TRUE",
+        "o/n@c0,b.sh,ENV004,,,,warning,wrong,clean",
+    ]
+    unjudged.write_text(
+        "\n".join([text[0], text[1].replace(",,,w", ",TRUE,,w"), text[2]]), encoding="utf-8"
+    )
     wild.write_table(table, [*wild.read_table(table), *wild.read_table(unjudged)])
     assert table.read_text(encoding="utf-8").startswith("# source\nrepo,path,")
     assert set(wild.read_table(table)) == {row(lines=(4, 9)), row("", "clean", path="b.sh")}

@@ -41,7 +41,9 @@ class Page:
 
     def settled(self) -> str:
         """Wait for the answer to what was entered; what the page then says of itself."""
-        self.page.wait_for_selector("body[data-state=ready], body[data-state=broken]", timeout=120_000)
+        self.page.wait_for_selector(
+            "body[data-state=ready], body[data-state=broken]", timeout=120_000
+        )
         return self.text("state")
 
     def enter(self, text: str, mode: str) -> None:
@@ -85,10 +87,14 @@ NARROW = {"width": 390, "height": 844}
 def test_shows_an_answer_before_it_is_loaded(page: Page) -> None:
     """On opening, the page says the built-in job's answer, then shows its report and how far dsgen has loaded."""
     plan = json.loads((ROOT / "tests/golden/gpt3-175b-azure/plan.json").read_text(encoding="utf-8"))
-    assert f": {plan['layout']['data']} replicas" in page.text("of") and " GPU-hours, $" in page.text("of")
+    assert f": {plan['layout']['data']} replicas" in page.text(
+        "of"
+    ) and " GPU-hours, $" in page.text("of")
     page.page.wait_for_selector("body[data-shown]")
     page.page.frame_locator(REPORT).locator("#plan .tiles").wait_for()
-    assert page.text("state").startswith("Loading: ") and page.page.locator("#progress").is_visible()
+    assert (
+        page.text("state").startswith("Loading: ") and page.page.locator("#progress").is_visible()
+    )
     assert page.settled() == "Ready" and not page.page.locator("#progress").is_visible()
     carried = page.files()
     page.view("files")
@@ -101,7 +107,10 @@ def test_models_and_machines_are_chosen_from_lists(page: Page) -> None:
     page.page.click("[data-tab=report]")
     page.page.select_option("#example", "mixtral-8x7b")
     assert page.settled().startswith("Answered")
-    assert (page.page.input_value("#model"), page.page.input_value("#gpus")) == ("mixtral-8x7b", "64")
+    assert (page.page.input_value("#model"), page.page.input_value("#gpus")) == (
+        "mixtral-8x7b",
+        "64",
+    )
     page.page.fill("#gpus", "128")
     page.page.press("#gpus", "Enter")
     page.page.select_option("#cluster", "nvidia/dgx-h100")
@@ -123,7 +132,9 @@ def test_fits_a_phone(page: Page) -> None:
             assert box and box["x"] + box["width"] <= NARROW["width"]
     page.page.click("[data-tab=plan]")
     page.settled()
-    assert page.page.evaluate("(plan => plan.scrollWidth <= plan.clientWidth)(document.getElementById('plan'))")
+    assert page.page.evaluate(
+        "(plan => plan.scrollWidth <= plan.clientWidth)(document.getElementById('plan'))"
+    )
     page.page.set_viewport_size({"width": 1400, "height": 900})
 
 
@@ -185,10 +196,14 @@ def test_draws_the_report(page: Page) -> None:
     """The report is that of the job that is planned, and nothing on the page says that a file was written."""
     page.enter((ROOT / "examples/llama-2-13b-offload.yaml").read_text(encoding="utf-8"), "plan")
     page.view("report")
-    page.page.frame_locator(REPORT).locator("h1", has_text="llama-2-13b-offload").wait_for(timeout=120_000)
+    page.page.frame_locator(REPORT).locator("h1", has_text="llama-2-13b-offload").wait_for(
+        timeout=120_000
+    )
     for view in ("plan", "findings", "files"):
         page.view(view)
-    assert "written" not in page.text("plan") + page.text("of") + page.text("state") + page.text("findings")
+    assert "written" not in page.text("plan") + page.text("of") + page.text("state") + page.text(
+        "findings"
+    )
 
 
 def test_says_nothing_on_the_console(page: Page) -> None:

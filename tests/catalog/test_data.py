@@ -50,7 +50,9 @@ def test_device_is_within_what_hardware_can_do(device: Accelerator) -> None:
     """Memory, rates and peaks are those of a real accelerator, in SI units."""
     assert 4 * GIB <= device.memory_bytes <= 300 * GIB
     assert 100 * GB_PER_S <= device.memory_bytes_per_s <= 10_000 * GB_PER_S
-    assert device.link_bytes_per_s == 0 or 50 * GB_PER_S <= device.link_bytes_per_s <= 1000 * GB_PER_S
+    assert (
+        device.link_bytes_per_s == 0 or 50 * GB_PER_S <= device.link_bytes_per_s <= 1000 * GB_PER_S
+    )
     assert 10 * GB_PER_S <= device.pcie_bytes_per_s <= 500 * GB_PER_S
     assert set(device.flops_per_s) <= {"fp32", "fp16", "bf16", "fp8"}
     assert {"fp32", "fp16"} <= set(device.flops_per_s)
@@ -113,7 +115,11 @@ def test_preset_converts_to_a_model_of_its_name(preset: ModelEntry) -> None:
     """Every preset is a config that dsgen reads, and has as many parameters as its name says, within 30%."""
     model = model_from_config(preset.config, name=preset.name, source=preset.source)
     assert model.name == preset.name
-    sizes = [part for part in preset.name.split("-") if part[:1].isdigit() and part[-1:] in "bmt" and "x" not in part]
+    sizes = [
+        part
+        for part in preset.name.split("-")
+        if part[:1].isdigit() and part[-1:] in "bmt" and "x" not in part
+    ]
     if not sizes or preset.name == "olmo-2-1b":  # its publisher's name for 1.5 billion
         return
     number, unit = float(sizes[-1][:-1]), {"m": 1e6, "b": 1e9, "t": 1e12}[sizes[-1][-1]]
@@ -128,10 +134,19 @@ def test_promised_preset_is_there(name: str) -> None:
 
 #: As in Lightning-AI/litgpt litgpt/config.py and params.json of LLaMA.
 EPSILONS = {"qwen2.5-7b": 1e-6, "qwen2.5-14b": 1e-5, "qwen2.5-32b": 1e-5, "qwen2.5-72b": 1e-5}
-EPSILONS |= {"llama-33b": 1e-6, "llama-65b": 1e-5, "llama-2-7b": 1e-5, "qwen3-32b": 1e-6, "gemma-2-9b": 1e-6}
+EPSILONS |= {
+    "llama-33b": 1e-6,
+    "llama-65b": 1e-5,
+    "llama-2-7b": 1e-5,
+    "qwen3-32b": 1e-6,
+    "gemma-2-9b": 1e-6,
+}
 
 
 @pytest.mark.parametrize("name", EPSILONS)
 def test_epsilons_are_those_of_each_size(name: str) -> None:
     """A model's epsilon is that of its own config.json, which the other sizes of its family may not share."""
-    assert model_from_config(CATALOG.models[name].config, name=name, source="x").norm_epsilon == EPSILONS[name]
+    assert (
+        model_from_config(CATALOG.models[name].config, name=name, source="x").norm_epsilon
+        == EPSILONS[name]
+    )

@@ -47,7 +47,10 @@ MODELS: dict[str, Any] = {
     "family": {
         "source": "a paper",
         "config": {"model_type": "gpt2", "n_layer": 2},
-        "models": {"small": {}, "large": {"n_layer": 4, "source": "another paper", "aliases": ["big"]}},
+        "models": {
+            "small": {},
+            "large": {"n_layer": 4, "source": "another paper", "aliases": ["big"]},
+        },
     }
 }
 
@@ -142,7 +145,9 @@ def test_catalog_is_read_once() -> None:
     assert load_catalog() is load_catalog()
 
 
-@pytest.mark.parametrize("name", ["A100-80GB-SXM", "a100", "A100-80gb", " a100-80gb ", "a100 80gb sxm"])
+@pytest.mark.parametrize(
+    "name", ["A100-80GB-SXM", "a100", "A100-80gb", " a100-80gb ", "a100 80gb sxm"]
+)
 def test_accelerator_is_found_by_any_spelling(name: str) -> None:
     """Case, spaces and aliases lead to the same accelerator."""
     found = find_accelerator(name)
@@ -183,5 +188,8 @@ def test_unknown_name_is_none() -> None:
 def test_closest_name() -> None:
     """The closest name is found in any case, and nothing is close to nonsense."""
     assert closest("GPT3-157B", load_catalog().models) == "gpt3-175b"
-    assert closest("azure/standard_nd96amsr_a100", load_catalog().node_types) == "azure/standard_nd96amsr_a100_v4"
+    assert (
+        closest("azure/standard_nd96amsr_a100", load_catalog().node_types)
+        == "azure/standard_nd96amsr_a100_v4"
+    )
     assert closest("????????", load_catalog().models) is None

@@ -35,7 +35,8 @@ def test_names_of_checkpoints_are_models_of_their_shape(written: str, name: str)
 
 
 @pytest.mark.parametrize(
-    "written", ["Qwen/Qwen2.5-Coder-7B", "deepseek-ai/DeepSeek-V4", "llama-3.1", "instruct", "", "/"]
+    "written",
+    ["Qwen/Qwen2.5-Coder-7B", "deepseek-ai/DeepSeek-V4", "llama-3.1", "instruct", "", "/"],
 )
 def test_another_model_is_not_guessed(written: str) -> None:
     """A word that may mean another shape, or a family of several sizes, is no model."""
@@ -77,10 +78,18 @@ def test_counted_machines() -> None:
     """`4xa10g` is a node of four, `16x8xh100` sixteen nodes of eight."""
     assert machines_of("4xa10g") == Machines(nodes=None, per_node=4, accelerator="a10g")
     assert machines_of("16x8xh100") == Machines(nodes=16, per_node=8, accelerator="h100")
-    assert machines_of("8 x NVIDIA H100") == Machines(nodes=None, per_node=8, accelerator="NVIDIA H100")
-    assert machines_of("H100x8") == machines_of("H100 x 8") == Machines(nodes=None, per_node=8, accelerator="H100")
+    assert machines_of("8 x NVIDIA H100") == Machines(
+        nodes=None, per_node=8, accelerator="NVIDIA H100"
+    )
+    assert (
+        machines_of("H100x8")
+        == machines_of("H100 x 8")
+        == Machines(nodes=None, per_node=8, accelerator="H100")
+    )
     assert machines_of("MI300X x 8") == Machines(nodes=None, per_node=8, accelerator="MI300X")
-    assert machines_of("hgx-h100") == machines_of("nvidia/HGX H100".lower()) == machines_of("8xh100")
+    assert (
+        machines_of("hgx-h100") == machines_of("nvidia/HGX H100".lower()) == machines_of("8xh100")
+    )
     assert machines_of("hgx-") is None
     assert machines_of("llama-8x7b") is None
     assert machines_of("dgx2") is None
@@ -115,10 +124,21 @@ def test_the_nearest_is_of_its_own_kind(written: str, kind: str, name: str | Non
 
 def test_prices_are_of_node_types_and_have_a_source() -> None:
     """A list price has its region, date and source; one of an unknown node type is refused, and one without source."""
-    prices = {name: node.list_price for name, node in load_catalog().node_types.items() if node.list_price}
+    prices = {
+        name: node.list_price for name, node in load_catalog().node_types.items() if node.list_price
+    }
     assert len(prices) > 15
-    assert all(price.source.startswith("https://") and price.date and price.region for price in prices.values())
-    group = {"provider": "x", "region": "r", "date": 2025, "source": "s", "usd_per_node_hour": {"y": 1}}
+    assert all(
+        price.source.startswith("https://") and price.date and price.region
+        for price in prices.values()
+    )
+    group = {
+        "provider": "x",
+        "region": "r",
+        "date": 2025,
+        "source": "s",
+        "usd_per_node_hour": {"y": 1},
+    }
     with pytest.raises(ValueError, match="unknown node types: x/y"):
         build_catalog({}, {}, {}, {"group": group})
     with pytest.raises(ValueError, match="no source"):

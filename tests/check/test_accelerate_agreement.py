@@ -9,14 +9,30 @@ import pytest
 import dsgen
 from benchmarks.agreement_accelerate import compare_all, launch_says
 from dsgen.findings import Severity
-from dsgen.programs.trainer.rules.accelerate import DISTRIBUTED_TYPES, ENVIRONMENTS, PRECISIONS, TOP_KEYS
+from dsgen.programs.trainer.rules.accelerate import (
+    DISTRIBUTED_TYPES,
+    ENVIRONMENTS,
+    PRECISIONS,
+    TOP_KEYS,
+)
 from dsgen.programs.trainer.rules.accelerate_deepspeed import KEYS, LAUNCHERS
 from tests.case import NAMES, read_case
 from tests.needs import needs_transformers
 
 CASES = [name for name in NAMES if name[0] in "AH" and "accelerate.yaml" in read_case(name).good]
 #: Cases that accelerate refuses before it starts anything; the others stop later or never.
-REFUSED = {"ACC001", "ACC002", "ACC003", "ACC003_slip", "ACC005", "ACC005_alone", "ACC007", "ACC009", "ACC018", "HF007"}
+REFUSED = {
+    "ACC001",
+    "ACC002",
+    "ACC003",
+    "ACC003_slip",
+    "ACC005",
+    "ACC005_alone",
+    "ACC007",
+    "ACC009",
+    "ACC018",
+    "HF007",
+}
 REFUSED |= {"HF013_accelerate", "ACC004", "ACC004_machines", "ACC006"}
 
 

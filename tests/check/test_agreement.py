@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.agreement_deepspeed import WORLD, ask_dsgen, compare, fitted, is_json, real_configs, rendered_configs
+from benchmarks.agreement_deepspeed import (
+    WORLD,
+    ask_dsgen,
+    compare,
+    fitted,
+    is_json,
+    real_configs,
+    rendered_configs,
+)
 from benchmarks.deepspeed_mutations import mutants
 from dsgen.check.rules.run import check_submission
 from dsgen.facts.hjson.edits import apply_edits
@@ -40,12 +48,18 @@ def test_verdicts_are_those_of_deepspeed(tmp_path: Path, monkeypatch: pytest.Mon
     from importlib.metadata import version
 
     if version("deepspeed") != RELEASE:
-        pytest.skip(f"the verdicts are compared with DeepSpeed {RELEASE}; this is {version('deepspeed')}")
+        pytest.skip(
+            f"the verdicts are compared with DeepSpeed {RELEASE}; this is {version('deepspeed')}"
+        )
     listed = texts(MUTANTS)
     monkeypatch.chdir(tmp_path)  # where no program is around a config
     answers = compare(listed, RELEASE, None)
     cells = Counter(answer.verdict for answer in answers)
-    wrong = [(a.verdict, a.name, a.error, a.errors, a.text) for a in answers if a.verdict in ("missed", "false alarm")]
+    wrong = [
+        (a.verdict, a.name, a.error, a.errors, a.text)
+        for a in answers
+        if a.verdict in ("missed", "false alarm")
+    ]
     assert wrong == []
     assert min(cells["rejected by both"], cells["accepted by both"]) > MUTANTS / 2
 
@@ -61,7 +75,11 @@ def test_edits_fix_what_they_are_for(release: str) -> None:
             fixed[finding.rule] += 1
             after = apply_edits(text, finding.edits)
             assert read_json(text_of(after, "ds_config.json")).broken is None, name
-            assert key_of(finding) not in map(key_of, findings_of(after, release)), (name, finding, after)
+            assert key_of(finding) not in map(key_of, findings_of(after, release)), (
+                name,
+                finding,
+                after,
+            )
     assert len(fixed) > 8
 
 
@@ -76,7 +94,9 @@ def test_hostile_values_only_cause_findings() -> None:
 def findings_of(text: str, release: str) -> tuple[Finding, ...]:
     """Every finding on a config that eight GPUs read."""
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
-    context = Context(gpus=WORLD, consumer="deepspeed", deepspeed_version=tuple(map(int, release.split("."))))
+    context = Context(
+        gpus=WORLD, consumer="deepspeed", deepspeed_version=tuple(map(int, release.split(".")))
+    )
     return check_submission(Submission(documents=(config,), context=context))
 
 

@@ -15,7 +15,11 @@ from tests.needs import needs_azure
 
 CASES = [name for name in NAMES if name.startswith("AML")]
 #: What the loader refuses: these rules' bad cases don't load.
-REFUSED = {rule.id for rule in all_file_rules() if rule.id.startswith("AML") and rule.prevents.startswith("Validation")}
+REFUSED = {
+    rule.id
+    for rule in all_file_rules()
+    if rule.id.startswith("AML") and rule.prevents.startswith("Validation")
+}
 
 
 @pytest.mark.integration
@@ -42,7 +46,9 @@ def test_bad_cases_fare_with_the_loader_as_their_rule_says(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_good_cases_have_no_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_good_cases_have_no_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What loads and is right causes no error."""
     found = findings_of(read_case(name), "good", tmp_path, monkeypatch)
     assert not [finding for finding in found if finding.severity is Severity.ERROR]

@@ -23,17 +23,23 @@ def keywords_of(flags: Sequence[str]) -> dict[str, Any]:
     context = click.Context(command)
     values, _, _ = command.make_parser(context).parse_args(args=[*flags, "."])
     values.pop("paths")
-    return {name: int(value) if name.startswith("gpus") else value for name, value in values.items()}
+    return {
+        name: int(value) if name.startswith("gpus") else value for name, value in values.items()
+    }
 
 
-def findings_of(case: Case, part: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Finding, ...]:
+def findings_of(
+    case: Case, part: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Finding, ...]:
     """What the API finds in the case's `part`, written into `folder`, which becomes the working directory."""
     monkeypatch.chdir(case.write(part, folder))
     return dsgen.validate(".", **keywords_of(case.flags))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_case_is_as_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool) -> None:
+def test_a_case_is_as_it_says(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool
+) -> None:
     """API and command line find what is expected in the bad submission, and leave it alone; the good one passes.
 
     What is expected has a finding of the rule that the case is for.
@@ -49,7 +55,9 @@ def test_a_case_is_as_it_says(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     expected = [finding.to_dict() for finding in findings]
     assert [{key: finding[key] for key in expected[0]} for finding in printed] == expected
     assert files_of(tmp_path / "bad") == case.bad
-    assert case.rule not in {finding.rule for finding in findings_of(case, "good", tmp_path / "good", monkeypatch)}
+    assert case.rule not in {
+        finding.rule for finding in findings_of(case, "good", tmp_path / "good", monkeypatch)
+    }
 
 
 def test_a_change_is_a_diff_whose_lines_are_found() -> None:
@@ -61,10 +69,15 @@ def test_a_change_is_a_diff_whose_lines_are_found() -> None:
             patched(text, change)
 
 
-def test_an_expected_output_is_replaced_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expected_output_is_replaced_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`--update-golden` keeps every other byte of the case, its comments and its order."""
     monkeypatch.setattr("tests.case.FOLDER", tmp_path)
-    before, after = "# Why.\nstart: {a: 'x'}  # so\nexpected: |\n  old\n\n    older\n", "# The end.\n"
+    before, after = (
+        "# Why.\nstart: {a: 'x'}  # so\nexpected: |\n  old\n\n    older\n",
+        "# The end.\n",
+    )
     (tmp_path / "A.yaml").write_text(before + after, encoding="utf-8")
     update_expected("A", "a:1:1: é\n    new\n\nhint: x\n")
     expected = "# Why.\nstart: {a: 'x'}  # so\nexpected: |\n  a:1:1: é\n      new\n\n  hint: x\n"

@@ -38,7 +38,10 @@ def test_a_stage_may_be_written_as_text(stage: object, tmp_path: Path) -> None:
     block = {"stage": 3, "allgather_bucket_size": 5}
     wanted = rules_broken(tmp_path, {**LAMB, "zero_optimization": block}, gpus=8)
     assert {"ZERO021", "ZERO042", "ZERO046"} <= wanted
-    assert rules_broken(tmp_path, {**LAMB, "zero_optimization": {**block, "stage": stage}}, gpus=8) == wanted
+    assert (
+        rules_broken(tmp_path, {**LAMB, "zero_optimization": {**block, "stage": stage}}, gpus=8)
+        == wanted
+    )
 
 
 def test_old_releases_refuse_text(tmp_path: Path) -> None:
@@ -49,7 +52,9 @@ def test_old_releases_refuse_text(tmp_path: Path) -> None:
     assert not broken & {"ZERO021", "ZERO042"}
 
 
-@pytest.mark.parametrize(("enabled", "broken"), [(True, False), ("true", False), (1, False), ("off", True), (0, True)])
+@pytest.mark.parametrize(
+    ("enabled", "broken"), [(True, False), ("true", False), (1, False), ("off", True), (0, True)]
+)
 def test_bf16_may_be_enabled_as_text(enabled: object, broken: bool, tmp_path: Path) -> None:
     """A config trains in bf16 where DeepSpeed reads `enabled` as true."""
     (tmp_path / "job.yaml").write_text(JOB)

@@ -19,7 +19,19 @@ from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.submission import Context, Submission
 from tests.case import NAMES, read_case
 
-ODD_VALUES = ("null", "[]", "{}", '"text"', "-1", "0.5", "1e999", "true", "[[1], null]", '{"a": {}}', f"{10**400}")
+ODD_VALUES = (
+    "null",
+    "[]",
+    "{}",
+    '"text"',
+    "-1",
+    "0.5",
+    "1e999",
+    "true",
+    "[[1], null]",
+    '{"a": {}}',
+    f"{10**400}",
+)
 
 
 def merged(one: Any, other: Any) -> Any:
@@ -73,7 +85,11 @@ WAYS = (
 def test_a_member_may_be_anything(odd: str) -> None:
     """With any member of a config replaced by an odd value, whatever the stage and optimizer, no rule raises."""
     stage, optimizer, schedule = WAYS[ODD_VALUES.index(odd) % len(WAYS)]
-    way = {"zero_optimization": {"stage": stage}, "optimizer": {"type": optimizer}, "scheduler": {"type": schedule}}
+    way = {
+        "zero_optimization": {"stage": stage},
+        "optimizer": {"type": optimizer},
+        "scheduler": {"type": schedule},
+    }
     config = merged(everything(), way)
     found = 0
     start = ODD_VALUES.index(odd) % EVERY
@@ -91,8 +107,14 @@ def test_a_member_may_be_anything(odd: str) -> None:
 @pytest.mark.parametrize("consumer", ["deepspeed", "huggingface", "megatron-deepspeed"])
 def test_every_member_may_be_odd_at_once(version: tuple[int, ...], consumer: str) -> None:
     """With every leaf of a config odd, in each version and for each reader, no rule raises."""
-    for odd, (stage, optimizer, schedule) in zip((None, [], {}, "text", -1, 0.5, True, "auto"), WAYS * 2, strict=False):
-        way = {"zero_optimization": {"stage": stage}, "optimizer": {"type": optimizer}, "scheduler": {"type": schedule}}
+    for odd, (stage, optimizer, schedule) in zip(
+        (None, [], {}, "text", -1, 0.5, True, "auto"), WAYS * 2, strict=False
+    ):
+        way = {
+            "zero_optimization": {"stage": stage},
+            "optimizer": {"type": optimizer},
+            "scheduler": {"type": schedule},
+        }
         config = merged(_replaced(everything(), odd), way)
         assert count(json.dumps(config), gpus=8, deepspeed_version=version, consumer=consumer) > 0
 

@@ -83,7 +83,10 @@ IGNORED: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "OPT005": ({"rate": 0.001}, {"rate": 0.0001}),
     "OPT006": ({"optimizer": "AdamW"}, {"optimizer": "Adam"}),
     "OPT013": ({"warmup": "log"}, {"warmup": "linear"}),
-    "OPT014": ({"highest_rate": 0.0003}, {"highest_rate": 0.0003}),  # the lr that is 0.0001 and, in the good one, 0
+    "OPT014": (
+        {"highest_rate": 0.0003},
+        {"highest_rate": 0.0003},
+    ),  # the lr that is 0.0001 and, in the good one, 0
     "OPT019": ({"optimizer": "AdamW"}, {"optimizer": "AdamW"}),
     "OPT023": ({"rate": 0.0}, {"rate": 0.0001}),
     "OPT024": ({"rate": 0.001}, {"rate": 0.0001}),
@@ -98,7 +101,10 @@ IGNORED: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "DATA005": ({"curriculum": True}, {"curriculum": True}),
 }
 #: Bad cases only: the good one needs more than one process.
-IGNORED_ALONE: dict[str, dict[str, object]] = {"TP007": {"autotp": 0}, "MON006": {"monitored": False}}
+IGNORED_ALONE: dict[str, dict[str, object]] = {
+    "TP007": {"autotp": 0},
+    "MON006": {"monitored": False},
+}
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +119,9 @@ def starts() -> dict[tuple[str, str], dict[str, Any]]:
 @needs_deepspeed
 @pytest.mark.integration
 @pytest.mark.parametrize("case", REFUSED)
-def test_the_engine_refuses_what_the_rule_says(case: str, starts: dict[tuple[str, str], dict[str, Any]]) -> None:
+def test_the_engine_refuses_what_the_rule_says(
+    case: str, starts: dict[tuple[str, str], dict[str, Any]]
+) -> None:
     """The engine stops at the bad case with the rule's reason, and not at the good one, which takes two steps."""
     bad, good = starts[case, "bad"]["error"], starts[case, "good"]["error"]
     assert REFUSED[case] in (bad or "nothing: it runs")
@@ -127,7 +135,9 @@ def test_the_engine_refuses_what_the_rule_says(case: str, starts: dict[tuple[str
 @needs_deepspeed
 @pytest.mark.integration
 @pytest.mark.parametrize("case", IGNORED)
-def test_the_engine_ignores_what_the_rule_says(case: str, starts: dict[tuple[str, str], dict[str, Any]]) -> None:
+def test_the_engine_ignores_what_the_rule_says(
+    case: str, starts: dict[tuple[str, str], dict[str, Any]]
+) -> None:
     """The engine runs the bad case in another way than it is written, and the good one as it is written."""
     for part, expected in zip(("bad", "good"), IGNORED[case], strict=True):
         told = starts[case, part]
@@ -138,7 +148,9 @@ def test_the_engine_ignores_what_the_rule_says(case: str, starts: dict[tuple[str
 @needs_deepspeed
 @pytest.mark.integration
 @pytest.mark.parametrize("case", IGNORED_ALONE)
-def test_the_engine_ignores_what_needs_a_switch(case: str, starts: dict[tuple[str, str], dict[str, Any]]) -> None:
+def test_the_engine_ignores_what_needs_a_switch(
+    case: str, starts: dict[tuple[str, str], dict[str, Any]]
+) -> None:
     """The engine runs the bad case without what its block is for."""
     told = starts[case, "bad"]
     assert {name: told[name] for name in IGNORED_ALONE[case]} == IGNORED_ALONE[case]
@@ -148,4 +160,6 @@ def test_refused_configs_are_errors() -> None:
     """A rule whose bad case the engine refuses whatever the script does is an error."""
     severities = {rule.id: rule.severity for rule in all_file_rules()}
     conditional = {"ACT002"}  # the script may say what the config leaves out
-    assert {case for case in REFUSED if severities[case.partition("_")[0]] is not Severity.ERROR} == conditional
+    assert {
+        case for case in REFUSED if severities[case.partition("_")[0]] is not Severity.ERROR
+    } == conditional

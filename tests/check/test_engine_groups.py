@@ -33,7 +33,9 @@ def rules_of(config: str, folder: pytest.TempPathFactory, **beside: int) -> set[
 
 
 @pytest.mark.parametrize("size", [2, 3, 6, 8, 16, 32])
-def test_second_partitions(size: int, groups: object, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_second_partitions(
+    size: int, groups: object, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """DeepSpeed refuses a zero_hpz_partition_size exactly where ZERO026 does."""
     config = f'{{"train_batch_size": 16, "zero_optimization": {{"stage": 3, "zero_hpz_partition_size": {size}}}}}'
     told = "ZERO026" in rules_of(config, tmp_path_factory, gpus=16)
@@ -50,10 +52,14 @@ def test_sequence_mesh(data: int, groups: object, tmp_path_factory: pytest.TempP
     """A mesh that doesn't fit the world, or leaves ranks out, is what SP007 tells of."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    config = f'{{"train_batch_size": 16, "sequence_parallel_size": 4, "data_parallel_size": {data}}}'
+    config = (
+        f'{{"train_batch_size": 16, "sequence_parallel_size": 4, "data_parallel_size": {data}}}'
+    )
     told = "SP007" in rules_of(config, tmp_path_factory, gpus=16)
     try:
-        mesh = init_device_mesh("cpu", (data, 4), mesh_dim_names=("data_parallel", "sequence_parallel"))
+        mesh = init_device_mesh(
+            "cpu", (data, 4), mesh_dim_names=("data_parallel", "sequence_parallel")
+        )
     except RuntimeError as problem:
         assert told, problem
     else:

@@ -17,7 +17,17 @@ from tests.case import NAMES, read_case
 from tests.needs import needs_transformers
 
 #: Cases whose bad arguments, or whose config beside them, transformers refuses while it builds and finalises them.
-REFUSED = ["HF001", "HF001_dtype", "HF002", "HF013", "HF023", "HF026", "HF030", "HF031", "HF031_fractions"]
+REFUSED = [
+    "HF001",
+    "HF001_dtype",
+    "HF002",
+    "HF013",
+    "HF023",
+    "HF026",
+    "HF030",
+    "HF031",
+    "HF031_fractions",
+]
 REFUSED += ["HF032", "HF033", "HF034", "HF035", "HF036", "HF039"]
 #: Cases that it takes: what they are about comes later, or never.
 TAKEN = ["HF006_batch", "HF022", "HF027", "HF028", "HF037"]
@@ -28,8 +38,14 @@ def read(case: str, part: str, folder: Path) -> tuple[dict[str, Any], dict[str, 
     read_case(case).write(part, folder)
     arguments = yaml.safe_load((folder / "train.yaml").read_text(encoding="utf-8"))
     config = folder / "ds_config.json"
-    written = json.loads(config.read_text(encoding="utf-8")) if config.exists() else {"zero_optimization": {"stage": 0}}
-    return {name: value for name, value in arguments.items() if name not in ("output_dir", "deepspeed")}, written
+    written = (
+        json.loads(config.read_text(encoding="utf-8"))
+        if config.exists()
+        else {"zero_optimization": {"stage": 0}}
+    )
+    return {
+        name: value for name, value in arguments.items() if name not in ("output_dir", "deepspeed")
+    }, written
 
 
 @pytest.mark.integration
@@ -71,7 +87,8 @@ def test_what_is_gone_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [name for name in NAMES if name.startswith("HF0") and "train.yaml" in read_case(name).good]
+    "case",
+    [name for name in NAMES if name.startswith("HF0") and "train.yaml" in read_case(name).good],
 )
 def test_good_cases_have_no_error(case: str, tmp_path: Path) -> None:
     """What transformers accepts causes no error."""

@@ -24,7 +24,9 @@ def test_a_name_with_a_version_or_tuning_is_the_models(name: str) -> None:
     assert model.name == NAMES[name]
 
 
-@pytest.mark.parametrize("name", ["", "/", "out/checkpoint-500", "me/llama-2-7b-lora", "-hf", "-v0.1-v0.1"])
+@pytest.mark.parametrize(
+    "name", ["", "/", "out/checkpoint-500", "me/llama-2-7b-lora", "-hf", "-v0.1-v0.1"]
+)
 def test_other_names_are_of_no_model(name: str) -> None:
     """A name that the catalog doesn't have tells nothing of a model."""
     assert model_named(name) is None

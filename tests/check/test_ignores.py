@@ -14,7 +14,12 @@ from dsgen.job.text import text_of
 def told(path: str, content: str, *found: tuple[str, int | None]) -> list[tuple[str, int | None]]:
     """Rules and lines of what is told of a file in which rules find something at lines."""
     findings = [
-        Finding(rule=rule, severity=Severity.ERROR, where=Location(path=path, line=line), message="wrong")
+        Finding(
+            rule=rule,
+            severity=Severity.ERROR,
+            where=Location(path=path, line=line),
+            message="wrong",
+        )
         for rule, line in found
     ]
     left = without_ignored(findings, {path: text_of(content, path)})
@@ -41,7 +46,9 @@ def told(path: str, content: str, *found: tuple[str, int | None]) -> list[tuple[
 )
 def test_a_comment_ignores_the_rule_at_its_line(path: str, content: str, line: int) -> None:
     """A comment at a line, or alone above it, ignores the rule that it names there, and no other."""
-    left = told(path, content, ("MDS002", line), ("MLM004", line), ("MDS002", 40), ("BATCH001", line))
+    left = told(
+        path, content, ("MDS002", line), ("MLM004", line), ("MDS002", 40), ("BATCH001", line)
+    )
     assert ("MDS002", line) not in left
     assert {("MLM004", line), ("MDS002", 40)} <= set(left)
     assert not {rule for rule, _ in left} & {"FILE007", "FILE008"}
@@ -50,12 +57,18 @@ def test_a_comment_ignores_the_rule_at_its_line(path: str, content: str, line: i
 @pytest.mark.parametrize(
     ("path", "content"),
     [
-        ("a.json", '{\n  "a": "# dsgen: ignore[MDS002]", "b": "// dsgen: ignore-file[MDS002]"\n}\n'),
+        (
+            "a.json",
+            '{\n  "a": "# dsgen: ignore[MDS002]", "b": "// dsgen: ignore-file[MDS002]"\n}\n',
+        ),
         (
             "a.yaml",
             "x: 1\na: \"# dsgen: ignore[MDS002]\"\nb: ' # dsgen: ignore[MDS002]'\nc: x# dsgen: ignore[MDS002]\n",
         ),
-        ("a.sh", "x\necho \"# dsgen: ignore[MDS002]\" '\n # dsgen: ignore-file[MDS002]\n' x# dsgen\n"),
+        (
+            "a.sh",
+            "x\necho \"# dsgen: ignore[MDS002]\" '\n # dsgen: ignore-file[MDS002]\n' x# dsgen\n",
+        ),
         ("a.sh", 'cat <<E\n{"a": "// dsgen: ignore-file[MDS002]"}\nE\n'),
     ],
 )
@@ -68,7 +81,9 @@ def test_a_file_can_be_ignored() -> None:
     """`ignore-file` ignores the rule at every line and at none, in its own file alone."""
     content = "x\n# dsgen: ignore-file[MDS002, MLM004]\n"
     assert told("a.sh", content, ("MDS002", 1), ("MDS002", None), ("MLM004", 9)) == []
-    other = Finding(rule="MDS002", severity=Severity.ERROR, where=Location(path="b.sh", line=1), message="wrong")
+    other = Finding(
+        rule="MDS002", severity=Severity.ERROR, where=Location(path="b.sh", line=1), message="wrong"
+    )
     assert other in without_ignored([other], {"a.sh": text_of(content, "a.sh")})
 
 
@@ -99,7 +114,18 @@ def test_an_unknown_rule_draws_a_warning(comment: str, said: str) -> None:
 def test_comments_are_found_in_broken_texts() -> None:
     """Where a text can't be read on, comments before that place count, and nothing fails."""
     for path in ("a.json", "a.yaml", "a.sh", "a"):
-        for content in ("{", "[[[", "'", '"# x', "<<E", "a: [ # x\n}", "\\", "# x", "(" * 300, "a: &a *a"):
+        for content in (
+            "{",
+            "[[[",
+            "'",
+            '"# x',
+            "<<E",
+            "a: [ # x\n}",
+            "\\",
+            "# x",
+            "(" * 300,
+            "a: &a *a",
+        ):
             assert all(content[start:end] for start, end in comments(text_of(content, path)))
 
 

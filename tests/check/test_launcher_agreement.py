@@ -75,13 +75,19 @@ def test_deepspeed_refuses_what_we_call_an_error(tmp_path: Path) -> None:
     line = next(line for line in done.stdout.splitlines() if line.startswith("ANSWERS"))
     answers = dict(zip(REFUSED_BY_DEEPSPEED, json.loads(line.removeprefix("ANSWERS")), strict=True))
     assert [case for case, answer in answers.items() if answer is None] == []
-    assert not [answer for answer in answers.values() if answer.startswith(("ModuleNotFound", "FileNotFound"))]
+    assert not [
+        answer
+        for answer in answers.values()
+        if answer.startswith(("ModuleNotFound", "FileNotFound"))
+    ]
 
 
 @pytest.mark.integration
 @needs_deepspeed
 @pytest.mark.parametrize("case", READ_BY_TORCHRUN)
-def test_torchrun_reads_as_we_do(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torchrun_reads_as_we_do(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """torchrun refuses the bad line of a case, and takes the good one but for a GPU that isn't here."""
     from torch.distributed.run import config_from_args, parse_args
 

@@ -48,7 +48,9 @@ def text_file(content: str, path: str = "arguments.txt") -> Any:
     return text_of(content, path)
 
 
-def submission_of(lines: list[str], config: dict[str, object] | None = None, **given: Any) -> Submission:
+def submission_of(
+    lines: list[str], config: dict[str, object] | None = None, **given: Any
+) -> Submission:
     """A file of arguments, and perhaps a DeepSpeed config, with what is said beside them."""
     documents: list[Any] = [read_by(read_file, text_file("\n".join(lines)))]
     if config is not None:
@@ -91,7 +93,9 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(MEGATRONS), st.sampled_from([GPT, LLAMA, MIXTRAL]), layouts())
-def test_arguments_break_the_rules_that_their_layout_breaks(framework: str, model: Any, layout: Layout) -> None:
+def test_arguments_break_the_rules_that_their_layout_breaks(
+    framework: str, model: Any, layout: Layout
+) -> None:
     """Rendered arguments break a shared layout rule if and only if the layout does."""
     if framework == "megatron-lm":  # further stages are FSDP's, which these rules don't judge
         layout = replace(layout, zero_stage=min(layout.zero_stage, 1))
@@ -104,9 +108,15 @@ def test_arguments_break_the_rules_that_their_layout_breaks(framework: str, mode
     job = replace(job, pins=Pins(tensor=layout.tensor, pipeline=layout.pipeline))
     for rule in LAYOUT_RULES:
         document_rule = SHARED.get(rule.id)
-        if document_rule is None or not rule.columns.binds(job) or rule.id in ("MLM040", "MOE005", "PIPE013"):
+        if (
+            document_rule is None
+            or not rule.columns.binds(job)
+            or rule.id in ("MLM040", "MOE005", "PIPE013")
+        ):
             continue
-        if rule.id in ("MLM016", "MLM014") and (layout.pipeline == 1 or model.layers % layout.pipeline):
+        if rule.id in ("MLM016", "MLM014") and (
+            layout.pipeline == 1 or model.layers % layout.pipeline
+        ):
             continue  # chunks of stages that can't be cut
         if rule.id == "MLM041" and layout.expert * layout.tensor == 0:
             continue
@@ -129,8 +139,13 @@ def test_every_message_is_in_the_words_of_options() -> None:
 def test_every_decision_has_a_name_among_the_options(flavour: Flavour) -> None:
     """Every layout key, with any value that a Megatron runs, is said in options or plain words."""
     values: dict[str, tuple[object, ...]] = {
-        **dict.fromkeys(("data", "tensor", "pipeline", "virtual_pipeline", "context", "expert"), (1, 2)),
-        **dict.fromkeys(("micro_batch", "global_batch", "gpus", "gradient_accumulation", "sequence_length"), (1, 2)),
+        **dict.fromkeys(
+            ("data", "tensor", "pipeline", "virtual_pipeline", "context", "expert"), (1, 2)
+        ),
+        **dict.fromkeys(
+            ("micro_batch", "global_batch", "gpus", "gradient_accumulation", "sequence_length"),
+            (1, 2),
+        ),
         "sequence_parallel": (True, False),
         "zero_stage": (0, 1, 2, 3),
         "recompute": tuple(Recompute),
@@ -141,7 +156,10 @@ def test_every_decision_has_a_name_among_the_options(flavour: Flavour) -> None:
     says = OF_OPTIONS[flavour].says
     for key, choices in values.items():
         for choice in choices:
-            assert not KEYS.search(says(key, choice)) and ":" not in says(key, choice), (key, choice)
+            assert not KEYS.search(says(key, choice)) and ":" not in says(key, choice), (
+                key,
+                choice,
+            )
     assert says("data", 4, 8) == "4 or 8 replicas" and says("gpus", 16, 32) == "16 or 32 GPUs"
     assert says("gradient_accumulation", 2, 4, 8) == "2, 4 or 8 micro-batches"
 
@@ -153,13 +171,17 @@ def test_rules_keep_their_severity_and_requirement() -> None:
             assert (SHARED[rule.id].severity, SHARED[rule.id].title) == (rule.severity, rule.title)
 
 
-HEADS = ["--num-layers 32 --hidden-size 4096 --num-attention-heads 30 --kv-channels 128 --tensor-model-parallel-size 4"]
+HEADS = [
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 30 --kv-channels 128 --tensor-model-parallel-size 4"
+]
 
 
 def test_a_rule_needs_no_more_than_its_own_facts() -> None:
     """Heads are held against tensor ranks although neither GPUs, machines nor batch are known."""
     [violation] = violations(SHARED["MLM004"], submission_of(HEADS))
-    assert violation.message == "--tensor-model-parallel-size 4 does not divide the 30 attention heads"
+    assert (
+        violation.message == "--tensor-model-parallel-size 4 does not divide the 30 attention heads"
+    )
     assert violation.hint == "use --tensor-model-parallel-size 1 or 2"
     assert (violation.where.line, violation.where.column) == (1, 79)
 
@@ -190,9 +212,13 @@ FIT = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
 
 
 @pytest.mark.parametrize(
-    ("stage", "gpus", "fits_"), [(1, 8, False), (3, 8, False), (3, 64, True), (3, None, True)], ids=str
+    ("stage", "gpus", "fits_"),
+    [(1, 8, False), (3, 8, False), (3, 64, True), (3, None, True)],
+    ids=str,
 )
-def test_a_config_alone_is_held_against_memory(tmp_path: Path, stage: int, gpus: int | None, fits_: bool) -> None:
+def test_a_config_alone_is_held_against_memory(
+    tmp_path: Path, stage: int, gpus: int | None, fits_: bool
+) -> None:
     """70 billion parameters need more than 8 GPUs of 80 GB, at stage 3 too; without their number nobody knows."""
     path = tmp_path / "ds_config.json"
     path.write_text(json.dumps({**FIT, "zero_optimization": {"stage": stage}}), encoding="utf-8")
@@ -204,18 +230,23 @@ def test_a_config_alone_is_held_against_memory(tmp_path: Path, stage: int, gpus:
 
 def test_adapters_are_not_held_against_the_memory_of_all_parameters(tmp_path: Path) -> None:
     """Where a launch line speaks of LoRA, the model's states say nothing of the run's memory."""
-    (tmp_path / "ds_config.json").write_text(json.dumps({**FIT, "zero_optimization": {"stage": 2}}), encoding="utf-8")
+    (tmp_path / "ds_config.json").write_text(
+        json.dumps({**FIT, "zero_optimization": {"stage": 2}}), encoding="utf-8"
+    )
     script = "deepspeed --num_gpus 8 train.py --lora_r 16 --deepspeed ds_config.json\n"
     (tmp_path / "run.sh").write_text(script, encoding="utf-8")
     found = dsgen.validate(tmp_path, model="llama-3-70b", cluster="nvidia/dgx-h100", gpus=8)
-    assert not [finding for finding in found if finding.rule.startswith("MEM00") and finding.rule < "MEM003"]
+    assert not [
+        finding for finding in found if finding.rule.startswith("MEM00") and finding.rule < "MEM003"
+    ]
 
 
 def test_a_config_is_matched_by_name() -> None:
     """Of two configs, the one that the arguments name is theirs; without a name there is none."""
     own = submission_of(["--num-layers 2 --hidden-size 64 --num-attention-heads 4 --zero-stage 1"])
     configs = tuple(
-        DsConfig(json=read_json(text_file('{"zero_optimization": {"stage": 3}}', f"{name}.json"))) for name in "ab"
+        DsConfig(json=read_json(text_file('{"zero_optimization": {"stage": 3}}', f"{name}.json")))
+        for name in "ab"
     )
     both = replace(own, documents=(*own.documents, *configs))
     assert [run.config for run in megatron_runs(both)] == [None]
@@ -227,29 +258,67 @@ def test_a_config_is_matched_by_name() -> None:
 def wild_lines(draw: st.DrawFn) -> tuple[Flavour, str]:
     """Options with values that no sane run has."""
     flavour = draw(st.sampled_from(MEGATRONS))
-    number = st.one_of(st.integers(-3, 70), st.integers(), st.sampled_from([0, 1, 10**17, -(10**17)]))
+    number = st.one_of(
+        st.integers(-3, 70), st.integers(), st.sampled_from([0, 1, 10**17, -(10**17)])
+    )
     value = st.one_of(
-        number.map(str), st.floats().map(str), st.sampled_from(["", "x", "selective", "full", "$X", "1 2"])
+        number.map(str),
+        st.floats().map(str),
+        st.sampled_from(["", "x", "selective", "full", "$X", "1 2"]),
     )
     name = st.sampled_from([*option_table(flavour).rows, *PLAIN, *PLAIN])  # type: ignore[arg-type]
     pairs = draw(st.lists(st.tuples(name, value), max_size=12))
-    start = "--num-layers 2 --hidden-size 64 --num-attention-heads 4" + (" --zero-stage 1" if "deep" in flavour else "")
+    start = "--num-layers 2 --hidden-size 64 --num-attention-heads 4" + (
+        " --zero-stage 1" if "deep" in flavour else ""
+    )
     return flavour, start + " " + " ".join(f"{name} {value}" for name, value in pairs)  # type: ignore[return-value]
 
 
 PLAIN = (
-    *("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size", "--num-experts"),
-    *("--micro-batch-size", "--global-batch-size", "--num-layers", "--hidden-size", "--num-attention-heads"),
-    *("--ds-sequence-parallel-size", "--expert-model-parallel-size", "--moe-expert-parallel-size", "--seq-length"),
-    *("--num-query-groups", "--group-query-attention", "--rampup-batch-size", "--recompute-granularity", "--bf16"),
+    *(
+        "--tensor-model-parallel-size",
+        "--pipeline-model-parallel-size",
+        "--context-parallel-size",
+        "--num-experts",
+    ),
+    *(
+        "--micro-batch-size",
+        "--global-batch-size",
+        "--num-layers",
+        "--hidden-size",
+        "--num-attention-heads",
+    ),
+    *(
+        "--ds-sequence-parallel-size",
+        "--expert-model-parallel-size",
+        "--moe-expert-parallel-size",
+        "--seq-length",
+    ),
+    *(
+        "--num-query-groups",
+        "--group-query-attention",
+        "--rampup-batch-size",
+        "--recompute-granularity",
+        "--bf16",
+    ),
     *(
         "--num-virtual-stages-per-pipeline-rank",
         "--num-layers-per-virtual-pipeline-stage",
         "--train-iters",
         "--deepspeed",
     ),
-    *("--decoder-last-pipeline-num-layers", "--decoder-first-pipeline-num-layers", "--ffn-hidden-size"),
-    *("--expert-tensor-parallel-size", "--moe-router-topk", "--num-key-value-heads", "--kv-channels", "--vocab-size"),
+    *(
+        "--decoder-last-pipeline-num-layers",
+        "--decoder-first-pipeline-num-layers",
+        "--ffn-hidden-size",
+    ),
+    *(
+        "--expert-tensor-parallel-size",
+        "--moe-router-topk",
+        "--num-key-value-heads",
+        "--kv-channels",
+        "--vocab-size",
+    ),
 )
 
 
@@ -257,7 +326,10 @@ PLAIN = (
 @given(wild_lines(), st.one_of(st.none(), st.integers(1, 5000)))
 def test_no_arguments_make_a_rule_fail(case: tuple[Flavour, str], gpus: int | None) -> None:
     """Whatever the arguments say, every rule answers, with a place and a text."""
-    config = {"train_batch_size": 8, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+    config = {
+        "train_batch_size": 8,
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+    }
     cluster = make_job("megatron-lm").cluster
     submission = submission_of([case[1]], config, gpus=gpus, cluster=cluster, model=LLAMA)
     for rule in MINE:

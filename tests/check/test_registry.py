@@ -20,10 +20,14 @@ TESTED_ELSEWHERE = {codes.UNKNOWN_NAME.id, codes.ENGINE_REFUSES.id, codes.ENGINE
 
 def test_ids_are_well_formed_and_unique() -> None:
     """Every id is a subject prefix with three digits, and names one rule on documents, or also one on jobs' layouts."""
-    assert [rule.id for rule in all_file_rules() if not re.fullmatch(r"[A-Z]{2,5}\d{3}", rule.id)] == []
+    assert [
+        rule.id for rule in all_file_rules() if not re.fullmatch(r"[A-Z]{2,5}\d{3}", rule.id)
+    ] == []
     own = [rule for rule in all_file_rules() if rule not in JOB_RULES_ON_FILES]
     for rules in (own, JOB_RULES_ON_FILES):
-        assert [rule for rule, number in Counter(rule.id for rule in rules).items() if number > 1] == []
+        assert [
+            rule for rule, number in Counter(rule.id for rule in rules).items() if number > 1
+        ] == []
 
 
 def test_a_rule_says_what_it_requires_and_why() -> None:
@@ -44,7 +48,9 @@ def test_a_rule_says_what_it_requires_and_why() -> None:
 def test_every_rule_has_a_case() -> None:
     """Every rule on documents, and on their texts, has a bad and a good submission."""
     has = {read_case(name).rule for name in NAMES}
-    wanted = {rule.id for rule in all_file_rules()} | ({rule.id for rule in rules_in(codes)} - TESTED_ELSEWHERE)
+    wanted = {rule.id for rule in all_file_rules()} | (
+        {rule.id for rule in rules_in(codes)} - TESTED_ELSEWHERE
+    )
     missing = sorted(wanted - has)
     assert not missing, f"{len(missing)} rules have no case in tests/cases: {', '.join(missing)}"
 
@@ -53,7 +59,9 @@ def test_rules_for_jobs_and_files_are_as_severe() -> None:
     """A rule on documents with the id of a rule on jobs or layouts has its severity."""
     others = {rule.id: rule.severity for rule in PLANNING_RULES}
     shared = [rule for rule in all_file_rules() if rule.id in others]
-    assert {rule.id: rule.severity for rule in shared} == {rule.id: others[rule.id] for rule in shared}
+    assert {rule.id: rule.severity for rule in shared} == {
+        rule.id: others[rule.id] for rule in shared
+    }
 
 
 def test_rules_are_known_once() -> None:

@@ -41,10 +41,30 @@ def found(tmp_path: Path, rule: str, files: dict[str, str]) -> list[tuple[str, s
         ("uv.lock", '[[package]]\nname = "deepspeed"\nversion = "0.15.4"\n', (0, 15, 4), True),
         ("docker/Dockerfile", "RUN pip install torch deepspeed==0.14.4\n", (0, 14, 4), True),
         ("Dockerfile", "FROM deepspeed/deepspeed:v072_torch112_cu117\n", (0, 7, 2), True),
-        ("Dockerfile", "RUN pip install git+https://github.com/microsoft/DeepSpeed.git@v0.10.1\n", (0, 10, 1), True),
-        ("README.md", "Trained with [DeepSpeed](https://deepspeed.ai) v0.9.5 on 8 GPUs.\n", (0, 9, 5), False),
-        ("requirements.txt", "git+https://github.com/HabanaAI/DeepSpeed.git@1.19.0\n", (0, 19, 8), False),
-        ("train.py", "from deepspeed.compression.compress import init_compression\n", (0, 19, 6), False),
+        (
+            "Dockerfile",
+            "RUN pip install git+https://github.com/microsoft/DeepSpeed.git@v0.10.1\n",
+            (0, 10, 1),
+            True,
+        ),
+        (
+            "README.md",
+            "Trained with [DeepSpeed](https://deepspeed.ai) v0.9.5 on 8 GPUs.\n",
+            (0, 9, 5),
+            False,
+        ),
+        (
+            "requirements.txt",
+            "git+https://github.com/HabanaAI/DeepSpeed.git@1.19.0\n",
+            (0, 19, 8),
+            False,
+        ),
+        (
+            "train.py",
+            "from deepspeed.compression.compress import init_compression\n",
+            (0, 19, 6),
+            False,
+        ),
         ("megatron/__init__.py", "from deepspeed.compression import compress\n", (0, 19, 6), False),
     ],
 )
@@ -62,14 +82,19 @@ def test_the_release_is_read_where_people_name_it(
 
 
 @pytest.mark.parametrize(
-    ("name", "lowest"), [("README.md", True), ("README.rst", True), ("INSTALL", True), ("INSTALL.sh", False)]
+    ("name", "lowest"),
+    [("README.md", True), ("README.rst", True), ("INSTALL", True), ("INSTALL.sh", False)],
 )
-def test_of_several_releases_in_prose_the_oldest_counts(name: str, lowest: bool, tmp_path: Path) -> None:
+def test_of_several_releases_in_prose_the_oldest_counts(
+    name: str, lowest: bool, tmp_path: Path
+) -> None:
     """Prose that names two releases says which works, and which doesn't; what is installed is the newest of them."""
     (tmp_path / name).write_text("We ran deepspeed==0.9.5; deepspeed==0.14.0 hangs.\n")
     release = release_of("deepspeed", str(tmp_path / "ds.json"))
     assert release is not None
-    assert (release.version, release.exact) == (((0, 9, 5), False) if lowest else ((0, 14, 0), True))
+    assert (release.version, release.exact) == (
+        ((0, 9, 5), False) if lowest else ((0, 14, 0), True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +120,10 @@ def test_the_nearest_file_names_the_release(tmp_path: Path) -> None:
     for folder, pin in (("", "0.9.5"), ("a", "0.14.0"), ("b", "0.16.0")):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "requirements.txt").write_text(f"deepspeed=={pin}\n")
-    named = [release_of("deepspeed", str(tmp_path / name)) for name in ("a/ds.json", "ds.json", "c/ds.json")]
+    named = [
+        release_of("deepspeed", str(tmp_path / name))
+        for name in ("a/ds.json", "ds.json", "c/ds.json")
+    ]
     assert [release.version for release in named if release] == [(0, 14, 0), (0, 9, 5), (0, 9, 5)]
 
 
@@ -122,14 +150,21 @@ def test_a_slip_is_an_error_in_each_release(tmp_path: Path) -> None:
 
 def test_an_import_that_is_gone_means_an_older_release(tmp_path: Path) -> None:
     """A repository whose programs import what DeepSpeed no longer has isn't run with the release that refuses a key."""
-    files = {"train.py": "from deepspeed.compression.compress import init_compression\n", "ds.json": MICS}
+    files = {
+        "train.py": "from deepspeed.compression.compress import init_compression\n",
+        "ds.json": MICS,
+    }
     ((severity, message),) = found(tmp_path, "VER002", files)
     assert severity == "note"
     assert message.startswith("DeepSpeed 0.19.6 or older (train.py:1) accepts `mics_shard_size`")
 
 
-@pytest.mark.parametrize(("pin", "said"), [("0.14.0", []), ("0.19.4", ["requirements.txt:1"]), (None, [""])])
-def test_rules_with_versions_judge_by_the_release(pin: str | None, said: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pin", "said"), [("0.14.0", []), ("0.19.4", ["requirements.txt:1"]), (None, [""])]
+)
+def test_rules_with_versions_judge_by_the_release(
+    pin: str | None, said: list[str], tmp_path: Path
+) -> None:
     """A rule that holds from a release on is silent below it, and says which release it judges by, and where."""
     files = {"ds.json": WARMING} | ({"requirements.txt": f"deepspeed=={pin}\n"} if pin else {})
     findings = found(tmp_path, "OPT011", files)
@@ -149,21 +184,35 @@ def test_the_default_is_the_releases(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pin", "severity", "text"),
     [
-        ("transformers==4.40.0", "note", "transformers 4.40.0 (requirements.txt:1) has the argument"),
+        (
+            "transformers==4.40.0",
+            "note",
+            "transformers 4.40.0 (requirements.txt:1) has the argument",
+        ),
         ("transformers==4.50.0", "note", "may have the argument"),
-        ("transformers==4.57.1", "warning", "transformers 4.57.1 (requirements.txt:1) has no argument"),
+        (
+            "transformers==4.57.1",
+            "warning",
+            "transformers 4.57.1 (requirements.txt:1) has no argument",
+        ),
         ("transformers>=4.40", "warning", "transformers 5.23 has no argument"),
     ],
 )
-def test_arguments_are_judged_by_the_release(pin: str, severity: str, text: str, tmp_path: Path) -> None:
+def test_arguments_are_judged_by_the_release(
+    pin: str, severity: str, text: str, tmp_path: Path
+) -> None:
     """An argument that transformers dropped is a warning only where the release that is pinned lacks it."""
-    ((said, message),) = found(tmp_path, "HF023", {"requirements.txt": f"{pin}\n", "train.sh": SCRIPT})
+    ((said, message),) = found(
+        tmp_path, "HF023", {"requirements.txt": f"{pin}\n", "train.sh": SCRIPT}
+    )
     assert said == severity
     assert text in message
 
 
 @pytest.mark.parametrize(("pinned", "severity"), [("0.6.5", "note"), ("0.12.6", "error")])
-def test_an_unknown_key_of_a_release_before_the_models(pinned: str, severity: str, tmp_path: Path) -> None:
+def test_an_unknown_key_of_a_release_before_the_models(
+    pinned: str, severity: str, tmp_path: Path
+) -> None:
     """A key that no section has is a note where the release that is pinned is older than those that refuse it."""
     (tmp_path / "requirements.txt").write_text(f"deepspeed=={pinned}\n")
     config = '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "stage3_no_such_key": 1}}'

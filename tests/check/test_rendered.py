@@ -11,7 +11,11 @@ import dsgen
 from dsgen.check.validate import check_rendered
 from dsgen.findings import Severity
 
-H100 = {"accelerator": "h100-80gb-sxm", "accelerators_per_node": 8, "network_gbits_per_s_per_node": 3200}
+H100 = {
+    "accelerator": "h100-80gb-sxm",
+    "accelerators_per_node": 8,
+    "network_gbits_per_s_per_node": 3200,
+}
 
 
 def found(**changed: Any) -> dict[str, Severity]:
@@ -22,7 +26,9 @@ def found(**changed: Any) -> dict[str, Severity]:
         "data": {"path": "/data/x", "tokenizer": {"type": "HuggingFaceTokenizer", "path": "/d"}},
         "output": {"checkpoints": "/c"}, "launch": {"target": "slurm"},
     }  # fmt: skip
-    job = dsgen.load_job(spec, overrides={key.replace("__", "."): value for key, value in changed.items()})
+    job = dsgen.load_job(
+        spec, overrides={key.replace("__", "."): value for key, value in changed.items()}
+    )
     plan = dsgen.search(job).plans[0]
     return {finding.rule: finding.severity for finding in check_rendered(dsgen.render(plan), job)}
 
@@ -36,7 +42,12 @@ def test_one_hardware_queue_is_asked_for_by_the_plans_cards(
 ) -> None:
     """Megatron stops at CUDA_DEVICE_MAX_CONNECTIONS=8 with tensor parallelism on H100; on Blackwell it is right."""
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": queues}
-    assert found(cluster={**H100, "accelerator": accelerator}, launch__environment=variables).get("MLM012") == severity
+    assert (
+        found(cluster={**H100, "accelerator": accelerator}, launch__environment=variables).get(
+            "MLM012"
+        )
+        == severity
+    )
 
 
 def test_fp32_states_of_sgd_need_no_option() -> None:
@@ -52,7 +63,13 @@ def test_options_of_the_trainer_are_judged_by_the_release_that_the_files_are_for
     arguments = ["--warmup_ratio", "0.03", "--overwrite_output_dir"]
     launch = {"target": "slurm", "script": "train.py", "arguments": arguments}
     training = {"sequence_length": 4096, "global_batch": 64, "duration": {"steps": 100}}
-    spec = {"framework": "huggingface", "model": "llama-3-8b", "cluster": H100, "nodes": 1, "training": training}
+    spec = {
+        "framework": "huggingface",
+        "model": "llama-3-8b",
+        "cluster": H100,
+        "nodes": 1,
+        "training": training,
+    }
     job = dsgen.load_job({**spec, "launch": launch})
     files = dsgen.render(dsgen.search(job).plans[0])
     before = [one for one in check_rendered(files, job, Path("out")) if one.rule == "HF023"]
@@ -60,4 +77,8 @@ def test_options_of_the_trainer_are_judged_by_the_release_that_the_files_are_for
     for file in files:
         (Path("out") / file.path).write_text(file.text)
     after = [one for one in dsgen.validate(Path("out")) if one.rule == "HF023"]
-    assert [one.severity for one in before] == [one.severity for one in after] == [Severity.WARNING] * 2
+    assert (
+        [one.severity for one in before]
+        == [one.severity for one in after]
+        == [Severity.WARNING] * 2
+    )

@@ -43,7 +43,10 @@ ODD = [
 ]
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from(ODD) | st.text(max_size=5) | st.dates(),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 COMMAND_JOB = read_schemas("azureml")["command job"]["properties"]
@@ -52,7 +55,9 @@ JOBS = st.fixed_dictionaries(
     {"type": st.just("command")},
     optional={
         key: VALUES
-        | st.dictionaries(st.sampled_from([*INNER, "type", "path", "mode", "image", "x/y"]), VALUES, max_size=4)
+        | st.dictionaries(
+            st.sampled_from([*INNER, "type", "path", "mode", "image", "x/y"]), VALUES, max_size=4
+        )
         for key in COMMAND_JOB
         if key != "type"
     },
@@ -68,15 +73,30 @@ ACCELERATE = st.fixed_dictionaries(
     {"distributed_type": st.just("DEEPSPEED") | VALUES},
     optional={
         **{key: VALUES for key in TOP_KEYS if key != "distributed_type"},
-        "deepspeed_config": st.dictionaries(st.sampled_from([*KEYS, "x"]), VALUES, max_size=4) | VALUES,
-        "parallelism_config": st.dictionaries(st.sampled_from(["parallelism_config_tp_size"]), VALUES) | VALUES,
+        "deepspeed_config": st.dictionaries(st.sampled_from([*KEYS, "x"]), VALUES, max_size=4)
+        | VALUES,
+        "parallelism_config": st.dictionaries(
+            st.sampled_from(["parallelism_config_tp_size"]), VALUES
+        )
+        | VALUES,
     },
 )
 ARGUMENTS = st.dictionaries(
-    st.sampled_from([*known_arguments(), "evaluation_strategy", "max_seq_length", "learning_rat"]), VALUES, max_size=12
+    st.sampled_from([*known_arguments(), "evaluation_strategy", "max_seq_length", "learning_rat"]),
+    VALUES,
+    max_size=12,
 )
 CONFIGS = st.dictionaries(
-    st.sampled_from(["train_batch_size", "gradient_clipping", "optimizer", "scheduler", "bf16", "zero_optimization"]),
+    st.sampled_from(
+        [
+            "train_batch_size",
+            "gradient_clipping",
+            "optimizer",
+            "scheduler",
+            "bf16",
+            "zero_optimization",
+        ]
+    ),
     st.sampled_from(ODD[:10])
     | st.fixed_dictionaries({"params": VALUES, "enabled": VALUES, "stage": VALUES, "type": VALUES}),
 )
@@ -105,7 +125,9 @@ def test_any_job_is_checked(job: dict[str, Any], command: str) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(ACCELERATE, CONFIGS)
-def test_any_accelerate_config_is_checked(config: dict[str, Any], deepspeed: dict[str, Any]) -> None:
+def test_any_accelerate_config_is_checked(
+    config: dict[str, Any], deepspeed: dict[str, Any]
+) -> None:
     """No value of an accelerate config makes a rule fail."""
     source = read_yaml(text_of(yaml_of(config), "accelerate.yaml"))
     assert all_have_words(
@@ -120,5 +142,6 @@ def test_any_arguments_are_checked(arguments: dict[str, Any], deepspeed: dict[st
     """No value of TrainingArguments or of the DeepSpeed config beside them makes a rule fail."""
     source = read_yaml(text_of(yaml_of({**arguments, "deepspeed": "ds.json"}), "train.yaml"))
     assert all_have_words(
-        from_file(source.path, source), DsConfig(json=read_json(text_of(json.dumps(deepspeed, default=str), "ds.json")))
+        from_file(source.path, source),
+        DsConfig(json=read_json(text_of(json.dumps(deepspeed, default=str), "ds.json"))),
     )

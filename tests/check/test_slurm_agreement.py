@@ -19,7 +19,11 @@ from tests.case import NAMES, Case, read_case
 from tests.needs import needs_slurm
 from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, slurm_for
 
-CASES = [case for case in map(read_case, filter(re.compile("SLM").match, NAMES)) if "job.sbatch" in case.bad]
+CASES = [
+    case
+    for case in map(read_case, filter(re.compile("SLM").match, NAMES))
+    if "job.sbatch" in case.bad
+]
 WHEN = {rule.id: rule.when for rule in all_file_rules() if rule.severity is Severity.ERROR}
 NODE = "azure/standard_nd96asr_v4"
 #: Cases of such a rule that sbatch takes, and torchrun fails on.
@@ -45,14 +49,20 @@ def test_bad_cases_fare_with_sbatch_as_their_rule_says(tmp_path: Path) -> None:
     node = find_node_type(NODE)
     assert node is not None
     assert node.host_memory_bytes is not None
-    sizes = {"cpus": 96, "gpus": node.accelerators_per_node, "memory_mib": int(node.host_memory_bytes / MIB)}
+    sizes = {
+        "cpus": 96,
+        "gpus": node.accelerators_per_node,
+        "memory_mib": int(node.host_memory_bytes / MIB),
+    }
     wrong: list[str] = []
     with slurm_for(**sizes, nodes=16) as slurm:
         for case in CASES:
             if case.name in SITE:
                 continue
             bad, good = (case.write(part, tmp_path / case.name / part) for part in ("bad", "good"))
-            refused = case.name not in LATER and WHEN.get(case.rule) == "submit" and _has_error(case, bad)
+            refused = (
+                case.name not in LATER and WHEN.get(case.rule) == "submit" and _has_error(case, bad)
+            )
             for folder, expected in ((bad, refused), (good, False)):
                 told = sbatch_test_only(folder / "job.sbatch", slurm)
                 if (told.returncode != 0) != expected:
@@ -62,7 +72,17 @@ def test_bad_cases_fare_with_sbatch_as_their_rule_says(tmp_path: Path) -> None:
 
 #: Cases whose scripts name a partition, a type of GPU, a job or a plug-in that the test's cluster doesn't have.
 SITE = frozenset(
-    {"SLM019", "SLM021", "SLM023", "SLM023_plugin", "SLM029_turned", "SLM052", "SLM055", "SLM056", "SLM062"}
+    {
+        "SLM019",
+        "SLM021",
+        "SLM023",
+        "SLM023_plugin",
+        "SLM029_turned",
+        "SLM052",
+        "SLM055",
+        "SLM056",
+        "SLM062",
+    }
 )
 
 
@@ -89,7 +109,9 @@ ASKED = (
 def run_job(slurm: SlurmCluster, folder: Path, option: str, log: str = "job.out") -> str:
     """The state in which a job ends that prints its environment."""
     script = folder / "job.sbatch"
-    script.write_text(f"#!/bin/bash\n#SBATCH {option}\n#SBATCH --output={log}\nmkdir -p logs\ntouch started\nenv\n")
+    script.write_text(
+        f"#!/bin/bash\n#SBATCH {option}\n#SBATCH --output={log}\nmkdir -p logs\ntouch started\nenv\n"
+    )
     job = slurm.run("sbatch", "--parsable", script.name, cwd=folder).stdout.strip()
     return slurm.finished(job)["JobState"]
 
@@ -103,7 +125,9 @@ def test_slurm_sets_variables_only_for_their_options(tmp_path: Path) -> None:
             assert run_job(slurm, tmp_path, option) == "COMPLETED"
             lines = (tmp_path / "job.out").read_text(encoding="utf-8").splitlines()
             found = {line.partition("=")[0] for line in lines} & set(SET_BY)
-            assert found == {name for name, options in SET_BY.items() if option.partition("=")[0] in options}, option
+            assert found == {
+                name for name, options in SET_BY.items() if option.partition("=")[0] in options
+            }, option
 
 
 @pytest.mark.integration
@@ -139,10 +163,17 @@ def test_sbatch_takes_what_is_mended(tmp_path: Path) -> None:
 @needs_slurm
 def test_a_step_fares_as_the_rules_of_steps_say(tmp_path: Path) -> None:
     """srun passes over its own --ntasks-per-node (SLM064), and gets no node or GPU beyond its job (SLM065, 066)."""
-    calls = ("--ntasks-per-node=1", "--ntasks=1 --ntasks-per-node=1", "--nodes=2 --ntasks=2", "--gpus-per-node=2")
+    calls = (
+        "--ntasks-per-node=1",
+        "--ntasks=1 --ntasks-per-node=1",
+        "--nodes=2 --ntasks=2",
+        "--gpus-per-node=2",
+    )
     # Those that ask for too much may wait for ever.
     waits = ["", "", "timeout 10 ", "timeout 10 "]
-    steps = "".join(f"{waits[index]}srun {words} echo step {index}\n" for index, words in enumerate(calls))
+    steps = "".join(
+        f"{waits[index]}srun {words} echo step {index}\n" for index, words in enumerate(calls)
+    )
     script = tmp_path / "job.sbatch"
     block = "#SBATCH --nodes=1 --ntasks-per-node=2 --gpus-per-node=1 --output=job.out\n"
     script.write_text(f"#!/bin/bash\n{block}{steps}")

@@ -11,40 +11,56 @@ import pytest
 import dsgen
 from dsgen.facts.places import is_placeholder
 
-_JOB: Final = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+_JOB: Final = (
+    "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+)
 _ON: Final = "srun --kill-on-bad-exit=1 --nodelist="
-_EACH: Final = "#!/bin/bash\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-task=1\nsrun python train.py\n"
+_EACH: Final = (
+    "#!/bin/bash\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-task=1\nsrun python train.py\n"
+)
 _FIRST: Final = "torchrun --nnodes=2 --nproc-per-node=8 --node-rank=0 --master-addr=$H train.py\n"
 _AML: Final = "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ncommand: python train.py\n"
-_RUN: Final = "  --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1"
+_RUN: Final = (
+    "  --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1"
+)
 _BRANCHES: Final = f"""#!/bin/bash
 convert="torchrun tools/convert.py --from $WEIGHTS --save out"
 train="torchrun pretrain_gpt.py --load out"
 if [ "$1" = convert ]; then cmd="$convert"; else cmd="$train"; fi
 $cmd{_RUN}
 """
-_MEGATRON: Final = (
-    f"#!/bin/bash\ndeepspeed pretrain_gpt.py --deepspeed --deepspeed_config ds.json{_RUN} --train-iters 9\n"
+_MEGATRON: Final = f"#!/bin/bash\ndeepspeed pretrain_gpt.py --deepspeed --deepspeed_config ds.json{_RUN} --train-iters 9\n"
+_T5: Final = (
+    f"#!/bin/bash\ndeepspeed pretrain_t5.py --deepspeed --max-position-embeddings 64{_RUN} {{}}\n"
 )
-_T5: Final = f"#!/bin/bash\ndeepspeed pretrain_t5.py --deepspeed --max-position-embeddings 64{_RUN} {{}}\n"
 _PARSER: Final = "\n".join(
     f"group.add_argument('--{name}')"
-    for name in ("num-layers", "hidden_size", "num-attention-heads", "seq-length", "micro-batch-size")
+    for name in (
+        "num-layers",
+        "hidden_size",
+        "num-attention-heads",
+        "seq-length",
+        "micro-batch-size",
+    )
 )
-_STAGE: Final = '{"train_batch_size": 8, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 1}}'
+_STAGE: Final = (
+    '{"train_batch_size": 8, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 1}}'
+)
 _AUTO: Final = '{"train_batch_size": "auto", "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 1}}'
 _ADDS: Final = 'ds_config["train_batch_size"] {} args.batch\n'
 _NAMED: Final = "#!/bin/bash\ndeepspeed main.py --deepspeed --deepspeed_config ds.json\n"
 _ENGINE: Final = "import deepspeed\ndeepspeed.initialize(model)\n"
-_OF_MODEL: Final = "#!/bin/bash\ndeepspeed src/$MODEL/main.py a.json --deepspeed --deepspeed_config ds.json\n"
+_OF_MODEL: Final = (
+    "#!/bin/bash\ndeepspeed src/$MODEL/main.py a.json --deepspeed --deepspeed_config ds.json\n"
+)
 _SPLIT: Final = "#!/bin/bash\ndeepspeed --num_gpus 8 eval.py --deepspeed --deepspeed_config ds.json"
 _ONE: Final = '{"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1}'
-_ELASTIC: Final = "#!/bin/bash\ntorchrun --nnodes={} --rdzv_backend=c10d --rdzv_endpoint=localhost:6000 t.py\n"
+_ELASTIC: Final = (
+    "#!/bin/bash\ntorchrun --nnodes={} --rdzv_backend=c10d --rdzv_endpoint=localhost:6000 t.py\n"
+)
 _NOTES: Final = "{}pip install deepspeed\n#SBATCH --nodes=2\nsrun torchrun t.py\n"
 _BUCKET: Final = _STAGE.replace("1}", '1, "reduce_bucket_size": SIZE}')
-_BY_SRUN: Final = (
-    "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\nsrun python lib/train/main.py --deepspeed"
-)
+_BY_SRUN: Final = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\nsrun python lib/train/main.py --deepspeed"
 _OLD_NAME: Final = '{"train_batch_size": "auto", "bfloat16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}}'
 _OPTIMIZER: Final = """{"train_batch_size": "auto", "zero_optimization": {"stage": 1},
 "optimizer": {"type": "AdamW", "params": {"lr": 1e-6}}}"""
@@ -54,31 +70,29 @@ _DECAYS: Final = """{"train_batch_size": 8, "optimizer": {"type": "AdamW", "para
 "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 1e-4}}}"""
 _YAML: Final = "train_batch_size: 8\nzero_optimization:\n  stage: 3\n"
 _NO_BATCH: Final = '{"zero_optimization": {"stage": 1}, "gradient_clipping": 1.0}'
-_FOREIGN: Final = (
-    '{"zero_optimization": {"stage": 1}, "lora_rank": 8, "seed": 1, "epochs": 2, "prompts": [], "ema": false}'
+_FOREIGN: Final = '{"zero_optimization": {"stage": 1}, "lora_rank": 8, "seed": 1, "epochs": 2, "prompts": [], "ema": false}'
+_TEMPLATE: Final = _STAGE.replace(
+    "{", '{"fp16": {"enabled": FP16_ON\n}, "bf16": {"enabled": BF16_ON\n}, ', 1
 )
-_TEMPLATE: Final = _STAGE.replace("{", '{"fp16": {"enabled": FP16_ON\n}, "bf16": {"enabled": BF16_ON\n}, ', 1)
 _LOGGED: Final = '{{"train_batch_size": 8, "comms_logger": {{"enabled": true, "prof_all": {}}}}}'
-_RECORDED: Final = (
-    '{"output_dir": "out", "per_device_train_batch_size": 1, "evaluation_strategy": "no", "hub": "<class \'hub.Hub\'>"}'
-)
+_RECORDED: Final = '{"output_dir": "out", "per_device_train_batch_size": 1, "evaluation_strategy": "no", "hub": "<class \'hub.Hub\'>"}'
 _ALONE: Final = "compute_environment: LOCAL_MACHINE\ndistributed_type: no\nnum_processes: {}\n"
-_EVALUATES: Final = "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
-_ARGUMENTS: Final = "output_dir: out\nper_device_train_batch_size: 1\nnum_train_epochs: 1\nsave_steps: 5\n"
-_PAIRED: Final = f"{_ARGUMENTS}deepspeed: ds.json\n"
-_ENDING: Final = _STAGE.replace("{", '{"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 1}}, ', 1)
-_BEST: Final = (
-    "#!/bin/bash\ntorchrun t.py --output_dir out --per_device_train_batch_size 1 --load_best_model_at_end True\n"
+_EVALUATES: Final = (
+    "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
 )
+_ARGUMENTS: Final = (
+    "output_dir: out\nper_device_train_batch_size: 1\nnum_train_epochs: 1\nsave_steps: 5\n"
+)
+_PAIRED: Final = f"{_ARGUMENTS}deepspeed: ds.json\n"
+_ENDING: Final = _STAGE.replace(
+    "{", '{"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 1}}, ', 1
+)
+_BEST: Final = "#!/bin/bash\ntorchrun t.py --output_dir out --per_device_train_batch_size 1 --load_best_model_at_end True\n"
 _EPOHC: Final = f"{_BEST.splitlines()[0]}\ntorchrun t.py --output_dir out --save_steps 5 --save_strategy epohc\n"
 _AMP: Final = _STAGE.replace("{", '{"amp": {"enabled": false}, ', 1)
 _OF_FP16: Final = _STAGE.replace("{", '{"bf16": {"enabled": true, "loss_scale": 0}, ', 1)
-_OF_ONE: Final = (
-    "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a')\nparser.parse_args()\n"
-)
-_ON_NODES: Final = (
-    f"#!/bin/bash\ntorchrun --nproc_per_node 8 --nnodes NODES pretrain_gpt.py{_RUN} --pipeline-model-parallel-size 16\n"
-)
+_OF_ONE: Final = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a')\nparser.parse_args()\n"
+_ON_NODES: Final = f"#!/bin/bash\ntorchrun --nproc_per_node 8 --nnodes NODES pretrain_gpt.py{_RUN} --pipeline-model-parallel-size 16\n"
 _MOCK: Final = " --mock-data --data-path d --train-iters 9"
 _TRAILING: Final = _STAGE.replace("1}}", "1},}")
 _IN_BLOCK: Final = """#!/bin/bash
@@ -96,7 +110,9 @@ _STEP_OF_4: Final = """#!/bin/bash
 #SBATCH --nodes=5
 srun --nodes=4 --ntasks=4 --nodelist="$FOUR" bash -c "accelerate launch --num_processes 32 --num_machines 4 t.py"
 """
-_OF_TRAINER: Final = "parser = HfArgumentParser(Own)\nclass Own(TrainingArguments):\n    cache_dir: str = field()\n"
+_OF_TRAINER: Final = (
+    "parser = HfArgumentParser(Own)\nclass Own(TrainingArguments):\n    cache_dir: str = field()\n"
+)
 _RATE: Final = f"{_ARGUMENTS}learning_rate: 1e-5\n"
 _MICRO: Final = '{"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0}'
 _LOGS: Final = "#!/bin/bash\n#SBATCH --output=logs/%j.out\n"
@@ -135,37 +151,114 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return [finding.severity.value for finding in dsgen.validate(folder, strict=True) if finding.rule == rule]
+    return [
+        finding.severity.value
+        for finding in dsgen.validate(folder, strict=True)
+        if finding.rule == rule
+    ]
 
 
 @pytest.mark.parametrize(
     ("rule", "text", "expected"),
     [
-        pytest.param("SLM023", "#!/bin/bash\nsrun --quotatype=spot python train.py\n", ["note"], id="plug-in's option"),
-        pytest.param("SLM023", "#!/bin/bash\nsrun --ntaks=2 python train.py\n", ["error"], id="a slip of an option"),
-        pytest.param("SLM058", f"{_JOB}python train.py $SLURM_ARRAY_TASK_ID\n", ["note"], id="sbatch --array"),
+        pytest.param(
+            "SLM023",
+            "#!/bin/bash\nsrun --quotatype=spot python train.py\n",
+            ["note"],
+            id="plug-in's option",
+        ),
+        pytest.param(
+            "SLM023",
+            "#!/bin/bash\nsrun --ntaks=2 python train.py\n",
+            ["error"],
+            id="a slip of an option",
+        ),
+        pytest.param(
+            "SLM058", f"{_JOB}python train.py $SLURM_ARRAY_TASK_ID\n", ["note"], id="sbatch --array"
+        ),
         pytest.param(
             "SLM058",
             "#!/bin/bash\n#SBATCH --gres=gpu:8\ntorchrun --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n",
             ["error"],
             id="GPUs are asked for in another way",
         ),
-        pytest.param("SLM064", f"{_JOB}srun --jobid=7 --ntasks-per-node=4 python train.py\n", [], id="another job"),
-        pytest.param("SLM064", f"{_JOB}srun --ntasks-per-node=4 python train.py\n", ["error"], id="this job"),
-        pytest.param("SLM065", f"{_JOB}srun --jobid=7 --nodes=3 python train.py\n", [], id="nodes of another job"),
-        pytest.param("SLM067", f"{_JOB}export CUDA_VISIBLE_DEVICES=9\npython t.py\n", ["warning"], id="not confined"),
-        pytest.param("LNCH035", f"{_JOB}export MASTER_PORT=$[RANDOM%9+50000]\npython t.py\n", [], id="arithmetic"),
-        pytest.param("LNCH035", f"{_JOB}export MASTER_PORT=$[9 + 70000]\npython t.py\n", ["error"], id="its value"),
-        pytest.param("BATCH008", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), [], id="Lightning reads SLURM_*"),
-        pytest.param("OPT003", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), [], id="Lightning sets the clipping"),
-        pytest.param("BATCH004", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), [], id="Lightning sets the batch"),
-        pytest.param("PREC008", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), [], id="Lightning sets the precision"),
-        pytest.param("PARSE002", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), ["error"], id="Lightning reads JSON"),
-        pytest.param("BATCH004", _LIGHTNING.format("MY_CONFIG"), ["error"], id="DeepSpeed needs a batch"),
-        pytest.param("BATCH008", _LIGHTNING.format("MY_CONFIG"), ["warning"], id="others need their ranks"),
-        pytest.param("OPT003", _LIGHTNING.format("MY_CONFIG"), ["note"], id="others need the clipping"),
         pytest.param(
-            "NCCL003", "#!/bin/bash\nexport NCCL_BLOCKING_WAIT=1\ntorchrun t.py\n", ["note"], id="an old name"
+            "SLM064",
+            f"{_JOB}srun --jobid=7 --ntasks-per-node=4 python train.py\n",
+            [],
+            id="another job",
+        ),
+        pytest.param(
+            "SLM064", f"{_JOB}srun --ntasks-per-node=4 python train.py\n", ["error"], id="this job"
+        ),
+        pytest.param(
+            "SLM065",
+            f"{_JOB}srun --jobid=7 --nodes=3 python train.py\n",
+            [],
+            id="nodes of another job",
+        ),
+        pytest.param(
+            "SLM067",
+            f"{_JOB}export CUDA_VISIBLE_DEVICES=9\npython t.py\n",
+            ["warning"],
+            id="not confined",
+        ),
+        pytest.param(
+            "LNCH035",
+            f"{_JOB}export MASTER_PORT=$[RANDOM%9+50000]\npython t.py\n",
+            [],
+            id="arithmetic",
+        ),
+        pytest.param(
+            "LNCH035",
+            f"{_JOB}export MASTER_PORT=$[9 + 70000]\npython t.py\n",
+            ["error"],
+            id="its value",
+        ),
+        pytest.param(
+            "BATCH008",
+            _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"),
+            [],
+            id="Lightning reads SLURM_*",
+        ),
+        pytest.param(
+            "OPT003",
+            _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"),
+            [],
+            id="Lightning sets the clipping",
+        ),
+        pytest.param(
+            "BATCH004",
+            _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"),
+            [],
+            id="Lightning sets the batch",
+        ),
+        pytest.param(
+            "PREC008",
+            _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"),
+            [],
+            id="Lightning sets the precision",
+        ),
+        pytest.param(
+            "PARSE002",
+            _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"),
+            ["error"],
+            id="Lightning reads JSON",
+        ),
+        pytest.param(
+            "BATCH004", _LIGHTNING.format("MY_CONFIG"), ["error"], id="DeepSpeed needs a batch"
+        ),
+        pytest.param(
+            "BATCH008", _LIGHTNING.format("MY_CONFIG"), ["warning"], id="others need their ranks"
+        ),
+        pytest.param(
+            "OPT003", _LIGHTNING.format("MY_CONFIG"), ["note"], id="others need the clipping"
+        ),
+        pytest.param(
+            "NCCL003",
+            "#!/bin/bash\nexport NCCL_BLOCKING_WAIT=1\ntorchrun t.py\n",
+            ["note"],
+            id="an old name",
         ),
         pytest.param(
             "NCCL003",
@@ -173,7 +266,12 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             [],
             id="both names, for releases old and new",
         ),
-        pytest.param("LNCH035", "#!/bin/bash\nexport MASTER_PORT=auto\ntorchrun t.py\n", ["error"], id="its port"),
+        pytest.param(
+            "LNCH035",
+            "#!/bin/bash\nexport MASTER_PORT=auto\ntorchrun t.py\n",
+            ["error"],
+            id="its port",
+        ),
         pytest.param(
             "LNCH035",
             "#!/bin/bash\nexport MASTER_PORT=auto\ntorchrun --master_port 24564 t.py\n",
@@ -198,13 +296,33 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             ["note"],
             id="a branch for one node",
         ),
-        pytest.param("SLM009", f"{_JOB}export {_LAUNCHER.format(backend='c10d')}", [], id="c10d ignores the rank"),
-        pytest.param("SLM009", f"{_JOB}export {_LAUNCHER.format(backend='static')}", ["error"], id="static reads it"),
-        pytest.param("SLM002", f"{_JOB}srun python train.py\n", ["note"], id="a program that starts a node's ranks"),
-        pytest.param("SLM013", f"{_JOB}srun python a.py --lr 1\n", ["warning"], id="a step that trains"),
+        pytest.param(
+            "SLM009",
+            f"{_JOB}export {_LAUNCHER.format(backend='c10d')}",
+            [],
+            id="c10d ignores the rank",
+        ),
+        pytest.param(
+            "SLM009",
+            f"{_JOB}export {_LAUNCHER.format(backend='static')}",
+            ["error"],
+            id="static reads it",
+        ),
+        pytest.param(
+            "SLM002",
+            f"{_JOB}srun python train.py\n",
+            ["note"],
+            id="a program that starts a node's ranks",
+        ),
+        pytest.param(
+            "SLM013", f"{_JOB}srun python a.py --lr 1\n", ["warning"], id="a step that trains"
+        ),
         pytest.param("SLM013", f"{_JOB}srun python train.py\n", ["note"], id="a step of Python's"),
         pytest.param(
-            "SLM013", f"{_JOB}export MASTER_ADDR=a\nsrun python train.py\n", ["warning"], id="ranks that meet"
+            "SLM013",
+            f"{_JOB}export MASTER_ADDR=a\nsrun python train.py\n",
+            ["warning"],
+            id="ranks that meet",
         ),
         pytest.param(
             "SLM021",
@@ -212,24 +330,68 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             ["note"],
             id="a mount to be filled in",
         ),
-        pytest.param("SLM021", f"{_JOB}srun --container-mounts=:/data python train.py\n", ["error"], id="half a mount"),
         pytest.param(
-            "SLM018", "#!/bin/bash\nrun --secret S2_KEY=joes_S2_KEY train.py\n", [], id="the name of a stored secret"
+            "SLM021",
+            f"{_JOB}srun --container-mounts=:/data python train.py\n",
+            ["error"],
+            id="half a mount",
         ),
-        pytest.param("SLM018", "#!/bin/bash\nrun --secret S2_KEY=0f3a9c51d7e24b68 t.py\n", ["warning"], id="its value"),
-        pytest.param("SLM018", "#!/bin/bash\nserve --api-key token-abc123\n", [], id="a key of an example"),
-        pytest.param("SLM018", '#!/bin/bash\nheader_token="X-aws-ec2-metadata-token"\n', [], id="a header's name"),
         pytest.param(
-            "SLM018", "#!/bin/bash\nexport WANDB_API_KEY=0f3a9c51d7e24b68\n", ["warning"], id="a secret written out"
+            "SLM018",
+            "#!/bin/bash\nrun --secret S2_KEY=joes_S2_KEY train.py\n",
+            [],
+            id="the name of a stored secret",
         ),
-        pytest.param("SLM005", f"{_JOB}#SBATCH --gres=gpu:8\nsrun hostname\n", ["note"], id="the same in two forms"),
-        pytest.param("SLM005", f"{_JOB}#SBATCH --gres=gpu:4\nsrun hostname\n", ["warning"], id="two numbers of GPUs"),
         pytest.param(
-            "SLM008", f"{_JOB}MASTER_ADDR=$(hostname)\nsrun python train.py\n", ["note"], id="a name that may be found"
+            "SLM018",
+            "#!/bin/bash\nrun --secret S2_KEY=0f3a9c51d7e24b68 t.py\n",
+            ["warning"],
+            id="its value",
         ),
-        pytest.param("SLM051", "#!/bin/bash\n#SBATCH -n 1\ntorchrun train.py\n", ["note"], id="sbatch --gpus-per-node"),
         pytest.param(
-            "SLM028", "#!/bin/bash\n#SBATCH --nodes={{ nodes }}\nsrun hostname\n", [], id="a template's number"
+            "SLM018", "#!/bin/bash\nserve --api-key token-abc123\n", [], id="a key of an example"
+        ),
+        pytest.param(
+            "SLM018",
+            '#!/bin/bash\nheader_token="X-aws-ec2-metadata-token"\n',
+            [],
+            id="a header's name",
+        ),
+        pytest.param(
+            "SLM018",
+            "#!/bin/bash\nexport WANDB_API_KEY=0f3a9c51d7e24b68\n",
+            ["warning"],
+            id="a secret written out",
+        ),
+        pytest.param(
+            "SLM005",
+            f"{_JOB}#SBATCH --gres=gpu:8\nsrun hostname\n",
+            ["note"],
+            id="the same in two forms",
+        ),
+        pytest.param(
+            "SLM005",
+            f"{_JOB}#SBATCH --gres=gpu:4\nsrun hostname\n",
+            ["warning"],
+            id="two numbers of GPUs",
+        ),
+        pytest.param(
+            "SLM008",
+            f"{_JOB}MASTER_ADDR=$(hostname)\nsrun python train.py\n",
+            ["note"],
+            id="a name that may be found",
+        ),
+        pytest.param(
+            "SLM051",
+            "#!/bin/bash\n#SBATCH -n 1\ntorchrun train.py\n",
+            ["note"],
+            id="sbatch --gpus-per-node",
+        ),
+        pytest.param(
+            "SLM028",
+            "#!/bin/bash\n#SBATCH --nodes={{ nodes }}\nsrun hostname\n",
+            [],
+            id="a template's number",
         ),
         pytest.param(
             "SLM055",
@@ -237,23 +399,67 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             ["note"],
             id="placeholders are one note",
         ),
-        pytest.param("SLM027", "#!/bin/bash\n#SBATCH <SLURM OPTIONS>\nsrun hostname\n", ["note"], id="options to come"),
         pytest.param(
-            "SLM027", "#!/bin/bash\n#SBATCH -p { partition }\nsrun hostname\n", ["note"], id="a name in braces"
+            "SLM027",
+            "#!/bin/bash\n#SBATCH <SLURM OPTIONS>\nsrun hostname\n",
+            ["note"],
+            id="options to come",
         ),
         pytest.param(
-            "SLM020", f"{_LOGS}# Usage: mkdir -p logs; sbatch it\nsrun hostname\n", ["note"], id="told to make it"
+            "SLM027",
+            "#!/bin/bash\n#SBATCH -p { partition }\nsrun hostname\n",
+            ["note"],
+            id="a name in braces",
         ),
         pytest.param(
-            "SLM020", f"{_LOGS}# mkdir -p out\nsrun hostname\n", ["warning"], id="told to make another folder"
+            "SLM020",
+            f"{_LOGS}# Usage: mkdir -p logs; sbatch it\nsrun hostname\n",
+            ["note"],
+            id="told to make it",
+        ),
+        pytest.param(
+            "SLM020",
+            f"{_LOGS}# mkdir -p out\nsrun hostname\n",
+            ["warning"],
+            id="told to make another folder",
         ),
         pytest.param("LNCH040", _FILLED_IN, [], id="a value of variables, one to be filled in"),
-        pytest.param("LNCH040", "#!/bin/bash\ntorchrun --nnodes= 1 train.py\n", ["error"], id="a value after a blank"),
-        pytest.param("LNCH040", f"{_EMPTY}--nnodes --standalone train.py $X\n", ["error"], id="an empty extra"),
-        pytest.param("LNCH040", f"{_EMPTY}--nnodes ${{X:-}} --standalone train.py\n", ["note"], id="an empty value"),
-        pytest.param("SLM044", f"{_TASKS}#SBATCH --nodes=$N\nsrun hostname\n", [], id="nodes that SLM031 refuses"),
-        pytest.param("SLM044", f"{_TASKS}#SBATCH --nodes=1-2\nsrun hostname\n", ["error"], id="a range of nodes"),
-        pytest.param("LNCH006", "#!/bin/bash\ndeepspeed --num_nodes 2 train.py\n", ["note"], id="/job/hostfile"),
+        pytest.param(
+            "LNCH040",
+            "#!/bin/bash\ntorchrun --nnodes= 1 train.py\n",
+            ["error"],
+            id="a value after a blank",
+        ),
+        pytest.param(
+            "LNCH040",
+            f"{_EMPTY}--nnodes --standalone train.py $X\n",
+            ["error"],
+            id="an empty extra",
+        ),
+        pytest.param(
+            "LNCH040",
+            f"{_EMPTY}--nnodes ${{X:-}} --standalone train.py\n",
+            ["note"],
+            id="an empty value",
+        ),
+        pytest.param(
+            "SLM044",
+            f"{_TASKS}#SBATCH --nodes=$N\nsrun hostname\n",
+            [],
+            id="nodes that SLM031 refuses",
+        ),
+        pytest.param(
+            "SLM044",
+            f"{_TASKS}#SBATCH --nodes=1-2\nsrun hostname\n",
+            ["error"],
+            id="a range of nodes",
+        ),
+        pytest.param(
+            "LNCH006",
+            "#!/bin/bash\ndeepspeed --num_nodes 2 train.py\n",
+            ["note"],
+            id="/job/hostfile",
+        ),
         pytest.param(
             "LNCH030",
             "#!/bin/bash\ntorchrun --nnodes 2 --node_rank 0 --master_addr 127.0.0.1 train.py\n",
@@ -273,10 +479,23 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             id="words below a command",
         ),
         pytest.param(
-            "LNCH041", "#!/bin/bash\ntorchrun t.py --x 1\n    2>&1 | tee log\n", ["error"], id="a pipe below a command"
+            "LNCH041",
+            "#!/bin/bash\ntorchrun t.py --x 1\n    2>&1 | tee log\n",
+            ["error"],
+            id="a pipe below a command",
         ),
-        pytest.param("LNCH041", "#!/bin/bash\ntorchrun t.py --x 1\n${AFTER[@]}\n", [], id="a command of variables"),
-        pytest.param("LNCH041", "#!/bin/bash\ntorchrun t.py --x=1\\ \n", ["error"], id="a blank after the last word"),
+        pytest.param(
+            "LNCH041",
+            "#!/bin/bash\ntorchrun t.py --x 1\n${AFTER[@]}\n",
+            [],
+            id="a command of variables",
+        ),
+        pytest.param(
+            "LNCH041",
+            "#!/bin/bash\ntorchrun t.py --x=1\\ \n",
+            ["error"],
+            id="a blank after the last word",
+        ),
         pytest.param(
             "LNCH041",
             '#!/bin/bash\nbash -c "torchrun t.py --x 1\n  --y 2"\n',
@@ -286,52 +505,189 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param("LNCH030", _ELASTIC.format("1:2"), ["note"], id="one node is enough"),
         pytest.param("LNCH030", _ELASTIC.format("2:4"), ["error"], id="at least two nodes"),
         pytest.param("SLM007", _NOTES.format(""), [], id="notes that sbatch takes nothing of"),
-        pytest.param("SLM007", _NOTES.format("#!/bin/bash\n"), ["error"], id="a script that sbatch takes"),
+        pytest.param(
+            "SLM007", _NOTES.format("#!/bin/bash\n"), ["error"], id="a script that sbatch takes"
+        ),
         pytest.param("SLM032", _NOTES.format(""), ["note"], id="notes of commands"),
-        pytest.param("SLM032", "#SBATCH --nodes=2\nsrun torchrun t.py\n", ["error"], id="a script without #!"),
         pytest.param(
-            "NCCL002", f"{_JOB}export FI_PROVIDER=efa\nexport NCCL_IB_DISABLE=1\nsrun hostname\n", [], id="EFA"
+            "SLM032", "#SBATCH --nodes=2\nsrun torchrun t.py\n", ["error"], id="a script without #!"
         ),
-        pytest.param("NCCL002", f"{_JOB}export NCCL_IB_DISABLE=1\nsrun hostname\n", ["note"], id="an unknown network"),
-        pytest.param("NCCL006", "#!/bin/bash\nexport NCCL_IBEXT_DISABLE=1\n", [], id="a plug-in's variable"),
-        pytest.param("NCCL001", "#!/bin/bash\nexport NCCL_SOCKET_IFNAME=lo\n", ["note"], id="a job of one node, maybe"),
-        pytest.param("NCCL007", "#!/bin/bash\nexport NCCL_P2P_DISABLE=1\n", ["note"], id="machines that need it"),
         pytest.param(
-            "ENV001", "#!/bin/bash\nHF_HOME=/data/hf\npython train.py\n", ["note"], id="exported before, maybe"
+            "NCCL002",
+            f"{_JOB}export FI_PROVIDER=efa\nexport NCCL_IB_DISABLE=1\nsrun hostname\n",
+            [],
+            id="EFA",
         ),
-        pytest.param("LNCH036", "#!/bin/bash\ntorchrun train.py --nnodes 2\n", ["note"], id="the script's own, maybe"),
-        pytest.param("LNCH025", "#!/bin/bash\ntorchrun --quux 1 train.py\n", ["note"], id="another release's option"),
-        pytest.param("LNCH025", "#!/bin/bash\ntorchrun --nnode 1 train.py\n", [], id="an abbreviation"),
-        pytest.param("LNCH025", "#!/bin/bash\ntorchrun --nproc-pernode 1 x.py\n", ["error"], id="a misspelt option"),
-        pytest.param("SLM036", f"{_JOB}#SBATCH --time=24:00\nsrun hostname\n", ["warning"], id="24 hours are meant"),
-        pytest.param("SLM036", f"{_JOB}#SBATCH --time=960:00\nsrun hostname\n", ["note"], id="960 minutes are meant"),
-        pytest.param("SLM036", f"{_JOB}#SBATCH --time=10:00\nsrun hostname\n", ["note"], id="10 minutes, maybe"),
-        pytest.param("SLM035", f"{_JOB}# SBATCH --time=10:00\nsrun hostname\n", ["note"], id="left out, maybe"),
-        pytest.param("SLM035", f"{_JOB}#SBTACH --time=10:00\nsrun hostname\n", ["warning"], id="a slip"),
-        pytest.param("SLM035", f'{_JOB}#SBTACH --export=A="x y"\nsrun hostname\n', ["warning"], id="a quote in a word"),
-        pytest.param("SLM035", f"{_JOB}#SBTACH --comment=don\\'t\nsrun hostname\n", ["warning"], id="an escaped quote"),
-        pytest.param("SLM035", f"{_JOB}#SBTACH --mail-type=END, FAIL\nsrun hostname\n", ["warning"], id="a split list"),
-        pytest.param("LNCH029", f"{_JOB}{_ON}$SLURM_JOB_NODELIST {_FIRST}", ["error"], id="the list of all nodes"),
-        pytest.param("LNCH029", f"{_JOB}{_ON}$NODE --nodes=2 {_FIRST}", ["error"], id="nodes by their number"),
+        pytest.param(
+            "NCCL002",
+            f"{_JOB}export NCCL_IB_DISABLE=1\nsrun hostname\n",
+            ["note"],
+            id="an unknown network",
+        ),
+        pytest.param(
+            "NCCL006", "#!/bin/bash\nexport NCCL_IBEXT_DISABLE=1\n", [], id="a plug-in's variable"
+        ),
+        pytest.param(
+            "NCCL001",
+            "#!/bin/bash\nexport NCCL_SOCKET_IFNAME=lo\n",
+            ["note"],
+            id="a job of one node, maybe",
+        ),
+        pytest.param(
+            "NCCL007",
+            "#!/bin/bash\nexport NCCL_P2P_DISABLE=1\n",
+            ["note"],
+            id="machines that need it",
+        ),
+        pytest.param(
+            "ENV001",
+            "#!/bin/bash\nHF_HOME=/data/hf\npython train.py\n",
+            ["note"],
+            id="exported before, maybe",
+        ),
+        pytest.param(
+            "LNCH036",
+            "#!/bin/bash\ntorchrun train.py --nnodes 2\n",
+            ["note"],
+            id="the script's own, maybe",
+        ),
+        pytest.param(
+            "LNCH025",
+            "#!/bin/bash\ntorchrun --quux 1 train.py\n",
+            ["note"],
+            id="another release's option",
+        ),
+        pytest.param(
+            "LNCH025", "#!/bin/bash\ntorchrun --nnode 1 train.py\n", [], id="an abbreviation"
+        ),
+        pytest.param(
+            "LNCH025",
+            "#!/bin/bash\ntorchrun --nproc-pernode 1 x.py\n",
+            ["error"],
+            id="a misspelt option",
+        ),
+        pytest.param(
+            "SLM036",
+            f"{_JOB}#SBATCH --time=24:00\nsrun hostname\n",
+            ["warning"],
+            id="24 hours are meant",
+        ),
+        pytest.param(
+            "SLM036",
+            f"{_JOB}#SBATCH --time=960:00\nsrun hostname\n",
+            ["note"],
+            id="960 minutes are meant",
+        ),
+        pytest.param(
+            "SLM036",
+            f"{_JOB}#SBATCH --time=10:00\nsrun hostname\n",
+            ["note"],
+            id="10 minutes, maybe",
+        ),
+        pytest.param(
+            "SLM035",
+            f"{_JOB}# SBATCH --time=10:00\nsrun hostname\n",
+            ["note"],
+            id="left out, maybe",
+        ),
+        pytest.param(
+            "SLM035", f"{_JOB}#SBTACH --time=10:00\nsrun hostname\n", ["warning"], id="a slip"
+        ),
+        pytest.param(
+            "SLM035",
+            f'{_JOB}#SBTACH --export=A="x y"\nsrun hostname\n',
+            ["warning"],
+            id="a quote in a word",
+        ),
+        pytest.param(
+            "SLM035",
+            f"{_JOB}#SBTACH --comment=don\\'t\nsrun hostname\n",
+            ["warning"],
+            id="an escaped quote",
+        ),
+        pytest.param(
+            "SLM035",
+            f"{_JOB}#SBTACH --mail-type=END, FAIL\nsrun hostname\n",
+            ["warning"],
+            id="a split list",
+        ),
+        pytest.param(
+            "LNCH029",
+            f"{_JOB}{_ON}$SLURM_JOB_NODELIST {_FIRST}",
+            ["error"],
+            id="the list of all nodes",
+        ),
+        pytest.param(
+            "LNCH029", f"{_JOB}{_ON}$NODE --nodes=2 {_FIRST}", ["error"], id="nodes by their number"
+        ),
         pytest.param("LNCH029", f"{_JOB}{_ON}$NODE {_FIRST}", [], id="nodes that aren't known"),
-        pytest.param("SLM011", f"{_JOB}#SBATCH --time=UNLIMITED\nsrun hostname\n", ["note"], id="a site's limits"),
+        pytest.param(
+            "SLM011",
+            f"{_JOB}#SBATCH --time=UNLIMITED\nsrun hostname\n",
+            ["note"],
+            id="a site's limits",
+        ),
         pytest.param("LNCH024", _VISIBLE.format("0,1"), [], id="the GPUs that are taken anyway"),
         pytest.param("LNCH024", _VISIBLE.format("1,0"), ["warning"], id="in another order"),
         pytest.param("LNCH024", _VISIBLE.format("0"), ["warning"], id="fewer than are taken"),
         pytest.param("MDS026", _BRANCHES, [], id="a value of an option of one branch, DeepSpeed"),
-        pytest.param("LNCH025", _EVALUATED.format("<your hosts>"), [], id="a placeholder, no redirections"),
-        pytest.param("LNCH025", _EVALUATED.format("hosts >log --quux"), ["note"], id="a redirection"),
-        pytest.param("LNCH031", "#!/bin/bash\ntorchrun --nnodes NUM_NODES train.py\n", ["note"], id="a number to come"),
-        pytest.param("LNCH031", "#!/bin/bash\ntorchrun --nnodes two train.py\n", ["error"], id="no number"),
-        pytest.param("LNCH035", "#!/bin/bash\nexport MASTER_PORT=xxxx\npython t.py\n", ["note"], id="a port to come"),
-        pytest.param("SLM034", "#!/bin/bash\n#SBATCH --cpus-per-task=N\nsrun hostname\n", ["note"], id="cores to come"),
-        pytest.param("SLM034", "#!/bin/bash\n#SBATCH --cpus-per-task=four\nsrun hostname\n", ["error"], id="no cores"),
-        pytest.param("SLM010", "#!/bin/bash\n#SBATCH --time=HH:MM:SS\nsrun hostname\n", ["note"], id="a time to come"),
-        pytest.param("SLM025", "#!/bin/bash\n#SBATCH --mem=XXG\nsrun hostname\n", ["note"], id="memory to come"),
         pytest.param(
-            "MLM048", f"#!/bin/bash\npython pretrain_gpt.py{_RUN} --lr LR\n", ["note"], id="a rate to be filled in"
+            "LNCH025", _EVALUATED.format("<your hosts>"), [], id="a placeholder, no redirections"
         ),
-        pytest.param("MLM048", f"#!/bin/bash\npython pretrain_gpt.py{_RUN} --lr big\n", ["error"], id="no rate"),
+        pytest.param(
+            "LNCH025", _EVALUATED.format("hosts >log --quux"), ["note"], id="a redirection"
+        ),
+        pytest.param(
+            "LNCH031",
+            "#!/bin/bash\ntorchrun --nnodes NUM_NODES train.py\n",
+            ["note"],
+            id="a number to come",
+        ),
+        pytest.param(
+            "LNCH031", "#!/bin/bash\ntorchrun --nnodes two train.py\n", ["error"], id="no number"
+        ),
+        pytest.param(
+            "LNCH035",
+            "#!/bin/bash\nexport MASTER_PORT=xxxx\npython t.py\n",
+            ["note"],
+            id="a port to come",
+        ),
+        pytest.param(
+            "SLM034",
+            "#!/bin/bash\n#SBATCH --cpus-per-task=N\nsrun hostname\n",
+            ["note"],
+            id="cores to come",
+        ),
+        pytest.param(
+            "SLM034",
+            "#!/bin/bash\n#SBATCH --cpus-per-task=four\nsrun hostname\n",
+            ["error"],
+            id="no cores",
+        ),
+        pytest.param(
+            "SLM010",
+            "#!/bin/bash\n#SBATCH --time=HH:MM:SS\nsrun hostname\n",
+            ["note"],
+            id="a time to come",
+        ),
+        pytest.param(
+            "SLM025",
+            "#!/bin/bash\n#SBATCH --mem=XXG\nsrun hostname\n",
+            ["note"],
+            id="memory to come",
+        ),
+        pytest.param(
+            "MLM048",
+            f"#!/bin/bash\npython pretrain_gpt.py{_RUN} --lr LR\n",
+            ["note"],
+            id="a rate to be filled in",
+        ),
+        pytest.param(
+            "MLM048",
+            f"#!/bin/bash\npython pretrain_gpt.py{_RUN} --lr big\n",
+            ["error"],
+            id="no rate",
+        ),
         pytest.param(
             "HF025",
             "#!/bin/bash\npython t.py --output_dir out --do_train --learning_rate {lr} --num_train_epochs N\n",
@@ -339,37 +695,70 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             id="arguments to be filled in",
         ),
         pytest.param(
-            "SLM065", "#!/bin/bash\n#SBATCH --exclusive\nsrun --nodes=2 python t.py\n", [], id="sbatch --nodes=2"
+            "SLM065",
+            "#!/bin/bash\n#SBATCH --exclusive\nsrun --nodes=2 python t.py\n",
+            [],
+            id="sbatch --nodes=2",
         ),
         pytest.param("MDS029", _T5.format(""), ["error"], id="word pieces have no sentinels"),
         pytest.param("MDS029", _T5.format("--vocab-extra-ids 100"), [], id="sentinels are added"),
-        pytest.param("MDS029", _T5.format("--tokenizer-type HFTokenizer"), [], id="a tokenizer with sentinels, maybe"),
-        pytest.param("SLM065", f"{_JOB}srun --nodes=3 python t.py\n", ["error"], id="more nodes than the job's"),
         pytest.param(
-            "SLM013", f"{_JOB}srun bash -c 'apt-get update; load; ./all_reduce_perf'\n", ["note"], id="a benchmark"
+            "MDS029",
+            _T5.format("--tokenizer-type HFTokenizer"),
+            [],
+            id="a tokenizer with sentinels, maybe",
         ),
-        pytest.param("SLM013", f"{_JOB}srun bash -c 'apt-get update; torchrun t.py'\n", ["warning"], id="a training"),
+        pytest.param(
+            "SLM065",
+            f"{_JOB}srun --nodes=3 python t.py\n",
+            ["error"],
+            id="more nodes than the job's",
+        ),
+        pytest.param(
+            "SLM013",
+            f"{_JOB}srun bash -c 'apt-get update; load; ./all_reduce_perf'\n",
+            ["note"],
+            id="a benchmark",
+        ),
+        pytest.param(
+            "SLM013",
+            f"{_JOB}srun bash -c 'apt-get update; torchrun t.py'\n",
+            ["warning"],
+            id="a training",
+        ),
         pytest.param("SLM013", f"{_JOB}srun bash setup.sh\n", ["note"], id="a machine's setup"),
-        pytest.param("NCCL006", "#!/bin/bash\nexport NCCL_SHARP_DISABLE=1\n", [], id="the SHARP plug-in's"),
+        pytest.param(
+            "NCCL006", "#!/bin/bash\nexport NCCL_SHARP_DISABLE=1\n", [], id="the SHARP plug-in's"
+        ),
         pytest.param("MLM048", _BRANCHES, [], id="a value of an option of one branch"),
     ],
 )
-def test_a_script_is_judged_by_what_is_known(rule: str, text: str, expected: list[str], tmp_path: Path) -> None:
+def test_a_script_is_judged_by_what_is_known(
+    rule: str, text: str, expected: list[str], tmp_path: Path
+) -> None:
     """What somebody else may set, fill in or read is at most a note; what is certain stays an error or warning."""
     assert severities(tmp_path, {"job.sh": text}, rule) == expected
 
 
-_TRAINER: Final = "#!/bin/bash\ndeepspeed train.py --deepspeed ds.json --output_dir out --do_train\n"
+_TRAINER: Final = (
+    "#!/bin/bash\ndeepspeed train.py --deepspeed ds.json --output_dir out --do_train\n"
+)
 
 
 @pytest.mark.parametrize(
     ("rule", "config", "expected"),
     [
-        pytest.param("HF013", '{"autotuning": {"enabled": true}}', [], id="the autotuner adds the section"),
-        pytest.param("HF013", '{"autotuning": {"enabled": false}}', ["error"], id="nothing adds the section"),
+        pytest.param(
+            "HF013", '{"autotuning": {"enabled": true}}', [], id="the autotuner adds the section"
+        ),
+        pytest.param(
+            "HF013", '{"autotuning": {"enabled": false}}', ["error"], id="nothing adds the section"
+        ),
     ],
 )
-def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: list[str], tmp_path: Path) -> None:
+def test_a_config_is_judged_by_what_is_known(
+    rule: str, config: str, expected: list[str], tmp_path: Path
+) -> None:
     """What the autotuner adds, and what only training needs where maybe nothing trains, is at most a note."""
     files = {"ds.json": config, "job.sh": _TRAINER}
     assert severities(tmp_path, files, rule) == expected
@@ -398,13 +787,19 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
         ),
         pytest.param(
             "PARSE003",
-            {"job.sh": "#!/bin/bash\npython eval.py --deepspeed ds_config.json\n", "eval.py": "import torch\n"},
+            {
+                "job.sh": "#!/bin/bash\npython eval.py --deepspeed ds_config.json\n",
+                "eval.py": "import torch\n",
+            },
             ["note"],
             id="not beside a program that isn't known to train",
         ),
         pytest.param(
             "PARSE003",
-            {"job.sh": "#!/bin/bash\ntorchrun train.py --deepspeed ds.json\n", "train.py": "write('ds.json')\n"},
+            {
+                "job.sh": "#!/bin/bash\ntorchrun train.py --deepspeed ds.json\n",
+                "train.py": "write('ds.json')\n",
+            },
             ["note"],
             id="the program may write it",
         ),
@@ -478,13 +873,19 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
         ),
         pytest.param(
             "SUB011",
-            {"job.sh": "#!/bin/bash\ntorchrun t.py --config conf/trian.yaml\n", "conf/train.yaml": "lr: 1\n"},
+            {
+                "job.sh": "#!/bin/bash\ntorchrun t.py --config conf/trian.yaml\n",
+                "conf/train.yaml": "lr: 1\n",
+            },
             ["error"],
             id="a slip in the name of YAML",
         ),
         pytest.param(
             "SUB011",
-            {"job.sh": "#!/bin/bash\ntorchrun t.py --save conf/other.yaml\n", "conf/train.yaml": "lr: 1\n"},
+            {
+                "job.sh": "#!/bin/bash\ntorchrun t.py --save conf/other.yaml\n",
+                "conf/train.yaml": "lr: 1\n",
+            },
             [],
             id="YAML that may be written",
         ),
@@ -496,7 +897,9 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
         ),
         pytest.param(
             "PARSE016",
-            {"ds.json": '{\n"train_batch_size": 8,\n"zero_optimization": {"stage": 2},\n"amp": {"level: "O2"}\n}\n'},
+            {
+                "ds.json": '{\n"train_batch_size": 8,\n"zero_optimization": {"stage": 2},\n"amp": {"level: "O2"}\n}\n'
+            },
             ["error"],
             id="a quote is missing before capitals",
         ),
@@ -519,26 +922,52 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
             id="a list of steps",
         ),
         pytest.param(
-            "AML003", {"job.yml": f"{_AML}environment: file:./env.yml\n", "env.yml": "image: a\n"}, [], id="its file"
+            "AML003",
+            {"job.yml": f"{_AML}environment: file:./env.yml\n", "env.yml": "image: a\n"},
+            [],
+            id="its file",
         ),
-        pytest.param("AML022", {"job.yml": f"{_AML}environment: file:./env.yml\n"}, ["error"], id="no such file"),
-        pytest.param("AML052", {"job.yml": f"{_AML}environment: < environment >\n"}, ["note"], id="to be filled in"),
-        pytest.param("AML003", {"job.yml": f"{_AML}environment: env\n"}, ["error"], id="without azureml:"),
+        pytest.param(
+            "AML022",
+            {"job.yml": f"{_AML}environment: file:./env.yml\n"},
+            ["error"],
+            id="no such file",
+        ),
+        pytest.param(
+            "AML052",
+            {"job.yml": f"{_AML}environment: < environment >\n"},
+            ["note"],
+            id="to be filled in",
+        ),
+        pytest.param(
+            "AML003", {"job.yml": f"{_AML}environment: env\n"}, ["error"], id="without azureml:"
+        ),
         pytest.param(
             "AML052",
             {"job.yml": f"{_AML}environment: azureml:a:1\ncompute: <name>\n"},
             ["note"],
             id="a compute to come",
         ),
-        pytest.param("AML021", {"job.yml": f"{_AML}environment: azureml:a:1\ncode: src\n"}, ["error"], id="no code"),
         pytest.param(
             "AML021",
-            {"job.yml": f"{_AML}environment: azureml:a:1\ncode: src\n", "README.md": "Clone it into `src`.\n"},
+            {"job.yml": f"{_AML}environment: azureml:a:1\ncode: src\n"},
+            ["error"],
+            id="no code",
+        ),
+        pytest.param(
+            "AML021",
+            {
+                "job.yml": f"{_AML}environment: azureml:a:1\ncode: src\n",
+                "README.md": "Clone it into `src`.\n",
+            },
             ["note"],
             id="code that a README has one make",
         ),
         pytest.param(
-            "AML021", {"job.yml": f"{_AML}environment: azureml:a:1\ncode: ../x\n"}, ["note"], id="code of elsewhere"
+            "AML021",
+            {"job.yml": f"{_AML}environment: azureml:a:1\ncode: ../x\n"},
+            ["note"],
+            id="code of elsewhere",
         ),
         pytest.param(
             "SLM004",
@@ -564,8 +993,12 @@ def test_a_job_is_judged_by_what_is_known(
 @pytest.mark.parametrize(
     ("rule", "files", "expected"),
     [
-        pytest.param("OPT003", {"configs/ds.json": _STAGE}, ["note"], id="nobody adds the clipping"),
-        pytest.param("PARSE007", {"ds.json": _AUTO, "job.sh": _NAMED}, ["error"], id="nobody fills it in"),
+        pytest.param(
+            "OPT003", {"configs/ds.json": _STAGE}, ["note"], id="nobody adds the clipping"
+        ),
+        pytest.param(
+            "PARSE007", {"ds.json": _AUTO, "job.sh": _NAMED}, ["error"], id="nobody fills it in"
+        ),
         pytest.param(
             "PARSE007",
             {"ds.json": _AUTO, "job.sh": _NAMED, "methods/train.py": _ADDS.format("==")},
@@ -578,24 +1011,46 @@ def test_a_job_is_judged_by_what_is_known(
             [],
             id="the program sets it",
         ),
-        pytest.param("OPT003", {"ds.json": _MICRO.replace(', "gradient_clipping": 1.0', "")}, ["note"], id="unnamed"),
+        pytest.param(
+            "OPT003",
+            {"ds.json": _MICRO.replace(', "gradient_clipping": 1.0', "")},
+            ["note"],
+            id="unnamed",
+        ),
         pytest.param(
             "BATCH004",
             {"ds.json": _NO_BATCH, "job.sh": _NAMED, "train.py": _ADDS.format("=")},
             [],
             id="the program adds the batch",
         ),
-        pytest.param("BATCH004", {"ds.json": _NO_BATCH, "job.sh": _NAMED}, ["error"], id="nobody adds the batch"),
+        pytest.param(
+            "BATCH004",
+            {"ds.json": _NO_BATCH, "job.sh": _NAMED},
+            ["error"],
+            id="nobody adds the batch",
+        ),
         pytest.param(
             "PARSE021",
-            {"ds.json": _OLD_NAME, "run.sh": _EVALUATES_WITH, "requirements.txt": "transformers==4.28.1"},
+            {
+                "ds.json": _OLD_NAME,
+                "run.sh": _EVALUATES_WITH,
+                "requirements.txt": "transformers==4.28.1",
+            },
             ["note"],
             id="a Trainer that leaves what is auto to DeepSpeed",
         ),
-        pytest.param("PARSE021", {"ds.json": _OLD_NAME, "run.sh": _EVALUATES_WITH}, ["error"], id="one that checks it"),
+        pytest.param(
+            "PARSE021",
+            {"ds.json": _OLD_NAME, "run.sh": _EVALUATES_WITH},
+            ["error"],
+            id="one that checks it",
+        ),
         pytest.param("HF025", {"run.sh": _EPOHC}, ["error"], id="no programs around"),
         pytest.param(
-            "HF025", {"run.sh": _EPOHC, "t.py": "HfArgumentParser(A)\n"}, ["error"], id="transformers' parser"
+            "HF025",
+            {"run.sh": _EPOHC, "t.py": "HfArgumentParser(A)\n"},
+            ["error"],
+            id="transformers' parser",
         ),
         pytest.param(
             "HF025",
@@ -603,7 +1058,12 @@ def test_a_job_is_judged_by_what_is_known(
             ["error"],
             id="a parser after transformers'",
         ),
-        pytest.param("HF025", {"run.sh": _EPOHC, "other.py": "\n"}, ["note"], id="a program that is elsewhere"),
+        pytest.param(
+            "HF025",
+            {"run.sh": _EPOHC, "other.py": "\n"},
+            ["note"],
+            id="a program that is elsewhere",
+        ),
         pytest.param(
             "HF025",
             {"run.sh": _EPOHC, "t.py": "argparse.ArgumentParser().parse_known_args()\n"},
@@ -611,10 +1071,23 @@ def test_a_job_is_judged_by_what_is_known(
             id="a program that starts another",
         ),
         pytest.param(
-            "VER001", {"a/ds.json": _AMP, "t.py": 'open("b/ds.json")\n'}, ["note"], id="a namesake in another folder"
+            "VER001",
+            {"a/ds.json": _AMP, "t.py": 'open("b/ds.json")\n'},
+            ["note"],
+            id="a namesake in another folder",
         ),
-        pytest.param("VER001", {"b/ds.json": _AMP, "t.py": 'open("b/ds.json")\n'}, ["error"], id="named by its folder"),
-        pytest.param("VER001", {"ds.json": _AMP, "t.py": 'open("/w/it/ds.json")\n'}, ["error"], id="of a clone's root"),
+        pytest.param(
+            "VER001",
+            {"b/ds.json": _AMP, "t.py": 'open("b/ds.json")\n'},
+            ["error"],
+            id="named by its folder",
+        ),
+        pytest.param(
+            "VER001",
+            {"ds.json": _AMP, "t.py": 'open("/w/it/ds.json")\n'},
+            ["error"],
+            id="of a clone's root",
+        ),
         pytest.param(
             "VER001",
             {"ds.json": _AMP, "t.py": "", "t.sh": "ls ${A}zero${B}.json\n"},
@@ -629,17 +1102,25 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "HF001",
-            {"ds.json": _OPTIMIZER, "run.sh": _OF_TRL, "run.py": "HfArgumentParser(TrainingArguments)\n"},
+            {
+                "ds.json": _OPTIMIZER,
+                "run.sh": _OF_TRL,
+                "run.py": "HfArgumentParser(TrainingArguments)\n",
+            },
             ["note"],
             id="a default of transformers",
         ),
         pytest.param(
             "LNCH024",
-            {"run.sh": "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES=0,1\ndeepspeed --num_gpus $N train.py\n"},
+            {
+                "run.sh": "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES=0,1\ndeepspeed --num_gpus $N train.py\n"
+            },
             ["note"],
             id="as many of the first devices, maybe",
         ),
-        pytest.param("SLM018", {"run.sh": "#!/bin/bash\nAPI_KEY=api-key-qwen3\n"}, [], id="words for a key"),
+        pytest.param(
+            "SLM018", {"run.sh": "#!/bin/bash\nAPI_KEY=api-key-qwen3\n"}, [], id="words for a key"
+        ),
         pytest.param(
             "BATCH004",
             {"ds.json": _NO_BATCH, "a/b/job.sh": _NAMED, "a/main.py": ""},
@@ -648,20 +1129,37 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "LNCH014",
-            {"job.sh": _BY_SRUN, "lib/train/main.py": "", "lib/dist.py": "os.environ['SLURM_PROCID']"},
+            {
+                "job.sh": _BY_SRUN,
+                "lib/train/main.py": "",
+                "lib/dist.py": "os.environ['SLURM_PROCID']",
+            },
             ["note"],
             id="ranks that a module of the program finds out",
         ),
-        pytest.param("LNCH014", {"job.sh": _BY_SRUN, "lib/train/main.py": ""}, ["error"], id="ranks without numbers"),
+        pytest.param(
+            "LNCH014",
+            {"job.sh": _BY_SRUN, "lib/train/main.py": ""},
+            ["error"],
+            id="ranks without numbers",
+        ),
         pytest.param(
             "OPT012",
             {"ds.json": _DECAYS, "train.py": ""},
             ["note"],
             id="a schedule that the program may replace",
         ),
-        pytest.param("OPT012", {"ds.json": _DECAYS, "job.sh": _NAMED}, ["error"], id="a schedule that is built"),
         pytest.param(
-            "OPT009", {"ds.json": _DECAYS.replace("up", "pu"), "train.py": ""}, ["error"], id="a slip in a schedule"
+            "OPT012",
+            {"ds.json": _DECAYS, "job.sh": _NAMED},
+            ["error"],
+            id="a schedule that is built",
+        ),
+        pytest.param(
+            "OPT009",
+            {"ds.json": _DECAYS.replace("up", "pu"), "train.py": ""},
+            ["error"],
+            id="a slip in a schedule",
         ),
         pytest.param(
             "PARSE009",
@@ -669,8 +1167,15 @@ def test_a_job_is_judged_by_what_is_known(
             ["note"],
             id="YAML that a program may read its own way",
         ),
-        pytest.param("PARSE011", {"8w6FzR68DS.json": '[{"id": "7e"}]'}, [], id="letters in a name of records"),
-        pytest.param("PARSE011", {"ds_config.json": '[{"id": "7e"}]'}, ["error"], id="a list named as a config"),
+        pytest.param(
+            "PARSE011", {"8w6FzR68DS.json": '[{"id": "7e"}]'}, [], id="letters in a name of records"
+        ),
+        pytest.param(
+            "PARSE011",
+            {"ds_config.json": '[{"id": "7e"}]'},
+            ["error"],
+            id="a list named as a config",
+        ),
         pytest.param(
             "PARSE002",
             {"ds.json": _MICRO.replace("}", ",}", 1), "train.py": ""},
@@ -679,7 +1184,11 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "PARSE007",
-            {"ds.json": _AUTO, "src/job.sh": _OF_MODEL, "src/llama/main.py": "HfArgumentParser(TrainingArguments)\n"},
+            {
+                "ds.json": _AUTO,
+                "src/job.sh": _OF_MODEL,
+                "src/llama/main.py": "HfArgumentParser(TrainingArguments)\n",
+            },
             [],
             id="a program of transformers' in a folder that a variable names",
         ),
@@ -691,13 +1200,21 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "PARSE007",
-            {"ds.json": _AUTO, "job.sh": _NAMED, "main.py": f"# {_ENGINE[17:]}HfArgumentParser(A)\n"},
+            {
+                "ds.json": _AUTO,
+                "job.sh": _NAMED,
+                "main.py": f"# {_ENGINE[17:]}HfArgumentParser(A)\n",
+            },
             [],
             id="a comment on DeepSpeed",
         ),
         pytest.param(
             "PARSE007",
-            {"ds.json": _AUTO, "job.sh": _NAMED, "main.py": f"{_ENGINE}TrainingArguments('out', deepspeed=path)\n"},
+            {
+                "ds.json": _AUTO,
+                "job.sh": _NAMED,
+                "main.py": f"{_ENGINE}TrainingArguments('out', deepspeed=path)\n",
+            },
             [],
             id="a program with an engine of its own beside the Trainer's",
         ),
@@ -711,25 +1228,59 @@ def test_a_job_is_judged_by_what_is_known(
             ["warning"],
             id="a comment that DeepSpeed reads, in a program with a function of Lightning's",
         ),
-        pytest.param("BATCH006", {"ds.json": _ONE, "job.sh": f"{_SPLIT}\n"}, ["error"], id="a replica on each GPU"),
+        pytest.param(
+            "BATCH006",
+            {"ds.json": _ONE, "job.sh": f"{_SPLIT}\n"},
+            ["error"],
+            id="a replica on each GPU",
+        ),
         pytest.param(
             "BATCH006",
             {"ds.json": _ONE, "job.sh": f"{_SPLIT} --pipeline-model-parallel-size 8\n"},
             [],
             id="a model that a program which isn't here divides",
         ),
-        pytest.param("ZERO024", {"ds.json": _BUCKET.replace("SIZE", "500000000")}, [], id="DeepSpeed's own size"),
-        pytest.param("ZERO024", {"ds.json": _BUCKET.replace("SIZE", "1260000000")}, ["note"], id="a large bucket"),
-        pytest.param("ZERO024", {"ds.json": _BUCKET.replace("SIZE", "5000000000")}, ["warning"], id="a huge bucket"),
-        pytest.param("PARSE004", {"zero_settings.json": _FOREIGN}, ["note"] * 5, id="ZeRO's settings by name and key"),
         pytest.param(
-            "PARSE004", {"default.json": _FOREIGN}, [], id="a program's own config with some of DeepSpeed's keys"
+            "ZERO024",
+            {"ds.json": _BUCKET.replace("SIZE", "500000000")},
+            [],
+            id="DeepSpeed's own size",
         ),
         pytest.param(
-            "PARSE004", {"ds.json": _STAGE.replace("{", '{"monitor_config": 1, ', 1)}, ["note"], id="like no key"
+            "ZERO024",
+            {"ds.json": _BUCKET.replace("SIZE", "1260000000")},
+            ["note"],
+            id="a large bucket",
         ),
         pytest.param(
-            "PARSE004", {"ds.json": _STAGE.replace("{", '{"stage": 1, ', 1)}, ["warning"], id="a key of another block"
+            "ZERO024",
+            {"ds.json": _BUCKET.replace("SIZE", "5000000000")},
+            ["warning"],
+            id="a huge bucket",
+        ),
+        pytest.param(
+            "PARSE004",
+            {"zero_settings.json": _FOREIGN},
+            ["note"] * 5,
+            id="ZeRO's settings by name and key",
+        ),
+        pytest.param(
+            "PARSE004",
+            {"default.json": _FOREIGN},
+            [],
+            id="a program's own config with some of DeepSpeed's keys",
+        ),
+        pytest.param(
+            "PARSE004",
+            {"ds.json": _STAGE.replace("{", '{"monitor_config": 1, ', 1)},
+            ["note"],
+            id="like no key",
+        ),
+        pytest.param(
+            "PARSE004",
+            {"ds.json": _STAGE.replace("{", '{"stage": 1, ', 1)},
+            ["warning"],
+            id="a key of another block",
         ),
         pytest.param(
             "PARSE004",
@@ -754,13 +1305,19 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "PARSE005",
-            {"ds.json": _STAGE.replace("1}", '3, "sub_group_sise": 1e9}'), "requirements.txt": "deepspeed==0.6.5\n"},
+            {
+                "ds.json": _STAGE.replace("1}", '3, "sub_group_sise": 1e9}'),
+                "requirements.txt": "deepspeed==0.6.5\n",
+            },
             ["note"],
             id="a slip that an old release ignores, with the default",
         ),
         pytest.param(
             "PARSE005",
-            {"ds.json": _STAGE.replace("1}", '3, "sub_group_sise": 1e8}'), "requirements.txt": "deepspeed==0.6.5\n"},
+            {
+                "ds.json": _STAGE.replace("1}", '3, "sub_group_sise": 1e8}'),
+                "requirements.txt": "deepspeed==0.6.5\n",
+            },
             ["error"],
             id="a slip that an old release ignores, with another value",
         ),
@@ -773,7 +1330,12 @@ def test_a_job_is_judged_by_what_is_known(
             ["note"],
             id="a key that old releases read",
         ),
-        pytest.param("PREC001", {"ds.json": _TEMPLATE, "requirements.txt": "deepspeed==0.14.5\n"}, [], id="a template"),
+        pytest.param(
+            "PREC001",
+            {"ds.json": _TEMPLATE, "requirements.txt": "deepspeed==0.14.5\n"},
+            [],
+            id="a template",
+        ),
         pytest.param(
             "PARSE005",
             {"ds.json": _STAGE.replace("1}", '1, "_why": "", "_when": ""}')},
@@ -781,7 +1343,10 @@ def test_a_job_is_judged_by_what_is_known(
             id="comments in a block, once",
         ),
         pytest.param(
-            "HF001", {"ds.json": _MICRO, "t.yaml": f"{_ARGUMENTS}deepspeed: ds.json\n"}, ["error"], id="Trainer"
+            "HF001",
+            {"ds.json": _MICRO, "t.yaml": f"{_ARGUMENTS}deepspeed: ds.json\n"},
+            ["error"],
+            id="Trainer",
         ),
         pytest.param(
             "HF001",
@@ -796,18 +1361,31 @@ def test_a_job_is_judged_by_what_is_known(
             [],
             id="the program sets the end",
         ),
-        pytest.param("HF030", {"job.sh": _BEST, "t.py": _OF_TRAINER}, ["error"], id="transformers' default"),
+        pytest.param(
+            "HF030", {"job.sh": _BEST, "t.py": _OF_TRAINER}, ["error"], id="transformers' default"
+        ),
         pytest.param(
             "HF030",
-            {"job.sh": _BEST, "t.py": f'{_OF_TRAINER}    eval_strategy: str = field(default="steps")\n'},
+            {
+                "job.sh": _BEST,
+                "t.py": f'{_OF_TRAINER}    eval_strategy: str = field(default="steps")\n',
+            },
             [],
             id="the program's own default",
         ),
-        pytest.param("MON004", {"ds.json": _LOGGED.format("false")}, [], id="a log of no operation"),
-        pytest.param("MON004", {"ds.json": _LOGGED.format("true")}, ["warning"], id="a log of all operations"),
+        pytest.param(
+            "MON004", {"ds.json": _LOGGED.format("false")}, [], id="a log of no operation"
+        ),
+        pytest.param(
+            "MON004", {"ds.json": _LOGGED.format("true")}, ["warning"], id="a log of all operations"
+        ),
         pytest.param("HF023", {"args.json": _RECORDED}, [], id="what a run wrote down of itself"),
-        pytest.param("ACC019", {"a.yaml": _ALONE.format(1)}, [], id="one process, as it is written"),
-        pytest.param("ACC019", {"a.yaml": _ALONE.format(8)}, ["error"], id="eight processes that don't start"),
+        pytest.param(
+            "ACC019", {"a.yaml": _ALONE.format(1)}, [], id="one process, as it is written"
+        ),
+        pytest.param(
+            "ACC019", {"a.yaml": _ALONE.format(8)}, ["error"], id="eight processes that don't start"
+        ),
         pytest.param(
             "MDS014",
             {"ds.json": _STAGE.replace("1}", "0}"), "job.sh": _MEGATRON},
@@ -822,7 +1400,11 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "MLM047",
-            {"pretrain_gpt.py": "", "megatron/arguments.py": _PARSER, "job.sh": f"python pretrain_gpt.py{_RUN}\n"},
+            {
+                "pretrain_gpt.py": "",
+                "megatron/arguments.py": _PARSER,
+                "job.sh": f"python pretrain_gpt.py{_RUN}\n",
+            },
             ["error"],
             id="an option that a fork's parser has in another spelling",
         ),
@@ -836,8 +1418,18 @@ def test_a_job_is_judged_by_what_is_known(
             [],
             id="a parser that a package adds to",
         ),
-        pytest.param("SLM028", {"job.sh": "#!/bin/bash\n#SBATCH --nodes=?\n"}, ["note"], id="a count to be filled in"),
-        pytest.param("HF025", {"run.sh": _EPOHC, "t.py": "tyro.cli(A)\n"}, ["note"], id="another package's parser"),
+        pytest.param(
+            "SLM028",
+            {"job.sh": "#!/bin/bash\n#SBATCH --nodes=?\n"},
+            ["note"],
+            id="a count to be filled in",
+        ),
+        pytest.param(
+            "HF025",
+            {"run.sh": _EPOHC, "t.py": "tyro.cli(A)\n"},
+            ["note"],
+            id="another package's parser",
+        ),
         pytest.param(
             "HF001",
             {
@@ -850,16 +1442,25 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "PREC003",
-            {"ds.json": _OF_FP16, "README.md": "deepspeed==0.17.1 fails, deepspeed==0.14.5 works\n"},
+            {
+                "ds.json": _OF_FP16,
+                "README.md": "deepspeed==0.17.1 fails, deepspeed==0.14.5 works\n",
+            },
             ["note"],
             id="prose with two releases",
         ),
         pytest.param(
-            "PREC003", {"ds.json": _OF_FP16, "README.md": "pip install deepspeed==0.17.1\n"}, ["error"], id="one"
+            "PREC003",
+            {"ds.json": _OF_FP16, "README.md": "pip install deepspeed==0.17.1\n"},
+            ["error"],
+            id="one",
         ),
         pytest.param(
             "LNCH042",
-            {"run.sh": "#!/bin/bash\ncd /home/me/projects/other\npython t.py --b 1 --c 2 --a 3\n", "t.py": _OF_ONE},
+            {
+                "run.sh": "#!/bin/bash\ncd /home/me/projects/other\npython t.py --b 1 --c 2 --a 3\n",
+                "t.py": _OF_ONE,
+            },
             [],
             id="a program of another project",
         ),
@@ -869,8 +1470,15 @@ def test_a_job_is_judged_by_what_is_known(
             ["error"],
             id="its own",
         ),
-        pytest.param("MLM001", {"job.sh": _ON_NODES.replace("NODES", "${1:-1}")}, [], id="nodes that the caller gives"),
-        pytest.param("MLM001", {"job.sh": _ON_NODES.replace("NODES", "1")}, ["error"], id="one node"),
+        pytest.param(
+            "MLM001",
+            {"job.sh": _ON_NODES.replace("NODES", "${1:-1}")},
+            [],
+            id="nodes that the caller gives",
+        ),
+        pytest.param(
+            "MLM001", {"job.sh": _ON_NODES.replace("NODES", "1")}, ["error"], id="one node"
+        ),
         pytest.param(
             "MLM032",
             {
@@ -881,10 +1489,19 @@ def test_a_job_is_judged_by_what_is_known(
             ["note"],
             id="sources that an older parser doesn't compare",
         ),
-        pytest.param("MLM032", {"job.sh": f"python pretrain_gpt.py{_RUN}{_MOCK}\n"}, ["error"], id="two sources"),
+        pytest.param(
+            "MLM032",
+            {"job.sh": f"python pretrain_gpt.py{_RUN}{_MOCK}\n"},
+            ["error"],
+            id="two sources",
+        ),
         pytest.param(
             "PREC003",
-            {"ds.json": _OF_FP16, "README.md": "deepspeed==0.17.1 fails\n", "requirements.txt": "deepspeed==0.14.2\n"},
+            {
+                "ds.json": _OF_FP16,
+                "README.md": "deepspeed==0.17.1 fails\n",
+                "requirements.txt": "deepspeed==0.14.2\n",
+            },
             ["note"],
             id="what is installed before prose",
         ),
@@ -914,7 +1531,9 @@ def test_a_job_is_judged_by_what_is_known(
             [],
             id="a parser in a module that is imported from its package",
         ),
-        pytest.param("PARSE002", {"ds.json": _TRAILING, "t.py": ""}, ["note"], id="HJSON that nothing names"),
+        pytest.param(
+            "PARSE002", {"ds.json": _TRAILING, "t.py": ""}, ["note"], id="HJSON that nothing names"
+        ),
         pytest.param(
             "PARSE002",
             {"ds.json": _TRAILING, "t.py": 'Trainer(deepspeed="ds.json")\n'},
@@ -929,19 +1548,30 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "MLM049",
-            {"job.sh": f'#!/bin/bash\r\nA="{_RUN} \\\r\n --bf16 \\\r\n"\r\npython pretrain_gpt.py $A\r\n'},
+            {
+                "job.sh": f'#!/bin/bash\r\nA="{_RUN} \\\r\n --bf16 \\\r\n"\r\npython pretrain_gpt.py $A\r\n'
+            },
             [],
             id="what such lines make of options",
         ),
-        pytest.param("MLM047", {"job.sh": f"python pretrain_gpt.py{_RUN}\n"}, [], id="the project's own parser"),
-        pytest.param("HF023", {"examples/run.sh": _EVALUATES}, ["warning"], id="an installed transformers"),
+        pytest.param(
+            "MLM047",
+            {"job.sh": f"python pretrain_gpt.py{_RUN}\n"},
+            [],
+            id="the project's own parser",
+        ),
+        pytest.param(
+            "HF023", {"examples/run.sh": _EVALUATES}, ["warning"], id="an installed transformers"
+        ),
         pytest.param(
             "HF023",
             {"examples/run.sh": _EVALUATES, "src/transformers/training_args.py": ""},
             ["note"],
             id="an example of the transformers around it",
         ),
-        pytest.param("BATCH012", {"ds.json": _MICRO, "job.sh": _MEGATRON}, ["error"], id="a training"),
+        pytest.param(
+            "BATCH012", {"ds.json": _MICRO, "job.sh": _MEGATRON}, ["error"], id="a training"
+        ),
         pytest.param(
             "BATCH012",
             {"ds.json": _MICRO, "job.sh": _MEGATRON.replace("--train-iters 9", "")},
@@ -949,28 +1579,74 @@ def test_a_job_is_judged_by_what_is_known(
             id="a program without steps, such as a converter",
         ),
         pytest.param(
-            "HF025", {"a.yaml": _RATE, "train.py": "HfArgumentParser(A), 'a.yaml'"}, ["warning"], id="a plain parser"
+            "HF025",
+            {"a.yaml": _RATE, "train.py": "HfArgumentParser(A), 'a.yaml'"},
+            ["warning"],
+            id="a plain parser",
         ),
-        pytest.param("HF025", {"a.yaml": _RATE, "train.py": "HfArgumentParser(A)"}, ["note"], id="named by nothing"),
-        pytest.param("HF025", {"a.yaml": _RATE, "train.py": "TrlParser(A)"}, [], id="a parser that makes it a number"),
-        pytest.param("HF025", {"a.yaml": _RATE}, [], id="a reader that isn't known"),
-        pytest.param("HF034", {"train.yaml": f"{_ARGUMENTS}max_steps: 10\nwarmup_steps: 10\n"}, ["note"], id="a trial"),
         pytest.param(
-            "HF034", {"train.yaml": f"{_ARGUMENTS}max_steps: 900\nwarmup_steps: 900\n"}, ["warning"], id="all"
+            "HF025",
+            {"a.yaml": _RATE, "train.py": "HfArgumentParser(A)"},
+            ["note"],
+            id="named by nothing",
         ),
-        pytest.param("LNCH002", {"hostfile": "x.x.x.x slots=8\nx.x.x.x slots=8\n"}, ["note"], id="an address to come"),
-        pytest.param("LNCH002", {"hostfile": "main_node_ip slots=8\nworker slots=N\n"}, ["note"], id="slots to come"),
-        pytest.param("LNCH002", {"hostfile": "ip-10-0-0-1 slots=8\nip-10-0-0-1 slots=8\n"}, ["error"], id="a name"),
-        pytest.param("LNCH002", {"hostfile": "gpu1\ngpu2\n"}, ["note"], id="another launcher's hosts"),
+        pytest.param(
+            "HF025",
+            {"a.yaml": _RATE, "train.py": "TrlParser(A)"},
+            [],
+            id="a parser that makes it a number",
+        ),
+        pytest.param("HF025", {"a.yaml": _RATE}, [], id="a reader that isn't known"),
+        pytest.param(
+            "HF034",
+            {"train.yaml": f"{_ARGUMENTS}max_steps: 10\nwarmup_steps: 10\n"},
+            ["note"],
+            id="a trial",
+        ),
+        pytest.param(
+            "HF034",
+            {"train.yaml": f"{_ARGUMENTS}max_steps: 900\nwarmup_steps: 900\n"},
+            ["warning"],
+            id="all",
+        ),
         pytest.param(
             "LNCH002",
-            {"hostfile": "gpu1\ngpu2\n", "run.sh": "#!/bin/bash\ndeepspeed --hostfile hostfile train.py\n"},
+            {"hostfile": "x.x.x.x slots=8\nx.x.x.x slots=8\n"},
+            ["note"],
+            id="an address to come",
+        ),
+        pytest.param(
+            "LNCH002",
+            {"hostfile": "main_node_ip slots=8\nworker slots=N\n"},
+            ["note"],
+            id="slots to come",
+        ),
+        pytest.param(
+            "LNCH002",
+            {"hostfile": "ip-10-0-0-1 slots=8\nip-10-0-0-1 slots=8\n"},
+            ["error"],
+            id="a name",
+        ),
+        pytest.param(
+            "LNCH002", {"hostfile": "gpu1\ngpu2\n"}, ["note"], id="another launcher's hosts"
+        ),
+        pytest.param(
+            "LNCH002",
+            {
+                "hostfile": "gpu1\ngpu2\n",
+                "run.sh": "#!/bin/bash\ndeepspeed --hostfile hostfile train.py\n",
+            },
             ["error"],
             id="hosts that DeepSpeed reads",
         ),
-        pytest.param("SLM020", {"slurm/job.sbatch": f"{_LOGS}srun hostname\n"}, ["warning"], id="no folder"),
         pytest.param(
-            "SLM020", {"slurm/job.sbatch": f"{_LOGS}srun hostname\n", "logs/.gitkeep": ""}, [], id="beside the scripts"
+            "SLM020", {"slurm/job.sbatch": f"{_LOGS}srun hostname\n"}, ["warning"], id="no folder"
+        ),
+        pytest.param(
+            "SLM020",
+            {"slurm/job.sbatch": f"{_LOGS}srun hostname\n", "logs/.gitkeep": ""},
+            [],
+            id="beside the scripts",
         ),
         pytest.param(
             "SLM020",
@@ -980,20 +1656,34 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "LNCH044",
-            {"job.sh": '#!/bin/bash\nif a; then C=(torchrun --nnodes=2); else C=(python); fi\n"${C[@]}" t.py\n'},
+            {
+                "job.sh": '#!/bin/bash\nif a; then C=(torchrun --nnodes=2); else C=(python); fi\n"${C[@]}" t.py\n'
+            },
             [],
             id="a launcher kept for a program that comes later",
         ),
-        pytest.param("HF028", {"a.yaml": f"{_ARGUMENTS}per_device_eval_batch_size: 0\n"}, ["error"], id="no program"),
         pytest.param(
             "HF028",
-            {"a.yaml": f"{_ARGUMENTS}per_device_eval_batch_size: 0\n", "train.py": "yaml.safe_load(f)"},
+            {"a.yaml": f"{_ARGUMENTS}per_device_eval_batch_size: 0\n"},
+            ["error"],
+            id="no program",
+        ),
+        pytest.param(
+            "HF028",
+            {
+                "a.yaml": f"{_ARGUMENTS}per_device_eval_batch_size: 0\n",
+                "train.py": "yaml.safe_load(f)",
+            },
             [],
             id="a program that reads its YAML itself",
         ),
         pytest.param(
             "HF023",
-            {"run.sh": _EVALUATES.replace("run.py", "lib/run.py"), "lib/run.py": "", "lib/p.toml": ""},
+            {
+                "run.sh": _EVALUATES.replace("run.py", "lib/run.py"),
+                "lib/run.py": "",
+                "lib/p.toml": "",
+            },
             ["warning"],
             id="no release",
         ),
@@ -1015,19 +1705,49 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "PARSE016",
-            {"ds_config_a.json": "", "job.sh": "#!/bin/bash\ncat ds_config_a.json > ds_config_${NAME}.json\n"},
+            {
+                "ds_config_a.json": "",
+                "job.sh": "#!/bin/bash\ncat ds_config_a.json > ds_config_${NAME}.json\n",
+            },
             ["error"],
             id="a file that the script reads by its name",
         ),
-        pytest.param("NCCL005", {".deepspeed_env": 'NCCL_DEBUG=""\n'}, [], id="no messages on purpose"),
-        pytest.param("NCCL005", {".deepspeed_env": "NCCL_DEBUG=1\n"}, ["warning"], id="no level"),
-        pytest.param("FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 5\n"}, ["note"], id="the same value twice"),
-        pytest.param("FILE003", {"train.yaml": f"save_steps:\n{_ARGUMENTS}"}, ["note"], id="no value at first"),
-        pytest.param("FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 6\n"}, ["error"], id="another value"),
-        pytest.param("FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 5.0\n"}, ["error"], id="another type"),
-        pytest.param("OPT015", {"ds.json": '{"steps_per_print": 1e5, "bf16": {"enabled": true}}'}, ["note"], id="1e5"),
         pytest.param(
-            "OPT015", {"ds.json": '{"steps_per_print": 2.5, "bf16": {"enabled": true}}'}, ["warning"], id="2.5"
+            "NCCL005", {".deepspeed_env": 'NCCL_DEBUG=""\n'}, [], id="no messages on purpose"
+        ),
+        pytest.param("NCCL005", {".deepspeed_env": "NCCL_DEBUG=1\n"}, ["warning"], id="no level"),
+        pytest.param(
+            "FILE003",
+            {"train.yaml": f"{_ARGUMENTS}save_steps: 5\n"},
+            ["note"],
+            id="the same value twice",
+        ),
+        pytest.param(
+            "FILE003",
+            {"train.yaml": f"save_steps:\n{_ARGUMENTS}"},
+            ["note"],
+            id="no value at first",
+        ),
+        pytest.param(
+            "FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 6\n"}, ["error"], id="another value"
+        ),
+        pytest.param(
+            "FILE003",
+            {"train.yaml": f"{_ARGUMENTS}save_steps: 5.0\n"},
+            ["error"],
+            id="another type",
+        ),
+        pytest.param(
+            "OPT015",
+            {"ds.json": '{"steps_per_print": 1e5, "bf16": {"enabled": true}}'},
+            ["note"],
+            id="1e5",
+        ),
+        pytest.param(
+            "OPT015",
+            {"ds.json": '{"steps_per_print": 2.5, "bf16": {"enabled": true}}'},
+            ["warning"],
+            id="2.5",
         ),
     ],
 )
@@ -1039,7 +1759,17 @@ def test_a_config_is_judged_by_what_reads_it(
 
 
 @pytest.mark.parametrize(
-    "text", ["<account>", "{ account }", "< your name >", "{{nodes}}", "{nodes}", "@NODES@", "__NODES__", "your_qos"]
+    "text",
+    [
+        "<account>",
+        "{ account }",
+        "< your name >",
+        "{{nodes}}",
+        "{nodes}",
+        "@NODES@",
+        "__NODES__",
+        "your_qos",
+    ],
 )
 def test_placeholders_are_seen(text: str) -> None:
     """Forms in which people and templates leave a place open are placeholders."""
@@ -1059,10 +1789,14 @@ def test_a_template_may_lack_what_is_filled_in(tmp_path: Path) -> None:
     for folder in ("config_templates", "configs"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "train.py").touch()
-        (tmp_path / folder / "zero0.json").write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}')
+        (tmp_path / folder / "zero0.json").write_text(
+            '{"zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}'
+        )
         found = [f for f in dsgen.validate(tmp_path / folder) if f.rule == "BATCH004"]
         assert [f.severity.value for f in found] == ["note"]
-    (found,) = [f for f in dsgen.validate(tmp_path / "configs" / "zero0.json") if f.rule == "BATCH004"]
+    (found,) = [
+        f for f in dsgen.validate(tmp_path / "configs" / "zero0.json") if f.rule == "BATCH004"
+    ]
     assert found.severity.value == "error"
 
 
@@ -1094,12 +1828,18 @@ def test_a_list_of_options_is_no_script(tmp_path: Path) -> None:
 
 def test_an_escaped_quote_closes_no_directive(tmp_path: Path) -> None:
     """sbatch reads an escaped double quote within double quotes as a character, as Slurm 22.05.8 does."""
-    (tmp_path / "job.sbatch").write_text('#!/bin/bash\n#SBATCH --comment="x\\"a b"\n#SBATCH --nodes=1\nsrun true\n')
+    (tmp_path / "job.sbatch").write_text(
+        '#!/bin/bash\n#SBATCH --comment="x\\"a b"\n#SBATCH --nodes=1\nsrun true\n'
+    )
     assert [f for f in dsgen.validate(tmp_path) if f.rule in ("SLM050", "SLM027")] == []
 
 
-@pytest.mark.parametrize(("option", "expected"), [("--learning_rat", []), ("--learnin_rate", ["warning"])])
-def test_the_beginning_of_a_name_is_the_name(option: str, expected: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "expected"), [("--learning_rat", []), ("--learnin_rate", ["warning"])]
+)
+def test_the_beginning_of_a_name_is_the_name(
+    option: str, expected: list[str], tmp_path: Path
+) -> None:
     """argparse takes the beginning of an option's name for the option, and refuses another slip."""
     line = f"torchrun --nproc_per_node 8 train.py --output_dir out --do_train {option} 1e-4\n"
     assert severities(tmp_path, {"run.sh": line}, "HF024") == expected
@@ -1115,7 +1855,11 @@ def test_no_name_is_taken_from_outside(tmp_path: Path) -> None:
         path = f"../{folder}" if folder == "outside" else "inside"
         line = f"deepspeed {path}/trian.py --deepspeed_config {path}/zero_confg.json\n"
         (tmp_path / "named" / "run.sh").write_text(f"#!/bin/bash\n{line}")
-        found = [finding for finding in dsgen.validate(tmp_path / "named") if "did you mean" in (finding.hint or "")]
+        found = [
+            finding
+            for finding in dsgen.validate(tmp_path / "named")
+            if "did you mean" in (finding.hint or "")
+        ]
         assert len(found) == expected
 
 

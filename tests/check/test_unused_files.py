@@ -20,7 +20,9 @@ _ACCELERATE: Final = (
     "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 8\n"
     "machine_rank: 0\nmixed_precision: bf16\n"
 )
-_SLURM: Final = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=4\n"
+_SLURM: Final = (
+    "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=4\n"
+)
 _MEGATRON: Final = (
     "#!/bin/bash\ntorchrun --nproc_per_node=4 pretrain_gpt.py --num-layers 48 --hidden-size 64 "
     "--num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 {}\n"
@@ -39,15 +41,28 @@ def _severities(folder: Path, rule: str) -> list[str]:
         pytest.param("train.py", '# deepspeed="ds_config.json" is gone\n', "note", id="a comment"),
         pytest.param("train.py", 'path = f"ds_{name}.json"\n', "error", id="a part of the name"),
         pytest.param("train.py", 'path = f"{name}.json"\n', "note", id="any name"),
-        pytest.param("README.md", "| `ds_config.json` | what the trainer reads |\n", "note", id="prose"),
-        pytest.param("README.md", "deepspeed train.py --deepspeed ds_config.json\n", "error", id="a command in prose"),
+        pytest.param(
+            "README.md", "| `ds_config.json` | what the trainer reads |\n", "note", id="prose"
+        ),
+        pytest.param(
+            "README.md",
+            "deepspeed train.py --deepspeed ds_config.json\n",
+            "error",
+            id="a command in prose",
+        ),
         pytest.param("test_configs.py", 'NAMES = ["ds_config.json"]\n', "note", id="a test"),
         pytest.param(".cache/run.py", 'CONFIG = "ds_config.json"\n', "note", id="a hidden folder"),
-        pytest.param("env/site-packages/run.py", 'CONFIG = "ds_config.json"\n', "note", id="a library"),
-        pytest.param("outputs/run.py", 'CONFIG = "ds_config.json"\n', "note", id="an ignored folder"),
+        pytest.param(
+            "env/site-packages/run.py", 'CONFIG = "ds_config.json"\n', "note", id="a library"
+        ),
+        pytest.param(
+            "outputs/run.py", 'CONFIG = "ds_config.json"\n', "note", id="an ignored folder"
+        ),
     ],
 )
-def test_a_config_is_used_where_it_is_named(tmp_path: Path, name: str, text: str, severity: str) -> None:
+def test_a_config_is_used_where_it_is_named(
+    tmp_path: Path, name: str, text: str, severity: str
+) -> None:
     """What a config does wrong is an error where code or a command names it, and a note where nothing does."""
     (tmp_path / "ds_config.json").write_text(_OFFLOADS)
     (tmp_path / "main.py").write_text("")
@@ -78,13 +93,17 @@ def test_names_of_configs_are_found_soon(tmp_path: Path, name: str) -> None:
 
 def test_names_of_variables_are_found_soon(tmp_path: Path) -> None:
     """A long line of brackets beside a launch line takes no long time to search for tests of variables."""
-    (tmp_path / "run.sh").write_text("A=1\ntorchrun train.py --model $MODEL\necho '" + "[" * 900_000 + "'\n")
+    (tmp_path / "run.sh").write_text(
+        "A=1\ntorchrun train.py --model $MODEL\necho '" + "[" * 900_000 + "'\n"
+    )
     start = time.process_time()
     assert _severities(tmp_path, "ENV005") == ["note"]
     assert time.process_time() - start < 10
 
 
-def test_names_with_spaces_are_looked_for_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_with_spaces_are_looked_for_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of n lines `name = 5` none searches the whole script for its name."""
     text = "".join(f"nm{index} = 5\n" for index in range(500)) + "torchrun train.py\n"
     searched, search = list[str](), re.search
@@ -109,7 +128,9 @@ def test_an_accelerate_config_is_used_where_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     config.write_text(f"{_ACCELERATE}use_ipex: false\n")
     assert _severities(tmp_path, "ACC001") == ["note"]
-    config.write_text(f"# accelerate launch --config_file {config.name} train.py\n{_ACCELERATE}use_ipex: false\n")
+    config.write_text(
+        f"# accelerate launch --config_file {config.name} train.py\n{_ACCELERATE}use_ipex: false\n"
+    )
     assert _severities(tmp_path, "ACC001") == ["error"]
 
 
@@ -117,7 +138,9 @@ def test_slips_and_broken_text_are_errors_anywhere(tmp_path: Path) -> None:
     """A name with a slip, and text that no program can read, are errors in a config that nothing names."""
     (tmp_path / "train.py").write_text("")
     config = tmp_path / "ds_config.json"
-    config.write_text('{"train_batch_size": 8, "zero_optimization": {"stage": 2, "overlap_com": true}}')
+    config.write_text(
+        '{"train_batch_size": 8, "zero_optimization": {"stage": 2, "overlap_com": true}}'
+    )
     assert _severities(tmp_path, "PARSE005") == ["error"]
     config.write_text('{"train_batch_size": 8, "zero_optimization": {"stage": 2}')
     assert _severities(tmp_path, "PARSE016") == ["error"]
@@ -132,7 +155,9 @@ def test_copies_of_libraries_draw_notes(tmp_path: Path) -> None:
     script = copy / "examples" / "run.sh"
     script.write_text("#!/bin/bash\ntorchrun train.py \\\n  --lr 1\n  --bf16\n")
     assert _severities(tmp_path, "LNCH041") == ["note"]
-    assert [_severities(named, "LNCH041") for named in (copy, copy / "examples", script)] == [["error"]] * 3
+    assert [_severities(named, "LNCH041") for named in (copy, copy / "examples", script)] == [
+        ["error"]
+    ] * 3
 
 
 def test_own_folders_in_a_fork_are_no_copy(tmp_path: Path) -> None:
@@ -141,20 +166,33 @@ def test_own_folders_in_a_fork_are_no_copy(tmp_path: Path) -> None:
     (fork / "deepspeed" / "runtime").mkdir(parents=True)
     (fork / "deepspeed" / "runtime" / "config.py").write_text("")
     (fork / "myruns").mkdir()
-    (fork / "myruns" / "run.sh").write_text("#!/bin/bash\ntorchrun train.py \\\n  --lr 1\n  --bf16\n")
+    (fork / "myruns" / "run.sh").write_text(
+        "#!/bin/bash\ntorchrun train.py \\\n  --lr 1\n  --bf16\n"
+    )
     assert _severities(tmp_path, "LNCH041") == ["error"]
 
 
 def test_arguments_in_another_folder_are_used_where_code_names_them(tmp_path: Path) -> None:
     """The only arguments below a folder are those of its only job where a program has their name."""
     (tmp_path / "configs").mkdir()
-    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true}}')
-    arguments = {"output_dir": "out", "bf16": True, "per_device_train_batch_size": 1, "num_train_epochs": 1}
+    (tmp_path / "ds.json").write_text(
+        '{"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true}}'
+    )
+    arguments = {
+        "output_dir": "out",
+        "bf16": True,
+        "per_device_train_batch_size": 1,
+        "num_train_epochs": 1,
+    }
     (tmp_path / "configs" / "training.json").write_text(json.dumps(arguments))
-    (tmp_path / "run.sh").write_text("#!/bin/bash\naccelerate launch --deepspeed_config_file ds.json train.py\n")
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/bash\naccelerate launch --deepspeed_config_file ds.json train.py\n"
+    )
     (tmp_path / "train.py").write_text("parser = HfArgumentParser(TrainingArguments)\n")
     assert _severities(tmp_path, "HF001") == []
-    (tmp_path / "train.py").write_text('HfArgumentParser(TrainingArguments).parse_json_file("training.json")\n')
+    (tmp_path / "train.py").write_text(
+        'HfArgumentParser(TrainingArguments).parse_json_file("training.json")\n'
+    )
     assert "error" in _severities(tmp_path, "HF001")
 
 
@@ -171,17 +209,23 @@ def test_values_that_a_script_leaves_empty_are_to_be_filled_in(tmp_path: Path) -
 
 def test_a_page_of_templates_is_no_job(tmp_path: Path) -> None:
     """#SBATCH lines without a command are a part of other scripts: what is wrong with them is a note."""
-    (tmp_path / "templates.sh").write_text("#!/bin/bash\n#SBATCH --time=2:00:00\n# large:\n#SBATCH --time=8:00:00\n")
+    (tmp_path / "templates.sh").write_text(
+        "#!/bin/bash\n#SBATCH --time=2:00:00\n# large:\n#SBATCH --time=8:00:00\n"
+    )
     assert _severities(tmp_path, "SLM033") == ["note"]
 
 
 def test_lightning_completes_a_config(tmp_path: Path) -> None:
     """A config without a batch is right for a program with Lightning's Trainer, and wrong for another."""
-    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}')
+    (tmp_path / "ds.json").write_text(
+        '{"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}'
+    )
     (tmp_path / "job.sh").write_text("python train.py --deepspeed_config_path ds.json\n")
     (tmp_path / "train.py").write_text("import deepspeed\n")
     assert _severities(tmp_path, "BATCH004") == ["error"]
-    (tmp_path / "train.py").write_text("import pytorch_lightning as pl\npl.Trainer(strategy=of(args))\n")
+    (tmp_path / "train.py").write_text(
+        "import pytorch_lightning as pl\npl.Trainer(strategy=of(args))\n"
+    )
     assert _severities(tmp_path, "BATCH004") == []
 
 
@@ -192,13 +236,17 @@ def test_folders_that_a_pattern_ignores_are_there(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("log*\n")
     assert _severities(tmp_path, "SLM020") == ["note"]
     (tmp_path / ".gitignore").unlink()
-    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH -D /work/me\n#SBATCH --output=logs/%j.out\nsrun hostname\n")
+    (tmp_path / "job.sh").write_text(
+        "#!/bin/bash\n#SBATCH -D /work/me\n#SBATCH --output=logs/%j.out\nsrun hostname\n"
+    )
     assert _severities(tmp_path, "SLM020") == ["note"]
 
 
 def test_gpus_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
     """Fewer processes than GPUs are an error, and nothing where the script has another launch line."""
-    head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+    head = (
+        "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+    )
     line = "srun accelerate launch --num_machines 2 --num_processes 8 --machine_rank $SLURM_NODEID train.py\n"
     (tmp_path / "run.sh").write_text(head + line)
     assert _severities(tmp_path, "SUB001") == ["error"]
@@ -208,8 +256,12 @@ def test_gpus_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
 
 def test_nodes_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
     """Fewer nodes than are asked for are an error, and a note where the script has another launch line."""
-    head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
-    line = "srun --nodes=1 --ntasks=1 accelerate launch --num_machines 1 --num_processes 8 train.py\n"
+    head = (
+        "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+    )
+    line = (
+        "srun --nodes=1 --ntasks=1 accelerate launch --num_machines 1 --num_processes 8 train.py\n"
+    )
     (tmp_path / "run.sh").write_text(head + line)
     assert _severities(tmp_path, "SUB002") == ["error"]
     (tmp_path / "run.sh").write_text(f"{head}srun --nodes=1 --ntasks=1 python serve.py &\n{line}")
@@ -220,7 +272,9 @@ def test_keys_that_accelerate_ignores_are_told_at_once(tmp_path: Path) -> None:
     """Unknown keys of deepspeed_config are one finding, slips apart."""
     keys = "deepspeed_config:\n  zero_stage: 2\n  overlap_comm: true\n  reduce_scatter: true\n  zero3_init_flg: true\n"
     (tmp_path / "accelerate.yaml").write_text(_ACCELERATE.replace("MULTI_GPU", "DEEPSPEED") + keys)
-    found = {one.message: one.severity.value for one in dsgen.validate(tmp_path) if one.rule == "ACC008"}
+    found = {
+        one.message: one.severity.value for one in dsgen.validate(tmp_path) if one.rule == "ACC008"
+    }
     assert found == {
         "unknown keys overlap_comm, reduce_scatter in deepspeed_config: accelerate ignores them": "warning",
         "unknown key zero3_init_flg in deepspeed_config: accelerate ignores it": "error",
@@ -230,7 +284,9 @@ def test_keys_that_accelerate_ignores_are_told_at_once(tmp_path: Path) -> None:
 def test_another_programs_yaml_is_not_accelerates(tmp_path: Path) -> None:
     """A file that has two of accelerate's keys among many others is another program's."""
     keys = "".join(f"option_{number}: {number}\n" for number in range(9))
-    (tmp_path / "trainer.yaml").write_text(f"distributed_type: MULTI_GPU\nmixed_precision: bf16\n{keys}")
+    (tmp_path / "trainer.yaml").write_text(
+        f"distributed_type: MULTI_GPU\nmixed_precision: bf16\n{keys}"
+    )
     assert _severities(tmp_path, "ACC001") == []
 
 
@@ -255,7 +311,9 @@ def test_unused_gpus_of_each_node_are_told_once(tmp_path: Path) -> None:
 
 def test_options_that_a_program_lacks_are_told_at_once(tmp_path: Path) -> None:
     """Options of a launch line that its program doesn't have are one finding."""
-    options = "".join(f"parser.add_argument('--{name}')\n" for name in ("data", "lr", "steps", "seed", "output"))
+    options = "".join(
+        f"parser.add_argument('--{name}')\n" for name in ("data", "lr", "steps", "seed", "output")
+    )
     (tmp_path / "train.py").write_text(
         f"import argparse\nparser = argparse.ArgumentParser()\n{options}args = parser.parse_args()\n"
     )
@@ -269,18 +327,30 @@ def test_options_that_a_program_lacks_are_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "rule"),
     [
-        ("#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --distribution=nopack\nsrun hostname\n", "SLM056"),
+        (
+            "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --distribution=nopack\nsrun hostname\n",
+            "SLM056",
+        ),
         ("#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:48gb:1\nsrun hostname\n", "SLM029"),
         ("#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --prompt=a\\ plane\\ \n", "LNCH041"),
         (f"{_SLURM}if torchrun --help | grep -q local-addr; then echo new; fi\n", "SLM059"),
-        (f"{_SLURM}srun --nodes=1 -w $NODE torchrun --nnodes=2 --node_rank=0 --master_addr=$H train.py\n", "LNCH029"),
-        (f"{_SLURM}srun --kill-on-bad-exit=1 hostname\nexit 0\n\n  --lr 1 \\\n  --bf16\n", "LNCH041"),
+        (
+            f"{_SLURM}srun --nodes=1 -w $NODE torchrun --nnodes=2 --node_rank=0 --master_addr=$H train.py\n",
+            "LNCH029",
+        ),
+        (
+            f"{_SLURM}srun --kill-on-bad-exit=1 hostname\nexit 0\n\n  --lr 1 \\\n  --bf16\n",
+            "LNCH041",
+        ),
         (
             "N=${1:-all}\nif [ $N = all ]; then\n  torchrun --nproc-per-node=gpu a.py\nelse\n  "
             "torchrun --nproc-per-node=$N a.py\nfi\n",
             "LNCH031",
         ),
-        (f"{_SLURM}# Submit it so:\n#sbatch -p gpu --time=1:00:00 run.sh\nsrun hostname\n", "SLM035"),
+        (
+            f"{_SLURM}# Submit it so:\n#sbatch -p gpu --time=1:00:00 run.sh\nsrun hostname\n",
+            "SLM035",
+        ),
     ],
 )
 def test_what_is_meant_draws_nothing(tmp_path: Path, script: str, rule: str) -> None:
@@ -292,26 +362,39 @@ def test_what_is_meant_draws_nothing(tmp_path: Path, script: str, rule: str) -> 
 
 def test_a_template_is_filled_by_another_script(tmp_path: Path) -> None:
     """#SBATCH lines with placeholders and no #! are a part of a script that is put together elsewhere."""
-    (tmp_path / "head.sh").write_text("#SBATCH --nodes=<NODES>\n#SBATCH --time=<TIME>\nmodule load cuda\n")
+    (tmp_path / "head.sh").write_text(
+        "#SBATCH --nodes=<NODES>\n#SBATCH --time=<TIME>\nmodule load cuda\n"
+    )
     assert _severities(tmp_path, "SLM032") == ["note"]
 
 
 @pytest.mark.parametrize(
     ("parser", "rule"),
     [
-        ("args.pipeline_model_parallel_size = min(args.pipeline_model_parallel_size, world)\n", "MLM001"),
+        (
+            "args.pipeline_model_parallel_size = min(args.pipeline_model_parallel_size, world)\n",
+            "MLM001",
+        ),
         ("if args.mode:\n    assert args.micro_batch_size is None, 'the mode sets it'\n", "MLM052"),
     ],
 )
 def test_a_forks_parser_decides(tmp_path: Path, parser: str, rule: str) -> None:
     """Where Megatron's own parser cuts the pipeline to the GPUs, or sets the micro-batch in a mode, it is right."""
-    options = ("num-layers", "hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings")
+    options = (
+        "num-layers",
+        "hidden-size",
+        "num-attention-heads",
+        "seq-length",
+        "max-position-embeddings",
+    )
     more = ("micro-batch-size", "pipeline-model-parallel-size", "mode")
     known = "".join(f"group.add_argument('--{name}')\n" for name in (*options, *more))
     (tmp_path / "megatron").mkdir()
     (tmp_path / "megatron" / "arguments.py").write_text(known)
     (tmp_path / "pretrain_gpt.py").write_text("from megatron.arguments import parse_args\n")
-    rest = "--micro-batch-size 1 --pipeline-model-parallel-size 16" if rule == "MLM001" else "--mode 1"
+    rest = (
+        "--micro-batch-size 1 --pipeline-model-parallel-size 16" if rule == "MLM001" else "--mode 1"
+    )
     (tmp_path / "run.sh").write_text(_MEGATRON.format(rest))
     assert _severities(tmp_path, rule) == ["error"]
     (tmp_path / "megatron" / "arguments.py").write_text(known + parser)
@@ -321,9 +404,7 @@ def test_a_forks_parser_decides(tmp_path: Path, parser: str, rule: str) -> None:
 def test_a_script_is_judged_by_its_defaults(tmp_path: Path) -> None:
     """The text that a script writes is judged by the defaults of its arguments, but not of a function's."""
     config = '{"train_batch_size": ${1:-8}, "optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 1}}'
-    body = (
-        f"cat <<EOT > ds_config.json\n{config}\nEOT\ndeepspeed train.py --deepspeed --deepspeed_config ds_config.json\n"
-    )
+    body = f"cat <<EOT > ds_config.json\n{config}\nEOT\ndeepspeed train.py --deepspeed --deepspeed_config ds_config.json\n"
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{body}")
     assert _severities(tmp_path, "OPT024") == ["warning"]
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\nstart() {{\n{body}}}\nstart 4\n")
@@ -334,10 +415,14 @@ def test_a_script_is_judged_by_its_defaults(tmp_path: Path) -> None:
     ("content", "expected"),
     [
         pytest.param(b'#!/bin/bash\nA="\xa1"\ntorchrun t.py\n', ["note"], id="a byte in a text"),
-        pytest.param("\ufeff#!/bin/bash\ntorchrun t.py\n".encode("utf-16-le"), ["error"], id="UTF-16"),
+        pytest.param(
+            "\ufeff#!/bin/bash\ntorchrun t.py\n".encode("utf-16-le"), ["error"], id="UTF-16"
+        ),
     ],
 )
-def test_a_shell_reads_bytes_as_they_are(content: bytes, expected: list[str], tmp_path: Path) -> None:
+def test_a_shell_reads_bytes_as_they_are(
+    content: bytes, expected: list[str], tmp_path: Path
+) -> None:
     """Bytes of a script that aren't UTF-8 are no error where a shell reads them."""
     (tmp_path / "run.sh").write_bytes(content)
     assert _severities(tmp_path, "FILE001") == expected

@@ -37,7 +37,11 @@ def ran(script: str, folder: Path, **environment: str) -> subprocess.CompletedPr
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     command = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script]
     return subprocess.run(
-        command, cwd=folder, env={**os.environ, "PATH": path, **environment}, capture_output=True, text=True
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, **environment},
+        capture_output=True,
+        text=True,
     )
 
 
@@ -57,7 +61,12 @@ def steps_of(document: Any) -> dict[str, dict[str, Any]]:
     "arguments",
     [
         ["vendor.github-actions", "action.yml"],
-        ["vendor.azure-pipelines", "--data-transform", "azure-pipelines", "azure-pipelines/validate.yml"],
+        [
+            "vendor.azure-pipelines",
+            "--data-transform",
+            "azure-pipelines",
+            "azure-pipelines/validate.yml",
+        ],
         ["vendor.github-workflows", ".github/workflows/ci.yml"],
     ],
     ids=lambda arguments: arguments[-1],
@@ -65,17 +74,36 @@ def steps_of(document: Any) -> dict[str, dict[str, Any]]:
 def test_files_keep_to_their_schemas(arguments: list[str]) -> None:
     """The action, the template and the workflow keep to the schemas that their services publish."""
     tool = program("check-jsonschema") or "check-jsonschema"
-    done = subprocess.run([tool, "--builtin-schema", *arguments], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [tool, "--builtin-schema", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_action_annotates_and_fails(jobs: Path) -> None:
     """Its last step prints workflow commands and fails on an error; the step before writes SARIF and doesn't."""
-    steps = steps_of(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"])
-    told = ran(steps["Annotate"]["run"], jobs, CHECKED="\n jobs\n", ARGUMENTS="--select BATCH --fail-on error")
-    assert told.returncode == 1 and told.stdout.startswith("::error file=jobs/ds_config.json,line=1,")
-    written = ran(steps["Write the findings as SARIF"]["run"], jobs, CHECKED="jobs", ARGUMENTS="", SARIF="a b.sarif")
-    assert written.returncode == 0 and '"BATCH001"' in (jobs / "a b.sarif").read_text(encoding="utf-8")
+    steps = steps_of(
+        yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+    )
+    told = ran(
+        steps["Annotate"]["run"],
+        jobs,
+        CHECKED="\n jobs\n",
+        ARGUMENTS="--select BATCH --fail-on error",
+    )
+    assert told.returncode == 1 and told.stdout.startswith(
+        "::error file=jobs/ds_config.json,line=1,"
+    )
+    written = ran(
+        steps["Write the findings as SARIF"]["run"],
+        jobs,
+        CHECKED="jobs",
+        ARGUMENTS="",
+        SARIF="a b.sarif",
+    )
+    assert written.returncode == 0 and '"BATCH001"' in (jobs / "a b.sarif").read_text(
+        encoding="utf-8"
+    )
     (jobs / "jobs" / "ds_config.json").write_text(GOOD, encoding="utf-8")
     assert ran(steps["Annotate"]["run"], jobs, CHECKED="jobs", ARGUMENTS="").returncode == 0
 
@@ -91,17 +119,23 @@ def test_inputs_are_data(jobs: Path) -> None:
 
 def test_the_template_annotates_and_fails(jobs: Path) -> None:
     """The last step for Azure Pipelines prints its commands and fails on an error; the step before doesn't."""
-    steps = steps_of(yaml.safe_load((ROOT / "azure-pipelines/validate.yml").read_text(encoding="utf-8"))["steps"])
+    steps = steps_of(
+        yaml.safe_load((ROOT / "azure-pipelines/validate.yml").read_text(encoding="utf-8"))["steps"]
+    )
     told = ran(steps["Annotate"]["bash"], jobs, CHECKED="jobs", ARGUMENTS=" --select BATCH ")
     assert told.returncode == 1
-    assert told.stdout.startswith("##vso[task.logissue type=error;sourcepath=jobs/ds_config.json;linenumber=1;")
+    assert told.stdout.startswith(
+        "##vso[task.logissue type=error;sourcepath=jobs/ds_config.json;linenumber=1;"
+    )
     script = steps["Write the findings as SARIF"]["bash"]
     assert ran(script, jobs, CHECKED="jobs", ARGUMENTS=" ", SARIF="dsgen.sarif").returncode == 0
 
 
 def copy_checkout(folder: Path, parts: Collection[str] = ()) -> None:
     """Copy this checkout, or some parts of it, without what git ignores."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
     if listed.returncode:
         pytest.skip("not a checkout of git")
     for name in listed.stdout.splitlines():
@@ -131,7 +165,9 @@ def test_the_workflow_names_what_there_is() -> None:
 def test_make_quick_names_what_there_is() -> None:
     """The tests that `make quick` runs are in the checkout."""
     [listed] = re.findall(
-        r"^QUICK := \$\(addprefix tests/,(.*?)\)", (ROOT / "Makefile").read_text("utf-8"), re.M | re.S
+        r"^QUICK := \$\(addprefix tests/,(.*?)\)",
+        (ROOT / "Makefile").read_text("utf-8"),
+        re.M | re.S,
     )
     names = listed.replace("\\", " ").split()
     assert len(names) > 5
@@ -149,9 +185,13 @@ def test_the_workflow_installs_what_its_tests_import(tmp_path: Path) -> None:
     for name in ("PYTHONPATH", "DSGEN_REQUIRE_ALL"):  # the workflow has neither
         environment.pop(name, None)
     assert install.startswith("pip install ")
-    install = f"{shlex.join(uv)} {install} --quiet --python {shlex.quote(str(env / 'bin' / 'python'))}"
+    install = (
+        f"{shlex.join(uv)} {install} --quiet --python {shlex.quote(str(env / 'bin' / 'python'))}"
+    )
     for command in (install, f"{test} --collect-only -q -n 0"):
-        done = subprocess.run(["bash", "-c", command], cwd=fresh, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=fresh, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert int(re.findall(r"(\d+)/\d+ tests collected", done.stdout)[0]) > 1000
 

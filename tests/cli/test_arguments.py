@@ -11,7 +11,11 @@ import yaml
 from dsgen.cli.printing import ExitStatus
 from tests.cli.running import run
 
-TRAINING: dict[str, Any] = {"sequence_length": 2048, "global_batch": 128, "duration": {"steps": 3125}}
+TRAINING: dict[str, Any] = {
+    "sequence_length": 2048,
+    "global_batch": 128,
+    "duration": {"steps": 3125},
+}
 #: Framework, its launch.arguments, keys of training, and parts of the message and hint; no part: all is well.
 CASES: dict[str, tuple[str, list[object], dict[str, Any], tuple[str, ...]]] = {
     "another model": (
@@ -24,7 +28,10 @@ CASES: dict[str, tuple[str, list[object], dict[str, Any], tuple[str, ...]]] = {
         "huggingface",
         ["--sequence_length=1024"],
         {},
-        ("training.sequence_length is 2,048", "write --sequence_length 2048, or set training.sequence_length: 1024"),
+        (
+            "training.sequence_length is 2,048",
+            "write --sequence_length 2048, or set training.sequence_length: 1024",
+        ),
     ),
     "another rank": (
         "huggingface",
@@ -36,14 +43,25 @@ CASES: dict[str, tuple[str, list[object], dict[str, Any], tuple[str, ...]]] = {
         "huggingface",
         ["--max_steps", 99],
         {},
-        ("training.duration.steps is 3,125", "remove --max_steps, or set training.duration: {steps: 99}"),
+        (
+            "training.duration.steps is 3,125",
+            "remove --max_steps, or set training.duration: {steps: 99}",
+        ),
     ),
-    "fewer iterations of Megatron": ("megatron-lm", ["--train-iters", 99], {}, ("remove --train-iters, or",)),
+    "fewer iterations of Megatron": (
+        "megatron-lm",
+        ["--train-iters", 99],
+        {},
+        ("remove --train-iters, or",),
+    ),
     "a batch that the plan decides": (
         "huggingface",
         ["--per_device_train_batch_size", 3],
         {},
-        ("layout.micro_batch is ", "remove --per_device_train_batch_size, or set layout.micro_batch: 3"),
+        (
+            "layout.micro_batch is ",
+            "remove --per_device_train_batch_size, or set layout.micro_batch: 3",
+        ),
     ),
     "a rate that the config repeats": (
         "huggingface",
@@ -51,12 +69,31 @@ CASES: dict[str, tuple[str, list[object], dict[str, Any], tuple[str, ...]]] = {
         {},
         ("remove --learning_rate, or set training.learning_rate: 3e-4",),
     ),
-    "a number format": ("huggingface", ["--fp16", "true"], {}, ("[HF026]", "remove --fp16 from launch.arguments")),
-    "an instructed model of the shape": ("huggingface", ["--model_name", "unsloth/Llama-3.2-1B-Instruct"], {}, ()),
+    "a number format": (
+        "huggingface",
+        ["--fp16", "true"],
+        {},
+        ("[HF026]", "remove --fp16 from launch.arguments"),
+    ),
+    "an instructed model of the shape": (
+        "huggingface",
+        ["--model_name", "unsloth/Llama-3.2-1B-Instruct"],
+        {},
+        (),
+    ),
     "a folder's name": ("deepspeed", ["--model", "/models/Llama-3.1-70B"], {}, ()),
     "the same values": (
         "deepspeed",
-        ["--model", "meta-llama/Llama-3.2-1B", "--seq-length", 2048, "--max-steps", 3125, "--lr", "3e-4"],
+        [
+            "--model",
+            "meta-llama/Llama-3.2-1B",
+            "--seq-length",
+            2048,
+            "--max-steps",
+            3125,
+            "--lr",
+            "3e-4",
+        ],
         {},
         (),
     ),
@@ -73,7 +110,9 @@ def test_arguments_that_contradict_the_spec_are_errors_there(
     framework, arguments, training, reported = CASES[case]
     job = {"framework": framework, "model": "llama-3.2-1b", "cluster": "dgx-h100", "nodes": 1}
     launch = {"script": "train.py", "arguments": arguments}
-    text = yaml.safe_dump({**job, "training": {**TRAINING, **training}, "launch": launch}, sort_keys=False)
+    text = yaml.safe_dump(
+        {**job, "training": {**TRAINING, **training}, "launch": launch}, sort_keys=False
+    )
     Path("job.yaml").write_text(text)
     result = run("generate", "job.yaml", "-o", "out")
     assert result.exit_code == (ExitStatus.FINDINGS if reported else ExitStatus.OK), result.stderr
@@ -84,16 +123,27 @@ def test_arguments_that_contradict_the_spec_are_errors_there(
     assert Path("out").exists() == (not reported)
 
 
-def test_a_word_of_a_script_of_ones_own_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_of_a_script_of_ones_own_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody but the user knows what it means there: the files are written."""
     monkeypatch.chdir(tmp_path)
-    job = {"framework": "deepspeed", "model": "llama-3.2-1b", "cluster": "dgx-h100", "nodes": 1, "training": TRAINING}
+    job = {
+        "framework": "deepspeed",
+        "model": "llama-3.2-1b",
+        "cluster": "dgx-h100",
+        "nodes": 1,
+        "training": TRAINING,
+    }
     Path("job.yaml").write_text(
         yaml.safe_dump({**job, "launch": {"script": "train.py", "arguments": ["--max_steps", 99]}})
     )
     result = run("generate", "job.yaml", "-o", "out")
     assert result.exit_code == ExitStatus.OK and Path("out").exists()
-    assert "warning: training.duration.steps is 3,125, but launch.arguments have --max_steps 99" in result.stderr
+    assert (
+        "warning: training.duration.steps is 3,125, but launch.arguments have --max_steps 99"
+        in result.stderr
+    )
 
 
 @pytest.mark.parametrize(("arguments", "said"), [([], True), (["--lora_rank", "16"], False)])

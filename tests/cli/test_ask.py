@@ -44,17 +44,32 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def valid(document: Any, name: str) -> None:
     """Check a document against a published schema."""
-    schema = json.loads(files("dsgen.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        files("dsgen.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
+    )
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(document)
 
 
 def test_comparisons_are_printed_in_order() -> None:
     """Each question has its answer, and all plans are in one table by cause."""
-    result = run("plan", "job.yaml", "--compare", "tensor=8", "--compare", "tensor=3", "--compare", "layout.pipeline=4")
+    result = run(
+        "plan",
+        "job.yaml",
+        "--compare",
+        "tensor=8",
+        "--compare",
+        "tensor=3",
+        "--compare",
+        "layout.pipeline=4",
+    )
     assert result.exit_code == ExitStatus.OK
     text = result.stdout
-    assert text.index("tensor 8: ") < text.index("tensor 3: not allowed: ") < text.index("pipeline 4: ")
+    assert (
+        text.index("tensor 8: ")
+        < text.index("tensor 3: not allowed: ")
+        < text.index("pipeline 4: ")
+    )
     assert "hint: use tensor: 1" in text
     for row in ("TP", "step time", "  compute", "MFU", "memory", "  activations"):
         assert f"\n{row}" in text
@@ -62,8 +77,18 @@ def test_comparisons_are_printed_in_order() -> None:
 
 def test_comparisons_and_spares_keep_to_the_schema() -> None:
     """`--format json` adds both to the plans, as the published schema describes them."""
-    questions = ("--compare", "tensor=8", "--compare", "tensor=3", "--compare", "recompute=full", "--spares")
-    document = json.loads(run("plan", "job.yaml", *questions, "--format", "json", "--top", "1").stdout)
+    questions = (
+        "--compare",
+        "tensor=8",
+        "--compare",
+        "tensor=3",
+        "--compare",
+        "recompute=full",
+        "--spares",
+    )
+    document = json.loads(
+        run("plan", "job.yaml", *questions, "--format", "json", "--top", "1").stdout
+    )
     valid(document, "plan")
     assert [answer["asked"] for answer in document["comparisons"]] == [
         {"tensor": 8},
@@ -80,10 +105,21 @@ def test_comparisons_and_spares_keep_to_the_schema() -> None:
 
 def test_a_job_without_a_plan_is_asked_too() -> None:
     """Where nothing fits, the obstacle and the answers are printed, and the status says so."""
-    tight = ("job.yaml", "--model", "llama-3.1-405b", "--gpus", "8", "--compare", "tensor=8,pipeline=1")
+    tight = (
+        "job.yaml",
+        "--model",
+        "llama-3.1-405b",
+        "--gpus",
+        "8",
+        "--compare",
+        "tensor=8,pipeline=1",
+    )
     result = run("plan", *tight)
     assert result.exit_code == ExitStatus.INFEASIBLE
-    assert "MEM001: The fullest stage fits" in result.stdout and "tensor 8, pipeline 1: does not fit" in result.stdout
+    assert (
+        "MEM001: The fullest stage fits" in result.stdout
+        and "tensor 8, pipeline 1: does not fit" in result.stdout
+    )
     document = json.loads(run("plan", *tight, "--format", "json").stdout)
     valid(document, "plan")
     assert document["comparisons"][0]["verdict"] == "too large"
@@ -111,7 +147,9 @@ def test_wrong_questions_are_usage_errors(text: str, expected: str) -> None:
 def test_a_hint_is_given_once() -> None:
     """Rules that a question breaks in one way have one hint."""
     hints = [
-        line for line in run("plan", "--gpus", "128", "--compare", "tensor=7").stdout.splitlines() if "hint" in line
+        line
+        for line in run("plan", "--gpus", "128", "--compare", "tensor=7").stdout.splitlines()
+        if "hint" in line
     ]
     assert hints and len(hints) == len(set(hints))
 
@@ -128,7 +166,10 @@ def test_a_sweep_without_a_key_is_over_gpus() -> None:
         document: json.loads(run("sweep", *document, "--format", "json").stdout)
         for document in ((), ("--gpus", "64,256"))
     }
-    values = {document: [point["values"]["gpus"] for point in each["points"]] for document, each in counts.items()}
+    values = {
+        document: [point["values"]["gpus"] for point in each["points"]]
+        for document, each in counts.items()
+    }
     assert (values[()][0], values[()][-1]) == (512, 2048)
     assert values["--gpus", "64,256"] == [64, 256]
 
@@ -137,7 +178,12 @@ def test_an_estimate_without_a_layout_is_of_the_best_plan() -> None:
     """`dsgen estimate` without layout keys estimates what `dsgen plan` chooses; with one, that layout."""
     best = json.loads(run("plan", "--top", "1", "--format", "json").stdout)["plans"][0]
     assert json.loads(run("estimate", "--format", "json").stdout)["layout"] == best["layout"]
-    assert json.loads(run("estimate", "--set", "layout.tensor=2", "--format", "json").stdout)["layout"]["tensor"] == 2
+    assert (
+        json.loads(run("estimate", "--set", "layout.tensor=2", "--format", "json").stdout)[
+            "layout"
+        ]["tensor"]
+        == 2
+    )
 
 
 def test_questions_have_no_csv_form() -> None:
@@ -160,7 +206,9 @@ def test_sweep_names_the_smallest_within_a_time() -> None:
     """`--within` prints the smallest count with its range; none: the nearest, and another status."""
     result = run("sweep", "job.yaml", "gpus=8..128", "--within", "10d")
     assert result.exit_code == ExitStatus.OK
-    assert re.match(r"Smallest  gpus \d+: [\d.]+ days .*; trains\s+within\s+10\s+days\n", result.stdout)
+    assert re.match(
+        r"Smallest  gpus \d+: [\d.]+ days .*; trains\s+within\s+10\s+days\n", result.stdout
+    )
     none = run("sweep", "job.yaml", "gpus=8..16", "--within", "1h")
     assert none.exit_code == ExitStatus.INFEASIBLE
     assert none.stdout.startswith("Smallest  none trains within 60 minutes; nearest: gpus 16: ")
@@ -169,14 +217,21 @@ def test_sweep_names_the_smallest_within_a_time() -> None:
 @pytest.mark.parametrize("price", ["1e9", "$1,000M", "1 B"])
 def test_sweep_names_the_smallest_for_a_price(price: str) -> None:
     """`--at-most` holds the price of the whole run, as one writes it."""
-    document = json.loads(run("sweep", "job.yaml", "gpus=8,64", "--at-most", price, "--format", "json").stdout)
+    document = json.loads(
+        run("sweep", "job.yaml", "gpus=8,64", "--at-most", price, "--format", "json").stdout
+    )
     valid(document, "sweep")
-    assert document["smallest"] == {"gpus": 8} and document["goal"] == {"within_s": None, "at_most": 1e9}
+    assert document["smallest"] == {"gpus": 8} and document["goal"] == {
+        "within_s": None,
+        "at_most": 1e9,
+    }
 
 
 def test_sweep_documents_keep_to_the_schema() -> None:
     """Points with and without a plan are valid, and both keys are in each."""
-    answer = run("sweep", "job.yaml", "tensor=1,3", "training.precision=bf16,fp8", "--format", "json")
+    answer = run(
+        "sweep", "job.yaml", "tensor=1,3", "training.precision=bf16,fp8", "--format", "json"
+    )
     document = json.loads(answer.stdout)
     valid(document, "sweep")
     assert document["keys"] == ["layout.tensor", "training.precision"]
@@ -185,7 +240,11 @@ def test_sweep_documents_keep_to_the_schema() -> None:
 
 def test_sweep_as_csv_has_one_line_per_point() -> None:
     """The values come first, and a point without a plan keeps its own."""
-    rows = list(csv.DictReader(io.StringIO(run("sweep", "job.yaml", "gpus=8,12,16", "--format", "csv").stdout)))
+    rows = list(
+        csv.DictReader(
+            io.StringIO(run("sweep", "job.yaml", "gpus=8,12,16", "--format", "csv").stdout)
+        )
+    )
     assert [row["gpus"] for row in rows] == ["8", "12", "16"]
     assert [row["rule"] for row in rows] == ["", "NODE003", ""]
     assert rows[0]["tensor"] and rows[0]["gpu_hours"]
@@ -193,7 +252,9 @@ def test_sweep_as_csv_has_one_line_per_point() -> None:
 
 def test_sweep_reads_standard_input_once() -> None:
     """Every point is planned from the one text."""
-    result = CliRunner().invoke(commands, ["sweep", "-", "gpus=8,16", "--format", "json"], input=SPEC)
+    result = CliRunner().invoke(
+        commands, ["sweep", "-", "gpus=8,16", "--format", "json"], input=SPEC
+    )
     assert result.exit_code == ExitStatus.OK
     assert all(point["layout"] for point in json.loads(result.stdout)["points"])
 
@@ -212,7 +273,10 @@ def test_sweep_reads_standard_input_once() -> None:
         (("gpus=8,16", "gpus=8"), "gpus is given twice"),
         (("gpus=8,16", "other.yaml"), "unexpected argument 'other.yaml'"),
         (("memory.headroom=0..0.1",), "the range never ends"),
-        (("gpus=8,16", "--within", "3d", "--set", "training.duration=null"), "training.duration is missing"),
+        (
+            ("gpus=8,16", "--within", "3d", "--set", "training.duration=null"),
+            "training.duration is missing",
+        ),
         (
             ("gpus=8,16", "--at-most", "9", "--set", "cluster.price_per_node_hour=null"),
             "add --set cluster.price_per_node_hour=",
@@ -238,7 +302,9 @@ def test_a_wrong_key_below_a_section_is_a_finding() -> None:
 def test_times_are_read_as_people_write_them() -> None:
     """Days, hours, weeks and Slurm's clock give the same limit."""
     documents = [
-        json.loads(run("sweep", "job.yaml", "gpus=64,128", "--within", text, "--format", "json").stdout)
+        json.loads(
+            run("sweep", "job.yaml", "gpus=64,128", "--within", text, "--format", "json").stdout
+        )
         for text in ("14d", "2w", "336h", "336:00:00", "14-00:00:00")
     ]
     assert {document["goal"]["within_s"] for document in documents} == {14 * 86400.0}
@@ -250,7 +316,10 @@ def test_the_chart_puts_marks_where_the_values_are() -> None:
     body = [line.partition("|")[2] for line in lines[1 : HEIGHT + 1]]
     assert body[0].index("*") == 0 and body[-1].strip() == ""
     assert sum("---" in line for line in body) == 1
-    assert next(line for line in body if "-" in line)[(WIDTH - 1) // 2 : WIDTH // 2 + 2].count("*") == 1
+    assert (
+        next(line for line in body if "-" in line)[(WIDTH - 1) // 2 : WIDTH // 2 + 2].count("*")
+        == 1
+    )
     assert [line for line in body if line.rstrip().endswith("*")][-1].rindex("*") == WIDTH - 1
     assert lines[-2].split() == ["8", "16", "32"]
 
@@ -266,7 +335,14 @@ def test_a_chart_of_values_far_apart_is_logarithmic() -> None:
 
 def test_a_list_of_modules_is_one_value() -> None:
     """Commas inside a list don't end a value of a question."""
-    answer = run("plan", "job.yaml", "--compare", "recompute_modules=[core_attn, mlp],tensor=2", "--format", "json")
+    answer = run(
+        "plan",
+        "job.yaml",
+        "--compare",
+        "recompute_modules=[core_attn, mlp],tensor=2",
+        "--format",
+        "json",
+    )
     asked = json.loads(answer.stdout)["comparisons"][0]["asked"]
     assert asked == {"recompute_modules": ["core_attn", "mlp"], "tensor": 2}
 

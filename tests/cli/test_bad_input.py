@@ -33,7 +33,8 @@ gpus: 2
 training: {global_batch: 8}
 """
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 HARM = "$(rm -rf ~)"
 
@@ -42,7 +43,11 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "unknown key": (
         GOOD.replace("gpus", "gpu") + "launch: {sript: a.py}\n",
         ExitStatus.FINDINGS,
-        ("job.yaml:3:1: error: unknown key 'gpu'", "did you mean `gpus`?", "job.yaml:6:10: error: unknown key 'sript'"),
+        (
+            "job.yaml:3:1: error: unknown key 'gpu'",
+            "did you mean `gpus`?",
+            "job.yaml:6:10: error: unknown key 'sript'",
+        ),
     ),
     "duplicate key": (
         f"{GOOD}gpus: 512\n",
@@ -61,17 +66,30 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "unknown model and cluster": (
         GOOD.replace("gpt3-175b", "gpt3-175").replace("amsr", "amrs"),
         ExitStatus.FINDINGS,
-        ("job.yaml:1:8: error: unknown model 'gpt3-175'", "`gpt3-175b`", "job.yaml:2:10: ", "`azure/standard_nd96amsr"),
+        (
+            "job.yaml:1:8: error: unknown model 'gpt3-175'",
+            "`gpt3-175b`",
+            "job.yaml:2:10: ",
+            "`azure/standard_nd96amsr",
+        ),
     ),
     "heads that don't divide on 1,000 GPUs": (
         GOOD.replace("1024", "1000") + "layout: {tensor: 5}\n",
         ExitStatus.FINDINGS,
-        ("job.yaml:6:18: error: tensor: 5 does not divide the 96 attention heads", "hint: use tensor: 1, 2, 4 or 8"),
+        (
+            "job.yaml:6:18: error: tensor: 5 does not divide the 96 attention heads",
+            "hint: use tensor: 1, 2, 4 or 8",
+        ),
     ),
     "no layout on 1,000 GPUs": (
         GOOD.replace("1024", "1000"),
         ExitStatus.INFEASIBLE,
-        ("1,000 GPUs (job.yaml:3:7)", "1,536 (job.yaml:5:17)", "it is 1, 2, 4 or 8", "  gpus: 1024"),
+        (
+            "1,000 GPUs (job.yaml:3:7)",
+            "1,536 (job.yaml:5:17)",
+            "it is 1, 2, 4 or 8",
+            "  gpus: 1024",
+        ),
     ),
     "a last node that isn't filled": (
         GOOD.replace("1024", "1004"),
@@ -81,17 +99,29 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "a global batch that can't be met": (
         GOOD.replace("1536", "1537"),
         ExitStatus.INFEASIBLE,
-        ("1,024 GPUs (job.yaml:3:7)", "1,537 (job.yaml:5:17), so it is 1.", "  training.global_batch: 1536"),
+        (
+            "1,024 GPUs (job.yaml:3:7)",
+            "1,537 (job.yaml:5:17), so it is 1.",
+            "  training.global_batch: 1536",
+        ),
     ),
     "tokens that make no whole sequences": (
         GOOD.replace("1536", "{tokens: 4000000}"),
         ExitStatus.FINDINGS,
-        ("job.yaml:5:26: error: 4000000 tokens", "of 2048 tokens", "3999744 (1953 sequences) or tokens: 4001792 (1954"),
+        (
+            "job.yaml:5:26: error: 4000000 tokens",
+            "of 2048 tokens",
+            "3999744 (1953 sequences) or tokens: 4001792 (1954",
+        ),
     ),
     "a pinned contradiction": (
         f"{GOOD}layout: {{tensor: 8, pipeline: 16, data: 8, micro_batch: 5, zero_stage: 3}}\n",
         ExitStatus.FINDINGS,
-        ("micro_batch: 5 × data: 8 = 40 does not divide", "zero_stage: 3 with pipeline: 16", "zero_stage: 1"),
+        (
+            "micro_batch: 5 × data: 8 = 40 does not divide",
+            "zero_stage: 3 with pipeline: 16",
+            "zero_stage: 1",
+        ),
     ),
     "gpus and nodes": (
         f"{GOOD}nodes: 4\n",
@@ -101,7 +131,11 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "bf16 on V100": (
         V100,
         ExitStatus.FINDINGS,
-        ("job.yaml:4:41: error: precision: bf16", "v100-32gb-sxm (volta)", "hint: use precision: fp16 or fp32"),
+        (
+            "job.yaml:4:41: error: precision: bf16",
+            "v100-32gb-sxm (volta)",
+            "hint: use precision: fp16 or fp32",
+        ),
     ),
     "slices together": (
         SLICES,
@@ -113,8 +147,16 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
         ExitStatus.INFEASIBLE,
         ("Binding  MEM00", "Nearest  ", "GiB", "  gpus: "),
     ),
-    "empty file": ("", ExitStatus.FINDINGS, ("job.yaml:1:1: error: the file is empty", "training.global_batch")),
-    "binary junk": (bytes(range(256)) * 4, ExitStatus.FINDINGS, ("error: byte 0x80 at offset 128", "UTF-8")),
+    "empty file": (
+        "",
+        ExitStatus.FINDINGS,
+        ("job.yaml:1:1: error: the file is empty", "training.global_batch"),
+    ),
+    "binary junk": (
+        bytes(range(256)) * 4,
+        ExitStatus.FINDINGS,
+        ("error: byte 0x80 at offset 128", "UTF-8"),
+    ),
     "alias bomb": (BOMB, ExitStatus.FINDINGS, ("job.yaml:5:", "more than 20,000 values")),
     "a command in every string": (
         f'"{HARM}": "{HARM}"\nname: "{HARM}"\nmodel: "{HARM}"\ncluster: "{HARM}"\ngpus: "{HARM}"\nframework: "{HARM}"\n'
@@ -185,7 +227,9 @@ def test_a_command_in_every_text_that_may_be_one_is_data(target: str, workdir: P
     # What names the script and its arguments, up to the end of the array.
     assignments = "SCRIPT=" + script.read_text().partition("\nSCRIPT=")[2].partition("\n)\n")[0]
     shown = f'CONFIG_DIR=.\n{assignments}\n)\nprintf "%s\\n" "$SCRIPT" "${{ARGUMENTS[@]}}"\n'
-    done = subprocess.run(["bash", "-c", shown], env={**os.environ, "HOME": str(home)}, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", shown], env={**os.environ, "HOME": str(home)}, capture_output=True, text=True
+    )
     assert done.stdout.splitlines()[0] == HARM
     assert done.stdout.splitlines()[-1] == HARM
     assert (home / "precious").exists()

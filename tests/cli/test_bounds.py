@@ -42,7 +42,12 @@ def process(shell: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A shell line with `dsgen` for the program."""
     line = shell.replace("dsgen", f"{sys.executable} -m dsgen")
     return subprocess.run(
-        ["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=HANGS_S, check=False
+        ["bash", "-c", line],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
     )
 
 
@@ -83,7 +88,12 @@ def test_pipe_with_a_writer_is_read(line: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["dsgen plan - <&-", f"dsgen plan {SPEC} >&-", f"dsgen plan {SPEC} --format csv >&-", "dsgen plan none 2>&-"],
+    [
+        "dsgen plan - <&-",
+        f"dsgen plan {SPEC} >&-",
+        f"dsgen plan {SPEC} --format csv >&-",
+        "dsgen plan none 2>&-",
+    ],
 )
 def test_closed_streams_are_no_traceback(line: str, tmp_path: Path) -> None:
     """A closed standard stream is an error of reading or writing, in one line."""
@@ -96,10 +106,19 @@ def test_closed_streams_are_no_traceback(line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (f"{LAUNCH} --num-experts {HUGE} --expert-model-parallel-size 8", f"--num-experts is {HUGE:,}"),
-        (f"#SBATCH --nodes={10**11}\n#SBATCH --gpus-per-node=8\nsrun {LAUNCH}", "more nodes than any machine has"),
+        (
+            f"{LAUNCH} --num-experts {HUGE} --expert-model-parallel-size 8",
+            f"--num-experts is {HUGE:,}",
+        ),
+        (
+            f"#SBATCH --nodes={10**11}\n#SBATCH --gpus-per-node=8\nsrun {LAUNCH}",
+            "more nodes than any machine has",
+        ),
         (f"#SBATCH --nodes=-1\n#SBATCH --gpus-per-node=8\nsrun {LAUNCH} --num-experts 8", ""),
-        (LAUNCH.replace("--nproc-per-node=8", f"--nnodes={10**17} --nproc-per-node=8"), f"at most {MOST_GPUS:,}"),
+        (
+            LAUNCH.replace("--nproc-per-node=8", f"--nnodes={10**17} --nproc-per-node=8"),
+            f"at most {MOST_GPUS:,}",
+        ),
     ],
 )
 def test_sizes_that_no_machine_has_are_findings(text: str, says: str, tmp_path: Path) -> None:
@@ -117,7 +136,9 @@ def test_sizes_of_a_config_are_findings(tmp_path: Path) -> None:
     config.write_text(
         f'{{"train_batch_size": {HUGE}, "zero_optimization": {{"stage": 3, "zero_hpz_partition_size": 7}}}}'
     )
-    assert f"train_batch_size is {HUGE:,}; the most is 2,147,483,647" in answered("validate", str(config))
+    assert f"train_batch_size is {HUGE:,}; the most is 2,147,483,647" in answered(
+        "validate", str(config)
+    )
 
 
 def test_gpus_of_the_command_line_are_bounded() -> None:
@@ -165,7 +186,17 @@ def test_one_rule_is_reported_a_hundred_times(tmp_path: Path) -> None:
         ("train.yaml", "output_dir: x\n" + "".join(f"learning_rat{n}: 1\n" for n in range(15_000))),
         ("ds_config.json", "x" * 900_000),
     ],
-    ids=["keys", "lists", "more keys", "objects", "substitutions", "words", "lines", "arguments", "one word"],
+    ids=[
+        "keys",
+        "lists",
+        "more keys",
+        "objects",
+        "substitutions",
+        "words",
+        "lines",
+        "arguments",
+        "one word",
+    ],
 )
 def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Path) -> None:
     """Up to 1 MB of anything is answered, whatever repeats in it."""
@@ -179,7 +210,9 @@ def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Pat
         {"README.md": "deepspeed " * 60_000},
         {"run.sh": f"{LAUNCH}\n", "pretrain_gpt.py": "\n" * 600_000},
         {"run.sh": f"(({'a' * 200_000} 1))\n{LAUNCH}\n"},
-        {"run.sbatch": f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --nodelist={',' * 100_000}\nsrun {LAUNCH}\n"},
+        {
+            "run.sbatch": f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --nodelist={',' * 100_000}\nsrun {LAUNCH}\n"
+        },
         {"ds_config.json": f'{{"train_batch_size": "[{"a " * 100_000}"}}'},
         {"run.sh": f"deepspeed train.py --deepspeed_config {'a/' * 100_000}ds.json\n"},
         {
@@ -188,7 +221,15 @@ def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Pat
             "ds_config.json": '{"train_batch_size": 8, "aio": {"x": 1}}',
         },
     ],
-    ids=["words", "lines of a program", "a name", "a list", "a placeholder", "a path", "requirements"],
+    ids=[
+        "words",
+        "lines of a program",
+        "a name",
+        "a list",
+        "a placeholder",
+        "a path",
+        "requirements",
+    ],
 )
 def test_long_files_of_a_folder_are_answered_in_time(files: dict[str, str], tmp_path: Path) -> None:
     """What repeats in a file is read as fast as what doesn't, in each kind of file that a folder may have."""
@@ -203,7 +244,9 @@ def calls_of(count: int, folder: Path) -> int:
     for number in range(count):
         (folder / f"ds_{number}.json").write_text(f'{{"train_batch_size": {number + 8}}}')
         (folder / f"train_{number}.py").write_text("import torch\n")
-        (folder / f"run_{number}.sh").write_text(f"deepspeed train.py --deepspeed_config ds_{number}.json\n")
+        (folder / f"run_{number}.sh").write_text(
+            f"deepspeed train.py --deepspeed_config ds_{number}.json\n"
+        )
         (folder / f"run_{number}.sbatch").write_text(
             f"#!/bin/bash\n#SBATCH --nodes=2\nsrun torchrun train_{number}.py --deepspeed ds_{number}.json\n"
         )

@@ -53,12 +53,19 @@ def test_a_table_becomes_a_calibration(workdir: Path) -> None:
     document = json.loads((workdir / "calibration.json").read_text())
     jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(document)
     assert (document["accelerator"], document["framework"]) == ("h100-80gb-sxm", "megatron-lm")
-    assert [item["name"] for item in document["runs"]] == [f"runs.csv:{line}" for line in (3, 4, 5, 6)]
+    assert [item["name"] for item in document["runs"]] == [
+        f"runs.csv:{line}" for line in (3, 4, 5, 6)
+    ]
     errors = document["errors"]["step_time"]
     assert errors["after_mean"] < errors["before_mean"]
     assert errors["left_out_mean"] <= errors["before_mean"]
     assert document["errors"]["memory"]["runs"] == 2
-    for expected in ("error of estimates", "a run left out", "runs.csv:6", "calibration.json written"):
+    for expected in (
+        "error of estimates",
+        "a run left out",
+        "runs.csv:6",
+        "calibration.json written",
+    ):
         assert expected in result.stdout
 
 
@@ -69,9 +76,18 @@ def test_a_calibration_changes_plans(workdir: Path) -> None:
     assert calibrated > 1.1 * shipped
     (workdir / "mine" / "job.yaml").write_text(f"{JOB}calibration: calibration.json\n")
     by_key = run("estimate", "mine/job.yaml", "--format", "json")
-    by_flag = run("estimate", "job.yaml", "--format", "json", "--calibration", "mine/calibration.json")
+    by_flag = run(
+        "estimate", "job.yaml", "--format", "json", "--calibration", "mine/calibration.json"
+    )
     assert json.loads(by_key.stdout)["step_time"] == json.loads(by_flag.stdout)["step_time"]
-    written = run("generate", "job.yaml", "--calibration", str(workdir / "mine" / "calibration.json"), "-o", "out")
+    written = run(
+        "generate",
+        "job.yaml",
+        "--calibration",
+        str(workdir / "mine" / "calibration.json"),
+        "-o",
+        "out",
+    )
     assert written.exit_code == ExitStatus.OK, written.stderr
     assert str(workdir) not in "".join(path.read_text() for path in (workdir / "out").iterdir())
 
@@ -115,22 +131,38 @@ def test_foreign_hardware_is_refused(flag: str, both: tuple[str, str]) -> None:
 
 #: Each log with a job whose estimate is near it, and what the log itself says of the job.
 REAL_LOGS: dict[str, tuple[dict[str, Any], str]] = {
-    "megatron_lm.log": ({"model": "llama-3-8b", "cluster": "nvidia/dgx-h100", "gpus": 8}, "median of 15 of 17"),
+    "megatron_lm.log": (
+        {"model": "llama-3-8b", "cluster": "nvidia/dgx-h100", "gpus": 8},
+        "median of 15 of 17",
+    ),
     "megatron_deepspeed.log": (
         {"model": "gpt3-175b", "cluster": "azure/standard_nd96amsr_a100_v4", "gpus": 8},
         "median of 11 of 13",
     ),
-    "deepspeed_throughput.log": ({"framework": "deepspeed", "training.sequence_length": 256}, "DeepSpeed: median of"),
+    "deepspeed_throughput.log": (
+        {"framework": "deepspeed", "training.sequence_length": 256},
+        "DeepSpeed: median of",
+    ),
     "deepspeed_timers.log": (
         {"framework": "deepspeed", "training.sequence_length": 256, "layout.zero_stage": 2},
         "forward, backward and step added up",
     ),
     "deepspeed_pipeline.log": (
-        {"framework": "deepspeed", "training.sequence_length": 1024, "layout.pipeline": 2, "model": "llama-3.2-1b"},
+        {
+            "framework": "deepspeed",
+            "training.sequence_length": 1024,
+            "layout.pipeline": 2,
+            "model": "llama-3.2-1b",
+        },
         "DeepSpeed: median of",
     ),
     "trainer.log": (
-        {"framework": "huggingface", "model": "llama-3-8b", "gpus": 1, "training.sequence_length": 1024},
+        {
+            "framework": "huggingface",
+            "model": "llama-3-8b",
+            "gpus": 1,
+            "training.sequence_length": 1024,
+        },
         "start of the run included",
     ),
 }
@@ -141,9 +173,13 @@ def test_a_log_becomes_a_calibration(log: str, workdir: Path) -> None:
     """A log of each program gives a step time and what it knows of the job; the spec has the rest."""
     keys, expected = REAL_LOGS[log]
     common = {"model": "gpt2", "cluster": "nvidia/dgx-h100", "gpus": 2, "training.global_batch": 16}
-    flags = [word for key, value in keys.items() if "." in key for word in ("--set", f"{key}={value}")]
+    flags = [
+        word for key, value in keys.items() if "." in key for word in ("--set", f"{key}={value}")
+    ]
     spec = {key: value for key, value in (common | keys).items() if "." not in key}
-    (workdir / "job.yaml").write_text(json.dumps({**spec, "training": {"global_batch": 16, "sequence_length": 1024}}))
+    (workdir / "job.yaml").write_text(
+        json.dumps({**spec, "training": {"global_batch": 16, "sequence_length": 1024}})
+    )
     result = run("calibrate", str(LOGS / log), "--job", "job.yaml", *flags)
     assert result.exit_code == ExitStatus.OK, result.stderr
     assert expected in result.stderr
@@ -154,9 +190,21 @@ def test_a_log_becomes_a_calibration(log: str, workdir: Path) -> None:
 def test_several_logs_have_a_job_each(workdir: Path) -> None:
     """`--job` is given once for all files or once for each; any other number is a usage error."""
     (workdir / "other.csv").write_text("step_time_s,micro_batch,zero_stage\n2.4,1,1\n")
-    both = run("calibrate", "runs.csv", "other.csv", "--job", "job.yaml", "--job", "job.yaml", "--format", "json")
+    both = run(
+        "calibrate",
+        "runs.csv",
+        "other.csv",
+        "--job",
+        "job.yaml",
+        "--job",
+        "job.yaml",
+        "--format",
+        "json",
+    )
     assert len(json.loads(both.stdout)["runs"]) == 5
-    wrong = run("calibrate", "runs.csv", "other.csv", "runs.csv", "--job", "job.yaml", "--job", "job.yaml")
+    wrong = run(
+        "calibrate", "runs.csv", "other.csv", "runs.csv", "--job", "job.yaml", "--job", "job.yaml"
+    )
     assert wrong.exit_code == ExitStatus.USAGE
 
 
@@ -197,7 +245,9 @@ def test_runs_that_say_nothing_are_named(workdir: Path) -> None:
 
 def test_assumed_values_are_reported(workdir: Path) -> None:
     """Keys that neither the runs nor the job give are named with what is taken instead."""
-    (workdir / "few.csv").write_text("step_time_s,recompute,micro_batch,zero_stage\n2.3,,1,1\n2.4,none,1,1\n")
+    (workdir / "few.csv").write_text(
+        "step_time_s,recompute,micro_batch,zero_stage\n2.3,,1,1\n2.4,none,1,1\n"
+    )
     result = run("calibrate", "few.csv", "--job", "job.yaml")
     assert "recompute is not set for 1 of 2 runs; assuming none" in result.stderr
     assert "micro_batch" not in result.stderr
@@ -208,15 +258,23 @@ def test_an_unknown_zero_stage_is_asked_for(workdir: Path) -> None:
     (workdir / "few.csv").write_text("gpus,tensor,pipeline,micro_batch,step_time_s\n64,1,1,1,2.3\n")
     refused = run("calibrate", "few.csv", "--job", "job.yaml")
     assert refused.exit_code == ExitStatus.FINDINGS
-    assert "few.csv:2: error: neither the run nor its job says which ZeRO stage its 64 replicas had" in refused.stderr
+    assert (
+        "few.csv:2: error: neither the run nor its job says which ZeRO stage its 64 replicas had"
+        in refused.stderr
+    )
     assert "add --set layout.zero_stage=N" in refused.stderr
-    assert run("calibrate", "few.csv", "--job", "job.yaml", "--set", "layout.zero_stage=1").exit_code == ExitStatus.OK
+    assert (
+        run("calibrate", "few.csv", "--job", "job.yaml", "--set", "layout.zero_stage=1").exit_code
+        == ExitStatus.OK
+    )
 
 
 def test_a_table_can_say_everything() -> None:
     """Without a job, a table that names model, cluster, GPUs and batch is enough; what is missing is reported."""
     header = "model,cluster,framework,gpus,sequence_length,global_batch,micro_batch,zero_stage,recompute,step_time_s\n"
-    Path("all.csv").write_text(header + "llama-3-8b,nvidia/dgx-h100,megatron-lm,64,8192,128,1,1,none,2.4\n")
+    Path("all.csv").write_text(
+        header + "llama-3-8b,nvidia/dgx-h100,megatron-lm,64,8192,128,1,1,none,2.4\n"
+    )
     assert run("calibrate", "all.csv").exit_code == ExitStatus.OK
     refused = run("calibrate", "runs.csv")
     assert refused.exit_code == ExitStatus.FINDINGS
@@ -231,11 +289,23 @@ def test_a_table_can_say_everything() -> None:
         ("binary.log", b"\x7fELF\0\0\0\1"),
         ("utf16.csv", "step_time_s\n1\n".encode("utf-16")),
         ("prose.log", b"the run went well\n"),
-        ("cut.log", b"------------------------ arguments ------------------------\n  num_layers ...... 32\n"),
-        ("colours.log", b"\x1b[31miteration 1/2 | elapsed time per iteration (ms): nan |\x1b[0m\n" * 3),
-        ("huge.log", b"iteration 1/2 | elapsed time per iteration (ms): 1e999 | global batch size: 99999999999999 |\n"),
+        (
+            "cut.log",
+            b"------------------------ arguments ------------------------\n  num_layers ...... 32\n",
+        ),
+        (
+            "colours.log",
+            b"\x1b[31miteration 1/2 | elapsed time per iteration (ms): nan |\x1b[0m\n" * 3,
+        ),
+        (
+            "huge.log",
+            b"iteration 1/2 | elapsed time per iteration (ms): 1e999 | global batch size: 99999999999999 |\n",
+        ),
         ("columns.csv", b"step_time_s,tensr,tensor,tensor\n1,2,3,4\n"),
-        ("values.csv", b"step_time_s,peak_memory_gib,peak_memory_kind\n-1,x,vram\nnan,,\n,,\n1,1,device,9\n"),
+        (
+            "values.csv",
+            b"step_time_s,peak_memory_gib,peak_memory_kind\n-1,x,vram\nnan,,\n,,\n1,1,device,9\n",
+        ),
         ("quotes.csv", b'step_time_s,name\n1,"unclosed\n'),
         ("injected.csv", b"step_time_s,model\n1,../../../../etc/passwd\n"),
         ("mapping.csv", b'step_time_s,model\n1,"{a: [b, {c: d}]}"\n'),

@@ -36,7 +36,11 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file under `folder` with its bytes."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def test_default_command_plans_and_writes(workdir: Path) -> None:
@@ -44,7 +48,9 @@ def test_default_command_plans_and_writes(workdir: Path) -> None:
     result = run("--gpus", "1024")
     assert result.exit_code == ExitStatus.OK
     folder = workdir / "gpt3-175b-1024gpus"
-    assert {"ds_config.json", "plan.json", "arguments.txt", "launch.sbatch"} == {path.name for path in folder.iterdir()}
+    assert {"ds_config.json", "plan.json", "arguments.txt", "launch.sbatch"} == {
+        path.name for path in folder.iterdir()
+    }
     for expected in (
         " replicas × ",
         "steps of 1,536 sequences",
@@ -63,8 +69,16 @@ def test_summary_satisfies_the_batch_identity(workdir: Path) -> None:
     run("--gpus", "1024")
     plan = json.loads((workdir / "gpt3-175b-1024gpus" / "plan.json").read_text())
     layout, batch = plan["layout"], plan["batch"]
-    assert batch["global_batch"] == layout["micro_batch"] * layout["gradient_accumulation"] * layout["data"] == 1536
-    assert batch["world"] == layout["data"] * layout["tensor"] * layout["pipeline"] * layout["context"] == 1024
+    assert (
+        batch["global_batch"]
+        == layout["micro_batch"] * layout["gradient_accumulation"] * layout["data"]
+        == 1536
+    )
+    assert (
+        batch["world"]
+        == layout["data"] * layout["tensor"] * layout["pipeline"] * layout["context"]
+        == 1024
+    )
 
 
 def test_summary_says_where_the_script_belongs() -> None:
@@ -73,11 +87,21 @@ def test_summary_says_where_the_script_belongs() -> None:
     Of a job that isn't ready, what it lacks stands in place of the command.
     """
     data = ("--set", "data.path=/data/corpus", "--set", "data.tokenizer.path=/data/tokenizer.model")
-    of_azure = ("--set", "launch.azureml.compute=gpus", "--set", "launch.azureml.environment=torch:1")
+    of_azure = (
+        "--set",
+        "launch.azureml.compute=gpus",
+        "--set",
+        "launch.azureml.environment=torch:1",
+    )
     more = {"slurm": (), "azureml": of_azure}
-    arguments = {target: ("--gpus", "64", "--target", target, "-o", target, *data) for target in more}
+    arguments = {
+        target: ("--gpus", "64", "--target", target, "-o", target, *data) for target in more
+    }
     shown = {target: run(*arguments[target], *more[target]).stdout for target in more}
-    assert "from the folder that holds pretrain_gpt.py:\n        sbatch slurm/launch.sbatch" in shown["slurm"]
+    assert (
+        "from the folder that holds pretrain_gpt.py:\n        sbatch slurm/launch.sbatch"
+        in shown["slurm"]
+    )
     assert "sbatch" not in run("--gpus", "64", "-o", "bare").stdout.replace("launch.sbatch", "")
     assert "Put pretrain_gpt.py and its modules into azureml, which is uploaded" in shown["azureml"]
 
@@ -119,7 +143,9 @@ def test_secrets_given_by_flag_stay_out_of_the_headers(workdir: Path) -> None:
 @pytest.mark.parametrize("target", ["slurm", "azureml", "shell"])
 def test_secrets_are_not_written(workdir: Path, assignment: str, target: str) -> None:
     """A variable whose name is a secret's stops the files, and an error reports it."""
-    (workdir / "job.yaml").write_text(SMALL.replace("launch: {target: slurm, script: train.py}\n", ""))
+    (workdir / "job.yaml").write_text(
+        SMALL.replace("launch: {target: slurm, script: train.py}\n", "")
+    )
     result = run("job.yaml", "--set", assignment, "--target", target, "-o", "out")
     assert result.exit_code == ExitStatus.FINDINGS
     assert "`HF_TOKEN` is a secret" in result.stderr
@@ -208,7 +234,17 @@ def test_plan_explains_the_training_time(workdir: Path) -> None:
     (workdir / "job.yaml").write_text(SMALL)
     shown = run("plan", "job.yaml", "--explain").stdout
     table = shown[shown.index("Factors of the training time") :]
-    factors = ("model", "data", "convergence", "batch", "GPUs", "memory", "data type", "input", "network")
+    factors = (
+        "model",
+        "data",
+        "convergence",
+        "batch",
+        "GPUs",
+        "memory",
+        "data type",
+        "input",
+        "network",
+    )
     for factor in (*factors, "saving", "failures", "restarts", "evaluation", "energy", "waiting"):
         assert f"\n{factor} " in table
     assert "210 days (assumed: 102 to 431 days published)" in " ".join(table.split())
@@ -217,7 +253,9 @@ def test_plan_explains_the_training_time(workdir: Path) -> None:
 def test_plan_as_csv(workdir: Path) -> None:
     """`plan --format csv` has one line per plan, in rank order, with the layout's keys."""
     (workdir / "job.yaml").write_text(SMALL)
-    rows = list(csv.DictReader(io.StringIO(run("plan", "job.yaml", "--top", "3", "--format", "csv").stdout)))
+    rows = list(
+        csv.DictReader(io.StringIO(run("plan", "job.yaml", "--top", "3", "--format", "csv").stdout))
+    )
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
     assert {row["data"] for row in rows} <= {"1", "2", "4", "8"}
 
@@ -286,7 +324,9 @@ def test_validate_tells_good_from_bad(workdir: Path) -> None:
     for path in ("empty.yaml", "junk.yaml", "absent.yaml", "folder"):
         result = run("validate", "job.yaml", path)
         assert result.exit_code == (ExitStatus.OK if path == "folder" else ExitStatus.FINDINGS)
-        assert f"{path}: note:" in result.stdout if path == "folder" else f"{path}:" in result.stdout
+        assert (
+            f"{path}: note:" in result.stdout if path == "folder" else f"{path}:" in result.stdout
+        )
 
 
 @pytest.mark.parametrize(

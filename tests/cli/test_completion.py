@@ -32,7 +32,9 @@ def completed(shell: str, words: str) -> list[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     script = _ASK[shell].format(words=words, last=len(words.split()) - 1)
     flags = ["-f", "-c"] if shell == "zsh" else ["-c"]
-    done = subprocess.run([shell, *flags, script], capture_output=True, text=True, env={**os.environ, "PATH": path})
+    done = subprocess.run(
+        [shell, *flags, script], capture_output=True, text=True, env={**os.environ, "PATH": path}
+    )
     return [line.split("\t")[0].split(":")[0] for line in done.stdout.splitlines() if line]
 
 
@@ -66,6 +68,8 @@ def test_man_page_is_fresh(update_golden: bool) -> None:
 def test_man_page_renders() -> None:
     """man shows the page without a warning, with every command."""
     command = ["man", "--warnings", "-E", "UTF-8", "-l", str(PAGE)]
-    shown = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "MANWIDTH": "80"})
+    shown = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "MANWIDTH": "80"}
+    )
     assert shown.returncode == 0 and not shown.stderr
     assert all(f"dsgen {name}" in shown.stdout for name in ("generate", "validate", "completion"))

@@ -51,8 +51,17 @@ def test_another_model_takes_nothing_from_the_example(model: tuple[str, str]) ->
 
 def test_flags_win_over_what_is_dropped() -> None:
     """What a flag sets of a dropped key is kept."""
-    flags = ("--global-batch", "96", "--set", "training.duration={steps: 10}", "--framework", "megatron-lm")
-    plan, said = estimated("--model", "llama-3.1-8b", "--nodes", "2", "--cluster", "nvidia/dgx-h100", *flags)
+    flags = (
+        "--global-batch",
+        "96",
+        "--set",
+        "training.duration={steps: 10}",
+        "--framework",
+        "megatron-lm",
+    )
+    plan, said = estimated(
+        "--model", "llama-3.1-8b", "--nodes", "2", "--cluster", "nvidia/dgx-h100", *flags
+    )
     assert plan["run"]["steps"] == 10
     assert plan["job"]["training"]["global_batch"] == 96
     assert "default" not in said.splitlines()[0]
@@ -62,7 +71,12 @@ def test_another_framework_or_cluster_drops_what_was_chosen_for_the_old() -> Non
     """The script is the framework's own, and the precision the accelerator's."""
     overrides, said = fitted_example({"framework": "deepspeed", "cluster": "x"})
     dropped = {key for key, value in overrides.items() if value is None}
-    assert dropped == {"launch.script", "launch.time_limit", "training.precision", "training.attention"}
+    assert dropped == {
+        "launch.script",
+        "launch.time_limit",
+        "training.precision",
+        "training.attention",
+    }
     assert "less its script, time_limit, precision, attention" in said
 
 
@@ -83,7 +97,10 @@ def test_what_a_model_lacks_is_asked_for(flags: tuple[str, ...], missing: str) -
 
 @pytest.mark.parametrize(
     ("length", "said"),
-    [("0", "write a value such as `sequence_length: 2048`"), ("4097", "add --global-batch: the default of 4194304")],
+    [
+        ("0", "write a value such as `sequence_length: 2048`"),
+        ("4097", "add --global-batch: the default of 4194304"),
+    ],
 )
 def test_a_length_that_the_default_batch_cannot_have_is_told(length: str, said: str) -> None:
     """Sequences of no tokens are the job's error, and others ask for a batch."""

@@ -13,7 +13,10 @@ from tests.examples import FOLDER, NAMES
 
 DOCS = Path(__file__).parents[2] / "docs"
 ANSWER = ("Chosen", "Memory", "Speed", "Run")
-MANY = ("gpus=128..1024", *("--model", "llama-3-70b", "--cluster", "dgx-h100", "--gpus", "64"))  # 25 points
+MANY = (
+    "gpus=128..1024",
+    *("--model", "llama-3-70b", "--cluster", "dgx-h100", "--gpus", "64"),
+)  # 25 points
 MEGATRON = """
 name: {name}
 framework: megatron-lm
@@ -26,17 +29,39 @@ output: {{checkpoints: /checkpoints/run}}
 launch: {{script: /opt/Megatron-LM/pretrain_gpt.py, time_limit: 7-00:00:00, {launch}}}
 """
 PYXIS = "target: slurm, slurm: {container_image: nvcr.io/nvidia/pytorch:25.11-py3, container_runtime: pyxis}"
-PODS = "target: kubernetes, kubernetes: {image: train:1, volumes: ['data:/data', 'runs:/checkpoints']}"
+PODS = (
+    "target: kubernetes, kubernetes: {image: train:1, volumes: ['data:/data', 'runs:/checkpoints']}"
+)
 JOBS = {  # of the pages, and as their pages have the keys
     "all weights": ("fine-tuning.md", "full.yaml"),
     "LoRA": ("fine-tuning.md", "lora.yaml"),
     "AzureML": ("azureml.md", "sft.yaml"),
-    "pyxis": MEGATRON.format(name="mix", model="mistralai/Mixtral-8x7B-v0.1", nodes=32, length=4096, launch=PYXIS),
-    "PyTorchJob": MEGATRON.format(name="70b", model="meta-llama/Llama-3.1-70B", nodes=16, length=8192, launch=PODS),
+    "pyxis": MEGATRON.format(
+        name="mix", model="mistralai/Mixtral-8x7B-v0.1", nodes=32, length=4096, launch=PYXIS
+    ),
+    "PyTorchJob": MEGATRON.format(
+        name="70b", model="meta-llama/Llama-3.1-70B", nodes=16, length=8192, launch=PODS
+    ),
 }
 MIXTURE = (
-    *("--model", "deepseek-v3", "--cluster", "dgx-h100", "--nodes", "128", "--framework", "megatron-lm"),
-    *("--sequence-length", "4096", "--global-batch", "7680", "--set", "training.duration.tokens=1T"),
+    *(
+        "--model",
+        "deepseek-v3",
+        "--cluster",
+        "dgx-h100",
+        "--nodes",
+        "128",
+        "--framework",
+        "megatron-lm",
+    ),
+    *(
+        "--sequence-length",
+        "4096",
+        "--global-batch",
+        "7680",
+        "--set",
+        "training.duration.tokens=1T",
+    ),
     *("--set", "launch.time_limit=1-00:00:00"),
 )  # a layout of many words, and a finding below the answer
 
@@ -68,7 +93,9 @@ def table(lines: list[str]) -> list[str]:
     return lines[start : lines.index("", start)]
 
 
-@pytest.mark.parametrize("arguments", [("--gpus", "1024"), *((str(FOLDER / f"{name}.yaml"),) for name in NAMES)])
+@pytest.mark.parametrize(
+    "arguments", [("--gpus", "1024"), *((str(FOLDER / f"{name}.yaml"),) for name in NAMES)]
+)
 def test_the_answer_comes_first(arguments: tuple[str, ...]) -> None:
     """Plan, memory, speed and the run are in the first six lines; every row of the table is one line."""
     lines = screen(*arguments, "-o", "out")
@@ -105,32 +132,49 @@ def test_as_many_plans_are_listed_as_are_asked_for() -> None:
 
 @pytest.mark.parametrize("command", [(), ("plan",)])
 @pytest.mark.parametrize("counts", ["960..1024:32", "64,128,256", "512..1024:16"])
-def test_an_elastic_job_has_its_counts_in_place_of_other_plans(counts: str, command: tuple[str, ...]) -> None:
+def test_an_elastic_job_has_its_counts_in_place_of_other_plans(
+    counts: str, command: tuple[str, ...]
+) -> None:
     """Of a job on several counts of GPUs, the screen has the largest plan, then a row for each count."""
-    lines = screen(*command, "--gpus", counts, "--global-batch", "1920", *(() if command else ("-o", "out")))
+    lines = screen(
+        *command, "--gpus", counts, "--global-batch", "1920", *(() if command else ("-o", "out"))
+    )
     assert [word for word in ANSWER if not any(line.startswith(word) for line in lines[:6])] == []
     start = next(number for number, line in enumerate(lines) if re.match(r" *GPUs +nodes ", line))
     assert re.match(r" *[\d,]+ +\d+ ", lines[start + 1])
 
 
-@pytest.mark.parametrize("arguments", [("--gpus", "1024"), ("--gpus", "1024", "--set", "layout.tensor=8")])
+@pytest.mark.parametrize(
+    "arguments", [("--gpus", "1024"), ("--gpus", "1024", "--set", "layout.tensor=8")]
+)
 def test_an_estimate_fits_a_screen_with_its_findings(arguments: tuple[str, ...]) -> None:
     """The answer comes first, then memory as bars; what the rules say of the layout is below."""
     lines = screen("estimate", *arguments)
-    assert [word for word in ANSWER[1:] if not any(line.startswith(word) for line in lines[:6])] == []
+    assert [
+        word for word in ANSWER[1:] if not any(line.startswith(word) for line in lines[:6])
+    ] == []
 
 
-@pytest.mark.parametrize("arguments", [(), ("gpus=256..1024:256", "--within", "30d"), ("gpus=8..16",), MANY])
+@pytest.mark.parametrize(
+    "arguments", [(), ("gpus=256..1024:256", "--within", "30d"), ("gpus=8..16",), MANY]
+)
 def test_a_sweep_begins_with_the_points_that_answer(arguments: tuple[str, ...]) -> None:
     """The fastest and the cheapest, or the smallest that does, come before the table and the curve."""
-    assert screen("sweep", *arguments)[0].startswith("Smallest" if "--within" in arguments else "Fastest")
+    assert screen("sweep", *arguments)[0].startswith(
+        "Smallest" if "--within" in arguments else "Fastest"
+    )
 
 
 def test_trials_are_a_table_of_plans() -> None:
     """`dsgen tune` says first how long the trials take and the command, then has a row for each plan."""
     lines = run("tune", "--gpus", "1024", "-o", "trials").output.splitlines()
     assert len(lines) <= 30 and all(len(line) <= 80 for line in lines)
-    assert [line.split()[0] for line in lines[:6] if line[:1].strip()] == ["job:", "Trials", "Runs", "Command"]
+    assert [line.split()[0] for line in lines[:6] if line[:1].strip()] == [
+        "job:",
+        "Trials",
+        "Runs",
+        "Command",
+    ]
     start = next(number for number, line in enumerate(lines) if re.match(r"trial +DP ", line))
     assert [line.split()[0] for line in lines[start + 1 : start + 6]] == ["1", "2", "3", "4", "5"]
 
@@ -138,13 +182,17 @@ def test_trials_are_a_table_of_plans() -> None:
 def test_a_sweep_draws_its_curve_in_the_unit_of_the_table() -> None:
     """Runs of hours have a curve in hours; a range of lengths is written as specs write them."""
     spec = FOLDER / "llama-2-13b-offload.yaml"
-    lines = screen("sweep", str(spec), "sequence_length=1k..2k", "--set", "training.duration.tokens=1B")
+    lines = screen(
+        "sweep", str(spec), "sequence_length=1k..2k", "--set", "training.duration.tokens=1B"
+    )
     assert "hours" in lines and any(re.match(r" +2,048 .* hours", line) for line in lines)
 
 
 def test_findings_are_folded_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Below a plan, findings are as wide as the terminal; `validate`, and a pipe, have each on one line."""
-    Path("job.yaml").write_text((FOLDER / "gpt3-175b-azure.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    Path("job.yaml").write_text(
+        (FOLDER / "gpt3-175b-azure.yaml").read_text(encoding="utf-8"), encoding="utf-8"
+    )
     told = ("estimate", "job.yaml", "--set", "layout.tensor=8")
     folded = run(*told).stderr
     monkeypatch.delenv("COLUMNS")
@@ -162,7 +210,9 @@ def test_answers_to_questions_come_before_tables() -> None:
 @pytest.mark.parametrize("asked", [("tensor=4", "zero_stage=3"), ("tensor=4", "recompute=full")])
 def test_several_questions_share_a_table(asked: tuple[str, ...]) -> None:
     """Of several `--compare`, a table has a column for each that can be planned, and all fits a screen."""
-    lines = screen("plan", "--gpus", "1024", *(word for one in asked for word in ("--compare", one)))
+    lines = screen(
+        "plan", "--gpus", "1024", *(word for one in asked for word in ("--compare", one))
+    )
     [heading] = [line for line in lines if line.split()[:1] == ["chosen"]]
     assert heading.split() == ["chosen", "asked", "1", "asked", "2"]
 
@@ -177,7 +227,10 @@ def test_times_of_a_column_have_one_unit() -> None:
 def test_a_job_that_is_not_ready_says_so_in_place_of_the_command() -> None:
     """What is missing stands in the line of the next command, which isn't shown."""
     lines = screen("--gpus", "1024", "-o", "out")
-    assert any(line.startswith("Next    Not ready to submit: no data (set data.path)") for line in lines[:8])
+    assert any(
+        line.startswith("Next    Not ready to submit: no data (set data.path)")
+        for line in lines[:8]
+    )
     assert not any("sbatch out" in line for line in lines)
 
 
@@ -190,8 +243,26 @@ def test_what_does_not_fit_begins_with_what_would() -> None:
 
 def test_rows_that_differ_look_different() -> None:
     """A remark that has no room in its row stands below the table, with the row; the order of the rows is said."""
-    plain = (*("--model", "Qwen/Qwen2.5-7B", "--framework", "huggingface", "--cluster", "4xa10g", "--gpus", "4"),)
-    lora = ("--sequence-length", "2048", "--global-batch", "64", "--set", "training.lora={rank: 16}")
+    plain = (
+        *(
+            "--model",
+            "Qwen/Qwen2.5-7B",
+            "--framework",
+            "huggingface",
+            "--cluster",
+            "4xa10g",
+            "--gpus",
+            "4",
+        ),
+    )
+    lora = (
+        "--sequence-length",
+        "2048",
+        "--global-batch",
+        "64",
+        "--set",
+        "training.lora={rank: 16}",
+    )
     lines = screen("plan", *plain, *lora)
     cut = [row.split()[0] for row in table(lines) if row.endswith("…")]
     below = " ".join(lines[lines.index(table(lines)[-1]) + 1 :])
@@ -203,55 +274,127 @@ def test_rows_that_differ_look_different() -> None:
 def test_the_disk_figure_has_its_checkpoints_and_what_keeps_fewer() -> None:
     """The number of checkpoints is beside their size, with the key or option that keeps fewer, where there is one."""
     assert re.search(r"2\.18 PB in 892 saves\b(?! \()", " ".join(screen("plan", "--gpus", "1024")))
-    small = ("--model", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--set", "training.duration.tokens=1T")
-    for framework, fewer in (("huggingface", "output.keep"), ("megatron-lm", "--save-retain-interval")):
+    small = (
+        "--model",
+        "llama-3-8b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "16",
+        "--set",
+        "training.duration.tokens=1T",
+    )
+    for framework, fewer in (
+        ("huggingface", "output.keep"),
+        ("megatron-lm", "--save-retain-interval"),
+    ):
         said = " ".join(" ".join(screen("plan", *small, "--framework", framework)).split())
         assert re.search(rf"B in [\d,]+ saves \(fewer: {fewer}\)", said)
 
 
-def test_a_batch_that_only_an_odd_plan_divides_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_only_an_odd_plan_divides_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A batch that only context parallelism divides is named with the replicas that it allows, and batches that do."""
     monkeypatch.chdir(tmp_path)
-    job = ["--framework", "huggingface", "--model", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", "16"]
-    sizes = ["--sequence-length", "8192", "--global-batch", "100", "--set", "training.lora={rank: 16}"]
+    job = [
+        "--framework",
+        "huggingface",
+        "--model",
+        "llama-3.1-8b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "16",
+    ]
+    sizes = [
+        "--sequence-length",
+        "8192",
+        "--global-batch",
+        "100",
+        "--set",
+        "training.lora={rank: 16}",
+    ]
     for command in ("plan", "generate"):
         told = " ".join(run(command, *job, *sizes).output.split())
         assert "data has to divide both 16 GPUs (--gpus 16) and a global batch of 100" in told
-        assert all(f" {change} " in told for change in ("layout.context: 8", "training.global_batch: 96"))
+        assert all(
+            f" {change} " in told for change in ("layout.context: 8", "training.global_batch: 96")
+        )
 
 
-def test_offloading_leaves_the_headroom_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offloading_leaves_the_headroom_on_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """States that take 96 % of a node's memory don't fit; the headroom with which they do is offered, and true."""
     monkeypatch.chdir(tmp_path)
-    job = ["plan", "--framework", "deepspeed", "--model", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", "8"]
+    job = [
+        "plan",
+        "--framework",
+        "deepspeed",
+        "--model",
+        "llama-3.1-70b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "8",
+    ]
     job += ["--sequence-length", "4096", "--global-batch", "64"]
     refused = " ".join(run(*job).stdout.split())
     assert "nvidia/dgx-h100 has 2,048.0 GiB, less 5% headroom" in refused
     assert "memory.headroom: 0.03" in refused
-    assert "Host 1,971.2 of 2,048.0 GiB" in " ".join(run(*job, "--set", "memory.headroom=0.03").stdout.split())
+    assert "Host 1,971.2 of 2,048.0 GiB" in " ".join(
+        run(*job, "--set", "memory.headroom=0.03").stdout.split()
+    )
 
 
 def test_lost_time_has_its_main_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A goodput below 90 % says what takes most of the rest."""
     monkeypatch.chdir(tmp_path)
-    said = run("generate", "--set", "training.duration.steps=1000", "--set", "output.save_interval=1").stdout
+    said = run(
+        "generate", "--set", "training.duration.steps=1000", "--set", "output.save_interval=1"
+    ).stdout
     assert re.search(r"goodput \d\d% \(most lost to saves\)", " ".join(said.split()))
 
 
 def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
     """Of 101 sequences on 16 GPUs, the nearest batch that all can share is named with what it gains."""
-    job = ("--model", "llama-3.2-1b", "--framework", "megatron-lm", "--cluster", "dgx-h100", "--gpus", "16")
+    job = (
+        "--model",
+        "llama-3.2-1b",
+        "--framework",
+        "megatron-lm",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "16",
+    )
     for command in ("plan", "generate"):
         lines = run(command, *job, "--sequence-length", "4096", "--global-batch", "101").output
-        assert re.search(r"Faster +per GPU: training\.global_batch: 96 \+\d+% \(16 replicas instead of 1\)", lines)
+        assert re.search(
+            r"Faster +per GPU: training\.global_batch: 96 \+\d+% \(16 replicas instead of 1\)",
+            lines,
+        )
 
 
 def test_a_count_that_divides_better_is_on_the_first_screen() -> None:
     """Of 19 nodes, the count nearby that is faster per GPU is named by the first screen as by `plan`."""
-    job = ("--model", "llama-3-70b", "--framework", "megatron-lm", "--cluster", "dgx-h100", "--nodes", "19")
+    job = (
+        "--model",
+        "llama-3-70b",
+        "--framework",
+        "megatron-lm",
+        "--cluster",
+        "dgx-h100",
+        "--nodes",
+        "19",
+    )
     job += ("--sequence-length", "8192", "--global-batch", "1024")
     for command in ("plan", "generate"):
-        assert re.search(r"Faster +per GPU, .*: gpus: 144 \+\d\d%", " ".join(" ".join(screen(command, *job)).split()))
+        assert re.search(
+            r"Faster +per GPU, .*: gpus: 144 \+\d\d%",
+            " ".join(" ".join(screen(command, *job)).split()),
+        )
 
 
 def test_rows_say_how_they_differ() -> None:

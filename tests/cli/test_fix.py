@@ -31,14 +31,19 @@ def finding(*edits: tuple[str, int, int, str], rule: str = "ZERO001") -> Finding
         severity=Severity.ERROR,
         where=Location(path="a"),
         message="wrong",
-        edits=tuple(Edit(path=path, start=start, end=end, replacement=text) for path, start, end, text in edits),
+        edits=tuple(
+            Edit(path=path, start=start, end=end, replacement=text)
+            for path, start, end, text in edits
+        ),
     )
 
 
 class Checks:
     """A check that finds in file `a` what its `rule` reports of the text, and counts how often it is asked."""
 
-    def __init__(self, text: str, *edits: tuple[str, tuple[tuple[str, int, int, str], ...]]) -> None:
+    def __init__(
+        self, text: str, *edits: tuple[str, tuple[tuple[str, int, int, str], ...]]
+    ) -> None:
         self.text, self.edits, self.asked = text, edits, 0
 
     def __call__(self, instead: Mapping[str, str]) -> Answer:
@@ -46,7 +51,9 @@ class Checks:
         self.asked += 1
         now = instead.get("a", self.text)
         found = tuple(finding(edit) for text, edits in self.edits if text == now for edit in edits)
-        return Answer(findings=found, documents=1, texts={"a": text_of(now, "a"), "b": text_of("b", "b")})
+        return Answer(
+            findings=found, documents=1, texts={"a": text_of(now, "a"), "b": text_of("b", "b")}
+        )
 
 
 def after(check: Checks) -> str:
@@ -64,7 +71,9 @@ def test_edits_go_on_until_nothing_changes() -> None:
 
 def test_edits_that_overlap_wait_for_the_next_round() -> None:
     """Of two findings that would change the same characters the first goes first; the other is asked again."""
-    check = Checks("abc", ("abc", (("a", 0, 2, "xy"), ("a", 1, 3, "!!"))), ("xyc", (("a", 2, 3, "z"),)))
+    check = Checks(
+        "abc", ("abc", (("a", 0, 2, "xy"), ("a", 1, 3, "!!"))), ("xyc", (("a", 2, 3, "z"),))
+    )
     assert after(check) == "xyz"
 
 
@@ -92,8 +101,14 @@ def test_edits_of_a_finding_are_made_together_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("before", "fixed"),
     [
-        ('{"stage": 3, "overlap_comm": true}', '{"zero_optimization": {"stage": 3, "overlap_comm": true}}'),
-        ("{\n  stage: 3\n  overlap_comm: true\n}", '{\n  "zero_optimization": {"stage": 3, "overlap_comm": true}\n}'),
+        (
+            '{"stage": 3, "overlap_comm": true}',
+            '{"zero_optimization": {"stage": 3, "overlap_comm": true}}',
+        ),
+        (
+            "{\n  stage: 3\n  overlap_comm: true\n}",
+            '{\n  "zero_optimization": {"stage": 3, "overlap_comm": true}\n}',
+        ),
         ('{"zero_optimisation": {"stage": 3}, "overlap_comm": true}', ""),
     ],
 )
@@ -119,7 +134,10 @@ def test_a_file_that_is_read_later_is_fixed_too() -> None:
         return Answer(findings=found, documents=1, texts=texts)
 
     files, _ = fix_files(check, lambda finding: True)
-    assert [(file.path, file.before, file.after) for file in files] == [("a", "a", "x"), ("b", "b", "y")]
+    assert [(file.path, file.before, file.after) for file in files] == [
+        ("a", "a", "x"),
+        ("b", "b", "y"),
+    ]
 
 
 def test_edits_that_undo_each_other_come_to_rest() -> None:
@@ -138,7 +156,9 @@ def test_rounds_are_limited() -> None:
         asked += 1
         text = instead.get("a", "a")
         return Answer(
-            findings=(finding(("a", len(text), len(text), "a")),), documents=1, texts={"a": text_of(text, "a")}
+            findings=(finding(("a", len(text), len(text), "a")),),
+            documents=1,
+            texts={"a": text_of(text, "a")},
         )
 
     fix_files(check, lambda finding: True)
@@ -207,7 +227,9 @@ def test_a_file_with_hard_links_is_refused(script: Path) -> None:
 
 
 @pytest.mark.parametrize("save", ["in place", "by a rename"])
-def test_an_edit_between_check_and_exchange_is_kept(save: str, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_between_check_and_exchange_is_kept(
+    save: str, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What an editor writes after the last look is in the file, and no other file is changed."""
 
     def edit(changes: Sequence[Change], folder: Path, **options: Any) -> None:
@@ -274,11 +296,17 @@ def test_deepspeed_takes_what_is_fixed(name: str, bad: Path) -> None:
         flags = [word for word in flags if not word[0].isdigit() or "." not in word]
         flags.remove("--deepspeed-version")
     run("validate", ".", "--fix", *flags)
-    refused = [found for found in dsgen.validate(".", engine=True, **keywords_of(flags)) if found.rule == "ENG001"]
+    refused = [
+        found
+        for found in dsgen.validate(".", engine=True, **keywords_of(flags))
+        if found.rule == "ENG001"
+    ]
     assert refused == []
 
 
-def test_the_diff_alone_writes_nothing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_diff_alone_writes_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`--fix` on files with nothing to fix writes nothing, and its status is that of what is left."""
     monkeypatch.chdir(tmp_path)
     Path("job.yaml").write_text("framework: megatron-lm\nmodel: llama-3-70b\ncolour: blue\n")

@@ -12,9 +12,23 @@ import dsgen
 from dsgen.cli.proposals import cards_of, partitions_of
 from tests.cli.running import run
 
-MODEL = {"model_type": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4}
+MODEL = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 688,
+    "num_hidden_layers": 4,
+}
 MODEL |= {"num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 4096}
-ANSWERS = ("--model", "llama-3-8b", "--gpus", "16", "--cluster", "dgx-h100", "--framework", "deepspeed")
+ANSWERS = (
+    "--model",
+    "llama-3-8b",
+    "--gpus",
+    "16",
+    "--cluster",
+    "dgx-h100",
+    "--framework",
+    "deepspeed",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +78,9 @@ def test_slips_are_corrected() -> None:
 def test_a_folder_answers() -> None:
     """Without a terminal, what the folder says is taken and told with its file; the error has only what nobody says."""
     Path("config.json").write_text(json.dumps(MODEL))
-    Path("ds.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}))
+    Path("ds.json").write_text(
+        json.dumps({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}})
+    )
     made = run("init", "--gpus", "8")
     assert made.exit_code == 2
     assert "from config.json: --model config.json\n" in made.stderr
@@ -79,22 +95,38 @@ def test_a_folder_answers() -> None:
 
 def test_a_node_is_counted_in_gpus() -> None:
     """4xa100-40gb is an inline cluster of nodes of 4, in and without --from; its rate is --set's, or a named guess."""
-    words = ("--model", "llama-3-8b", "--cluster", "4xa100-40gb", "--nodes", "4", "--framework", "deepspeed")
+    words = (
+        "--model",
+        "llama-3-8b",
+        "--cluster",
+        "4xa100-40gb",
+        "--nodes",
+        "4",
+        "--framework",
+        "deepspeed",
+    )
     made = run("init", *words, "--target", "slurm")
     assert made.exit_code == 0, made.output
-    assert "an assumption, to be corrected: cluster.network_gbits_per_s_per_node: 200" in made.stderr
+    assert (
+        "an assumption, to be corrected: cluster.network_gbits_per_s_per_node: 200" in made.stderr
+    )
     cluster = dsgen.load_job("dsgen.yaml").cluster
     assert (cluster.accelerator.name, cluster.accelerators_per_node) == ("a100-40gb-sxm", 4)
     rate = ("--set", "cluster.network_gbits_per_s_per_node=400")
     made = run("init", *words, "--target", "slurm", *rate, "--force")
     assert "guess" not in made.stderr + Path("dsgen.yaml").read_text()
     assert "network_gbits_per_s_per_node: 400" in Path("dsgen.yaml").read_text()
-    Path("ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}))
+    Path("ds.json").write_text(
+        json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}})
+    )
     assert run("init", "--from", "ds.json", *words, *rate, "--force").exit_code == 0
     assert "network_gbits_per_s_per_node: 400" in Path("dsgen.yaml").read_text()
     made = run("init", "--cluster", "a100-40gb", "--force")
     assert made.exit_code == 2
-    assert "give --cluster 4xa100-40gb for nodes of 4, or a node type: azure/standard_nd96asr_v4" in made.stderr
+    assert (
+        "give --cluster 4xa100-40gb for nodes of 4, or a node type: azure/standard_nd96asr_v4"
+        in made.stderr
+    )
 
 
 def test_nodes_are_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +148,11 @@ def test_a_purpose_brings_its_framework_and_batch() -> None:
     assert made.exit_code == 0, made.output
     assert "network" not in made.output + Path("dsgen.yaml").read_text()
     job = dsgen.load_job("dsgen.yaml")
-    assert (job.framework.name, job.training.global_batch, job.cluster.accelerators_per_node) == ("huggingface", 16, 4)
+    assert (job.framework.name, job.training.global_batch, job.cluster.accelerators_per_node) == (
+        "huggingface",
+        16,
+        4,
+    )
     assert job.training.lora is not None
     assert run("init", *words, "--purpose", "fine-tuning", "--force").exit_code == 0
     job = dsgen.load_job("dsgen.yaml")
@@ -137,7 +173,9 @@ def test_files_fill_what_is_not_asked() -> None:
 
 def test_a_launch_that_lacks_answers_names_them() -> None:
     """A DeepSpeed config alone needs a model and machines, and the error says both flags."""
-    Path("ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}))
+    Path("ds.json").write_text(
+        json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}})
+    )
     made = run("init", "--from", "ds.json")
     assert made.exit_code == 2
     assert "--model" in made.output
@@ -201,7 +239,9 @@ def test_a_spec_without_a_plan_is_written_and_said_to_be() -> None:
     assert Path("dsgen.yaml").exists()
 
 
-def test_a_schema_below_the_spec_is_named_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_below_the_spec_is_named_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A spec beside the environment that has dsgen names the schema by its path from there, which others have too."""
     schemas = tmp_path / ".venv" / "schemas"
     monkeypatch.setattr("importlib.resources.files", lambda _: schemas)
@@ -214,16 +254,27 @@ def test_editors_get_the_schema_beside_the_spec() -> None:
     """A schema that lies beside the spec is the one that it names, by its name alone."""
     Path("dsgen.schema.json").write_text("{}")
     run("init", *ANSWERS, "--target", "slurm")
-    assert Path("dsgen.yaml").read_text().startswith("# yaml-language-server: $schema=dsgen.schema.json\n")
+    assert (
+        Path("dsgen.yaml")
+        .read_text()
+        .startswith("# yaml-language-server: $schema=dsgen.schema.json\n")
+    )
 
 
 def test_specs_elsewhere_find_their_model() -> None:
     """A model's path is written from the spec's folder, where the spec's reader looks for it."""
     Path("models/tiny").mkdir(parents=True)
-    config = {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
+    config = {
+        "model_type": "llama",
+        "hidden_size": 512,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+    }
     Path("models/tiny/config.json").write_text(json.dumps({**config, "intermediate_size": 2048}))
     Path("jobs").mkdir()
-    made = run("init", "--model", "models/tiny", *ANSWERS[2:], "--target", "slurm", "-o", "jobs/dsgen.yaml")
+    made = run(
+        "init", "--model", "models/tiny", *ANSWERS[2:], "--target", "slurm", "-o", "jobs/dsgen.yaml"
+    )
     assert made.exit_code == 0, made.output
     assert dsgen.load_job("jobs/dsgen.yaml").model.hidden == 512
 
@@ -239,7 +290,11 @@ def test_files_of_ones_own_come_back_without_a_word() -> None:
         "training": {"global_batch": 64, "duration": {"steps": 1000}},
         "data": {"path": "/data/text_document", "tokenizer": {"path": "/data/tokenizer"}},
         "output": {"checkpoints": "/runs/gpt2", "logs": "/runs/logs"},
-        "launch": {"target": "slurm", "time_limit": "01:00:00", "slurm": {"modules": ["cuda/12.8"], "setup": setup}},
+        "launch": {
+            "target": "slurm",
+            "time_limit": "01:00:00",
+            "slurm": {"modules": ["cuda/12.8"], "setup": setup},
+        },
     }
     Path("job.json").write_text(json.dumps(spec))
     assert run("generate", "job.json", "-o", "out").exit_code == 0

@@ -35,18 +35,36 @@ REFUSED: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "mail_user": ({"slurm": {"mail_user": "$USER"}}, ("'$USER'", "`mail_user: ")),
     "constraint": ({"slurm": {"constraint": "$(id)"}}, ("'$(id)'", "`constraint: ")),
     "compute": ({"target": "azureml", "azureml": {"compute": "a b"}}, ("'a b'", "`compute: ")),
-    "carriage return": ({"arguments": ["--save", "a\r\nb"]}, ("launch.arguments[1]", "carriage return")),
+    "carriage return": (
+        {"arguments": ["--save", "a\r\nb"]},
+        ("launch.arguments[1]", "carriage return"),
+    ),
     "script": ({"script": "--nnodes=99"}, ("'--nnodes=99'", "`script: ./--nnodes=99`")),
-    "host": ({"target": "shell", "shell": {"hosts": ["-oX", "b"]}}, ("launch.shell.hosts[0]", "`node-0`")),
+    "host": (
+        {"target": "shell", "shell": {"hosts": ["-oX", "b"]}},
+        ("launch.shell.hosts[0]", "`node-0`"),
+    ),
     "module": ({"slurm": {"modules": ["-x"]}}, ("launch.slurm.modules[0]",)),
-    "virtual environment": ({"slurm": {"virtual_environment": "-p"}}, ("`virtual_environment: ./-p`",)),
-    "container image": ({"slurm": {"container_image": "-B/:/x"}}, ("launch.slurm.container_image",)),
+    "virtual environment": (
+        {"slurm": {"virtual_environment": "-p"}},
+        ("`virtual_environment: ./-p`",),
+    ),
+    "container image": (
+        {"slurm": {"container_image": "-B/:/x"}},
+        ("launch.slurm.container_image",),
+    ),
     "port": ({"target": "shell", "shell": {"master_port": 80}}, ("`master_port: 29500`",)),
     # by rules on files, with the place of the value in the spec
     "argument": ({"arguments": ["--lr", "much"]}, ("[MLM048]", "much")),
     "stray": ({"arguments": ["stray"]}, ("[MLM049]", "'stray'")),
-    "gpu type": ({"slurm": {"gpu_request": "gres", "gres_type": "8"}}, ("[SLM029]", "NAME:TYPE:COUNT")),
-    "environment": ({"target": "azureml", "azureml": {"environment": "azureml:x:"}}, ("[AML004]", "azureml:x:")),
+    "gpu type": (
+        {"slurm": {"gpu_request": "gres", "gres_type": "8"}},
+        ("[SLM029]", "NAME:TYPE:COUNT"),
+    ),
+    "environment": (
+        {"target": "azureml", "azureml": {"environment": "azureml:x:"}},
+        ("[AML004]", "azureml:x:"),
+    ),
 }
 
 
@@ -93,7 +111,9 @@ def test_arguments_go_over_lines(workdir: Path) -> None:
 @pytest.mark.parametrize("text", ["0", "64G", "64", "512000m", "1T", "2gb", "9" * 12, "1K", "007"])
 def test_the_spec_takes_memory_as_slurm_does(text: str) -> None:
     """Amounts of memory that the schema accepts are amounts to the reader of #SBATCH lines, and these are accepted."""
-    pattern = load_schema()["$defs"]["launch"]["properties"]["slurm"]["properties"]["memory"]["pattern"]
+    pattern = load_schema()["$defs"]["launch"]["properties"]["slurm"]["properties"]["memory"][
+        "pattern"
+    ]
     assert re.search(pattern, text)
     assert slurm_values.mebibytes(text) is not None
 
@@ -108,7 +128,10 @@ def test_random_specs_make_the_round_trip() -> None:
 
 def test_a_folder_named_like_an_option_is_shown_as_a_path(workdir: Path) -> None:
     """The command that starts the job is shown with a path that no program takes for an option."""
-    of_its_data = {"data": {"path": "/data/corpus", "tokenizer": {"path": "/data/t"}}, "output": {"checkpoints": "/c"}}
+    of_its_data = {
+        "data": {"path": "/data/corpus", "tokenizer": {"path": "/data/t"}},
+        "output": {"checkpoints": "/c"},
+    }
     training = {**JOB["training"], "learning_rate": 1e-4, "duration": {"tokens": 1e9}}  # type: ignore[dict-item]
     (workdir / "job.yaml").write_text(yaml.safe_dump({**JOB, **of_its_data, "training": training}))
     assert "  sbatch ./-x/launch.sbatch" in run("generate", "job.yaml", "-o", "-x").stdout
@@ -119,18 +142,42 @@ def test_examples_draw_no_errors(name: str) -> None:
     """The files of every example, launched on every target, break no rule on files."""
     for target in ("slurm", "azureml", "shell"):
         plan = plan_for_target(name, target)
-        assert [f for f in check_rendered(dsgen.render(plan), plan.job) if f.severity is Severity.ERROR] == []
+        assert [
+            f for f in check_rendered(dsgen.render(plan), plan.job) if f.severity is Severity.ERROR
+        ] == []
 
 
 @pytest.mark.parametrize(
     ("framework", "layout"),
-    [("deepspeed", {"pipeline": 4}), ("huggingface", {}), ("megatron-lm", {}), ("megatron-deepspeed", {"pipeline": 2})],
+    [
+        ("deepspeed", {"pipeline": 4}),
+        ("huggingface", {}),
+        ("megatron-lm", {}),
+        ("megatron-deepspeed", {"pipeline": 2}),
+    ],
 )
-def test_plans_in_full_precision_on_parts_of_a_node_are_written(framework: str, layout: dict[str, int]) -> None:
+def test_plans_in_full_precision_on_parts_of_a_node_are_written(
+    framework: str, layout: dict[str, int]
+) -> None:
     """Rates in full precision, a pipeline of the script's own and half a node draw no finding of validate's rules."""
-    training = {"global_batch": 256, "sequence_length": 2048, "learning_rate": 1e-3 / 3, "weight_decay": 1 / 7}
-    spec = {"name": "x", "model": "gpt3-1.3b", "cluster": "nvidia/dgx-h100", "gpus": 4, "training": training}
+    training = {
+        "global_batch": 256,
+        "sequence_length": 2048,
+        "learning_rate": 1e-3 / 3,
+        "weight_decay": 1 / 7,
+    }
+    spec = {
+        "name": "x",
+        "model": "gpt3-1.3b",
+        "cluster": "nvidia/dgx-h100",
+        "gpus": 4,
+        "training": training,
+    }
     for target in ("slurm", "azureml", "shell"):
-        job = dsgen.load_job({**spec, "framework": framework, "layout": layout, "launch": {"target": target}})
+        job = dsgen.load_job(
+            {**spec, "framework": framework, "layout": layout, "launch": {"target": target}}
+        )
         (plan,) = dsgen.search(job, top=1).plans
-        assert [f for f in check_rendered(dsgen.render(plan), job) if f.severity is Severity.ERROR] == []
+        assert [
+            f for f in check_rendered(dsgen.render(plan), job) if f.severity is Severity.ERROR
+        ] == []

@@ -57,7 +57,9 @@ _seen: list[str] = []  #: files opened and folders listed while a test wants the
 
 
 def _note(event: str, arguments: tuple[object, ...]) -> None:
-    if event in ("open", "os.scandir", "os.listdir") and isinstance(arguments[0], str | os.PathLike):
+    if event in ("open", "os.scandir", "os.listdir") and isinstance(
+        arguments[0], str | os.PathLike
+    ):
         _seen.append(os.path.realpath(arguments[0]))
 
 
@@ -65,15 +67,23 @@ sys.addaudithook(_note)
 
 
 @pytest.mark.parametrize(
-    "command", [["validate", "repo"], ["init", "--from", "repo", "-o", "repo/new.yaml", "--model", "gpt2", *MACHINES]]
+    "command",
+    [
+        ["validate", "repo"],
+        ["init", "--from", "repo", "-o", "repo/new.yaml", "--model", "gpt2", *MACHINES],
+    ],
 )
 def test_nothing_beside_the_folder_is_read_or_listed(repo: Path, command: list[str]) -> None:
     """Neither files that a launch line names there, nor folders that links or a glob lead to."""
     for name in ("train.py", "pyproject.toml", "requirements.txt"):
         (repo.parent / "elsewhere" / name).write_text("deepspeed==0.9.5\n")
-    (repo / "ds_config.json").write_text('{"zero_optimization": {"stage": 2, "cpu_offload": true}, "fp16": {}}')
+    (repo / "ds_config.json").write_text(
+        '{"zero_optimization": {"stage": 2, "cpu_offload": true}, "fp16": {}}'
+    )
     (repo / "lib").symlink_to("../elsewhere")
-    (repo / "run.sh").write_text("deepspeed elsewhere/train.py --deepspeed --deepspeed_config ds_config.json\n")
+    (repo / "run.sh").write_text(
+        "deepspeed elsewhere/train.py --deepspeed --deepspeed_config ds_config.json\n"
+    )
     _seen.clear()
     output = run(*command).output
     assert [path for path in _seen if path.startswith(str(repo.parent / "elsewhere"))] == []
@@ -83,9 +93,13 @@ def test_nothing_beside_the_folder_is_read_or_listed(repo: Path, command: list[s
 @pytest.mark.parametrize("key", ["model", "calibration"])
 def test_a_spec_that_is_found_does_not_lead_out(repo: Path, key: str) -> None:
     """A spec in a folder is read with files of that folder alone; one that is named itself may name others."""
-    text = JOB.replace("model: gpt2", f"{key}: ../elsewhere/t.json" + ("" if key == "model" else "\nmodel: gpt2"))
+    text = JOB.replace(
+        "model: gpt2", f"{key}: ../elsewhere/t.json" + ("" if key == "model" else "\nmodel: gpt2")
+    )
     (repo / "dsgen.yaml").write_text(text)
-    found, named = (run("validate", path, "--format", "json").output for path in ("repo", "repo/dsgen.yaml"))
+    found, named = (
+        run("validate", path, "--format", "json").output for path in ("repo", "repo/dsgen.yaml")
+    )
     assert f"`{key}` is a file outside of the folder that is checked" in found
     assert "t.json" in named
     assert "outside" not in named
@@ -133,7 +147,12 @@ def test_json_of_users_is_read_within_limits(repo: Path, text: str) -> None:
     (repo / "plan.json").write_text(text)
     assert "cannot be used" in run("submit", "repo", "--dry-run").output
     (repo / "config.json").write_text(text)
-    assert "SPEC013" in run("plan", "--model", "repo/config.json", "--cluster", "nvidia/dgx-h100", "--gpus", "8").output
+    assert (
+        "SPEC013"
+        in run(
+            "plan", "--model", "repo/config.json", "--cluster", "nvidia/dgx-h100", "--gpus", "8"
+        ).output
+    )
 
 
 def test_a_plan_of_an_unknown_target_is_refused_without_its_values(repo: Path) -> None:
@@ -141,7 +160,9 @@ def test_a_plan_of_an_unknown_target_is_refused_without_its_values(repo: Path) -
     Path("job.yaml").write_text(JOB.replace("code: ./src, ", ""))
     run("generate", "job.yaml", "-o", "out")
     plan = json.loads(Path("out/plan.json").read_text())
-    Path("out/plan.json").write_text(json.dumps({**plan, "job": {**plan["job"], "target": "hush-4711"}}))
+    Path("out/plan.json").write_text(
+        json.dumps({**plan, "job": {**plan["job"], "target": "hush-4711"}})
+    )
     output = run("submit", "out", "--dry-run").output
     assert "job.target is none of" in output
     assert "hush-4711" not in output
@@ -176,7 +197,9 @@ def test_a_plan_that_lies_elsewhere_is_none(repo: Path) -> None:
     assert "has no plan.json" in run("submit", "repo", "--dry-run").output
 
 
-@pytest.mark.parametrize("line", ["{'loss': 1.0, ", "iteration 1/ ", "steps: 1 loss: ", "time (ms) | fwd: 1 "])
+@pytest.mark.parametrize(
+    "line", ["{'loss': 1.0, ", "iteration 1/ ", "steps: 1 loss: ", "time (ms) | fwd: 1 "]
+)
 def test_a_long_line_of_a_log_takes_no_longer_than_short_ones(repo: Path, line: str) -> None:
     """The time to read a log grows with its size, whatever its lines."""
     (repo / "train.log").write_text(
@@ -190,7 +213,9 @@ def test_a_long_line_of_a_log_takes_no_longer_than_short_ones(repo: Path, line: 
 def test_what_is_left_out_is_kept_in_linear_time(repo: Path) -> None:
     """init --from names each of 10,000 keys that a spec lacks."""
     keys = "".join(f"key_{number}: {number}\n" for number in range(10_000))
-    (repo / "acc.yaml").write_text(f"compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n{keys}")
+    (repo / "acc.yaml").write_text(
+        f"compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n{keys}"
+    )
     before = time.process_time()
     run(
         "init",
@@ -226,13 +251,16 @@ def test_code_beside_the_spec_is_written_from_the_job_file(repo: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "missing"), [("./src", "repo/src"), ("../nosuch", "nosuch"), ("out/src", "repo/out/src")]
+    ("code", "missing"),
+    [("./src", "repo/src"), ("../nosuch", "nosuch"), ("out/src", "repo/out/src")],
 )
 @pytest.mark.parametrize("command", ["generate", "submit", "tune"])
 def test_code_that_is_nowhere_is_refused(repo: Path, command: str, code: str, missing: str) -> None:
     """A folder that isn't there, seen from the spec, is named, with what to make or leave out; nothing is written."""
     (repo / "job.yaml").write_text(JOB.replace("./src", code))
-    output = run(command, "repo/job.yaml", "-o", "repo/out", *(["--yes"] if command != "generate" else [])).output
+    output = run(
+        command, "repo/job.yaml", "-o", "repo/out", *(["--yes"] if command != "generate" else [])
+    ).output
     assert f"there is no folder {missing}, which launch.azureml.code names [AML021]" in output
     assert f"make {missing} and put train.py into it, or leave launch.azureml.code out" in output
     assert not (repo / "out").exists()
@@ -240,7 +268,9 @@ def test_code_that_is_nowhere_is_refused(repo: Path, command: str, code: str, mi
 
 def test_code_that_is_nowhere_is_said_beside_other_errors(repo: Path) -> None:
     """A job that names an unknown input and a folder that isn't there is told of both at once."""
-    (repo / "job.yaml").write_text(JOB.replace("script: train.py", 'script: train.py, arguments: ["${{inputs.no}}"]'))
+    (repo / "job.yaml").write_text(
+        JOB.replace("script: train.py", 'script: train.py, arguments: ["${{inputs.no}}"]')
+    )
     output = run("generate", "repo/job.yaml", "-o", "repo/out").output
     assert "[AML045]" in output
     assert "[AML021]" in output
@@ -265,11 +295,12 @@ def test_code_has_one_meaning_wherever_the_files_are(repo: Path, made: bool) -> 
 def test_a_script_that_is_not_in_code_yet_is_asked_for(repo: Path) -> None:
     """The last line says where the script has to be put; once it is there, only what is uploaded."""
     (repo / "src").mkdir()
-    given = (
-        "data: {path: train.json, tokenizer: {path: gpt2}}\noutput: {checkpoints: 'azureml://datastores/a/paths/b'}\n"
-    )
+    given = "data: {path: train.json, tokenizer: {path: gpt2}}\noutput: {checkpoints: 'azureml://datastores/a/paths/b'}\n"
     (repo / "job.yaml").write_text(JOB.replace("64}", "64, duration: {steps: 9}}") + given)
-    put, start = "Put train.py and its modules into repo/src", "Start the job, which uploads repo/src:"
+    put, start = (
+        "Put train.py and its modules into repo/src",
+        "Start the job, which uploads repo/src:",
+    )
     assert put in run("generate", "repo/job.yaml", "-o", "repo/out").output
     (repo / "src" / "train.py").write_text("")
     assert start in run("generate", "repo/job.yaml", "-o", "repo/out").output
@@ -284,14 +315,28 @@ def test_a_script_that_is_not_in_code_yet_is_asked_for(repo: Path) -> None:
         ({"reliability": {"storage_gbytes_per_s": 1e-12}}, "0.01 to 100,000"),
         ({"reliability": {"node_days_between_failures": 1e-9}}, "0.01 to 1,000,000"),
         (
-            {"cluster": {"accelerator": "h100-sxm", "accelerators_per_node": 8, "network_gbits_per_s_per_node": 1e-9}},
+            {
+                "cluster": {
+                    "accelerator": "h100-sxm",
+                    "accelerators_per_node": 8,
+                    "network_gbits_per_s_per_node": 1e-9,
+                }
+            },
             "0.1 to 100,000",
         ),
     ],
 )
-def test_sizes_that_no_run_has_are_refused_with_their_range(repo: Path, spec: dict[str, object], said: str) -> None:
+def test_sizes_that_no_run_has_are_refused_with_their_range(
+    repo: Path, spec: dict[str, object], said: str
+) -> None:
     """The message gives both ends."""
-    whole = {"model": "gpt2", "cluster": "nvidia/dgx-h100", "gpus": 8, "training": {"global_batch": 64}, **spec}
+    whole = {
+        "model": "gpt2",
+        "cluster": "nvidia/dgx-h100",
+        "gpus": 8,
+        "training": {"global_batch": 64},
+        **spec,
+    }
     (repo / "job.json").write_text(json.dumps(whole))
     assert said in run("plan", "repo/job.json").output
 
@@ -299,18 +344,40 @@ def test_sizes_that_no_run_has_are_refused_with_their_range(repo: Path, spec: di
 @pytest.mark.parametrize(
     "more",
     [
-        {"framework": "huggingface", "model": "llama-3.1-70b", "training": {"global_batch": 64, "lora": {"rank": 16}}},
-        {"framework": "deepspeed", "model": "llama-3.1-8b", "training": {"global_batch": 64, "kernels": "fused"}},
-        {"framework": "deepspeed", "model": "gpt3-1.3b", "gpus": "8..32:8", "training": {"global_batch": 256}},
+        {
+            "framework": "huggingface",
+            "model": "llama-3.1-70b",
+            "training": {"global_batch": 64, "lora": {"rank": 16}},
+        },
         {
             "framework": "deepspeed",
-            "model": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 16}
+            "model": "llama-3.1-8b",
+            "training": {"global_batch": 64, "kernels": "fused"},
+        },
+        {
+            "framework": "deepspeed",
+            "model": "gpt3-1.3b",
+            "gpus": "8..32:8",
+            "training": {"global_batch": 256},
+        },
+        {
+            "framework": "deepspeed",
+            "model": {
+                "model_type": "llama",
+                "hidden_size": 2048,
+                "num_hidden_layers": 16,
+                "num_attention_heads": 16,
+            }
             | {"vocab_size": 32000},
             "cluster": {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 8}
             | {"network_gbits_per_s_per_node": 1600},
             "gpus": "16..32:16",
             "training": {"global_batch": 256, "sequence_length": 512},
-            "layout": {"data": 1, "tensor": 1, "pipeline": 1},  # 16 heads in a context of 16, and no plan on 32
+            "layout": {
+                "data": 1,
+                "tensor": 1,
+                "pipeline": 1,
+            },  # 16 heads in a context of 16, and no plan on 32
             "launch": {"target": "slurm", "script": "train.py"},
         },
         {
@@ -336,7 +403,9 @@ def test_files_of_a_spec_are_right_with_it(repo: Path, more: dict[str, object]) 
 def test_a_name_too_long_for_a_file_names_none(repo: Path) -> None:
     """A script of 5,000 characters is looked for nowhere: the line is checked, and the spec planned."""
     name = "a" * 5000 + ".py"
-    (repo / "run.sh").write_text(f"torchrun --nproc-per-node=8 --nnodez=2 {name} --deepspeed {'b' * 5000}.json\n")
+    (repo / "run.sh").write_text(
+        f"torchrun --nproc-per-node=8 --nnodez=2 {name} --deepspeed {'b' * 5000}.json\n"
+    )
     assert "--nnodez" in run("validate", "repo").output
     Path("job.yaml").write_text(JOB.replace("train.py", name))
     found = run("generate", "job.yaml", "-o", "out")

@@ -31,17 +31,29 @@ CONFIG = '{"train_batch_size": 8, "x\u202ey": 1, "bf16": {"enabled": true,}}'
 
 #: Arguments, and what shows that the hostile text was printed.
 COMMANDS = {
-    "generate": (("job.yaml", "-o", "o\x1b[31mx"), ("o\\x1b[31mx: ", "tr\\u202eain.py", "a\\u202eb\\u200bc")),
+    "generate": (
+        ("job.yaml", "-o", "o\x1b[31mx"),
+        ("o\\x1b[31mx: ", "tr\\u202eain.py", "a\\u202eb\\u200bc"),
+    ),
     "diff": (("generate", "job.yaml", "--diff", "-o", "new"), ("+# Job a\\u202eb\\u200bc",)),
-    "in the way": (("generate", "job.yaml", "-o", "file\x1b]0;x\x07"), ("file\\x1b]0;x\\x07: error: ",)),
+    "in the way": (
+        ("generate", "job.yaml", "-o", "file\x1b]0;x\x07"),
+        ("file\\x1b]0;x\\x07: error: ",),
+    ),
     "estimate": (("estimate", "job.yaml"), ("a\\u202eb\\u200bc\\u2066d: gpt3-1.3b",)),
     "extra argument": (("plan", "job.yaml", "x\x1b[31m"), ("(x\\x1b[31m)",)),
     "option": (("plan", "--x\x1b[31m"), ("--x\\x1b[31m",)),
     "choice": (("plan", "job.yaml", "--format", "\x1b[31m"), ("\\x1b[31m",)),
     "number": (("plan", "job.yaml", "--gpus", "\x9b31m"), ("\\x9b31m",)),
-    "flag": (("plan", "job.yaml", "--set", "layout.tensor=\x1b[31m"), ("--set layout.tensor=\\x1b[31m: error: ",)),
+    "flag": (
+        ("plan", "job.yaml", "--set", "layout.tensor=\x1b[31m"),
+        ("--set layout.tensor=\\x1b[31m: error: ",),
+    ),
     "file": (("validate", "ds_config.json"), ("x\\u202ey",)),
-    "fix": (("validate", "ds_config.json", "--fix", "--diff"), ('-{"train_batch_size": 8, "x\\u202ey"',)),
+    "fix": (
+        ("validate", "ds_config.json", "--fix", "--diff"),
+        ('-{"train_batch_size": 8, "x\\u202ey"',),
+    ),
     "github": (("validate", "ds_config.json", "--format", "github"), ("x\\u202ey",)),
     "no file": (("validate", "z\x1b[31m"), ("z\\x1b[31m: error: ",)),
     "catalog": (("catalog", "models", "gpt\x1b[3"), ("gpt\\x1b[3",)),
@@ -80,7 +92,9 @@ def test_a_terminal_gets_colours_and_no_other_escapes(workdir: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "dsgen", "estimate", "job.yaml"]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, cwd=workdir, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=theirs, stderr=theirs, cwd=workdir, env=environment
+    ) as process:
         os.close(theirs)
         read = b""
         with suppress(OSError):  # when the other end is closed

@@ -14,7 +14,10 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "bad byte": (b"model: gpt2\nname: caf\xe9 x\n", "job.yaml:2:10: error: byte 0xe9 at offset 21"),
     "bad byte first": (b"\xff", "job.yaml:1:1: error: byte 0xff"),
     "bad byte after a mark": (b"\xef\xbb\xbfa: \xff", "job.yaml:1:4: error: byte 0xff"),
-    "bad byte after two-byte characters": ("é: é".encode() + b"\xe9", "job.yaml:1:5: error: byte 0xe9"),
+    "bad byte after two-byte characters": (
+        "é: é".encode() + b"\xe9",
+        "job.yaml:1:5: error: byte 0xe9",
+    ),
     "empty": (b"", "job.yaml:1:1: error: the file is empty"),
     "blank": (b"\n  \n", "job.yaml:1:1: error: the file is empty"),
     "comments": (b"# nothing\n", "job.yaml:1:1: error: the job spec is empty"),
@@ -22,16 +25,25 @@ TEXTS: dict[str, tuple[bytes, str]] = {
 }
 FLAGS: dict[str, tuple[tuple[str, ...], str]] = {
     "set": (("plan", "job.yaml", "--set", "layout.tensor=5x"), "--set layout.tensor=5x: error: "),
-    "rule": (("plan", "job.yaml", "--set", "layout.tensor=5"), "--set layout.tensor=5: error: tensor: 5 does not"),
+    "rule": (
+        ("plan", "job.yaml", "--set", "layout.tensor=5"),
+        "--set layout.tensor=5: error: tensor: 5 does not",
+    ),
     "gpus": (("plan", "job.yaml", "--gpus", "12"), "--gpus 12: error: 12 GPUs don't fill"),
     "model": (("plan", "job.yaml", "--model", "gpt9"), "--model gpt9: error: unknown model"),
-    "unknown key": (("plan", "job.yaml", "--set", "gpu=8"), "--set gpu=8: error: unknown key 'gpu'"),
+    "unknown key": (
+        ("plan", "job.yaml", "--set", "gpu=8"),
+        "--set gpu=8: error: unknown key 'gpu'",
+    ),
     "variable": (
         ("plan", "job.yaml", "--set", "launch.environment.1X=hush"),
         "--set launch.environment.1X=...: error: ",
     ),
     "cluster": (("validate", "job.yaml", "--cluster", "nope"), "--cluster nope: error: "),
-    "version": (("validate", "job.yaml", "--deepspeed-version", "x"), "--deepspeed-version x: error: "),
+    "version": (
+        ("validate", "job.yaml", "--deepspeed-version", "x"),
+        "--deepspeed-version x: error: ",
+    ),
 }
 
 

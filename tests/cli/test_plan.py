@@ -7,7 +7,16 @@ from pathlib import Path
 
 from tests.cli.running import run
 
-SMALL = ("--model", "gpt3-1.3b", "--cluster", "nvidia/dgx-h100", "--gpus", "8", "--global-batch", "256")
+SMALL = (
+    "--model",
+    "gpt3-1.3b",
+    "--cluster",
+    "nvidia/dgx-h100",
+    "--gpus",
+    "8",
+    "--global-batch",
+    "256",
+)
 DURATION = "training.duration.tokens=1e10"
 SHORT = (*SMALL, "--set", DURATION, "--set", "launch.time_limit=1:00:00", "--set", "output=null")
 
@@ -28,7 +37,13 @@ def test_a_job_that_lacks_nothing_says_nothing() -> None:
 
 def test_one_layout_with_two_sets_of_details_is_the_only_one_once(tmp_path: Path) -> None:
     """Where one layout fits, the fastest of its details isn't called the only layout beside the chosen ones."""
-    pins = {"micro_batch": 2, "gradient_accumulation": 4, "recompute": "full", "zero_stage": 3, "offload": "none"}
+    pins = {
+        "micro_batch": 2,
+        "gradient_accumulation": 4,
+        "recompute": "full",
+        "zero_stage": 3,
+        "offload": "none",
+    }
     spec = {
         "framework": "huggingface", "model": "qwen2.5-7b", "cluster": "dgx-h100", "gpus": 16, "layout": pins,
         "training": {"sequence_length": 4096, "global_batch": 128}, "launch": {"script": "train.py"},

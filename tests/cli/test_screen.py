@@ -35,7 +35,9 @@ from tests.jobs import job
 from tests.workers import HANGS_S
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-_UNMARKED = str.maketrans("", "", ",;")  # behind which a remark or a row may come that is in the wide table itself
+_UNMARKED = str.maketrans(
+    "", "", ",;"
+)  # behind which a remark or a row may come that is in the wide table itself
 SGR = re.compile(r"\x1b\[([\d;]*)m")
 
 
@@ -43,7 +45,9 @@ SGR = re.compile(r"\x1b\[([\d;]*)m")
 def plan_of(name: str) -> Plan:
     """The plan of an example's golden files, estimated again: no search."""
     layout = json.loads((GOLDEN / name / "plan.json").read_text())["layout"]
-    job = dsgen.load_job(FOLDER / f"{name}.yaml", overrides={f"layout.{key}": value for key, value in layout.items()})
+    job = dsgen.load_job(
+        FOLDER / f"{name}.yaml", overrides={f"layout.{key}": value for key, value in layout.items()}
+    )
     return dsgen.estimate(job)
 
 
@@ -60,14 +64,24 @@ def parts_of(name: str) -> Iterator[Part]:
         rejected_by={"MDS004": 128_880, "NODE001": 57_456},
         search_s=1.0,
     )
-    yield from (*report(answer, 10, details=[*further(plan)]), answer_lines(plan), MemoryBars(plan), *explained(plan))
-    question = Comparison(asked={"tensor": 8}, ours=plan, theirs=others[0], findings=(), overruled=(), kept=())
+    yield from (
+        *report(answer, 10, details=[*further(plan)]),
+        answer_lines(plan),
+        MemoryBars(plan),
+        *explained(plan),
+    )
+    question = Comparison(
+        asked={"tensor": 8}, ours=plan, theirs=others[0], findings=(), overruled=(), kept=()
+    )
     yield from comparisons(plan, [question])
     yield from counts_report(Elastic(answer=answer, plans=answer.plans, left_out={}))
     points = [
-        Point(values={"gpus": each.job.gpus}, plan=each) for each in sorted(answer.plans, key=lambda p: p.job.gpus)
+        Point(values={"gpus": each.job.gpus}, plan=each)
+        for each in sorted(answer.plans, key=lambda p: p.job.gpus)
     ]
-    yield from sweep_report(Sweep(axes=(Axis(path="gpus", values=(8, 4096)),), points=tuple(points)))
+    yield from sweep_report(
+        Sweep(axes=(Axis(path="gpus", values=(8, 4096)),), points=tuple(points))
+    )
 
 
 def shown(parts: Iterator[Part], columns: int) -> str:
@@ -120,7 +134,10 @@ def test_rows_differ_in_plain_words() -> None:
     """A plan without what the chosen one has says so as one would say it; modules without recompute say nothing."""
     full = Layout(data=8, sequence_parallel=True, zero_hpz=8, offload=Offload.OPTIMIZER)
     two = Layout(
-        data=8, zero_hpz=4, recompute=Recompute.SELECTIVE, recompute_modules=Modules.MOE_ACT | Modules.LAYERNORM
+        data=8,
+        zero_hpz=4,
+        recompute=Recompute.SELECTIVE,
+        recompute_modules=Modules.MOE_ACT | Modules.LAYERNORM,
     )
     assert differing(full, two) == ("sequence parallel", "ZeRO++ over 8 GPUs", "offload: optimizer")
     assert differing(two, full) == (
@@ -157,9 +174,14 @@ def luminance(colour: int) -> float:
     steps = (0, 95, 135, 175, 215, 255)
     cube = colour - 16
     levels = (
-        (steps[cube // 36], steps[cube // 6 % 6], steps[cube % 6]) if colour < 232 else (8 + 10 * (colour - 232),) * 3
+        (steps[cube // 36], steps[cube // 6 % 6], steps[cube % 6])
+        if colour < 232
+        else (8 + 10 * (colour - 232),) * 3
     )
-    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in (level / 255 for level in levels)]
+    linear = [
+        x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4
+        for x in (level / 255 for level in levels)
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -175,9 +197,17 @@ def test_findings_are_of_the_palette_and_plain_without_colour(
     severity: Severity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The severity is a word, coloured from the palette; with NO_COLOR it is the word alone."""
-    finding = Finding(rule="X001", severity=severity, where=Location(path="job.yaml"), message="3 is not 4", hint="")
+    finding = Finding(
+        rule="X001",
+        severity=severity,
+        where=Location(path="job.yaml"),
+        message="3 is not 4",
+        hint="",
+    )
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert {int(style.rpartition(";")[2]) for style in codes(finding_text(finding, colour=True)) - {"1"}} <= PALETTE
+    assert {
+        int(style.rpartition(";")[2]) for style in codes(finding_text(finding, colour=True)) - {"1"}
+    } <= PALETTE
     monkeypatch.setenv("NO_COLOR", "1")
     assert finding_text(finding, colour=True) == finding_text(finding)
 
@@ -199,7 +229,9 @@ print("answer")
 def on_terminal(form: str, longest_s: float) -> str:
     """What a terminal gets from a command that ends when a line is shown, or when it took so long."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen([sys.executable, "-c", SLOW, form, str(longest_s)], stdout=theirs, stderr=theirs) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, form, str(longest_s)], stdout=theirs, stderr=theirs
+    ) as process:
         os.close(theirs)
         read = b""
         with suppress(OSError):  # when the other end is closed
@@ -212,12 +244,16 @@ def on_terminal(form: str, longest_s: float) -> str:
 
 def test_progress_is_shown_and_gone() -> None:
     """What takes long says so on a terminal, and leaves nothing; nothing in pipes, and for other programs."""
-    *said, wiped, answer = on_terminal("text", HANGS_S).removeprefix("\r").removesuffix("\r\n").split("\r")
+    *said, wiped, answer = (
+        on_terminal("text", HANGS_S).removeprefix("\r").removesuffix("\r\n").split("\r")
+    )
     assert said
     assert all(re.fullmatch(r"planning, 3 done, \d+ s", line) for line in said)
     assert (wiped, answer) == (" " * len(said[-1]), "answer")
     assert on_terminal("json", 0.7) == "answer\r\n"
-    piped = subprocess.run([sys.executable, "-c", SLOW, "text", "0.7"], capture_output=True, text=True, check=True)
+    piped = subprocess.run(
+        [sys.executable, "-c", SLOW, "text", "0.7"], capture_output=True, text=True, check=True
+    )
     assert (piped.stdout, piped.stderr) == ("answer\n", "")
 
 
@@ -237,7 +273,9 @@ def test_one_step_of_one_sequence_is_not_several() -> None:
 
 def test_changes_that_are_as_fast_have_no_sign() -> None:
     """Of changes that make a job fit, those as fast as the fastest are not printed as -0%."""
-    answer = dsgen.search(job(framework="deepspeed", model="llama-3.1-8b", gpus=7, training__global_batch=128))
+    answer = dsgen.search(
+        job(framework="deepspeed", model="llama-3.1-8b", gpus=7, training__global_batch=128)
+    )
     assert isinstance(answer, Infeasible) and len(answer.suggestions) > 1
     text = shown(iter(obstacle(answer)), 80)
     assert " 0%" in text and "-0%" not in text

@@ -44,7 +44,9 @@ def stand_in(folder: Path, program: str, said: str, status: int = 0) -> None:
     """A program of that name which notes its arguments in `calls`, says something and ends."""
     (folder / "bin").mkdir(exist_ok=True)
     script = folder / "bin" / program
-    script.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{folder}/calls\nprintf '%s\\n' '{said}'\nexit {status}\n")
+    script.write_text(
+        f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{folder}/calls\nprintf '%s\\n' '{said}'\nexit {status}\n"
+    )
     script.chmod(0o755)
 
 
@@ -88,7 +90,9 @@ def test_a_job_of_another_cluster_is_watched_there(workdir: Path) -> None:
     done = submit(workdir, "job.yaml", "-o", "o", "--yes", "--allow-missing")
     assert "squeue --jobs=123 --clusters=main\n" in done.stdout
     stand_in(workdir, "sbatch", "123")
-    assert "clusters" not in submit(workdir, "job.yaml", "-o", "p", "--yes", "--allow-missing").stdout
+    assert (
+        "clusters" not in submit(workdir, "job.yaml", "-o", "p", "--yes", "--allow-missing").stdout
+    )
 
 
 def test_nothing_is_submitted_without_a_yes(workdir: Path) -> None:
@@ -105,13 +109,17 @@ def test_a_folder_is_checked_and_submitted_as_it_is(workdir: Path) -> None:
     stand_in(workdir, "sbatch", "7")
     assert submit(workdir, "job.yaml", "-o", "o", "--yes").returncode == 0
     config = workdir / "o" / "ds_config.json"
-    config.write_text(config.read_text().replace('"train_batch_size": 256', '"train_batch_size": 255'))
+    config.write_text(
+        config.read_text().replace('"train_batch_size": 256', '"train_batch_size": 255')
+    )
     (workdir / "calls").unlink()
     done = submit(workdir, "o", "--yes")
     assert done.returncode == 1
     assert "BATCH001" in done.stderr
     assert not (workdir / "calls").exists()
-    config.write_text(config.read_text().replace('"train_batch_size": 255', '"train_batch_size": 256'))
+    config.write_text(
+        config.read_text().replace('"train_batch_size": 255', '"train_batch_size": 256')
+    )
     assert "submitted: 7" in submit(workdir, "o", "--yes").stdout
 
 
@@ -141,7 +149,9 @@ def test_a_refusal_of_the_scheduler_is_passed_on(workdir: Path) -> None:
 def test_a_job_that_kubernetes_has_already_is_not_submitted(workdir: Path) -> None:
     """Where kubectl finds the job there as it is, nothing starts, and that is an error."""
     stand_in(workdir, "kubectl", "pytorchjob.kubeflow.org/tiny unchanged")
-    done = submit(workdir, "job.yaml", "--target", "kubernetes", "-o", "o", "--yes", "--allow-missing")
+    done = submit(
+        workdir, "job.yaml", "--target", "kubernetes", "-o", "o", "--yes", "--allow-missing"
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert "pytorchjob.kubeflow.org/tiny unchanged" in done.stderr
 
@@ -159,7 +169,9 @@ def test_the_price_has_its_currency(workdir: Path) -> None:
     """At a list price the run costs dollars, whether its files are written now or were before."""
     stand_in(workdir, "sbatch", "1")
     priced = ("--cluster", "aws/p5.48xlarge", "--set", "training.duration.tokens=1B")
-    assert re.search(r"GPU-hours, \$\d", submit(workdir, "job.yaml", *priced, "-o", "o", "--dry-run").stderr)
+    assert re.search(
+        r"GPU-hours, \$\d", submit(workdir, "job.yaml", *priced, "-o", "o", "--dry-run").stderr
+    )
     assert re.search(r"GPU-hours, \$\d", submit(workdir, "o", "--dry-run").stderr)
 
 
@@ -167,13 +179,21 @@ def test_a_script_that_is_not_here_is_named(workdir: Path) -> None:
     """A job whose working folder lacks the training script is shown as incomplete."""
     stand_in(workdir, "sbatch", "1")
     (workdir / "train.py").unlink()
-    assert "train.py is not in this folder" in submit(workdir, "job.yaml", "-o", "o", "--dry-run").stderr
+    assert (
+        "train.py is not in this folder"
+        in submit(workdir, "job.yaml", "-o", "o", "--dry-run").stderr
+    )
 
 
 def test_a_script_of_a_container_is_not_missing(workdir: Path) -> None:
     """A script with a path from the root may be on the nodes or in the image alone: the job is submitted with --yes."""
     stand_in(workdir, "sbatch", "42")
-    within = ("--set", "launch.script=/opt/Megatron-LM/train.py", "--set", "launch.slurm.container_image=./a.sqsh")
+    within = (
+        "--set",
+        "launch.script=/opt/Megatron-LM/train.py",
+        "--set",
+        "launch.slurm.container_image=./a.sqsh",
+    )
     done = submit(workdir, "job.yaml", *within, "-o", "o", "--yes")
     assert (done.returncode, "Missing" in done.stderr) == (0, False)
 
@@ -203,7 +223,11 @@ def test_every_launcher_writes_the_file_that_it_submits(workdir: Path, target: s
 def test_a_real_slurm_is_asked_and_runs_the_job(workdir: Path) -> None:
     """`--dry-run` asks sbatch, which names when the job would start; submitted, it runs to its end."""
     (workdir / "train.py").write_text("import os\nopen('ran', 'a').write(os.environ['RANK'])\n")
-    machines = {"accelerator": "h100-80gb-sxm", "accelerators_per_node": 2, "network_gbits_per_s_per_node": 100}
+    machines = {
+        "accelerator": "h100-80gb-sxm",
+        "accelerators_per_node": 2,
+        "network_gbits_per_s_per_node": 100,
+    }
     spec = {**SPEC, "cluster": {**machines, "cpu_cores": 2}, "gpus": 2}
     spec["output"] = {"checkpoints": str(workdir / "checkpoints")}
     (workdir / "job.yaml").write_text(yaml.safe_dump(spec))
@@ -259,5 +283,9 @@ def test_what_a_command_sets_for_itself_stays_with_it(monkeypatch: pytest.Monkey
             monkeypatch.delenv("OPENBLAS_NUM_THREADS")
         cli.run()
         assert os.environ["OPENBLAS_NUM_THREADS"] == (given or "1")
-        left = [line for line in scheduler_says(["env"]).splitlines() if line.startswith("OPENBLAS_NUM_THREADS=")]
+        left = [
+            line
+            for line in scheduler_says(["env"]).splitlines()
+            if line.startswith("OPENBLAS_NUM_THREADS=")
+        ]
         assert left == ([f"OPENBLAS_NUM_THREADS={given}"] if given else [])

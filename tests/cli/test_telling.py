@@ -50,16 +50,20 @@ def at(line: int, path: str = "a.sh", message: str = "too few", **fields: Any) -
 
 def found(*arguments: str) -> list[dict[str, Any]]:
     """What the command prints as JSON."""
-    documents: list[dict[str, Any]] = json.loads(run("validate", ".", "--format", "json", *arguments).stdout)[
-        "findings"
-    ]
+    documents: list[dict[str, Any]] = json.loads(
+        run("validate", ".", "--format", "json", *arguments).stdout
+    )["findings"]
     return documents
 
 
 def test_what_is_the_same_is_one_finding() -> None:
     """Findings that say the same become the first of them, with the places and edits of all; others stay."""
     edits = [Edit(path="a.sh", start=start, end=start + 1, replacement="") for start in (3, 9)]
-    one, again, other = at(1, edits=(edits[0],)), at(7, edits=(edits[1],)), at(7, message="too many")
+    one, again, other = (
+        at(1, edits=(edits[0],)),
+        at(7, edits=(edits[1],)),
+        at(7, message="too many"),
+    )
     elsewhere = at(1, path="b.sh")
     joined, *rest = folded([one, again, other, elsewhere])
     assert (joined.elsewhere, rest) == ((elsewhere.where,), [other])
@@ -74,7 +78,10 @@ def test_what_is_the_same_is_one_finding() -> None:
 def test_the_file_that_runs_is_named_before_its_copy() -> None:
     """What is said of arguments.txt too, which no program reads, has its place in the launch file."""
     (joined,) = folded([at(5, "job/arguments.txt"), at(9, "job/launch.sbatch")])
-    assert [where.path for where in (joined.where, *joined.again)] == ["job/launch.sbatch", "job/arguments.txt"]
+    assert [where.path for where in (joined.where, *joined.again)] == [
+        "job/launch.sbatch",
+        "job/arguments.txt",
+    ]
 
 
 def test_a_cause_is_told_once_unless_strict() -> None:
@@ -84,12 +91,17 @@ def test_a_cause_is_told_once_unless_strict() -> None:
     assert [(one["line"], one["times"]) for one in every] == [(5, 1), (6, 1)]
     assert "(2 times, lines 5, 6)" in run("validate", ".").stdout
     assert [one.lines for one in dsgen.validate(".") if one.rule == RULE] == [(5, 6)]
-    assert [one.lines for one in dsgen.validate(".", strict=True) if one.rule == RULE] == [(5,), (6,)]
+    assert [one.lines for one in dsgen.validate(".", strict=True) if one.rule == RULE] == [
+        (5,),
+        (6,),
+    ]
 
 
 def test_an_ignored_place_leaves_the_others(workdir: Path) -> None:
     """A comment that ignores the first place of a cause doesn't ignore the second."""
-    (workdir / "job.sbatch").write_text(SCRIPT.replace("--first", f"--first  # dsgen: ignore[{RULE}]"))
+    (workdir / "job.sbatch").write_text(
+        SCRIPT.replace("--first", f"--first  # dsgen: ignore[{RULE}]")
+    )
     assert [one["lines"] for one in found("--select", RULE)] == [[6]]
 
 
@@ -99,19 +111,29 @@ def test_what_many_files_share_is_shown_once_in_text(workdir: Path) -> None:
         (workdir / f"{name}.sbatch").write_text(SCRIPT)
     text = run("validate", ".", "--select", RULE)
     assert text.stdout.count("note:") == 1
-    assert "the same in 3 more files: c.sbatch:5, d.sbatch:5, job.sbatch:5 (--strict shows each)" in text.stdout
+    assert (
+        "the same in 3 more files: c.sbatch:5, d.sbatch:5, job.sbatch:5 (--strict shows each)"
+        in text.stdout
+    )
     assert text.stderr.startswith("1 note in 4 documents")
     assert run("validate", ".", "--select", RULE, "--strict").stdout.count("note:") == 8
     (one,) = found("--select", RULE)
     assert (one["path"], one["lines"], one["times"]) == ("b.sbatch", [5, 6], 8)
-    assert [place["path"] for place in one["places"]] == [f"{name}.sbatch" for name in "bbccdd"] + ["job.sbatch"] * 2
+    assert [place["path"] for place in one["places"]] == [f"{name}.sbatch" for name in "bbccdd"] + [
+        "job.sbatch"
+    ] * 2
     assert [place["line"] for place in one["places"]] == [5, 6] * 4
-    assert run("validate", ".", "--select", RULE, "--format", "github").stdout.count("::notice ") == 4
+    assert (
+        run("validate", ".", "--select", RULE, "--format", "github").stdout.count("::notice ") == 4
+    )
 
 
 def test_a_baseline_leaves_out_what_was_there(workdir: Path) -> None:
     """What the baseline has isn't told, on whatever line it is now and from whatever folder; what is new is told."""
-    assert run("validate", ".", "--baseline", "base.json", "--write-baseline").exit_code == ExitStatus.OK
+    assert (
+        run("validate", ".", "--baseline", "base.json", "--write-baseline").exit_code
+        == ExitStatus.OK
+    )
     assert found("--baseline", "base.json") == []
     script = workdir / "job.sbatch"
     script.write_text(SCRIPT.replace("#SBATCH --nodes", "# a line more\n\n#SBATCH --nodes"))
@@ -128,7 +150,9 @@ def test_an_edited_line_is_judged_anew(workdir: Path) -> None:
     (workdir / "job.sbatch").write_text(SCRIPT.replace("--second", "--other"))
     result = run("validate", ".", "--baseline", "base.json", "--select", RULE, "--format", "json")
     assert [one["line"] for one in json.loads(result.stdout)["findings"]] == [6]
-    assert "1 entry of base.json without a finding: job.sbatch SLM013; write it anew" in result.stderr
+    assert (
+        "1 entry of base.json without a finding: job.sbatch SLM013; write it anew" in result.stderr
+    )
 
 
 def test_entries_of_rules_and_files_that_are_not_checked_are_kept(workdir: Path) -> None:
@@ -136,7 +160,9 @@ def test_entries_of_rules_and_files_that_are_not_checked_are_kept(workdir: Path)
     (workdir / "other.sbatch").write_text(SCRIPT)
     run("validate", ".", "--baseline", "base.json", "--write-baseline")
     for arguments in (["job.sbatch"], [".", "--select", "ZERO"], [".", "--ignore", RULE]):
-        assert "without a finding" not in run("validate", *arguments, "--baseline", "base.json").stderr
+        assert (
+            "without a finding" not in run("validate", *arguments, "--baseline", "base.json").stderr
+        )
 
 
 @pytest.mark.parametrize(
@@ -146,7 +172,10 @@ def test_entries_of_rules_and_files_that_are_not_checked_are_kept(workdir: Path)
         (["--baseline", "job.sbatch"], "job.sbatch is no baseline of dsgen: choose another FILE"),
         (["--write-baseline"], "--write-baseline requires --baseline FILE"),
         (["--baseline", "no/where.json", "--write-baseline"], "cannot write no/where.json"),
-        (["--baseline", "job.sbatch", "--write-baseline"], "job.sbatch is no baseline of dsgen: choose another FILE"),
+        (
+            ["--baseline", "job.sbatch", "--write-baseline"],
+            "job.sbatch is no baseline of dsgen: choose another FILE",
+        ),
         (["--baseline", ".", "--write-baseline"], ". is no file"),
     ],
 )

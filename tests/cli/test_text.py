@@ -41,7 +41,9 @@ def test_numbers(written: str, expected: str) -> None:
     assert written == expected
 
 
-@pytest.mark.parametrize("hostile", ["../../etc/passwd", "$(rm -rf ~)", "a/b", "..", "", "x" * 500, "-rf", "a\nb"])
+@pytest.mark.parametrize(
+    "hostile", ["../../etc/passwd", "$(rm -rf ~)", "a/b", "..", "", "x" * 500, "-rf", "a\nb"]
+)
 def test_folder_names_are_one_plain_part(hostile: str) -> None:
     """Whatever the job is called, its folder's name is one part of a path that no shell reads as anything else."""
     name = file_name(hostile)
@@ -54,7 +56,9 @@ def test_folder_names_are_one_plain_part(hostile: str) -> None:
 def found(**where: object) -> Finding:
     """A finding somewhere in job.yaml."""
     location = Location(path="job.yaml", **where)  # type: ignore[arg-type]
-    return Finding(rule="X001", severity=Severity.ERROR, where=location, message="3 is not 4", hint="x: 4")
+    return Finding(
+        rule="X001", severity=Severity.ERROR, where=location, message="3 is not 4", hint="x: 4"
+    )
 
 
 def test_finding_with_everything() -> None:
@@ -87,15 +91,31 @@ def test_a_band_is_in_the_unit_of_its_estimate() -> None:
 
 def test_findings_of_one_cause_share_line_and_hint() -> None:
     """A tensor size that divides nothing has one block of lines, with one hint whose values pass every rule."""
-    job = ["--framework", "megatron-lm", "--model", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", "128"]
-    told = run("plan", *job, "--global-batch", "128", "--set", "layout.tensor=3").stderr.splitlines()
+    job = [
+        "--framework",
+        "megatron-lm",
+        "--model",
+        "llama-3.1-8b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "128",
+    ]
+    told = run(
+        "plan", *job, "--global-batch", "128", "--set", "layout.tensor=3"
+    ).stderr.splitlines()
     errors = [line[-7:-1] for line in told if ": error: " in line]
     assert errors == ["MLM001", "MLM004", "MLM005", "MLM006"]
-    assert [line for line in told if line.startswith("hint: ")] == ["hint: use tensor: 1, 2, 4 or 8"]
+    assert [line for line in told if line.startswith("hint: ")] == [
+        "hint: use tensor: 1, 2, 4 or 8"
+    ]
 
 
 def test_a_hint_never_repeats_what_is_written() -> None:
     """For a mapping that is written as one value the hint has its first key, and isn't that value."""
-    for key, hint in (("training.lora=true", "lora: {rank: 16}"), ("launch=slurm", "launch: {target: slurm}")):
+    for key, hint in (
+        ("training.lora=true", "lora: {rank: 16}"),
+        ("launch=slurm", "launch: {target: slurm}"),
+    ):
         told = run("plan", "--set", key).stderr
         assert f"write its keys, as in `{hint}`" in told

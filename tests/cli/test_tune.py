@@ -99,21 +99,29 @@ def test_trials_are_ranked_by_what_was_measured(workdir: Path) -> None:
     times: dict[str, float | None] = {}
     for number, key in enumerate(dict.fromkeys(keys)):
         times[key] = (
-            None if number == 1 else round(float(plans[keys.index(key)].step_time.total_s) * (1.5 - number / 5), 4)
+            None
+            if number == 1
+            else round(float(plans[keys.index(key)].step_time.total_s) * (1.5 - number / 5), 4)
         )
     (workdir / "times.json").write_text(json.dumps(times))
     with running_slurm(nodes=1, gpus=2) as slurm:
-        done = tune(workdir, "--top", "4", "--steps", "8", "--yes", "--format", "json", **slurm.environment)
+        done = tune(
+            workdir, "--top", "4", "--steps", "8", "--yes", "--format", "json", **slurm.environment
+        )
         assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)["trials"]
-    measured = [one["measured_step_time_s"] for one in told if one["measured_step_time_s"] is not None]
+    measured = [
+        one["measured_step_time_s"] for one in told if one["measured_step_time_s"] is not None
+    ]
     assert measured == sorted(measured)
     by_number = {one["trial"]: one for one in told}
     for number, key in enumerate(keys, start=1):
         expected = times[key]
         assert by_number[number]["out_of_memory"] is (expected is None)
         if expected is not None:
-            assert by_number[number]["measured_step_time_s"] == pytest.approx(expected, abs=1e-4), by_number[number]
+            assert by_number[number]["measured_step_time_s"] == pytest.approx(expected, abs=1e-4), (
+                by_number[number]
+            )
     rows = list(csv.DictReader((workdir / "t" / "runs.csv").read_text().splitlines()))
     assert [float(row["step_time_s"]) for row in rows] == measured
     fitted = subprocess.run(
@@ -133,7 +141,9 @@ def test_logs_are_recognised_by_their_first_line(tmp_path: Path) -> None:
     (tmp_path / "a" / "std_log_process_0.txt").write_text(f"{TRIAL} 2\nnothing here\n")
     (tmp_path / "a" / "std_log_process_7.txt").write_text(f"{TRIAL} 2\n{step * 5}")
     (tmp_path / "b.log").write_text(f"{TRIAL} 1\nValueError: bad option\n")
-    (tmp_path / "c.out").write_text(f"{TRIAL} 3\n{step}torch.OutOfMemoryError: CUDA out of memory.\n")
+    (tmp_path / "c.out").write_text(
+        f"{TRIAL} 3\n{step}torch.OutOfMemoryError: CUDA out of memory.\n"
+    )
     (tmp_path / "other.log").write_text(step)
     found = outcomes(tmp_path, TRIAL)
     assert sorted(found) == [1, 2, 3]
@@ -157,7 +167,10 @@ def test_a_trial_saves_nothing_and_ends_soon() -> None:
 
 def test_a_trial_of_the_trainer_saves_nothing_either() -> None:
     """The Trainer saves after its last step unless it is told not to, whatever the job's own arguments say."""
-    launch = {"script": "train.py", "arguments": ["--save_strategy", "epoch", "--output_dir", "/o", "--model", "m"]}
+    launch = {
+        "script": "train.py",
+        "arguments": ["--save_strategy", "epoch", "--output_dir", "/o", "--model", "m"],
+    }
     job = dsgen.load_job({**SPEC, "framework": "huggingface", "launch": launch})
     answer = dsgen.search(job, top=1)
     assert isinstance(answer, dsgen.SearchResult)
@@ -184,7 +197,17 @@ def test_the_log_of_another_plan_is_not_read(workdir: Path) -> None:
     log.write_text(f"{TRIAL} 1\n")
     tune(workdir, "--top", "1", "--dry-run", "--force")
     assert log.exists()
-    tune(workdir, "--top", "1", "--dry-run", "--force", "--set", "layout.micro_batch=1", "--set", "layout.tensor=2")
+    tune(
+        workdir,
+        "--top",
+        "1",
+        "--dry-run",
+        "--force",
+        "--set",
+        "layout.micro_batch=1",
+        "--set",
+        "layout.tensor=2",
+    )
     assert not log.exists()
 
 
@@ -205,8 +228,15 @@ def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
 def test_a_sweep_keeps_the_input_of_the_same_name(workdir: Path) -> None:
     """A job's own input may be called as the one that has the trials' files: both are there."""
     azureml = {"compute": "gpus", "inputs": {"trials": "azureml:mine:1"}}
-    launch = {"target": "azureml", "script": "train.py", "arguments": ["--x", "${{inputs.trials}}"], "azureml": azureml}
-    answer = dsgen.search(dsgen.load_job({**SPEC, "framework": "deepspeed", "launch": launch}), top=1)
+    launch = {
+        "target": "azureml",
+        "script": "train.py",
+        "arguments": ["--x", "${{inputs.trials}}"],
+        "azureml": azureml,
+    }
+    answer = dsgen.search(
+        dsgen.load_job({**SPEC, "framework": "deepspeed", "launch": launch}), top=1
+    )
     assert isinstance(answer, dsgen.SearchResult)
     texts = {file.path: file.text for file in trial_files(answer.plans, 10, "dsgen tune")}
     sweep = yaml.safe_load(texts["tune.yml"])
@@ -218,7 +248,11 @@ def test_a_sweep_keeps_the_input_of_the_same_name(workdir: Path) -> None:
 
 def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
     """validate finds no error in the files of trials on AzureML, whose sweep has all their commands."""
-    launch = {"target": "azureml", "arguments": ["--mock-data"], "azureml": {"compute": "gpus", "code": "./src"}}
+    launch = {
+        "target": "azureml",
+        "arguments": ["--mock-data"],
+        "azureml": {"compute": "gpus", "code": "./src"},
+    }
     answer = dsgen.search(dsgen.load_job({**SPEC, "launch": launch}), top=3)
     assert isinstance(answer, dsgen.SearchResult)
     files = {file.path: file.text for file in trial_files(answer.plans[:3], 10, "dsgen tune")}
@@ -234,7 +268,9 @@ def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
 
 def test_a_sweep_uploads_the_script(workdir: Path) -> None:
     """Where only a folder is uploaded, trials aren't submitted without the script in it."""
-    (workdir / "job.yaml").write_text(yaml.safe_dump({**SPEC, "launch": {**SPEC["launch"], "target": "azureml"}}))
+    (workdir / "job.yaml").write_text(
+        yaml.safe_dump({**SPEC, "launch": {**SPEC["launch"], "target": "azureml"}})
+    )
     refused = tune(workdir, "--top", "1", "--yes")
     assert refused.returncode == 1
     assert "t is uploaded, and has no pretrain_gpt.py" in refused.stderr

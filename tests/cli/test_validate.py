@@ -48,7 +48,10 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def rules_of(*arguments: str) -> list[str]:
     """The ids of what `dsgen validate` finds."""
-    return [found["rule"] for found in json.loads(run("validate", *arguments, "--format", "json").stdout)["findings"]]
+    return [
+        found["rule"]
+        for found in json.loads(run("validate", *arguments, "--format", "json").stdout)["findings"]
+    ]
 
 
 def test_text_is_followed_by_a_summary() -> None:
@@ -63,7 +66,11 @@ def test_nothing_found_is_reported(workdir: Path) -> None:
     """A good submission prints nothing to standard output, and exits with 0."""
     (workdir / "job.yaml").write_text(SPEC)
     result = run("validate", ".")
-    assert (result.exit_code, result.stdout, result.stderr) == (ExitStatus.OK, "", "no findings in 1 document\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        ExitStatus.OK,
+        "",
+        "no findings in 1 document\n",
+    )
 
 
 @pytest.mark.parametrize("form", ["json", "sarif", "github", "azure"])
@@ -73,10 +80,17 @@ def test_other_forms_have_standard_output_for_themselves(form: str) -> None:
     assert results[0].stdout == results[1].stdout
     assert results[0].exit_code == ExitStatus.FINDINGS
     if form == "github":
-        assert results[0].stdout.splitlines()[0].startswith("::error file=job.yaml,line=6,col=1,title=SPEC006::")
+        assert (
+            results[0]
+            .stdout.splitlines()[0]
+            .startswith("::error file=job.yaml,line=6,col=1,title=SPEC006::")
+        )
     elif form == "azure":
         command, _, message = results[0].stdout.splitlines()[0].partition("]")
-        assert command == "##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=6;columnnumber=1;code=SPEC006"
+        assert (
+            command
+            == "##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=6;columnnumber=1;code=SPEC006"
+        )
         assert message.startswith("unknown key 'colour'")
     else:
         json.loads(results[0].stdout)
@@ -150,7 +164,10 @@ def test_what_is_left_alone_is_counted_in_one_line(workdir: Path) -> None:
     text, form = run("validate", "."), run("validate", ".", "--format", "json")
     assert text.stderr.splitlines()[-1] == "left alone: 2 files (1 of Hydra; 1 of Kubernetes)"
     assert "left alone" not in run("validate", "job.yaml").stderr
-    assert {one["path"] for one in json.loads(form.stdout)["left_alone"]} == {"critic.yaml", "job.yml"}
+    assert {one["path"] for one in json.loads(form.stdout)["left_alone"]} == {
+        "critic.yaml",
+        "job.yml",
+    }
     assert {found["path"] for found in json.loads(form.stdout)["findings"]} == {"job.yaml"}
 
 
@@ -189,14 +206,23 @@ def test_a_comment_ignores_a_finding(workdir: Path) -> None:
 
 def test_an_unknown_name_in_the_flags_is_a_finding() -> None:
     """A cluster that isn't known is an error at the flag, in every form."""
-    flags = ("validate", "job.yaml", "--cluster", "azure/standard_nd96amrs_a100_v4", "--select", "FILE006")
+    flags = (
+        "validate",
+        "job.yaml",
+        "--cluster",
+        "azure/standard_nd96amrs_a100_v4",
+        "--select",
+        "FILE006",
+    )
     assert run(*flags).stdout.startswith("--cluster azure/standard_nd96amrs_a100_v4: error: ")
     assert run(*flags, "--format", "github").stdout.startswith("::error title=FILE006::")
     [invocation] = json.loads(run(*flags, "--format", "sarif").stdout)["runs"][0]["invocations"]
     assert invocation["toolConfigurationNotifications"][0]["descriptor"] == {"id": "FILE006"}
 
 
-@pytest.mark.parametrize("name", ["\x1b[2Jds_config.json", "ds,line=1::config.json", "a\nds_config.json", "%0Ads.json"])
+@pytest.mark.parametrize(
+    "name", ["\x1b[2Jds_config.json", "ds,line=1::config.json", "a\nds_config.json", "%0Ads.json"]
+)
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "azure"])
 def test_hostile_file_names_do_no_harm(name: str, form: str, workdir: Path) -> None:
     """A file's name can't write to the terminal or end a workflow command, and --fix takes it as it is."""
@@ -243,13 +269,21 @@ def test_engine_needs_deepspeed() -> None:
 def test_engine_tells_what_deepspeed_refuses(workdir: Path) -> None:
     """What DeepSpeed's own parser refuses is an error at the key that it names, unless an error is reported already."""
     (workdir / "job.yaml").unlink()
-    (workdir / "ds_config.json").write_text(CONFIG.replace("}\n}", '},\n  "zero_optimization": {"stage": 7}\n}'))
+    (workdir / "ds_config.json").write_text(
+        CONFIG.replace("}\n}", '},\n  "zero_optimization": {"stage": 7}\n}')
+    )
     flags = (".", "--gpus", "8", "--engine")
     own = {rule for rule in rules_of(*flags) if not rule.startswith("ENG")}
     assert "ENG001" not in rules_of(*flags)
-    answer = json.loads(run("validate", *flags, "--format", "json", "--ignore", ",".join(own)).stdout)
+    answer = json.loads(
+        run("validate", *flags, "--format", "json", "--ignore", ",".join(own)).stdout
+    )
     [found] = [found for found in answer["findings"] if found["rule"] == "ENG001"]
-    assert (found["severity"], found["pointer"], found["line"]) == ("error", "/zero_optimization/stage", 5)
+    assert (found["severity"], found["pointer"], found["line"]) == (
+        "error",
+        "/zero_optimization/stage",
+        5,
+    )
     assert "on 8 GPUs" in found["message"] and "0, 1, 2, 3" in found["message"]
 
 
@@ -289,19 +323,38 @@ def test_engine_keeps_standard_output_clean(workdir: Path) -> None:
 
 def test_hooks_of_the_guide_are_published() -> None:
     """Each hook that the guide shows is one that dsgen has, with arguments that it takes."""
-    documents = [yaml.safe_load(block.text) for block in blocks(ROOT / "docs/ci.md") if block.language == "yaml"]
-    hooks = [hook for document in documents for repo in document.get("repos", []) for hook in repo["hooks"]]
-    published = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
+    documents = [
+        yaml.safe_load(block.text)
+        for block in blocks(ROOT / "docs/ci.md")
+        if block.language == "yaml"
+    ]
+    hooks = [
+        hook
+        for document in documents
+        for repo in document.get("repos", [])
+        for hook in repo["hooks"]
+    ]
+    published = {
+        hook["id"]
+        for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    }
     assert hooks and {hook["id"] for hook in hooks} <= published
     for hook in hooks:
         arguments = [word for word in hook.get("args", []) if not Path(word).suffix]
-        parsed, _, _ = command.make_parser(command.make_context("validate", ["x"])).parse_args(["x", *arguments])
+        parsed, _, _ = command.make_parser(command.make_context("validate", ["x"])).parse_args(
+            ["x", *arguments]
+        )
         assert parsed["paths"]
 
 
 def test_the_guide_names_every_flag() -> None:
     """Every option of the command is in the guide, and every rule that the guide names is there."""
-    options = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+    options = [
+        option
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("--")
+    ]
     guide = GUIDE.read_text(encoding="utf-8")
     assert [option for option in options if option not in guide] == []
     known = {rule.id for rule in known_rules()}
@@ -312,15 +365,24 @@ def test_folders_are_jobs_of_their_own(workdir: Path) -> None:
     """Two jobs in one tree are not checked against each other, and nothing of them is lost; `--job` joins them."""
     for name, stage in (("a", 2), ("b", 9)):
         (workdir / name).mkdir()
-        config = {"train_batch_size": 64, "zero_optimization": {"stage": stage, "overlap_comm": True}}
-        (workdir / name / "ds_config.json").write_text(json.dumps(config | {"gradient_clipping": 1.0}))
+        config = {
+            "train_batch_size": 64,
+            "zero_optimization": {"stage": stage, "overlap_comm": True},
+        }
+        (workdir / name / "ds_config.json").write_text(
+            json.dumps(config | {"gradient_clipping": 1.0})
+        )
         (workdir / name / "hostfile").write_text(f"{name}-0 slots=8\n")
     (workdir / "b" / "hostfile").write_text("b-0 slots=8\nb-1 slots=8\n")
     apart = json.loads(run("validate", "a", "b", "--format", "json").stdout)["findings"]
-    assert {finding["path"] for finding in apart if finding["severity"] == "error"} == {"b/ds_config.json"}
+    assert {finding["path"] for finding in apart if finding["severity"] == "error"} == {
+        "b/ds_config.json"
+    }
     assert "SUB001" not in {finding["rule"] for finding in apart}
     spec = str(ROOT / "examples" / "llama-3-8b-lora.yaml")
-    together = json.loads(run("validate", "a", "b", "--job", spec, "--format", "json").stdout)["findings"]
+    together = json.loads(run("validate", "a", "b", "--job", spec, "--format", "json").stdout)[
+        "findings"
+    ]
     assert "SUB002" in {finding["rule"] for finding in together}
 
 
@@ -360,17 +422,32 @@ def test_what_was_not_read_is_said_in_every_form(workdir: Path) -> None:
     text, form = run("validate", "."), json.loads(run("validate", ".", "--format", "json").stdout)
     reasons = {one["path"]: one["reason"] for one in form["left_alone"]}
     launches = "launch lines, but no script"
-    assert reasons == {"README.md": launches, "run.py": launches, "ds_config.json": "written by a script"}
-    assert "(2 launch lines, but no script: README.md, run.py; 1 written by a script: ds_config.json)" in text.stderr
-    properties = json.loads(run("validate", ".", "--format", "sarif").stdout)["runs"][0]["properties"]
+    assert reasons == {
+        "README.md": launches,
+        "run.py": launches,
+        "ds_config.json": "written by a script",
+    }
+    assert (
+        "(2 launch lines, but no script: README.md, run.py; 1 written by a script: ds_config.json)"
+        in text.stderr
+    )
+    properties = json.loads(run("validate", ".", "--format", "sarif").stdout)["runs"][0][
+        "properties"
+    ]
     assert (properties["documents"], len(properties["leftAlone"])) == (form["documents"], 3)
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.ipynb", '{"cells": [], "nbformat": 4}'), ("a.json", '{"scripts": {}}'), ("a.yaml", "on: push\n")],
+    [
+        ("a.ipynb", '{"cells": [], "nbformat": 4}'),
+        ("a.json", '{"scripts": {}}'),
+        ("a.yaml", "on: push\n"),
+    ],
 )
-def test_a_file_that_is_named_is_not_forced_into_a_kind(workdir: Path, name: str, content: str) -> None:
+def test_a_file_that_is_named_is_not_forced_into_a_kind(
+    workdir: Path, name: str, content: str
+) -> None:
     """A notebook, or data of no known kind, is said to be unknown, and not read as a config or a job."""
     (workdir / name).write_text(content)
     assert rules_of(name) == ["FILE004"]
@@ -383,7 +460,9 @@ def test_a_folder_without_anything_known_is_a_note(workdir: Path) -> None:
     assert [(one["rule"], one["severity"]) for one in found] == [("FILE004", "note")]
 
 
-def test_a_folder_that_can_not_be_read_is_an_error(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_can_not_be_read_is_an_error(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A folder without rights is not said to have nothing to check."""
     (workdir / "closed").mkdir()
     scandir = os.scandir

@@ -21,7 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MADE = re.compile(r"\A# .*\n\nWritten by `python -m docs\.")
 _FENCE = re.compile(
-    r"^(?P<indent> *)(?P<fence>`{3,})(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)(?P=fence)[ ]*$", re.M | re.S
+    r"^(?P<indent> *)(?P<fence>`{3,})(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)(?P=fence)[ ]*$",
+    re.M | re.S,
 )
 _TOOK = re.compile(r"\([\d.]+ m?s\)")
 _OPTION = re.compile(r'(\w+)="([^"]*)"')
@@ -98,7 +99,9 @@ def shell_commands(text: str) -> list[str]:
 def agrees(shown: str, printed: str) -> bool:
     """Whether what is shown is what was printed, but for what `...` leaves out and the time that a search took."""
     parts = re.split(r"^\.\.\.\n", _TOOK.sub("()", shown), flags=re.M)
-    return re.fullmatch(r"(?:.*\n)*".join(map(re.escape, parts)), _TOOK.sub("()", printed)) is not None
+    return (
+        re.fullmatch(r"(?:.*\n)*".join(map(re.escape, parts)), _TOOK.sub("()", printed)) is not None
+    )
 
 
 def renewed(shown: str, printed: str) -> str:
@@ -117,4 +120,8 @@ def renewed(shown: str, printed: str) -> str:
 
 def _nearest(part: list[str], lines: list[str], start: int) -> int:
     words = set(part[0].split()) if part else set()
-    return max(range(start, len(lines)), key=lambda i: (len(words & set(lines[i].split())), -i), default=start)
+    return max(
+        range(start, len(lines)),
+        key=lambda i: (len(words & set(lines[i].split())), -i),
+        default=start,
+    )

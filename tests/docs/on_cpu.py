@@ -21,7 +21,16 @@ own = Path(f"ds_config_{os.environ['RANK']}.json")
 own.write_text(json.dumps(config))
 sys.argv[at] = str(own)
 if "--output_dir" in sys.argv:
-    sys.argv += ["--use_cpu", "true", "--logging_steps", "1", "--report_to", "none", "--disable_tqdm", "true"]
+    sys.argv += [
+        "--use_cpu",
+        "true",
+        "--logging_steps",
+        "1",
+        "--report_to",
+        "none",
+        "--disable_tqdm",
+        "true",
+    ]
 runpy.run_path(sys.argv[0], run_name="__main__")
 sys.stdout.flush()
 os._exit(0)  # shutting down aborts now and then on a thread of gloo's

@@ -34,7 +34,9 @@ BASE = {
     "training": {"global_batch": 64},
     "launch": {"script": "train.py"},
 }
-SPEC_KEYS = set(json.loads((ROOT / "schemas" / "job.schema.json").read_text(encoding="utf-8"))["properties"])
+SPEC_KEYS = set(
+    json.loads((ROOT / "schemas" / "job.schema.json").read_text(encoding="utf-8"))["properties"]
+)
 SHELLS = ("sh", "bash", "console")
 _PLAIN = re.compile(r"^(dsgen\b[^|&;<>$`]*?)(?:\s*(\|.*|>\s*\S+))?$", re.S)
 
@@ -45,8 +47,16 @@ def run_block(block: Block, folder: Path) -> str | None:
         return _not_run(block)
     if "title" in block.options:
         return _written(block, folder)
-    run = {"console": _console, "sh": _shell, "python": _python, "yaml": _fragment, "json": _config}.get(block.language)
-    assert run, f'{block.place}: a block that isn\'t run: tests/docs/blocks.py has the kinds, and needs="why not"'
+    run = {
+        "console": _console,
+        "sh": _shell,
+        "python": _python,
+        "yaml": _fragment,
+        "json": _config,
+    }.get(block.language)
+    assert run, (
+        f'{block.place}: a block that isn\'t run: tests/docs/blocks.py has the kinds, and needs="why not"'
+    )
     return run(block, folder)
 
 
@@ -67,14 +77,22 @@ def _bash(command: str, folder: Path, stdin: str = "") -> tuple[str, int]:
     if command.startswith("python "):
         return _program(shlex.split(command)[1:])
     done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, input=stdin, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ["bash", "-c", command],
+        cwd=folder,
+        input=stdin,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     return done.stdout, done.returncode
 
 
 def _program(arguments: list[str]) -> tuple[str, int]:
     """A program of Python in this process: what it prints, and its status."""
-    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as printed:
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+    ):
         patched.setattr(sys, "argv", arguments)
         try:
             runpy.run_path(arguments[0], run_name="__main__")
@@ -114,10 +132,14 @@ def _written(block: Block, folder: Path) -> None:
 
 
 def _fragment(block: Block, folder: Path) -> None:
-    keys: Any = parse(Text(path=block.place, content=block.text, lines=block.text.splitlines())).data
+    keys: Any = parse(
+        Text(path=block.place, content=block.text, lines=block.text.splitlines())
+    ).data
     assert set(keys) <= SPEC_KEYS, f"{block.place}: not keys of a job spec; a file has a title"
     spec = folder / "job.yaml"
-    spec.write_text(json.dumps(_merged(BASE, keys) if "model" not in keys else keys), encoding="utf-8")
+    spec.write_text(
+        json.dumps(_merged(BASE, keys) if "model" not in keys else keys), encoding="utf-8"
+    )
     dsgen.load_job(spec)
 
 
@@ -132,7 +154,9 @@ def _merged(base: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
     mixed = dict(base)
     for key, value in keys.items():
         mixed[key] = (
-            _merged(mixed[key], value) if isinstance(mixed.get(key), dict) and isinstance(value, dict) else value
+            _merged(mixed[key], value)
+            if isinstance(mixed.get(key), dict) and isinstance(value, dict)
+            else value
         )
     return mixed
 
@@ -141,7 +165,9 @@ def _not_run(block: Block) -> None:
     if block.language not in SHELLS:
         return
     lines = (
-        [c.text for c in console_commands(block.text)] if block.language == "console" else shell_commands(block.text)
+        [c.text for c in console_commands(block.text)]
+        if block.language == "console"
+        else shell_commands(block.text)
     )
     for line in lines:
         check_command(line)
@@ -156,7 +182,9 @@ def check_command(line: str) -> None:
         words = shlex.split(re.sub(r"\s*[<>].*", "", command), comments=True)
         if words[:1] == ["dsgen"] and "$" not in command:
             name, rest = (
-                (words[1], words[2:]) if words[1:2] and words[1] in commands.commands else ("generate", words[1:])
+                (words[1], words[2:])
+                if words[1:2] and words[1] in commands.commands
+                else ("generate", words[1:])
             )
             with contextlib.suppress(click.exceptions.Exit):  # --help
                 commands.commands[name].make_context(
@@ -164,7 +192,11 @@ def check_command(line: str) -> None:
                 )
         elif words[:1] == ["make"]:
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-            assert all(re.search(f"^{target}:", makefile, re.M) for target in words[1:] if "=" not in target), line
+            assert all(
+                re.search(f"^{target}:", makefile, re.M)
+                for target in words[1:]
+                if "=" not in target
+            ), line
 
 
 def _commands_in(document: object) -> Iterator[str]:

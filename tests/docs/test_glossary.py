@@ -27,23 +27,126 @@ _MESSAGE = re.compile(r"^ *\S.*?: (?:error|warning|note): (.*) \[\w+\]$|^ *hint:
 _TAGS = re.compile(r"<(style|script)\b.*?</\1>|<[^>]+>", re.S)
 #: Names of products and classes that have capitals next to each other, and words in capitals in a sentence.
 NAMES = {
-    *("DeepSpeed", "OpenMPI", "HfArgumentParser", "NeMo", "SkyPilot", "README", "LICENSE", "OR", "AND", "NOT", "NB"),
-    *("SBATCH", "RANK", "PATH", "GPU0", "BigScience", "PyTorch", "JobSet", "OPT", "MVAPICH", "DGX", "HGX", "DGXC"),
-    *("InfiniBand", "DistOpt", "ZenFlow", "LRRangeTest", "GroupedGEMM", "ExitCode", "DOS", "nprocPerNode", "OSError"),
-    *("DeepSpeedCPUAdam", "DeepSpeedCPULion", "DistributedType", "DtypeEnum", "JSONDecodeError", "secretKeyRef"),
-    *("ZeRORuntimeException", "DeepSeek", "DeltaNet", "GPT2BPETokenizer", "MLFLOW", "TrainJob", "WarmupLR"),
+    *(
+        "DeepSpeed",
+        "OpenMPI",
+        "HfArgumentParser",
+        "NeMo",
+        "SkyPilot",
+        "README",
+        "LICENSE",
+        "OR",
+        "AND",
+        "NOT",
+        "NB",
+    ),
+    *(
+        "SBATCH",
+        "RANK",
+        "PATH",
+        "GPU0",
+        "BigScience",
+        "PyTorch",
+        "JobSet",
+        "OPT",
+        "MVAPICH",
+        "DGX",
+        "HGX",
+        "DGXC",
+    ),
+    *(
+        "InfiniBand",
+        "DistOpt",
+        "ZenFlow",
+        "LRRangeTest",
+        "GroupedGEMM",
+        "ExitCode",
+        "DOS",
+        "nprocPerNode",
+        "OSError",
+    ),
+    *(
+        "DeepSpeedCPUAdam",
+        "DeepSpeedCPULion",
+        "DistributedType",
+        "DtypeEnum",
+        "JSONDecodeError",
+        "secretKeyRef",
+    ),
+    *(
+        "ZeRORuntimeException",
+        "DeepSeek",
+        "DeltaNet",
+        "GPT2BPETokenizer",
+        "MLFLOW",
+        "TrainJob",
+        "WarmupLR",
+    ),
     *("WarmupCosineLR", "WarmupDecayLR"),
 }
 #: Values that other programs take, as findings list them, and those that cases have wrong.
 VALUES = {
-    *("ALL", "BEGIN", "END", "FAIL", "FALI", "FINISH", "FAST", "IGNORE", "LOUD", "MOCK", "MV2", "NET", "NETWORK", "NO"),
+    *(
+        "ALL",
+        "BEGIN",
+        "END",
+        "FAIL",
+        "FALI",
+        "FINISH",
+        "FAST",
+        "IGNORE",
+        "LOUD",
+        "MOCK",
+        "MV2",
+        "NET",
+        "NETWORK",
+        "NO",
+    ),
     *("NONE", "PYTHON", "RANDOM", "REQUEUE", "UNLIMITED"),
 }
 #: Words in capitals that stand for what is to be put there.
 SLOTS = {
-    *("DIR", "FOLDER", "GBSIZE", "HOSTS", "JOBID", "MODEL", "NODES", "OUT", "STATES", "WAIT", "WORDS"),
-    *("COUNT", "DEEPSPEED", "FATAL", "FLAGS", "HOME", "INFO", "INIT", "MAX", "MIN", "NAME", "PORT", "RUNS", "SECONDS"),
-    *("SHELL", "SIGNAL", "SOURCE", "STEP", "SUBDOMAIN", "TARGET", "TYPE", "VALUE", "VALUES", "VERSION", "WARN"),
+    *(
+        "DIR",
+        "FOLDER",
+        "GBSIZE",
+        "HOSTS",
+        "JOBID",
+        "MODEL",
+        "NODES",
+        "OUT",
+        "STATES",
+        "WAIT",
+        "WORDS",
+    ),
+    *(
+        "COUNT",
+        "DEEPSPEED",
+        "FATAL",
+        "FLAGS",
+        "HOME",
+        "INFO",
+        "INIT",
+        "MAX",
+        "MIN",
+        "NAME",
+        "PORT",
+        "RUNS",
+        "SECONDS",
+    ),
+    *(
+        "SHELL",
+        "SIGNAL",
+        "SOURCE",
+        "STEP",
+        "SUBDOMAIN",
+        "TARGET",
+        "TYPE",
+        "VALUE",
+        "VALUES",
+        "VERSION",
+        "WARN",
+    ),
 }
 
 
@@ -53,19 +156,34 @@ def outputs(folder: Path) -> Iterator[str]:
     for spec in examples:
         yield run("plan", spec, "--explain", "--top", "10").output
     for command in ("generate", "plan", "estimate"):
-        yield run(command, examples[0], *(("-o", str(folder / "out")) if command == "generate" else ())).output
+        yield run(
+            command, examples[0], *(("-o", str(folder / "out")) if command == "generate" else ())
+        ).output
     built_in = str(ROOT / "examples" / "gpt3-175b-azure.yaml")
     yield run("sweep", "gpus=512,1024", built_in).output
     yield run("plan", built_in, "--compare", "tensor=4").output
     yield run("plan", built_in, "--gpus", "8").output
     yield run("tune", built_in, "-o", str(folder / "tune")).output
-    for asked in (("catalog",), ("catalog", "deepseek-v3"), ("catalog", "p5.48xlarge"), ("schema", "job"), ("rules",)):
+    for asked in (
+        ("catalog",),
+        ("catalog", "deepseek-v3"),
+        ("catalog", "p5.48xlarge"),
+        ("schema", "job"),
+        ("rules",),
+    ):
         yield run(*asked).output
-    assert run("report", str(ROOT / "examples" / "gpt3-175b-azure.yaml"), "-o", str(folder / "a.html")).exit_code == 0
+    assert (
+        run(
+            "report", str(ROOT / "examples" / "gpt3-175b-azure.yaml"), "-o", str(folder / "a.html")
+        ).exit_code
+        == 0
+    )
     yield _TAGS.sub(" ", (folder / "a.html").read_text(encoding="utf-8"))
     for name, command in commands.commands.items():
         metavars = [p.make_metavar(click.Context(command)) for p in command.params]
-        yield re.sub("|".join(map(re.escape, filter(None, metavars))) or "$^", "", run(name, "--help").output)
+        yield re.sub(
+            "|".join(map(re.escape, filter(None, metavars))) or "$^", "", run(name, "--help").output
+        )
     for rule in known_rules():
         yield f"{rule.title} {rule.prevents} {rule.fix}"
     yield from findings()
@@ -74,7 +192,10 @@ def outputs(folder: Path) -> Iterator[str]:
 
 def findings() -> Iterator[str]:
     """Messages and hints of every case: of config files and scripts, and of job specs."""
-    told = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests" / "invalid").glob("*.out"))]
+    told = [
+        path.read_text(encoding="utf-8")
+        for path in sorted((ROOT / "tests" / "invalid").glob("*.out"))
+    ]
     for case in sorted((ROOT / "tests" / "cases").glob("*.yaml")):
         told.append(str(yaml.safe_load(case.read_text(encoding="utf-8")).get("expected", "")))
     for text in told:
@@ -87,13 +208,20 @@ def rendered() -> Iterator[str]:
         if path.suffix != ".json":
             text = path.read_text(encoding="utf-8")
             yield from re.findall(r"^\s*(?:#(?!!|SBATCH)|//) *(.*)", text, re.M)
-            yield from (re.sub(r"\$\{?\w+\}?", " ", said) for said in re.findall(r'^ *echo "([^"]*)"', text, re.M))
+            yield from (
+                re.sub(r"\$\{?\w+\}?", " ", said)
+                for said in re.findall(r'^ *echo "([^"]*)"', text, re.M)
+            )
 
 
 def glossary() -> set[str]:
     """The terms of the first column."""
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-    return {word for cell in re.findall(r"^\| ([^|]+) \|", text, re.M) for word in re.findall(r"[\w/+-]+", cell)}
+    return {
+        word
+        for cell in re.findall(r"^\| ([^|]+) \|", text, re.M)
+        for word in re.findall(r"[\w/+-]+", cell)
+    }
 
 
 @pytest.mark.slow

@@ -24,7 +24,16 @@ LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, as `make docs` builds it."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--quiet",
+        "--strict",
+        "--site-dir",
+        str(folder),
+    ]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert (built.returncode, built.stderr) == (0, "")
@@ -36,7 +45,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_built(site: Path) -> None:
     """The strict build, in which a dead link or anchor is a warning, succeeds silently and has every page of docs/."""
     sources = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
-    expected = {path.with_name("index.html" if path.stem == "README" else f"{path.stem}.html") for path in sources}
+    expected = {
+        path.with_name("index.html" if path.stem == "README" else f"{path.stem}.html")
+        for path in sources
+    }
     assert expected <= {path.relative_to(site) for path in site.rglob("*.html")}
 
 
@@ -48,13 +60,19 @@ def test_nothing_is_loaded_from_the_network(site: Path) -> None:
     assert pages
     for page in pages:
         for address in _loaded(page.read_text(encoding="utf-8")):
-            start = site if address.startswith("/") else page.parent  # the page of status 404 may be anywhere
+            start = (
+                site if address.startswith("/") else page.parent
+            )  # the page of status 404 may be anywhere
             assert (start / address.lstrip("/")).is_file(), f"{page.name}: {address}"
 
 
 def test_written_pages_stay_short() -> None:
     """The pages of docs/ that are written by hand have at most 25,000 words in all."""
-    pages = [page for page in written_pages() if page.is_relative_to(ROOT / "docs") and page.parent.name != "rules"]
+    pages = [
+        page
+        for page in written_pages()
+        if page.is_relative_to(ROOT / "docs") and page.parent.name != "rules"
+    ]
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 25_000
 
 
@@ -78,7 +96,12 @@ def _loaded(page: str) -> list[str]:
     class Reader(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             attributes = dict(attrs)
-            if tag != "link" or attributes.get("rel") in ("stylesheet", "preload", "preconnect", "icon"):
+            if tag != "link" or attributes.get("rel") in (
+                "stylesheet",
+                "preload",
+                "preconnect",
+                "icon",
+            ):
                 found.extend(filter(None, [attributes.get(LOADED.get(tag, ""))]))
 
     Reader().feed(page)

@@ -33,7 +33,11 @@ CONFIG = {
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": True,
 }
-CLUSTER = {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 2, "network_gbits_per_s_per_node": 100}
+CLUSTER = {
+    "accelerator": "a100-80gb-sxm",
+    "accelerators_per_node": 2,
+    "network_gbits_per_s_per_node": 100,
+}
 MAKE = """
 import sys
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -89,12 +93,16 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(CONFIG))
     texts = [f"The sum of {a} and {b} is {a + b}." for a in range(30) for b in range(30)]
-    (tmp_path / "data.json").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (tmp_path / "data.json").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    )
     torchrun = tmp_path / "torchrun"
     start = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node=2 {ON_CPU}"
     torchrun.write_text(f'#!/bin/bash\nexec {start} "${{@:4}}"\n')
     torchrun.chmod(0o755)
-    done = subprocess.run([sys.executable, "-c", MAKE], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", MAKE], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return tmp_path
 
@@ -115,7 +123,11 @@ def trained(folder: Path, framework: str, steps: int, arguments: list[str]) -> s
     (folder / "dsgen.yaml").write_text(json.dumps(job))
     written = run("generate", str(folder / "dsgen.yaml"), "-o", str(folder / "job"), "--force")
     assert written.exit_code == 0, written.output
-    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     done = subprocess.run(
         ["job/launch.sh"],
         cwd=folder,
@@ -139,7 +151,9 @@ def test_the_scripts_read_what_the_plan_counts_on(folder: Path) -> None:
     """Batches have position_ids, adapters are those of the spec, weights are loaded, and the order is the step's."""
     for name in ("trainer", "deepspeed"):
         write_script(f"{name}/train.py", folder, f"{name}.py.txt")
-    done = subprocess.run([sys.executable, "-c", ASK], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["position_ids"] == list(range(64))
@@ -148,7 +162,12 @@ def test_the_scripts_read_what_the_plan_counts_on(folder: Path) -> None:
     assert told["loaded"] and not told["fresh"]
     rest = {"task_type": "CAUSAL_LM"}
     assert told["lora"][0] == {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", **rest}
-    assert told["lora"][1] == {"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"], **rest}
+    assert told["lora"][1] == {
+        "r": 4,
+        "lora_alpha": 16,
+        "target_modules": ["q_proj", "v_proj"],
+        **rest,
+    }
     assert told["attention"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 
@@ -166,6 +185,12 @@ def test_the_script_for_deepspeed_trains_and_goes_on(folder: Path) -> None:
     """DeepSpeed's script makes its steps, and started again goes on from the last checkpoint."""
     write_script("deepspeed/train.py", folder)
     arguments = ["--model_name_or_path", "tiny", "--sequence_length", "64", "--steps"]
-    assert re.findall(r"^step (\d)", trained(folder, "deepspeed", 2, [*arguments, "2"]), re.M) == ["1", "2"]
-    assert re.findall(r"^step (\d)", trained(folder, "deepspeed", 4, [*arguments, "4"]), re.M) == ["3", "4"]
+    assert re.findall(r"^step (\d)", trained(folder, "deepspeed", 2, [*arguments, "2"]), re.M) == [
+        "1",
+        "2",
+    ]
+    assert re.findall(r"^step (\d)", trained(folder, "deepspeed", 4, [*arguments, "4"]), re.M) == [
+        "3",
+        "4",
+    ]
     assert (folder / "out" / "latest").read_text() == "global_step4"

@@ -108,15 +108,30 @@ def test_answered_target_takes_the_place_of_the_files() -> None:
     assert "slurm" not in made.spec["launch"]
 
 
-@pytest.mark.parametrize("name", ["deepseek-v3", "qwen2.5-7b-finetune", "bloom-176b", "llama-3-8b-lora"])
+@pytest.mark.parametrize(
+    "name", ["deepseek-v3", "qwen2.5-7b-finetune", "bloom-176b", "llama-3-8b-lora"]
+)
 def test_machines_of_written_files_are_their_plan_s(name: str, tmp_path: Path) -> None:
     """A folder that dsgen wrote tells the machines, length and adapters of its plan, which no script names."""
     made = run("init", "--from", str(GOLDEN / name), "-o", str(tmp_path / "dsgen.yaml"))
     assert made.exit_code == 0, made.output
-    before, after = map(dsgen.load_job, (GOLDEN.parents[1] / "examples" / f"{name}.yaml", tmp_path / "dsgen.yaml"))
-    facts = ("accelerator", "accelerators_per_node", "network", "network_bytes_per_s_per_node", "price_per_node_hour")
-    assert [getattr(after.cluster, fact) for fact in facts] == [getattr(before.cluster, fact) for fact in facts]
-    assert (after.name, after.training.sequence_length) == (before.name, before.training.sequence_length)
+    before, after = map(
+        dsgen.load_job, (GOLDEN.parents[1] / "examples" / f"{name}.yaml", tmp_path / "dsgen.yaml")
+    )
+    facts = (
+        "accelerator",
+        "accelerators_per_node",
+        "network",
+        "network_bytes_per_s_per_node",
+        "price_per_node_hour",
+    )
+    assert [getattr(after.cluster, fact) for fact in facts] == [
+        getattr(before.cluster, fact) for fact in facts
+    ]
+    assert (after.name, after.training.sequence_length) == (
+        before.name,
+        before.training.sequence_length,
+    )
     assert after.training.lora == before.training.lora
 
 
@@ -125,23 +140,42 @@ def test_options_of_services_come_back(name: str, tmp_path: Path) -> None:
     """Volumes, buckets, secrets and what else a job of a service asks for are in the spec again."""
     made = run("init", "--from", str(GOLDEN / name), "-o", str(tmp_path / "dsgen.yaml"))
     assert made.exit_code == 0, made.output
-    before, after = map(dsgen.load_job, (GOLDEN.parents[1] / "examples" / f"{name}.yaml", tmp_path / "dsgen.yaml"))
-    assert {**before.launch.options, **after.launch.options, "kind": None} == {**after.launch.options, "kind": None}
+    before, after = map(
+        dsgen.load_job, (GOLDEN.parents[1] / "examples" / f"{name}.yaml", tmp_path / "dsgen.yaml")
+    )
+    assert {**before.launch.options, **after.launch.options, "kind": None} == {
+        **after.launch.options,
+        "kind": None,
+    }
     assert "HF_TOKEN" not in made.output
 
 
 def test_limit_and_identity_of_azureml_come_back(tmp_path: Path) -> None:
     """The time limit and the identity of an AzureML job are keys of the spec."""
     spec = tmp_path / "dsgen.yaml"
-    for name, key in (("llama-3-70b-deepspeed", "time_limit: "), ("gpt-2t-zero3-offload", "identity: managed")):
-        run("init", "--from", str(GOLDEN / name), "--model", "llama-3-70b", "-o", str(spec), "--force")
+    for name, key in (
+        ("llama-3-70b-deepspeed", "time_limit: "),
+        ("gpt-2t-zero3-offload", "identity: managed"),
+    ):
+        run(
+            "init",
+            "--from",
+            str(GOLDEN / name),
+            "--model",
+            "llama-3-70b",
+            "-o",
+            str(spec),
+            "--force",
+        )
         text, _, left = spec.read_text().partition("# Not carried over")
         assert key in text and "limits" not in left and "identity" not in left
 
 
 def test_mounted_places_of_azureml_come_back(tmp_path: Path) -> None:
     """Paths in inputs and outputs are values, and the config that is written anew is no input of the spec's own."""
-    made = run("init", "--from", str(GOLDEN / "gpt-2t-zero3-offload"), "-o", str(tmp_path / "dsgen.yaml"))
+    made = run(
+        "init", "--from", str(GOLDEN / "gpt-2t-zero3-offload"), "-o", str(tmp_path / "dsgen.yaml")
+    )
     assert (made.exit_code, "not carried over" in made.output) == (0, False), made.output
     launch = dsgen.load_job(tmp_path / "dsgen.yaml").launch
     assert "${{inputs.gpt2}}/vocab.json" in launch.arguments
@@ -152,9 +186,21 @@ def test_mounted_places_of_azureml_come_back(tmp_path: Path) -> None:
 def test_entries_of_pods_that_no_spec_has_are_named(tmp_path: Path) -> None:
     """A volume that is no claim is told, with its place; the others are in the spec."""
     text = (GOLDEN / "llama-3-8b-kubernetes" / "job.yaml").read_text()
-    (tmp_path / "job.yaml").write_text(text.replace("claimName: training-data", "other: training-data"))
+    (tmp_path / "job.yaml").write_text(
+        text.replace("claimName: training-data", "other: training-data")
+    )
     spec = tmp_path / "dsgen.yaml"
-    run("init", "--from", str(tmp_path), "--model", "llama-3-8b", "--cluster", "dgx-h100", "-o", str(spec))
+    run(
+        "init",
+        "--from",
+        str(tmp_path),
+        "--model",
+        "llama-3-8b",
+        "--cluster",
+        "dgx-h100",
+        "-o",
+        str(spec),
+    )
     assert "volumes: launch.kubernetes.volumes has claims alone" in spec.read_text()
     assert "volumes: [checkpoints:/checkpoints]" in spec.read_text()
 
@@ -188,13 +234,19 @@ def test_json_of_something_else_is_no_config(tmp_path: Path) -> None:
     assert find_runs([tmp_path / "results.json"])[1] == ()
 
 
-@pytest.mark.parametrize(("mounts", "kept"), [("<DIRECTORIES>", None), ("/scratch,/a:/b:ro", ["/scratch", "/a:/b:ro"])])
-def test_what_a_spec_refuses_is_left_out_alone(tmp_path: Path, mounts: str, kept: list[str] | None) -> None:
+@pytest.mark.parametrize(
+    ("mounts", "kept"), [("<DIRECTORIES>", None), ("/scratch,/a:/b:ro", ["/scratch", "/a:/b:ro"])]
+)
+def test_what_a_spec_refuses_is_left_out_alone(
+    tmp_path: Path, mounts: str, kept: list[str] | None
+) -> None:
     """A value that a spec can't have is left out and the rest is a spec; a mount of one place is a value."""
     script = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=8\n#SBATCH --partition=gpu\n"
     line = f"srun --container-image=a --container-mounts={mounts} torchrun --nproc-per-node 8 train.py\n"
     (tmp_path / "train.sbatch").write_text(script + line)
-    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}')
+    (tmp_path / "ds.json").write_text(
+        '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}'
+    )
     runs = find_runs([tmp_path])[1]
     made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
     carry_over(made)
@@ -215,7 +267,9 @@ def test_secrets_stay_out_without_a_plan(tmp_path: Path) -> None:
     """Options that hold secrets are named, not carried over, also where the model has no plan to compare with."""
     line = "--hub_token hf_abcdefghijklmnopqrstuvwxyz012345 --password hunter3 --seed 3\n"
     (tmp_path / "train.sh").write_text(f"deepspeed train.py --deepspeed ds.json {line}")
-    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}')
+    (tmp_path / "ds.json").write_text(
+        '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}'
+    )
     (found,) = find_runs([tmp_path])[1]
     made = draft_run(found, answers={"model": "of-nobody", "cluster": "dgx-a100", "gpus": 8})
     assert carry_over(made).plan is None
@@ -241,7 +295,10 @@ def test_stages_of_one_size_are_not_written(tmp_path: Path) -> None:
     made = run("init", "--from", str(tmp_path), "--cluster", "dgx-a100", "-o", str(spec))
     assert made.exit_code == 0, made.output
     assert "virtual_pipeline" in spec.read_text() and "stage_layers" not in spec.read_text()
-    assert "first_k_dense_replace: 3" in spec.read_text() and "--moe-layer-freq" not in spec.read_text()
+    assert (
+        "first_k_dense_replace: 3" in spec.read_text()
+        and "--moe-layer-freq" not in spec.read_text()
+    )
 
 
 def test_numbers_out_of_range_are_left_out(tmp_path: Path) -> None:
@@ -261,7 +318,17 @@ def test_configs_that_no_spec_can_hold_are_left_out(tmp_path: Path) -> None:
     )
     spec = tmp_path / "spec.yaml"
     made = run(
-        "init", "--from", str(tmp_path), "--model", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "-o", str(spec)
+        "init",
+        "--from",
+        str(tmp_path),
+        "--model",
+        "gpt2",
+        "--cluster",
+        "dgx-a100",
+        "--gpus",
+        "8",
+        "-o",
+        str(spec),
     )
     assert "my_own: the mapping is nested more than 32 deep" in made.output
     assert "comms_logger" in spec.read_text() and "my_own" not in spec.read_text().partition("#")[0]

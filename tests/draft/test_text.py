@@ -11,8 +11,12 @@ from dsgen.draft import spec_text
 from dsgen.job.source import parse
 from dsgen.job.text import text_of
 
-TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
-VALUES = st.one_of(TEXT, st.integers(-(10**12), 10**12), st.booleans(), st.floats(-1e9, 1e9), st.none())
+TEXT = st.text(
+    st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20
+)
+VALUES = st.one_of(
+    TEXT, st.integers(-(10**12), 10**12), st.booleans(), st.floats(-1e9, 1e9), st.none()
+)
 CONFIGS = st.dictionaries(
     TEXT, st.one_of(VALUES, st.lists(VALUES, max_size=3), st.dictionaries(TEXT, VALUES, max_size=3))
 )
@@ -43,7 +47,10 @@ def test_arguments_keep_their_words(words: list[str]) -> None:
     source = parse(text_of(spec_text(spec), "dsgen.yaml"))
     held = source.value("/launch/arguments")
     assert isinstance(held, list)
-    told = [one if isinstance(one, str) else source.texts[f"/launch/arguments/{i}"] for i, one in enumerate(held)]
+    told = [
+        one if isinstance(one, str) else source.texts[f"/launch/arguments/{i}"]
+        for i, one in enumerate(held)
+    ]
     assert told == words
 
 

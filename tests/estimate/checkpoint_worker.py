@@ -23,9 +23,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 def saved(run: dict[str, Any]) -> int:
     """Bytes of what a run saves after its first step."""
     with TemporaryDirectory() as store, TemporaryDirectory() as folder:
-        torch.distributed.init_process_group("gloo", init_method=f"file://{store}/store", rank=0, world_size=1)
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{store}/store", rank=0, world_size=1
+        )
         deepspeed.comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
-        model = LlamaForCausalLM(LlamaConfig(**run["model"], attn_implementation="sdpa", use_cache=False))
+        model = LlamaForCausalLM(
+            LlamaConfig(**run["model"], attn_implementation="sdpa", use_cache=False)
+        )
         optimizer = InPlace([{"params": list(model.parameters())}])
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=run["config"])
         tokens = torch.zeros(1, 4, dtype=torch.long)

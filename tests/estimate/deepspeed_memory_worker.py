@@ -23,7 +23,11 @@ from deepspeed.ops.adam import FusedAdam
 from deepspeed.pipe import LayerSpec, PipelineModule
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import (
+    LlamaDecoderLayer,
+    LlamaRMSNorm,
+    LlamaRotaryEmbedding,
+)
 
 
 class InPlace(FusedAdam):
@@ -67,7 +71,9 @@ class Block(LlamaDecoderLayer):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Of hidden states to hidden states."""
         places = torch.arange(hidden.shape[1])[None]
-        result = super().forward(hidden, position_ids=places, position_embeddings=self.rotary(hidden, places))
+        result = super().forward(
+            hidden, position_ids=places, position_embeddings=self.rotary(hidden, places)
+        )
         return result[0] if isinstance(result, tuple) else result
 
 
@@ -88,7 +94,12 @@ def pipeline(config: LlamaConfig, stages: int) -> PipelineModule:
     """The model as DeepSpeed's pipeline."""
     blocks = [LayerSpec(Block, config) for _ in range(config.num_hidden_layers)]
     layers = [LayerSpec(Embed, config), *blocks, LayerSpec(Head, config)]
-    return PipelineModule(layers, num_stages=stages, loss_fn=lambda out, _: out.float().mean(), partition_method=METHOD)
+    return PipelineModule(
+        layers,
+        num_stages=stages,
+        loss_fn=lambda out, _: out.float().mean(),
+        partition_method=METHOD,
+    )
 
 
 METHOD = "type:Embed|Block|Head"
@@ -102,7 +113,9 @@ def count(run: dict[str, Any]) -> dict[str, int]:
     with Allocations() as counted:
         model = pipeline(config, run["stages"]) if run["stages"] > 1 else LlamaForCausalLM(config)
         parameters = list(model.parameters())
-        groups = [{"params": part} for part in ((parameters[:-1], parameters[-1:])[: run["groups"]])]
+        groups = [
+            {"params": part} for part in ((parameters[:-1], parameters[-1:])[: run["groups"]])
+        ]
         if run["groups"] == 1:
             groups = [{"params": parameters}]
         engine, *_ = deepspeed.initialize(
@@ -113,7 +126,11 @@ def count(run: dict[str, Any]) -> dict[str, int]:
         for _ in range(2):
             gc.collect()
             counted.since()
-            result = piped(engine, counted, tokens) if run["stages"] > 1 else stepped(engine, counted, tokens)
+            result = (
+                piped(engine, counted, tokens)
+                if run["stages"] > 1
+                else stepped(engine, counted, tokens)
+            )
     return result
 
 
@@ -135,7 +152,11 @@ def stepped(engine: Any, counted: Allocations, tokens: torch.Tensor) -> dict[str
 def piped(engine: Any, counted: Allocations, tokens: torch.Tensor) -> dict[str, int]:
     """One step of a pipeline, whose instructions are watched."""
     result = {"kept": 0, "backward": 0, "reduce": 0, "step": 0}
-    names = {"_exec_backward_pass": "backward", "_exec_reduce_grads": "reduce", "_exec_optimizer_step": "step"}
+    names = {
+        "_exec_backward_pass": "backward",
+        "_exec_reduce_grads": "reduce",
+        "_exec_optimizer_step": "step",
+    }
     engine._INSTRUCTION_MAP = dict(type(engine)._INSTRUCTION_MAP)
 
     def watched(function: Any, name: str) -> Any:
@@ -159,7 +180,9 @@ def join(world: int, stages: int) -> None:
     """Be the last replica of the first of so many stages, which holds its share the longest; nobody else is there."""
     from deepspeed.runtime.zero import partitioned_param_coordinator
 
-    partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda _: None  # whom nobody answers for
+    partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda _: (
+        None
+    )  # whom nobody answers for
     rank = world // stages - 1
     os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world))
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)

@@ -17,7 +17,10 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.models.gpt import GPTModel
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_layer_specs import (
+    get_gpt_decoder_block_spec,
+    get_gpt_layer_local_spec,
+)
 from megatron.core.transformer import TransformerConfig
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -30,7 +33,9 @@ def build(case: dict[str, Any]) -> GPTModel:
     """The model chunk of the first rank of a pipeline stage."""
     config = TransformerConfig(
         **case["config"],
-        activation_func=torch.nn.functional.silu if case["config"]["gated_linear_unit"] else torch.nn.functional.gelu,
+        activation_func=torch.nn.functional.silu
+        if case["config"]["gated_linear_unit"]
+        else torch.nn.functional.gelu,
         use_cpu_initialization=True,
         perform_initialization=False,
         params_dtype=torch.bfloat16,
@@ -58,7 +63,9 @@ def count(case: dict[str, Any]) -> dict[str, int]:
     """Parameters and buffers of the rank."""
     # Ranks are laid out tensor first, pipeline last.
     rank = case["stage"] * (case["world"] // case["pipeline"])
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=case["world"])
+    torch.distributed.init_process_group(
+        "fake", store=FakeStore(), rank=rank, world_size=case["world"]
+    )
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=case["tensor"],
         pipeline_model_parallel_size=case["pipeline"],
@@ -70,7 +77,9 @@ def count(case: dict[str, Any]) -> dict[str, int]:
     wrapped = DistributedDataParallel(
         model.config,
         DistributedDataParallelConfig(
-            grad_reduce_in_fp32=case["wide"], use_distributed_optimizer=case["sharded"], overlap_grad_reduce=True
+            grad_reduce_in_fp32=case["wide"],
+            use_distributed_optimizer=case["sharded"],
+            overlap_grad_reduce=True,
         ),
         model,
     )
@@ -79,7 +88,11 @@ def count(case: dict[str, Any]) -> dict[str, int]:
         "shared": sum(p.numel() for p in model.parameters() if getattr(p, "allreduce", True)),
         "experts": sum(p.numel() for p in model.parameters() if not getattr(p, "allreduce", True)),
         "gradients": sum(b.grad_data.numel() * b.grad_data.element_size() for b in buffers),
-        "weights": sum(b.param_data.numel() * b.param_data.element_size() for b in buffers if b.param_data is not None),
+        "weights": sum(
+            b.param_data.numel() * b.param_data.element_size()
+            for b in buffers
+            if b.param_data is not None
+        ),
     }
     parallel_state.destroy_model_parallel()
     torch.distributed.destroy_process_group()

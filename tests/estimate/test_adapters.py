@@ -35,9 +35,17 @@ from tests.jobs import job
 from tests.needs import needs_transformers
 
 ALL = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-MODULES = {"all-linear": ALL, "attention": ALL[:4], "q_proj v_proj": ("q_proj", "v_proj"), "mlp": ALL[4:]}
+MODULES = {
+    "all-linear": ALL,
+    "attention": ALL[:4],
+    "q_proj v_proj": ("q_proj", "v_proj"),
+    "mlp": ALL[4:],
+}
 every_choice = pytest.mark.parametrize("names", MODULES.values(), ids=list(MODULES))
-PRESETS = {name: model_from_config(e.config, name=name, source=e.source) for name, e in load_catalog().models.items()}
+PRESETS = {
+    name: model_from_config(e.config, name=name, source=e.source)
+    for name, e in load_catalog().models.items()
+}
 PASSED = 256  #: tokens that a real model computes on
 KNOWN = sorted(name for name, model in PRESETS.items() if adapters.has_known_modules(model))
 
@@ -45,7 +53,15 @@ KNOWN = sorted(name for name, model in PRESETS.items() if adapters.has_known_mod
 def lora(base: str = "unquantized", modules: Any = "all-linear", **changes: Any) -> Job:
     """Llama 3.1 8B with adapters of rank 16 on eight GPUs."""
     chosen = {"rank": 16, "modules": modules, "base": base}
-    return job(**{"framework": "huggingface", "model": "llama-3.1-8b", "gpus": 8, "training__lora": chosen, **changes})
+    return job(
+        **{
+            "framework": "huggingface",
+            "model": "llama-3.1-8b",
+            "gpus": 8,
+            "training__lora": chosen,
+            **changes,
+        }
+    )
 
 
 def full() -> Job:
@@ -67,7 +83,10 @@ def test_linear_layers_are_those_of_transformers(name: str) -> None:
     model = PRESETS[name]
     ours = [
         (p.name, p.inputs, p.outputs)
-        for moe, count in ((False, model.layers if not model.is_moe else model.dense_layers), (True, _moe(model)))
+        for moe, count in (
+            (False, model.layers if not model.is_moe else model.dense_layers),
+            (True, _moe(model)),
+        )
         for p in adapters.projections(model, moe=moe) * count
     ]
     assert sorted(ours) == sorted(_linear_layers(dict(load_catalog().models[name].config)))
@@ -82,20 +101,31 @@ def _linear_layers(shape: dict[str, Any]) -> list[tuple[str, int, int]]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    known = AutoConfig.for_model(**{**shape, "model_type": shape["model_type"].replace("kimi_k2", "deepseek_v3")})
+    known = AutoConfig.for_model(
+        **{**shape, "model_type": shape["model_type"].replace("kimi_k2", "deepseek_v3")}
+    )
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(known)
     head = model.get_output_embeddings()
-    linear = [(n, m) for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m is not head]
-    return [(name.rpartition(".")[2], module.in_features, module.out_features) for name, module in linear]
+    linear = [
+        (n, m) for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m is not head
+    ]
+    return [
+        (name.rpartition(".")[2], module.in_features, module.out_features)
+        for name, module in linear
+    ]
 
 
 @cache
-def adapted(names: tuple[str, ...], layers: int, *, checkpoint: bool = False, dtype: str = "bfloat16") -> Tracked:
+def adapted(
+    names: tuple[str, ...], layers: int, *, checkpoint: bool = False, dtype: str = "bfloat16"
+) -> Tracked:
     """The allocator's count of a small Llama with adapters of rank 16."""
     shape = config("llama", layers, "sdpa")
     prepare = adapter(16, 32, names)
-    return track(shape, dtype=dtype, attention="sdpa", checkpoint=checkpoint, micro_batch=2, prepare=prepare)
+    return track(
+        shape, dtype=dtype, attention="sdpa", checkpoint=checkpoint, micro_batch=2, prepare=prepare
+    )
 
 
 def small(names: tuple[str, ...], layers: int = 2, *, precision: str = "bf16") -> Job:
@@ -176,8 +206,16 @@ def test_zero_3_shards_the_base() -> None:
     """Stage 3 divides frozen weights by the ranks, stages 1 and 2 don't, and no stage has gradients for them."""
     ledgers = [memory(lora(), Layout(data=8, zero_stage=stage)) for stage in range(4)]
     whole = 2 * (parameter_count(lora().model) + 41_943_040)
-    assert [float(ledger.parameters_bytes) for ledger in ledgers] == [whole, whole, whole, whole / 8]
-    assert max(float(ledger.gradients_bytes + ledger.optimizer_bytes) for ledger in ledgers) < 0.1 * whole
+    assert [float(ledger.parameters_bytes) for ledger in ledgers] == [
+        whole,
+        whole,
+        whole,
+        whole / 8,
+    ]
+    assert (
+        max(float(ledger.gradients_bytes + ledger.optimizer_bytes) for ledger in ledgers)
+        < 0.1 * whole
+    )
 
 
 def test_a_quantized_model_is_loaded_whole() -> None:
@@ -201,22 +239,31 @@ def test_eight_bit_moments() -> None:
     eight = job(framework="huggingface", training__optimizer="adamw-8bit")
     assert moment_bytes(eight) == 2 + 8 / 256
     one = Layout(data=16)
-    saved = memory(job(framework="huggingface"), one).optimizer_bytes - memory(eight, one).optimizer_bytes
+    saved = (
+        memory(job(framework="huggingface"), one).optimizer_bytes
+        - memory(eight, one).optimizer_bytes
+    )
     assert float(saved) == pytest.approx((8 - 2 - 8 / 256) * parameter_count(eight.model))
 
 
 def test_frozen_weights_have_no_gradient_product() -> None:
     """Model FLOPs are 4 a frozen parameter and 6 an adapter's, and a step is between two and three thirds of full."""
     per_token = model_flops_per_step(lora()) - model_flops_per_step(full()) * 2 / 3
-    attention = model_flops_per_step(full()) - 6 * full().training.tokens_per_step * _matrices(full().model)
-    assert per_token == pytest.approx(6 * 41_943_040 * full().training.tokens_per_step + attention / 3)
+    attention = model_flops_per_step(full()) - 6 * full().training.tokens_per_step * _matrices(
+        full().model
+    )
+    assert per_token == pytest.approx(
+        6 * 41_943_040 * full().training.tokens_per_step + attention / 3
+    )
     one = Layout(data=8, zero_stage=1, micro_batch=2, gradient_accumulation=3)
     share = float(step_time(lora(), one).compute_s) / float(step_time(full(), one).compute_s)
     assert 2 / 3 < share < 1
 
 
 def _matrices(model: Model) -> int:
-    return parameter_count(model) - model.vocab * model.hidden - (2 * model.layers + 1) * model.hidden
+    return (
+        parameter_count(model) - model.vocab * model.hidden - (2 * model.layers + 1) * model.hidden
+    )
 
 
 def test_only_adapters_are_reduced() -> None:
@@ -228,7 +275,9 @@ def test_only_adapters_are_reduced() -> None:
 
 def test_four_bits_cost_time() -> None:
     """Weights in 4 bits are read and written once more for each pass, so that steps are longer, forward and again."""
-    plain, four = (step_time(lora(base), Layout(data=8, micro_batch=1)) for base in ("unquantized", "4bit"))
+    plain, four = (
+        step_time(lora(base), Layout(data=8, micro_batch=1)) for base in ("unquantized", "4bit")
+    )
     assert float(four.compute_s) > float(plain.compute_s)
 
 

@@ -20,7 +20,9 @@ SEQUENCE = 2048
 def windowed(window: int | None, full: tuple[int, ...] = (), *, chunked: bool = False) -> Job:
     """A small job with local attention."""
     whole = job(training__sequence_length=SEQUENCE)
-    model = replace(whole.model, sliding_window=window, full_attention_layers=full, chunked_attention=chunked)
+    model = replace(
+        whole.model, sliding_window=window, full_attention_layers=full, chunked_attention=chunked
+    )
     return replace(whole, model=model)
 
 
@@ -45,7 +47,9 @@ def test_mean_keys_are_those_of_the_mask(window: int | None, chunked: bool) -> N
 def test_layers_with_and_without_the_window_are_averaged() -> None:
     """Of 12 layers, 2 attend to everything and 10 to a window."""
     local, whole = (mean_keys(windowed(window).model, SEQUENCE) for window in (256, None))
-    assert mean_keys(windowed(256, (5, 11)).model, SEQUENCE) == pytest.approx((10 * local + 2 * whole) / 12)
+    assert mean_keys(windowed(256, (5, 11)).model, SEQUENCE) == pytest.approx(
+        (10 * local + 2 * whole) / 12
+    )
 
 
 def test_windows_save_flops() -> None:
@@ -62,7 +66,11 @@ def test_scattered_dense_layers_are_where_they_are(pipeline: int) -> None:
     maverick = job(model="llama-4-maverick", training__global_batch=64)
     per_stage = 48 // pipeline
     found = [
-        int(stage_contents(maverick, Layout(data=1, pipeline=pipeline, gradient_accumulation=64), stage).dense)
+        int(
+            stage_contents(
+                maverick, Layout(data=1, pipeline=pipeline, gradient_accumulation=64), stage
+            ).dense
+        )
         for stage in range(pipeline)
     ]
     expected = [
@@ -79,7 +87,12 @@ def test_chunks_of_a_stage_have_their_own_layers(pipeline: int, chunks: int) -> 
     maverick = job(model="llama-4-maverick", training__global_batch=64)
     size = 48 // (pipeline * chunks)
     owner = [index // size % pipeline for index in range(48)]
-    expected = [sum(1 for index in range(48) if owner[index] == s and index % 2 == 0) for s in range(pipeline)]
+    expected = [
+        sum(1 for index in range(48) if owner[index] == s and index % 2 == 0)
+        for s in range(pipeline)
+    ]
     layout = Layout(data=1, pipeline=pipeline, virtual_pipeline=chunks, gradient_accumulation=64)
-    assert [int(stage_contents(maverick, layout, stage).dense) for stage in range(pipeline)] == expected
+    assert [
+        int(stage_contents(maverick, layout, stage).dense) for stage in range(pipeline)
+    ] == expected
     assert stage_contents(maverick, layout, np.arange(pipeline)).dense.tolist() == expected

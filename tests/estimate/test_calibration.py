@@ -45,7 +45,11 @@ LAYOUTS: tuple[dict[str, Any], ...] = (
 
 def jobs(**overrides: Any) -> list[Job]:
     """Llama 3 8B in eight layouts."""
-    common = {"model": "llama-3-8b", "framework": "megatron-deepspeed", "layout__zero_stage": 1} | overrides
+    common = {
+        "model": "llama-3-8b",
+        "framework": "megatron-deepspeed",
+        "layout__zero_stage": 1,
+    } | overrides
     return [job(**{**common, **layout}) for layout in LAYOUTS]
 
 
@@ -55,7 +59,9 @@ def true_seconds(one: Job, factors: dict[str, float]) -> float:
     return float(step_time(truth, dsgen.estimate(one).layout).total_s)
 
 
-def measured(todo: Sequence[Job], factors: dict[str, float], noise: float = 0.0, seed: int = 0) -> list[MeasuredRun]:
+def measured(
+    todo: Sequence[Job], factors: dict[str, float], noise: float = 0.0, seed: int = 0
+) -> list[MeasuredRun]:
     """What a machine with these factors would measure, with noise."""
     generator = np.random.default_rng(seed)
     return [
@@ -63,7 +69,8 @@ def measured(todo: Sequence[Job], factors: dict[str, float], noise: float = 0.0,
             name=f"run {i}",
             job=one,
             layout=dsgen.estimate(one).layout,
-            step_time_s=true_seconds(one, factors) * float(np.exp(noise * generator.standard_normal())),
+            step_time_s=true_seconds(one, factors)
+            * float(np.exp(noise * generator.standard_normal())),
         )
         for i, one in enumerate(todo)
     ]
@@ -71,7 +78,9 @@ def measured(todo: Sequence[Job], factors: dict[str, float], noise: float = 0.0,
 
 def test_a_slow_network_is_found() -> None:
     """Of runs on a network at 0.6 of its shipped rate the network's factor comes out near 0.6, others near 1."""
-    report = fit_calibration(measured(jobs(cluster=SLOW_NETWORK), {"network_fraction": 0.6}, noise=0.01))
+    report = fit_calibration(
+        measured(jobs(cluster=SLOW_NETWORK), {"network_fraction": 0.6}, noise=0.01)
+    )
     factors = {item.name: item.factor for item in report.factors}
     assert factors["network_fraction"] == pytest.approx(0.6, abs=0.08)
     assert factors["product_fraction"] == pytest.approx(1, abs=0.06)
@@ -85,7 +94,8 @@ def test_three_noisy_runs_never_hurt(seed: int) -> None:
     """With three runs of 5 % noise the error of a run left out is never above the shipped model's."""
     generator = np.random.default_rng(seed)
     factors = {
-        name: float(np.exp(0.2 * generator.standard_normal())) for name in ("product_fraction", "network_fraction")
+        name: float(np.exp(0.2 * generator.standard_normal()))
+        for name in ("product_fraction", "network_fraction")
     }
     chosen = [jobs()[i] for i in generator.choice(len(LAYOUTS), 3, replace=False)]
     report = fit_calibration(measured(chosen, factors, noise=0.05, seed=seed))
@@ -99,7 +109,10 @@ def test_noise_alone_moves_little() -> None:
     for seed in range(5):
         runs = measured(jobs(), {}, noise=0.03, seed=seed)
         calibration = fit_calibration(runs[:3]).calibration()
-        others = [(true_seconds(run.job, dict(calibration.factors)), true_seconds(run.job, {})) for run in runs[3:]]
+        others = [
+            (true_seconds(run.job, dict(calibration.factors)), true_seconds(run.job, {}))
+            for run in runs[3:]
+        ]
         errors.append(np.mean([abs(estimated / true - 1) for estimated, true in others]))
     assert float(np.mean(errors)) < 0.03
 
@@ -110,7 +123,9 @@ def test_one_or_two_runs_move_nothing(count: int) -> None:
     runs = measured(jobs()[:count], {})
     report = fit_calibration([replace(run, step_time_s=1.2 * run.step_time_s) for run in runs])
     assert not report.helps
-    assert all(result.after_s == result.before_s and result.left_out_s is None for result in report.runs)
+    assert all(
+        result.after_s == result.before_s and result.left_out_s is None for result in report.runs
+    )
 
 
 def test_nonsense_is_not_fitted_to() -> None:
@@ -217,9 +232,14 @@ def test_the_band_is_what_the_calibration_left() -> None:
 
 @pytest.mark.parametrize(
     ("logarithms", "least", "most"),
-    [([0.1, 0.11, 0.09, 0.1, 0.1, 0.12], 0.09, 0.11), ([0.15, -0.1, 0.12, -0.08, 0.1, 0.02], 0.0, 0.03)],
+    [
+        ([0.1, 0.11, 0.09, 0.1, 0.1, 0.12], 0.09, 0.11),
+        ([0.15, -0.1, 0.12, -0.08, 0.1, 0.02], 0.0, 0.03),
+    ],
 )
-def test_corrections_count_as_far_as_they_predict(logarithms: list[float], least: float, most: float) -> None:
+def test_corrections_count_as_far_as_they_predict(
+    logarithms: list[float], least: float, most: float
+) -> None:
     """Runs that agree are believed; of those that don't, a correction counts little, or nothing."""
     measured = np.array(logarithms)
 
@@ -250,7 +270,9 @@ def test_what_one_model_shows_is_not_believed_of_others() -> None:
         return measured + x[0] if only is None else measured[only : only + 1] + x[0]
 
     assert -shrunken(residuals, np.array([0.2])).x[0] > 0.1
-    assert shrunken(residuals, np.array([0.2]), [*6 * ["dense"], "routed", "routed", "long"]).x[0] == 0
+    assert (
+        shrunken(residuals, np.array([0.2]), [*6 * ["dense"], "routed", "routed", "long"]).x[0] == 0
+    )
 
 
 def test_of_few_groups_a_gain_is_as_likely_as_student_s_t_says() -> None:

@@ -75,8 +75,12 @@ def test_blooms_checkpoint_takes_as_long() -> None:
     """At the rate that is assumed, BLOOM's checkpoint takes the 40 s it took, within a factor of 1.5."""
     bloom = dsgen.load_job("examples/bloom-176b.yaml")
     assert 40 / 1.5 < save_s(bloom, Layout(data=8, tensor=4, pipeline=12, zero_stage=1)) < 40 * 1.5
-    known = dsgen.load_job("examples/bloom-176b.yaml", overrides={"reliability.storage_gbytes_per_s": 57.5})
-    assert save_s(known, Layout(data=8, tensor=4, pipeline=12, zero_stage=1)) == pytest.approx(40, rel=0.1)
+    known = dsgen.load_job(
+        "examples/bloom-176b.yaml", overrides={"reliability.storage_gbytes_per_s": 57.5}
+    )
+    assert save_s(known, Layout(data=8, tensor=4, pipeline=12, zero_stage=1)) == pytest.approx(
+        40, rel=0.1
+    )
 
 
 def test_adapters_alone_are_saved() -> None:
@@ -90,7 +94,8 @@ def test_megatrons_states() -> None:
     """Megatron-LM saves 14 bytes a parameter in bf16; in fp32 12, and 4 more with the distributed optimizer."""
     vocabulary = {"model__vocab_size": 32768}  # nothing to pad
     bytes_of = [
-        float(checkpoint_bytes(whole, Layout(data=8, zero_stage=stage))) / parameter_count(whole.model)
+        float(checkpoint_bytes(whole, Layout(data=8, zero_stage=stage)))
+        / parameter_count(whole.model)
         for precision, stage in (("bf16", 0), ("bf16", 1), ("fp32", 0), ("fp32", 1))
         for whole in [job(training__precision=precision, **vocabulary)]
     ]
@@ -100,14 +105,24 @@ def test_megatrons_states() -> None:
 def test_remainders_are_saved_as_they_are() -> None:
     """Megatron-LM's precision-aware optimizer saves 16 bits of what bf16 weights lack, and moments in fp32."""
     aware = job(model__vocab_size=32768, training__moment_dtype="bf16")
-    assert float(checkpoint_bytes(aware, Layout(data=8, zero_stage=1))) / parameter_count(aware.model) == 2 + 2 + 8
+    assert (
+        float(checkpoint_bytes(aware, Layout(data=8, zero_stage=1))) / parameter_count(aware.model)
+        == 2 + 2 + 8
+    )
 
 
 def test_columns_are_as_rows() -> None:
     """Of columns of layouts, each row is what the layout alone gives."""
-    layouts = [Layout(data=2, tensor=tensor, zero_stage=stage) for tensor, stage in product((1, 8), range(4))]
-    columns = Layouts(**{name: np.array([getattr(one, name) for one in layouts]) for name in FIELDS})
+    layouts = [
+        Layout(data=2, tensor=tensor, zero_stage=stage)
+        for tensor, stage in product((1, 8), range(4))
+    ]
+    columns = Layouts(
+        **{name: np.array([getattr(one, name) for one in layouts]) for name in FIELDS}
+    )
     for name in ("deepspeed", "huggingface", "megatron-lm"):
         whole = job(framework=name)
         alone = [float(checkpoint_bytes(whole, layout)) for layout in layouts]
-        assert np.broadcast_to(checkpoint_bytes(whole, columns), len(alone)).tolist() == pytest.approx(alone)
+        assert np.broadcast_to(
+            checkpoint_bytes(whole, columns), len(alone)
+        ).tolist() == pytest.approx(alone)

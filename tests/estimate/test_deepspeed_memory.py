@@ -23,7 +23,12 @@ from tests.needs import needs_deepspeed, needs_transformers
 from tests.pairs import every_pair
 from tests.workers import answers, once
 
-pytestmark = [pytest.mark.integration, needs_deepspeed, needs_transformers, pytest.mark.xdist_group("engine memory")]
+pytestmark = [
+    pytest.mark.integration,
+    needs_deepspeed,
+    needs_transformers,
+    pytest.mark.xdist_group("engine memory"),
+]
 
 WORKER = Path(__file__).with_name("deepspeed_memory_worker.py")
 TOKENS = 4  #: so few that states and buffers are nearly all
@@ -59,9 +64,14 @@ LOW = {Run(2, 1, "fp32", "fp32", 3): 0.1}
 def runs() -> Iterator[Run]:
     """Combinations that the engine accepts, in which every pair of settings is there."""
     yield from LOW
-    for world, stage, formats, accumulation in every_pair((8, 2), range(4), FORMATS, (3, 1), legal=accepted):
+    for world, stage, formats, accumulation in every_pair(
+        (8, 2), range(4), FORMATS, (3, 1), legal=accepted
+    ):
         yield Run(world, stage, *formats, accumulation)
-    for world, accumulation in ((2, 1), (8, 3)):  # the Trainer's two groups, with and without weight decay
+    for world, accumulation in (
+        (2, 1),
+        (8, 3),
+    ):  # the Trainer's two groups, with and without weight decay
         yield Run(world, 1, "bf16", "fp32", accumulation, framework="huggingface")
     for formats in (("bf16", "fp32"), ("fp16", "same")):  # activations that outweigh the gradients
         for accumulation in (1, 3):
@@ -103,7 +113,10 @@ def asked(run: Run) -> dict[str, Any]:
     whole, layout = planned(run)
     config = {**common_config(whole, layout), "zero_allow_untested_optimizer": True}
     if run.precision == "fp16":
-        config["fp16"] = {"enabled": True, "loss_scale": 1}  # of a scaler that changes, the first step is skipped
+        config["fp16"] = {
+            "enabled": True,
+            "loss_scale": 1,
+        }  # of a scaler that changes, the first step is skipped
     groups = 1 if run.framework == "deepspeed" else 2
     return {
         "world": run.world,
@@ -141,7 +154,9 @@ def test_peak(run: Run) -> None:
     assert float(ours(run).allocated_bytes) == pytest.approx(peak, rel=LOW.get(run, 0.03))
 
 
-@pytest.mark.parametrize("run", [run for run in RUNS if run.accumulation > 1], ids=lambda run: run.label)
+@pytest.mark.parametrize(
+    "run", [run for run in RUNS if run.accumulation > 1], ids=lambda run: run.label
+)
 def test_states(run: Run) -> None:
     """Weights, gradient sums, optimizer and lasting buckets between micro-batches are the ledger's to 1 %."""
     from dsgen.estimate.memory import bucket_bytes

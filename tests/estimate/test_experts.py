@@ -25,7 +25,9 @@ def test_flex_dispatcher_copies_tokens_once_a_rank() -> None:
     """Over nodes, a token comes to each of 16 ranks that have one of its 8 experts once, and is copied there."""
     whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
     ranks = 16 * (1 - (15 / 16) ** 8)
-    assert float(permuted_copies(whole, Layout(data=16, expert=16))) == pytest.approx(2 * (8 + ranks))
+    assert float(permuted_copies(whole, Layout(data=16, expert=16))) == pytest.approx(
+        2 * (8 + ranks)
+    )
 
 
 def test_one_rank_has_no_flex_dispatcher() -> None:
@@ -38,21 +40,36 @@ def test_one_rank_has_no_flex_dispatcher() -> None:
 
 def test_deepep_counts_eight_ranks_a_node() -> None:
     """DeepEP has no kernels for NVLink across nodes: there, experts over several racks get every copy of a token."""
-    whole = job(model="qwen3-30b-a3b", cluster="nvidia/gb200-nvl72-compute-tray", gpus=128, training__global_batch=128)
+    whole = job(
+        model="qwen3-30b-a3b",
+        cluster="nvidia/gb200-nvl72-compute-tray",
+        gpus=128,
+        training__global_batch=128,
+    )
     assert not sends_tokens_once_per_node(whole, Layout(data=128, expert=128))
-    single = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-b200", gpus=128, training__global_batch=128)
+    single = job(
+        model="qwen3-30b-a3b", cluster="nvidia/dgx-b200", gpus=128, training__global_batch=128
+    )
     assert sends_tokens_once_per_node(single, Layout(data=128, expert=128))
 
 
 @pytest.mark.parametrize("network", ["efa", "ethernet", "omni-path"])
 def test_networks_that_deepep_does_not_know_send_every_copy_of_a_token(network: str) -> None:
     """DeepEP drives NICs of InfiniBand and RoCE; over others every copy is sent, and no file asks for it."""
-    infiniband = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16, gpus=16)
+    infiniband = job(
+        model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16, gpus=16
+    )
     other = replace(infiniband, cluster=replace(infiniband.cluster, network=network))
     layout = Layout(data=16, expert=16, zero_stage=1)
-    assert sends_tokens_once_per_node(infiniband, layout) and not sends_tokens_once_per_node(other, layout)
+    assert sends_tokens_once_per_node(infiniband, layout) and not sends_tokens_once_per_node(
+        other, layout
+    )
     dispatchers = [
-        next(file.text for file in dsgen.render(make_plan(each, layout)) if file.path == "arguments.txt").split()
+        next(
+            file.text
+            for file in dsgen.render(make_plan(each, layout))
+            if file.path == "arguments.txt"
+        ).split()
         for each in (infiniband, other)
     ]
     assert ["--moe-enable-deepep" in arguments for arguments in dispatchers] == [True, False]
@@ -67,8 +84,12 @@ def test_biases_of_experts_take_time() -> None:
     assert float(backward / forward) == pytest.approx(36 / 28)
 
 
-@pytest.mark.parametrize(("gpus", "nodes", "ranks"), [(1024, 16, 64), (72, 18, 64), (152, 2, 8), (4, 1, 4)])
-def test_groups_of_racks_are_those_that_every_rack_can_hold(gpus: int, nodes: int, ranks: int) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "ranks"), [(1024, 16, 64), (72, 18, 64), (152, 2, 8), (4, 1, 4)]
+)
+def test_groups_of_racks_are_those_that_every_rack_can_hold(
+    gpus: int, nodes: int, ranks: int
+) -> None:
     """Of 256 nodes, 16 lie together in racks of 18, so that no group of 64 GPUs leaves its rack."""
     racks = job(cluster="gb200-nvl72", gpus=gpus, training__global_batch=gpus)
     assert racks.nodes_together == nodes

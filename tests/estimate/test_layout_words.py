@@ -18,7 +18,14 @@ PRODUCT = "16 replicas × 4 tensor × 16 pipeline"
     [
         ({}, f"{PRODUCT}, ZeRO 1, 96 micro-batches of 1"),
         (
-            {"data": 1, "tensor": 1, "pipeline": 1, "zero_stage": 0, "gradient_accumulation": 1, "micro_batch": 1024},
+            {
+                "data": 1,
+                "tensor": 1,
+                "pipeline": 1,
+                "zero_stage": 0,
+                "gradient_accumulation": 1,
+                "micro_batch": 1024,
+            },
             "1 replica, 1 micro-batch of 1,024",
         ),
         (
@@ -34,7 +41,10 @@ PRODUCT = "16 replicas × 4 tensor × 16 pipeline"
             {"recompute": Recompute.FULL, "recompute_layers": 4},
             f"{PRODUCT}, ZeRO 1, recompute of 4 layers, 96 micro-batches of 1",
         ),
-        ({"recompute": Recompute.FULL}, f"{PRODUCT}, ZeRO 1, full recompute, 96 micro-batches of 1"),
+        (
+            {"recompute": Recompute.FULL},
+            f"{PRODUCT}, ZeRO 1, full recompute, 96 micro-batches of 1",
+        ),
         (
             {"recompute": Recompute.SELECTIVE},
             f"{PRODUCT}, ZeRO 1, recompute of attention, 96 micro-batches of 1",
@@ -80,4 +90,7 @@ def test_layouts_that_differ_have_different_words(field: str) -> None:
 
 def test_a_dimension_of_one_is_blank() -> None:
     """The columns of dimensions that are 1 or off are empty; replicas and micro-batch always have their number."""
-    assert {name: cell for name, cell in dimensions(Layout(data=1)).items() if cell} == {"DP": "1", "mb": "1"}
+    assert {name: cell for name, cell in dimensions(Layout(data=1)).items() if cell} == {
+        "DP": "1",
+        "mb": "1",
+    }

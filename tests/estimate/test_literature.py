@@ -12,7 +12,9 @@ import yaml
 
 import dsgen
 
-TABLES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("literature.yaml").read_text())["tables"]
+TABLES: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("literature.yaml").read_text()
+)["tables"]
 TOLERANCE = 0.10
 #: The dropout that Megatron's programs default to.
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
@@ -46,7 +48,11 @@ def measured_s(table: dict[str, Any], name: str) -> float:
     if "step_time_s" in case:
         return float(case["step_time_s"])
     model, training = job["model"], job["training"]
-    layers, hidden, sequence = model["num_hidden_layers"], model["hidden_size"], training["sequence_length"]
+    layers, hidden, sequence = (
+        model["num_hidden_layers"],
+        model["hidden_size"],
+        training["sequence_length"],
+    )
     flops = 96 * training["global_batch"] * sequence * layers * hidden**2
     flops *= 1 + sequence / (6 * hidden) + model["vocab_size"] / (16 * layers * hidden)
     return float(flops / (case["tflops_per_gpu"] * 1e12 * case["gpus"]))

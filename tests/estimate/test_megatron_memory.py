@@ -76,9 +76,16 @@ def cases() -> Iterator[Case]:
     """Every stage of layouts of each kind of model."""
     for model in MODELS:
         routed = model in ("experts", "shared")
-        for tensor, pipeline, expert in ((1, 1, 1), (4, 2, 1), (2, 4, 1), *(((1, 2, 8), (2, 2, 4)) if routed else ())):
+        for tensor, pipeline, expert in (
+            (1, 1, 1),
+            (4, 2, 1),
+            (2, 4, 1),
+            *(((1, 2, 8), (2, 2, 4)) if routed else ()),
+        ):
             for stage in range(pipeline):
-                yield Case(model, tensor, pipeline, expert, stage, sharded=stage % 2 == 0, sums="fp32")
+                yield Case(
+                    model, tensor, pipeline, expert, stage, sharded=stage % 2 == 0, sums="fp32"
+                )
 
 
 CASES = list(cases())
@@ -87,7 +94,12 @@ WORLD = 16
 
 def planned(case: Case) -> tuple[Job, Layout]:
     """The same as a job and a layout."""
-    whole = job(model=MODELS[case.model], gpus=WORLD, training__sequence_length=128, training__global_batch=WORLD)
+    whole = job(
+        model=MODELS[case.model],
+        gpus=WORLD,
+        training__sequence_length=128,
+        training__global_batch=WORLD,
+    )
     layout = Layout(
         data=WORLD // case.tensor // case.pipeline,
         tensor=case.tensor,
@@ -149,7 +161,9 @@ def counted() -> dict[Case, dict[str, int]]:
 def test_parameters(case: Case) -> None:
     """A rank's parameters, of experts and others, are Megatron's to 0.1 %."""
     held, found = stage_contents(*planned(case), case.stage), counted()[case]
-    assert float(held.shared + held.experts) == pytest.approx(found["shared"] + found["experts"], rel=1e-3)
+    assert float(held.shared + held.experts) == pytest.approx(
+        found["shared"] + found["experts"], rel=1e-3
+    )
     if case.expert > 1:  # else Megatron reduces experts with all else
         assert float(held.experts) == pytest.approx(found["experts"], rel=1e-3)
 

@@ -17,7 +17,12 @@ from dsgen.job.records import Job
 from dsgen.search.enumerate import Enumeration, joined
 from tests.jobs import job
 
-GPT = {"model": "gpt3-175b", "training__attention": "unfused", "gpus": 1024, "training__global_batch": 1536}
+GPT = {
+    "model": "gpt3-175b",
+    "training__attention": "unfused",
+    "gpus": 1024,
+    "training__global_batch": 1536,
+}
 
 
 def bytes_per_token_and_hidden(job: Job, **layout: Any) -> float:
@@ -59,7 +64,9 @@ def test_fused_llama_layer(model: str, expected: float, grouped: float) -> None:
     Megatron's values are a view of the packed product: the queries and keys before rotation stay with them.
     """
     packed = 2 * (1 + grouped)
-    assert bytes_per_token_and_hidden(job(model=model)) == pytest.approx(expected + packed, abs=0.01)
+    assert bytes_per_token_and_hidden(job(model=model)) == pytest.approx(
+        expected + packed, abs=0.01
+    )
 
 
 def test_eager_llama_matches_fake_tensor_measurement() -> None:
@@ -95,7 +102,10 @@ def test_states_per_parameter(framework: str, precision: str, stage: int, expect
 
 def _padding(job: Job) -> int:
     """Rows that Megatron adds to embedding and head."""
-    rows = int(model_size.padded_vocab(job.model.vocab, 1, job.framework.vocabulary_multiple)) - job.model.vocab
+    rows = (
+        int(model_size.padded_vocab(job.model.vocab, 1, job.framework.vocabulary_multiple))
+        - job.model.vocab
+    )
     return 2 * rows * job.model.hidden
 
 
@@ -104,9 +114,13 @@ def test_tensor_and_pipeline_share_all_parameters_out() -> None:
     small = job()
     layout = Layout(data=1, tensor=4, pipeline=4)
     held = sum(float(stage_contents(small, layout, stage).shared) for stage in range(4)) * 4
-    norms = small.model.layers * model_size.norm_parameters(small.model) + model_size.final_parameters(small.model)
+    norms = small.model.layers * model_size.norm_parameters(
+        small.model
+    ) + model_size.final_parameters(small.model)
     padded = (
-        2 * (int(model_size.padded_vocab(32000, 4, small.framework.vocabulary_multiple)) - 32000) * small.model.hidden
+        2
+        * (int(model_size.padded_vocab(32000, 4, small.framework.vocabulary_multiple)) - 32000)
+        * small.model.hidden
     )
     assert held == model_size.parameter_count(small.model) + 3 * norms + padded
 
@@ -115,7 +129,11 @@ def test_experts_are_cut_by_expert_parallelism() -> None:
     """Routed experts are divided by expert × tensor, the rest is not (the trap of dividing experts by tensor alone)."""
     moe = job(model="mixtral-8x7b", training__global_batch=64)
     one, eight = (stage_contents(moe, Layout(data=16, expert=e), 0) for e in (1, 8))
-    assert float(eight.experts) * 8 == float(one.experts) == 32 * 8 * model_size.expert_parameters(moe.model)
+    assert (
+        float(eight.experts) * 8
+        == float(one.experts)
+        == 32 * 8 * model_size.expert_parameters(moe.model)
+    )
     assert float(eight.shared) == float(one.shared)
 
 
@@ -123,7 +141,11 @@ def test_every_stage_of_bloom_adds_up() -> None:
     """70 layers on 12 stages with the ends counted as layers: 5 + 10 × 6 + 5."""
     bloom = job(model="bloom-176b", framework="megatron-deepspeed")
     layout = Layout(data=1, pipeline=12)
-    assert [int(stage_contents(bloom, layout, stage).layers) for stage in range(12)] == [5, *[6] * 10, 5]
+    assert [int(stage_contents(bloom, layout, stage).layers) for stage in range(12)] == [
+        5,
+        *[6] * 10,
+        5,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,13 +162,21 @@ def test_micro_batches_in_flight(m: int, p: int, v: int, expected: list[float]) 
     ("overrides", "layout"),
     [
         (GPT, {"data": 8, "tensor": 8, "pipeline": 16, "gradient_accumulation": 192}),
-        ({"model": "bloom-176b", "framework": "megatron-deepspeed"}, {"data": 1, "pipeline": 12, "zero_stage": 1}),
-        ({"model": "deepseek-v3", "training__sequence_length": 4096}, {"data": 16, "pipeline": 61, "expert": 16}),
+        (
+            {"model": "bloom-176b", "framework": "megatron-deepspeed"},
+            {"data": 1, "pipeline": 12, "zero_stage": 1},
+        ),
+        (
+            {"model": "deepseek-v3", "training__sequence_length": 4096},
+            {"data": 16, "pipeline": 61, "expert": 16},
+        ),
         ({"model": "llama-3-8b"}, {"data": 1, "pipeline": 16, "gradient_accumulation": 4}),
     ],
     ids=["gpt", "bloom", "deepseek", "llama"],
 )
-def test_fullest_stage_is_the_fullest_of_all(overrides: dict[str, Any], layout: dict[str, Any]) -> None:
+def test_fullest_stage_is_the_fullest_of_all(
+    overrides: dict[str, Any], layout: dict[str, Any]
+) -> None:
     """The four candidate stages contain the maximum over every stage of the pipeline."""
     whole = job(**overrides)
     stages = every_stage(whole, Layout(**layout))
@@ -165,7 +195,10 @@ def test_allocated_is_at_most_the_sum_of_parts() -> None:
     total = states + ledger.activations_bytes + ledger.output_bytes + ledger.buffers_bytes
     embedding = table_gradient_bytes(small, vocabulary_rows(small, rows)) * (ledger.stage == 0)
     assert np.all(ledger.allocated_bytes <= (total + embedding) * (1 + 1e-12))
-    assert np.all(ledger.allocated_bytes >= total - np.minimum(ledger.activations_bytes, ledger.output_bytes) - 1)
+    assert np.all(
+        ledger.allocated_bytes
+        >= total - np.minimum(ledger.activations_bytes, ledger.output_bytes) - 1
+    )
     assert np.all(ledger.device_bytes >= ledger.required_bytes)
 
 
@@ -185,7 +218,9 @@ def test_model_states_shrink_with_the_stage(framework: str) -> None:
 def test_memory_grows_with_the_batch(field: str, values: tuple[int, ...]) -> None:
     """More sequences at once, or more micro-batches in flight, never need less."""
     small, layout = job(), Layout(data=1, pipeline=4)
-    peaks = [float(memory(small, replace(layout, **{field: value})).allocated_bytes) for value in values]
+    peaks = [
+        float(memory(small, replace(layout, **{field: value})).allocated_bytes) for value in values
+    ]
     assert peaks == sorted(peaks)
 
 

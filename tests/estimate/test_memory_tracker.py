@@ -34,7 +34,12 @@ _SHAPE = {
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", **_SHAPE},
-    "mixtral": {"model_type": "mixtral", **_SHAPE, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "mixtral": {
+        "model_type": "mixtral",
+        **_SHAPE,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
     "gpt2": {
         "model_type": "gpt2",
         "n_embd": 1024,
@@ -67,7 +72,9 @@ def config(kind: str, layers: int, attention: str) -> dict[str, Any]:
 
 
 @cache
-def tracked(kind: str, layers: int, attention: str, *, checkpoint: bool = False, dtype: str = "bfloat16") -> Tracked:
+def tracked(
+    kind: str, layers: int, attention: str, *, checkpoint: bool = False, dtype: str = "bfloat16"
+) -> Tracked:
     """The count, made once."""
     shape = config(kind, layers, attention)
     return track(shape, dtype=dtype, attention=attention, checkpoint=checkpoint, micro_batch=2)
@@ -142,7 +149,9 @@ def test_activations_of_a_layer(kind: str, attention: str) -> None:
     """What a layer keeps is within 3 % of the count, which is linear in layers."""
     two, four = (tracked(kind, layers, attention).kept for layers in (2, 4))
     whole = planned(kind, 2, attention)
-    ours = float(layer_bytes_per_token(whole, layout(), moe=whole.model.is_moe)) + cpu_bytes_per_token(whole, attention)
+    ours = float(
+        layer_bytes_per_token(whole, layout(), moe=whole.model.is_moe)
+    ) + cpu_bytes_per_token(whole, attention)
     assert ours == pytest.approx((four - two) / 2 / tokens(kind), rel=PART)
 
 

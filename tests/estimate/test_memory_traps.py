@@ -32,7 +32,9 @@ def test_gradients_are_cut_by_tensor_and_pipeline() -> None:
 def test_zero_3_divides_parameters_once() -> None:
     """ZeRO-3 divides by the replicas after tensor, not by all GPUs again (cookbook :294, DeepSpeed #6796)."""
     whole = gpt3(framework="megatron-deepspeed", deepspeed_version="0.19.8")
-    ledger = memory(whole, Layout(data=128, tensor=8, zero_stage=3, micro_batch=1, gradient_accumulation=12))
+    ledger = memory(
+        whole, Layout(data=128, tensor=8, zero_stage=3, micro_batch=1, gradient_accumulation=12)
+    )
     assert float(ledger.parameters_bytes) == pytest.approx(2 * 175e9 / 1024, rel=0.02)
 
 
@@ -54,7 +56,9 @@ def test_activations_are_cut_by_tensor() -> None:
 def _stored(whole: Job, layout: Layout) -> Any:
     from dsgen.estimate.activations import kept_per_token, local_tokens
 
-    return local_tokens(whole, layout) * kept_per_token(whole, layout, stage_contents(whole, layout, 0))
+    return local_tokens(whole, layout) * kept_per_token(
+        whole, layout, stage_contents(whole, layout, 0)
+    )
 
 
 def test_full_recomputation_keeps_layer_inputs() -> None:
@@ -100,7 +104,9 @@ def test_expert_activations_have_the_experts_width() -> None:
 def test_experts_are_cut_by_expert_and_tensor() -> None:
     """Routed experts are held once in expert × tensor ranks (Megatron-Bridge PR 3744 divided by tensor alone)."""
     moe = job(model="mixtral-8x7b", training__global_batch=64)
-    held = float(stage_contents(moe, Layout(data=8, tensor=2, expert=4, expert_tensor=2), 0).experts)
+    held = float(
+        stage_contents(moe, Layout(data=8, tensor=2, expert=4, expert_tensor=2), 0).experts
+    )
     assert held == 32 * 8 * model_size.expert_parameters(moe.model) / 8
 
 
@@ -124,7 +130,10 @@ def test_small_batches_keep_activations() -> None:
 def test_offload_is_counted() -> None:
     """Offloading the optimizer frees its bytes (DeepSpeed's autotuner ignores it, issue 3478)."""
     small = job(framework="deepspeed", gpus=8, training__global_batch=64)
-    kept, moved = (memory(small, Layout(data=8, zero_stage=2, offload=o)) for o in (Offload.NONE, Offload.OPTIMIZER))
+    kept, moved = (
+        memory(small, Layout(data=8, zero_stage=2, offload=o))
+        for o in (Offload.NONE, Offload.OPTIMIZER)
+    )
     assert float(moved.allocated_bytes) < float(kept.allocated_bytes)
 
 
@@ -151,7 +160,11 @@ def test_bert_large_on_v100(length: int, fits: int) -> None:
 
 
 def _bert_fits(length: int, batch: int) -> bool:
-    v100 = {"accelerator": "v100-32gb-sxm", "accelerators_per_node": 16, "network_gbits_per_s_per_node": 800}
+    v100 = {
+        "accelerator": "v100-32gb-sxm",
+        "accelerators_per_node": 16,
+        "network_gbits_per_s_per_node": 800,
+    }
     whole = job(
         framework="huggingface",
         model="bert-large",

@@ -108,7 +108,8 @@ PUBLISHED = {
     "gemma-3-27b": 27_432_406_640 - 416_866_032 - 1152 * (5376 + 1),
     # biases that balance the experts, and a layer that predicts a second token with its own tables.
     "kimi-k2": 1_026_408_232_448 - 60 * 384,
-    "ernie-4.5-300b-a47b": 300_474_051_776 - (2 * 8192 * 9216 + 3 * 8192 * 28672 + 2 * 8192**2 + 4 * 8192),
+    "ernie-4.5-300b-a47b": 300_474_051_776
+    - (2 * 8192 * 9216 + 3 * 8192 * 28672 + 2 * 8192**2 + 4 * 8192),
 }
 
 #: Sizes as their papers round them, in billions.
@@ -254,10 +255,17 @@ def count_in_transformers(config: Mapping[str, object]) -> int:
         from transformers import AutoConfig, AutoModelForCausalLM, BertForPreTraining
 
         # Kimi K2 is DeepSeek-V3's code under a name that transformers doesn't know.
-        known = {**config, "model_type": str(config["model_type"]).replace("kimi_k2", "deepseek_v3")}
+        known = {
+            **config,
+            "model_type": str(config["model_type"]).replace("kimi_k2", "deepseek_v3"),
+        }
         built = AutoConfig.for_model(**known)
         with torch.device("meta"):
-            model = BertForPreTraining(built) if built.model_type == "bert" else AutoModelForCausalLM.from_config(built)
+            model = (
+                BertForPreTraining(built)
+                if built.model_type == "bert"
+                else AutoModelForCausalLM.from_config(built)
+            )
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -266,7 +274,9 @@ def count_in_transformers(config: Mapping[str, object]) -> int:
 @pytest.mark.parametrize("config", VARIANTS, ids=lambda c: "-".join(str(v) for v in c.values()))
 def test_count_equals_transformers_for_every_switch(config: Mapping[str, object]) -> None:
     """Each family's options change the count exactly as they change transformers' model."""
-    assert parameter_count(model_from_config(config, name="x", source="y")) == count_in_transformers(config)
+    assert parameter_count(
+        model_from_config(config, name="x", source="y")
+    ) == count_in_transformers(config)
 
 
 @needs_transformers
@@ -305,7 +315,11 @@ def test_gpt_count_is_the_closed_form(name: str) -> None:
     """GPT models have 12lh²(1 + 13/(12h)) + (V + s)h + 2h parameters: SC21 equation 2 and the final norm."""
     model = preset(name)
     layers, hidden = model.layers, model.hidden
-    closed = 12 * layers * hidden**2 + 13 * layers * hidden + (model.vocab + model.position_rows) * hidden
+    closed = (
+        12 * layers * hidden**2
+        + 13 * layers * hidden
+        + (model.vocab + model.position_rows) * hidden
+    )
     assert parameter_count(model) == closed + 2 * hidden
 
 
@@ -314,9 +328,14 @@ def test_parts_sum_to_the_whole(entry: ModelEntry) -> None:
     """The parts that the ledgers use, times their layers, are all parameters and nothing else."""
     model = preset(entry.name)
     every_layer = attention_parameters(model) + norm_parameters(model)
-    experts = model.experts * expert_parameters(model) + shared_expert_parameters(model) + router_parameters(model)
+    experts = (
+        model.experts * expert_parameters(model)
+        + shared_expert_parameters(model)
+        + router_parameters(model)
+    )
     outside = sum(
-        part(model) for part in (embedding_parameters, position_parameters, head_parameters, final_parameters)
+        part(model)
+        for part in (embedding_parameters, position_parameters, head_parameters, final_parameters)
     )
     mlps = dense_layers(model) * mlp_parameters(model) + moe_layers(model) * experts
     assert model.layers * every_layer + mlps + outside == parameter_count(model)
@@ -347,11 +366,20 @@ def test_tied_head_has_no_parameters() -> None:
 
 @pytest.mark.parametrize(
     ("vocab", "tensor", "padded"),
-    [(50257, 1, 50304), (50257, 8, 51200), (51200, 8, 51200), (50304, 1, 50304), (128256, 8, 129024)],
+    [
+        (50257, 1, 50304),
+        (50257, 8, 51200),
+        (51200, 8, 51200),
+        (50304, 1, 50304),
+        (128256, 8, 129024),
+    ],
 )
 def test_megatron_pads_the_vocabulary(vocab: int, tensor: int, padded: int) -> None:
     """Megatron pads to the next multiple of 128 × tensor; the others keep the vocabulary."""
-    rows = {name: padded_vocab(vocab, tensor, known.vocabulary_multiple) for name, known in FRAMEWORKS.items()}
+    rows = {
+        name: padded_vocab(vocab, tensor, known.vocabulary_multiple)
+        for name, known in FRAMEWORKS.items()
+    }
     assert rows["megatron-lm"] == rows["megatron-deepspeed"] == padded
     assert rows["deepspeed"] == rows["huggingface"] == vocab
 

@@ -66,7 +66,9 @@ def test_an_offloaded_optimizer_waits_for_gradients() -> None:
     """Under ZeRO-3, gradients that are copied to the host one by one are not hidden behind the backward pass."""
     whole = job(**DEEPSPEED)
     layout = {"data": 16, "zero_stage": 3, "micro_batch": 8, "gradient_accumulation": 8}
-    here, there = (seconds(whole, "data", offload=o, **layout) for o in (Offload.NONE, Offload.OPTIMIZER))
+    here, there = (
+        seconds(whole, "data", offload=o, **layout) for o in (Offload.NONE, Offload.OPTIMIZER)
+    )
     assert there > 1.5 * here
 
 
@@ -75,7 +77,9 @@ def test_fp8_parameters_are_gathered_in_one_byte() -> None:
     layout = Layout(data=16, tensor=8, zero_stage=1, gradient_accumulation=1)
     found: dict[bool, float] = {}
     for kept in (False, True):
-        whole = job(cluster="nvidia/dgx-h100", training__precision="fp8", training__fp8_parameters=kept)
+        whole = job(
+            cluster="nvidia/dgx-h100", training__precision="fp8", training__fp8_parameters=kept
+        )
         found[kept] = float(step_time(with_network(whole, 1e-4), layout).data_s)
     gradients = 4  # bytes a parameter that are reduced
     assert found[True] / found[False] == pytest.approx((gradients + 1) / (gradients + 2), rel=0.02)
@@ -108,8 +112,12 @@ def test_heads_are_copied_before_and_after_they_are_exchanged() -> None:
     whole = job(training__sequence_length=1 << 20, gpus=8)
     accelerator = replace(whole.cluster.accelerator, link_bytes_per_s=1e18)
     fast = replace(whole, cluster=replace(whole.cluster, accelerator=accelerator))
-    copied = 2 * (1 << 20) / 8 * whole.model.head_dim * (3 * whole.model.heads + whole.model.kv_heads)
-    least_s = 2 * 2 * copied / accelerator.memory_bytes_per_s  # read and written, forward and backward
+    copied = (
+        2 * (1 << 20) / 8 * whole.model.head_dim * (3 * whole.model.heads + whole.model.kv_heads)
+    )
+    least_s = (
+        2 * 2 * copied / accelerator.memory_bytes_per_s
+    )  # read and written, forward and backward
     found = float(context_s(fast, Layout(data=1, context=8, context_heads=8), 0.0))
     assert least_s < found < 2 * least_s
 
@@ -129,7 +137,12 @@ def test_the_busiest_rank_is_busier_with_fewer_tokens() -> None:
     moe = job(model="mixtral-8x7b", gpus=16, training__global_batch=16)
     assert float(busiest(moe, Layout(data=16))) == 1.0
     loads = [
-        float(busiest(replace(moe, training=replace(moe.training, sequence_length=s)), Layout(data=16, expert=8)))
+        float(
+            busiest(
+                replace(moe, training=replace(moe.training, sequence_length=s)),
+                Layout(data=16, expert=8),
+            )
+        )
         for s in (1, 16, 256, 4096)
     ]
     assert all(1 < fewer < more <= 2 for more, fewer in pairwise(loads))
@@ -140,7 +153,12 @@ def test_overlapped_experts_need_micro_batches() -> None:
     moe = job(model="mixtral-8x7b", gpus=16, training__global_batch=1024)
 
     def saved(m: int) -> float:
-        layout: dict[str, Any] = {"data": 16, "expert": 8, "zero_stage": 1, "gradient_accumulation": m}
+        layout: dict[str, Any] = {
+            "data": 16,
+            "expert": 8,
+            "zero_stage": 1,
+            "gradient_accumulation": m,
+        }
         plain, beside = (seconds(moe, "expert", expert_overlap=o, **layout) for o in (False, True))
         return 1 - beside / plain
 
@@ -154,8 +172,13 @@ def test_each_exchange_has_a_pass_of_its_own_beside_it() -> None:
     layout = Layout(data=16, expert=16, zero_stage=1, gradient_accumulation=64, expert_overlap=True)
     even = layer_times(moe, layout)[True]
     both = Passes(even.forward_s, even.backward_s)
-    experts_alone = replace(even, core=Passes(0.0, 0.0), products=both, mlp=both, shared=Passes(0.0, 0.0))
-    waits, less = (float(overlapped_s(layout, *expert_s(moe, layout, time, 0.0))) for time in (experts_alone, even))
+    experts_alone = replace(
+        even, core=Passes(0.0, 0.0), products=both, mlp=both, shared=Passes(0.0, 0.0)
+    )
+    waits, less = (
+        float(overlapped_s(layout, *expert_s(moe, layout, time, 0.0)))
+        for time in (experts_alone, even)
+    )
     assert waits > 1.2 * less
 
 
@@ -163,7 +186,9 @@ def test_experts_that_are_cut_gather_their_tokens() -> None:
     """Experts cut by tensor ranks communicate more than whole ones on as many ranks."""
     moe = job(model="mixtral-8x7b", gpus=16, training__global_batch=16)
     layout = {"data": 8, "tensor": 2, "expert": 4, "sequence_parallel": True}
-    assert seconds(moe, "expert", expert_tensor=2, **layout) > 1.5 * seconds(moe, "expert", **layout)
+    assert seconds(moe, "expert", expert_tensor=2, **layout) > 1.5 * seconds(
+        moe, "expert", **layout
+    )
 
 
 # Knobs
@@ -191,7 +216,10 @@ def test_copies_of_the_shards_keep_gathers_inside_the_node() -> None:
     """On a slow network, a copy of what ZeRO shards on every node costs less than one spread over all."""
     for whole, stage in ((job(), 1), (job(**DEEPSPEED), 3)):
         slow = with_network(whole, 0.01)
-        one, two = (seconds(slow, "data", data=16, zero_stage=stage, zero_copies=c, micro_batch=3) for c in (1, 2))
+        one, two = (
+            seconds(slow, "data", data=16, zero_stage=stage, zero_copies=c, micro_batch=3)
+            for c in (1, 2)
+        )
         assert two < one
 
 
@@ -204,10 +232,17 @@ def test_a_second_copy_of_parameters_halves_the_gathers() -> None:
 
 def test_a_second_copy_on_the_host_is_fetched_in_every_backward_pass() -> None:
     """With offloaded parameters, hpZ's second copy over 8 of 128 ranks is 16 times a rank's share."""
-    whole, layout = job(**DEEPSPEED), {"data": 128, "zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}
+    whole, layout = (
+        job(**DEEPSPEED),
+        {"data": 128, "zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS},
+    )
     one, two, none = (
         seconds(whole, "offload", **{**layout, "zero_hpz": ranks, "offload": offload})
-        for ranks, offload in ((1, layout["offload"]), (8, layout["offload"]), (1, Offload.OPTIMIZER))
+        for ranks, offload in (
+            (1, layout["offload"]),
+            (8, layout["offload"]),
+            (1, Offload.OPTIMIZER),
+        )
     )
     assert two - none > 8 * (one - none) > 0
 
@@ -221,7 +256,9 @@ def test_hidden_sends_slow_compute_as_other_hidden_communication_does() -> None:
     cost = waited + (1 - waited) * constants.overlap_cost
     alone = 2 * 2 * 8  # two chunks more, of eight stages, in both directions
     beside = 2 * (64 * 4 - 64 * 2) - alone
-    assert (four - two) / float(boundary_s(whole, Layout(**layout))) == pytest.approx(alone + beside * cost)
+    assert (four - two) / float(boundary_s(whole, Layout(**layout))) == pytest.approx(
+        alone + beside * cost
+    )
 
 
 def _repeated(whole: Job, **layout: Any) -> float:
@@ -241,7 +278,10 @@ def test_modules_add_up() -> None:
     full = _repeated(job(), recompute=Recompute.FULL)
     chosen = (Modules.CORE_ATTN, Modules.CORE_ATTN | Modules.LAYERNORM)
     chosen = (*chosen, chosen[-1] | Modules.MLP)
-    times = [_repeated(job(), recompute=Recompute.SELECTIVE, recompute_modules=modules) for modules in chosen]
+    times = [
+        _repeated(job(), recompute=Recompute.SELECTIVE, recompute_modules=modules)
+        for modules in chosen
+    ]
     assert 0 < times[0] < times[1] < times[2] < full
 
 

@@ -49,8 +49,12 @@ def test_state_types(training: dict[str, Any], expected: float) -> None:
 def test_fp8_parameters() -> None:
     """Weights in fp8 and their transposes take two bytes, where bf16 weights with both caches take four."""
     fp8 = {"training__precision": "fp8", "cluster": "nvidia/dgx-h100"}
-    kept, gathered = (job(gpus=16, **fp8, training__fp8_parameters=choice) for choice in (False, True))
-    assert float(memory(kept, SHARDED).parameters_bytes) == 2 * float(memory(gathered, SHARDED).parameters_bytes)
+    kept, gathered = (
+        job(gpus=16, **fp8, training__fp8_parameters=choice) for choice in (False, True)
+    )
+    assert float(memory(kept, SHARDED).parameters_bytes) == 2 * float(
+        memory(gathered, SHARDED).parameters_bytes
+    )
 
 
 def test_fp8_scales_take_memory() -> None:
@@ -58,7 +62,11 @@ def test_fp8_scales_take_memory() -> None:
 
     On Blackwell a weight with a single scale is read both ways from one copy; blocks have two.
     """
-    fp8 = {"training__precision": "fp8", "cluster": "nvidia/dgx-b200", "training__fp8_parameters": True}
+    fp8 = {
+        "training__precision": "fp8",
+        "cluster": "nvidia/dgx-b200",
+        "training__fp8_parameters": True,
+    }
     recipes = ("delayed", "tensorwise", "blockwise", "mxfp8")
     jobs = [job(gpus=16, **fp8, training__fp8_recipe=recipe) for recipe in recipes]
     delayed, *others = (float(memory(each, SHARDED).parameters_bytes) for each in jobs)
@@ -68,8 +76,12 @@ def test_fp8_scales_take_memory() -> None:
 
 def test_fp8_inputs_take_a_byte() -> None:
     """An fp8 layer keeps the inputs of its four linear layers in a byte each, and attention's result once more."""
-    bf16, fp8 = (job(cluster="nvidia/dgx-h100", training__precision=name) for name in ("bf16", "fp8"))
-    wide, narrow = (float(layer_bytes_per_token(whole, SHARDED, moe=False)) for whole in (bf16, fp8))
+    bf16, fp8 = (
+        job(cluster="nvidia/dgx-h100", training__precision=name) for name in ("bf16", "fp8")
+    )
+    wide, narrow = (
+        float(layer_bytes_per_token(whole, SHARDED, moe=False)) for whole in (bf16, fp8)
+    )
     model = bf16.model
     assert wide - narrow == 2 * model.hidden + model.ffn - model.heads * model.head_dim
 
@@ -79,7 +91,11 @@ def test_offloaded_fraction() -> None:
     whole = job(gpus=16)
     none, half, full = (
         memory(whole, replace(SHARDED, offload=offload, offload_fraction=fraction))
-        for offload, fraction in ((Offload.NONE, 1.0), (Offload.OPTIMIZER, 0.5), (Offload.OPTIMIZER, 1.0))
+        for offload, fraction in (
+            (Offload.NONE, 1.0),
+            (Offload.OPTIMIZER, 0.5),
+            (Offload.OPTIMIZER, 1.0),
+        )
     )
     assert float(half.optimizer_bytes) == float(none.optimizer_bytes) / 2
     assert float(full.optimizer_bytes) == 0
@@ -96,17 +112,23 @@ def test_second_copy_of_parameters() -> None:
     """hpZ over 8 ranks keeps a further quarter of a byte a parameter (2 / 8), beside the share over all."""
     whole = job(framework="deepspeed", gpus=16, training__global_batch=64)
     plain = Layout(data=16, zero_stage=3, gradient_accumulation=4)
-    one, two = (float(memory(whole, replace(plain, zero_hpz=ranks)).parameters_bytes) for ranks in (1, 8))
+    one, two = (
+        float(memory(whole, replace(plain, zero_hpz=ranks)).parameters_bytes) for ranks in (1, 8)
+    )
     assert (two - one) / model_size.parameter_count(whole.model) == pytest.approx(0.25, rel=1e-3)
 
 
 def test_second_copy_of_offloaded_parameters() -> None:
     """With offloaded parameters, hpZ's second copy lies on the host: the whole model in 16 bits on each node."""
     whole = job(framework="deepspeed", gpus=16, training__global_batch=64)
-    plain = Layout(data=16, zero_stage=3, gradient_accumulation=4, offload=Offload.OPTIMIZER_AND_PARAMETERS)
+    plain = Layout(
+        data=16, zero_stage=3, gradient_accumulation=4, offload=Offload.OPTIMIZER_AND_PARAMETERS
+    )
     one, two = (memory(whole, replace(plain, zero_hpz=ranks)) for ranks in (1, 8))
     assert float(two.parameters_bytes) == float(one.parameters_bytes) == 0
-    more = float(two.host_bytes_per_node - one.host_bytes_per_node) / rates(whole).pinned_memory_factor
+    more = (
+        float(two.host_bytes_per_node - one.host_bytes_per_node) / rates(whole).pinned_memory_factor
+    )
     assert more == pytest.approx(2 * model_size.parameter_count(whole.model), rel=1e-3)
 
 

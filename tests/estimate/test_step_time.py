@@ -15,7 +15,18 @@ from dsgen.estimate.step_time import step_time
 from dsgen.search.enumerate import Enumeration, joined
 from tests.jobs import job
 
-PARTS = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload")
+PARTS = (
+    "compute",
+    "recompute",
+    "tensor",
+    "context",
+    "expert",
+    "pipeline",
+    "bubble",
+    "data",
+    "optimizer",
+    "offload",
+)
 
 
 def test_parts_sum_to_the_total_and_none_is_negative() -> None:
@@ -34,9 +45,18 @@ def test_flops_are_those_of_megatron(model: str, batch: int) -> None:
     """With full recomputation and unmasked attention counted, 96 B s l h² (1 + s/6h + V/16lh) (2104.04473 eq 3)."""
     gpt = job(model=model, gpus=1536, training__global_batch=batch)
     m, s = gpt.model, 2048
-    closed = 96 * batch * s * m.layers * m.hidden**2 * (1 + s / (6 * m.hidden) + m.vocab / (16 * m.layers * m.hidden))
+    closed = (
+        96
+        * batch
+        * s
+        * m.layers
+        * m.hidden**2
+        * (1 + s / (6 * m.hidden) + m.vocab / (16 * m.layers * m.hidden))
+    )
     ours = float(hardware_flops_per_step(gpt, Layout(data=1, recompute=Recompute.FULL)))
-    masked = 8 * batch * s * s * m.layers * m.hidden  # the half of causal attention that the closed form counts
+    masked = (
+        8 * batch * s * s * m.layers * m.hidden
+    )  # the half of causal attention that the closed form counts
     assert ours + masked == pytest.approx(closed, rel=2e-4)
 
 
@@ -51,18 +71,24 @@ def test_bubble_is_that_of_1f1b() -> None:
     """The bubble is (p-1)/m of the work for even stages, and interleaving divides it by the chunks."""
     small = job(model="megatron-145.6b", gpus=8, training__global_batch=64)
     plain, chunked = (
-        step_time(small, Layout(data=1, pipeline=8, virtual_pipeline=v, gradient_accumulation=64)) for v in (1, 5)
+        step_time(small, Layout(data=1, pipeline=8, virtual_pipeline=v, gradient_accumulation=64))
+        for v in (1, 5)
     )
     assert float(chunked.bubble_s) == pytest.approx(float(plain.bubble_s) / 5)
     work = float(plain.compute_s)
-    assert float(plain.bubble_s) / work == pytest.approx(7 / 64, rel=0.15)  # the head makes the last stage longer
+    assert float(plain.bubble_s) / work == pytest.approx(
+        7 / 64, rel=0.15
+    )  # the head makes the last stage longer
 
 
 @pytest.mark.parametrize("recompute", [Recompute.SELECTIVE, Recompute.FULL])
 def test_recomputation_costs_time(recompute: Recompute) -> None:
     """Recomputing is never free."""
     small = job()
-    none, some = (step_time(small, Layout(data=16, gradient_accumulation=3, recompute=r)) for r in (0, recompute))
+    none, some = (
+        step_time(small, Layout(data=16, gradient_accumulation=3, recompute=r))
+        for r in (0, recompute)
+    )
     assert float(some.total_s) > float(none.total_s)
 
 
@@ -107,7 +133,14 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any], str, float]] = {
             "framework": "megatron-deepspeed",
             "cluster": "idris/jean-zay-a100-node",
         },
-        {"data": 8, "tensor": 4, "pipeline": 12, "micro_batch": 2, "gradient_accumulation": 128, "zero_stage": 1},
+        {
+            "data": 8,
+            "tensor": 4,
+            "pipeline": 12,
+            "micro_batch": 2,
+            "gradient_accumulation": 128,
+            "zero_stage": 1,
+        },
         "seconds",
         105,
     ),
@@ -130,14 +163,23 @@ def test_published_runs(name: str) -> None:
 
 def test_what_is_known_of_other_rows_changes_no_figure() -> None:
     """Rows have the same time and memory alone, among others, after others, and after those of another job."""
-    deepseek = job(model="deepseek-v3", framework="megatron-lm", gpus=512, training__global_batch=512)
+    deepseek = job(
+        model="deepseek-v3", framework="megatron-lm", gpus=512, training__global_batch=512
+    )
     rows = joined(Enumeration(deepseek)).take(slice(0, None, 509))
-    values = {"virtual_pipeline": np.minimum(2, rows.pipeline), "tensor_overlap": np.broadcast_to(True, len(rows))}
+    values = {
+        "virtual_pipeline": np.minimum(2, rows.pipeline),
+        "tensor_overlap": np.broadcast_to(True, len(rows)),
+    }
     turned = replace(rows, **values, recompute_layers=1 * (rows.recompute == Recompute.FULL))
 
     def figures(layouts: Any) -> Any:
         ledgers = step_time(deepseek, layouts), memory(deepseek, layouts)
-        return [np.broadcast_to(getattr(part, f.name), len(layouts)) for part in ledgers for f in fields(part)]
+        return [
+            np.broadcast_to(getattr(part, f.name), len(layouts))
+            for part in ledgers
+            for f in fields(part)
+        ]
 
     whole = figures(rows)
     other = figures(turned)
@@ -145,4 +187,6 @@ def test_what_is_known_of_other_rows_changes_no_figure() -> None:
     for all_rows, expected in ((turned, other), (rows, whole)):
         for start in (0, 50, 300):
             alone = figures(all_rows.take(slice(start, start + 50)))
-            np.testing.assert_array_equal(alone, [column[start : start + 50] for column in expected])
+            np.testing.assert_array_equal(
+                alone, [column[start : start + 50] for column in expected]
+            )

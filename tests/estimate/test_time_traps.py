@@ -10,8 +10,18 @@ import pytest
 
 import dsgen
 from dsgen.estimate import model_size
-from dsgen.estimate.communication import all_gather_s, all_reduce_s, bandwidth, boundary_s, network_bytes_per_s
-from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
+from dsgen.estimate.communication import (
+    all_gather_s,
+    all_reduce_s,
+    bandwidth,
+    boundary_s,
+    network_bytes_per_s,
+)
+from dsgen.estimate.flops import (
+    attention_flops_per_token,
+    hardware_flops_per_step,
+    model_flops_per_step,
+)
 from dsgen.estimate.groups import group
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.step_time import step_time, throughput
@@ -37,7 +47,9 @@ def with_network(whole: Job, factor: float) -> Job:
 
 def with_nodes_of(whole: Job, gpus: int) -> Job:
     """The job on nodes of `gpus`."""
-    return replace(whole, cluster=replace(whole.cluster, accelerators_per_node=gpus, link_domain=gpus))
+    return replace(
+        whole, cluster=replace(whole.cluster, accelerators_per_node=gpus, link_domain=gpus)
+    )
 
 
 def errors(plan: Plan) -> set[str]:
@@ -56,7 +68,9 @@ def test_flops_follow_the_width_exactly() -> None:
     small = job(training__global_batch=1)
     wider = replace(small, model=replace(small.model, ffn=small.model.ffn + 1))
     more = 6 * 2048 * small.model.layers * 3 * small.model.hidden
-    assert model_flops_per_step(wider) - model_flops_per_step(small) == pytest.approx(more, rel=1e-6)
+    assert model_flops_per_step(wider) - model_flops_per_step(small) == pytest.approx(
+        more, rel=1e-6
+    )
 
 
 def test_moe_flops_count_every_expert_of_a_token() -> None:
@@ -77,7 +91,9 @@ def test_moe_time_grows_with_experts_of_a_token() -> None:
     Trap: cookbook :123; and the reverse, every parameter counted as active.
     """
     two = job(model="mixtral-8x7b", training__global_batch=16)
-    by_count = {k: replace(two, model=replace(two.model, experts_per_token=k)) for k in (1, 2, 3, 8)}
+    by_count = {
+        k: replace(two, model=replace(two.model, experts_per_token=k)) for k in (1, 2, 3, 8)
+    }
     times = {k: seconds(whole, "compute", data=1, micro_batch=4) for k, whole in by_count.items()}
     assert times[3] - times[2] == pytest.approx(times[2] - times[1], rel=0.1)
     assert times[2] < 0.5 * times[8]
@@ -94,7 +110,9 @@ def test_dense_layers_of_a_moe_model_have_no_experts() -> None:
     routed = model.experts_per_token * model_size.expert_parameters(model)
     routed += model_size.shared_expert_parameters(model) + model_size.router_parameters(model)
     change = 6 * 2048 * (model_size.mlp_parameters(model) - routed)
-    assert model_flops_per_step(denser) - model_flops_per_step(moe) == pytest.approx(change, rel=1e-6)
+    assert model_flops_per_step(denser) - model_flops_per_step(moe) == pytest.approx(
+        change, rel=1e-6
+    )
 
 
 KORTHIKANTI = [  # model, GPUs, batch, seconds, MFU, HFU of 2205.05198 table 5, sequence parallel + selective
@@ -144,7 +162,9 @@ def test_percent_of_peak_with_recomputation_is_hfu(
     """
     whole = job(model=model, gpus=gpus, training__global_batch=batch)
     core = attention_flops_per_token(whole) * whole.training.tokens_per_step
-    hardware = float(hardware_flops_per_step(whole, Layout(data=1, recompute=Recompute.FULL))) + 4 * core
+    hardware = (
+        float(hardware_flops_per_step(whole, Layout(data=1, recompute=Recompute.FULL))) + 4 * core
+    )
     assert hardware / step_s / gpus / 1e12 == pytest.approx(measured, rel=0.01)
     assert hardware / (model_flops_per_step(whole) + 3 * core) == pytest.approx(4 / 3, rel=0.01)
 
@@ -166,7 +186,9 @@ def test_mfu_does_not_count_recomputation() -> None:
     Trap: "% of peak" of a run with recomputation reported as MFU.
     """
     gpt = job(model="megatron-145.6b", gpus=64, training__global_batch=64)
-    layout = Layout(data=1, tensor=8, pipeline=8, gradient_accumulation=64, recompute=Recompute.FULL)
+    layout = Layout(
+        data=1, tensor=8, pipeline=8, gradient_accumulation=64, recompute=Recompute.FULL
+    )
     full = throughput(gpt, layout, step_time(gpt, layout))
     plain = replace(layout, recompute=Recompute.NONE)
     none = throughput(gpt, plain, step_time(gpt, plain))
@@ -184,7 +206,9 @@ def test_stages_2_and_3_communicate_with_every_micro_batch(stage: int, grows: bo
     Trap: llm-analysis analysis.py:1326-1331 charges every stage alike; ZeRO (1910.02054 sec 7).
     """
     whole = job(**DEEPSPEED)
-    few, many = (seconds(whole, "data", data=16, zero_stage=stage, gradient_accumulation=m) for m in (4, 32))
+    few, many = (
+        seconds(whole, "data", data=16, zero_stage=stage, gradient_accumulation=m) for m in (4, 32)
+    )
     assert many > 3 * few if grows else many == pytest.approx(few)
 
 
@@ -194,7 +218,9 @@ def test_stages_differ_at_all() -> None:
     Trap: SimuMax config.py:680-687 ignores ZeRO-2 and 3 silently.
     """
     whole = job(**DEEPSPEED)
-    one, two, three = (seconds(whole, "data", data=16, zero_stage=z, gradient_accumulation=8) for z in (1, 2, 3))
+    one, two, three = (
+        seconds(whole, "data", data=16, zero_stage=z, gradient_accumulation=8) for z in (1, 2, 3)
+    )
     assert one < two < three
 
 
@@ -207,7 +233,9 @@ def test_what_compute_cannot_hide_is_added() -> None:
     for stage in (0, 1):
         ledger = step_time(slow, Layout(data=16, zero_stage=stage, gradient_accumulation=64))
         work = float(ledger.compute_s)
-        assert float(ledger.total_s) == pytest.approx(work + float(ledger.data_s + ledger.optimizer_s))
+        assert float(ledger.total_s) == pytest.approx(
+            work + float(ledger.data_s + ledger.optimizer_s)
+        )
         assert float(ledger.total_s) > 1.02 * max(work, float(ledger.data_s))
 
 
@@ -242,7 +270,10 @@ def test_more_chunks_fill_the_pipeline_by_more_sends() -> None:
     gpt = job(model="megatron-18.4b", gpus=32)
     send = float(boundary_s(gpt, Layout(**layout)))
     for chunks in (2, 5, 10):
-        assert seconds(gpt, "pipeline", virtual_pipeline=chunks, **layout) >= 2 * (6 + 4 * (chunks - 1)) * send
+        assert (
+            seconds(gpt, "pipeline", virtual_pipeline=chunks, **layout)
+            >= 2 * (6 + 4 * (chunks - 1)) * send
+        )
 
 
 def test_gradients_travel_by_tensor_rank() -> None:
@@ -251,7 +282,10 @@ def test_gradients_travel_by_tensor_rank() -> None:
     Trap: llm-analysis analysis.py:1326 does not divide the gathered parameters by tensor parallelism.
     """
     gpt = job(model="megatron-18.4b", gpus=8)
-    one, four = (seconds(gpt, "data", data=2, tensor=t, micro_batch=4, gradient_accumulation=6) for t in (1, 4))
+    one, four = (
+        seconds(gpt, "data", data=2, tensor=t, micro_batch=4, gradient_accumulation=6)
+        for t in (1, 4)
+    )
     assert four == pytest.approx(one / 4, rel=0.1)
 
 
@@ -279,7 +313,9 @@ def test_more_micro_batches_shrink_the_bubble() -> None:
     Trap: a bubble as a fixed loss, or none (llm-analysis).
     """
     gpt = job(model="megatron-145.6b", gpus=64)
-    ledgers = [step_time(gpt, Layout(data=1, pipeline=8, gradient_accumulation=m)) for m in (16, 64)]
+    ledgers = [
+        step_time(gpt, Layout(data=1, pipeline=8, gradient_accumulation=m)) for m in (16, 64)
+    ]
     few, many = (float(ledger.bubble_s / ledger.compute_s) for ledger in ledgers)
     assert many == pytest.approx(few / 4) and many > 0
 
@@ -296,8 +332,12 @@ def test_a_ring_carries_its_bus_volume(ranks: int) -> None:
     whole = job()
     ring, size = group(whole, ranks, 1), 2**30
     rate = float(bandwidth(whole, ring))
-    reduce = float(all_reduce_s(whole, ring, 2 * size) - all_reduce_s(whole, ring, size)) * rate / size
-    gather = float(all_gather_s(whole, ring, 2 * size) - all_gather_s(whole, ring, size)) * rate / size
+    reduce = (
+        float(all_reduce_s(whole, ring, 2 * size) - all_reduce_s(whole, ring, size)) * rate / size
+    )
+    gather = (
+        float(all_gather_s(whole, ring, 2 * size) - all_gather_s(whole, ring, size)) * rate / size
+    )
     assert reduce == pytest.approx(2 * (ranks - 1) / ranks)
     assert gather == pytest.approx((ranks - 1) / ranks)
 
@@ -306,7 +346,9 @@ def test_a_ring_carries_its_bus_volume(ranks: int) -> None:
     ("size", "stride", "node", "inside"),
     [(8, 1, 8, 8), (2, 8, 8, 1), (8, 2, 8, 4), (16, 1, 8, 8), (8, 1, 4, 4), (4, 2, 16, 4)],
 )
-def test_placement_decides_what_leaves_the_node(size: int, stride: int, node: int, inside: int) -> None:
+def test_placement_decides_what_leaves_the_node(
+    size: int, stride: int, node: int, inside: int
+) -> None:
     """Which ranks share a node follows from the group's size, its stride and the node's size.
 
     Trap: llm-analysis analysis.py:1257 calls a group inter-node when dp * tp > 8, whatever the group or the node.
@@ -334,7 +376,9 @@ def test_small_groups_across_nodes_use_the_network() -> None:
     gpt = with_nodes_of(job(model="megatron-1.7b", gpus=16), 4)
     layouts: tuple[dict[str, Any], ...] = ({"data": 8}, {"data": 2, "tensor": 4})
     for layout in layouts:
-        fast, slow = (seconds(with_network(gpt, f), "data", micro_batch=1, **layout) for f in (1, 0.1))
+        fast, slow = (
+            seconds(with_network(gpt, f), "data", micro_batch=1, **layout) for f in (1, 0.1)
+        )
         assert slow > 2 * fast
 
 
@@ -346,7 +390,9 @@ def test_groups_of_a_node_share_its_network() -> None:
     whole = with_network(job(), 0.1)  # slow enough for the network to be the narrowest place
     for side_by_side in (1, 2, 4, 8):
         ring = group(whole, 16, side_by_side)
-        assert float(bandwidth(whole, ring)) * side_by_side == pytest.approx(network_bytes_per_s(whole))
+        assert float(bandwidth(whole, ring)) * side_by_side == pytest.approx(
+            network_bytes_per_s(whole)
+        )
 
 
 def test_one_port_for_eight_gpus_is_an_eighth_each() -> None:
@@ -356,7 +402,9 @@ def test_one_port_for_eight_gpus_is_an_eighth_each() -> None:
     """
     one_port = with_network(job(), 1 / 8)
     assert network_bytes_per_s(one_port) == pytest.approx(network_bytes_per_s(job()) / 8)
-    assert float(bandwidth(one_port, group(one_port, 16, 8))) == pytest.approx(network_bytes_per_s(one_port) / 8)
+    assert float(bandwidth(one_port, group(one_port, 16, 8))) == pytest.approx(
+        network_bytes_per_s(one_port) / 8
+    )
 
 
 # Worlds, batches and sequences
@@ -443,6 +491,10 @@ def test_any_sequence_on_any_memory(sequence: int, cluster: str) -> None:
     Trap: NeMo's runner.py:116,130 whitelist both.
     """
     plan = dsgen.estimate(
-        job(cluster=cluster, training__sequence_length=sequence, model__max_position_embeddings=65536)
+        job(
+            cluster=cluster,
+            training__sequence_length=sequence,
+            model__max_position_embeddings=65536,
+        )
     )
     assert float(plan.step_time.total_s) > 0

@@ -32,7 +32,9 @@ LAYOUT = Layout(data=16)
 def on_generation(generation: str) -> Job:
     """The small job on machines of a generation."""
     small = job()
-    cluster = replace(small.cluster, accelerator=replace(small.cluster.accelerator, generation=generation))
+    cluster = replace(
+        small.cluster, accelerator=replace(small.cluster.accelerator, generation=generation)
+    )
     return replace(small, cluster=cluster)
 
 
@@ -67,7 +69,9 @@ def test_unknown_generations_are_the_least_certain() -> None:
         ({"cluster": "nvidia/dgx-h100"}, {}, "recent"),
     ],
 )
-def test_what_is_known_least_decides(changed: dict[str, object], layout: dict[str, int], regime: str) -> None:
+def test_what_is_known_least_decides(
+    changed: dict[str, object], layout: dict[str, int], regime: str
+) -> None:
     """The regime of a plan is that of the part that was measured least."""
     assert time_regime(job(**changed), replace(LAYOUT, **layout)) == regime
 
@@ -75,7 +79,9 @@ def test_what_is_known_least_decides(changed: dict[str, object], layout: dict[st
 def test_experts_and_new_generations_come_first() -> None:
     """Experts are a regime of their own, whatever the precision; a generation without constants comes before."""
     small = job()
-    experts = replace(small, model=replace(small.model, experts=8, experts_per_token=2, moe_ffn=1024))
+    experts = replace(
+        small, model=replace(small.model, experts=8, experts_per_token=2, moe_ffn=1024)
+    )
     assert time_regime(experts, LAYOUT) == "moe"
     assert time_regime(on_generation("later"), LAYOUT) == "unknown"
 
@@ -87,7 +93,9 @@ def test_a_calibration_sets_the_band_of_time() -> None:
     band = time_shares(calibrated, LAYOUT)
     assert log(band.high) == pytest.approx(1.2816 * 0.05)
     assert log(band.low) == pytest.approx(-1.2816 * 0.05)
-    assert time_shares(replace(small, calibration=Calibration(runs=1)), LAYOUT) == time_shares(small, LAYOUT)
+    assert time_shares(replace(small, calibration=Calibration(runs=1)), LAYOUT) == time_shares(
+        small, LAYOUT
+    )
 
 
 def test_context_is_certain() -> None:

@@ -32,7 +32,9 @@ def run(**overrides: Any) -> Run:
     return found
 
 
-def saving(interval: int = 60, *, save: float = 30.0, restart: float = 600.0, failure: float = 20_000.0) -> Saving:
+def saving(
+    interval: int = 60, *, save: float = 30.0, restart: float = 600.0, failure: float = 20_000.0
+) -> Saving:
     """Checkpoints of steps of a second each."""
     return Saving(
         checkpoint_bytes=1e12,
@@ -53,7 +55,11 @@ def simulated(run: Saving, work_s: float, seed: int) -> float:
     while done < work_s:
         needed = run.interval_steps * run.step_s + run.save_s
         if fails >= needed:
-            clock, fails, done = clock + needed, fails - needed, done + run.interval_steps * run.step_s
+            clock, fails, done = (
+                clock + needed,
+                fails - needed,
+                done + run.interval_steps * run.step_s,
+            )
             continue
         clock += fails
         fails = draw.expovariate(1 / run.failure_s)
@@ -69,11 +75,15 @@ def test_dalys_interval_in_numbers() -> None:
     assert best_interval_s(100, 40) == 40
 
 
-@pytest.mark.parametrize(("save", "failure"), [(20.0, 140_000.0), (3.0, 8_000.0), (300.0, 20_000.0)])
+@pytest.mark.parametrize(
+    ("save", "failure"), [(20.0, 140_000.0), (3.0, 8_000.0), (300.0, 20_000.0)]
+)
 def test_no_other_interval_loses_less(save: float, failure: float) -> None:
     """Daly's interval is the best of the time that his model gives, to a thousandth."""
     best = round(best_interval_s(save, failure))
-    least = min(saving(each, save=save, failure=failure).elapsed_s(1e6) for each in range(1, 10 * best, 7))
+    least = min(
+        saving(each, save=save, failure=failure).elapsed_s(1e6) for each in range(1, 10 * best, 7)
+    )
     assert saving(best, save=save, failure=failure).elapsed_s(1e6) <= 1.001 * least
 
 
@@ -88,7 +98,10 @@ def test_failures_drawn_one_by_one_take_as_long(interval: int) -> None:
 def test_llamas_failures_and_goodput() -> None:
     """With its own 419 failures in 54 days on 2,048 nodes, Llama 3.1 405B keeps the more than 90 % that it had."""
     days = 54 * 2048 / 419
-    given = {"reliability.node_days_between_failures": days, "training.duration": {"steps": 54 * DAY // 6}}
+    given = {
+        "reliability.node_days_between_failures": days,
+        "training.duration": {"steps": 54 * DAY // 6},
+    }
     alone = {"launch.arguments": [], "data.split": "1", "launch.time_limit": 1_000_000}
     known = dsgen.load_job(LLAMA, overrides={**given, **alone})
     found = dsgen.search(known).plans[0]
@@ -112,7 +125,10 @@ def test_the_assumed_rate_of_failures_is_the_sources_mean() -> None:
 def test_a_given_interval_is_kept_and_the_best_shown_beside() -> None:
     """The job's own interval is the one that counts; the best is known all the same, and loses less."""
     length = {"steps": 1_000_000}
-    free, asked = run(training__duration=length), run(training__duration=length, output__save_interval=7)
+    free, asked = (
+        run(training__duration=length),
+        run(training__duration=length, output__save_interval=7),
+    )
     assert asked.save_interval_steps == 7
     assert asked.best_save_interval_steps == free.save_interval_steps
     assert asked.wall_s > free.wall_s
@@ -126,13 +142,19 @@ def test_segments_start_and_save_each() -> None:
     limited = run(**known, launch__time_limit="04:00:00")
     useful = 4 * 3600 - whole.restart_s - whole.save_s
     assert limited.segments == -(-whole.wall_s // useful)
-    assert limited.wall_s - whole.wall_s == pytest.approx((limited.segments - 1) * (whole.restart_s + whole.save_s))
+    assert limited.wall_s - whole.wall_s == pytest.approx(
+        (limited.segments - 1) * (whole.restart_s + whole.save_s)
+    )
 
 
 @pytest.mark.parametrize("framework", ["huggingface", "deepspeed"])
 def test_programs_that_save_nothing_at_their_limit_save_often_enough(framework: str) -> None:
     """The Trainer and own scripts save several times within a limit, and what a job does after that is lost."""
-    known = {"framework": framework, "training__duration": {"steps": 1_000_000}, "output__checkpoints": "/scratch/run"}
+    known = {
+        "framework": framework,
+        "training__duration": {"steps": 1_000_000},
+        "output__checkpoints": "/scratch/run",
+    }
     free, limited = run(**known), run(**known, launch__time_limit="01:00:00")
     step_s = limited.duration_s / limited.steps
     assert free.save_interval_steps * step_s > 3600 > 4 * limited.save_interval_steps * step_s
@@ -145,14 +167,24 @@ def test_programs_that_save_nothing_at_their_limit_save_often_enough(framework: 
 
 def test_an_interval_beyond_the_limit_is_told() -> None:
     """A Trainer's interval that no job gets to is a warning, and the interval of its hint gets there."""
-    known = {"framework": "huggingface", "training__duration": {"steps": 1_000_000}, "launch__time_limit": "04:00:00"}
+    known = {
+        "framework": "huggingface",
+        "training__duration": {"steps": 1_000_000},
+        "launch__time_limit": "04:00:00",
+    }
     late = plan(**known, output__checkpoints="/scratch/run", output__save_interval=900_000)
     told = next(finding for finding in late.findings if finding.rule == "TIME002")
     assert "900,000 steps" in told.message
     assert late.run is not None
     assert told.hint is not None
-    assert told.hint.startswith(f"save every {late.run.best_save_interval_steps:,} steps, or use time_limit: ")
-    soon = run(**known, output__checkpoints="/scratch/run", output__save_interval=late.run.best_save_interval_steps)
+    assert told.hint.startswith(
+        f"save every {late.run.best_save_interval_steps:,} steps, or use time_limit: "
+    )
+    soon = run(
+        **known,
+        output__checkpoints="/scratch/run",
+        output__save_interval=late.run.best_save_interval_steps,
+    )
     assert soon.segments is not None
 
 
@@ -161,13 +193,18 @@ def test_a_limit_that_no_checkpoint_is_reached_in() -> None:
     short = plan(training__duration={"steps": 100_000}, launch__time_limit="00:10:00")
     assert short.run is not None
     assert short.run.segments is None
-    assert [finding.rule for finding in short.findings if finding.rule.startswith("TIME")] == ["TIME002"]
+    assert [finding.rule for finding in short.findings if finding.rule.startswith("TIME")] == [
+        "TIME002"
+    ]
 
 
 def test_evaluation_by_the_programs_defaults() -> None:
     """Megatron evaluates each 1,000 steps unless told otherwise, and not where the split leaves nothing for it."""
     assert evaluations(job()) == (1000, 100)
-    assert evaluations(job(launch__arguments=["--eval-interval", "50", "--eval-iters=7"])) == (50, 7)
+    assert evaluations(job(launch__arguments=["--eval-interval", "50", "--eval-iters=7"])) == (
+        50,
+        7,
+    )
     assert evaluations(job(data__split="100,0,0")) == (0, 0)
     assert evaluations(job(framework="deepspeed")) == (0, 0)
     often = run(launch__arguments=["--eval-interval", "50", "--eval-iters", "3"])
@@ -197,14 +234,19 @@ def test_a_ramp_lengthens_the_run() -> None:
 
 def test_other_precisions_are_those_of_the_hardware() -> None:
     """The same plan is faster in fp8 on a Hopper GPU; an Ampere one has none to compare with."""
-    hopper = plan(cluster="nvidia/dgx-h100", model__hidden_size=8192, model__intermediate_size=28672)
+    hopper = plan(
+        cluster="nvidia/dgx-h100", model__hidden_size=8192, model__intermediate_size=28672
+    )
     assert hopper.other_precisions["fp8"] < float(hopper.step_time.total_s)
     assert set(plan().other_precisions) == {"fp16"}
 
 
 def limited(**overrides: Any) -> list[tuple[str, str, str]]:
     """Findings on the time limit of a long run: rule, severity, hint."""
-    known = {"training__duration": {"steps": 5_000_000}, "launch__time_limit": "1-00:00:00"} | overrides
+    known = {
+        "training__duration": {"steps": 5_000_000},
+        "launch__time_limit": "1-00:00:00",
+    } | overrides
     found = [finding for finding in plan(**known).findings if finding.rule.startswith("TIME")]
     return [(finding.rule, finding.severity.value, finding.hint or "") for finding in found]
 
@@ -215,7 +257,9 @@ def test_a_run_that_nothing_continues() -> None:
     assert (rule, severity) == ("TIME001", "warning")
     assert "set output.checkpoints" in hint
     assert "use time_limit: " in hint
-    ((_, severity, hint),) = limited(output__checkpoints="/scratch/run", launch__slurm={"continue": "none"})
+    ((_, severity, hint),) = limited(
+        output__checkpoints="/scratch/run", launch__slurm={"continue": "none"}
+    )
     assert severity == "warning"
     assert "launch.slurm.continue: requeue" in hint
     ((_, severity, hint),) = limited(output={"checkpoints": "/scratch/run", "resume": False})
@@ -227,7 +271,9 @@ def test_a_run_that_goes_on_is_a_note() -> None:
     """Where jobs follow one another from checkpoint to checkpoint, their number is no more than a note."""
     ((rule, severity, _),) = limited(output__checkpoints="/scratch/run")
     assert (rule, severity) == ("TIME001", "note")
-    ((_, severity, _),) = limited(output__checkpoints="/scratch/run", launch__slurm={"continue": "chain"})
+    ((_, severity, _),) = limited(
+        output__checkpoints="/scratch/run", launch__slurm={"continue": "chain"}
+    )
     assert severity == "note"
 
 
@@ -241,13 +287,19 @@ def test_the_hinted_limit_passes() -> None:
 def test_an_interval_among_the_scripts_arguments_counts() -> None:
     """The script's own --save-interval is the run's interval: it wins on the command line too."""
     length = {"steps": 1_000_000}
-    told = run(training__duration=length, launch__arguments=["--save", "/scratch", "--save-interval", "9"])
+    told = run(
+        training__duration=length, launch__arguments=["--save", "/scratch", "--save-interval", "9"]
+    )
     assert told.save_interval_steps == 9
     assert run(training__duration=length).save_interval_steps == told.best_save_interval_steps
 
 
-@pytest.mark.parametrize(("failure_minutes", "interval_minutes"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])
-def test_the_interval_is_that_of_dalys_figures(failure_minutes: float, interval_minutes: float) -> None:
+@pytest.mark.parametrize(
+    ("failure_minutes", "interval_minutes"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)]
+)
+def test_the_interval_is_that_of_dalys_figures(
+    failure_minutes: float, interval_minutes: float
+) -> None:
     """The best interval is what the paper's figures 3 to 5 state, for checkpoints of five minutes."""
     found = best_interval_s(5 * 60, failure_minutes * 60) / 60
     assert found == pytest.approx(interval_minutes, rel=0.01)
@@ -271,7 +323,11 @@ def test_short_runs_save_a_few_times(framework: str, steps: int) -> None:
         ({"target": "skypilot", "skypilot": {"use_spot": False}}, {}, 210),
         ({"target": "slurm"}, {"preemptible": True}, 10.9),
         ({"target": "skypilot", "skypilot": {"use_spot": True}}, {"preemptible": False}, 210),
-        ({"target": "skypilot", "skypilot": {"use_spot": True}}, {"node_days_between_failures": 3}, 3),
+        (
+            {"target": "skypilot", "skypilot": {"use_spot": True}},
+            {"node_days_between_failures": 3},
+            3,
+        ),
     ],
 )
 def test_machines_that_may_be_taken_away_fail_more_often(
@@ -284,11 +340,17 @@ def test_machines_that_may_be_taken_away_fail_more_often(
 
 def test_checkpoints_that_are_kept() -> None:
     """The Trainer keeps four unless told otherwise, other programs all; a run that outgrows its room is warned of."""
-    length = {"training__duration": {"steps": 10**6}, "output__checkpoints": "/c", "output__save_interval": 100}
+    length = {
+        "training__duration": {"steps": 10**6},
+        "output__checkpoints": "/c",
+        "output__save_interval": 100,
+    }
     assert run(framework="huggingface", **length).kept == 4
     assert run(framework="huggingface", output__keep=7, **length).kept == 7
     assert run(framework="deepspeed", **length).kept == 10**4
-    retained = run(framework="megatron-lm", launch__arguments=["--save-retain-interval", "1000"], **length)
+    retained = run(
+        framework="megatron-lm", launch__arguments=["--save-retain-interval", "1000"], **length
+    )
     assert retained.kept == 1000
     found = run(framework="deepspeed", **length)
     assert found.kept_bytes == 10**4 * found.checkpoint_bytes

@@ -45,7 +45,9 @@ def track(
 
     usual = torch.get_default_dtype()
     with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
-        warnings.simplefilter("ignore")  # the tracker's own, and deprecations between torch and transformers
+        warnings.simplefilter(
+            "ignore"
+        )  # the tracker's own, and deprecations between torch and transformers
         torch.set_default_dtype(getattr(torch, dtype))
         model = build(config, attention)
         if prepare is not None:
@@ -53,12 +55,16 @@ def track(
         torch.set_default_dtype(usual)
         model.train()
         if checkpoint:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+            model.gradient_checkpointing_enable(
+                gradient_checkpointing_kwargs={"use_reentrant": True}
+            )
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
         length = model.config.max_position_embeddings
         tokens = torch.randint(0, config["vocab_size"], (micro_batch, length))
         tracker = MemTracker()
-        for parameter in (p for p in model.parameters() if not p.requires_grad):  # it would hook their gradients
+        for parameter in (
+            p for p in model.parameters() if not p.requires_grad
+        ):  # it would hook their gradients
             handles = (torch.utils.hooks.RemovableHandle(OrderedDict()),) * 2
             tracker._param_to_grad_hook_handles[parameter] = handles
         tracker.track_external(model, optimizer, tokens)

@@ -62,11 +62,54 @@ PIECES = (
         '"',
         "|",
     ),
-    *("#", "%", "@", "`", "---\n", "...\n", "null", "~", ".nan", ".inf", "-1", "1e400", "9" * 40, "true", "0x", "\\"),
-    *("\0", "\x1b", "\ufeff", "\ud800", "\u2028", "é", "\N{GRINNING FACE}", "$(rm -rf ~)", "../../..", "\x85"),
+    *(
+        "#",
+        "%",
+        "@",
+        "`",
+        "---\n",
+        "...\n",
+        "null",
+        "~",
+        ".nan",
+        ".inf",
+        "-1",
+        "1e400",
+        "9" * 40,
+        "true",
+        "0x",
+        "\\",
+    ),
+    *(
+        "\0",
+        "\x1b",
+        "\ufeff",
+        "\ud800",
+        "\u2028",
+        "é",
+        "\N{GRINNING FACE}",
+        "$(rm -rf ~)",
+        "../../..",
+        "\x85",
+    ),
 )
 
-WORDS = ("null", "true", "0", "-1", "1e400", ".nan", "1e18", "0.1", "[]", "{}", "{tokens: 1}", "''", '"\\n"', "*d")
+WORDS = (
+    "null",
+    "true",
+    "0",
+    "-1",
+    "1e400",
+    ".nan",
+    "1e18",
+    "0.1",
+    "[]",
+    "{}",
+    "{tokens: 1}",
+    "''",
+    '"\\n"',
+    "*d",
+)
 
 
 def is_answered(source: Any, overrides: dict[str, object]) -> bool:
@@ -74,7 +117,9 @@ def is_answered(source: Any, overrides: dict[str, object]) -> bool:
     try:
         load_with_findings(source, FRAMEWORKS, overrides=overrides)
     except InvalidJob as invalid:
-        told = all(finding.message and finding.rule.startswith("SPEC") for finding in invalid.findings)
+        told = all(
+            finding.message and finding.rule.startswith("SPEC") for finding in invalid.findings
+        )
         return bool(invalid.findings) and told
     return True
 
@@ -109,8 +154,17 @@ def test_damaged_text_is_told_not_raised() -> None:
         assert is_answered(io.StringIO(mutate(TEXT, rng)), {})
 
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(PIECES)
-values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(PIECES)
+)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner)
+)
 
 
 def _paths(node: dict[str, Any], prefix: str = "") -> list[str]:

@@ -79,7 +79,13 @@ def test_every_problem_is_reported_at_once() -> None:
         tie_word_embeddings="no",
     )
     keys = {problem[0] for problem in found}
-    assert keys == {"hidden_size", "num_local_experts", "vocab_size", "attention_dropout", "tie_word_embeddings"}
+    assert keys == {
+        "hidden_size",
+        "num_local_experts",
+        "vocab_size",
+        "attention_dropout",
+        "tie_word_embeddings",
+    }
 
 
 def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
@@ -93,7 +99,11 @@ def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
     [
         (
             {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 33},
-            ("hidden_size", "hidden_size is 4096, not a multiple of the 33 attention heads", "set hidden_size: 4092"),
+            (
+                "hidden_size",
+                "hidden_size is 4096, not a multiple of the 33 attention heads",
+                "set hidden_size: 4092",
+            ),
         ),
         (
             {"model_type": "llama", "num_key_value_heads": 5},
@@ -121,7 +131,11 @@ def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
         ),
         (
             {"model_type": "qwen3_moe", "mlp_only_layers": "all"},
-            ("mlp_only_layers", "mlp_only_layers is 'all', not a list of layer numbers", "set mlp_only_layers: []"),
+            (
+                "mlp_only_layers",
+                "mlp_only_layers is 'all', not a list of layer numbers",
+                "set mlp_only_layers: []",
+            ),
         ),
         (
             {**INLINE, "position_embedding": "rotray"},
@@ -178,7 +192,13 @@ def test_inline_model_with_learned_positions_is_gpt_like() -> None:
     config = {**INLINE, "num_key_value_heads": 16}
     inline = convert(**config, position_embedding="learned", max_position_embeddings=2048)
     same = convert(
-        model_type="gpt2", n_embd=1024, n_layer=4, n_head=16, n_inner=2816, vocab_size=32000, n_positions=2048
+        model_type="gpt2",
+        n_embd=1024,
+        n_layer=4,
+        n_head=16,
+        n_inner=2816,
+        vocab_size=32000,
+        n_positions=2048,
     )
     assert inline.family == "gpt2"
     assert parameter_count(inline) == parameter_count(same)
@@ -221,7 +241,13 @@ def test_inline_experts(key: str) -> None:
 
 def test_inline_latent_attention() -> None:
     """`kv_lora_rank` makes an inline model's attention latent; without `q_lora_rank` queries are projected in full."""
-    config = {**INLINE, "num_key_value_heads": 16, "kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32}
+    config = {
+        **INLINE,
+        "num_key_value_heads": 16,
+        "kv_lora_rank": 128,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 32,
+    }
     model = convert(**config, v_head_dim=64)
     assert model.is_mla
     assert (model.q_lora_rank, model.head_dim, model.v_head_dim) == (0, 96, 64)
@@ -269,7 +295,9 @@ def test_published_config_file_is_read_as_it_is(name: str) -> None:
         ({"model_type": "dots1"}, None),
     ],
 )
-def test_sliding_window_where_every_layer_is_alike(config: dict[str, object], window: int | None) -> None:
+def test_sliding_window_where_every_layer_is_alike(
+    config: dict[str, object], window: int | None
+) -> None:
     """A window is that of every layer where no pattern says otherwise, and none where the config switches it off."""
     model = convert(**config)
     assert model.sliding_window == window
@@ -281,13 +309,21 @@ def test_sliding_window_where_every_layer_is_alike(config: dict[str, object], wi
     [
         ({"model_type": "gemma2", "num_hidden_layers": 6}, (1, 3, 5)),
         ({"model_type": "gemma3_text", "num_hidden_layers": 14}, (5, 11)),
-        ({"model_type": "gemma3_text", "num_hidden_layers": 14, "sliding_window_pattern": 4}, (3, 7, 11)),
+        (
+            {"model_type": "gemma3_text", "num_hidden_layers": 14, "sliding_window_pattern": 4},
+            (3, 7, 11),
+        ),
         ({"model_type": "gpt_oss", "num_hidden_layers": 4}, (1, 3)),
         ({"model_type": "olmo3", "num_hidden_layers": 8}, (3, 7)),
         ({"model_type": "cohere2", "num_hidden_layers": 8}, (3, 7)),
         ({"model_type": "llama4_text", "num_hidden_layers": 8}, (3, 7)),
         (
-            {"model_type": "qwen2", "num_hidden_layers": 4, "use_sliding_window": True, "max_window_layers": 3},
+            {
+                "model_type": "qwen2",
+                "num_hidden_layers": 4,
+                "use_sliding_window": True,
+                "max_window_layers": 3,
+            },
             (0, 1, 2),
         ),
         (
@@ -300,7 +336,9 @@ def test_sliding_window_where_every_layer_is_alike(config: dict[str, object], wi
         ),
     ],
 )
-def test_layers_without_the_window_follow_the_pattern(config: dict[str, object], full: tuple[int, ...]) -> None:
+def test_layers_without_the_window_follow_the_pattern(
+    config: dict[str, object], full: tuple[int, ...]
+) -> None:
     """Which layers attend to everything is the class's pattern, its key's, or the list's."""
     model = convert(**config)
     assert model.sliding_window is not None
@@ -317,19 +355,29 @@ def test_layer_types_are_those_of_transformers(family: str) -> None:
         pytest.skip("transformers' defaults are no model")
     built = AutoConfig.for_model(family)
     types = getattr(built, "layer_types", None)
-    if types is None or not getattr(built, "sliding_window", getattr(built, "attention_chunk_size", None)):
+    if types is None or not getattr(
+        built, "sliding_window", getattr(built, "attention_chunk_size", None)
+    ):
         return
     model = convert(model_type=family)
     full = tuple(index for index, kind in enumerate(types) if kind == "full_attention")
-    assert (model.full_attention_layers if model.sliding_window else tuple(range(model.layers))) == full
+    assert (
+        model.full_attention_layers if model.sliding_window else tuple(range(model.layers))
+    ) == full
 
 
 @pytest.mark.parametrize(
     ("config", "dense"),
     [
-        ({"model_type": "llama4_text", "num_hidden_layers": 6, "interleave_moe_layer_step": 2}, (0, 2, 4)),
+        (
+            {"model_type": "llama4_text", "num_hidden_layers": 6, "interleave_moe_layer_step": 2},
+            (0, 2, 4),
+        ),
         ({"model_type": "llama4_text", "num_hidden_layers": 6, "moe_layers": [2, 5]}, (0, 1, 3, 4)),
-        ({"model_type": "ernie4_5_moe", "num_hidden_layers": 6, "moe_layer_interval": 2}, (0, 2, 4)),
+        (
+            {"model_type": "ernie4_5_moe", "num_hidden_layers": 6, "moe_layer_interval": 2},
+            (0, 2, 4),
+        ),
         (
             {
                 "model_type": "glm4_moe_lite",
@@ -341,7 +389,9 @@ def test_layer_types_are_those_of_transformers(family: str) -> None:
         ({"model_type": "qwen3_moe", "num_hidden_layers": 4, "mlp_only_layers": [2]}, (2,)),
     ],
 )
-def test_dense_layers_among_experts_keep_their_places(config: dict[str, object], dense: tuple[int, ...]) -> None:
+def test_dense_layers_among_experts_keep_their_places(
+    config: dict[str, object], dense: tuple[int, ...]
+) -> None:
     """Dense layers that aren't the model's first are known by their place."""
     model = convert(**config)
     assert (model.dense_layers, model.dense_layer_indices) == (len(dense), dense)
@@ -380,7 +430,9 @@ def test_no_family_is_both_read_and_refused() -> None:
 
 def test_unknown_family_is_told_from_its_keys() -> None:
     """What the config of an unknown family has, instead of a name that looks alike."""
-    ((_, message, hint),) = problems(model_type="llama5_hybrid", mamba_d_state=128, kv_lora_rank=512)
+    ((_, message, hint),) = problems(
+        model_type="llama5_hybrid", mamba_d_state=128, kv_lora_rank=512
+    )
     has = "state-space layers (Mamba), latent attention"
     assert message == f"unknown model_type 'llama5_hybrid'; its config has {has}"
     assert "did you mean" not in str(hint)
@@ -441,10 +493,14 @@ GEMMA_TEXT = {
 
 def test_multimodal_config_is_its_language_model() -> None:
     """The text model of Gemma 3 27B is read from `text_config`, and the note says that the rest is left out."""
-    model = convert(model_type="gemma3", text_config=GEMMA_TEXT, vision_config={"hidden_size": 1152})
+    model = convert(
+        model_type="gemma3", text_config=GEMMA_TEXT, vision_config={"hidden_size": 1152}
+    )
     assert model.family == "gemma3_text"
     assert parameter_count(model) == 27_009_346_304
-    assert model.notes == ("gemma3 is multimodal: its language model alone is planned, as text_config describes it",)
+    assert model.notes == (
+        "gemma3 is multimodal: its language model alone is planned, as text_config describes it",
+    )
 
 
 def test_multimodal_config_names_no_family_inside() -> None:
@@ -456,7 +512,9 @@ def test_multimodal_config_names_no_family_inside() -> None:
 
 def test_old_multimodal_config_is_flat() -> None:
     """Qwen2-VL's first files have the language model's keys beside `vision_config`."""
-    model = convert(model_type="qwen2_vl", hidden_size=1536, num_attention_heads=12, num_key_value_heads=2)
+    model = convert(
+        model_type="qwen2_vl", hidden_size=1536, num_attention_heads=12, num_key_value_heads=2
+    )
     assert (model.family, model.hidden) == ("qwen2_vl_text", 1536)
     assert "its own keys" in model.notes[0]
 
@@ -464,7 +522,10 @@ def test_old_multimodal_config_is_flat() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "gemma3"}, "gemma3 is a multimodal model, and its config has no text_config"),
+        (
+            {"model_type": "gemma3"},
+            "gemma3 is a multimodal model, and its config has no text_config",
+        ),
         (
             {"model_type": "mllama", "text_config": {"model_type": "mllama_text_model"}},
             "mllama has cross-attention layers to image features, which dsgen doesn't model",
@@ -478,7 +539,10 @@ def test_old_multimodal_config_is_flat() -> None:
             {"model_type": "qwen3_5", "text_config": {}},
             "qwen3_5_text has linear attention layers (Gated DeltaNet), which dsgen doesn't model",
         ),
-        ({"model_type": "new_vl", "text_config": {"hidden_size": 64}}, "unknown model_type 'new_vl'"),
+        (
+            {"model_type": "new_vl", "text_config": {"hidden_size": 64}},
+            "unknown model_type 'new_vl'",
+        ),
     ],
 )
 def test_multimodal_models_are_refused_by_name(config: dict[str, object], message: str) -> None:
@@ -503,13 +567,19 @@ def test_multimodal_models_are_refused_by_name(config: dict[str, object], messag
         ({"model_type": "llama", "layer_norm_eps": 0.5}, "norm_epsilon", 1e-6),
         ({"model_type": "gpt_neox", "rotary_emb_base": 5000, "rope_theta": 7}, "rotary_base", 5000),
         (
-            {"model_type": "llama", "rope_theta": 7, "rope_scaling": {"rope_theta": 9, "type": "default"}},
+            {
+                "model_type": "llama",
+                "rope_theta": 7,
+                "rope_scaling": {"rope_theta": 9, "type": "default"},
+            },
             "rotary_base",
             9,
         ),
     ],
 )
-def test_a_size_counts_under_the_names_of_its_class(config: dict[str, object], field: str, value: object) -> None:
+def test_a_size_counts_under_the_names_of_its_class(
+    config: dict[str, object], field: str, value: object
+) -> None:
     """Each family's class reads its own names, and the one that transformers prefers where two are given."""
     assert getattr(convert(**config), field) == value
 
@@ -524,8 +594,12 @@ def test_a_size_under_a_foreign_name_is_noted() -> None:
 
 
 @pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe"])
-@pytest.mark.parametrize(("groups", "top", "expected"), [(8, 1, (8, 1)), (1, 1, (0, 0)), (None, None, (0, 0))])
-def test_one_group_of_experts_is_none(family: str, groups: object, top: object, expected: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("groups", "top", "expected"), [(8, 1, (8, 1)), (1, 1, (0, 0)), (None, None, (0, 0))]
+)
+def test_one_group_of_experts_is_none(
+    family: str, groups: object, top: object, expected: tuple[int, int]
+) -> None:
     """A token may pick from one group of several; a single group, or none, limits nothing."""
     model = convert(model_type=family, n_group=groups, topk_group=top)
     assert (model.router_groups, model.router_top_groups) == expected
@@ -535,7 +609,9 @@ def test_predictions_beyond_the_next_token_are_left_out() -> None:
     """DeepSeek-V3's file names a layer for the second token: it isn't counted, and the note says so."""
     model = convert(model_type="deepseek_v3", num_nextn_predict_layers=1)
     assert parameter_count(model) == parameter_count(convert(model_type="deepseek_v3"))
-    assert model.notes == ("num_nextn_predict_layers is 1: multi-token prediction is neither counted nor planned",)
+    assert model.notes == (
+        "num_nextn_predict_layers is 1: multi-token prediction is neither counted nor planned",
+    )
 
 
 def test_minimax_m2_is_read_as_published() -> None:
@@ -566,7 +642,12 @@ def test_parts_without_a_size_are_named() -> None:
 
 def test_qwen_layers_without_experts_are_dense() -> None:
     """`decoder_sparse_step` and `mlp_only_layers` both make layers dense, once each."""
-    model = convert(model_type="qwen3_moe", num_hidden_layers=8, decoder_sparse_step=2, mlp_only_layers=[0, 1, 99])
+    model = convert(
+        model_type="qwen3_moe",
+        num_hidden_layers=8,
+        decoder_sparse_step=2,
+        mlp_only_layers=[0, 1, 99],
+    )
     assert model.dense_layers == 5
 
 
@@ -589,9 +670,13 @@ VALUES: st.SearchStrategy[Any] = st.one_of(
 @settings(max_examples=300, deadline=None)
 @given(
     family=st.sampled_from([None, *FAMILIES]),
-    config=st.dictionaries(st.one_of(st.sampled_from(KEYS.split()), st.text(max_size=5)), VALUES, max_size=6),
+    config=st.dictionaries(
+        st.one_of(st.sampled_from(KEYS.split()), st.text(max_size=5)), VALUES, max_size=6
+    ),
 )
-def test_any_mapping_is_a_model_or_a_config_error(family: str | None, config: dict[str, Any]) -> None:
+def test_any_mapping_is_a_model_or_a_config_error(
+    family: str | None, config: dict[str, Any]
+) -> None:
     """Whatever JSON holds, the answer is a model with a positive size, or `ConfigError` with problems of its keys."""
     if family is not None:
         config = {"model_type": family, **config}
@@ -608,9 +693,15 @@ def test_rotary_positions_are_read_from_old_and_new_keys() -> None:
     """`rope_theta` with `rope_scaling`, and transformers 5's `rope_parameters`, say the same."""
     scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
     old = convert(model_type="llama", rope_theta=500000.0, rope_scaling=scaling, rms_norm_eps=1e-5)
-    new = convert(model_type="llama", rope_parameters={**scaling, "rope_theta": 500000.0}, rms_norm_eps=1e-5)
+    new = convert(
+        model_type="llama", rope_parameters={**scaling, "rope_theta": 500000.0}, rms_norm_eps=1e-5
+    )
     assert old == new
-    assert (old.rotary_base, old.rotary_scaling, old.rotary_scaling_factor) == (500000.0, "llama3", 8.0)
+    assert (old.rotary_base, old.rotary_scaling, old.rotary_scaling_factor) == (
+        500000.0,
+        "llama3",
+        8.0,
+    )
     assert old.norm_epsilon == 1e-5
     assert convert(model_type="gpt_neox").rotary_fraction == 0.25
 
@@ -633,14 +724,22 @@ def test_wrong_rotary_and_epsilon_are_problems(config: dict[str, object]) -> Non
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"deepseek_v2", "dots1"}))  # their classes leave out experts
+@pytest.mark.parametrize(
+    "family", sorted(set(FAMILIES) - {"deepseek_v2", "dots1"})
+)  # their classes leave out experts
 def test_rotary_and_epsilon_defaults_are_transformers(family: str) -> None:
     """A config that only names its family has the base, the share and the epsilon of transformers' class."""
     from transformers import AutoConfig
 
     config = AutoConfig.for_model(family).to_dict()
     bare, full = convert(model_type=family), convert(**config)
-    for name in ("rotary_base", "rotary_fraction", "rotary_scaling", "rotary_scaling_factor", "norm_epsilon"):
+    for name in (
+        "rotary_base",
+        "rotary_fraction",
+        "rotary_scaling",
+        "rotary_scaling_factor",
+        "norm_epsilon",
+    ):
         assert getattr(bare, name) == getattr(full, name), name
     rope = config.get("rope_parameters") or {}
     if bare.position_embedding == "rotary":
@@ -651,13 +750,21 @@ def test_router_keys_of_another_class_are_noted() -> None:
     """A router's key that the model's class doesn't read is noted where it says another router than the class has."""
     notes = convert(model_type="qwen2_moe", n_group=8, topk_group=3, scoring_func="softmax").notes
     assert [note.partition(" ")[0] for note in notes] == ["n_group", "topk_group"]
-    assert convert(model_type="deepseek_v3", scoring_func="sigmoid", topk_method="noaux_tc").notes == ()
-    assert convert(model_type="mixtral", n_group=1, topk_group=1, routed_scaling_factor=1.0).notes == ()
+    assert (
+        convert(model_type="deepseek_v3", scoring_func="sigmoid", topk_method="noaux_tc").notes
+        == ()
+    )
+    assert (
+        convert(model_type="mixtral", n_group=1, topk_group=1, routed_scaling_factor=1.0).notes
+        == ()
+    )
 
 
 def test_a_routing_key_needs_experts() -> None:
     """A router's key of an inline model without experts is an error."""
-    with pytest.raises(ConfigError, match="scoring_func is 'sigmoid', but has no effect without num_experts"):
+    with pytest.raises(
+        ConfigError, match="scoring_func is 'sigmoid', but has no effect without num_experts"
+    ):
         convert(
             hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=128,
             scoring_func="sigmoid",

@@ -49,7 +49,13 @@ OTHERS = """
     moe_intermediate_size num_shared_expert use_qk_norm qk_norm_type seq_length
 """
 #: What is refused here and can't run there either, or isn't modelled.
-REFUSED = ("doesn't divide", "not a multiple", "not modelled", "more than the", "but experts of this model are")
+REFUSED = (
+    "doesn't divide",
+    "not a multiple",
+    "not modelled",
+    "more than the",
+    "but experts of this model are",
+)
 
 
 def class_of(family: str) -> Any:
@@ -74,7 +80,11 @@ def configs(family: str) -> Iterator[dict[str, Any]]:
 
     kind = class_of(family)
     common = {each.name for each in dataclasses.fields(PretrainedConfig)} - {"tie_word_embeddings"}
-    own = {e.name: e.default for e in dataclasses.fields(kind) if e.name not in common and "token_id" not in e.name}
+    own = {
+        e.name: e.default
+        for e in dataclasses.fields(kind)
+        if e.name not in common and "token_id" not in e.name
+    }
     base = {
         "model_type": family,
         kind.attribute_map.get("num_hidden_layers", "num_hidden_layers"): 5,
@@ -129,7 +139,9 @@ def test_every_key_counts_as_in_transformers(family: str) -> None:
         try:
             model = model_from_config(config, name="x", source="y")
         except ConfigError as error:
-            if theirs is not None and not all(any(part in why for part in REFUSED) for _, why, _ in error.problems):
+            if theirs is not None and not all(
+                any(part in why for part in REFUSED) for _, why, _ in error.problems
+            ):
                 differ.append((config, theirs, error.problems))
             continue
         positions = model.max_positions if theirs and theirs[1] else None
@@ -144,10 +156,16 @@ def test_no_key_is_read_that_the_class_lacks(family: str) -> None:
     kind = class_of(family)
     read = ConfigReader({"model_type": family})
     FAMILIES[family](read)
-    known = {each.name for each in dataclasses.fields(kind)} | set(kind.attribute_map) | set(OTHERS.split())
+    known = (
+        {each.name for each in dataclasses.fields(kind)}
+        | set(kind.attribute_map)
+        | set(OTHERS.split())
+    )
     source = inspect.getsource(kind)
     assert [
-        key for key in read.read - known if f'"{key}"' not in source and key not in kind.attribute_map.values()
+        key
+        for key in read.read - known
+        if f'"{key}"' not in source and key not in kind.attribute_map.values()
     ] == []
 
 
@@ -161,9 +179,24 @@ def test_no_key_of_a_class_is_taken_for_a_slip(family: str) -> None:
     assert unknown_keys({**config, "model_type": family}) == {}
 
 
-AROUND = ["gemma3", "llama4", "llava", "llava_next", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"]
+AROUND = [
+    "gemma3",
+    "llama4",
+    "llava",
+    "llava_next",
+    "mistral3",
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+]
 #: Mistral 3's class takes its head for tied, but its checkpoints have one; nothing is published with the others.
-APART = [("mistral3", None, None), ("mistral3", None, False), ("mistral3", False, True), ("llama4", True, None)]
+APART = [
+    ("mistral3", None, None),
+    ("mistral3", None, False),
+    ("mistral3", False, True),
+    ("llama4", True, None),
+]
 APART += [("llama4", True, False)]
 
 
@@ -176,11 +209,19 @@ def test_a_language_model_is_tied_as_the_model_around_it_is(family: str) -> None
     for outside, inside in itertools.product((None, True, False), repeat=2):
         if (family, outside, inside) in APART:
             continue
-        text = {"num_hidden_layers": 2, **({} if inside is None else {"tie_word_embeddings": inside})}
-        config = {"text_config": text, **({} if outside is None else {"tie_word_embeddings": outside})}
+        text = {
+            "num_hidden_layers": 2,
+            **({} if inside is None else {"tie_word_embeddings": inside}),
+        }
+        config = {
+            "text_config": text,
+            **({} if outside is None else {"tie_word_embeddings": outside}),
+        }
         model = model_from_config({"model_type": family, **config}, name="x", source="y")
         built = class_of(family)(**{**config, "text_config": dict(text)})
         with torch.device("meta"):
             whole = AutoModelForImageTextToText.from_config(built).named_parameters()
-        part = sum(each.numel() for name, each in whole if "language_model" in name or "lm_head" in name)
+        part = sum(
+            each.numel() for name, each in whole if "language_model" in name or "lm_head" in name
+        )
         assert parameter_count(model) == part, (outside, inside)

@@ -20,13 +20,17 @@ CASES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 def as_text(finding: Finding) -> str:
     """One finding as it is printed, without its excerpt."""
     where = finding.where
-    place = ":".join(str(part) for part in (where.path, where.line, where.column) if part is not None)
+    place = ":".join(
+        str(part) for part in (where.path, where.line, where.column) if part is not None
+    )
     head = f"{place}: {finding.severity.value}: {finding.message} [{finding.rule}]\n"
     return head if finding.hint is None else f"{head}  hint: {finding.hint}\n"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_finding_is_told_in_file_order(case: str, monkeypatch: pytest.MonkeyPatch, update_golden: bool) -> None:
+def test_every_finding_is_told_in_file_order(
+    case: str, monkeypatch: pytest.MonkeyPatch, update_golden: bool
+) -> None:
     """An invalid spec raises `InvalidJob` with all its findings, worded and placed as expected."""
     monkeypatch.chdir(FOLDER)
     with pytest.raises(InvalidJob) as caught:

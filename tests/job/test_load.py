@@ -26,7 +26,11 @@ SPEC: dict[str, Any] = {
     "gpus": 1024,
     "training": {"global_batch": 1536},
 }
-NODE: dict[str, Any] = {"accelerator": "V100-32GB", "accelerators_per_node": 4, "network_gbits_per_s_per_node": 100}
+NODE: dict[str, Any] = {
+    "accelerator": "V100-32GB",
+    "accelerators_per_node": 4,
+    "network_gbits_per_s_per_node": 100,
+}
 SHAPE: dict[str, Any] = {
     "hidden_size": 1024,
     "num_hidden_layers": 4,
@@ -56,20 +60,40 @@ def rules(source: Any, **overrides: object) -> list[str]:
 def test_what_is_left_out_has_its_default() -> None:
     """The shortest spec gives a whole job."""
     job = load(SPEC)
-    assert (job.name, job.framework.name, job.deepspeed_version) == ("gpt3-175b", "megatron-deepspeed", (0, 19, 8))
+    assert (job.name, job.framework.name, job.deepspeed_version) == (
+        "gpt3-175b",
+        "megatron-deepspeed",
+        (0, 19, 8),
+    )
     assert (job.gpus, job.nodes, job.headroom) == (1024, 128, DEFAULT_HEADROOM)
-    assert (job.training.sequence_length, job.training.precision, job.training.attention) == (2048, "bf16", "flash")
-    assert (job.training.optimizer, job.training.learning_rate, job.training.duration_tokens) == ("adamw", 1e-4, None)
-    assert (job.launch.target, job.launch.script, job.launch.options) == ("slurm", "pretrain_gpt.py", {})
+    assert (job.training.sequence_length, job.training.precision, job.training.attention) == (
+        2048,
+        "bf16",
+        "flash",
+    )
+    assert (job.training.optimizer, job.training.learning_rate, job.training.duration_tokens) == (
+        "adamw",
+        1e-4,
+        None,
+    )
+    assert (job.launch.target, job.launch.script, job.launch.options) == (
+        "slurm",
+        "pretrain_gpt.py",
+        {},
+    )
     assert job.pins.tensor is None
 
 
 def test_every_form_gives_the_same_job(tmp_path: Path) -> None:
     """A mapping, a stream, a YAML file and a JSON file with the same keys are the same job."""
     path = tmp_path / "job.json"
-    path.write_text("\N{ZERO WIDTH NO-BREAK SPACE}" + json.dumps(SPEC, indent="\t"), encoding="utf-8")
+    path.write_text(
+        "\N{ZERO WIDTH NO-BREAK SPACE}" + json.dumps(SPEC, indent="\t"), encoding="utf-8"
+    )
     jobs = [load(SPEC), load(io.StringIO(json.dumps(SPEC))), load(path), load(str(path))]
-    assert len({(job.gpus, job.training, job.pins, job.model, job.cluster.name) for job in jobs}) == 1
+    assert (
+        len({(job.gpus, job.training, job.pins, job.model, job.cluster.name) for job in jobs}) == 1
+    )
     assert jobs[2].origin.path == str(path)
     assert jobs[2].origin.locate("/training/global_batch").line == 6
 
@@ -83,7 +107,9 @@ def test_volta_has_neither_bf16_nor_flash_attention() -> None:
 def test_an_inline_cluster_is_converted_to_si() -> None:
     """The node's own numbers arrive in bytes and bytes per second, and nodes count its accelerators."""
     node = {**NODE, "host_memory_gib": 256, "cpu_cores": 40}
-    cluster = load({"model": "gpt3-175b", "cluster": node, "nodes": 3, "training": {"global_batch": 12}})
+    cluster = load(
+        {"model": "gpt3-175b", "cluster": node, "nodes": 3, "training": {"global_batch": 12}}
+    )
     assert cluster.gpus == 12
     assert cluster.cluster.network_bytes_per_s_per_node == 100 * GBIT_PER_S
     assert cluster.cluster.host_memory_bytes == 256 * GIB
@@ -92,13 +118,19 @@ def test_an_inline_cluster_is_converted_to_si() -> None:
 
 def test_names_are_found_in_any_case() -> None:
     """Catalog names don't depend on case."""
-    assert load(with_(model="GPT3-175B", cluster="Azure/Standard_ND96amsr_A100_v4")).model.layers == 96
+    assert (
+        load(with_(model="GPT3-175B", cluster="Azure/Standard_ND96amsr_A100_v4")).model.layers == 96
+    )
 
 
 def test_an_inline_model_has_no_learned_limit() -> None:
     """With rotary positions a sequence is 4096 tokens unless the spec says otherwise."""
     job = load(with_(model=SHAPE, framework="deepspeed"))
-    assert (job.name, job.training.sequence_length, job.launch.script) == ("custom", 4096, "train.py")
+    assert (job.name, job.training.sequence_length, job.launch.script) == (
+        "custom",
+        4096,
+        "train.py",
+    )
 
 
 @pytest.mark.parametrize("named", ["tiny/config.json", "./tiny", "tiny/"])
@@ -106,23 +138,31 @@ def test_a_config_file_is_found_beside_the_spec(tmp_path: Path, named: str) -> N
     """The path of a config.json, or of its folder, starts at the spec's folder."""
     folder = tmp_path / "tiny"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama", **SHAPE}), encoding="utf-8")
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "llama", **SHAPE}), encoding="utf-8"
+    )
     path = tmp_path / "job.yaml"
     path.write_text(json.dumps(with_(model=named)), encoding="utf-8")
     job = load(path)
     assert (job.name, job.model.hidden, job.model.source) == ("tiny", 1024, named)
 
 
-def test_a_flags_path_starts_where_the_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flags_path_starts_where_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`--model PATH` is not looked up beside the spec."""
     (tmp_path / "specs").mkdir()
     (tmp_path / "specs" / "job.json").write_text(json.dumps(SPEC), encoding="utf-8")
-    (tmp_path / "tiny.json").write_text(json.dumps({"model_type": "llama", **SHAPE}), encoding="utf-8")
+    (tmp_path / "tiny.json").write_text(
+        json.dumps({"model_type": "llama", **SHAPE}), encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     assert load("specs/job.json", model="tiny.json").name == "tiny"
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{", "[" * 100_000, '{"model_type": "nothing"}', "\0", "x" * 2_000_000])
+@pytest.mark.parametrize(
+    "content", ["", "[1]", "{", "[" * 100_000, '{"model_type": "nothing"}', "\0", "x" * 2_000_000]
+)
 def test_a_bad_config_file_is_a_finding(tmp_path: Path, content: str) -> None:
     """Whatever is in the model's file, it ends in a finding at `model`."""
     (tmp_path / "config.json").write_text(content, encoding="utf-8")
@@ -136,11 +176,18 @@ def test_a_batch_in_tokens_makes_sequences() -> None:
 
 @pytest.mark.parametrize(
     ("duration", "tokens"),
-    [({"tokens": "300B"}, 300e9), ({"steps": 10}, 10 * 1536 * 2048.0), ({"samples": 100, "epochs": 2}, 200 * 2048.0)],
+    [
+        ({"tokens": "300B"}, 300e9),
+        ({"steps": 10}, 10 * 1536 * 2048.0),
+        ({"samples": 100, "epochs": 2}, 200 * 2048.0),
+    ],
 )
 def test_a_duration_is_tokens(duration: dict[str, Any], tokens: float) -> None:
     """Tokens, steps and samples all become tokens."""
-    assert load(with_(training={"global_batch": 1536, "duration": duration})).training.duration_tokens == tokens
+    assert (
+        load(with_(training={"global_batch": 1536, "duration": duration})).training.duration_tokens
+        == tokens
+    )
 
 
 def test_numbers_reach_the_script_as_they_were_written() -> None:
@@ -164,26 +211,40 @@ def test_hostile_text_comes_through_as_data() -> None:
 
 def test_warnings_do_not_stop_a_job() -> None:
     """A part of the model that isn't planned is told, and the job loads."""
-    sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+    sizes = {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    }
     model = {"model_type": "llama", **sizes, "vocab_size": 50304, "num_nextn_predict_layers": 1}
     _, findings = spec.load_with_findings(with_(model=model), FRAMEWORKS)
-    assert [(finding.rule, finding.severity) for finding in findings] == [("SPEC021", Severity.WARNING)]
+    assert [(finding.rule, finding.severity) for finding in findings] == [
+        ("SPEC021", Severity.WARNING)
+    ]
 
 
 def test_a_secret_stops_a_job() -> None:
     """A secret in the environment is an error that names its variable."""
     with pytest.raises(InvalidJob) as raised:
         load(with_(launch={"environment": {"HF_TOKEN": "x", "NCCL_DEBUG": "INFO"}}))
-    assert [(found.rule, found.severity) for found in raised.value.findings] == [("SPEC016", Severity.ERROR)]
+    assert [(found.rule, found.severity) for found in raised.value.findings] == [
+        ("SPEC016", Severity.ERROR)
+    ]
     assert raised.value.findings[0].message.startswith("`HF_TOKEN` is a secret")
 
 
 def test_empty_keys_are_as_good_as_none() -> None:
     """A mapping whose keys are all commented out is no mapping."""
-    assert load(with_(layout=None, launch={"slurm": None}, memory={"headroom": None})).headroom == DEFAULT_HEADROOM
+    assert (
+        load(with_(layout=None, launch={"slurm": None}, memory={"headroom": None})).headroom
+        == DEFAULT_HEADROOM
+    )
 
 
-@pytest.mark.parametrize("path", ["", "\0", "/nowhere/dsgen.yaml", ".", "x" * 5000, "/dev/zero", "/proc/self/mem"])
+@pytest.mark.parametrize(
+    "path", ["", "\0", "/nowhere/dsgen.yaml", ".", "x" * 5000, "/dev/zero", "/proc/self/mem"]
+)
 def test_a_path_that_cannot_be_read_is_a_finding(path: str) -> None:
     """Missing, a directory, endless, or no path at all: one finding."""
     assert rules(path) in (["SPEC001"], ["SPEC005"])
@@ -237,7 +298,10 @@ def test_names_of_other_programs_lead_to_the_key(section: str, key: str, meant: 
 
 def test_other_names_lead_to_keys_that_exist() -> None:
     """Every hint names a key of the schema, and no name is a key beside it."""
-    homes = {**_homes(), **dict.fromkeys(load_schema()["$defs"]["cluster"]["properties"], ("cluster",))}
+    homes = {
+        **_homes(),
+        **dict.fromkeys(load_schema()["$defs"]["cluster"]["properties"], ("cluster",)),
+    }
     for path, names in OTHER_NAMES.items():
         section, _, key = path.rpartition(".")
         assert section in homes[key]
@@ -256,7 +320,10 @@ def test_other_names_lead_to_keys_that_exist() -> None:
             ["did you mean `sequence_length`?", "did you mean `global_batch`?"],
         ),
         ({"training": {}, "global_batch": 512}, ["write it under `training`"]),
-        ({"launch": {"image": "x"}}, ["write it under `launch.kubernetes` or under `launch.skypilot`"]),
+        (
+            {"launch": {"image": "x"}},
+            ["write it under `launch.kubernetes` or under `launch.skypilot`"],
+        ),
         ({"launch": {"type": "slurm"}}, ["did you mean `target`?"]),
     ],
 )
@@ -269,7 +336,11 @@ def test_a_key_that_is_meant_is_not_missing_too(spec: dict[str, Any], told: list
 
 def test_whole_floats_are_whole_numbers() -> None:
     """`1e3` is a whole number wherever one is asked for."""
-    job = load(io.StringIO(f"{json.dumps(SPEC)[:-1]}, layout: {{tensor: 8e0}}}}".replace("1024", "1.024e3")))
+    job = load(
+        io.StringIO(
+            f"{json.dumps(SPEC)[:-1]}, layout: {{tensor: 8e0}}}}".replace("1024", "1.024e3")
+        )
+    )
     assert (job.gpus, type(job.gpus), job.pins.tensor, type(job.pins.tensor)) == (1024, int, 8, int)
 
 
@@ -282,5 +353,7 @@ def test_loading_imports_nothing_heavy() -> None:
 
 def test_the_schema_says_what_headroom_is_kept() -> None:
     """The default in the published schema is the one that is used."""
-    schema = json.loads(files("dsgen.schemas").joinpath("job.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        files("dsgen.schemas").joinpath("job.schema.json").read_text(encoding="utf-8")
+    )
     assert schema["properties"]["memory"]["properties"]["headroom"]["default"] == DEFAULT_HEADROOM

@@ -16,7 +16,11 @@ from dsgen.programs.frameworks import FRAMEWORKS
 from tests.jobs import job
 
 DATA = {"path": "/d", "tokenizer": {"path": "/t"}}
-READY: dict[str, Any] = {"data": DATA, "output": {"checkpoints": "/c"}, "training__duration": {"steps": 10}}
+READY: dict[str, Any] = {
+    "data": DATA,
+    "output": {"checkpoints": "/c"},
+    "training__duration": {"steps": 10},
+}
 
 
 def keys(**spec: Any) -> list[str]:
@@ -40,7 +44,10 @@ def test_a_job_with_data_tokenizer_and_output_is_ready(framework: str) -> None:
     ("framework", "expected"),
     [
         ("megatron-lm", ["training.duration", "data.path", "data.tokenizer", "output.checkpoints"]),
-        ("megatron-deepspeed", ["training.duration", "data.path", "data.tokenizer", "output.checkpoints"]),
+        (
+            "megatron-deepspeed",
+            ["training.duration", "data.path", "data.tokenizer", "output.checkpoints"],
+        ),
         ("huggingface", ["data.path", "data.tokenizer", "output.checkpoints"]),
         ("deepspeed", ["data.path", "output.checkpoints"]),
     ],
@@ -53,9 +60,15 @@ def test_a_bare_job_lacks_all_that_its_script_needs(framework: str, expected: li
 @pytest.mark.parametrize(
     ("framework", "arguments"),
     [
-        ("megatron-lm", "--mock-data --tokenizer-type NullTokenizer --save c --load c --train-iters 5"),
+        (
+            "megatron-lm",
+            "--mock-data --tokenizer-type NullTokenizer --save c --load c --train-iters 5",
+        ),
         ("megatron-lm", "--data-path=/d --tokenizer-type=X --save=c --load=c --train-samples=5"),
-        ("megatron-deepspeed", "--train-data-path /d --tokenizer-type X --save c --load c --train-tokens 5"),
+        (
+            "megatron-deepspeed",
+            "--train-data-path /d --tokenizer-type X --save c --load c --train-tokens 5",
+        ),
         ("huggingface", "--dataset_name x --model_name_or_path m --output_dir o"),
         ("huggingface", "--my_training_data x --base-model m --save_dir o"),
         ("huggingface", "--config run.yaml"),
@@ -74,14 +87,18 @@ def test_saving_without_loading_begins_again() -> None:
     (lack,) = missing(job(**READY, launch__arguments=["--load", "/old"]))
     begins = "--load /old is not --save /c: every start begins there"
     assert (
-        str(lack) == f"no resume ({begins}; --pretrained-checkpoint FOLDER in its place is for the first start alone)"
+        str(lack)
+        == f"no resume ({begins}; --pretrained-checkpoint FOLDER in its place is for the first start alone)"
     )
 
 
 @pytest.mark.parametrize(
     ("framework", "instead"),
     [
-        ("megatron-lm", "; --pretrained-checkpoint FOLDER in its place is for the first start alone"),
+        (
+            "megatron-lm",
+            "; --pretrained-checkpoint FOLDER in its place is for the first start alone",
+        ),
         ("megatron-deepspeed", ": take --finetune out when the run has saved"),
     ],
 )
@@ -113,7 +130,10 @@ def test_a_task_of_skypilot_needs_its_packages() -> None:
     """The stock images of SkyPilot have no torch: a task has an image, or commands that install the packages."""
     (lack,) = missing(job(**READY, launch__target="skypilot"))
     assert str(lack) == "no image (set launch.skypilot.image, or setup to install the packages)"
-    for given in ({"image": "docker:nvcr.io/nvidia/pytorch:25.06-py3"}, {"setup": "pip install deepspeed"}):
+    for given in (
+        {"image": "docker:nvcr.io/nvidia/pytorch:25.06-py3"},
+        {"setup": "pip install deepspeed"},
+    ):
         assert keys(**READY, launch__target="skypilot", launch__skypilot=given) == []
 
 
@@ -135,21 +155,32 @@ def test_the_line_names_each_with_what_to_do() -> None:
 def test_generate_says_it_in_place_of_the_command(tmp_path: Path) -> None:
     """What is missing is below the files, where the command would be, and in plan.json; the status stays 0."""
     spec = {"model": "gpt2", "cluster": "dgx-a100-80gb", "gpus": 8, "training": {"global_batch": 8}}
-    (tmp_path / "job.yaml").write_text(json.dumps(spec | {"framework": "deepspeed", "launch": {"script": "x.py"}}))
+    (tmp_path / "job.yaml").write_text(
+        json.dumps(spec | {"framework": "deepspeed", "launch": {"script": "x.py"}})
+    )
     command = [sys.executable, "-m", "dsgen", "job.yaml", "-o", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     expected = "Not ready to submit: no data (set data.path), no folder for checkpoints (set output.checkpoints)"
-    assert f"launch.sbatch, plan.json (written) Next {expected} plan DP" in " ".join(done.stdout.split())
+    assert f"launch.sbatch, plan.json (written) Next {expected} plan DP" in " ".join(
+        done.stdout.split()
+    )
     plan = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert [lack["key"] for lack in plan["missing"]] == ["data.path", "output.checkpoints"]
-    assert "Written for torch >=2.0.0, DeepSpeed 0.19.8." in (tmp_path / "out" / "launch.sbatch").read_text()
+    assert (
+        "Written for torch >=2.0.0, DeepSpeed 0.19.8."
+        in (tmp_path / "out" / "launch.sbatch").read_text()
+    )
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_files_say_what_they_are_written_for(framework: str) -> None:
     """Every framework's plan names a version of its own program, and DeepSpeed's is the job's."""
     versions = written_for(job(framework=framework, deepspeed_version="0.16.9"))
-    own = {"megatron-lm": "Megatron-LM", "megatron-deepspeed": "Megatron-DeepSpeed", "huggingface": "transformers"}
+    own = {
+        "megatron-lm": "Megatron-LM",
+        "megatron-deepspeed": "Megatron-DeepSpeed",
+        "huggingface": "transformers",
+    }
     assert own.get(framework, "DeepSpeed") in versions
     assert versions.get("DeepSpeed", "0.16.9") == "0.16.9"
 
@@ -170,7 +201,9 @@ LLAMA = "meta-llama/Llama-3.1-8B"
         ({"target": "skypilot", "skypilot": {"passed_variables": ["HF_TOKEN"]}}, None),
     ],
 )
-def test_a_gated_model_is_read_with_a_token_or_from_disk(launch: dict[str, Any], name: str | None) -> None:
+def test_a_gated_model_is_read_with_a_token_or_from_disk(
+    launch: dict[str, Any], name: str | None
+) -> None:
     """A gated model is named unless a variable of the run has its token, or keeps the run from asking the Hub."""
     given = {"target": "slurm", **launch, "arguments": ["--model_name_or_path", LLAMA]}
     assert gated(job(framework="huggingface", launch=given)) == name

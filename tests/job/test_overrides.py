@@ -29,13 +29,20 @@ launch:
 def job(**overrides: Any) -> Any:
     """The job with overrides; two underscores stand for a dot."""
     return load_with_findings(
-        io.StringIO(TEXT), FRAMEWORKS, overrides={key.replace("__", "."): value for key, value in overrides.items()}
+        io.StringIO(TEXT),
+        FRAMEWORKS,
+        overrides={key.replace("__", "."): value for key, value in overrides.items()},
     )[0]
 
 
 def test_an_override_goes_over_the_file() -> None:
     """Flags change values, add them, and make the mappings on the way."""
-    changed = job(layout__tensor="4", layout__recompute="full", memory__headroom=0.1, launch__slurm__partition="gpu")
+    changed = job(
+        layout__tensor="4",
+        layout__recompute="full",
+        memory__headroom=0.1,
+        launch__slurm__partition="gpu",
+    )
     assert (changed.pins.tensor, changed.pins.recompute, changed.headroom) == (4, "full", 0.1)
     assert changed.launch.options == {"partition": "gpu"}
 
@@ -55,7 +62,12 @@ def test_null_takes_a_key_out() -> None:
 
 def test_text_stays_text_where_text_is_taken() -> None:
     """A key that takes text gets it as it was given; others are read as YAML."""
-    changed = job(name="0123", deepspeed_version="0.10", launch__environment__B="1e-4", launch__arguments="[a, b]")
+    changed = job(
+        name="0123",
+        deepspeed_version="0.10",
+        launch__environment__B="1e-4",
+        launch__arguments="[a, b]",
+    )
     assert (changed.name, changed.deepspeed_version) == ("0123", (0, 10))
     assert changed.launch.environment == {"A": "1e-4", "B": "1e-4"}
     assert changed.launch.arguments == ("a", "b")
@@ -77,7 +89,9 @@ def test_hints_name_what_is_near(overrides: dict[str, str], hint: str | None) ->
     """A hint gives the number that was meant, or the nearest word; where none is near, the message lists all."""
     with pytest.raises(InvalidJob) as refused:
         load_with_findings(
-            io.StringIO(TEXT.replace("nodes: 128\n", "")), FRAMEWORKS, overrides={"gpus": 1024, **overrides}
+            io.StringIO(TEXT.replace("nodes: 128\n", "")),
+            FRAMEWORKS,
+            overrides={"gpus": 1024, **overrides},
         )
     (finding,) = refused.value.findings
     assert finding.hint == hint and "; expected " in finding.message
@@ -97,11 +111,16 @@ def test_hints_name_what_is_near(overrides: dict[str, str], hint: str | None) ->
         ({"name": object()}, "/name", "SPEC008"),
     ],
 )
-def test_a_bad_override_is_located_at_the_flags(overrides: dict[str, object], pointer: str, rule: str) -> None:
+def test_a_bad_override_is_located_at_the_flags(
+    overrides: dict[str, object], pointer: str, rule: str
+) -> None:
     """What is wrong with a flag's value is a finding at `<flags>` that names the key."""
     with pytest.raises(InvalidJob) as caught:
         load_with_findings(io.StringIO(TEXT), FRAMEWORKS, overrides=overrides)
-    found = [(finding.where.path, finding.where.pointer, finding.rule) for finding in caught.value.findings]
+    found = [
+        (finding.where.path, finding.where.pointer, finding.rule)
+        for finding in caught.value.findings
+    ]
     assert found == [("<flags>", pointer, rule)]
 
 
@@ -113,7 +132,8 @@ def test_other_places_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("8", 8), ("", None), ("no", "no"), ("[a, 1]", ["a", 1]), ("a: [", "a: ["), ("\0", "\0")]
+    ("text", "value"),
+    [("8", 8), ("", None), ("no", "no"), ("[a, 1]", ["a", 1]), ("a: [", "a: ["), ("\0", "\0")],
 )
 def test_values_are_read_as_yaml(text: str, value: object) -> None:
     """What is YAML is read, what is not is text."""
@@ -122,5 +142,10 @@ def test_values_are_read_as_yaml(text: str, value: object) -> None:
 
 def test_a_key_that_may_be_a_list_reads_one() -> None:
     """`--set data.path=[...]` is a list of weights and paths, and a path alone is text."""
-    assert job(data__path="[0.3, /data/a, 0.7, /data/b]").data.path == ("0.3", "/data/a", "0.7", "/data/b")
+    assert job(data__path="[0.3, /data/a, 0.7, /data/b]").data.path == (
+        "0.3",
+        "/data/a",
+        "0.7",
+        "/data/b",
+    )
     assert job(data__path="/data/a b").data.path == ("/data/a b",)

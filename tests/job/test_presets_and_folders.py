@@ -20,7 +20,12 @@ from dsgen.programs.frameworks import FRAMEWORKS
 
 NAME = "azure/standard_nd96amsr_a100_v4"
 RACK = "gcp/a4x-highgpu-4g"
-SPEC: dict[str, Any] = {"model": "llama-3.1-8b", "cluster": NAME, "nodes": 8, "training": {"global_batch": 512}}
+SPEC: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "cluster": NAME,
+    "nodes": 8,
+    "training": {"global_batch": 512},
+}
 OVERRIDES: dict[str, tuple[object, str, object]] = {
     "network_gbits_per_s_per_node": (800, "network_bytes_per_s_per_node", 100e9),
     "network": ("ethernet", "network", "ethernet"),
@@ -60,12 +65,16 @@ def test_each_key_goes_over_the_preset_and_nothing_else_changes(key: str) -> Non
     value, field, result = OVERRIDES[key]
     found = cluster(preset=NAME, **{key: value})
     other = {"list_price": None} if key == "price_per_node_hour" else {}
-    assert found == replace(preset(), **{field: result}, **other, source=f"{preset().source}; {key}: the job spec")
+    assert found == replace(
+        preset(), **{field: result}, **other, source=f"{preset().source}; {key}: the job spec"
+    )
 
 
 def test_every_key_of_the_schema_can_go_over_a_preset() -> None:
     """No key of an inline cluster is left out above."""
-    schema = json.loads(files("dsgen.schemas").joinpath("job.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        files("dsgen.schemas").joinpath("job.schema.json").read_text(encoding="utf-8")
+    )
     keys = set(schema["$defs"]["cluster"]["properties"])
     assert keys == {*OVERRIDES, "preset", "accelerator", "accelerators_per_node"}
 
@@ -80,7 +89,11 @@ def test_other_accelerators_take_the_preset_s_network() -> None:
 
 def test_a_rack_keeps_its_links() -> None:
     """Links that reach beyond a node aren't cut by a price."""
-    assert cluster(preset=RACK, price_per_node_hour=50).link_domain == load_catalog().node_types[RACK].link_domain == 72
+    assert (
+        cluster(preset=RACK, price_per_node_hour=50).link_domain
+        == load_catalog().node_types[RACK].link_domain
+        == 72
+    )
 
 
 def test_a_price_that_is_a_whole_number_stays_one() -> None:
@@ -92,7 +105,9 @@ def test_a_price_that_is_a_whole_number_stays_one() -> None:
 def test_set_goes_over_a_preset(how: str) -> None:
     """`--set cluster.price_per_node_hour=20` on a preset's name is the same as in its mapping."""
     spec = {**SPEC, "cluster": NAME if how == "name" else {"preset": NAME}}
-    found = load_with_findings(spec, FRAMEWORKS, overrides={"cluster.price_per_node_hour": "20"})[0].cluster
+    found = load_with_findings(spec, FRAMEWORKS, overrides={"cluster.price_per_node_hour": "20"})[
+        0
+    ].cluster
     assert found == cluster(preset=NAME, price_per_node_hour=20)
 
 
@@ -117,7 +132,9 @@ def test_the_price_is_that_of_the_plan() -> None:
     """What is estimated costs what the spec says."""
     by_price = {
         price: dsgen.search(
-            load_with_findings({**SPEC, "cluster": {"preset": NAME, "price_per_node_hour": price}}, FRAMEWORKS)[0]
+            load_with_findings(
+                {**SPEC, "cluster": {"preset": NAME, "price_per_node_hour": price}}, FRAMEWORKS
+            )[0]
         )
         for price in (10, 20)
     }
@@ -128,10 +145,19 @@ def test_the_price_is_that_of_the_plan() -> None:
 def test_all_fields_of_a_cluster_come_from_the_preset() -> None:
     """A field added to `Cluster` is in the node type too."""
     found, node = preset(), load_catalog().node_types[NAME]
-    assert all(getattr(found, f.name) == getattr(node, f.name) for f in fields(Cluster) if f.name != "accelerator")
+    assert all(
+        getattr(found, f.name) == getattr(node, f.name)
+        for f in fields(Cluster)
+        if f.name != "accelerator"
+    )
 
 
-CONFIG = {"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8}
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+}
 
 
 @pytest.fixture
@@ -154,7 +180,9 @@ def test_a_folder_is_a_model(models: Path, value: str) -> None:
     assert load_with_findings(models / "job.yaml", FRAMEWORKS)[0].model == by_flag
 
 
-def test_the_spec_s_folder_counts_not_where_the_command_runs(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spec_s_folder_counts_not_where_the_command_runs(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A folder in a spec is beside the spec."""
     (models / "job.yaml").write_text(json.dumps({**SPEC, "model": "one"}), encoding="utf-8")
     monkeypatch.chdir(models / "empty")
@@ -164,14 +192,23 @@ def test_the_spec_s_folder_counts_not_where_the_command_runs(models: Path, monke
 def test_a_preset_comes_before_a_folder(models: Path) -> None:
     """A folder that is called like a preset doesn't hide it."""
     (models / "llama-3.1-8b").mkdir()
-    assert load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "llama-3.1-8b"})[0].model.hidden == 4096
-    assert load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "./one"})[0].model.hidden == 1024
+    assert (
+        load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "llama-3.1-8b"})[0].model.hidden
+        == 4096
+    )
+    assert (
+        load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "./one"})[0].model.hidden == 1024
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "message", "hint"),
     [
-        ("empty", "the folder 'empty' has no config.json", "give the folder that holds the model's config.json"),
+        (
+            "empty",
+            "the folder 'empty' has no config.json",
+            "give the folder that holds the model's config.json",
+        ),
         (".", "the folder '.' has no config.json", "use ./one"),
         ("three", "unknown model 'three', and no such config.json", None),
         (
@@ -196,4 +233,7 @@ def test_what_is_left_out_of_a_config_is_a_warning(models: Path) -> None:
     job, (found,) = load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "two"})
     assert job.model.hidden == 1024
     assert (found.rule, found.severity.value) == ("SPEC021", "warning")
-    assert found.message == "two: llava is multimodal: its language model alone is planned, as text_config describes it"
+    assert (
+        found.message
+        == "two: llava is multimodal: its language model alone is planned, as text_config describes it"
+    )

@@ -11,7 +11,14 @@ from dsgen.job.quantities import read_batch_tokens, read_time_limit, read_tokens
 
 @pytest.mark.parametrize(
     ("value", "tokens"),
-    [(1, 1), (300e9, 300_000_000_000), ("4M", 4_000_000), ("1.5k", 1500), ("300 B", 300 * 10**9), ("15T", 15 * 10**12)],
+    [
+        (1, 1),
+        (300e9, 300_000_000_000),
+        ("4M", 4_000_000),
+        ("1.5k", 1500),
+        ("300 B", 300 * 10**9),
+        ("15T", 15 * 10**12),
+    ],
 )
 def test_tokens_take_suffixes(value: int | float | str, tokens: int) -> None:
     """K, M, B and T are powers of a thousand."""

@@ -25,7 +25,9 @@ from tests.programs.plans import make_plan
         ("megatron-deepspeed", "cross_entropy", "fused"),
     ],
 )
-def test_choices_that_a_framework_lacks_are_refused(framework: str, choice: str, value: str) -> None:
+def test_choices_that_a_framework_lacks_are_refused(
+    framework: str, choice: str, value: str
+) -> None:
     """What would be estimated but couldn't be launched is an error at its key."""
     with pytest.raises(dsgen.InvalidJob) as refused:
         job(framework=framework, **{f"training__{choice}": value})
@@ -45,7 +47,8 @@ def test_lora_has_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("rank", 0), ("modules", "linear"), ("modules", ["q"]), ("modules", []), ("base", "8bit")]
+    ("key", "value"),
+    [("rank", 0), ("modules", "linear"), ("modules", ["q"]), ("modules", []), ("base", "8bit")],
 )
 def test_wrong_values_of_lora_are_refused(key: str, value: object) -> None:
     """A value that `lora` doesn't take is an error at its key, or at the item of the list."""
@@ -64,9 +67,13 @@ def test_fp16_sums_in_fp16() -> None:
 
 def test_gradient_type_is_estimated_and_rendered() -> None:
     """16-bit sums halve what ZeRO-1's replicated gradients take, and the JSON then asks for no other type."""
-    wide, narrow = (job(framework="deepspeed", training__gradient_dtype=kind) for kind in ("fp32", "same"))
+    wide, narrow = (
+        job(framework="deepspeed", training__gradient_dtype=kind) for kind in ("fp32", "same")
+    )
     layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
-    assert float(memory(narrow, layout).gradients_bytes) * 3 == float(memory(wide, layout).gradients_bytes)
+    assert float(memory(narrow, layout).gradients_bytes) * 3 == float(
+        memory(wide, layout).gradients_bytes
+    )
     assert "data_types" in precision_block(wide, layout)
     assert "data_types" not in precision_block(narrow, layout)
 
@@ -75,7 +82,9 @@ def test_state_types_are_rendered() -> None:
     """Megatron-LM is told every type that isn't fp32, and of no precision-aware optimizer where all are."""
     types = {"gradient_dtype": "same", "moment_dtype": "fp8", "master_dtype": "fp16"}
     layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
-    whole = job(framework="megatron-lm", **{f"training__{key}": value for key, value in types.items()})
+    whole = job(
+        framework="megatron-lm", **{f"training__{key}": value for key, value in types.items()}
+    )
     text = " ".join(program_for(make_plan(whole, layout)).arguments)
     for option in (
         "--grad-reduce-in-bf16",
@@ -104,7 +113,9 @@ def test_fp8_parameters_are_rendered() -> None:
 
 def test_eight_bit_adam_is_the_trainers() -> None:
     """The Trainer makes 8-bit Adam itself: the JSON has no optimizer, and lets ZeRO wrap one that it doesn't know."""
-    whole = job(framework="huggingface", training__optimizer="adamw-8bit", training__lora={"rank": 16})
+    whole = job(
+        framework="huggingface", training__optimizer="adamw-8bit", training__lora={"rank": 16}
+    )
     layout = Layout(data=16, zero_stage=2, gradient_accumulation=3)
     program = program_for(make_plan(whole, layout))
     assert "adamw_bnb_8bit" in program.arguments
@@ -115,17 +126,26 @@ def test_eight_bit_adam_is_the_trainers() -> None:
 
 def test_fused_kernels_keep_less() -> None:
     """Liger's kernels keep less of every layer than eager ones, and never all logits."""
-    eager, fused = (job(framework="huggingface", training__kernels=kind) for kind in ("eager", "fused"))
+    eager, fused = (
+        job(framework="huggingface", training__kernels=kind) for kind in ("eager", "fused")
+    )
     layout = Layout(data=16, zero_stage=1, micro_batch=3)
-    assert float(memory(fused, layout).activations_bytes) < float(memory(eager, layout).activations_bytes)
+    assert float(memory(fused, layout).activations_bytes) < float(
+        memory(eager, layout).activations_bytes
+    )
     assert float(memory(fused, layout).output_bytes) < float(memory(eager, layout).output_bytes)
 
 
 def test_unfused_loss_is_estimated_and_rendered() -> None:
     """Megatron's loss without fusion holds more bytes a logit, takes longer, and goes without the flag."""
-    fused, unfused = (job(framework="megatron-lm", training__cross_entropy=kind) for kind in ("fused", "unfused"))
+    fused, unfused = (
+        job(framework="megatron-lm", training__cross_entropy=kind) for kind in ("fused", "unfused")
+    )
     layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
     assert float(memory(unfused, layout).output_bytes) > float(memory(fused, layout).output_bytes)
     assert float(step_time(unfused, layout).compute_s) > float(step_time(fused, layout).compute_s)
     programs = (program_for(make_plan(kind, layout)) for kind in (fused, unfused))
-    assert ["--cross-entropy-loss-fusion" in program.arguments for program in programs] == [True, False]
+    assert ["--cross-entropy-loss-fusion" in program.arguments for program in programs] == [
+        True,
+        False,
+    ]

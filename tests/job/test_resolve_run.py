@@ -14,7 +14,11 @@ from tests.jobs import job
 def test_what_is_left_out_is_not_given() -> None:
     """A spec without the keys gives none of them a value, but a start goes on from the last checkpoint."""
     bare = job()
-    assert (bare.data, bare.output, bare.reliability) == (Data(), Output(resume=True), Reliability())
+    assert (bare.data, bare.output, bare.reliability) == (
+        Data(),
+        Output(resume=True),
+        Reliability(),
+    )
     assert not bare.data.path
     assert not bare.data.tokenizer.given
     assert bare.training.batch_ramp is None
@@ -35,7 +39,9 @@ data: {path: [0.30, data/it's a corpus, 1e-1, /data/b], split: "98,2"}
 
 def test_one_path_is_a_list_of_one() -> None:
     """`path: X` is `path: [X]`."""
-    assert job(data__path="/data/a").data.path == job(data__path=["/data/a"]).data.path == ("/data/a",)
+    assert (
+        job(data__path="/data/a").data.path == job(data__path=["/data/a"]).data.path == ("/data/a",)
+    )
 
 
 def test_reliability_is_in_si_units() -> None:
@@ -45,7 +51,9 @@ def test_reliability_is_in_si_units() -> None:
         reliability__node_days_between_failures=500,
         reliability__restart_minutes=15,
     ).reliability
-    assert read == Reliability(storage_bytes_per_s=2e10, node_s_between_failures=4.32e7, restart_s=900)
+    assert read == Reliability(
+        storage_bytes_per_s=2e10, node_s_between_failures=4.32e7, restart_s=900
+    )
     assert job(reliability__restart_minutes=0).reliability.restart_s == 0
 
 
@@ -56,13 +64,17 @@ def test_the_rest_is_taken_as_it_is() -> None:
         output={"checkpoints": "/c", "logs": "l", "save_interval": 1e3, "resume": False},
         training__batch_ramp={"start": 16, "increment": 16, "samples": 1e6},
     )
-    assert read.data.tokenizer == Tokenizer(type="GPT2BPETokenizer", vocab_file="v", merges_file="m")
+    assert read.data.tokenizer == Tokenizer(
+        type="GPT2BPETokenizer", vocab_file="v", merges_file="m"
+    )
     assert read.output == Output(checkpoints="/c", logs="l", save_interval=1000, resume=False)
     assert read.training.batch_ramp == BatchRamp(start=16, increment=16, samples=1000000)
 
 
 @pytest.mark.parametrize("path", ["$HOME/run", "~/run", "-run", "", "a\nb", "${SCRATCH}/x"])
-@pytest.mark.parametrize("key", ["data__path", "output__checkpoints", "output__logs", "data__tokenizer__path"])
+@pytest.mark.parametrize(
+    "key", ["data__path", "output__checkpoints", "output__logs", "data__tokenizer__path"]
+)
 def test_a_path_that_nothing_expands_is_refused(key: str, path: str) -> None:
     """A path with $ or ~ would be that very name to the program, one with - an option: each is an error at its key."""
     with pytest.raises(dsgen.InvalidJob) as refused:

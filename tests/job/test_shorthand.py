@@ -17,7 +17,9 @@ def job(training: dict[str, object], **keys: object) -> Job:
     return load_job({**SPEC, "training": {"global_batch": 64, **training}, **keys})
 
 
-@pytest.mark.parametrize(("written", "tokens"), [("8k", 8192), ("128K", 131072), ("1.5k", 1536), (2048, 2048)])
+@pytest.mark.parametrize(
+    ("written", "tokens"), [("8k", 8192), ("128K", 131072), ("1.5k", 1536), (2048, 2048)]
+)
 def test_a_length_in_k_counts_powers_of_two(written: object, tokens: int) -> None:
     """`8k` is 8,192 tokens of a sequence."""
     assert job({"sequence_length": written}).training.sequence_length == tokens
@@ -31,7 +33,8 @@ def test_another_text_is_no_length(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "tokens"), [("100B", 10**11), ("1.5T", 15 * 10**11), ("100B tokens", 10**11), (10**9, 10**9)]
+    ("written", "tokens"),
+    [("100B", 10**11), ("1.5T", 15 * 10**11), ("100B tokens", 10**11), (10**9, 10**9)],
 )
 def test_a_duration_alone_is_tokens(written: object, tokens: int) -> None:
     """`duration: 100B` is `{tokens: 100B}`."""
@@ -59,7 +62,9 @@ def test_a_list_of_counts_is_an_elastic_job() -> None:
     assert job({}, gpus="64, 8,128").elastic == (8, 64, 128)
 
 
-def test_a_model_of_the_hub_brings_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_the_hub_brings_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the Trainer, a model named as on the Hub is trained from its weights, unless the arguments name a model."""
     monkeypatch.chdir(tmp_path)
     name = "Qwen/Qwen2.5-7B-Instruct"
@@ -69,7 +74,10 @@ def test_a_model_of_the_hub_brings_its_weights(tmp_path: Path, monkeypatch: pyte
     assert job({}, model="qwen2.5-7b", framework="huggingface").launch.arguments == ()
     for option in ("--config_name", "--config-name", "--model-name-or-path"):
         own = {"arguments": [option, "x"]}
-        assert job({}, model=name, framework="huggingface", launch=own).launch.arguments == (option, "x")
+        assert job({}, model=name, framework="huggingface", launch=own).launch.arguments == (
+            option,
+            "x",
+        )
     other = {"arguments": ["--model_revision", "x"]}
     assert len(job({}, model=name, framework="huggingface", launch=other).launch.arguments) == 4
 
@@ -82,7 +90,11 @@ def test_a_model_of_the_hub_brings_its_weights(tmp_path: Path, monkeypatch: pyte
         (["--model_name_or_path_of_teacher", "x"], 1e-4, 0.1),
     ],
 )
-def test_trained_weights_are_named_in_either_spelling(words: list[str], rate: float, decay: float) -> None:
+def test_trained_weights_are_named_in_either_spelling(
+    words: list[str], rate: float, decay: float
+) -> None:
     """HfArgumentParser takes an option with underscores or dashes, and both go on from trained weights."""
-    training = job({}, model="qwen2.5-7b", framework="huggingface", launch={"arguments": words}).training
+    training = job(
+        {}, model="qwen2.5-7b", framework="huggingface", launch={"arguments": words}
+    ).training
     assert (training.learning_rate, training.weight_decay) == (rate, decay)

@@ -159,7 +159,9 @@ json_scalars = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff"))
 )
-json_values = st.recursive(json_scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text("abc/~ é"), inner))
+json_values = st.recursive(
+    json_scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text("abc/~ é"), inner)
+)
 
 
 @given(json_values)

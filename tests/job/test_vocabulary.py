@@ -25,14 +25,20 @@ def test_a_spec_has_its_keys() -> None:
     assert OF_SPECS.says("tensor", 3) == "tensor: 3"
     assert OF_SPECS.says("tensor", 1, 2, 4) == "tensor: 1, 2 or 4"
     assert OF_SPECS.says("sequence_parallel", True) == "sequence_parallel: true"
-    assert OF_SPECS.says("offload", Offload.OPTIMIZER_AND_PARAMETERS) == "offload: optimizer+parameters"
+    assert (
+        OF_SPECS.says("offload", Offload.OPTIMIZER_AND_PARAMETERS)
+        == "offload: optimizer+parameters"
+    )
 
 
 def test_a_phrase_holds_the_values() -> None:
     """A phrase has the value, or all choices, in its place; a value's own phrase comes first."""
     assert OPTIONS.says("tensor", 1, 2) == "--tensor-model-parallel-size 1 or 2"
     assert OPTIONS.says("data", "2 or more") == "2 or more replicas"
-    assert OPTIONS.says("recompute", "none", "full") == "no recomputation or --recompute-granularity full"
+    assert (
+        OPTIONS.says("recompute", "none", "full")
+        == "no recomputation or --recompute-granularity full"
+    )
 
 
 def test_micro_batches_are_set_by_the_key_that_there_is() -> None:

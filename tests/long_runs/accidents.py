@@ -147,16 +147,52 @@ LIMITED = {"A_START": str(FIRST)}
 KILLED, DEAD = {"DIES_AT": "14"}, {"DIES_AT": "2", "DIES_AGAIN": "1"}
 PATIENT, ONE, TWO, ALONE = {"attempts": 10}, {"attempts": 1}, {"attempts": 2}, {"exclusive": True}
 ENGINE, TRAINER, OWN = "DeepSpeed", "Trainer", "a script's own"
-LIMIT, FULL, DOWN, CANCEL = "the time limit", "the disk full while saving", "a node set down", "scancel"
+LIMIT, FULL, DOWN, CANCEL = (
+    "the time limit",
+    "the disk full while saving",
+    "a node set down",
+    "scancel",
+)
 ACCIDENTS = (
-    Accident(what=LIMIT, program=ENGINE, way="requeue", happens=limit_hit, slurm=PATIENT, environment=LIMITED),
-    Accident(what=LIMIT, program=TRAINER, way="requeue", happens=limit_hit, slurm=PATIENT, environment=LIMITED),
-    Accident(what=LIMIT, program=OWN, way="chain", happens=limit_hit, slurm=PATIENT, environment=LIMITED),
-    Accident(what=FULL, program=ENGINE, way="requeue", happens=disk_full, slurm=ONE, environment=CALM),
-    Accident(what=FULL, program=TRAINER, way="requeue", happens=disk_full, slurm=ONE, environment=CALM),
-    Accident(what="a rank killed", program=OWN, way="requeue", happens=rank_killed, environment=KILLED),
-    Accident(what="a rank killed", program=OWN, way="chain", happens=rank_killed, environment=KILLED),
-    Accident(what="dies before it saves", program=OWN, way="requeue", happens=in_vain, slurm=TWO, environment=DEAD),
+    Accident(
+        what=LIMIT,
+        program=ENGINE,
+        way="requeue",
+        happens=limit_hit,
+        slurm=PATIENT,
+        environment=LIMITED,
+    ),
+    Accident(
+        what=LIMIT,
+        program=TRAINER,
+        way="requeue",
+        happens=limit_hit,
+        slurm=PATIENT,
+        environment=LIMITED,
+    ),
+    Accident(
+        what=LIMIT, program=OWN, way="chain", happens=limit_hit, slurm=PATIENT, environment=LIMITED
+    ),
+    Accident(
+        what=FULL, program=ENGINE, way="requeue", happens=disk_full, slurm=ONE, environment=CALM
+    ),
+    Accident(
+        what=FULL, program=TRAINER, way="requeue", happens=disk_full, slurm=ONE, environment=CALM
+    ),
+    Accident(
+        what="a rank killed", program=OWN, way="requeue", happens=rank_killed, environment=KILLED
+    ),
+    Accident(
+        what="a rank killed", program=OWN, way="chain", happens=rank_killed, environment=KILLED
+    ),
+    Accident(
+        what="dies before it saves",
+        program=OWN,
+        way="requeue",
+        happens=in_vain,
+        slurm=TWO,
+        environment=DEAD,
+    ),
     Accident(what=DOWN, program=OWN, way="requeue", happens=node_down, slurm=ALONE),
     Accident(what=DOWN, program=OWN, way="chain", happens=node_down, slurm=ALONE),
     Accident(what=CANCEL, program=OWN, way="requeue", happens=cancelled),

@@ -40,7 +40,11 @@ def spend(step: int) -> None:
     done += 1
     time.sleep(float(os.environ["STEP_SECONDS"]))
     last = int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
-    if last and step == int(os.environ.get("DIES_AT", "-1")) and ("DIES_AGAIN" in os.environ or not MARK.exists()):
+    if (
+        last
+        and step == int(os.environ.get("DIES_AT", "-1"))
+        and ("DIES_AGAIN" in os.environ or not MARK.exists())
+    ):
         MARK.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     holds = step == int(os.environ.get("HOLDS_AT", "-1")) and not MARK.exists()

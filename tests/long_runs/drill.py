@@ -99,7 +99,9 @@ def cancelled_before_a_save(drilled: Drilled, _: str) -> None:
 
 def cancelled_at_a_save(drilled: Drilled, _: str) -> None:
     """Scancel while a checkpoint is written."""
-    drilled.run.wait(lambda: drilled.reached(drilled.at) and (drilled.run.folder / "saving").exists())
+    drilled.run.wait(
+        lambda: drilled.reached(drilled.at) and (drilled.run.folder / "saving").exists()
+    )
     cancelled(drilled)
 
 
@@ -173,7 +175,11 @@ def check(drilled: Drilled) -> None:
 def drill(cluster: SlurmCluster, folder: Path, number: int, seed: int, kill_wait: int) -> str:
     """One accident, and a row that says how it ended."""
     chance = random.Random(f"{seed} {number}")
-    happens, way, deaf = ACCIDENTS[number % len(ACCIDENTS)], chance.choice(("requeue", "chain")), chance.random() < 0.4
+    happens, way, deaf = (
+        ACCIDENTS[number % len(ACCIDENTS)],
+        chance.choice(("requeue", "chain")),
+        chance.random() < 0.4,
+    )
     environment = {
         "EVENTS": f"{folder}/events", "STEP_SECONDS": "0.2", "SAVE_SECONDS": "0.5", "ENDS_WITH": chance.choice("01"),
         **({"DEAF": "1"} if deaf else {}),
@@ -185,7 +191,9 @@ def drill(cluster: SlurmCluster, folder: Path, number: int, seed: int, kill_wait
     )  # fmt: skip
     drilled = Drilled(run=run, at=chance.randint(2, STEPS - 6), deaf=deaf, chance=chance)
     run.write()
-    (folder / "torchrun").write_text(f'#!/bin/bash\nexec {sys.executable} {HERE / "torchrun.py"} "$@"\n')
+    (folder / "torchrun").write_text(
+        f'#!/bin/bash\nexec {sys.executable} {HERE / "torchrun.py"} "$@"\n'
+    )
     with small_disk(drilled.checkpoints) if happens is disk_full else nullcontext():
         ended = _ended(drilled, happens, run.submit())
     return f"{happens.__name__}, {way}, KillWait={kill_wait}{', deaf' if deaf else ''}, step {drilled.at}: {ended}"
@@ -217,10 +225,14 @@ def _ended(drilled: Drilled, happens: Callable[[Drilled, str], None], job: str) 
     return f"whole, submitted again {again} times"
 
 
-def rows(cluster: SlurmCluster, folder: Path, numbers: range, seed: int, kill_wait: int) -> list[str]:
+def rows(
+    cluster: SlurmCluster, folder: Path, numbers: range, seed: int, kill_wait: int
+) -> list[str]:
     """The rows of these accidents, some at a time."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        made = [pool.submit(drill, cluster, folder / f"drill-{n}", n, seed, kill_wait) for n in numbers]
+        made = [
+            pool.submit(drill, cluster, folder / f"drill-{n}", n, seed, kill_wait) for n in numbers
+        ]
         return [each.result() for each in made]
 
 
@@ -241,7 +253,10 @@ def main() -> None:
             found += rows(cluster, Path(folder), share, given.seed, kill_wait)
             print("\n".join(found[-len(share) :]), flush=True)
     wrong = sum("WRONG" in row for row in found)
-    kinds = ", ".join(f"{number} {name}" for name, number in Counter(row.partition(",")[0] for row in found).items())
+    kinds = ", ".join(
+        f"{number} {name}"
+        for name, number in Counter(row.partition(",")[0] for row in found).items()
+    )
     print(f"{len(found)} accidents ({kinds}): {wrong} wrong")
     sys.exit(wrong > 0)
 

@@ -33,18 +33,34 @@ PROGRAMS: dict[str, tuple[str, str, list[str]]] = {
 PLAIN = ("deepspeed", "train_plain.py", ["--steps", str(STEPS)])  #: the script of the drill
 
 
-def spec(folder: Path, program: str, slurm: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
+def spec(
+    folder: Path, program: str, slurm: Mapping[str, object], environment: Mapping[str, str]
+) -> dict[str, object]:
     """A job of two nodes with a GPU each, of which the scripts make processors."""
     framework, script, arguments = PROGRAMS.get(program, PLAIN)
-    one_gpu = {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 1, "network_gbits_per_s_per_node": 100}
-    own = {"LOSSES": str(folder / "losses.txt"), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **environment}
+    one_gpu = {
+        "accelerator": "a100-80gb-sxm",
+        "accelerators_per_node": 1,
+        "network_gbits_per_s_per_node": 100,
+    }
+    own = {
+        "LOSSES": str(folder / "losses.txt"),
+        "OMP_NUM_THREADS": "1",
+        "DS_ACCELERATOR": "cpu",
+        **environment,
+    }
     return {
         "name": folder.name,
         "framework": framework,
         "model": "gpt2",
         "cluster": one_gpu,
         "nodes": 2,
-        "training": {"sequence_length": 128, "global_batch": 8, "precision": "fp32", "duration": {"steps": STEPS}},
+        "training": {
+            "sequence_length": 128,
+            "global_batch": 8,
+            "precision": "fp32",
+            "duration": {"steps": STEPS},
+        },
         "layout": {"tensor": 1, "context": 1, "zero_stage": 1, "offload": "none"},
         "output": {
             "checkpoints": str(folder / "check points"),
@@ -80,7 +96,9 @@ class Watched:
         words = {"continue": self.way, **self.slurm}
         text = spec(self.folder, self.program, words, {"STEP_SECONDS": "0.1", **self.environment})
         if self.gpus:
-            elastic = plan_counts(dsgen.load_job(text, overrides={"nodes": None, "gpus": self.gpus}))
+            elastic = plan_counts(
+                dsgen.load_job(text, overrides={"nodes": None, "gpus": self.gpus})
+            )
             assert not isinstance(elastic, Infeasible), elastic
             put(render_counts(elastic), self.folder)
         else:
@@ -94,7 +112,9 @@ class Watched:
     def submit(self) -> str:
         """The number of the job that is submitted from the folder; nothing else is done by hand."""
         path = f"PATH={self.folder}:{os.environ['PATH']}"
-        result = self.cluster.run("env", path, "sbatch", "--parsable", "launch.sbatch", cwd=self.folder)
+        result = self.cluster.run(
+            "env", path, "sbatch", "--parsable", "launch.sbatch", cwd=self.folder
+        )
         assert result.returncode == 0, result.stderr
         return result.stdout.strip()
 
@@ -106,7 +126,9 @@ class Watched:
 
     def queued(self) -> dict[str, str]:
         """The states of the run's jobs that Slurm hasn't done with."""
-        answer = self.cluster.run("squeue", "--noheader", f"--name={self.folder.name}", "--format=%A %T").stdout
+        answer = self.cluster.run(
+            "squeue", "--noheader", f"--name={self.folder.name}", "--format=%A %T"
+        ).stdout
         return dict(line.split(" ", 1) for line in answer.splitlines())
 
     def wait(self, until: Callable[[], bool], timeout_s: float = HANGS_S) -> None:
@@ -153,7 +175,12 @@ class Watched:
 
     def attempts(self) -> list[int]:
         """The steps that the attempts started from, as the batch scripts say."""
-        return [int(step) for step in re.findall(r"^attempt \d+: from step (\d+) of \d+$", self.said(), re.MULTILINE)]
+        return [
+            int(step)
+            for step in re.findall(
+                r"^attempt \d+: from step (\d+) of \d+$", self.said(), re.MULTILINE
+            )
+        ]
 
 
 def whole_and_continuous(run: Watched, reference: Mapping[int, float]) -> None:
@@ -173,9 +200,19 @@ def reference(folder: Path, program: str) -> dict[int, float]:
     _, script, _ = PROGRAMS[program]
     words = "CONFIG_DIR=$PWD; eval \"set -- $(grep -v '^ *#' arguments.txt | tr '\\n' ' ')\""
     launch = f'{words}; exec ./torchrun --standalone --nproc-per-node=2 {HERE / script} "$@"'
-    environment = {**os.environ, "STEP_SECONDS": "0", "LOSSES": str(folder / "losses.txt"), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "STEP_SECONDS": "0",
+        "LOSSES": str(folder / "losses.txt"),
+        "OMP_NUM_THREADS": "1",
+    }
     said = subprocess.run(
-        ["bash", "-c", launch], cwd=folder, env=environment, text=True, capture_output=True, check=False
+        ["bash", "-c", launch],
+        cwd=folder,
+        env=environment,
+        text=True,
+        capture_output=True,
+        check=False,
     )
     assert said.returncode == 0, said.stderr[-3000:]
     return dict(run.losses())

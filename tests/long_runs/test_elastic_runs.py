@@ -27,12 +27,19 @@ HELD = {"HOLDS_AT": str(INTERVAL + 2)}
 def test_a_run_goes_on_on_another_count(tmp_path: Path, four_nodes: SlurmCluster) -> None:
     """Without one of four nodes a run goes on on two; with ZeRO's states after the conversion that it asks for."""
     runs = [
-        Watched(cluster=four_nodes, folder=tmp_path / name, program=program, gpus="2..4", environment=HELD)
+        Watched(
+            cluster=four_nodes,
+            folder=tmp_path / name,
+            program=program,
+            gpus="2..4",
+            environment=HELD,
+        )
         for name, program in (("zero", "DeepSpeed"), ("whole", "a script's own"))
     ]
     with ThreadPoolExecutor() as pool:
         losses = [
-            pool.submit(reference, tmp_path / f"reference-{number}", run.program) for number, run in enumerate(runs)
+            pool.submit(reference, tmp_path / f"reference-{number}", run.program)
+            for number, run in enumerate(runs)
         ]
         for run in runs:
             run.write()
@@ -65,7 +72,15 @@ def down(cluster: SlurmCluster) -> Iterator[None]:
 
 def convert(run: Watched) -> None:
     """Do what the launch script says."""
-    (told,) = set(re.findall(r"^  python (-m deepspeed.checkpoint.ds_to_universal .*)$", run.said(), re.MULTILINE))
-    assert re.search(r"was saved by 4 data-parallel ranks, but this plan has 2: convert it", run.said())
-    done = subprocess.run(f"{sys.executable} {told}", shell=True, text=True, capture_output=True, check=False)
+    (told,) = set(
+        re.findall(
+            r"^  python (-m deepspeed.checkpoint.ds_to_universal .*)$", run.said(), re.MULTILINE
+        )
+    )
+    assert re.search(
+        r"was saved by 4 data-parallel ranks, but this plan has 2: convert it", run.said()
+    )
+    done = subprocess.run(
+        f"{sys.executable} {told}", shell=True, text=True, capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -35,14 +35,26 @@ def test_ends_are_as_they_are_counted(tmp_path: Path, four_nodes: SlurmCluster) 
 @needs_slurm
 @pytest.mark.integration
 @pytest.mark.xdist_group("long runs")
-def test_what_slurm_says_of_the_job_that_holds_a_run(tmp_path: Path, four_nodes: SlurmCluster) -> None:
+def test_what_slurm_says_of_the_job_that_holds_a_run(
+    tmp_path: Path, four_nodes: SlurmCluster
+) -> None:
     """A running job holds its run, a forgotten one doesn't, and where Slurm doesn't answer nobody knows."""
     lines = SAVED.read_text().splitlines()
     first = lines.index("state_of() {")
-    asks = "\n".join(("set -euo pipefail", *lines[first : lines.index("}", first) + 1], 'state_of "$1" && echo .'))
+    asks = "\n".join(
+        (
+            "set -euo pipefail",
+            *lines[first : lines.index("}", first) + 1],
+            'state_of "$1" && echo .',
+        )
+    )
 
     def state(job: str, own: str, configuration: Path = four_nodes.folder / "slurm.conf") -> str:
-        environment = {**four_nodes.environment, "SLURM_CONF": str(configuration), "SLURM_JOB_ID": own}
+        environment = {
+            **four_nodes.environment,
+            "SLURM_CONF": str(configuration),
+            "SLURM_JOB_ID": own,
+        }
         done = subprocess.run(
             ["timeout", "30", "bash", "-c", asks, "-", job],
             env=environment,
@@ -52,7 +64,14 @@ def test_what_slurm_says_of_the_job_that_holds_a_run(tmp_path: Path, four_nodes:
         )
         return done.stdout if done.returncode == 0 else "unknown"
 
-    sleeps = ("sbatch", "--parsable", "--ntasks=1", "--mem=100", f"--chdir={tmp_path}", "--wrap=sleep 600")
+    sleeps = (
+        "sbatch",
+        "--parsable",
+        "--ntasks=1",
+        "--mem=100",
+        f"--chdir={tmp_path}",
+        "--wrap=sleep 600",
+    )
     jobs = [four_nodes.run(*sleeps).stdout.strip() for _ in range(2)]
     try:
         deadline = time.monotonic() + 60
@@ -63,7 +82,9 @@ def test_what_slurm_says_of_the_job_that_holds_a_run(tmp_path: Path, four_nodes:
         assert state(jobs[0], "4000000") == "unknown"
         gone = tmp_path / "slurm.conf"
         text = (four_nodes.folder / "slurm.conf").read_text()
-        gone.write_text(text.replace("SlurmctldPort=", "SlurmctldTimeout=5\nMessageTimeout=2\nSlurmctldPort=1"))
+        gone.write_text(
+            text.replace("SlurmctldPort=", "SlurmctldTimeout=5\nMessageTimeout=2\nSlurmctldPort=1")
+        )
         assert state(jobs[0], jobs[1], gone) == "unknown"
     finally:
         four_nodes.run("scancel", *jobs)
@@ -73,18 +94,24 @@ def test_what_slurm_says_of_the_job_that_holds_a_run(tmp_path: Path, four_nodes:
 @needs_deepspeed
 @pytest.mark.integration
 @pytest.mark.xdist_group("long runs")
-def test_runs_go_on_whatever_happens(tmp_path: Path, four_nodes: SlurmCluster, update_golden: bool) -> None:
+def test_runs_go_on_whatever_happens(
+    tmp_path: Path, four_nodes: SlurmCluster, update_golden: bool
+) -> None:
     """Whatever happens to it, a run does exactly its steps on one curve, or stops and says so; the table is true."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         folders = (tmp_path / f"reference-{number}" for number in range(len(PROGRAMS)))
         losses = dict(zip(PROGRAMS, pool.map(reference, folders, PROGRAMS), strict=True))
     with ThreadPoolExecutor(max_workers=5) as pool:  # three of them wait for a time limit
         rows = [
-            pool.submit(accident.row, four_nodes, tmp_path / f"run-{number}", losses[accident.program])
+            pool.submit(
+                accident.row, four_nodes, tmp_path / f"run-{number}", losses[accident.program]
+            )
             for number, accident in enumerate(ACCIDENTS)
         ]
     ended = zip(ACCIDENTS, rows, strict=True)
-    failed = [f"{a.what}, {a.program}, {a.way}: {row.exception()}" for a, row in ended if row.exception()]
+    failed = [
+        f"{a.what}, {a.program}, {a.way}: {row.exception()}" for a, row in ended if row.exception()
+    ]
     assert not failed, "\n\n".join(failed)
     table = HEAD + "".join(f"{row.result()}\n" for row in rows)
     assert table == shown_table(PAGE, BEGIN, table, update_golden)

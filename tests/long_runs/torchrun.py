@@ -10,12 +10,23 @@ import subprocess
 import sys
 import time
 
-given = {word.partition("=")[0]: word.partition("=")[2] for word in sys.argv if word.startswith("--n")}
-words = [word for word in sys.argv[1:] if not word.startswith(("--nnodes", "--nproc", "--node", "--master", "--tee"))]
+given = {
+    word.partition("=")[0]: word.partition("=")[2] for word in sys.argv if word.startswith("--n")
+}
+words = [
+    word
+    for word in sys.argv[1:]
+    if not word.startswith(("--nnodes", "--nproc", "--node", "--master", "--tee"))
+]
 script = next(index for index, word in enumerate(words) if word.endswith(".py"))
 child = subprocess.Popen(
     [sys.executable, *words[script:]],
-    env={**os.environ, "RANK": given["--node-rank"], "WORLD_SIZE": given["--nnodes"], "LOCAL_RANK": "0"},
+    env={
+        **os.environ,
+        "RANK": given["--node-rank"],
+        "WORLD_SIZE": given["--nnodes"],
+        "LOCAL_RANK": "0",
+    },
 )
 told = False
 

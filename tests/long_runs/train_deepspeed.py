@@ -41,12 +41,17 @@ def main() -> None:
     torch.manual_seed(0)
     first, last = torch.nn.Linear(common.WIDTH, common.WIDTH), torch.nn.Linear(common.WIDTH, 1)
     model = torch.nn.Sequential(first, torch.nn.Tanh(), last)
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), config=config
+    )
     path, state = engine.load_checkpoint(given.load_dir)
     step, rank = state["step"] if path else 0, int(os.environ["RANK"])
     stopped = 0.0
     while step < int(given.steps) and not stopped:
-        losses = [one_pass(engine, rows) for rows in common.batch(step, engine.gradient_accumulation_steps())]
+        losses = [
+            one_pass(engine, rows)
+            for rows in common.batch(step, engine.gradient_accumulation_steps())
+        ]
         step += 1
         common.spend(step)
         shared = torch.tensor([sum(losses) / len(losses) / engine.world_size, float(common.told)])

@@ -14,7 +14,14 @@ import torch.distributed as dist
 def arguments() -> argparse.Namespace:
     """What the launch script says."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    for name in ("--save_dir", "--load_dir", "--steps", "--save_interval", "--log_dir", "--deepspeed_config"):
+    for name in (
+        "--save_dir",
+        "--load_dir",
+        "--steps",
+        "--save_interval",
+        "--log_dir",
+        "--deepspeed_config",
+    ):
         parser.add_argument(name, default="")
     return parser.parse_known_args()[0]
 
@@ -57,7 +64,15 @@ def main() -> None:
         if rank == 0:
             common.note(step, float(shared[0]))
             if step % int(given.save_interval) == 0 or step == int(given.steps) or stopped:
-                save(folder, step, {"model": layer.state_dict(), "optimizer": optimizer.state_dict(), "step": step})
+                save(
+                    folder,
+                    step,
+                    {
+                        "model": layer.state_dict(),
+                        "optimizer": optimizer.state_dict(),
+                        "step": step,
+                    },
+                )
     dist.barrier()
     os._exit(0)  # shutting down aborts now and then on a thread of gloo's
 

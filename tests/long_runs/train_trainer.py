@@ -35,7 +35,9 @@ class Model(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 1))
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 1)
+        )
 
     def forward(self, rows: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         """The mean squared error."""
@@ -65,7 +67,16 @@ def main() -> None:
         own.write(json.dumps(config))
         own.flush()
         words = [*sys.argv[1:at], own.name, *sys.argv[at + 1 :]]
-        words += ["--use_cpu", "true", "--logging_steps", "1", "--report_to", "none", "--disable_tqdm", "true"]
+        words += [
+            "--use_cpu",
+            "true",
+            "--logging_steps",
+            "1",
+            "--report_to",
+            "none",
+            "--disable_tqdm",
+            "true",
+        ]
         (given,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(words)
         torch.manual_seed(0)
         trainer = Trainer(model=Model(), args=given, train_dataset=Rows(), callbacks=[Steps()])

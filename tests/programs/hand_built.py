@@ -34,7 +34,9 @@ HOSTILE = (
 )  #: strings that a careless launcher would run, expand, split or drop
 
 
-def cluster(*, gpus_per_node: int = 8, cpu_cores: int | None = 96, vendor: str = "nvidia") -> Cluster:
+def cluster(
+    *, gpus_per_node: int = 8, cpu_cores: int | None = 96, vendor: str = "nvidia"
+) -> Cluster:
     """An Azure ND A100 v4 cluster, or one of its shape."""
     return replace(
         CLUSTER,
@@ -49,7 +51,15 @@ def cluster(*, gpus_per_node: int = 8, cpu_cores: int | None = 96, vendor: str =
 
 def model() -> Model:
     """A small GPT."""
-    sizes = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "ffn": 256, "vocab": 512}
+    sizes = {
+        "layers": 2,
+        "hidden": 64,
+        "heads": 4,
+        "kv_heads": 4,
+        "head_dim": 16,
+        "ffn": 256,
+        "vocab": 512,
+    }
     return replace(MODEL, name="tiny", max_positions=128, **sizes)  # type: ignore[arg-type]  # all are sizes
 
 
@@ -112,7 +122,10 @@ def program(script: str = "train.py", hostile: tuple[str, ...] = HOSTILE) -> Pro
     return Program(
         script=script,
         groups=(
-            ArgumentGroup(comment="Configuration.", arguments=("--deepspeed_config", ConfigPath("ds_config.json"))),
+            ArgumentGroup(
+                comment="Configuration.",
+                arguments=("--deepspeed_config", ConfigPath("ds_config.json")),
+            ),
             ArgumentGroup(comment="Model\n$(rm -rf ~)", arguments=("--layers", "2", "--flag")),
             ArgumentGroup(comment="Yours.", arguments=("--data", *hostile)),
         ),
@@ -129,5 +142,7 @@ def expected_arguments(config: str, hostile: tuple[str, ...] = HOSTILE) -> list[
 
 def without_files(value: Program) -> Program:
     """The same program with no configuration files."""
-    groups = tuple(g for g in value.groups if not any(isinstance(a, ConfigPath) for a in g.arguments))
+    groups = tuple(
+        g for g in value.groups if not any(isinstance(a, ConfigPath) for a in g.arguments)
+    )
     return replace(value, files=(), groups=groups)

@@ -12,14 +12,87 @@ _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 PIECES = [
     *"{}[],:#/\\\"'\n\n\t 1éx",
-    *('"a"', '"b"', "key", "true", "false", "null", "-1", "01", ".5", "-", "1.5", "1e3", "1E+2", "1e999", "-0.0"),
-    *("NaN", "Infinity", "-Infinity", "\r\n", "\r", "  ", "#c", "//c", "/*c*/", "/*", "*/", "'''", "'a'", "''", "\\n"),
+    *(
+        '"a"',
+        '"b"',
+        "key",
+        "true",
+        "false",
+        "null",
+        "-1",
+        "01",
+        ".5",
+        "-",
+        "1.5",
+        "1e3",
+        "1E+2",
+        "1e999",
+        "-0.0",
+    ),
+    *(
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "\r\n",
+        "\r",
+        "  ",
+        "#c",
+        "//c",
+        "/*c*/",
+        "/*",
+        "*/",
+        "'''",
+        "'a'",
+        "''",
+        "\\n",
+    ),
     *("\\u0041", "\\ud83d\\ude00", "\\ud83d", "\\u0x1", "\\'", "\u00a0", "\u2028"),
-    *("\x85", "١", "1١", "true\u00a0", "x y", "\ufeff", '"a":', '"b": ', "a: ", "b:", '{"a":1}', "[1,2]", ", "),
-    *("'''\n  x\n  '''", "12345678901234567890", "1.0", "1e9", "1e10", '"\\/"', "truex", "nul", "foo bar", '""'),
+    *(
+        "\x85",
+        "١",
+        "1١",
+        "true\u00a0",
+        "x y",
+        "\ufeff",
+        '"a":',
+        '"b": ',
+        "a: ",
+        "b:",
+        '{"a":1}',
+        "[1,2]",
+        ", ",
+    ),
+    *(
+        "'''\n  x\n  '''",
+        "12345678901234567890",
+        "1.0",
+        "1e9",
+        "1e10",
+        '"\\/"',
+        "truex",
+        "nul",
+        "foo bar",
+        '""',
+    ),
 ]
 SCALARS = [
-    *('"s"', '"s t"', "'q'", "1", "-2", "3.5", "1e5", "1.0", "true", "false", "null", "NaN", "0", "1e400", "-0"),
+    *(
+        '"s"',
+        '"s t"',
+        "'q'",
+        "1",
+        "-2",
+        "3.5",
+        "1e5",
+        "1.0",
+        "true",
+        "false",
+        "null",
+        "NaN",
+        "0",
+        "1e400",
+        "-0",
+    ),
     *('"\\n\\u00e9"', '"\\\'"', "word\n", "two words, and # more\n", "12x\n", "true\u00a0"),
 ]
 KEYS = ['"a"', '"b"', '"c~/"', "a", "b", "c", "d", '"e"', "'f'", "g", '"h"', "i", '"\\u0061"']
@@ -34,7 +107,9 @@ def value(rng: random.Random, depth: int = 0) -> str:
     """The text of a value, mostly as hjson reads it."""
     kind = rng.random()
     if depth < 3 and kind < 0.3:
-        return "{" + _blank(rng) + "".join(_member(rng, depth) for _ in range(rng.randrange(4))) + "}"
+        return (
+            "{" + _blank(rng) + "".join(_member(rng, depth) for _ in range(rng.randrange(4))) + "}"
+        )
     if depth < 3 and kind < 0.45:
         items = (value(rng, depth + 1) + _comma(rng) for _ in range(rng.randrange(4)))
         return "[" + _blank(rng) + "".join(items) + "]"
@@ -59,7 +134,9 @@ def texts(seed: int, count: int) -> Iterator[str]:
             content = content.strip()[1:-1] if content.startswith("{") else f"a: {content}"
         if kind == 2:
             at = rng.randrange(len(content) + 1)
-            content = content[:at] + rng.choice([*PIECES, *[""] * 20]) + content[at + rng.randrange(3) :]
+            content = (
+                content[:at] + rng.choice([*PIECES, *[""] * 20]) + content[at + rng.randrange(3) :]
+            )
         if kind == 3:
             content = content.replace("\n", rng.choice(["\n", "\r\n", "\r"]))
         yield content if rng.random() < 0.95 else "\ufeff" + content

@@ -38,7 +38,9 @@ def shell_complaints(*scripts: Path) -> list[str]:
     said = []
     for command in (["bash", "-n"], [str(SHELLCHECK), "--shell=bash"]):
         for script in scripts:
-            result = subprocess.run([*command, str(script)], text=True, capture_output=True, check=False)
+            result = subprocess.run(
+                [*command, str(script)], text=True, capture_output=True, check=False
+            )
             if result.returncode or result.stdout or result.stderr:
                 said.append(f"{script}: {result.returncode}: {result.stdout}{result.stderr}")
     return said

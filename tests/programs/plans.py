@@ -25,14 +25,24 @@ LLAMA = Model(
     vocab=128256, max_positions=8192, gated_mlp=True, activation="silu", tied_embeddings=False,
     position_embedding="rotary", source="test",
 )  # fmt: skip
-MIXTRAL = replace(LLAMA, name="mixtral", family="mixtral", experts=8, experts_per_token=2, moe_ffn=14336, vocab=32000)
+MIXTRAL = replace(
+    LLAMA,
+    name="mixtral",
+    family="mixtral",
+    experts=8,
+    experts_per_token=2,
+    moe_ffn=14336,
+    vocab=32000,
+)
 DEEPSEEK = replace(
     LLAMA, name="deepseek-v3", family="deepseek_v3", layers=61, hidden=7168, heads=128, kv_heads=128, ffn=18432,
     router_scores="sigmoid", experts=256, experts_per_token=8, moe_ffn=2048, shared_experts=1, shared_ffn=2048,
     dense_layers=3, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
     vocab=129280,
 )  # fmt: skip
-TINY = replace(LLAMA, name="tiny", layers=2, hidden=64, heads=4, kv_heads=4, head_dim=16, ffn=128, vocab=256)
+TINY = replace(
+    LLAMA, name="tiny", layers=2, hidden=64, heads=4, kv_heads=4, head_dim=16, ffn=128, vocab=256
+)
 MODELS = {m.name: m for m in (GPT, LLAMA, MIXTRAL, DEEPSEEK, TINY)}
 
 
@@ -45,13 +55,22 @@ def make_accelerator(generation: str = "ampere") -> Accelerator:
     )  # fmt: skip
 
 
-def make_job(framework: str, model: Model = GPT, *, generation: str = "ampere", **changes: Any) -> Job:
+def make_job(
+    framework: str, model: Model = GPT, *, generation: str = "ampere", **changes: Any
+) -> Job:
     """A job; `changes` are fields of `Training` or `JobLaunch`, and `gpus`."""
     training = Training(
         sequence_length=2048, global_batch=1536, precision="bf16", optimizer="adamw", attention="flash",
         duration_tokens=300e9, learning_rate=6e-5, weight_decay=0.1, gradient_clipping=1.0,
     )  # fmt: skip
-    launch = JobLaunch(target="slurm", script="train.py", arguments=(), environment={}, time_limit_s=None, options={})
+    launch = JobLaunch(
+        target="slurm",
+        script="train.py",
+        arguments=(),
+        environment={},
+        time_limit_s=None,
+        options={},
+    )
     in_training = {k: v for k, v in changes.items() if k in Training.__dataclass_fields__}
     in_launch = {k: v for k, v in changes.items() if k in JobLaunch.__dataclass_fields__}
     cluster = Cluster(
@@ -68,7 +87,10 @@ def make_job(framework: str, model: Model = GPT, *, generation: str = "ampere", 
 
 def make_plan(job: Job, layout: Layout) -> Plan:
     """A plan whose estimates are all zero: no framework reads them."""
-    zeros = {cls: cls(**dict.fromkeys(cls.__dataclass_fields__, 0)) for cls in (Memory, StepTime, Throughput)}
+    zeros = {
+        cls: cls(**dict.fromkeys(cls.__dataclass_fields__, 0))
+        for cls in (Memory, StepTime, Throughput)
+    }
     return Plan(
         job=job, layout=layout, memory=zeros[Memory], step_time=zeros[StepTime], throughput=zeros[Throughput],
         uncertainty=NO_UNCERTAINTY,

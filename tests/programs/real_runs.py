@@ -34,7 +34,12 @@ def trainer() -> None:
     import transformers
 
     transformers.utils.logging.set_verbosity_info()
-    sizes = {"hidden_size": WIDTH, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 64}
+    sizes = {
+        "hidden_size": WIDTH,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "vocab_size": 64,
+    }
     config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=4)
     arguments = transformers.TrainingArguments(
         output_dir="unused",
@@ -70,7 +75,9 @@ def engine() -> None:
         "zero_optimization": {"stage": 2},
     }
     model = torch.nn.Linear(WIDTH, 1)
-    running, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    running, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), config=config
+    )
     for _ in range(2 * STEPS):
         loss = running(torch.rand(2, WIDTH, dtype=torch.bfloat16)).float().pow(2).mean()
         running.backward(loss)

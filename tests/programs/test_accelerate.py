@@ -43,13 +43,20 @@ def test_flags_are_accelerates() -> None:
     """The texts that we read as true and false are those of accelerate."""
     from accelerate.utils import str_to_bool
 
-    assert [bool(str_to_bool(text)) for text in (*TRUE, *FALSE)] == [is_true(text) for text in (*TRUE, *FALSE)]
+    assert [bool(str_to_bool(text)) for text in (*TRUE, *FALSE)] == [
+        is_true(text) for text in (*TRUE, *FALSE)
+    ]
 
 
 def test_what_is_left_out_has_accelerates_default() -> None:
     """One machine, stage 2, pdsh, and no section."""
     config = read("distributed_type: DEEPSPEED\n")
-    assert (config.machines, config.zero_stage, config.launcher, config.processes) == (1, 2, "pdsh", None)
+    assert (config.machines, config.zero_stage, config.launcher, config.processes) == (
+        1,
+        2,
+        "pdsh",
+        None,
+    )
     assert config.uses_deepspeed
     assert not config.deepspeed
 
@@ -66,7 +73,9 @@ def test_the_four_questions() -> None:
     assert config.has("num_machines")
     assert config.kind("num_machines") == "null"
     assert config.value("num_machines", 3) is None
-    assert [(key, config.value(name)) for key, name, _ in config.entries("deepspeed_config")] == [("a/b", [1])]
+    assert [(key, config.value(name)) for key, name, _ in config.entries("deepspeed_config")] == [
+        ("a/b", [1])
+    ]
     assert config.kind("deepspeed_config/a~1b") == "list"
     assert config.locate("deepspeed_config/a~1b").column == 8
     assert config.locate_key("deepspeed_config/a~1b").column == 3

@@ -28,15 +28,31 @@ pytestmark = pytest.mark.filterwarnings("ignore:::azure", "ignore:::marshmallow"
 OPTIONS: tuple[dict[str, object], ...] = (
     {},
     {"compute": "gpu-cluster", "environment": "deepspeed", "shm_size": "128g"},
-    {"compute": "azureml:gpu-cluster", "environment": "azureml:deepspeed:7", "tags": {"team": "a", "cost": 4}},
-    {"environment": "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.8-cudnn8-ubuntu22.04:1", "code": ".."},
     {
-        "inputs": {"corpus": "azureml:corpus:1", "table": {"path": "azureml:table:2", "type": "mltable"}},
-        "outputs": {"run": "azureml://datastores/training/paths/run", "logs": {"mode": "upload", "name": "logs"}},
+        "compute": "azureml:gpu-cluster",
+        "environment": "azureml:deepspeed:7",
+        "tags": {"team": "a", "cost": 4},
+    },
+    {
+        "environment": "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.8-cudnn8-ubuntu22.04:1",
+        "code": "..",
+    },
+    {
+        "inputs": {
+            "corpus": "azureml:corpus:1",
+            "table": {"path": "azureml:table:2", "type": "mltable"},
+        },
+        "outputs": {
+            "run": "azureml://datastores/training/paths/run",
+            "logs": {"mode": "upload", "name": "logs"},
+        },
     },
     {
         "identity": "user_identity",
-        "services": {"code": {"type": "vs_code"}, "board": {"type": "tensor_board", "log_dir": "tb", "nodes": "all"}},
+        "services": {
+            "code": {"type": "vs_code"},
+            "board": {"type": "tensor_board", "log_dir": "tb", "nodes": "all"},
+        },
         "queue_settings": {"job_tier": "spot", "priority": "high"},
     },
     {"display_name": HOSTILE[2], "experiment_name": HOSTILE[0], "tags": {"hostile": HOSTILE[12]}},
@@ -67,9 +83,12 @@ def test_azure_accepts_the_job(tmp_path: Path, options: dict[str, object]) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "says"), [({}, "put train.py and its modules here"), ({"code": ".."}, "holds train.py")]
+    ("options", "says"),
+    [({}, "put train.py and its modules here"), ({"code": ".."}, "holds train.py")],
 )
-def test_the_job_says_where_the_script_belongs(tmp_path: Path, options: dict[str, object], says: str) -> None:
+def test_the_job_says_where_the_script_belongs(
+    tmp_path: Path, options: dict[str, object], says: str
+) -> None:
     """Only `code` is uploaded, so the header says that the script has to be in it."""
     launch(tmp_path, options=options)
     header = (tmp_path / "job.yml").read_text().partition("\n\n")[0]
@@ -78,9 +97,19 @@ def test_the_job_says_where_the_script_belongs(tmp_path: Path, options: dict[str
 
 STORE = "azureml://datastores/training/paths"
 #: Text that azure-ai-ml or the service would take for an expression, in arguments of the user.
-LIVE = ("{inputs.corpus}", "${inputs.corpus}", "$[[--flag ${{inputs.x}}]]", "{outputs.a b}", "it's {search_space.n}")
+LIVE = (
+    "{inputs.corpus}",
+    "${inputs.corpus}",
+    "$[[--flag ${{inputs.x}}]]",
+    "{outputs.a b}",
+    "it's {search_space.n}",
+)
 #: What the service may put in: a mount, a path with blanks, a URL in mode direct.
-PLACES = ("/mnt/azureml/cr/j/1/cap/data-capability/wd/INPUT_corpus", "/mnt/with  blanks", "https://a.b/c?x=1&y=2;z")
+PLACES = (
+    "/mnt/azureml/cr/j/1/cap/data-capability/wd/INPUT_corpus",
+    "/mnt/with  blanks",
+    "https://a.b/c?x=1&y=2;z",
+)
 
 
 def with_data(**job: Any) -> Plan:
@@ -101,7 +130,9 @@ def served(command: str, places: dict[str, str]) -> str:
 def shown(command: str, **environment: str) -> list[str]:
     """The words of `python` in a command, and the variable LOGS, as bash takes them."""
     show = 'python() { printf "%s\\0" "${LOGS-}" "$@"; }; env() { export "$1"; shift; "$@"; }\n'
-    done = subprocess.run(["bash", "-c", show + command], env=environment, capture_output=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", show + command], env=environment, capture_output=True, check=True
+    )
     assert done.stderr == b""
     return done.stdout.decode().split("\0")[:-1]
 
@@ -117,11 +148,27 @@ def test_the_command_is_data_to_the_shell(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_data_and_folders_arrive_as_one_word_each(place: str) -> None:
     """URIs of the spec and the user's own expressions come out as the place they stand for; other text as it is."""
-    given = ("--path", "azureml:corpus:1", f"{STORE}/tok/vocab.json", "a=${{inputs.own}}/x y", f"{STORE}/run", *LIVE)
-    built = replace(program(hostile=(*given, *HOSTILE)), environment={"LOGS": "${{outputs.logs}}/tb"})
+    given = (
+        "--path",
+        "azureml:corpus:1",
+        f"{STORE}/tok/vocab.json",
+        "a=${{inputs.own}}/x y",
+        f"{STORE}/run",
+        *LIVE,
+    )
+    built = replace(
+        program(hostile=(*given, *HOSTILE)), environment={"LOGS": "${{outputs.logs}}/tb"}
+    )
     made = with_data(options={"inputs": {"own": "./own"}, "outputs": {"logs": {}}})
     (file,) = launch_files(made, built)[:1]
-    names = ("inputs.ds_config", "inputs.data", "inputs.tokenizer", "inputs.own", "outputs.logs", "outputs.checkpoints")
+    names = (
+        "inputs.ds_config",
+        "inputs.data",
+        "inputs.tokenizer",
+        "inputs.own",
+        "outputs.logs",
+        "outputs.checkpoints",
+    )
     places = {name: f"{place}-{name}" for name in names}
     words = shown(served(yaml.safe_load(file.text)["command"], places))
     data, tokenizer, own, logs, checkpoints = (places[name] for name in names[1:])
@@ -131,13 +178,26 @@ def test_data_and_folders_arrive_as_one_word_each(place: str) -> None:
 
 def test_a_start_goes_on_from_the_last_whole_checkpoint(tmp_path: Path) -> None:
     """The program is told of the last checkpoint that was written to its end, and of none where there is none."""
-    resume = Resume(option="--resume", folder=f"{STORE}/run", prefix="checkpoint-", complete="trainer_state.json")
+    resume = Resume(
+        option="--resume",
+        folder=f"{STORE}/run",
+        prefix="checkpoint-",
+        complete="trainer_state.json",
+    )
     (file,) = launch_files(with_data(), replace(program(), resume=resume))[:1]
     folder = tmp_path / "run 1"
     places = dict.fromkeys(("inputs.ds_config", "inputs.data", "inputs.tokenizer"), "/mnt/x")
-    command = served(yaml.safe_load(file.text)["command"], {**places, "outputs.checkpoints": str(folder)})
+    command = served(
+        yaml.safe_load(file.text)["command"], {**places, "outputs.checkpoints": str(folder)}
+    )
     assert "--resume" not in shown(command)
-    for step, state in ((90, "{}"), (1000, '{"best": 1}\n'), (2000, None), (3000, ""), (4000, '{"best')):
+    for step, state in (
+        (90, "{}"),
+        (1000, '{"best": 1}\n'),
+        (2000, None),
+        (3000, ""),
+        (4000, '{"best'),
+    ):
         (folder / f"checkpoint-{step}").mkdir(parents=True)
         if state is not None:
             (folder / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
@@ -154,7 +214,11 @@ def test_azure_makes_the_inputs_and_outputs_of_the_spec(tmp_path: Path) -> None:
     made = with_data(options={"outputs": {"logs": {}}})
     put((*built.files, *launch_files(made, built)), tmp_path)
     sent = load_job(tmp_path / "job.yml")._to_job()._to_rest_object().as_dict()["properties"]
-    assert sent["inputs"]["data"] == {"jobInputType": "uri_folder", "mode": "ReadOnlyMount", "uri": "corpus:1"}
+    assert sent["inputs"]["data"] == {
+        "jobInputType": "uri_folder",
+        "mode": "ReadOnlyMount",
+        "uri": "corpus:1",
+    }
     assert sent["inputs"]["tokenizer"]["uri"] == f"{STORE}/tok/vocab.json"
     assert sent["inputs"]["tokenizer"]["jobInputType"] == "uri_file"
     assert sent["outputs"]["checkpoints"]["uri"] == f"{STORE}/run"
@@ -165,7 +229,10 @@ def test_azure_makes_the_inputs_and_outputs_of_the_spec(tmp_path: Path) -> None:
 def test_names_get_the_form_that_the_service_takes(tmp_path: Path) -> None:
     """A bare compute or environment gets its prefix and version; an experiment's name loses what isn't allowed."""
     job = launch(tmp_path, options={**OPTIONS[1], "experiment_name": "my runs (new)"})
-    assert (job["compute"], job["environment"]) == ("azureml:gpu-cluster", "azureml:deepspeed@latest")
+    assert (job["compute"], job["environment"]) == (
+        "azureml:gpu-cluster",
+        "azureml:deepspeed@latest",
+    )
     assert job["experiment_name"] == "my-runs-new"
 
 
@@ -227,7 +294,12 @@ def test_azure_accepts_the_sweep(tmp_path: Path) -> None:
     """azure-ai-ml loads the sweep, and makes a request of it with every trial once, one at a time."""
     from azure.ai.ml import load_job
 
-    options = {"identity": "managed", "queue_settings": {"priority": "low"}, "compute": "gpus", "inputs": {"a": "b"}}
+    options = {
+        "identity": "managed",
+        "queue_settings": {"priority": "low"},
+        "compute": "gpus",
+        "inputs": {"a": "b"},
+    }
     *_, text = tuned(options)
     (tmp_path / "tune.yml").write_text(text)
     sent = load_job(tmp_path / "tune.yml")._to_rest_object().as_dict()["properties"]
@@ -242,11 +314,14 @@ def test_azure_accepts_the_sweep(tmp_path: Path) -> None:
 def test_a_trial_keeps_the_names_of_folders() -> None:
     """A trial saves nothing, and an argument that names the folder of checkpoints still means it."""
     made = with_data(
-        arguments=("--data-cache-path", "${{outputs.checkpoints}}/cache"), options={"outputs": {"logs": {}}}
+        arguments=("--data-cache-path", "${{outputs.checkpoints}}/cache"),
+        options={"outputs": {"logs": {}}},
     )
     short = trial(made, 10)
     assert short.job.output.checkpoints is None
-    file = azureml_write.trials_file([short], [program(hostile=short.job.launch.arguments)], "dsgen tune")
+    file = azureml_write.trials_file(
+        [short], [program(hostile=short.job.launch.arguments)], "dsgen tune"
+    )
     sweep = yaml.safe_load(file.text)
     assert list(sweep["outputs"]) == ["checkpoints"]
     assert '"${{outputs.checkpoints}}"/cache' in sweep["trial"]["command"]
@@ -281,8 +356,18 @@ def test_the_logs_of_a_sweep_are_those_of_its_trials(tmp_path: Path) -> None:
     found = outcomes(folder, TRIAL)
     assert [found[number].run.step_time_s for number in (1, 2)] == [1.5, 1.5]  # type: ignore[union-attr]
     assert "job list --parent-job-name sweep " in (tmp_path / "calls").read_text()
-    states = ("Completed\n", "Failed", "Canceled", "Running", "Queued\n", "NotStarted", "Finalizing")
-    assert [bool(re.search(scheduler.unfinished, state)) for state in states] == [False] * 3 + [True] * 4
+    states = (
+        "Completed\n",
+        "Failed",
+        "Canceled",
+        "Running",
+        "Queued\n",
+        "NotStarted",
+        "Finalizing",
+    )
+    assert [bool(re.search(scheduler.unfinished, state)) for state in states] == [False] * 3 + [
+        True
+    ] * 4
 
 
 def test_random_words_arrive() -> None:
@@ -302,13 +387,21 @@ def test_random_words_arrive() -> None:
         "inputs.own",
         "\t",
     )
-    places = {name: f"/mnt/it's {name}" for name in ("inputs.ds_config", "inputs.own", "outputs.out")}
+    places = {
+        name: f"/mnt/it's {name}" for name in ("inputs.ds_config", "inputs.own", "outputs.out")
+    }
     made = plan("azureml", options={"inputs": {"own": "azureml:own:1"}, "outputs": {"out": {}}})
     for _ in range(30):
         words = tuple("".join(rng.choices(pieces, k=rng.randint(1, 5))) for _ in range(50))
         (file,) = launch_files(made, program(hostile=words))[:1]
         got = shown(served(yaml.safe_load(file.text)["command"], places))
         meant = [
-            re.sub(r"\$\{\{ ?(inputs\.own|outputs\.out) ?\}\}", lambda match: places[match[1]], word) for word in words
+            re.sub(
+                r"\$\{\{ ?(inputs\.own|outputs\.out) ?\}\}", lambda match: places[match[1]], word
+            )
+            for word in words
         ]
-        assert got[1:] == ["train.py", *expected_arguments(places["inputs.ds_config"], tuple(meant))]
+        assert got[1:] == [
+            "train.py",
+            *expected_arguments(places["inputs.ds_config"], tuple(meant)),
+        ]

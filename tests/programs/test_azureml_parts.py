@@ -61,7 +61,11 @@ def rules_of(folder: Path, content: str) -> list[tuple[str, int | None, str]]:
     (folder / "src").mkdir()
     (folder / "pipeline.yml").write_text(content)
     found = dsgen.validate(folder)
-    return [(one.rule, one.where.line, one.where.pointer) for one in found if one.severity.value != "note"]
+    return [
+        (one.rule, one.where.line, one.where.pointer)
+        for one in found
+        if one.severity.value != "note"
+    ]
 
 
 def test_the_steps_of_a_pipeline_are_jobs() -> None:

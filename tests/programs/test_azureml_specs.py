@@ -19,19 +19,32 @@ DATA = (
     "azureml:corpus:1/a b", "azureml:corpus@latest/x", "azureml://datastores/s/paths/p/q", "${{inputs.own}}/t", "/x",
     "https://a.blob.core.windows.net/c/x.json", "wasbs://c@a.blob.core.windows.net/p/q", "abfss://c@a.dfs.core.windows.net/p",
 )  # fmt: skip
-FOLDERS = ("azureml://datastores/s/paths/run", "${{outputs.first}}/r", "${{outputs.second}}", "/scratch/x")
+FOLDERS = (
+    "azureml://datastores/s/paths/run",
+    "${{outputs.first}}/r",
+    "${{outputs.second}}",
+    "/scratch/x",
+)
 INPUTS: tuple[object, ...] = (
     "azureml:a:1",
     {"path": "azureml:t:1", "type": "mltable"},
     {"path": ".", "mode": "download"},
 )
-OUTPUTS: tuple[object, ...] = ("azureml://datastores/s/paths/o", {"mode": "rw_mount"}, {"name": "checkpoints"})
+OUTPUTS: tuple[object, ...] = (
+    "azureml://datastores/s/paths/o",
+    {"mode": "rw_mount"},
+    {"name": "checkpoints"},
+)
 
 
 def spec(rng: random.Random) -> dict[str, Any]:
     """A job of any framework with data, tokenizer, folders, declared inputs and outputs."""
     framework = rng.choice(("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm"))
-    files = {"type": "GPT2BPETokenizer", "vocab_file": rng.choice(DATA), "merges_file": rng.choice(DATA)}
+    files = {
+        "type": "GPT2BPETokenizer",
+        "vocab_file": rng.choice(DATA),
+        "merges_file": rng.choice(DATA),
+    }
     tokenizer = files if "megatron" in framework else {"path": rng.choice(DATA)}
     own = {
         "environment": "training:1",
@@ -65,7 +78,9 @@ def test_azure_loads_what_validate_finds_sound(tmp_path: Path) -> None:
             (folder / answer.plans[0].job.launch.script).touch()
             sent = load_job(folder / "job.yml")._to_job()._to_rest_object().as_dict()["properties"]
             assert {"first", "second"} <= set(sent["outputs"])
-            told = [finding for finding in dsgen.validate(folder) if finding.severity.value != "note"]
+            told = [
+                finding for finding in dsgen.validate(folder) if finding.severity.value != "note"
+            ]
             assert told == []
     finally:
         logging.disable(logging.NOTSET)

@@ -40,13 +40,19 @@ def test_every_key_is_described(release: str) -> None:
     found = dict(keys(schema))
     assert len(found) > 300
     facts = ("Default", "Since", "Taken", "Removed")
-    assert not [at for at, key in found.items() if key["description"].startswith(facts) or not key["description"]]
+    assert not [
+        at
+        for at, key in found.items()
+        if key["description"].startswith(facts) or not key["description"]
+    ]
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_dsgen_writes_is_accepted(path: Path) -> None:
     """Configs that dsgen writes, and the working ones that cases start from, have nothing to flag."""
-    assert not list(validator(RELEASES[-1]).iter_errors(json.loads(path.read_text(encoding="utf-8"))))
+    assert not list(
+        validator(RELEASES[-1]).iter_errors(json.loads(path.read_text(encoding="utf-8")))
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,9 @@ def test_what_dsgen_writes_is_accepted(path: Path) -> None:
         ({"elasticity": {"enabled": True}}, "0.19.6", False),
     ],
 )
-def test_flags_what_the_release_refuses(config: dict[str, Any], release: str, flagged: bool) -> None:
+def test_flags_what_the_release_refuses(
+    config: dict[str, Any], release: str, flagged: bool
+) -> None:
     """What the parser of a release refuses is flagged, and what it accepts, ignores or is handed filled in is not."""
     assert bool(list(validator(release).iter_errors(config))) is flagged
 
@@ -78,5 +86,8 @@ def test_says_what_replaced_a_deprecated_key() -> None:
     """A deprecated key is marked, and says what to write instead."""
     found = dict(keys(deepspeed_json_schema("0.19.8")))
     old = found["/zero_optimization/cpu_offload"]
-    assert old["deprecated"] and old["deprecationMessage"] == "Deprecated: write offload_optimizer instead."
+    assert (
+        old["deprecated"]
+        and old["deprecationMessage"] == "Deprecated: write offload_optimizer instead."
+    )
     assert found["/zero_optimization/stage"]["default"] == 0

@@ -37,7 +37,9 @@ def test_the_installed_release_gives_its_table(tmp_path: Path) -> None:
     script = REPOSITORY / "scripts" / "deepspeed_keys.py"
     command = [sys.executable, str(script), installed, "--installed", "--output", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True)
-    assert (tmp_path / f"{installed}.json").read_bytes() == (TABLES / f"{installed}.json").read_bytes()
+    assert (tmp_path / f"{installed}.json").read_bytes() == (
+        TABLES / f"{installed}.json"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize("version", versions(), ids=str)
@@ -114,8 +116,39 @@ TYPES: dict[str, tuple[Any, Type]] = {
     "literal": (Literal["z1", "cpu"], Type(name="literal", values=("z1", "cpu"))),
     "union": (Union[str, int], Type(name="union", of=(Type(name="str"), Type(name="int")))),  # noqa: UP007
 }
-NUMBERS: list[Any] = [0, 1, 2, 3, 4, -1, 8, 2**63, 2**64, 10**30, 10**400, 0.0, 1.0, 2.0, 1.5, -0.0, 1e10, 1e18]
-NUMBERS += [-1e18, 9.3e18, 1e19, 1e30, 15099494.4, float("nan"), float("inf"), float("-inf"), True, False, None]
+NUMBERS: list[Any] = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    -1,
+    8,
+    2**63,
+    2**64,
+    10**30,
+    10**400,
+    0.0,
+    1.0,
+    2.0,
+    1.5,
+    -0.0,
+    1e10,
+    1e18,
+]
+NUMBERS += [
+    -1e18,
+    9.3e18,
+    1e19,
+    1e30,
+    15099494.4,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+    True,
+    False,
+    None,
+]
 WHOLE_TEXTS = [
     "",
     "8",
@@ -135,7 +168,19 @@ WHOLE_TEXTS = [
     "１",
     "-",
 ]
-WHOLE_TEXTS += ["8\n", "\u00a08", "1,000", "9" * 30, "9" * 5000, "1" * 400 + ".0", "0x10", "0b1", " 3 ", "3.0", "0_8"]
+WHOLE_TEXTS += [
+    "8\n",
+    "\u00a08",
+    "1,000",
+    "9" * 30,
+    "9" * 5000,
+    "1" * 400 + ".0",
+    "0x10",
+    "0b1",
+    " 3 ",
+    "3.0",
+    "0_8",
+]
 OTHER_TEXTS = [
     "8.5",
     "1e3",
@@ -152,7 +197,25 @@ OTHER_TEXTS = [
     "1e400",
     "1e5_0",
 ]
-OTHER_TEXTS += ["e5", "1e", "true", " true ", "TRUE", "yes", "Y", "on", "OFF", "t", "f", "n", "no", "0", "1", "2", "00"]
+OTHER_TEXTS += [
+    "e5",
+    "1e",
+    "true",
+    " true ",
+    "TRUE",
+    "yes",
+    "Y",
+    "on",
+    "OFF",
+    "t",
+    "f",
+    "n",
+    "no",
+    "0",
+    "1",
+    "2",
+    "00",
+]
 OTHER_TEXTS += ["cpu", "CPU", "none", "auto", "z1", "ZERO_STAGE"]
 VALUES = [*NUMBERS, *WHOLE_TEXTS, *OTHER_TEXTS, [], ["a"], [1], [["a", 1]], [None], {}, {"a": 1}]
 
@@ -167,10 +230,14 @@ def test_verdicts_are_those_of_pydantic(name: str, optional: bool, generation: i
     takes = _takes(Optional[hint] if optional else hint, generation)  # noqa: UP045
     key = Key(name="x", type=kind, optional=optional)
     ours = [mismatch(value, key, pydantic=generation) is None for value in VALUES]
-    assert {_short(value) for value, taken in zip(VALUES, ours, strict=True) if taken != takes(value)} == set()
+    assert {
+        _short(value) for value, taken in zip(VALUES, ours, strict=True) if taken != takes(value)
+    } == set()
 
 
-@pytest.mark.parametrize("bounds", [{"gt": 0}, {"ge": 0}, {"ge": 0.0, "le": 1.0}, {"gt": 0.0, "lt": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "bounds", [{"gt": 0}, {"ge": 0}, {"ge": 0.0, "le": 1.0}, {"gt": 0.0, "lt": 1.0}], ids=str
+)
 @pytest.mark.parametrize("name", ["int", "float"])
 def test_bounds_are_those_of_pydantic(name: str, bounds: dict[str, float]) -> None:
     """For every value and bound, ours is pydantic 2's verdict."""

@@ -33,7 +33,9 @@ def rendered_config(job: Job, layout: Layout) -> dict[str, Any]:
     return config
 
 
-def layout_of(stage: int, offload: Offload, *, tensor: int = 1, context: int = 1, pipeline: int = 1) -> Layout:
+def layout_of(
+    stage: int, offload: Offload, *, tensor: int = 1, context: int = 1, pipeline: int = 1
+) -> Layout:
     """A layout of the whole world."""
     return Layout(
         data=WORLD // tensor // context // pipeline,
@@ -58,7 +60,9 @@ CASES = [
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("tensor", "context"), [(1, 1), (8, 1), (1, 4)])
-def test_deepspeed_accepts_every_config_with_the_batch_it_was_given(tensor: int, context: int) -> None:
+def test_deepspeed_accepts_every_config_with_the_batch_it_was_given(
+    tensor: int, context: int
+) -> None:
     """For every framework, stage, precision and offload, DeepSpeed's parser reads the batch triple that is meant."""
     for framework, stage, precision, offload in CASES:
         layout = layout_of(stage, offload, tensor=tensor, context=context)
@@ -99,14 +103,18 @@ def test_deepspeed_knows_the_optimizer(optimizer: str) -> None:
 
     config = rendered_config(make_job("deepspeed", optimizer=optimizer), layout_of(1, Offload.NONE))
     parsed = parse(config, WORLD)
-    assert parsed.optimizer_name in DEEPSPEED_OPTIMIZERS or hasattr(torch.optim, parsed.optimizer_name)
+    assert parsed.optimizer_name in DEEPSPEED_OPTIMIZERS or hasattr(
+        torch.optim, parsed.optimizer_name
+    )
     assert parsed.optimizer_params.get("adam_w_mode", True) == (optimizer != "adam")
     assert bool(parsed.zero_allow_untested_optimizer) == (optimizer in ("lamb", "sgd"))
 
 
 def test_only_keys_that_act_at_the_stage() -> None:
     """Stage 0 has no ZeRO keys, stage 3 keys are only at stage 3, and fp16 keys only under fp16."""
-    configs = [rendered_config(make_job("deepspeed"), layout_of(stage, Offload.NONE)) for stage in STAGES]
+    configs = [
+        rendered_config(make_job("deepspeed"), layout_of(stage, Offload.NONE)) for stage in STAGES
+    ]
     zero = [c["zero_optimization"] for c in configs]
     assert zero[0] == {"stage": 0}
     assert not any(key.startswith("stage3_") for block in zero[:3] for key in block)
@@ -118,7 +126,8 @@ def test_only_keys_that_act_at_the_stage() -> None:
 def test_bf16_accumulates_in_fp32_except_outside_zero() -> None:
     """DeepSpeed refuses mixed gradient types at stage 0, so the type is only set from stage 1 on."""
     types = [
-        rendered_config(make_job("deepspeed"), layout_of(stage, Offload.NONE)).get("data_types") for stage in STAGES
+        rendered_config(make_job("deepspeed"), layout_of(stage, Offload.NONE)).get("data_types")
+        for stage in STAGES
     ]
     assert types == [None, *[{"grad_accum_dtype": "fp32"}] * 3]
 
@@ -143,7 +152,9 @@ def test_train_batch_is_left_out_only_where_two_checks_want_two_numbers(framewor
         (stage, tensor, context)
         for stage, (tensor, context) in shapes
         if "train_batch_size"
-        not in rendered_config(make_job(framework), layout_of(stage, Offload.NONE, tensor=tensor, context=context))
+        not in rendered_config(
+            make_job(framework), layout_of(stage, Offload.NONE, tensor=tensor, context=context)
+        )
     }
     ulysses = {(stage, 1, 4) for stage in STAGES} if framework == "huggingface" else set()
     assert left_out == {(3, 8, 1)} | ulysses
@@ -198,18 +209,30 @@ def test_buckets_of_columns_equal_those_of_rows() -> None:
     import numpy as np
 
     rows = [Layout(data=1, tensor=t) for t in (1, 2, 4)]
-    columns = Layouts(**{name: np.array([getattr(r, name) for r in rows]) for name in Layout.__dataclass_fields__})
+    columns = Layouts(
+        **{name: np.array([getattr(r, name) for r in rows]) for name in Layout.__dataclass_fields__}
+    )
     for job in (make_job("deepspeed", GPT), make_job("deepspeed", TINY)):
-        assert list(np.broadcast_to(bucket_elements(job, columns), 3)) == [bucket_elements(job, r) for r in rows]
+        assert list(np.broadcast_to(bucket_elements(job, columns), 3)) == [
+            bucket_elements(job, r) for r in rows
+        ]
 
 
 def test_part_of_the_ranks_is_in_the_json_of_stage_3() -> None:
     """MiCS has the ranks of a shard, hpZ those of a second partition, and quantized communication its two switches."""
-    quantized = make_job("deepspeed", LLAMA, quantized_weights=True, quantized_gradients=True, precision="fp16")
-    shared = rendered_config(quantized, Layout(data=64, zero_stage=3, zero_hpz=8))["zero_optimization"]
+    quantized = make_job(
+        "deepspeed", LLAMA, quantized_weights=True, quantized_gradients=True, precision="fp16"
+    )
+    shared = rendered_config(quantized, Layout(data=64, zero_stage=3, zero_hpz=8))[
+        "zero_optimization"
+    ]
     assert (shared["zero_hpz_partition_size"], shared["zero_quantized_weights"]) == (8, True)
     assert shared["zero_quantized_gradients"] and "mics_shard_size" not in shared
-    mics = rendered_config(make_job("deepspeed", LLAMA), Layout(data=64, zero_stage=3, zero_copies=4))
+    mics = rendered_config(
+        make_job("deepspeed", LLAMA), Layout(data=64, zero_stage=3, zero_copies=4)
+    )
     assert mics["zero_optimization"]["mics_shard_size"] == 16
-    plain = rendered_config(make_job("deepspeed", LLAMA), Layout(data=64, zero_stage=3))["zero_optimization"]
+    plain = rendered_config(make_job("deepspeed", LLAMA), Layout(data=64, zero_stage=3))[
+        "zero_optimization"
+    ]
     assert not {key for key in plain if key.startswith(("zero_", "mics_"))}

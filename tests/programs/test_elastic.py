@@ -54,10 +54,21 @@ def test_a_plan_is_picked_for_part_of_a_thousand_nodes(tmp_path: Path) -> None:
         f'echo "   Command={tmp_path}/launch.sbatch"\n'
     )
     scontrol.chmod(0o755)
-    (tmp_path / "slurm.conf").write_text("ClusterName=c\nSlurmctldHost=localhost\nNodeName=n[1-1024]\n")
-    (tmp_path / "256gpus" / "launch.sbatch").write_text('echo "$SLURM_JOB_NUM_NODES $SLURM_JOB_NODELIST"\n')
-    environment = {"PATH": f"{scontrol.parent}:{os.environ['PATH']}", "SLURM_CONF": str(tmp_path / "slurm.conf")}
-    slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "1024", "SLURM_JOB_NODELIST": "n[0001-1024]"}
+    (tmp_path / "slurm.conf").write_text(
+        "ClusterName=c\nSlurmctldHost=localhost\nNodeName=n[1-1024]\n"
+    )
+    (tmp_path / "256gpus" / "launch.sbatch").write_text(
+        'echo "$SLURM_JOB_NUM_NODES $SLURM_JOB_NODELIST"\n'
+    )
+    environment = {
+        "PATH": f"{scontrol.parent}:{os.environ['PATH']}",
+        "SLURM_CONF": str(tmp_path / "slurm.conf"),
+    }
+    slurm = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_JOB_NUM_NODES": "1024",
+        "SLURM_JOB_NODELIST": "n[0001-1024]",
+    }
     for _ in range(20):
         done = subprocess.run(
             ["bash", str(tmp_path / "launch.sbatch")],
@@ -79,7 +90,11 @@ def test_slurm_is_asked_for_any_count_in_between(tmp_path: Path) -> None:
     """The directives are those of the largest plan, but for a range of nodes, of which Slurm gives all it has."""
     largest = (write(tmp_path, "slurm", (8, 6, 4)).parent / "8gpus" / "launch.sbatch").read_text()
     asked = [line for line in largest.splitlines() if line.startswith("#SBATCH ")]
-    picking = [line for line in (tmp_path / "launch.sbatch").read_text().splitlines() if line.startswith("#SBATCH ")]
+    picking = [
+        line
+        for line in (tmp_path / "launch.sbatch").read_text().splitlines()
+        if line.startswith("#SBATCH ")
+    ]
     assert set(picking) - set(asked) == {"#SBATCH --nodes=2-4"}
     assert set(asked) - set(picking) == {"#SBATCH --nodes=4", "#SBATCH --ntasks-per-node=1"}
     alone = write(tmp_path, "slurm", (8,)).read_text()
@@ -96,13 +111,17 @@ def test_slurm_is_asked_for_any_count_in_between(tmp_path: Path) -> None:
         (1, None, "the smallest plan is for 2 nodes, but"),
     ],
 )
-def test_the_hostfile_picks_the_plan(tmp_path: Path, hosts: int, picked: str | None, said: str) -> None:
+def test_the_hostfile_picks_the_plan(
+    tmp_path: Path, hosts: int, picked: str | None, said: str
+) -> None:
     """launch.sh starts the largest plan that the hostfile has hosts for, on the first of them."""
     script = write(tmp_path, "shell", (8, 4), options={"hostfile": "hosts"})
     for folder in ("8gpus", "4gpus"):
         names = '$(cut -d" " -f1 "$1" | paste -sd" ")'
         (tmp_path / folder / "launch.sh").write_text(f'#!/bin/bash\necho "{folder} {names}"\n')
-    (tmp_path / "hosts").write_text("# ours\n" + "".join(f"{name} slots=2\n" for name in "abcd"[:hosts]))
+    (tmp_path / "hosts").write_text(
+        "# ours\n" + "".join(f"{name} slots=2\n" for name in "abcd"[:hosts])
+    )
     done = subprocess.run([script], cwd=tmp_path, text=True, capture_output=True, check=False)
     assert done.stdout.strip() == (picked or "")
     assert (done.returncode == 0) == (picked is not None)
@@ -125,7 +144,9 @@ def saved_by_four(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("own", [None, {}, {"tag_validation": "Fail"}, {"load_universal": False}])
-def test_states_of_another_count_are_converted_first(tmp_path: Path, own: dict[str, object] | None) -> None:
+def test_states_of_another_count_are_converted_first(
+    tmp_path: Path, own: dict[str, object] | None
+) -> None:
     """A start on two GPUs from ZeRO's states of four says the conversion; then the config loads its result."""
     spec = {
         "framework": "deepspeed", "model": "gpt2", "gpus": 2, "layout": {"zero_stage": 1},
@@ -147,19 +168,36 @@ def test_states_of_another_count_are_converted_first(tmp_path: Path, own: dict[s
     pairs: list[list[tuple[str, object]]] = []
     read = (tmp_path / "files" / "universal" / "ds_config.json").read_text()
     loads = json.loads(read, object_pairs_hook=lambda each: pairs.append(each) or dict(each))
-    assert all(len(each) == len(dict(each)) for each in pairs), "DeepSpeed refuses a key that is there twice"
+    assert all(len(each) == len(dict(each)) for each in pairs), (
+        "DeepSpeed refuses a key that is there twice"
+    )
     assert loads.pop("checkpoint") == {**(own or {}), "load_universal": True}
     written = json.loads((tmp_path / "files" / "ds_config.json").read_text())
     written.pop("checkpoint", None)
     assert loads == written
 
 
-@pytest.mark.parametrize(("own", "counts"), [(None, True), ({"use_node_local_storage": True}, False), (True, True)])
+@pytest.mark.parametrize(
+    ("own", "counts"), [(None, True), ({"use_node_local_storage": True}, False), (True, True)]
+)
 def test_files_of_nodes_own_disks_are_not_counted(own: object, counts: bool) -> None:
     """Where each node saves on its own disk, a start counts no files; a section that is none is for the checks."""
-    changed = {"framework": "deepspeed", "model": "gpt2", "training.global_batch": 8, "gpus": 2, "layout.zero_stage": 1}
-    changed |= {"output.checkpoints": "/shared/run", "deepspeed_config": {} if own is None else {"checkpoint": own}}
-    cluster = {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 1, "network_gbits_per_s_per_node": 100}
+    changed = {
+        "framework": "deepspeed",
+        "model": "gpt2",
+        "training.global_batch": 8,
+        "gpus": 2,
+        "layout.zero_stage": 1,
+    }
+    changed |= {
+        "output.checkpoints": "/shared/run",
+        "deepspeed_config": {} if own is None else {"checkpoint": own},
+    }
+    cluster = {
+        "accelerator": "a100-80gb-sxm",
+        "accelerators_per_node": 1,
+        "network_gbits_per_s_per_node": 100,
+    }
     launch = {"target": "shell", "script": "train.py", "shell": {"hostfile": "none"}}
     job = load_job({"model": "gpt2", "gpus": 2, "cluster": cluster, "training": {"global_batch": 8}, "launch": launch},
                    overrides=changed)  # fmt: skip
@@ -169,12 +207,23 @@ def test_files_of_nodes_own_disks_are_not_counted(own: object, counts: bool) -> 
 
 @needs_slurm
 @pytest.mark.integration
-@pytest.mark.parametrize(("counts", "world"), [((8, 6), 6), ((8, 4), 4)], ids=["same nodes", "one idle"])
-def test_a_job_starts_without_the_node_that_is_down(tmp_path: Path, counts: tuple[int, ...], world: int) -> None:
+@pytest.mark.parametrize(
+    ("counts", "world"), [((8, 6), 6), ((8, 4), 4)], ids=["same nodes", "one idle"]
+)
+def test_a_job_starts_without_the_node_that_is_down(
+    tmp_path: Path, counts: tuple[int, ...], world: int
+) -> None:
     """With one of four nodes down, the job starts on three and runs the plan for them, or for two with one idle."""
     (tmp_path / "reports").mkdir()
     environment = {"STAND_IN_FOLDER": str(tmp_path / "reports")}
-    script = write(tmp_path / "el", "slurm", counts, script=str(STAND_IN), environment=environment, time_limit_s=600)
+    script = write(
+        tmp_path / "el",
+        "slurm",
+        counts,
+        script=str(STAND_IN),
+        environment=environment,
+        time_limit_s=600,
+    )
     with running_slurm(nodes=4, gpus=2) as cluster:
         cluster.run("scontrol", "update", "NodeName=dsgen-node1", "State=DOWN", "Reason=test")
         ended, output = cluster.ran(script, tmp_path)
@@ -183,17 +232,28 @@ def test_a_job_starts_without_the_node_that_is_down(tmp_path: Path, counts: tupl
     seen = [json.loads(path.read_text()) for path in sorted((tmp_path / "reports").glob("*.json"))]
     assert {each["WORLD_SIZE"] for each in seen} == {str(world)}
     assert len(seen) == world
-    assert {each["arguments"][1] for each in seen} == {str(tmp_path / "el" / f"{world}gpus" / "ds_config.json")}
+    assert {each["arguments"][1] for each in seen} == {
+        str(tmp_path / "el" / f"{world}gpus" / "ds_config.json")
+    }
 
 
 def test_the_slowest_plan_is_told_of_the_time_limit_early_enough() -> None:
     """Fewer nodes take longer for a step and a checkpoint: the signal comes as early as any of the plans needs it."""
-    given = {"gpus": "960..1024", "training.global_batch": 1920, "output.checkpoints": "/c", "launch.time_limit": 86400}
+    given = {
+        "gpus": "960..1024",
+        "training.global_batch": 1920,
+        "output.checkpoints": "/c",
+        "launch.time_limit": 86400,
+    }
     given |= {"layout.tensor": 8, "layout.pipeline": 8, "layout.micro_batch": 1}
     found = plan_counts(load_job("examples/gpt3-175b-azure.yaml", overrides=given))
     assert isinstance(found, Elastic)
-    files = {file.path: file.text for file in render_counts(found) if file.path.endswith("launch.sbatch")}
-    told = {path: int(text.partition("--signal=B:USR1@")[2].split()[0]) for path, text in files.items()}
+    files = {
+        file.path: file.text for file in render_counts(found) if file.path.endswith("launch.sbatch")
+    }
+    told = {
+        path: int(text.partition("--signal=B:USR1@")[2].split()[0]) for path, text in files.items()
+    }
     picking = told.pop("launch.sbatch")
     assert len(set(told.values())) > 1
     assert picking == max(told.values())

@@ -22,7 +22,9 @@ from tests.workers import HANGS_S, slowness
 
 pytestmark = [pytest.mark.integration, needs_sshd, needs_pdsh, pytest.mark.xdist_group("ssh")]
 SCRIPT = str(Path(__file__).parent / "dies.py")
-WITHIN_S = 15  #: the time in which a failure has to end everything, on a machine with nothing else to do
+WITHIN_S = (
+    15  #: the time in which a failure has to end everything, on a machine with nothing else to do
+)
 LAUNCHERS = ("ssh", "pdsh")
 BOTH = pytest.mark.parametrize("launcher", LAUNCHERS)
 
@@ -36,16 +38,28 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServers]:
 
 @contextmanager
 def started(
-    folder: Path, servers: SshServers, launcher: str, *, hosts: tuple[str, ...] = HOSTS, **variables: str
+    folder: Path,
+    servers: SshServers,
+    launcher: str,
+    *,
+    hosts: tuple[str, ...] = HOSTS,
+    **variables: str,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`launch.sh` of two ranks on each of two hosts."""
     from dsgen.programs.launchers import launch_files
 
     (folder / "said").mkdir(parents=True)
     built = program(SCRIPT, hostile=HOSTILE[:3])
-    options = {"hosts": list(hosts), "launcher": launcher, "master_port": free_port(), "ssh_port": servers.port}
+    options = {
+        "hosts": list(hosts),
+        "launcher": launcher,
+        "master_port": free_port(),
+        "ssh_port": servers.port,
+    }
     environment = {"STAND_IN_FOLDER": str(folder / "said"), **variables}
-    made = plan("shell", script=SCRIPT, gpus=4, gpus_per_node=2, options=options, environment=environment)
+    made = plan(
+        "shell", script=SCRIPT, gpus=4, gpus_per_node=2, options=options, environment=environment
+    )
     put((*built.files, *launch_files(made, built)), folder / "it's a folder")
     with (folder / "out").open("wb") as out:
         job = subprocess.Popen(
@@ -117,7 +131,12 @@ def with_both(check: Callable[[Path, str], None], folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("launcher", "rank", "variables"),
-    [("ssh", "0", {}), ("ssh", "3", {"DEAF": "1"}), ("pdsh", "0", {"DEAF": "1"}), ("pdsh", "3", {})],
+    [
+        ("ssh", "0", {}),
+        ("ssh", "3", {"DEAF": "1"}),
+        ("pdsh", "0", {"DEAF": "1"}),
+        ("pdsh", "3", {}),
+    ],
     ids=["ssh-0", "ssh-3-deaf", "pdsh-0-deaf", "pdsh-3"],
 )  # every pair of what may differ
 def test_a_rank_that_dies_ends_every_rank(
@@ -131,8 +150,12 @@ def test_a_rank_that_dies_ends_every_rank(
         assert job.returncode == 13, (tmp_path / "out").read_text()
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL], ids=lambda s: s.name)
-def test_a_signal_to_the_script_ends_every_rank(tmp_path: Path, servers: SshServers, told: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "told", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL], ids=lambda s: s.name
+)
+def test_a_signal_to_the_script_ends_every_rank(
+    tmp_path: Path, servers: SshServers, told: signal.Signals
+) -> None:
     """When launch.sh gets a signal, or is killed, the ranks on both hosts end."""
 
     def check(folder: Path, launcher: str) -> None:
@@ -147,7 +170,9 @@ def test_a_signal_to_the_script_ends_every_rank(tmp_path: Path, servers: SshServ
 
 
 @BOTH
-def test_a_host_out_of_reach_ends_the_job(tmp_path: Path, servers: SshServers, launcher: str) -> None:
+def test_a_host_out_of_reach_ends_the_job(
+    tmp_path: Path, servers: SshServers, launcher: str
+) -> None:
     """A host that refuses the connection ends what the other has started, with ssh's status."""
     with started(tmp_path, servers, launcher, hosts=("127.0.0.1", "127.0.0.3")) as job:
         job.wait(timeout=HANGS_S)
@@ -156,7 +181,9 @@ def test_a_host_out_of_reach_ends_the_job(tmp_path: Path, servers: SshServers, l
 
 
 @BOTH
-def test_a_closed_connection_ends_the_job(tmp_path: Path, servers: SshServers, launcher: str) -> None:
+def test_a_closed_connection_ends_the_job(
+    tmp_path: Path, servers: SshServers, launcher: str
+) -> None:
     """A connection that is closed ends the job on both hosts, with ssh's status."""
     with started(tmp_path, servers, launcher) as job:
         wait_for_ranks(tmp_path, job)

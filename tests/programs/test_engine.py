@@ -31,8 +31,14 @@ LAYOUTS = [
         (3, Offload.OPTIMIZER_AND_PARAMETERS),
     ]
 ]
-AUTOTP = [Layout(data=1, tensor=2, zero_stage=stage, micro_batch=2, gradient_accumulation=2) for stage in (1, 3)]
-ULYSSES = [Layout(data=1, context=2, zero_stage=stage, micro_batch=2, gradient_accumulation=2) for stage in (1, 3)]
+AUTOTP = [
+    Layout(data=1, tensor=2, zero_stage=stage, micro_batch=2, gradient_accumulation=2)
+    for stage in (1, 3)
+]
+ULYSSES = [
+    Layout(data=1, context=2, zero_stage=stage, micro_batch=2, gradient_accumulation=2)
+    for stage in (1, 3)
+]
 PINS = [{"zero_stage": 1}, {"zero_stage": 3, "micro_batch": 2}, {"tensor": 2}]
 
 
@@ -60,13 +66,19 @@ def trained() -> list[tuple[Plan, dict[str, Any]]]:
 
 def result_of(plan: Plan) -> dict[str, Any]:
     """What the engine said of a plan."""
-    [result] = [result for known, result in trained() if (known.job, known.layout) == (plan.job, plan.layout)]
+    [result] = [
+        result
+        for known, result in trained()
+        if (known.job, known.layout) == (plan.job, plan.layout)
+    ]
     assert "error" not in result, result["error"][-4000:]
     return result
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: f"{layout.zero_stage}-{layout.offload}")
+@pytest.mark.parametrize(
+    "layout", LAYOUTS, ids=lambda layout: f"{layout.zero_stage}-{layout.offload}"
+)
 def test_the_engine_trains_with_the_plans_batch(layout: Layout) -> None:
     """At each ZeRO stage the engine takes the config, its batch numbers are the plan's, and the loss is finite."""
     result = result_of(made(layout))

@@ -21,7 +21,9 @@ BEGIN = "<!-- written by tests/programs/test_fabric.py -->\n"
 def on(network: str, node: str, **changes: str) -> Plan:
     """A plan on 128 of these nodes."""
     made = plan("slurm", **changes)  # type: ignore[arg-type]
-    return replace(made, job=replace(made.job, cluster=replace(made.job.cluster, network=network, name=node)))
+    return replace(
+        made, job=replace(made.job, cluster=replace(made.job.cluster, network=network, name=node))
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,9 @@ def test_one_node_and_the_user_come_first() -> None:
 def test_segments_grow_where_sizes_change() -> None:
     """ZeRO-3 gets growing segments; what shares buffers with NCCL, other vendors and equal steps don't."""
     sharded = replace(plan("slurm"), layout=Layout(data=1024, zero_stage=3))
-    assert fabric.allocator(sharded, program()) == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert fabric.allocator(sharded, program()) == {
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"
+    }
     assert fabric.allocator(plan("slurm"), program()) == {}
     assert fabric.allocator(sharded, program(hostile=("--use-nccl-ub",))) == {}
     amd = replace(plan("slurm", vendor="amd"), layout=sharded.layout)

@@ -22,7 +22,11 @@ def read(content: str, path: str = "job.yml") -> Source:
 def same(ours: object, theirs: object) -> bool:
     """Whether two values are equal and of one type; keys are compared as text, not-a-numbers are alike."""
     if isinstance(theirs, dict):
-        return isinstance(ours, dict) and len(ours) == len(theirs) and all(map(same, ours.values(), theirs.values()))
+        return (
+            isinstance(ours, dict)
+            and len(ours) == len(theirs)
+            and all(map(same, ours.values(), theirs.values()))
+        )
     if isinstance(theirs, list):
         return isinstance(ours, list) and len(ours) == len(theirs) and all(map(same, ours, theirs))
     if isinstance(theirs, float) and math.isnan(theirs):
@@ -83,7 +87,9 @@ def test_json_keeps_its_numbers() -> None:
     assert read('{"a": 1e-5}', "default_config.json").data == {"a": 1e-5}
 
 
-@pytest.mark.parametrize("text", ["!!int x", "!!python/object:os.system x", "2026-13-45", "!!bool maybe", "0b_"])
+@pytest.mark.parametrize(
+    "text", ["!!int x", "!!python/object:os.system x", "2026-13-45", "!!bool maybe", "0b_"]
+)
 def test_what_safe_load_refuses_is_a_finding(text: str) -> None:
     """A tag that safe_load doesn't know, or that doesn't fit, is told of and raises nothing."""
     with pytest.raises((yaml.YAMLError, ValueError, KeyError)):

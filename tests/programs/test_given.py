@@ -52,7 +52,11 @@ def test_the_trees_read_data_tokenizer_and_checkpoints(tree: Flavour) -> None:
     )
     read = parsed(program_for(plan), tree)
     assert read["--data-path"] == ["0.3", "/data/a", "0.7", HOSTILE]
-    assert [read[f"--{key}"] for key in ("split", "vocab-file", "merge-file")] == ["969,30,1", "/v", "/m"]
+    assert [read[f"--{key}"] for key in ("split", "vocab-file", "merge-file")] == [
+        "969,30,1",
+        "/v",
+        "/m",
+    ]
     assert [read[f"--{key}"] for key in ("save", "load", "save-interval")] == ["/c", "/c", 7]
     assert read["--tensorboard-dir"] == "/l"
     assert read["--exit-signal-handler"] is True
@@ -67,7 +71,10 @@ def test_own_arguments_win(tree: Flavour) -> None:
     own = ["--save=/c", "--save-interval", "7", "--data-path", "/d", "--exit-signal-handler"]
     program = program_for(planned(tree, data={"path": "/d"}, output=OUTPUT, launch__arguments=own))
     given = words(program)
-    assert sum(word.startswith(("--save", "--data-path", "--exit-signal-handler")) for word in given) == 4
+    assert (
+        sum(word.startswith(("--save", "--data-path", "--exit-signal-handler")) for word in given)
+        == 4
+    )
     assert after(program, "--load") == "/c"
 
 
@@ -85,7 +92,9 @@ def test_a_run_that_does_not_resume_loads_nothing() -> None:
         *(({"continue": "requeue"}, None), ({"signal_seconds": 300}, None)),
     ],
 )
-def test_the_program_ends_before_the_limit_where_no_signal_ends_it(slurm: dict[str, Any], minutes: str | None) -> None:
+def test_the_program_ends_before_the_limit_where_no_signal_ends_it(
+    slurm: dict[str, Any], minutes: str | None
+) -> None:
     """Of two hours, ten minutes are kept to save in; a job that a signal ends doesn't exit by itself."""
     plan = planned("megatron-lm", output=OUTPUT, launch__time_limit="2:00:00", launch__slurm=slurm)
     assert after(program_for(plan), "--exit-duration-in-mins") == minutes
@@ -113,7 +122,10 @@ def test_no_step_is_the_last_of_a_run_over_samples(spec: dict[str, Any], step: i
 @pytest.mark.parametrize(
     ("tokenizer", "kind"),
     [
-        ({"path": "/t"}, {"megatron-lm": "HuggingFaceTokenizer", "megatron-deepspeed": "HFTokenizer"}),
+        (
+            {"path": "/t"},
+            {"megatron-lm": "HuggingFaceTokenizer", "megatron-deepspeed": "HFTokenizer"},
+        ),
         ({"path": "/t/x.model"}, dict.fromkeys(TREES, "GPTSentencePieceTokenizer")),
         ({"vocab_file": "/v", "merges_file": "/m"}, dict.fromkeys(TREES, "GPT2BPETokenizer")),
     ],
@@ -154,34 +166,66 @@ def test_packages_that_only_some_jobs_import_are_written_for(
     framework: str, spec: dict[str, Any], packages: set[str]
 ) -> None:
     """The versions name what this job's arguments make the programs import, and no more."""
-    others = ("flash-attn", "tensorboard", "trl", "peft", "bitsandbytes", "liger-kernel", "sentencepiece")
+    others = (
+        "flash-attn",
+        "tensorboard",
+        "trl",
+        "peft",
+        "bitsandbytes",
+        "liger-kernel",
+        "sentencepiece",
+    )
     made = planned(framework, **spec).job
-    found = written_for(made).keys() & {*others, *(() if framework == "huggingface" else ("transformers",))}
+    found = written_for(made).keys() & {
+        *others,
+        *(() if framework == "huggingface" else ("transformers",)),
+    }
     assert found == packages
 
 
 def test_the_trainer_is_told_in_its_own_terms() -> None:
     """A file is --train_file, a data set --dataset_name; the Trainer saves where and when the spec says."""
     program = program_for(
-        planned("huggingface", data={"path": "/d/a.json", "tokenizer": {"path": "/t"}}, output=OUTPUT)
+        planned(
+            "huggingface", data={"path": "/d/a.json", "tokenizer": {"path": "/t"}}, output=OUTPUT
+        )
     )
-    pairs = {"--train_file": "/d/a.json", "--tokenizer_name": "/t", "--output_dir": "/c", "--save_steps": "7"}
+    pairs = {
+        "--train_file": "/d/a.json",
+        "--tokenizer_name": "/t",
+        "--output_dir": "/c",
+        "--save_steps": "7",
+    }
     assert {option: after(program, option) for option in pairs} == pairs
     assert program.environment["TENSORBOARD_LOGGING_DIR"] == "/l"
     assert after(program, "--report_to") == "tensorboard"
-    assert after(program_for(planned("huggingface", data={"path": "/d/a"})), "--dataset_name") == "/d/a"
-    assert after(program_for(planned("huggingface", data={"path": "a.jsonl"})), "--train_file") == "a.jsonl"
+    assert (
+        after(program_for(planned("huggingface", data={"path": "/d/a"})), "--dataset_name")
+        == "/d/a"
+    )
+    assert (
+        after(program_for(planned("huggingface", data={"path": "a.jsonl"})), "--train_file")
+        == "a.jsonl"
+    )
 
 
 def test_an_option_is_left_to_the_job_in_either_spelling() -> None:
     """An option that the job gives with dashes isn't given again with underscores, nor said to be the script's."""
-    own = ["--learning-rate=2e-5", "--attn-implementation", "flash_attention_2", "--max-steps", "70"]
+    own = [
+        "--learning-rate=2e-5",
+        "--attn-implementation",
+        "flash_attention_2",
+        "--max-steps",
+        "70",
+    ]
     plan = planned("huggingface", launch__arguments=own, training__learning_rate=2e-5)
     program = program_for(plan)
     assert {"--learning_rate", "--max_steps"}.isdisjoint(words(program))
     assert "attn_implementation" not in " ".join(program.notes)
     assert last_step(plan, program) == 70
-    assert step_option(program) == "--max-steps"  # which the launch files look for among the arguments
+    assert (
+        step_option(program) == "--max-steps"
+    )  # which the launch files look for among the arguments
 
 
 def test_the_trainers_examples_are_told_to_train() -> None:
@@ -197,7 +241,11 @@ def test_a_script_of_ones_own_is_told_once_what_to_do() -> None:
     program = program_for(plan)
     given = words(program)
     assert given[given.index("--data_path") :][:3] == ["--data_path", "/a", "/b"]
-    assert [after(program, f"--{key}") for key in ("save_dir", "load_dir", "save_interval")] == ["/c", "/c", "7"]
+    assert [after(program, f"--{key}") for key in ("save_dir", "load_dir", "save_interval")] == [
+        "/c",
+        "/c",
+        "7",
+    ]
     (note,) = (note for note in program.notes if "save_checkpoint" in note)
     assert "load_checkpoint" in note
     assert "every 7 steps" in note
@@ -206,12 +254,15 @@ def test_a_script_of_ones_own_is_told_once_what_to_do() -> None:
 def test_a_scripts_own_names_for_folders_are_left_alone() -> None:
     """Where launch.arguments hold a folder under the script's own option, nothing of it is given again."""
     own = ["--ckpt", "/c", "--every", "7", "--corpus=/a"]
-    program = program_for(planned("deepspeed", data={"path": "/a"}, output=OUTPUT, launch__arguments=own))
+    program = program_for(
+        planned("deepspeed", data={"path": "/a"}, output=OUTPUT, launch__arguments=own)
+    )
     assert not {"--data_path", "--save_dir", "--load_dir", "--save_interval"} & set(words(program))
 
 
 @pytest.mark.parametrize(
-    ("whole", "broken", "last"), [((), (), None), ((5, 100, 20), (), 100), ((5, 8), (30, 40, 50), 8), ((), (10,), None)]
+    ("whole", "broken", "last"),
+    [((), (), None), ((5, 100, 20), (), 100), ((5, 8), (30, 40, 50), 8), ((), (10,), None)],
 )
 def test_the_trainer_goes_on_from_its_last_whole_checkpoint(
     tmp_path: Path, whole: tuple[int, ...], broken: tuple[int, ...], last: int | None
@@ -224,7 +275,9 @@ def test_the_trainer_goes_on_from_its_last_whole_checkpoint(
         (folder / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
     for step, state in zip(broken, ("", '{"global'), strict=False):
         (folder / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
-    plan = planned("huggingface", gpus=8, output={"checkpoints": str(folder)}, launch={"target": "shell"})
+    plan = planned(
+        "huggingface", gpus=8, output={"checkpoints": str(folder)}, launch={"target": "shell"}
+    )
     program = program_for(plan)
     for file in (*program.files, *launch_files(plan, program)):
         (tmp_path / file.path).write_text(file.text)
@@ -241,7 +294,11 @@ def test_the_trainer_goes_on_from_its_last_whole_checkpoint(
         check=True,
     )
     given = done.stdout.splitlines()
-    found = given[given.index("--resume_from_checkpoint") + 1] if "--resume_from_checkpoint" in given else None
+    found = (
+        given[given.index("--resume_from_checkpoint") + 1]
+        if "--resume_from_checkpoint" in given
+        else None
+    )
     assert found == (None if last is None else str(folder / f"checkpoint-{last}"))
 
 
@@ -257,7 +314,12 @@ def test_a_ramp_up_of_our_own_is_no_finding(tree: Flavour, tmp_path: Path) -> No
 
 def test_the_trainer_keeps_as_many_checkpoints_as_asked() -> None:
     """`output.keep` is the Trainer's limit, which its own parser reads; left out, it is four."""
-    assert after(program_for(planned("huggingface", output={**OUTPUT, "keep": 3})), "--save_total_limit") == "3"
+    assert (
+        after(
+            program_for(planned("huggingface", output={**OUTPUT, "keep": 3})), "--save_total_limit"
+        )
+        == "3"
+    )
     assert after(program_for(planned("huggingface", output=OUTPUT)), "--save_total_limit") == "4"
 
 
@@ -270,7 +332,9 @@ def test_the_trainer_keeps_as_many_checkpoints_as_asked() -> None:
         ("train.py", [], False),
     ],
 )
-def test_example_scripts_of_the_trainer_need_a_model(script: str, arguments: list[str], lacks: bool) -> None:
+def test_example_scripts_of_the_trainer_need_a_model(
+    script: str, arguments: list[str], lacks: bool
+) -> None:
     """A tokenizer alone is not enough for the example scripts, which load a model by name."""
     tokenizer = {"path": "/t"}
     given = planned(

@@ -41,7 +41,9 @@ def _text(content: str) -> Text:
 @pytest.mark.integration
 @needs_deepspeed
 @pytest.mark.parametrize("content", _HOSTFILES)
-def test_hostfiles_are_accepted_and_refused_as_by_deepspeed(content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostfiles_are_accepted_and_refused_as_by_deepspeed(
+    content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """DeepSpeed's own parser finds the same hosts and slots, or refuses a file in which we see a reason."""
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     from deepspeed.launcher.runner import _parse_hostfile
@@ -63,7 +65,8 @@ def test_a_refused_line_is_an_entry_without_slots() -> None:
     """Bad lines are kept with their place, so that a finding can point at them."""
     hosts = read_by(read_hosts, _text("a slots=8\n# b\n  c slot=8\n"))
     assert [
-        (entry.host, entry.slots, hosts.locate(entry).line, hosts.locate(entry).column) for entry in hosts.entries
+        (entry.host, entry.slots, hosts.locate(entry).line, hosts.locate(entry).column)
+        for entry in hosts.entries
     ] == [
         ("a", 8, 1, 1),
         ("c", None, 3, 3),
@@ -72,5 +75,13 @@ def test_a_refused_line_is_an_entry_without_slots() -> None:
 
 def test_an_environment_file_has_its_lines() -> None:
     """Blank lines and comments are lines too: DeepSpeed's launcher stops at them."""
-    found = read_by(read_environment, _text("NCCL_DEBUG=INFO\n\nA=b=c\n# comment\nNCCL_DEBUG=WARN\n"))
-    assert [line for line, _ in found.lines] == ["NCCL_DEBUG=INFO", "", "A=b=c", "# comment", "NCCL_DEBUG=WARN"]
+    found = read_by(
+        read_environment, _text("NCCL_DEBUG=INFO\n\nA=b=c\n# comment\nNCCL_DEBUG=WARN\n")
+    )
+    assert [line for line, _ in found.lines] == [
+        "NCCL_DEBUG=INFO",
+        "",
+        "A=b=c",
+        "# comment",
+        "NCCL_DEBUG=WARN",
+    ]

@@ -31,7 +31,11 @@ LAYOUTS = {
 
 def program_of(layout: str, stage: int = 1, **changes: Any) -> Program:
     """The program of one of `LAYOUTS`."""
-    return program_for(make_plan(make_job("huggingface", LLAMA, **changes), replace(LAYOUTS[layout], zero_stage=stage)))
+    return program_for(
+        make_plan(
+            make_job("huggingface", LLAMA, **changes), replace(LAYOUTS[layout], zero_stage=stage)
+        )
+    )
 
 
 def ask_the_trainer(programs: list[Program], folder: Path) -> list[dict[str, Any]]:
@@ -41,7 +45,9 @@ def ask_the_trainer(programs: list[Program], folder: Path) -> list[dict[str, Any
         (config,) = program.files
         name = f"{index}.json"
         (folder / name).write_text(config.text)
-        cases.append({"world": WORLD, "arguments": [name if w == config.path else w for w in words(program)]})
+        cases.append(
+            {"world": WORLD, "arguments": [name if w == config.path else w for w in words(program)]}
+        )
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
     done = subprocess.run(
         [sys.executable, str(WORKER)],
@@ -66,7 +72,9 @@ def test_the_trainer_finds_no_difference(tmp_path: Path) -> None:
     programs += [program_of("data", optimizer=optimizer) for optimizer in ("adam", "lamb", "sgd")]
     results = ask_the_trainer(programs, tmp_path)
     assert [r["error"] for r in results if "error" in r] == []
-    assert {(r["micro_batch"], r["gradient_accumulation"], r["max_steps"]) for r in results} == {(2, 3, 95368)}
+    assert {(r["micro_batch"], r["gradient_accumulation"], r["max_steps"]) for r in results} == {
+        (2, 3, 95368)
+    }
     for (name, stage, precision), result in zip(chosen, results[: len(chosen)], strict=True):
         total = None if name == "ulysses" or (name == "tensor" and stage == 3) else 6 * WORLD
         assert result["config"].get("train_batch_size") == total
@@ -86,7 +94,9 @@ def test_a_number_is_the_same_in_arguments_and_json(rate: float) -> None:
 @pytest.mark.integration
 def test_the_trainer_would_find_a_difference(tmp_path: Path) -> None:
     """The comparison is real: another learning rate on the command line is refused."""
-    (result,) = ask_the_trainer([program_of("data", arguments=("--learning_rate", "0.5"))], tmp_path)
+    (result,) = ask_the_trainer(
+        [program_of("data", arguments=("--learning_rate", "0.5"))], tmp_path
+    )
     assert "learning_rate=0.5" in result["error"]
 
 
@@ -120,7 +130,9 @@ def test_the_trainer_makes_the_eight_bit_adam(tmp_path: Path) -> None:
     """Transformers accepts the 8-bit Adam's name and a JSON without an optimizer, with and without adapters."""
     lora = Lora(rank=16, alpha=32, modules=("all-linear",), base="4bit")
     programs = [program_of("data", stage, optimizer="adamw-8bit", lora=lora) for stage in (0, 2, 3)]
-    for result in ask_the_trainer([*programs, program_of("data", optimizer="adamw-8bit")], tmp_path):
+    for result in ask_the_trainer(
+        [*programs, program_of("data", optimizer="adamw-8bit")], tmp_path
+    ):
         assert "error" not in result
         assert result["optim"] == "adamw_bnb_8bit"
         assert "optimizer" not in result["config"]
@@ -141,9 +153,13 @@ def test_notes_say_what_the_script_does_for_adapters() -> None:
 def test_own_arguments_say_where_a_model_comes_from() -> None:
     """The comment above --model_name_or_path says that dsgen takes it from `model`; other arguments have none such."""
     (*_, named), (*_, other) = (
-        program_of("data", arguments=words).groups for words in (("--model_name_or_path", "a/b"), ("--seed", "1"))
+        program_of("data", arguments=words).groups
+        for words in (("--model_name_or_path", "a/b"), ("--seed", "1"))
     )
-    assert "from its model where" in named.comment and other.comment == "from the job's launch.arguments"
+    assert (
+        "from its model where" in named.comment
+        and other.comment == "from the job's launch.arguments"
+    )
 
 
 def test_notes_say_how_the_batch_is_counted() -> None:

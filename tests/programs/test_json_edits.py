@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsgen.facts.hjson.edits import apply_edits, move_member, remove_member, rename_key, replace_value, to_strict
+from dsgen.facts.hjson.edits import (
+    apply_edits,
+    move_member,
+    remove_member,
+    rename_key,
+    replace_value,
+    to_strict,
+)
 from dsgen.facts.hjson.text import JsonText, read_json
 from dsgen.findings import Edit
 from tests.needs import needs_deepspeed
@@ -85,7 +92,9 @@ def _lines_changed(content: str, edits: tuple[Edit, ...]) -> tuple[list[str], li
         ('{\n"a": 1\n, "b": 2\n}', "/b", [', "b": 2'], [""]),
     ],
 )
-def test_a_member_goes_with_its_comma_and_line(content: str, pointer: str, gone: list[str], come: list[str]) -> None:
+def test_a_member_goes_with_its_comma_and_line(
+    content: str, pointer: str, gone: list[str], come: list[str]
+) -> None:
     """A removed member takes its comma, or for the last the one before, and its line where it is alone on it."""
     assert _lines_changed(content, remove_member(_read(content), pointer)) == (gone, come)
 
@@ -100,12 +109,21 @@ def test_a_member_goes_with_its_comma_and_line(content: str, pointer: str, gone:
             ["    },", '    "n": 1', "  },", '  "empty": {}'],
         ),
         (JSON, ("/steps", "/new", "n"), ['  "steps": 1'], ['  "new": {"n": 1}']),
-        (JSON, ("/steps", "/empty", "n"), ['  "empty": {},', '  "steps": 1'], ['  "empty": {"n": 1}']),
+        (
+            JSON,
+            ("/steps", "/empty", "n"),
+            ['  "empty": {},', '  "steps": 1'],
+            ['  "empty": {"n": 1}'],
+        ),
         (
             JSON,
             ("/fp16/enabled", "/empty", "n"),
             None,
-            ['  "fp16": {"auto_cast": false},', *JSON.splitlines()[3:10], '  "empty": {"n": true},'],
+            [
+                '  "fp16": {"auto_cast": false},',
+                *JSON.splitlines()[3:10],
+                '  "empty": {"n": true},',
+            ],
         ),
         (
             HJSON,
@@ -127,11 +145,26 @@ def test_a_member_moves_with_its_text(
 
 def test_keys_and_values_are_replaced_in_place() -> None:
     """Only the key, or only the value, changes; a key without quotes stays so where its new name allows."""
-    assert _lines_changed(HJSON, rename_key(_read(HJSON), "/steps", "n")) == (["steps: 1"], ["n: 1"])
-    assert _lines_changed(HJSON, rename_key(_read(HJSON), "/steps", "n x")) == (["steps: 1"], ['"n x": 1'])
-    assert _lines_changed(JSON, rename_key(_read(JSON), "/steps", "n")) == (['  "steps": 1'], ['  "n": 1'])
-    before, after = "train_batch_size: 32   // all GPUs", "train_batch_size: [1, null]   // all GPUs"
-    assert _lines_changed(HJSON, replace_value(_read(HJSON), "/train_batch_size", [1, None])) == ([before], [after])
+    assert _lines_changed(HJSON, rename_key(_read(HJSON), "/steps", "n")) == (
+        ["steps: 1"],
+        ["n: 1"],
+    )
+    assert _lines_changed(HJSON, rename_key(_read(HJSON), "/steps", "n x")) == (
+        ["steps: 1"],
+        ['"n x": 1'],
+    )
+    assert _lines_changed(JSON, rename_key(_read(JSON), "/steps", "n")) == (
+        ['  "steps": 1'],
+        ['  "n": 1'],
+    )
+    before, after = (
+        "train_batch_size: 32   // all GPUs",
+        "train_batch_size: [1, null]   // all GPUs",
+    )
+    assert _lines_changed(HJSON, replace_value(_read(HJSON), "/train_batch_size", [1, None])) == (
+        [before],
+        [after],
+    )
 
 
 def test_hjson_becomes_strict_json() -> None:
@@ -152,13 +185,21 @@ def test_hjson_becomes_strict_json() -> None:
         (JSON, lambda doc: remove_member(doc, "")),
         (JSON, lambda doc: remove_member(doc, "/none")),
         (JSON, lambda doc: replace_value(doc, "/steps", float("nan"))),
-        (JSON, lambda doc: move_member(doc, "/zero_optimization", "/zero_optimization/offload_param", "n")),
+        (
+            JSON,
+            lambda doc: move_member(
+                doc, "/zero_optimization", "/zero_optimization/offload_param", "n"
+            ),
+        ),
         (JSON, lambda doc: move_member(doc, "/steps", "/fp16", "enabled")),
         (JSON, lambda doc: move_member(doc, "/steps", "/train_batch_size", "n")),
         (JSON, lambda doc: move_member(doc, "/steps", "/new/deeper", "n")),
         (HJSON, lambda doc: move_member(doc, "/optimizer/type", "", "n")),
         ('{"a": "x" "b": 2}', lambda doc: replace_value(doc, "/a", 5)),
-        ("{\n  a: '''\n       x\n         y\n       '''\n}", lambda doc: rename_key(doc, "/a", "longer")),
+        (
+            "{\n  a: '''\n       x\n         y\n       '''\n}",
+            lambda doc: rename_key(doc, "/a", "longer"),
+        ),
         ('{"a": 1, "a": 2, "b": 3}', lambda doc: remove_member(doc, "/a")),
         ('{"a": 1, "a": 2, "b": {"c": 3}}', lambda doc: move_member(doc, "/b/c", "", "d")),
         ('{"a": 1, "b": }', lambda doc: remove_member(doc, "/a")),
@@ -178,7 +219,12 @@ def test_overlapping_edits_are_refused() -> None:
         return Edit(path="x", start=start, end=end, replacement=text)
 
     assert apply_edits("abcd", [edit(2, 3, "y"), edit(1, 2, "x"), edit(4, 4, "!")]) == "axyd!"
-    for wrong in ([edit(0, 2, ""), edit(1, 3, "")], [edit(3, 5, "")], [edit(2, 1, "")], [edit(-1, 1, "")]):
+    for wrong in (
+        [edit(0, 2, ""), edit(1, 3, "")],
+        [edit(3, 5, "")],
+        [edit(2, 1, "")],
+        [edit(-1, 1, "")],
+    ):
         with pytest.raises(ValueError, match="overlaps"):
             apply_edits("abcd", wrong)
 
@@ -187,7 +233,10 @@ MEMBERS = st.dictionaries(
     st.sampled_from("abcd/~"),
     st.recursive(
         st.none() | st.integers(-9, 9) | st.text(max_size=4),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc/~"), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from("abc/~"), inner, max_size=3)
+        ),
         max_leaves=8,
     ),
     min_size=1,
@@ -199,7 +248,10 @@ def _change(rng: random.Random, doc: JsonText) -> tuple[tuple[Edit, ...], Any]:
     """Some change of a document: its edits, and the data that it is to give."""
     data: Any = copy.deepcopy(doc.data)
     pointer = rng.choice([pointer for pointer in doc.spans if pointer] or [""])
-    parent, key = pointer.rpartition("/")[0], pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+    parent, key = (
+        pointer.rpartition("/")[0],
+        pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~"),
+    )
     holder = _at(data, parent) if pointer else None
     place: Any = int(key) if isinstance(holder, list) else key
     kind = rng.choice(["rename", "remove", "replace", "move", "strict"]) if pointer else "strict"
@@ -229,7 +281,9 @@ def _change(rng: random.Random, doc: JsonText) -> tuple[tuple[Edit, ...], Any]:
 
 def _at(data: Any, pointer: str) -> Any:
     for part in pointer.split("/")[1:]:
-        data = data[int(part) if isinstance(data, list) else part.replace("~1", "/").replace("~0", "~")]
+        data = data[
+            int(part) if isinstance(data, list) else part.replace("~1", "/").replace("~0", "~")
+        ]
     return data
 
 
@@ -241,8 +295,15 @@ def _hjson_reads(content: str, data: Any) -> bool:
 
 
 @needs_deepspeed
-@given(data=MEMBERS, indent=st.sampled_from([None, 2, "\t"]), crlf=st.booleans(), rng=st.randoms(use_true_random=False))
-def test_changed_json_reads_back_as_meant(data: Any, indent: Any, crlf: bool, rng: random.Random) -> None:
+@given(
+    data=MEMBERS,
+    indent=st.sampled_from([None, 2, "\t"]),
+    crlf=st.booleans(),
+    rng=st.randoms(use_true_random=False),
+)
+def test_changed_json_reads_back_as_meant(
+    data: Any, indent: Any, crlf: bool, rng: random.Random
+) -> None:
     """Any change of any strict JSON gives strict JSON with exactly the data meant, to json and to hjson."""
     content = json.dumps(data, indent=indent)
     doc = _read(content.replace("\n", "\r\n") if crlf else content)

@@ -51,7 +51,9 @@ def _same(ours: object, theirs: object) -> bool:
         return list(ours) == list(theirs) and all(_same(ours[key], theirs[key]) for key in ours)
     if isinstance(ours, list) and isinstance(theirs, list):
         return len(ours) == len(theirs) and all(map(_same, ours, theirs))
-    return ours == theirs and (type(ours) is type(theirs) or (isinstance(ours, float) and type(theirs) is int))
+    return ours == theirs and (
+        type(ours) is type(theirs) or (isinstance(ours, float) and type(theirs) is int)
+    )
 
 
 def _read(content: str) -> JsonText:
@@ -101,15 +103,23 @@ def test_any_text_reads_as_hjson_and_json_read_it(content: str) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+    ),
     max_leaves=15,
 )
 
 
 @needs_deepspeed
 @given(data=JSON, indent=st.sampled_from([None, 2, "\t"]), ascii_only=st.booleans())
-def test_what_json_writes_is_read_back(data: object, indent: int | str | None, ascii_only: bool) -> None:
+def test_what_json_writes_is_read_back(
+    data: object, indent: int | str | None, ascii_only: bool
+) -> None:
     """All that `json.dumps` writes is read as strict JSON, as the same data, each value where it stands."""
     content = json.dumps(data, indent=indent, ensure_ascii=ascii_only)
     doc = _read(content)
@@ -125,7 +135,11 @@ def test_what_json_writes_is_read_back(data: object, indent: int | str | None, a
 def test_hjson_is_read_with_all_its_departures_from_json() -> None:
     """Each comment, bare key, bare text and superfluous comma is named, where it stands."""
     doc = _read(HJSON)
-    assert doc.broken is None and (doc.hjson_broken is None and not doc.duplicates) and not doc.json_reads
+    assert (
+        doc.broken is None
+        and (doc.hjson_broken is None and not doc.duplicates)
+        and not doc.json_reads
+    )
     assert doc.data == {
         "train_batch_size": 32,
         "zero_optimization": {"stage": 2, "cpu_offload": True, "note": "two words, and more"},
@@ -160,7 +174,9 @@ def test_hjson_is_read_with_all_its_departures_from_json() -> None:
         ('{"a": true\u00a0}', "/a", True, ["a blank that JSON doesn't have"]),
     ],
 )
-def test_each_departure_from_json_has_a_name(content: str, pointer: str, value: object, what: list[str]) -> None:
+def test_each_departure_from_json_has_a_name(
+    content: str, pointer: str, value: object, what: list[str]
+) -> None:
     """What only hjson reads is read, and said to be no JSON."""
     doc = _read(content)
     assert doc.value(pointer) == value
@@ -177,10 +193,16 @@ def test_each_departure_from_json_has_a_name(content: str, pointer: str, value: 
         ('{"a": Infinity,\n"b": 1}', {"a": "Infinity,", "b": 1}, {"a": float("inf"), "b": 1}, True),
     ],
 )
-def test_what_json_reads_otherwise_is_said(content: str, data: object, json_data: object, reads: bool) -> None:
+def test_what_json_reads_otherwise_is_said(
+    content: str, data: object, json_data: object, reads: bool
+) -> None:
     """Infinities and NaN are JSON to Python, text or a failure to hjson: both readings are kept apart."""
     doc = _read(content)
-    assert doc.json_reads and (not doc.hjson_broken and not doc.duplicates) is reads and len(doc.json_only) == 1
+    assert (
+        doc.json_reads
+        and (not doc.hjson_broken and not doc.duplicates) is reads
+        and len(doc.json_only) == 1
+    )
     assert doc.data == data and doc.json_data == json_data
 
 
@@ -200,7 +222,12 @@ def test_first_of_duplicate_keys_is_kept() -> None:
     ("content", "line", "column", "message"),
     [
         ('{"a": 1', 1, 8, "expected a key, but the text ends; the `{` in line 1 is not closed"),
-        ('{"a": True, "b": 1}', 1, 20, "the string without quotes in line 1 goes on to the end of its line"),
+        (
+            '{"a": True, "b": 1}',
+            1,
+            20,
+            "the string without quotes in line 1 goes on to the end of its line",
+        ),
         ('{"a": 1}\nmore', 2, 1, "the document ends before this, but more text follows"),
         ('{"a" 1}', 1, 6, "`:` is missing after a key"),
         ('{"a":,}', 1, 6, "expected a value, not `,`"),
@@ -208,7 +235,12 @@ def test_first_of_duplicate_keys_is_kept() -> None:
         ('{"a": "\\q"}', 1, 8, "`\\q` is no escape: a backslash is written as `\\\\`"),
         ('{/* "a": 1}', 1, 2, "this comment is not closed"),
         ("[" * 65, 1, 65, "this is nested more than 64 deep"),
-        ('{"a": ' + "9" * 4301 + "}", 1, 7, "this number has 4,301 digits: Python reads 4,300 at most"),
+        (
+            '{"a": ' + "9" * 4301 + "}",
+            1,
+            7,
+            "this number has 4,301 digits: Python reads 4,300 at most",
+        ),
     ],
 )
 def test_broken_texts_say_where_and_why(content: str, line: int, column: int, message: str) -> None:
@@ -223,7 +255,9 @@ def test_broken_texts_say_where_and_why(content: str, line: int, column: int, me
 def test_what_comes_before_a_break_is_read() -> None:
     """Of a broken text, the values up to the break are there with their places."""
     doc = _read('{"a": {"b": 1},\n "c": ]')
-    assert doc.data == {"a": {"b": 1}} and doc.value("/a/b") == 1 and doc.locate("/a/b").column == 13
+    assert (
+        doc.data == {"a": {"b": 1}} and doc.value("/a/b") == 1 and doc.locate("/a/b").column == 13
+    )
     assert doc.value("/c", "none") == "none"
 
 
@@ -242,7 +276,9 @@ def test_places_count_lines_as_editors_do() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        json.dumps({"groups": [{"name": f"n{i}", "lr": 0.001, "n": i, "on": True} for i in range(40_000)]}),
+        json.dumps(
+            {"groups": [{"name": f"n{i}", "lr": 0.001, "n": i, "on": True} for i in range(40_000)]}
+        ),
         '{"' + "k" * 500_000 + '":[' + "0," * 250_000 + "0]}",
         "[" * 1_000_000,
         "[" + "'''x''' " * 100_000 + "\n]",

@@ -74,9 +74,18 @@ FOREIGN = {
     "lora.yml": (AXOLOTL, "axolotl"),
     "full_sft.yaml": (LLAMA_FACTORY, "LLaMA-Factory"),
     "swift.yaml": (SWIFT, "ms-swift"),
-    "critic.yaml": ("_target_: pkg.Config\noptim:\n  lr: 1e-5\ncheckpoint:\n  save: [model]\n", "Hydra"),
-    "legacy.yaml": ("defaults:\n  - model: base\n  - _self_\noptimizer:\n  lr: 1\nfp16: true\n", "Hydra"),
-    "interpolated.yaml": ("checkpoint: ${oc.select:trainer.dir,null}\noptimizer: {lr: 1}\n", "Hydra"),
+    "critic.yaml": (
+        "_target_: pkg.Config\noptim:\n  lr: 1e-5\ncheckpoint:\n  save: [model]\n",
+        "Hydra",
+    ),
+    "legacy.yaml": (
+        "defaults:\n  - model: base\n  - _self_\noptimizer:\n  lr: 1\nfp16: true\n",
+        "Hydra",
+    ),
+    "interpolated.yaml": (
+        "checkpoint: ${oc.select:trainer.dir,null}\noptimizer: {lr: 1}\n",
+        "Hydra",
+    ),
     "missing.yaml": ("output_dir: ???\nlearning_rate: 1\nseed: 1\nbf16: true\n", "Hydra"),
     "ppo.yaml": ("actor_rollout_ref:\n  a: 1\nalgorithm: {}\ncritic: {}\ntrainer: {}\n", "verl"),
     "gpt.yaml": ("run: {}\ntrainer:\n  num_nodes: 2\nexp_manager: {}\nmodel: {}\n", "NeMo"),
@@ -84,7 +93,10 @@ FOREIGN = {
         "model: {}\ntrain: {}\noptimizer: {}\nscheduler: {}\ncheckpoint: {}\nddp: {}\n",
         "Megatron-Bridge",
     ),
-    "cli.yaml": ("seed_everything: 1\ntrainer:\n  strategy: deepspeed_stage_3\nmodel: {}\n", "Lightning"),
+    "cli.yaml": (
+        "seed_everything: 1\ntrainer:\n  strategy: deepspeed_stage_3\nmodel: {}\n",
+        "Lightning",
+    ),
     "rayjob.yaml": (
         "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {}\nspec: {}\ncluster: a\ngpus: 8\n",
         "Kubernetes",
@@ -101,27 +113,51 @@ KINDS: dict[str, tuple[str, Kind | None]] = {
     "ds_stats.json": ('{"rows": 1, "columns": 2}', None),
     "zero-shot.json": ('{"labels": ["a"]}', None),
     "recipe.json": ('{"optimizer": {}, "scheduler": {}, "checkpoint": {}, "fp16": true}', None),
-    "trainer_state.json": ('{"global_step": 1, "max_steps": 9, "train_batch_size": 8, "save_steps": 1}', None),
-    "fsdp.json": ('{"_note": "", "fsdp": "full_shard", "fsdp_config": {"reshard_after_forward": true}}', None),
-    "comments.json": ('{"zero_optimization": {"stage": 2}, // HJSON\n"steps_per_print": 1}', "DeepSpeed config"),
-    "vocab.json": ('{"model": 1, "the": 2, "training": 3, "cluster": 4, "a": 5, "b": 6, "gpus": 7}', None),
+    "trainer_state.json": (
+        '{"global_step": 1, "max_steps": 9, "train_batch_size": 8, "save_steps": 1}',
+        None,
+    ),
+    "fsdp.json": (
+        '{"_note": "", "fsdp": "full_shard", "fsdp_config": {"reshard_after_forward": true}}',
+        None,
+    ),
+    "comments.json": (
+        '{"zero_optimization": {"stage": 2}, // HJSON\n"steps_per_print": 1}',
+        "DeepSpeed config",
+    ),
+    "vocab.json": (
+        '{"model": 1, "the": 2, "training": 3, "cluster": 4, "a": 5, "b": 6, "gpus": 7}',
+        None,
+    ),
     "list.json": ('[{"zero_optimization": {"stage": 2}}]', None),
     "hyper.yaml": ("optimizer: adam\nscheduler: cosine\nfp16: true\ntensorboard: true\n", None),
-    "handed.yaml": ("zero_optimization:\n  stage: 2\ntrain_micro_batch_size_per_gpu: 4\n", "DeepSpeed config"),
+    "handed.yaml": (
+        "zero_optimization:\n  stage: 2\ntrain_micro_batch_size_per_gpu: 4\n",
+        "DeepSpeed config",
+    ),
     "part.yaml": ("model: a\nlr: 1\nlayers: 2\nzero_optimization:\n  stage: 2\n", None),
     "mine.yaml": ("model: m\ntraining: {}\ndata: {}\n", None),
     "job.yaml": ("model: m\ncluster: c\ngpus: 8\ntraining: {}\n", "job spec"),
-    "accelerate.yaml": ("compute_environment: LOCAL_MACHINE\nnum_processes: 8\n", "accelerate config"),
+    "accelerate.yaml": (
+        "compute_environment: LOCAL_MACHINE\nnum_processes: 8\n",
+        "accelerate config",
+    ),
     "dtype.yaml": ("mixed_precision: bf16\nfsdp_config: {}\nstrategy: fsdp\n", None),
     "args.yaml": ("output_dir: out\nlearning_rate: 1.0e-5\nseed: 1\n", "training arguments"),
     "optim.yaml": ("lr: 1\nlr_scheduler_type: cosine\nweight_decay: 0\nbetas: []\n", None),
-    "aml.yml": ("command: python a.py\nenvironment: azureml:e@latest\ncompute: c\ncode: src\n", "AzureML job"),
+    "aml.yml": (
+        "command: python a.py\nenvironment: azureml:e@latest\ncompute: c\ncode: src\n",
+        "AzureML job",
+    ),
     "compose.yml": ("command: run\nservices: {}\nports: []\n", None),
     "pytorchjob.yaml": (
         "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {}\nspec: {}\ncluster: a\ngpus: 8\n",
         "Kubernetes job",
     ),
-    "sky.yaml": ("resources:\n  accelerators: A100:8\nnum_nodes: 2\nsetup: pip\nrun: torchrun\n", "SkyPilot task"),
+    "sky.yaml": (
+        "resources:\n  accelerators: A100:8\nnum_nodes: 2\nsetup: pip\nrun: torchrun\n",
+        "SkyPilot task",
+    ),
     "hostfile": ("worker-0 8\n", "hostfile"),
     "hostfile.16": ("worker-0 slots=8\n", "hostfile"),
     "hostfile.txt": ("# hosts\nworker-0 slots=8\nworker-1 slots=8\n", "hostfile"),
@@ -161,24 +197,41 @@ def test_other_programs_are_known(name: str) -> None:
 def test_azureml_jobs_are_no_other_programs() -> None:
     """Keys that are also another program's don't hide a job whose `$schema` is AzureML's."""
     schema = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
-    assert of("job.yml", f"$schema: {schema}\ncommand: a\nservices: {{}}\nversion: 1\n").kind == "AzureML job"
+    assert (
+        of("job.yml", f"$schema: {schema}\ncommand: a\nservices: {{}}\nversion: 1\n").kind
+        == "AzureML job"
+    )
 
 
 def test_gpt_neox_is_read_for_its_deepspeed_config(tmp_path: Path) -> None:
     """Of gpt-neox's keys the DeepSpeed config has those that are handed on, at their places in the file."""
     (config,) = read(tmp_path, train__yml=NEOX).documents
     assert isinstance(config, DsConfig)
-    assert set(config.block("")) == {"zero_optimization", "train_micro_batch_size_per_gpu", "bf16", "fp16"}
+    assert set(config.block("")) == {
+        "zero_optimization",
+        "train_micro_batch_size_per_gpu",
+        "bf16",
+        "fp16",
+    }
     assert config.value("/bf16/enabled") is True
     assert config.block("/fp16") == {"hysteresis": 2}
-    assert (config.locate_key("/zero_optimization/cpu_offload").line, config.locate("/bf16/enabled").line) == (12, 15)
+    assert (
+        config.locate_key("/zero_optimization/cpu_offload").line,
+        config.locate("/bf16/enabled").line,
+    ) == (12, 15)
     assert config.embedded  # no edits: what is found is no JSON
 
 
 def test_a_part_of_a_gpt_neox_config_is_left_alone(tmp_path: Path) -> None:
     """A file that gpt-neox joins with others is no DeepSpeed config, and is named with its program."""
-    reading = read(tmp_path, model__yml="num_layers: 2\nhidden_size: 8\nno-weight-tying: true\npos-emb: rotary\n")
-    assert (reading.documents, dict(reading.left_alone)) == ([], {str(tmp_path / "model.yml"): "of gpt-neox"})
+    reading = read(
+        tmp_path,
+        model__yml="num_layers: 2\nhidden_size: 8\nno-weight-tying: true\npos-emb: rotary\n",
+    )
+    assert (reading.documents, dict(reading.left_alone)) == (
+        [],
+        {str(tmp_path / "model.yml"): "of gpt-neox"},
+    )
 
 
 @pytest.mark.parametrize("content", [AXOLOTL, LLAMA_FACTORY])
@@ -187,7 +240,10 @@ def test_trainers_are_read_for_their_arguments(content: str, tmp_path: Path) -> 
     (arguments,) = read(tmp_path, train__yaml=content).documents
     assert isinstance(arguments, TrainingArguments)
     assert arguments.value("learning_rate") in (2e-5, 1e-5)
-    assert str(arguments.value("deepspeed")).endswith("z3.json") or arguments.value("num_train_epochs") == 3
+    assert (
+        str(arguments.value("deepspeed")).endswith("z3.json")
+        or arguments.value("num_train_epochs") == 3
+    )
     assert arguments.integer("per_device_train_batch_size") == (2 if content is AXOLOTL else 1)
     assert arguments.setting("weight_decay") == (None if content is AXOLOTL else 0.0)
     assert not arguments.has("bf16")
@@ -196,7 +252,10 @@ def test_trainers_are_read_for_their_arguments(content: str, tmp_path: Path) -> 
 def test_megatron_by_another_program_is_left_alone(tmp_path: Path) -> None:
     """A file by which LLaMA-Factory or ms-swift runs Megatron is none of TrainingArguments."""
     reading = read(tmp_path, train__yaml=SWIFT + "tensor_model_parallel_size: 2\n")
-    assert (reading.documents, dict(reading.left_alone)) == ([], {str(tmp_path / "train.yaml"): "of ms-swift"})
+    assert (reading.documents, dict(reading.left_alone)) == (
+        [],
+        {str(tmp_path / "train.yaml"): "of ms-swift"},
+    )
 
 
 def test_lists_are_what_the_autotuner_tries(tmp_path: Path) -> None:
@@ -249,11 +308,22 @@ def test_a_named_file_of_another_program_is_told(tmp_path: Path) -> None:
 
 def test_commands_of_trainers_are_read(tmp_path: Path) -> None:
     """`llamafactory-cli train` and `swift sft` take TrainingArguments; `llamafactory-cli export` doesn't."""
-    options = "--output_dir out --deepspeed ds.json --per_device_train_batch_size 2 --report_to none"
-    commands = (f"llamafactory-cli train --stage sft {options}", f"NPROC_PER_NODE=8 swift sft --model m {options}")
+    options = (
+        "--output_dir out --deepspeed ds.json --per_device_train_batch_size 2 --report_to none"
+    )
+    commands = (
+        f"llamafactory-cli train --stage sft {options}",
+        f"NPROC_PER_NODE=8 swift sft --model m {options}",
+    )
     script = "\n".join(["#!/bin/bash", *commands, f"llamafactory-cli export {options}"])
-    found = [one for one in read(tmp_path, run__sh=script).documents if isinstance(one, TrainingArguments)]
-    assert [(one.integer("per_device_train_batch_size"), one.locate("deepspeed").line) for one in found] == [
+    found = [
+        one
+        for one in read(tmp_path, run__sh=script).documents
+        if isinstance(one, TrainingArguments)
+    ]
+    assert [
+        (one.integer("per_device_train_batch_size"), one.locate("deepspeed").line) for one in found
+    ] == [
         (2, 2),
         (2, 3),
     ]

@@ -25,12 +25,26 @@ from tests.workers import HANGS_S
 KINDS = ("PyTorchJob", "TrainJob", "JobSet")
 OPTIONS: tuple[dict[str, object], ...] = (
     {},
-    {"namespace": "training", "image": "ghcr.io/me/train:1", "image_pull": ["registry"], "queue": "team"},
-    {"resources": ["rdma/ib=8", "cpu=96", "memory=512Gi"], "gpu_resource": "nvidia.com/mig-1g.10gb", "restarts": 0},
+    {
+        "namespace": "training",
+        "image": "ghcr.io/me/train:1",
+        "image_pull": ["registry"],
+        "queue": "team",
+    },
+    {
+        "resources": ["rdma/ib=8", "cpu=96", "memory=512Gi"],
+        "gpu_resource": "nvidia.com/mig-1g.10gb",
+        "restarts": 0,
+    },
     {"volumes": ["data:/data:ro", "runs:/runs"], "shm_size": "8Gi", "service_account": "trainer"},
     {"node_selector": ["a/b=c", "d="], "tolerations": ["k", "k=v:NoSchedule", "k:NoExecute"]},
     {"variables_from": ["hf-secret/token:HF_TOKEN"]},
-    {"labels": ["team=nlp", "a/b="], "annotations": ["i.io/x=a: b=c"], "host_network": True, "priority_class": "high"},
+    {
+        "labels": ["team=nlp", "a/b="],
+        "annotations": ["i.io/x=a: b=c"],
+        "host_network": True,
+        "priority_class": "high",
+    },
 )
 
 
@@ -60,14 +74,19 @@ def pods(job: Any) -> list[dict[str, Any]]:
 def expanded(text: str, variables: dict[str, str]) -> str:
     """What Kubernetes makes of a word: `$(NAME)` is a variable's value where it is one, `$$` is `$`."""
     return re.sub(
-        r"\$(?:\$|\(([^)]*)\))", lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), text, flags=re.DOTALL
+        r"\$(?:\$|\(([^)]*)\))",
+        lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]),
+        text,
+        flags=re.DOTALL,
     )
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "plain")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gpus", [4, 8, 1024])
-def test_the_published_schema_accepts_the_job(kind: str, options: dict[str, object], gpus: int) -> None:
+def test_the_published_schema_accepts_the_job(
+    kind: str, options: dict[str, object], gpus: int
+) -> None:
     """The custom resource definition has every key, with its type, whatever the options."""
     job = launch(kind, options=options, environment={"A": HOSTILE[2]}, gpus=gpus)[kind]
     assert [error.message for error in validator("kubernetes", kind).iter_errors(job)] == []
@@ -85,7 +104,8 @@ def test_the_command_arrives_unchanged(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["1e-5", "y", "No", "0o7", "1_000", "0x1f", "12:30", ".inf", "-1", "~", "null", "=", "<<"]
+    "word",
+    ["1e-5", "y", "No", "0o7", "1_000", "0x1f", "12:30", ".inf", "-1", "~", "null", "=", "<<"],
 )
 def test_text_is_text_to_every_parser(word: str) -> None:
     """What a YAML parser in Go takes for a number or a truth value is in quotes."""
@@ -114,11 +134,17 @@ def test_every_node_has_a_pod() -> None:
     specs = launch()["PyTorchJob"]["spec"]
     assert [role["replicas"] for role in specs["pytorchReplicaSpecs"].values()] == [1, 127]
     assert (specs["nprocPerNode"], specs["runPolicy"]["activeDeadlineSeconds"]) == ("8", 172800)
-    assert [role["replicas"] for role in launch(gpus=8)["PyTorchJob"]["spec"]["pytorchReplicaSpecs"].values()] == [1]
+    assert [
+        role["replicas"]
+        for role in launch(gpus=8)["PyTorchJob"]["spec"]["pytorchReplicaSpecs"].values()
+    ] == [1]
     trainer = launch("TrainJob")["TrainJob"]["spec"]["trainer"]
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (128, 8)
     (job,) = launch("JobSet")["JobSet"]["spec"]["replicatedJobs"]
-    assert (job["template"]["spec"]["parallelism"], job["template"]["spec"]["completions"]) == (128, 128)
+    assert (job["template"]["spec"]["parallelism"], job["template"]["spec"]["completions"]) == (
+        128,
+        128,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,7 +152,10 @@ def test_a_secret_is_named_and_never_written(kind: str) -> None:
     """A variable of a secret has a reference to its key in place of a value."""
     (found, *_) = containers(launch(kind, options=OPTIONS[5])[kind])
     (token,) = [entry for entry in found["env"] if entry["name"] == "HF_TOKEN"]
-    assert token == {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-secret", "key": "token"}}}
+    assert token == {
+        "name": "HF_TOKEN",
+        "valueFrom": {"secretKeyRef": {"name": "hf-secret", "key": "token"}},
+    }
 
 
 def test_a_pod_is_not_told_of_the_hosts_interfaces() -> None:
@@ -137,7 +166,9 @@ def test_a_pod_is_not_told_of_the_hosts_interfaces() -> None:
     assert {"name": "NCCL_SOCKET_IFNAME", "value": "net1"} in containers(stated)[0]["env"]
 
 
-@pytest.mark.parametrize("name", ["gpt3-175b", "GPT 3 (175B)", "3b", "-", "é", "a" * 80, "a" * 39 + "-b"])
+@pytest.mark.parametrize(
+    "name", ["gpt3-175b", "GPT 3 (175B)", "3b", "-", "é", "a" * 80, "a" * 39 + "-b"]
+)
 def test_names_are_labels(name: str) -> None:
     """Whatever the job's name, the resource's is a label as of DNS, short enough for the names of its pods."""
     made = launch(name=name)["PyTorchJob"]["metadata"]["name"]
@@ -153,23 +184,35 @@ def test_the_last_checkpoint_is_found_when_the_job_starts(kind: str, tmp_path: P
         if state is not None:
             (runs / f"checkpoint-{step}" / "state.json").write_text(state)
     resume = Resume(option="--go-on", folder=str(runs), prefix="checkpoint-", complete="state.json")
-    (file,) = launch_files(plan("kubernetes", options={"kind": kind}), replace(program(), resume=resume))[:1]
+    (file,) = launch_files(
+        plan("kubernetes", options={"kind": kind}), replace(program(), resume=resume)
+    )[:1]
     torchrun = tmp_path / "torchrun"
     torchrun.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
     torchrun.chmod(0o755)
     jobs = [part for part in yaml.safe_load_all(file.text) if part["kind"] == kind]
     for found in containers(jobs):
-        words = [expanded(word, {"rm -rf ~": "owned", "runs": "owned"}) for word in found["command"]]
+        words = [
+            expanded(word, {"rm -rf ~": "owned", "runs": "owned"}) for word in found["command"]
+        ]
         environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-        said = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+        said = subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=True
+        ).stdout
         expected = ["train.py", *expected_arguments("/etc/dsgen/ds_config.json")]
         assert said.split("\0")[:-1] == [*expected, "--go-on", str(runs / "checkpoint-20")]
 
 
-@pytest.mark.parametrize(("resources", "gpus", "told"), [([], 16, True), (["rdma/ib=8"], 16, False), ([], 8, False)])
-def test_a_missing_device_of_the_network_is_told(resources: list[str], gpus: int, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("resources", "gpus", "told"), [([], 16, True), (["rdma/ib=8"], 16, False), ([], 8, False)]
+)
+def test_a_missing_device_of_the_network_is_told(
+    resources: list[str], gpus: int, told: bool
+) -> None:
     """Pods on several nodes without a device for RDMA or EFA are told of it, and one node needs none."""
-    text = launch_files(plan("kubernetes", options={"resources": resources}, gpus=gpus), program())[0].text
+    text = launch_files(plan("kubernetes", options={"resources": resources}, gpus=gpus), program())[
+        0
+    ].text
     assert ("No device of the network is requested" in text) == told
 
 
@@ -182,7 +225,9 @@ def test_a_missing_device_of_the_network_is_told(resources: list[str], gpus: int
         ("ethernet", None, "it."),
     ],
 )
-def test_the_device_is_that_of_the_nodes_network(network: str, provider: str | None, named: str) -> None:
+def test_the_device_is_that_of_the_nodes_network(
+    network: str, provider: str | None, named: str
+) -> None:
     """The note names EFA's device on AWS, that of the shared device plugin for InfiniBand, and none where it's open."""
     made = plan("kubernetes", gpus=16)
     cluster = replace(made.job.cluster, network=network, provider=provider)
@@ -200,10 +245,16 @@ def test_cores_and_memory_are_requested_where_they_are_known() -> None:
         job = replace(made.job, gpus=gpus, cluster=replace(made.job.cluster, **known))
         (file,) = launch_files(replace(made, job=job), program())[:1]
         (main, *_) = containers(list(yaml.safe_load_all(file.text)))
-        assert main["resources"]["requests"] == {"nvidia.com/gpu": gpus, "cpu": cores, "memory": memory}
+        assert main["resources"]["requests"] == {
+            "nvidia.com/gpu": gpus,
+            "cpu": cores,
+            "memory": memory,
+        }
         assert main["resources"]["limits"] == {"nvidia.com/gpu": gpus}
         assert {"name": "OMP_NUM_THREADS", "value": "21"} in main["env"]
-    bare = replace(made.job, cluster=replace(made.job.cluster, cpu_cores=None, host_memory_bytes=None))
+    bare = replace(
+        made.job, cluster=replace(made.job.cluster, cpu_cores=None, host_memory_bytes=None)
+    )
     assert "first to be evicted" in launch_files(replace(made, job=bare), program())[0].text
     for cpu, threads in (("96", "12"), ("12000m", "1")):
         asked = plan("kubernetes", gpus=8, options={"resources": [f"cpu={cpu}", "memory=512Gi"]})
@@ -222,9 +273,13 @@ def test_the_header_says_what_the_image_and_the_volumes_need() -> None:
         (file,) = launch_files(replace(made, job=job), absolute)[:1]
         head = re.sub(r"\n# ", " ", file.text)
         assert (f"data.path {path} is on no mounted volume" in head) == told
-        assert any(f"data.path {path}" in note for note in LAUNCHERS["kubernetes"].lost(job)) == told
+        assert (
+            any(f"data.path {path}" in note for note in LAUNCHERS["kubernetes"].lost(job)) == told
+        )
         assert "The image has to have /opt/train.py and what it imports." in head
-        assert "backoffLimit counts the restarts of every pod: 3 of the job × 2 pods, and one." in head
+        assert (
+            "backoffLimit counts the restarts of every pod: 3 of the job × 2 pods, and one." in head
+        )
     assert "train.py, a path from its working directory, and" in re.sub(
         r"\n# ", " ", launch_files(made, program())[0].text
     )
@@ -234,9 +289,16 @@ def test_the_header_says_what_the_image_and_the_volumes_need() -> None:
 def test_labels_network_and_priority_are_where_they_act(kind: str) -> None:
     """Labels are the job's and its pods'; network and priority the pods', or a TrainJob's runtime's."""
     job = launch(kind, options={**OPTIONS[6], "queue": "team"})[kind]
-    assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team", "team": "nlp", "a/b": ""}
+    assert job["metadata"]["labels"] == {
+        "kueue.x-k8s.io/queue-name": "team",
+        "team": "nlp",
+        "a/b": "",
+    }
     assert job["metadata"]["annotations"] == {"i.io/x": "a: b=c"}
-    (text,) = {str({key: pod.get(key) for key in ("hostNetwork", "priorityClassName")}) for pod in pods(job)}
+    (text,) = {
+        str({key: pod.get(key) for key in ("hostNetwork", "priorityClassName")})
+        for pod in pods(job)
+    }
     on_host = (
         {"hostNetwork": True, "priorityClassName": "high"}
         if kind != "TrainJob"
@@ -260,7 +322,8 @@ def test_a_variable_of_a_secret_is_there_once(kind: str) -> None:
 def example(**changed: Any) -> dict[str, dict[str, Any]]:
     """The documents of the example on Kubernetes, which Megatron saves in, by kind."""
     job = load_job(
-        "examples/llama-3-8b-kubernetes.yaml", overrides={k.replace("__", "."): v for k, v in changed.items()}
+        "examples/llama-3-8b-kubernetes.yaml",
+        overrides={k.replace("__", "."): v for k, v in changed.items()},
     )
     (text,) = (file.text for file in render(search(job).plans[0]) if file.path == "job.yaml")
     return {part["kind"]: part for part in yaml.safe_load_all(text)}
@@ -271,7 +334,9 @@ def test_every_pod_may_start_again_as_often_as_the_job() -> None:
     options = {"launch__kubernetes__restarts": 5}
     assert example(**options)["PyTorchJob"]["spec"]["runPolicy"]["backoffLimit"] == 5 * 4 + 1
     assert launch(options={"restarts": 0})["PyTorchJob"]["spec"]["runPolicy"]["backoffLimit"] == 0
-    often = example(launch__kubernetes__kind="JobSet", reliability__node_days_between_failures=1)["JobSet"]
+    often = example(launch__kubernetes__kind="JobSet", reliability__node_days_between_failures=1)[
+        "JobSet"
+    ]
     assert often["spec"]["failurePolicy"]["maxRestarts"] > 10  # 12 failures in three days
 
 
@@ -286,7 +351,9 @@ def test_a_pod_has_time_to_save(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("saved", "status"), [(None, 143), (12, 143), ("last", 0)])
-def test_a_pod_that_is_told_to_stop_lets_its_script_save(tmp_path: Path, saved: int | str | None, status: int) -> None:
+def test_a_pod_that_is_told_to_stop_lets_its_script_save(
+    tmp_path: Path, saved: int | str | None, status: int
+) -> None:
     """The pod's TERM goes to the script and not to torchrun; status 0 before the last step is saved is no success."""
     (container, *_) = containers(example(output__checkpoints=str(tmp_path))["PyTorchJob"])
     words = [expanded(word, {}) for word in container["command"]]
@@ -312,7 +379,9 @@ def test_a_pod_that_is_told_to_stop_lets_its_script_save(tmp_path: Path, saved: 
 def test_a_pod_that_is_told_to_stop_before_its_script_runs_ends(tmp_path: Path) -> None:
     """While torchrun has no workers yet, as it imports PyTorch, the pod's TERM is its own."""
     (container, *_) = containers(example(output__checkpoints=str(tmp_path))["PyTorchJob"])
-    (tmp_path / "torchrun").write_text(f"#!/bin/bash\ntouch {tmp_path}/started; exec sleep {2 * HANGS_S}\n")
+    (tmp_path / "torchrun").write_text(
+        f"#!/bin/bash\ntouch {tmp_path}/started; exec sleep {2 * HANGS_S}\n"
+    )
     (tmp_path / "torchrun").chmod(0o755)
     words = [expanded(word, {}) for word in container["command"]]
     pod = subprocess.Popen(words, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
@@ -325,9 +394,9 @@ def test_a_pod_that_is_told_to_stop_before_its_script_runs_ends(tmp_path: Path) 
 
 def test_a_long_command_of_a_train_job_is_in_two_lists() -> None:
     """A TrainJob takes 128 words in its command and as many arguments: the schema has both, the pod gets every word."""
-    job = example(launch__kubernetes__kind="TrainJob", launch__arguments=[f"--flag-{n}" for n in range(110)])[
-        "TrainJob"
-    ]
+    job = example(
+        launch__kubernetes__kind="TrainJob", launch__arguments=[f"--flag-{n}" for n in range(110)]
+    )["TrainJob"]
     assert [error.message for error in validator("kubernetes", "TrainJob").iter_errors(job)] == []
     trainer = job["spec"]["trainer"]
     words = [*trainer["command"], *trainer["args"]]
@@ -337,7 +406,12 @@ def test_a_long_command_of_a_train_job_is_in_two_lists() -> None:
 
 def test_pods_of_a_rack_need_a_compute_domain() -> None:
     """Where the plan counts on NVLink between nodes, the file and the next steps say what pods need for it."""
-    keys = {"model": "llama-3.1-8b", "gpus": 16, "launch__target": "kubernetes", "launch__script": "a.py"}
+    keys = {
+        "model": "llama-3.1-8b",
+        "gpus": 16,
+        "launch__target": "kubernetes",
+        "launch__script": "a.py",
+    }
     for cluster, told in (("gcp/a4x-highgpu-4g", True), ("gcp/a4-highgpu-8g", False)):
         made = job(**keys, cluster=cluster)
         assert any("between 4 nodes" in note for note in LAUNCHERS["kubernetes"].lost(made)) == told

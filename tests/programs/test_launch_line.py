@@ -43,16 +43,28 @@ _LINES = {
     "python -u -m torch.distributed.launch --use_env t.py": (["torchrun"], "t.py", []),
     "torchrun --standalone -m pkg.train": (["torchrun"], "pkg.train", []),
     "torchrun --no-python python t.py": (["torchrun", "python"], "t.py", []),
-    "deepspeed --num_gpus=8 --hostfile hosts t.py --deepspeed": (["deepspeed"], "t.py", ["--deepspeed"]),
+    "deepspeed --num_gpus=8 --hostfile hosts t.py --deepspeed": (
+        ["deepspeed"],
+        "t.py",
+        ["--deepspeed"],
+    ),
     "accelerate launch --config-file a.yaml t.py": (["accelerate"], "t.py", []),
-    "mpirun -np 16 -hostfile h --mca btl self -x A=1 python t.py": (["mpirun", "python"], "t.py", []),
+    "mpirun -np 16 -hostfile h --mca btl self -x A=1 python t.py": (
+        ["mpirun", "python"],
+        "t.py",
+        [],
+    ),
     "srun -N 2 -n16 -l python t.py": (["srun", "python"], "t.py", []),
     "srun --mpi=pmix apptainer exec --nv -B /a:/b i.sif torchrun t.py": (
         ["srun", "singularity", "torchrun"],
         "t.py",
         [],
     ),
-    "docker run --rm --gpus all -v /a:/a image:tag torchrun t.py": (["docker", "torchrun"], "t.py", []),
+    "docker run --rm --gpus all -v /a:/a image:tag torchrun t.py": (
+        ["docker", "torchrun"],
+        "t.py",
+        [],
+    ),
     "srun numactl --interleave=all python t.py": (["srun", "python"], "t.py", []),
     "nohup env A=1 time -p python t.py > out 2>&1 &": (["python"], "t.py", []),
     "uv run --with torch torchrun --standalone t.py --a": (["torchrun"], "t.py", ["--a"]),
@@ -88,7 +100,14 @@ def test_the_training_program_is_found_behind_its_launchers(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["echo torchrun t.py", "srun hostname", "python -c 'import x'", "python -m pip install x", "source a.sh", "cd x"],
+    [
+        "echo torchrun t.py",
+        "srun hostname",
+        "python -c 'import x'",
+        "python -m pip install x",
+        "source a.sh",
+        "cd x",
+    ],
 )
 def test_other_commands_are_no_launches(line: str) -> None:
     """What starts no training is left out."""
@@ -97,7 +116,11 @@ def test_other_commands_are_no_launches(line: str) -> None:
 
 def test_options_have_one_name_however_written() -> None:
     """Letters, equals signs, underscores and unambiguous beginnings lead to one name."""
-    options = _one("srun -N2 --ntasks=4 -vc 8 --gpus-per-n 8 --mem-per-c=1 --frobnicate=1 python t.py").calls[0].options
+    options = (
+        _one("srun -N2 --ntasks=4 -vc 8 --gpus-per-n 8 --mem-per-c=1 --frobnicate=1 python t.py")
+        .calls[0]
+        .options
+    )
     assert {entry.name for entry in options.entries if entry.known} == {
         "--nodes",
         "--ntasks",
@@ -106,7 +129,11 @@ def test_options_have_one_name_however_written() -> None:
         "--gpus-per-node",
         "--mem-per-cpu",
     }
-    assert (options.integer("--nodes"), options.integer("--cpus-per-task"), options.text("--ntasks")) == (2, 8, "4")
+    assert (
+        options.integer("--nodes"),
+        options.integer("--cpus-per-task"),
+        options.text("--ntasks"),
+    ) == (2, 8, "4")
     assert [entry.name for entry in options.unknown] == ["--frobnicate"]
     assert not options.has("--exclusive")
 
@@ -114,14 +141,21 @@ def test_options_have_one_name_however_written() -> None:
 def test_the_value_of_an_option_has_its_own_place() -> None:
     """The value of `--nodes=2` is located behind the equals sign."""
     launch = _one('torchrun --nnodes=2 "--nproc-per-node=8" t.py\n')
-    places = [(e.values[0].raw, launch.script.locate(e.values[0]).column) for e in launch.calls[0].options.entries]
+    places = [
+        (e.values[0].raw, launch.script.locate(e.values[0]).column)
+        for e in launch.calls[0].options.entries
+    ]
     assert places == [("2", 19), ("8", 39)]
 
 
 def test_sbatch_reads_only_directives_before_the_first_command() -> None:
     """The last of several values wins; directives after a command don't count."""
-    content = "#!/bin/bash\n#SBATCH -N 2 --exclusive\n#SBATCH --nodes=4\nset -e\n#SBATCH --nodes=8\n"
-    options = sbatch_options(read_script(Text(path="j.sbatch", content=content, lines=content.split("\n"))))
+    content = (
+        "#!/bin/bash\n#SBATCH -N 2 --exclusive\n#SBATCH --nodes=4\nset -e\n#SBATCH --nodes=8\n"
+    )
+    options = sbatch_options(
+        read_script(Text(path="j.sbatch", content=content, lines=content.split("\n")))
+    )
     assert options.integer("--nodes") == 4
     assert options.has("--exclusive")
 
@@ -140,11 +174,16 @@ def test_the_environment_of_a_launch_is_what_was_exported_or_prefixed() -> None:
 def test_exports_inside_bash_c_stay_there() -> None:
     """What the text of `bash -c` exports counts for the programs it starts and for no others."""
     inner, outer = _launches("export A=1\nsrun bash -c 'export B=2; python t.py'\npython u.py\n")
-    assert {name: assignment.value for name, assignment in inner.environment.items()} == {"A": "1", "B": "2"}
+    assert {name: assignment.value for name, assignment in inner.environment.items()} == {
+        "A": "1",
+        "B": "2",
+    }
     assert set(outer.environment) == {"A"}
 
 
-@pytest.mark.parametrize("script", sorted(_GOLDEN.glob("*/launch.s*")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "script", sorted(_GOLDEN.glob("*/launch.s*")), ids=lambda path: path.parent.name
+)
 def test_the_scripts_we_write_are_understood(script: Path) -> None:
     """In every script that dsgen writes, torchrun and the arguments of the training program are found."""
     content = script.read_text(encoding="utf-8")
@@ -196,7 +235,9 @@ def test_deepspeed_has_the_options_of_our_table(monkeypatch: pytest.MonkeyPatch)
     def keep(self: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         seen.append(self)
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", keep)  # its parser is made inside parse_args
+    monkeypatch.setattr(
+        argparse.ArgumentParser, "parse_args", keep
+    )  # its parser is made inside parse_args
     runner.parse_args([])
     _assert_same_options("deepspeed", seen[0])
 
@@ -207,7 +248,9 @@ def test_deepspeed_has_the_options_of_our_table(monkeypatch: pytest.MonkeyPatch)
 def test_slurm_has_the_options_of_our_table(name: str, tmp_path: Path) -> None:
     """Every option that `--help` of the installed Slurm lists is in the table, with its letter."""
     configuration = tmp_path / "slurm.conf"
-    configuration.write_text("ClusterName=x\nSlurmctldHost=localhost\nNodeName=localhost\nPartitionName=p Nodes=ALL\n")
+    configuration.write_text(
+        "ClusterName=x\nSlurmctldHost=localhost\nNodeName=localhost\nPartitionName=p Nodes=ALL\n"
+    )
     answer = subprocess.run(
         [str(program(name)), "--help"],
         capture_output=True,
@@ -215,7 +258,9 @@ def test_slurm_has_the_options_of_our_table(name: str, tmp_path: Path) -> None:
         timeout=HANGS_S,
         env={**os.environ, "SLURM_CONF": str(configuration)},
     )
-    listed = re.findall(r"^ +(?:-(\w),? +|   +)?--([a-z][\w-]*)(\[?=)?", answer.stdout, re.MULTILINE)
+    listed = re.findall(
+        r"^ +(?:-(\w),? +|   +)?--([a-z][\w-]*)(\[?=)?", answer.stdout, re.MULTILINE
+    )
     assert len(listed) > 80
     for letter, long, mark in listed:
         if long == "mem" and not mark:

@@ -47,14 +47,20 @@ def test_arguments_file_is_what_the_script_is_called_with() -> None:
 def test_the_users_environment_wins() -> None:
     """A variable of the spec replaces the framework's and the launcher's of the same name."""
     chosen = environment(plan("slurm", environment={"OMP_NUM_THREADS": "3", "X": "1"}), program())
-    assert chosen.items() >= {"OMP_NUM_THREADS": "3", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "X": "1"}.items()
+    assert (
+        chosen.items()
+        >= {"OMP_NUM_THREADS": "3", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "X": "1"}.items()
+    )
 
 
 def test_threads_share_the_node() -> None:
     """Each process gets its share of the cores, because torchrun would give it one; unknown cores give no variable."""
     assert environment(plan("slurm"), program())["OMP_NUM_THREADS"] == "12"
     assert environment(plan("slurm", gpus=2), program())["OMP_NUM_THREADS"] == "12"
-    assert environment(plan("slurm", options={"cpus_per_task": 48}), program())["OMP_NUM_THREADS"] == "6"
+    assert (
+        environment(plan("slurm", options={"cpus_per_task": 48}), program())["OMP_NUM_THREADS"]
+        == "6"
+    )
     assert "OMP_NUM_THREADS" not in environment(plan("slurm", cpu_cores=None), program())
 
 
@@ -88,22 +94,42 @@ TOLD: Final = {
 
 @pytest.mark.parametrize(("saved", "status"), [(None, 143), (400, 143), (1400, 0)])
 @pytest.mark.parametrize("target", ["skypilot", "azureml"])
-def test_a_run_that_was_told_to_stop_is_no_success(tmp_path: Path, target: str, saved: int | None, status: int) -> None:
+def test_a_run_that_was_told_to_stop_is_no_success(
+    tmp_path: Path, target: str, saved: int | None, status: int
+) -> None:
     """Megatron ends with status 0 whenever it is told to: the job fails before the last step is saved."""
     folder = str(tmp_path) if target == "skypilot" else "azureml://datastores/training/paths/run"
-    own = {"compute": "gpu", "environment": "azureml:e:1"} if target == "azureml" else {"buckets": [f"s3://b:{folder}"]}
-    spec = {**TOLD, "output": {"checkpoints": folder}, "launch": {"target": target, "script": "train.py", target: own}}
+    own = (
+        {"compute": "gpu", "environment": "azureml:e:1"}
+        if target == "azureml"
+        else {"buckets": [f"s3://b:{folder}"]}
+    )
+    spec = {
+        **TOLD,
+        "output": {"checkpoints": folder},
+        "launch": {"target": target, "script": "train.py", target: own},
+    }
     found = search(load_job(spec), top=1)
     assert isinstance(found, SearchResult)
-    (text,) = (file.text for file in render(found.plans[0]) if file.path in ("task.yaml", "job.yml"))
+    (text,) = (
+        file.text for file in render(found.plans[0]) if file.path in ("task.yaml", "job.yml")
+    )
     job = yaml.safe_load(text)
-    command = job["run"] if target == "skypilot" else job["command"].replace("${{outputs.checkpoints}}", str(tmp_path))
+    command = (
+        job["run"]
+        if target == "skypilot"
+        else job["command"].replace("${{outputs.checkpoints}}", str(tmp_path))
+    )
     if saved is not None:
         (tmp_path / "latest_checkpointed_iteration.txt").write_text(str(saved))
     nodes = {"NODE_IPS": "a", "NUM_NODES": "1", "NUM_GPUS_PER_NODE": "8"}
-    variables = {f"SKYPILOT_{name}": value for name, value in nodes.items()} | {"HOME": str(tmp_path)}
+    variables = {f"SKYPILOT_{name}": value for name, value in nodes.items()} | {
+        "HOME": str(tmp_path)
+    }
     for rank, expected in (("0", status), ("1", 0)):
         ranks = {"RANK": rank, "SKYPILOT_NODE_RANK": rank}
         ends = "torchrun() { :; }; python() { :; }; timeout() { :; }\n"
-        done = subprocess.run(["bash", "-c", ends + command], env={**os.environ, **variables, **ranks}, check=False)
+        done = subprocess.run(
+            ["bash", "-c", ends + command], env={**os.environ, **variables, **ranks}, check=False
+        )
         assert done.returncode == expected

@@ -20,7 +20,9 @@ from tests.programs.test_megatron import parsed
 
 def arguments(model: str) -> dict[str, Any]:
     """The Megatron-LM arguments of a preset, as the tree's own options take them."""
-    return parsed(program_for(make_plan(megatron(model), Layout(data=16, zero_stage=1))), "megatron-lm")
+    return parsed(
+        program_for(make_plan(megatron(model), Layout(data=16, zero_stage=1))), "megatron-lm"
+    )
 
 
 def megatron(model: str, framework: str = "megatron-lm") -> Job:
@@ -107,7 +109,9 @@ def test_parts_without_an_option_are_named(model: str, parts: set[str]) -> None:
     assert parts <= set(missing_parts(megatron(model)))
 
 
-@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b", "mistral-nemo-12b", "glm-4.5-air", "smollm3-3b"])
+@pytest.mark.parametrize(
+    "model", ["llama-3.1-8b", "qwen3-30b-a3b", "mistral-nemo-12b", "glm-4.5-air", "smollm3-3b"]
+)
 def test_models_that_megatron_lm_expresses_lack_nothing(model: str) -> None:
     """No part is named where every trait has an option."""
     assert missing_parts(megatron(model)) == ()

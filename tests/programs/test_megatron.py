@@ -36,7 +36,13 @@ ODD_MODELS = (
     replace(MIXTRAL, family="qwen2_moe", shared_experts=1, shared_ffn=5632, shared_gate=True),
 )
 THREE_D = Layout(
-    data=8, tensor=8, pipeline=16, zero_stage=1, micro_batch=1, gradient_accumulation=192, sequence_parallel=True
+    data=8,
+    tensor=8,
+    pipeline=16,
+    zero_stage=1,
+    micro_batch=1,
+    gradient_accumulation=192,
+    sequence_parallel=True,
 )
 
 
@@ -56,17 +62,23 @@ def parser_of(tree: Flavour) -> argparse.ArgumentParser:
             parser.add_argument(name, dest=name, action="store_true")
         else:
             kind = kinds[option.kind]
-            parser.add_argument(name, dest=name, type=kind, nargs=option.nargs, choices=option.choices or None)
+            parser.add_argument(
+                name, dest=name, type=kind, nargs=option.nargs, choices=option.choices or None
+            )
     return parser
 
 
 def parsed(program: Program, tree: Flavour) -> dict[str, Any]:
     """The arguments as the tree's parser reads them, without those left at their default."""
     read = vars(parser_of(tree).parse_args(words(program)))
-    return {option: value for option, value in read.items() if value is not None and value is not False}
+    return {
+        option: value for option, value in read.items() if value is not None and value is not False
+    }
 
 
-def arguments(tree: Flavour, model: Model = GPT, layout: Layout = THREE_D, **changes: Any) -> dict[str, Any]:
+def arguments(
+    tree: Flavour, model: Model = GPT, layout: Layout = THREE_D, **changes: Any
+) -> dict[str, Any]:
     """The parsed arguments of one plan."""
     return parsed(program_for(make_plan(make_job(tree, model, **changes), layout)), tree)
 
@@ -80,7 +92,9 @@ SHAPES = (
 
 def layouts() -> Iterator[Layout]:
     """Every stage, recomputation and offload on three shapes, each with each of the others."""
-    for shape, stage, recompute, offload in every_pair(SHAPES, range(4), list(Recompute), list(Offload)):
+    for shape, stage, recompute, offload in every_pair(
+        SHAPES, range(4), list(Recompute), list(Offload)
+    ):
         yield replace(shape, zero_stage=stage, recompute=recompute, offload=offload)
 
 
@@ -96,7 +110,9 @@ def test_every_option_exists_with_a_legal_value(tree: Flavour) -> None:
     ]
     for precision, optimizer, attention in trainings:
         for model in (*MODELS.values(), *ODD_MODELS):
-            job = make_job(tree, model, precision=precision, optimizer=optimizer, attention=attention)
+            job = make_job(
+                tree, model, precision=precision, optimizer=optimizer, attention=attention
+            )
             for layout in layouts():
                 assert parser.parse_args(words(program_for(make_plan(job, layout))))
 
@@ -105,7 +121,11 @@ def test_every_option_exists_with_a_legal_value(tree: Flavour) -> None:
 def test_no_option_is_given_twice(tree: Flavour) -> None:
     """A plan says each thing once."""
     for model in MODELS.values():
-        given = [w for w in words(program_for(make_plan(make_job(tree, model), THREE_D))) if w.startswith("--")]
+        given = [
+            w
+            for w in words(program_for(make_plan(make_job(tree, model), THREE_D)))
+            if w.startswith("--")
+        ]
         assert len(given) == len(set(given))
 
 
@@ -139,7 +159,9 @@ def test_a_job_without_duration_says_so(tree: Flavour) -> None:
 
 def test_one_stage_is_no_pipeline_to_megatron_deepspeed() -> None:
     """Without --no-pipeline-parallel even one stage becomes a PipelineModule, which ZeRO 2 and 3 refuse."""
-    assert "--no-pipeline-parallel" in arguments("megatron-deepspeed", layout=Layout(data=8, zero_stage=3))
+    assert "--no-pipeline-parallel" in arguments(
+        "megatron-deepspeed", layout=Layout(data=8, zero_stage=3)
+    )
     assert "--no-pipeline-parallel" not in arguments("megatron-deepspeed")
 
 
@@ -147,7 +169,9 @@ def test_one_stage_is_no_pipeline_to_megatron_deepspeed() -> None:
 def test_megatron_deepspeed_agrees_with_its_json(precision: str) -> None:
     """Stage, precision, batch and clipping are the same on the command line and in the JSON."""
     for layout in layouts():
-        program = program_for(make_plan(make_job("megatron-deepspeed", LLAMA, precision=precision), layout))
+        program = program_for(
+            make_plan(make_job("megatron-deepspeed", LLAMA, precision=precision), layout)
+        )
         read, config = parsed(program, "megatron-deepspeed"), json.loads(program.files[0].text)
         assert read["--zero-stage"] == config["zero_optimization"]["stage"]
         assert read["--global-batch-size"] == config["train_batch_size"]
@@ -215,7 +239,9 @@ def test_rotary_base_and_epsilon_are_the_models(tree: Flavour, base: str, epsilo
 
 def test_megatron_lm_scales_positions_as_llama_does() -> None:
     """Llama 3.1's scaling is one of the tree's options; a model without it asks for none."""
-    scaled = arguments("megatron-lm", replace(LLAMA, rotary_scaling="llama3", rotary_scaling_factor=32.0))
+    scaled = arguments(
+        "megatron-lm", replace(LLAMA, rotary_scaling="llama3", rotary_scaling_factor=32.0)
+    )
     assert "--use-rope-scaling" in scaled and scaled["--rope-scaling-factor"] == 32
     assert "--use-rope-scaling" not in arguments("megatron-lm", LLAMA)
 
@@ -224,7 +250,11 @@ def test_megatron_lm_routes_by_groups_as_deepseek_does() -> None:
     """DeepSeek's groups of experts and the factor on their sum are given, other models have neither."""
     model = replace(DEEPSEEK, router_groups=8, router_top_groups=4, router_scale=2.5)
     read = arguments("megatron-lm", model)
-    names = ("--moe-router-num-groups", "--moe-router-group-topk", "--moe-router-topk-scaling-factor")
+    names = (
+        "--moe-router-num-groups",
+        "--moe-router-group-topk",
+        "--moe-router-topk-scaling-factor",
+    )
     assert tuple(read[name] for name in names) == (8, 4, 2.5)
     assert not set(names) & arguments("megatron-lm", MIXTRAL).keys()
 
@@ -242,10 +272,14 @@ def test_the_routers_loss_has_the_coefficient_of_the_models_config() -> None:
     assert arguments("megatron-lm", latent)[option] == [0.0001]
 
 
-@pytest.mark.parametrize(("rate", "least"), [(3e-4, "3e-05"), (1.5e-4, "1.5e-05"), (1.234567890123e-4, None)])
+@pytest.mark.parametrize(
+    ("rate", "least"), [(3e-4, "3e-05"), (1.5e-4, "1.5e-05"), (1.234567890123e-4, None)]
+)
 def test_computed_numbers_have_no_rounding_error(rate: float, least: str | None) -> None:
     """A tenth of 3e-4 is written as 3e-05, and the rate as it was given."""
-    words = program_for(make_plan(make_job("megatron-lm", GPT, learning_rate=rate), THREE_D)).arguments
+    words = program_for(
+        make_plan(make_job("megatron-lm", GPT, learning_rate=rate), THREE_D)
+    ).arguments
     given, tenth = (words[words.index(option) + 1] for option in ("--lr", "--min-lr"))
     assert float(given) == rate and tenth == (least or "1.23456789012e-05")
 
@@ -263,18 +297,33 @@ def test_the_softmax_is_where_the_models_config_says() -> None:
         ("qwen3_moe", {}, True), ("qwen3_moe", {"norm_topk_prob": True}, False), ("deepseek_v2", {}, True),
         ("olmoe", {"norm_topk_prob": True}, False), ("mixtral", {}, False), ("deepseek_v3", {}, False),
     ):  # fmt: skip
-        model = model_from_config({"model_type": family, "num_experts_per_tok": 4, **given}, name="m", source="test")
-        assert ("--moe-router-pre-softmax" in arguments("megatron-lm", model)) == before, (family, given)
+        model = model_from_config(
+            {"model_type": family, "num_experts_per_tok": 4, **given}, name="m", source="test"
+        )
+        assert ("--moe-router-pre-softmax" in arguments("megatron-lm", model)) == before, (
+            family,
+            given,
+        )
 
 
 def test_a_mixture_in_the_spec_has_the_router_of_its_keys() -> None:
     """An inline mixture has the scores, groups and factor that its keys say, and else a softmax over the chosen."""
-    shape = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    shape = {
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     experts = {"vocab_size": 128, "gated_mlp": True, "num_experts": 8, "num_experts_per_tok": 2}
     said = {"scoring_func": "sigmoid", "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}
-    options = [f"--moe-router-{name}" for name in ("score-function", "num-groups", "group-topk", "topk-scaling-factor")]
+    options = [
+        f"--moe-router-{name}"
+        for name in ("score-function", "num-groups", "group-topk", "topk-scaling-factor")
+    ]
     for keys, expected in ((said, ["sigmoid", 4, 2, 2.5]), ({}, ["softmax", None, None, None])):
-        read = arguments("megatron-lm", model_from_config({**shape, **experts, **keys}, name="m", source="test"))
+        read = arguments(
+            "megatron-lm", model_from_config({**shape, **experts, **keys}, name="m", source="test")
+        )
         assert [read.get(option) for option in options] == expected
     soft = model_from_config({**shape, **experts, "norm_topk_prob": False}, name="m", source="test")
     assert "--moe-router-pre-softmax" in arguments("megatron-lm", soft)
@@ -283,7 +332,11 @@ def test_a_mixture_in_the_spec_has_the_router_of_its_keys() -> None:
 def test_megatron_lm_offload_brings_what_it_needs() -> None:
     """CPU offload of the optimizer needs the precision-aware one."""
     read = arguments("megatron-lm", layout=replace(THREE_D, offload=Offload.OPTIMIZER))
-    assert {"--optimizer-cpu-offload", "--use-precision-aware-optimizer", "--use-distributed-optimizer"} <= read.keys()
+    assert {
+        "--optimizer-cpu-offload",
+        "--use-precision-aware-optimizer",
+        "--use-distributed-optimizer",
+    } <= read.keys()
 
 
 @pytest.mark.parametrize(
@@ -313,7 +366,14 @@ def test_programs_are_deterministic() -> None:
 
 
 KNOBS = Layout(
-    data=8, tensor=4, context=8, expert=4, zero_stage=1, gradient_accumulation=4, sequence_parallel=True, zero_copies=2
+    data=8,
+    tensor=4,
+    context=8,
+    expert=4,
+    zero_stage=1,
+    gradient_accumulation=4,
+    sequence_parallel=True,
+    zero_copies=2,
 )
 
 
@@ -321,7 +381,10 @@ KNOBS = Layout(
     ("changes", "options"),
     [
         ({"tensor_overlap": True}, {"--tp-comm-overlap": True}),
-        ({"expert_overlap": True}, {"--overlap-moe-expert-parallel-comm": True, "--delay-wgrad-compute": True}),
+        (
+            {"expert_overlap": True},
+            {"--overlap-moe-expert-parallel-comm": True, "--delay-wgrad-compute": True},
+        ),
         ({"context_heads": 8}, {"--cp-comm-type": ["a2a"]}),
         (
             {"context_heads": 2},
@@ -335,7 +398,8 @@ def test_each_knob_has_its_options(changes: dict[str, Any], options: dict[str, A
     """A knob adds its own options and changes no other; neighbouring context ranks are the first level."""
     job = make_job("megatron-lm", MIXTRAL, generation="hopper")
     plain, turned = (
-        parsed(program_for(make_plan(job, layout)), "megatron-lm") for layout in (KNOBS, replace(KNOBS, **changes))
+        parsed(program_for(make_plan(job, layout)), "megatron-lm")
+        for layout in (KNOBS, replace(KNOBS, **changes))
     )
     assert {name: value for name, value in turned.items() if plain.get(name) != value} == options
     assert plain.keys() <= turned.keys()
@@ -346,7 +410,9 @@ def test_overlapped_experts_have_queues_of_their_own() -> None:
     job = make_job("megatron-lm", MIXTRAL, generation="hopper")
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     assert program_for(make_plan(job, KNOBS)).environment[name] == "1"
-    assert program_for(make_plan(job, replace(KNOBS, expert_overlap=True))).environment[name] == "32"
+    assert (
+        program_for(make_plan(job, replace(KNOBS, expert_overlap=True))).environment[name] == "32"
+    )
 
 
 @pytest.mark.parametrize(
@@ -366,8 +432,18 @@ def test_knobs_are_read_back(changes: dict[str, Any]) -> None:
     document = read_by(read_file, text_of("\n".join(words(program)), "arguments.txt"))
     context = Context(gpus=layout.world)
     [run] = megatron_facts(Submission(documents=(document,), context=context))
-    names = ("tensor_overlap", "expert_overlap", "zero_copies", "context_heads", "expert_tensor", "expert", "context")
-    assert {name: getattr(run.job.pins, name) for name in names} == {name: getattr(layout, name) for name in names}
+    names = (
+        "tensor_overlap",
+        "expert_overlap",
+        "zero_copies",
+        "context_heads",
+        "expert_tensor",
+        "expert",
+        "context",
+    )
+    assert {name: getattr(run.job.pins, name) for name in names} == {
+        name: getattr(layout, name) for name in names
+    }
 
 
 @pytest.mark.parametrize(
@@ -379,12 +455,23 @@ def test_knobs_are_read_back(changes: dict[str, Any]) -> None:
         ({"original_max_position_embeddings": 8192}, False),
     ],
 )
-def test_latent_attention_has_yarn_where_megatron_has_it(changes: dict[str, Any], told: bool) -> None:
+def test_latent_attention_has_yarn_where_megatron_has_it(
+    changes: dict[str, Any], told: bool
+) -> None:
     """DeepSeek-V3's YaRN is written for its attention; other values of it have no option, which a finding says."""
-    yarn = {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1}
+    yarn = {
+        "type": "yarn",
+        "factor": 40,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "beta_fast": 32,
+        "beta_slow": 1,
+    }
     scaling = {**yarn, "original_max_position_embeddings": 4096, **changes}
     config = {**load_catalog().models["deepseek-v3"].config, "rope_scaling": scaling}
-    made = replace(make_job("megatron-lm", DEEPSEEK), model=model_from_config(config, name="a", source="a"))
+    made = replace(
+        make_job("megatron-lm", DEEPSEEK), model=model_from_config(config, name="a", source="a")
+    )
     written = " ".join(words(program_for(make_plan(made, KNOBS))))
     assert ("--rotary-scaling-factor 40 --mscale 1 --mscale-all-dim 1" in written) == told
     assert ("yarn scaling of rotary positions" in missing_parts(made)) != told

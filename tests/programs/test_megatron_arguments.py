@@ -147,7 +147,9 @@ def test_words_mean_what_argparse_takes_them_for(case: tuple[Flavour, list[str]]
         return
     assert not wrong
     mine: dict[str, object] = {option.name: option.value for option in parsed.given}
-    theirs = {name: tuple(value) if isinstance(value, list) else value for name, value in expected.items()}
+    theirs = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in expected.items()
+    }
     assert {name: value for name, value in theirs.items() if value is not None} == {
         name: value for name, value in mine.items() if value is not None
     }
@@ -156,8 +158,14 @@ def test_words_mean_what_argparse_takes_them_for(case: tuple[Flavour, list[str]]
 def test_a_script_of_megatron_lm_is_read() -> None:
     """Options come through arrays and variables, typed, with their places."""
     script = "TP=4\nARGS=(--num-layers 32\n  --tensor-model-parallel-size $TP --bf16 --lr=3e-4)\n"
-    [arguments] = script_arguments(script + 'torchrun --nproc-per-node 8 pretrain_gpt.py "${ARGS[@]}"\n')
-    assert (arguments.flavour, arguments.program, arguments.is_own_program) == ("megatron-lm", "pretrain_gpt.py", True)
+    [arguments] = script_arguments(
+        script + 'torchrun --nproc-per-node 8 pretrain_gpt.py "${ARGS[@]}"\n'
+    )
+    assert (arguments.flavour, arguments.program, arguments.is_own_program) == (
+        "megatron-lm",
+        "pretrain_gpt.py",
+        True,
+    )
     assert arguments.values == {
         "--num-layers": 32,
         "--tensor-model-parallel-size": 4,
@@ -169,7 +177,12 @@ def test_a_script_of_megatron_lm_is_read() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["--deepspeed --deepspeed_config ds.json", "--zero-stage 1", "--no-pipeline-parallel", "--train-tokens 300000000"],
+    [
+        "--deepspeed --deepspeed_config ds.json",
+        "--zero-stage 1",
+        "--no-pipeline-parallel",
+        "--train-tokens 300000000",
+    ],
 )
 def test_words_of_its_own_tell_megatron_deepspeed(words: str) -> None:
     """Options that only Megatron-DeepSpeed has tell it from Megatron-LM."""
@@ -179,7 +192,12 @@ def test_words_of_its_own_tell_megatron_deepspeed(words: str) -> None:
 
 def test_other_programs_are_none_of_megatrons() -> None:
     """A training script without Megatron's options has no Megatron arguments."""
-    assert script_arguments("deepspeed train.py --deepspeed --deepspeed_config ds.json --num-layers 2\n") == []
+    assert (
+        script_arguments(
+            "deepspeed train.py --deepspeed --deepspeed_config ds.json --num-layers 2\n"
+        )
+        == []
+    )
 
 
 def test_what_a_variable_hides_is_not_known() -> None:
@@ -197,7 +215,11 @@ def test_options_on_a_condition_are_neither_given_nor_missing() -> None:
     script = 'ARGS="--num-layers 2"\nif [ "$DEBUG" = 1 ]; then\n  ARGS="$ARGS --fp16"\nfi\n'
     [arguments] = script_arguments(script + "torchrun pretrain_gpt.py $ARGS --hidden-size 64\n")
     assert (arguments.complete, arguments.unsure) == (True, {"--fp16"})
-    assert not arguments.has("--fp16") and not arguments.lacks("--fp16") and arguments.may_have("--fp16")
+    assert (
+        not arguments.has("--fp16")
+        and not arguments.lacks("--fp16")
+        and arguments.may_have("--fp16")
+    )
     assert not arguments.sure("--fp16") and not arguments.sure("--bf16", "--fp16")
     assert arguments.lacks("--bf16") and arguments.integer("--hidden-size") == 64
 
@@ -205,14 +227,20 @@ def test_options_on_a_condition_are_neither_given_nor_missing() -> None:
 def test_every_option_of_a_branch_is_on_its_condition() -> None:
     """Of several options that a branch adds, none counts as missing, nor as given."""
     script = "ARGS=(--num-layers 2)\nif ((X)); then ARGS+=(--fp16 --seed $SEED); fi\n"
-    [arguments] = script_arguments(script + 'torchrun pretrain_gpt.py "${ARGS[@]}" --hidden-size 64\n')
+    [arguments] = script_arguments(
+        script + 'torchrun pretrain_gpt.py "${ARGS[@]}" --hidden-size 64\n'
+    )
     assert (arguments.complete, arguments.unsure) == (True, {"--fp16", "--seed"})
 
 
-@pytest.mark.parametrize(("words", "complete"), [("$DATA", True), ("1 $A 2 $B", True), ("$DATA $EXTRA_ARGS", False)])
+@pytest.mark.parametrize(
+    ("words", "complete"), [("$DATA", True), ("1 $A 2 $B", True), ("$DATA $EXTRA_ARGS", False)]
+)
 def test_unknown_values_of_a_list_hide_no_options(words: str, complete: bool) -> None:
     """What follows an option of several values is taken for them, but for a variable whose name speaks of options."""
-    [arguments] = script_arguments(f"torchrun pretrain_gpt.py --num-layers 2 --data-path {words} --bf16\n")
+    [arguments] = script_arguments(
+        f"torchrun pretrain_gpt.py --num-layers 2 --data-path {words} --bf16\n"
+    )
     assert arguments.complete is complete
     assert arguments.has("--bf16") and arguments.value("--data-path") is None
 
@@ -248,7 +276,9 @@ def test_what_dsgen_writes_is_read_whole(path: Path) -> None:
     assert not arguments.strays
     assert not [option for option in arguments.given if option.problem]
     if is_megatron:
-        assert arguments.flavour == ("megatron-deepspeed" if "--deepspeed" in content else "megatron-lm")
+        assert arguments.flavour == (
+            "megatron-deepspeed" if "--deepspeed" in content else "megatron-lm"
+        )
 
 
 @settings(max_examples=200, deadline=None)
@@ -258,7 +288,9 @@ def test_no_file_makes_the_reader_fail(content: str) -> None:
     lines = ("--num-layers 1 --hidden-size 2 --num-attention-heads " + content).split("\n")
     from dsgen.job.text import Text
 
-    arguments = read_by(read_file, Text(path="arguments.txt", content="\n".join(lines), lines=lines))
+    arguments = read_by(
+        read_file, Text(path="arguments.txt", content="\n".join(lines), lines=lines)
+    )
     assert arguments.has("--num-layers")
 
 

@@ -17,7 +17,9 @@ from tests.programs.places import read_by
 SHAPE = "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --seq-length 8"
 
 
-def arguments_of(words: str, program: str = "pretrain_gpt.py", path: str = "launch.sh") -> MegatronArguments:
+def arguments_of(
+    words: str, program: str = "pretrain_gpt.py", path: str = "launch.sh"
+) -> MegatronArguments:
     """The arguments of the one launch line that starts `program` with `words`."""
     text = text_of(f"torchrun --nproc_per_node 8 {program} {SHAPE} {words}\n", path)
     (arguments,) = from_launches(launches(read_script(text)))
@@ -65,7 +67,9 @@ def test_a_program_beside_the_script_knows_its_options(tmp_path: Path) -> None:
     folder.mkdir(), package.mkdir(), (tmp_path / ".git").mkdir()
     (folder / "train.py").write_text("import megatron\nfrom ours.extra import add\n")
     (folder / "more.py").write_text("parser.add_argument('--prompt-format')\n")
-    (package / "extra.py").write_text('group.add_argument("--our-norm",\n  choices=["OurTokenizer"])\n')
+    (package / "extra.py").write_text(
+        'group.add_argument("--our-norm",\n  choices=["OurTokenizer"])\n'
+    )
     words = "--prompt-format chat --our-norm --tokenizer-type OurTokenizer --unheard-of"
     arguments = arguments_of(words, "tasks/train.py", str(tmp_path / "scripts" / "launch.sh"))
     assert [stray.word for stray in arguments.strays] == ["--unheard-of"]
@@ -88,20 +92,36 @@ def test_a_parser_beside_the_program_decides(tmp_path: Path) -> None:
 def test_a_parser_beside_the_program_says_whose_options_they_are(tmp_path: Path) -> None:
     """Words that both projects have are Megatron-DeepSpeed's where the parser beside the program is."""
     (tmp_path / "megatron").mkdir()
-    (tmp_path / "megatron" / "arguments.py").write_text("add_argument('--zero-stage')\nadd_argument('--lr')\n")
+    (tmp_path / "megatron" / "arguments.py").write_text(
+        "add_argument('--zero-stage')\nadd_argument('--lr')\n"
+    )
     (tmp_path / "pretrain_gpt.py").write_text("pretrain()\n")
     assert arguments_of("--lr 1e-4").flavour == "megatron-lm"
-    assert arguments_of("--lr 1e-4", path=str(tmp_path / "launch.sh")).flavour == "megatron-deepspeed"
+    assert (
+        arguments_of("--lr 1e-4", path=str(tmp_path / "launch.sh")).flavour == "megatron-deepspeed"
+    )
 
 
 @pytest.mark.parametrize(
     ("program", "words", "read"),
     [
-        ("pretrain_ours.py", "--train-iters 9 --save out", 0),  # one sign, as a program of any kind may have
+        (
+            "pretrain_ours.py",
+            "--train-iters 9 --save out",
+            0,
+        ),  # one sign, as a program of any kind may have
         ("pretrain_ours.py", f"{SHAPE} --micro-batch-size 1", 1),
-        ("finetune_ours.py", f"{SHAPE} --batch-size 4 --model-parallel-size 1", 0),  # what began as Megatron-LM 1.0
+        (
+            "finetune_ours.py",
+            f"{SHAPE} --batch-size 4 --model-parallel-size 1",
+            0,
+        ),  # what began as Megatron-LM 1.0
         ("pretrain_ours.py", f"{SHAPE} --batch-size 4 --micro-batch-size 1", 1),
-        ("finetune_ours.py", f"{SHAPE} --micro-batch-size 1", 0),  # which isn't here to say whose options it takes
+        (
+            "finetune_ours.py",
+            f"{SHAPE} --micro-batch-size 1",
+            0,
+        ),  # which isn't here to say whose options it takes
         ("pretrain_gpt.py", f"{SHAPE} --batch-size 4", 1),
     ],
 )
@@ -126,18 +146,30 @@ def test_a_program_beside_the_script_shows_if_it_is_megatrons(
 
 def test_a_value_that_vanishes_is_not_missing() -> None:
     """An option before a variable of which nothing came has no problem; one before another option has."""
-    text = text_of(f'X=\nA="{SHAPE} \\\n --load $X \\\n --save"\nsh -c "python pretrain_gpt.py $A"\n', "launch.sh")
+    text = text_of(
+        f'X=\nA="{SHAPE} \\\n --load $X \\\n --save"\nsh -c "python pretrain_gpt.py $A"\n',
+        "launch.sh",
+    )
     (arguments,) = from_launches(launches(read_script(text)))
     assert {option.name for option in arguments.given if option.problem} == {"--save"}
 
 
 def test_a_placeholder_is_a_value_that_is_not_known() -> None:
     """Nothing is wrong with `<path to data>`, whatever a shell would make of it; what is around it is read."""
-    arguments = arguments_of("--data-path '<path to data>' --lr-warmup-iters '<N>' --load '<image>' --bf16")
+    arguments = arguments_of(
+        "--data-path '<path to data>' --lr-warmup-iters '<N>' --load '<image>' --bf16"
+    )
     assert not arguments.strays and not any(option.problem for option in arguments.given)
     assert arguments.value("--load") is None and arguments.has("--bf16")
-    unquoted = text_of(f'D="<path to data>"\npython pretrain_gpt.py {SHAPE} --load $D --bf16\n', "launch.sh")
+    unquoted = text_of(
+        f'D="<path to data>"\npython pretrain_gpt.py {SHAPE} --load $D --bf16\n', "launch.sh"
+    )
     (arguments,) = from_launches(launches(read_script(unquoted)))
     assert not arguments.strays and arguments.has("--bf16")
-    file = read_by(read_file, text_of(f"{SHAPE} --load <path to data>/x --bf16 --lr <your learning rate>\n", "a.txt"))
-    assert not file.strays and file.has("--bf16") and not any(option.problem for option in file.given)
+    file = read_by(
+        read_file,
+        text_of(f"{SHAPE} --load <path to data>/x --bf16 --lr <your learning rate>\n", "a.txt"),
+    )
+    assert (
+        not file.strays and file.has("--bf16") and not any(option.problem for option in file.given)
+    )

@@ -51,7 +51,9 @@ def test_a_size_is_known_or_none(options: str, tensor: int | None) -> None:
 
 def test_replicas_follow_from_gpus_and_sizes() -> None:
     """GPUs over tensor × pipeline × context; None where they don't divide, or are cut in other ways."""
-    options = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 3 --context-parallel-size 2"
+    options = (
+        "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 3 --context-parallel-size 2"
+    )
     run = run_of(options, gpus=48)
     assert (run.model_parallel, run.gpus, run.replicas) == (12, 48, 4)
     assert run_of(options, gpus=50).replicas is None
@@ -82,10 +84,16 @@ def test_a_run_answers_by_option() -> None:
 
 def test_a_run_has_the_facts_that_its_arguments_state() -> None:
     """Facts that an unknown option may change are not among them; the job is in the vocabulary of options."""
-    [run] = megatron_facts(submission_of("--tensor-model-parallel-size 2 --global-batch-size $BATCH", gpus=8))
+    [run] = megatron_facts(
+        submission_of("--tensor-model-parallel-size 2 --global-batch-size $BATCH", gpus=8)
+    )
     assert run.knows("tensor", "pipeline", "gpus", "data", "layers", "heads")
-    assert not any(map(run.knows, ("global_batch", "gradient_accumulation", "cluster", "sequence_length")))
-    assert run.job.says("tensor", 2) == "--tensor-model-parallel-size 2" and run.job.pins.tensor == 2
+    assert not any(
+        map(run.knows, ("global_batch", "gradient_accumulation", "cluster", "sequence_length"))
+    )
+    assert (
+        run.job.says("tensor", 2) == "--tensor-model-parallel-size 2" and run.job.pins.tensor == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,9 +111,16 @@ def test_a_run_has_the_facts_that_its_arguments_state() -> None:
 )
 def test_state_types_are_read(options: str, expected: tuple[Any, ...]) -> None:
     """A run's types of gradients, moments and master weights are its options', the wider one where moments differ."""
-    [run] = megatron_facts(submission_of(f"--bf16 --use-distributed-optimizer --global-batch-size 8 {options}", gpus=8))
+    [run] = megatron_facts(
+        submission_of(f"--bf16 --use-distributed-optimizer --global-batch-size 8 {options}", gpus=8)
+    )
     training = run.job.training
-    found = (training.gradient_dtype, training.moment_dtype, training.master_dtype, training.fp8_parameters)
+    found = (
+        training.gradient_dtype,
+        training.moment_dtype,
+        training.master_dtype,
+        training.fp8_parameters,
+    )
     assert found == expected
 
 
@@ -115,7 +130,15 @@ CUT = "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-siz
 @pytest.mark.parametrize(
     ("options", "pins"),
     [
-        ("", {"tensor_overlap": False, "expert_overlap": False, "zero_copies": 1, "context_heads": 1}),
+        (
+            "",
+            {
+                "tensor_overlap": False,
+                "expert_overlap": False,
+                "zero_copies": 1,
+                "context_heads": 1,
+            },
+        ),
         ("--tp-comm-overlap", {"tensor_overlap": True}),
         ("--overlap-moe-expert-parallel-comm", {"expert_overlap": True}),
         ("--num-distributed-optimizer-instances 2", {"zero_copies": 2}),
@@ -132,12 +155,16 @@ def test_knobs_are_read(options: str, pins: dict[str, Any]) -> None:
     """Overlap, optimizer instances, what context ranks exchange and how experts are cut; None where not known."""
     [run] = megatron_facts(submission_of(f"{CUT} {options}"))
     assert {name: getattr(run.job.pins, name) for name in pins} == pins
-    assert {name: run.knows(name) for name in pins} == {name: value is not None for name, value in pins.items()}
+    assert {name: run.knows(name) for name in pins} == {
+        name: value is not None for name, value in pins.items()
+    }
 
 
 def broken(options: str) -> set[str]:
     """The layout rules that a script's arguments break."""
-    found = findings_of(RULES, submission_of(f"{CUT} --use-distributed-optimizer {options}", gpus=64))
+    found = findings_of(
+        RULES, submission_of(f"{CUT} --use-distributed-optimizer {options}", gpus=64)
+    )
     return {finding.rule for finding in found if finding.severity is Severity.ERROR}
 
 
@@ -145,7 +172,10 @@ def broken(options: str) -> set[str]:
     ("options", "rule"),
     [
         ("--overlap-moe-expert-parallel-comm --num-experts 8 --bf16", "MLM124"),
-        ("--overlap-moe-expert-parallel-comm --num-experts 8 --expert-model-parallel-size 4", "MLM127"),
+        (
+            "--overlap-moe-expert-parallel-comm --num-experts 8 --expert-model-parallel-size 4",
+            "MLM127",
+        ),
         ("--cp-comm-type a2a", "MLM131"),
         ("--window-size (127,0) --seq-length 4096", "MLM132"),
         ("--softmax-type learnable", "MLM132"),
@@ -163,9 +193,16 @@ def test_gathers_beside_the_optimizers_step_need_chunks_and_plain_checkpoints() 
 
     def refused(options: str) -> bool:
         both = f"{SHAPE} --overlap-grad-reduce --overlap-param-gather --use-distributed-optimizer {options}"
-        return "MLM020" in {finding.rule for finding in findings_of(all_file_rules(), submission_of(both))}
+        return "MLM020" in {
+            finding.rule for finding in findings_of(all_file_rules(), submission_of(both))
+        }
 
-    later, chunks = "--overlap-param-gather-with-optimizer-step", "--num-virtual-stages-per-pipeline-rank 2"
+    later, chunks = (
+        "--overlap-param-gather-with-optimizer-step",
+        "--num-virtual-stages-per-pipeline-rank 2",
+    )
     assert not refused("")
-    assert refused(later) and refused(f"{later} {chunks}") and refused(f"{later} --ckpt-format torch")
+    assert (
+        refused(later) and refused(f"{later} {chunks}") and refused(f"{later} --ckpt-format torch")
+    )
     assert not refused(f"{later} {chunks} --ckpt-format torch")

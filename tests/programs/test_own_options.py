@@ -10,8 +10,12 @@ import pytest
 import dsgen
 from dsgen.programs import repository
 
-_SCRIPT: Final = "#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --epochs 2 --batch 8 --lr 1e-4 --wrong 1\n"
-_ADDS: Final = "parser.add_argument('--epochs')\nparser.add_argument('--batch')\nparser.add_argument('--lr')\n"
+_SCRIPT: Final = (
+    "#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --epochs 2 --batch 8 --lr 1e-4 --wrong 1\n"
+)
+_ADDS: Final = (
+    "parser.add_argument('--epochs')\nparser.add_argument('--batch')\nparser.add_argument('--lr')\n"
+)
 _MADE: Final = f"import argparse\nparser = argparse.ArgumentParser()\n{_ADDS}"
 _FIELDS: Final = "    epochs: int = 1\n    batch: int = 1\n    lr: float = 1.0\n"
 
@@ -49,7 +53,9 @@ _EXTENDS: Final = (
 
 @pytest.mark.parametrize("base", ["TrainingArguments", "transformers.TrainingArguments"])
 @pytest.mark.parametrize(("own", "rules"), [("    wrong: int = 1\n", []), ("", ["LNCH042"])])
-def test_a_class_that_hides_the_imported_one(base: str, own: str, rules: list[str], tmp_path: Path) -> None:
+def test_a_class_that_hides_the_imported_one(
+    base: str, own: str, rules: list[str], tmp_path: Path
+) -> None:
     """A class of the program's that has the name of the one it extends is the one that the parser gets."""
     assert said(tmp_path, _EXTENDS % (base, own)) == rules
 
@@ -75,7 +81,9 @@ _OPEN: Final = {
     "    a.add_argument('--epochs')\n    a.add_argument('--batch')\n    a.add_argument('--lr')\n    return a\n"
     "given = make()\nmodel.add(given)\ngiven.parse_args()\n",
     "options of a class": f"{_MADE}parser.add_class_arguments(Model)\nparser.parse_args()\n",
-    "another's parser": f"{_MADE}parser.parse_args()\n".replace("import argparse", "import jsonargparse as argparse"),
+    "another's parser": f"{_MADE}parser.parse_args()\n".replace(
+        "import argparse", "import jsonargparse as argparse"
+    ),
     "another's class": "from transformers import HfArgumentParser\nfrom others import TrainingArguments\n"
     f"class Own(TrainingArguments):\n{_FIELDS}HfArgumentParser(Own).parse_args_into_dataclasses()\n",
     "other names of a field": "from transformers import HfArgumentParser, TrainingArguments\n"
@@ -98,9 +106,7 @@ def test_the_parser_of_a_module_that_is_a_program(tmp_path: Path) -> None:
 
 def test_two_modules_with_parsers(tmp_path: Path) -> None:
     """Of two modules with a parser, neither is surely the one that the program calls."""
-    module = (
-        f"def options():\n{''.join(f'    {line}{chr(10)}' for line in _MADE.splitlines())}    parser.parse_args()\n"
-    )
+    module = f"def options():\n{''.join(f'    {line}{chr(10)}' for line in _MADE.splitlines())}    parser.parse_args()\n"
     assert said(tmp_path, "import one, two\ntwo.options()\n", one=module, two=module) == []
 
 
@@ -110,11 +116,16 @@ def test_two_modules_with_parsers(tmp_path: Path) -> None:
         ("TrainingArguments(deepspeed='conf/ds.json')", True),
         ("path = 'ds.json'\ndef main():\n    TrainingArguments(deepspeed=path)", True),
         ("def main():\n    path = 'ds.json'\n    TrainingArguments(deepspeed=path)", True),
-        ("def sample():\n    path = 'ds.json'\ndef main(path):\n    TrainingArguments(deepspeed=path)", False),
+        (
+            "def sample():\n    path = 'ds.json'\ndef main(path):\n    TrainingArguments(deepspeed=path)",
+            False,
+        ),
         ("path = 'ds.json'\n# TrainingArguments(deepspeed=path)", False),
     ],
 )
-def test_a_variable_is_handed_over_in_its_own_function(tmp_path: Path, program: str, hands: bool) -> None:
+def test_a_variable_is_handed_over_in_its_own_function(
+    tmp_path: Path, program: str, hands: bool
+) -> None:
     """A config's name in a variable goes to the Trainer from the same function, or from the module's own lines."""
     (tmp_path / "train.py").write_text(f"{program}\n")
     assert repository.hands_to_trainer(str(tmp_path / "ds.json")) is hands

@@ -29,7 +29,9 @@ def complaints(files: tuple[RenderedFile, ...]) -> list[str]:
     found: list[str] = []
     for file in files:
         for part in yaml.safe_load_all(file.text) if file.path in ("job.yaml", "task.yaml") else ():
-            name, kind = ("skypilot", "task") if file.path == "task.yaml" else ("kubernetes", part["kind"])
+            name, kind = (
+                ("skypilot", "task") if file.path == "task.yaml" else ("kubernetes", part["kind"])
+            )
             if kind != "ConfigMap":
                 found += [error.message for error in validator(name, kind).iter_errors(part)]
                 found += [problem.pointer for problem in differences(part, name, kind, AS_WRITTEN)]
@@ -41,7 +43,9 @@ def test_every_example_passes(name: str) -> None:
     """Every example, launched on Kubernetes as each kind of job and by SkyPilot, is what the schemas accept."""
     for target, options in (*(("kubernetes", {"kind": kind}) for kind in KINDS), ("skypilot", {})):
         made = plan_for_target(name)
-        launched = replace(made.job, launch=replace(made.job.launch, target=target, options=options))
+        launched = replace(
+            made.job, launch=replace(made.job.launch, target=target, options=options)
+        )
         assert complaints(dsgen.render(replace(made, job=launched))) == []
 
 
@@ -64,13 +68,20 @@ def test_random_specs_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "options"), [("kubernetes", {"volumes": ["a:/b"]}), ("skypilot", {"buckets": ["s3://a:/b"]})]
+    ("target", "options"),
+    [("kubernetes", {"volumes": ["a:/b"]}), ("skypilot", {"buckets": ["s3://a:/b"]})],
 )
-@pytest.mark.parametrize(("folder", "kept"), [("/b/runs", True), ("/b", True), ("/bc", False), ("/", False)])
-def test_a_folder_that_goes_with_the_machine_is_named(target: str, options: Any, folder: str, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("folder", "kept"), [("/b/runs", True), ("/b", True), ("/bc", False), ("/", False)]
+)
+def test_a_folder_that_goes_with_the_machine_is_named(
+    target: str, options: Any, folder: str, kept: bool
+) -> None:
     """Checkpoints on no mounted volume are named in the file's header, and for the line after the plan's."""
     made = plan(target, options=options)
     saving = replace(made, job=replace(made.job, output=Output(checkpoints=folder)))
     (file,) = launch_files(saving, program())[:1]
-    assert (f"output.checkpoints {folder} is on no mounted volume" in " ".join(file.text.split(" # "))) is not kept
+    assert (
+        f"output.checkpoints {folder} is on no mounted volume" in " ".join(file.text.split(" # "))
+    ) is not kept
     assert ([*LAUNCHERS[target].lost(saving.job)] == []) is kept

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.programs.launching import write
-from dsgen.programs.launching.write import Raw, comment, option_lines, plain_name, sbatch_word, shell_word
+from dsgen.programs.launching.write import (
+    Raw,
+    comment,
+    option_lines,
+    plain_name,
+    sbatch_word,
+    shell_word,
+)
 from dsgen.programs.program import ConfigPath
 from tests.programs.hand_built import HOSTILE, plan, program
 
@@ -19,7 +26,9 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 def through_bash(words: str) -> list[str]:
     """What a command sees when bash reads `words` as its arguments."""
     script = f'show() {{ printf "%s\\0" "$@"; }}\nshow {words}'
-    result = subprocess.run(["bash", "-c", script], env={"CONFIG_DIR": "/a b"}, capture_output=True, check=True)
+    result = subprocess.run(
+        ["bash", "-c", script], env={"CONFIG_DIR": "/a b"}, capture_output=True, check=True
+    )
     return result.stdout.decode().split("\0")[:-1]
 
 
@@ -63,7 +72,8 @@ def test_an_option_and_its_values_share_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "plain"), [("gpt3-175b", "gpt3-175b"), ("$(rm -rf ~)", "rm--rf"), ("a b/c", "a-b-c"), ("☃", "job")]
+    ("name", "plain"),
+    [("gpt3-175b", "gpt3-175b"), ("$(rm -rf ~)", "rm--rf"), ("a b/c", "a-b-c"), ("☃", "job")],
 )
 def test_job_names_are_plain(name: str, plain: str) -> None:
     """A job's name keeps letters, digits, dots, dashes and underscores."""

@@ -49,18 +49,25 @@ def test_words_have_their_places_in_the_file(style: str) -> None:
         where = job.script.shell.locate(word)
         assert where.path == "job.yml"
         assert where.pointer == "/command"
-        assert lines[(where.line or 0) - 1][(where.column or 0) - 1 :].startswith(word.raw), word.raw
+        assert lines[(where.line or 0) - 1][(where.column or 0) - 1 :].startswith(word.raw), (
+            word.raw
+        )
 
 
 def test_what_cannot_be_mapped_is_at_the_key() -> None:
     """The words of an alias, or of text with escapes, have the place of the command's key."""
-    for content in ("x: &c python train.py\ncommand: *c\n", 'x: 1\ncommand: "python\\x20train.py"\n'):
+    for content in (
+        "x: &c python train.py\ncommand: *c\n",
+        'x: 1\ncommand: "python\\x20train.py"\n',
+    ):
         job = read(content + REST)
         assert job.script is not None
         assert job.script.shell.locate(job.script.shell.commands[0].words[1]).line == 2
 
 
-@pytest.mark.parametrize("command", ["", "command:\n", "command: 3\n", "command: [a]\n", "command: ' '\n"])
+@pytest.mark.parametrize(
+    "command", ["", "command:\n", "command: 3\n", "command: [a]\n", "command: ' '\n"]
+)
 def test_a_job_without_a_command_has_no_script(command: str) -> None:
     """What is no text is no command; the job is read all the same."""
     job = read(command + REST)
@@ -77,7 +84,8 @@ def test_bindings_are_words_that_cannot_be_known() -> None:
 
 
 @given(
-    st.text(max_size=60), st.sampled_from(["command: ", "command: >\n  ", "command: |\n  ", "command: '", 'command: "'])
+    st.text(max_size=60),
+    st.sampled_from(["command: ", "command: >\n  ", "command: |\n  ", "command: '", 'command: "']),
 )
 def test_any_command_is_read(text: str, style: str) -> None:
     """Whatever stands as a command, reading it and asking for places raises nothing."""
@@ -94,7 +102,8 @@ def test_any_command_is_read(text: str, style: str) -> None:
 SCHEMAS = "$schema: https://azuremlschemas.azureedge.net/latest/"
 OTHERS = {
     "environment": SCHEMAS + "environment.schema.json\nname: e\nimage: i\n",
-    "command component": SCHEMAS + "commandComponent.schema.json\ntype: command\ncommand: python a.py\n",
+    "command component": SCHEMAS
+    + "commandComponent.schema.json\ntype: command\ncommand: python a.py\n",
     "component": "version: 1\ncommand: python a.py\ninputs:\n  epochs: {type: integer, default: 1}\n",
     "flow": SCHEMAS.replace("latest", "promptflow/latest") + "Flow.schema.json\ninputs: {}\n",
     "pipeline job": "type: pipeline\njobs: {}\n",
@@ -106,7 +115,8 @@ JOBS = {
     "its schema": SCHEMAS + "commandJob.schema.json\n",
     "its type": "type: command\n",
     "a type that is none": "type: comand\n",
-    "its type and the schema of another kind of job": SCHEMAS + "pipelineJob.schema.json\ntype: command\n",
+    "its type and the schema of another kind of job": SCHEMAS
+    + "pipelineJob.schema.json\ntype: command\n",
     "a schema of no kind": "$schema: 3\n",
     "an input that has a value": "inputs:\n  epochs: 1\n  data: {type: uri_file, path: azureml:d:1}\n",
 }
@@ -121,10 +131,25 @@ def test_other_kinds_are_no_command_jobs(what: str) -> None:
 @pytest.mark.parametrize("what", JOBS)
 def test_command_jobs_are_no_other_kind(what: str) -> None:
     """A job with its schema, its type or neither is a command job; so is one with a slip in them."""
-    assert other_than_command(read_yaml(text_of(JOBS[what] + "command: python a.py\n" + REST, "job.yml"))) is None
+    assert (
+        other_than_command(
+            read_yaml(text_of(JOBS[what] + "command: python a.py\n" + REST, "job.yml"))
+        )
+        is None
+    )
 
 
-COUNTS = {"4": 4, "' 8 '": 8, "'+2'": 2, "-1": -1, "'--3'": None, "two": None, "'4.0'": None, "true": None, "": None}
+COUNTS = {
+    "4": 4,
+    "' 8 '": 8,
+    "'+2'": 2,
+    "-1": -1,
+    "'--3'": None,
+    "two": None,
+    "'4.0'": None,
+    "true": None,
+    "": None,
+}
 
 
 @pytest.mark.parametrize("written", COUNTS)
@@ -137,11 +162,15 @@ def test_counts_are_converted_from_text(written: str) -> None:
 
 @pytest.mark.integration
 @needs_azure
-@pytest.mark.parametrize("written", [written for written, count in COUNTS.items() if count is not None])
+@pytest.mark.parametrize(
+    "written", [written for written, count in COUNTS.items() if count is not None]
+)
 def test_counts_are_those_of_the_loader(written: str, tmp_path: Path) -> None:
     """azure-ai-ml holds the same number after loading."""
     path = tmp_path / "job.yml"
-    path.write_text(f"type: command\ncommand: python a.py\nresources:\n  instance_count: {written}\n" + REST)
+    path.write_text(
+        f"type: command\ncommand: python a.py\nresources:\n  instance_count: {written}\n" + REST
+    )
     with quiet():
         from azure.ai.ml import load_job
 

@@ -28,18 +28,66 @@ MUTANTS = 2_500
 ZERO = "/zero_optimization"
 Held = dict[str, Any]
 
-FLAGS = (True, False, 1, 0, 1.0, "true", "yes", "on", "t", "1", "false", "No", "off", "auto", "maybe", 2, None)
+FLAGS = (
+    True,
+    False,
+    1,
+    0,
+    1.0,
+    "true",
+    "yes",
+    "on",
+    "t",
+    "1",
+    "false",
+    "No",
+    "off",
+    "auto",
+    "maybe",
+    2,
+    None,
+)
 SIZES = (500, 5e8, "500", "5e8", " 16 ", "1_000", 2.5, True, "auto", "SIZE", -1, None)
 #: Values whose conversion the parser decides on, by pointer.
 COERCED: dict[str, tuple[Any, ...]] = {
-    f"{ZERO}/stage": (0, 1, 2, 3, "3", "2", " 1 ", 3.0, "3.0", 2.5, True, False, "auto", "ZERO_STAGE", 4, None),
+    f"{ZERO}/stage": (
+        0,
+        1,
+        2,
+        3,
+        "3",
+        "2",
+        " 1 ",
+        3.0,
+        "3.0",
+        2.5,
+        True,
+        False,
+        "auto",
+        "ZERO_STAGE",
+        4,
+        None,
+    ),
     ZERO: (True, False, {}, "auto", 2, None),
     "/fp16/enabled": FLAGS,
     "/bf16/enabled": FLAGS,
     "/bf16": (None, {}, {"enabled": "on"}),
     "/bfloat16": ({"enabled": "yes"}, {"enabled": 0}),
-    f"{ZERO}/offload_optimizer": (None, "auto", {}, {"device": "cpu"}, {"device": "auto"}, {"device": "gpu"}),
-    f"{ZERO}/offload_param": (None, "auto", {}, {"device": "nvme", "nvme_path": "/x"}, {"device": "auto"}),
+    f"{ZERO}/offload_optimizer": (
+        None,
+        "auto",
+        {},
+        {"device": "cpu"},
+        {"device": "auto"},
+        {"device": "gpu"},
+    ),
+    f"{ZERO}/offload_param": (
+        None,
+        "auto",
+        {},
+        {"device": "nvme", "nvme_path": "/x"},
+        {"device": "auto"},
+    ),
     f"{ZERO}/cpu_offload": FLAGS,
     f"{ZERO}/cpu_offload_param": FLAGS,
     f"{ZERO}/overlap_comm": FLAGS,
@@ -50,7 +98,10 @@ COERCED: dict[str, tuple[Any, ...]] = {
     "/tensor_parallel/autotp_size": (2, "2", 2.0, True, "auto", "x", None),
     "/compile/deepcompile": FLAGS,
     "/gradient_clipping": (1.0, 0, 2, True, "1.0", "auto", None),
-    "/optimizer": (*({"type": name} for name in ("AdamW", "LAMB", "OneBitAdam", "sgd", "auto", None)), {}),
+    "/optimizer": (
+        *({"type": name} for name in ("AdamW", "LAMB", "OneBitAdam", "sgd", "auto", None)),
+        {},
+    ),
     "/zero_allow_untested_optimizer": FLAGS,
     "/prescale_gradients": FLAGS,
 }
@@ -78,23 +129,38 @@ def configs() -> list[tuple[Config, Held]]:
     bases = [(name, text) for name, text in published if is_json(text)]
     texts = [text for _, text in published] + [fitted(text) for _, text in bases]
     texts += [text for _, text in mutants(bases, MUTANTS, RELEASE, seed=21)]
-    texts += coerced([{"train_batch_size": WORLD}, *(json.loads(fitted(text)) for _, text in bases[:4])])
+    texts += coerced(
+        [{"train_batch_size": WORLD}, *(json.loads(fitted(text)) for _, text in bases[:4])]
+    )
     command = [sys.executable, "-W", "ignore", "-m", "tests.config_reading_worker", str(WORLD)]
     environment = {**os.environ, "DS_ACCELERATOR": "cpu"}
     lines = "".join(json.dumps(text) + "\n" for text in texts)
     done = subprocess.run(
-        command, input=lines, env=environment, cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANGS_S
+        command,
+        input=lines,
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANGS_S,
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    found = [(reading(text), held) for text, held in zip(texts, answers, strict=True) if held is not None]
+    found = [
+        (reading(text), held) for text, held in zip(texts, answers, strict=True) if held is not None
+    ]
     assert len(found) > len(texts) / 3
     return found
 
 
-def reading(text: str, consumer: str = "deepspeed", version: tuple[int, ...] = NEWEST["deepspeed"]) -> Config:
+def reading(
+    text: str, consumer: str = "deepspeed", version: tuple[int, ...] = NEWEST["deepspeed"]
+) -> Config:
     """The view of a config's text."""
     release = Release(program="deepspeed", version=version)
-    return Config(json=read_json(text_of(text, "ds_config.json")), consumer=consumer, release=release)
+    return Config(
+        json=read_json(text_of(text, "ds_config.json")), consumer=consumer, release=release
+    )
 
 
 def _precision(held: Held) -> str:
@@ -118,21 +184,35 @@ ACCESSORS: dict[str, tuple[Callable[[Config], object], Callable[[Held], object]]
         lambda held: held.get(f"{ZERO}/offload_param/device", "none"),
     ),
     "optimizer": (lambda config: config.optimizer, lambda held: held["/optimizer/type"]),
-    "clipping": (lambda config: config.number("/gradient_clipping"), lambda held: _number(held["/gradient_clipping"])),
+    "clipping": (
+        lambda config: config.number("/gradient_clipping"),
+        lambda held: _number(held["/gradient_clipping"]),
+    ),
     "switch in a model": (
-        lambda config: [config.switch(f"{ZERO}/{name}") for name in ("overlap_comm", "reduce_scatter")],
+        lambda config: [
+            config.switch(f"{ZERO}/{name}") for name in ("overlap_comm", "reduce_scatter")
+        ],
         lambda held: [held[f"{ZERO}/{name}"] for name in ("overlap_comm", "reduce_scatter")],
     ),
     "switch in a mapping": (
-        lambda config: [config.switch(f"/{name}") for name in ("prescale_gradients", "zero_allow_untested_optimizer")],
-        lambda held: [bool(held[f"/{name}"]) for name in ("prescale_gradients", "zero_allow_untested_optimizer")],
+        lambda config: [
+            config.switch(f"/{name}")
+            for name in ("prescale_gradients", "zero_allow_untested_optimizer")
+        ],
+        lambda held: [
+            bool(held[f"/{name}"])
+            for name in ("prescale_gradients", "zero_allow_untested_optimizer")
+        ],
     ),
     "number": (
         lambda config: config.number("/gradient_predivide_factor"),
         lambda held: _number(held["/gradient_predivide_factor"]),
     ),
     "whole": (
-        lambda config: [config.whole(f"{ZERO}/reduce_bucket_size"), config.whole("/tensor_parallel/autotp_size")],
+        lambda config: [
+            config.whole(f"{ZERO}/reduce_bucket_size"),
+            config.whole("/tensor_parallel/autotp_size"),
+        ],
         lambda held: [held[f"{ZERO}/reduce_bucket_size"], held["/tensor_parallel/autotp_size"]],
     ),
 }
@@ -141,7 +221,9 @@ ACCESSORS: dict[str, tuple[Callable[[Config], object], Callable[[Held], object]]
 @needs_deepspeed
 @pytest.mark.integration
 @pytest.mark.parametrize("accessor", ACCESSORS)
-def test_accessors_hold_what_the_parser_holds(accessor: str, configs: list[tuple[Config, Held]]) -> None:
+def test_accessors_hold_what_the_parser_holds(
+    accessor: str, configs: list[tuple[Config, Held]]
+) -> None:
     """Each accessor equals what DeepSpeed's parser holds after reading, in every config that it accepts."""
     ours, theirs = ACCESSORS[accessor]
     wrong = [(ours(config), theirs(held), config.json.text.content) for config, held in configs]
@@ -167,9 +249,16 @@ def test_keys_of_models_are_the_parsers(configs: list[tuple[Config, Held]]) -> N
         for pointer, value in held.items():
             section = config.bf16 if pointer.startswith("/bf16/") else pointer.rpartition("/")[0]
             key = config.schema.key(pointer)
-            plain = key is not None and key.type.name in ("bool", "int", "float", "enum") and not key.deprecated
+            plain = (
+                key is not None
+                and key.type.name in ("bool", "int", "float", "enum")
+                and not key.deprecated
+            )
             if plain and section.count("/") == 1 and len(section) > 1:
-                assert config.read(f"{section}/{pointer.rpartition('/')[2]}") == value, (pointer, config.json.data)
+                assert config.read(f"{section}/{pointer.rpartition('/')[2]}") == value, (
+                    pointer,
+                    config.json.data,
+                )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +266,11 @@ def test_keys_of_models_are_the_parsers(configs: list[tuple[Config, Held]]) -> N
     [
         ('{"zero_optimization": {"stage": "3"}, "bf16": {"enabled": "true"}}', 3, "bf16"),
         ('{"zero_optimization": true, "fp16": {"enabled": 1}}', 1, "fp16"),
-        ('{"zero_optimization": {"stage": "ZERO_STAGE"}, "bf16": {"enabled": "maybe"}}', None, None),
+        (
+            '{"zero_optimization": {"stage": "ZERO_STAGE"}, "bf16": {"enabled": "maybe"}}',
+            None,
+            None,
+        ),
         ('{"zero_optimization": {"stage": "auto"}, "bf16": {"enabled": "auto"}}', 0, "fp32"),
     ],
 )
@@ -190,7 +283,11 @@ def test_auto_is_not_known_where_it_is_filled_in() -> None:
     """What Transformers will fill in is not known from the file."""
     text = '{"zero_optimization": {"stage": "auto"}, "bf16": {"enabled": "auto"}, "gradient_clipping": "auto"}'
     config = reading(text, "huggingface")
-    assert (config.stage, config.precision, config.number("/gradient_clipping")) == (None, None, None)
+    assert (config.stage, config.precision, config.number("/gradient_clipping")) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_old_releases_convert_less() -> None:

@@ -61,15 +61,21 @@ def test_a_job_among_other_resources_is_read_with_its_places(tmp_path: Path) -> 
         ("[/bin/bash, -c, 'cd /a && torchrun train.py --a \"b c\"']", ["--a", "b c"]),
         ("[sh, -ec]\n              args: [\"exec torchrun train.py --a 'b c'\"]", ["--a", "b c"]),
         ("[torchrun]\n              args: [train.py, '--a=$(DIR)/x']", ["--a=/data/x"]),
-        ("[bash, -c, 'N=$$((1)); exec torchrun \"$@\"', bash, train.py, --a, 'b; c']", ["--a", "b; c"]),
+        (
+            "[bash, -c, 'N=$$((1)); exec torchrun \"$@\"', bash, train.py, --a, 'b; c']",
+            ["--a", "b; c"],
+        ),
         ("[torchrun, train.py, '--a=$NODES']", [None]),
     ],
 )
-def test_the_command_is_what_the_container_starts(command: str, arguments: list[str | None], tmp_path: Path) -> None:
+def test_the_command_is_what_the_container_starts(
+    command: str, arguments: list[str | None], tmp_path: Path
+) -> None:
     """Words are words, a shell's script is a script; variables of the container are known, others are not."""
     content = JOB.replace('[torchrun, train.py, --epochs, "3"]', command)
     content = content.replace(
-        "- name: NCCL_DEBUG\n                  value: WARN", "- name: DIR\n                  value: /data"
+        "- name: NCCL_DEBUG\n                  value: WARN",
+        "- name: DIR\n                  value: /data",
     )
     (launch,) = job_of(tmp_path, content).launches
     assert launch.program is not None and launch.program.value == "train.py"
@@ -81,7 +87,10 @@ def test_the_environment_is_the_containers_and_the_controllers(tmp_path: Path) -
     secret = "- {name: KEY, valueFrom: {secretKeyRef: {name: a, key: b}}}\n                - name: NCCL_DEBUG"
     (launch,) = job_of(tmp_path, JOB.replace("- name: NCCL_DEBUG", secret)).launches
     values = {name: assignment.value for name, assignment in launch.environment.items()}
-    assert (values["NCCL_DEBUG"], values["KEY"], values["PET_NNODES"], values["MASTER_ADDR"]) == ("WARN", *[None] * 3)
+    assert (values["NCCL_DEBUG"], values["KEY"], values["PET_NNODES"], values["MASTER_ADDR"]) == (
+        "WARN",
+        *[None] * 3,
+    )
     workers = JOB.partition("    Worker:")[0].replace("    Master:", "    Worker:")
     (launch,) = job_of(tmp_path, workers).launches
     assert "PET_NNODES" in launch.environment and "PET_MASTER_ADDR" not in launch.environment
@@ -134,9 +143,19 @@ def test_a_config_within_the_job_is_compared_with_the_arguments(
 ) -> None:
     """The DeepSpeed config of a ConfigMap, or of a here-document, is judged as a file is, at its place."""
     launch = {"target": target, "script": "/opt/train.py", target: options}
-    job: dict[str, object] = {"framework": "huggingface", "model": "qwen2.5-0.5b", "cluster": "dgx-h100", "nodes": 2}
-    job |= {"training": {"sequence_length": 2048, "global_batch": 64}, "output": {"checkpoints": "/out"}}
-    made = dsgen.search(dsgen.load_job({**job, "data": {"path": "a.json"}, "launch": launch}), top=1)
+    job: dict[str, object] = {
+        "framework": "huggingface",
+        "model": "qwen2.5-0.5b",
+        "cluster": "dgx-h100",
+        "nodes": 2,
+    }
+    job |= {
+        "training": {"sequence_length": 2048, "global_batch": 64},
+        "output": {"checkpoints": "/out"},
+    }
+    made = dsgen.search(
+        dsgen.load_job({**job, "data": {"path": "a.json"}, "launch": launch}), top=1
+    )
     (text,) = [one.text for one in dsgen.render(made.plans[0]) if one.path.endswith(".yaml")]
     assert [*read(tmp_path, text).findings] == []
     assert [one.rule for one in dsgen.validate(tmp_path) if one.severity.value != "note"] == []
@@ -185,9 +204,19 @@ _OF_MAP = "{name: c, configMap: {name: a}}"
     ("mount", "volume", "compared"),
     [
         pytest.param("{name: c, mountPath: /etc/b}", _OF_MAP, True, id="its folder"),
-        pytest.param("{name: c, mountPath: /etc/b/ds.json, subPath: ds.json}", _OF_MAP, True, id="the file alone"),
+        pytest.param(
+            "{name: c, mountPath: /etc/b/ds.json, subPath: ds.json}",
+            _OF_MAP,
+            True,
+            id="the file alone",
+        ),
         pytest.param("{name: c, mountPath: /etc/other}", _OF_MAP, False, id="another folder"),
-        pytest.param("{name: b, mountPath: /etc/b}", _OF_MAP, False, id="a claim, beside a container with the map"),
+        pytest.param(
+            "{name: b, mountPath: /etc/b}",
+            _OF_MAP,
+            False,
+            id="a claim, beside a container with the map",
+        ),
         pytest.param(
             "{name: c, mountPath: /etc/b}",
             "{name: c, configMap: {name: a, items: [{key: ds.json, path: other.json}]}}",
@@ -196,7 +225,9 @@ _OF_MAP = "{name: c, configMap: {name: a}}"
         ),
     ],
 )
-def test_a_mounted_config_is_that_of_its_path(mount: str, volume: str, compared: bool, tmp_path: Path) -> None:
+def test_a_mounted_config_is_that_of_its_path(
+    mount: str, volume: str, compared: bool, tmp_path: Path
+) -> None:
     """Arguments are compared with the file that the container which trains mounts at the path that they name."""
     text = _MAP + _MOUNTING.replace("MOUNT", mount).replace("VOLUME", volume)
     (tmp_path / "job.yaml").write_text(text)

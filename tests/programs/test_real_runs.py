@@ -19,7 +19,13 @@ WORKER = Path(__file__).with_name("real_runs.py")
 def read_run(command: list[str], folder: Path) -> Measurement:
     """The run that a program's output tells of."""
     done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=HANGS_S, check=False
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:]
     (folder / "run.log").write_text(done.stdout)
@@ -34,7 +40,11 @@ def test_a_real_trainer_is_read(tmp_path: Path) -> None:
     """The Trainer's own log gives its speed and its batch."""
     run = read_run([sys.executable, str(WORKER), "trainer"], tmp_path)
     assert 1e-4 < run.step_time_s < 100
-    assert run.keys == {"training.global_batch": 8, "layout.micro_batch": 4, "layout.gradient_accumulation": 2}
+    assert run.keys == {
+        "training.global_batch": 8,
+        "layout.micro_batch": 4,
+        "layout.gradient_accumulation": 2,
+    }
 
 
 @pytest.mark.integration

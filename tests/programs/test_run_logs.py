@@ -66,7 +66,11 @@ SAID: dict[str, dict[str, Any]] = {
         "layout.gradient_accumulation": 4,
         "layout.zero_stage": 0,
     },
-    "trainer.log": {"training.global_batch": 8, "layout.micro_batch": 4, "layout.gradient_accumulation": 2},
+    "trainer.log": {
+        "training.global_batch": 8,
+        "layout.micro_batch": 4,
+        "layout.gradient_accumulation": 2,
+    },
 }
 
 

@@ -46,7 +46,11 @@ def test_a_row_is_a_run() -> None:
     )
     assert first.keys == {"layout.tensor": "8"}
     assert (first.places["layout.tensor"].line, first.places["layout.tensor"].column) == (2, 18)
-    assert (second.name, second.peak_bytes, second.keys) == ("big", None, {"layout.recompute": "full"})
+    assert (second.name, second.peak_bytes, second.keys) == (
+        "big",
+        None,
+        {"layout.recompute": "full"},
+    )
 
 
 def test_comments_and_blank_lines_are_passed_over() -> None:
@@ -76,7 +80,9 @@ def test_comments_and_blank_lines_are_passed_over() -> None:
     ],
     ids=["unknown", "twice", "no time", "no rows", "cells", "values"],
 )
-def test_every_mistake_is_told_at_once(text: str, expected: list[tuple[str, int, int | None, str, str]]) -> None:
+def test_every_mistake_is_told_at_once(
+    text: str, expected: list[tuple[str, int, int | None, str, str]]
+) -> None:
     """All findings of a table come together, each with line and column, both values and a hint."""
     found = read(text)
     assert not found.runs or len(expected) < len(text.splitlines())
@@ -95,12 +101,19 @@ def test_a_table_is_known_by_its_header(tmp_path: Path) -> None:
     assert run.name == "runs.txt:2"
 
 
-cells = st.sampled_from(["", "1", "2.5", "-1", "nan", "1e999", "full", "a,b", 'say "x"', "two\nlines", "\N{SNOWMAN}"])
-names = st.sampled_from(["step_time_s", "peak_memory_gib", "peak_memory_kind", "gpus", "tensor", "name", "bogus", ""])
+cells = st.sampled_from(
+    ["", "1", "2.5", "-1", "nan", "1e999", "full", "a,b", 'say "x"', "two\nlines", "\N{SNOWMAN}"]
+)
+names = st.sampled_from(
+    ["step_time_s", "peak_memory_gib", "peak_memory_kind", "gpus", "tensor", "name", "bogus", ""]
+)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(names, min_size=1, max_size=5), st.lists(st.lists(cells, min_size=1, max_size=6), max_size=5))
+@given(
+    st.lists(names, min_size=1, max_size=5),
+    st.lists(st.lists(cells, min_size=1, max_size=6), max_size=5),
+)
 def test_no_table_raises(header: list[str], rows: list[list[str]]) -> None:
     """Any table that a spreadsheet can save gives runs with positive times, or findings."""
     text = io.StringIO()

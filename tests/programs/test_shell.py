@@ -55,12 +55,24 @@ def free_port() -> int:
 @needs_shellcheck
 @pytest.mark.parametrize(
     ("gpus", "options"),
-    [(8, {}), (4, {}), (64, {}), (64, {"launcher": "pdsh"}), (64, {"hosts": ["a", "b"], "ssh_port": 2222})],
+    [
+        (8, {}),
+        (4, {}),
+        (64, {}),
+        (64, {"launcher": "pdsh"}),
+        (64, {"hosts": ["a", "b"], "ssh_port": 2222}),
+    ],
 )
-def test_every_variant_is_clean_shell(tmp_path: Path, gpus: int, options: dict[str, object]) -> None:
+def test_every_variant_is_clean_shell(
+    tmp_path: Path, gpus: int, options: dict[str, object]
+) -> None:
     """Whatever the options and however hostile the arguments, bash -n and shellcheck have nothing to say."""
     assert (
-        shell_complaints(launch(tmp_path, gpus=gpus, options=options, environment={"A": HOSTILE[2], "B": "x,y=1"}))
+        shell_complaints(
+            launch(
+                tmp_path, gpus=gpus, options=options, environment={"A": HOSTILE[2], "B": "x,y=1"}
+            )
+        )
         == []
     )
 
@@ -113,7 +125,9 @@ def test_one_node_starts_every_rank(tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     reports.mkdir()
     environment = {"STAND_IN_FOLDER": str(reports), "HOSTILE": HOSTILE[2]}
-    script = launch(tmp_path / "my files", gpus=2, gpus_per_node=2, cpu_cores=None, environment=environment)
+    script = launch(
+        tmp_path / "my files", gpus=2, gpus_per_node=2, cpu_cores=None, environment=environment
+    )
     result = start(script)
     assert result.returncode == 0, result.stderr
     check_reports(reports, 2, tmp_path / "my files" / "ds_config.json")
@@ -130,7 +144,12 @@ def test_two_hosts_start_every_rank(tmp_path: Path, launcher: str) -> None:
         gpus=4,
         gpus_per_node=2,
         environment={"STAND_IN_FOLDER": str(reports), "HOSTILE": HOSTILE[2]},
-        options={"hosts": HOSTS, "launcher": launcher, "master_port": free_port(), "ssh_port": 2222},
+        options={
+            "hosts": HOSTS,
+            "launcher": launcher,
+            "master_port": free_port(),
+            "ssh_port": 2222,
+        },
     )
     result = start(script)
     assert result.returncode == 0, result.stderr

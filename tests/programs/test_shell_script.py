@@ -128,7 +128,9 @@ def _printed_by_bash(content: str) -> list[str]:
 
 def test_words_are_what_bash_makes_of_them() -> None:
     """Every word of the table, and every pair of neighbours, comes out as bash's own."""
-    lines = [f"show {word}" for word in _WORDS] + [f"show {a} {b}" for a, b in product(_WORDS[::3], _WORDS[::2])]
+    lines = [f"show {word}" for word in _WORDS] + [
+        f"show {a} {b}" for a, b in product(_WORDS[::3], _WORDS[::2])
+    ]
     content = _PRELUDE + "\n".join(lines) + "\n"
     ours = list(_as_printed(_read(content)))
     assert None not in ours
@@ -137,8 +139,12 @@ def test_words_are_what_bash_makes_of_them() -> None:
 
 def _statement(chance: random.Random, names: list[str]) -> str:
     name = chance.choice(names)
-    words = " ".join(chance.choice(_WORDS + tuple(f"${n}" for n in names)) for _ in range(chance.randint(1, 3)))
-    value = chance.choice((*_WORDS[:13], "$ONE", '"$SPACES x"', '"$OPTIONS --y 2"', f'"${name} --z 3"'))
+    words = " ".join(
+        chance.choice(_WORDS + tuple(f"${n}" for n in names)) for _ in range(chance.randint(1, 3))
+    )
+    value = chance.choice(
+        (*_WORDS[:13], "$ONE", '"$SPACES x"', '"$OPTIONS --y 2"', f'"${name} --z 3"')
+    )
     return chance.choice(
         (
             f"show {words}",
@@ -171,7 +177,12 @@ def _statement(chance: random.Random, names: list[str]) -> str:
 def _random_script(seed: int) -> str:
     chance = random.Random(seed)
     names = ["V1", "V2", "V3"]
-    return _PRELUDE + "V1=1\nV2=\nV3='x y'\n" + "\n".join(_statement(chance, names) for _ in range(25)) + "\n"
+    return (
+        _PRELUDE
+        + "V1=1\nV2=\nV3='x y'\n"
+        + "\n".join(_statement(chance, names) for _ in range(25))
+        + "\n"
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -181,7 +192,9 @@ def test_known_values_are_those_of_bash(seed: int) -> None:
     ours = list(_as_printed(_read(content)))
     theirs = _printed_by_bash(content)
     assert len(ours) == len(theirs), content
-    wrong = [(mine, real) for mine, real in zip(ours, theirs, strict=True) if mine not in (None, real)]
+    wrong = [
+        (mine, real) for mine, real in zip(ours, theirs, strict=True) if mine not in (None, real)
+    ]
     assert not wrong, content
 
 
@@ -212,7 +225,11 @@ show v <in 2> err
 
 def test_a_words_raw_text_stands_at_its_offset() -> None:
     """Every word, also of an array or a string defined elsewhere, is found in the text where it says."""
-    content = _PRELUDE + "\n".join(f"show {word}" for word in _WORDS) + "\nbash -c \"show \\$ONE $OPTIONS\" x 'y z'\n"
+    content = (
+        _PRELUDE
+        + "\n".join(f"show {word}" for word in _WORDS)
+        + "\nbash -c \"show \\$ONE $OPTIONS\" x 'y z'\n"
+    )
     script = _read(content)
     words = [word for command in script.commands for word in command.words]
     words += [word for assignment in script.assignments for word in assignment.words or ()]
@@ -222,7 +239,9 @@ def test_a_words_raw_text_stands_at_its_offset() -> None:
 
 def test_words_of_a_split_string_are_placed_at_its_definition() -> None:
     """Options in the classic multi-line string are located on their own lines."""
-    script = _read('LAYERS=24\nARGS=" \\\n  --num-layers $LAYERS \\\n  --bf16 \\\n"\npython train.py $ARGS\n')
+    script = _read(
+        'LAYERS=24\nARGS=" \\\n  --num-layers $LAYERS \\\n  --bf16 \\\n"\npython train.py $ARGS\n'
+    )
     words = script.commands[-1].words
     assert [(word.value, script.locate(word).line) for word in words[2:]] == [
         ("--num-layers", 3),
@@ -233,7 +252,9 @@ def test_words_of_a_split_string_are_placed_at_its_definition() -> None:
 
 def test_directives_after_a_command_are_ignored() -> None:
     """`#SBATCH` lines count up to the first command; comments and blank lines may stand before."""
-    script = _read("#!/bin/bash\n# x\n\n#SBATCH -N 2 # two\n#SBATCH --time='1:00'\nset -e\n#SBATCH --mem=0\n")
+    script = _read(
+        "#!/bin/bash\n# x\n\n#SBATCH -N 2 # two\n#SBATCH --time='1:00'\nset -e\n#SBATCH --mem=0\n"
+    )
     assert [(tuple(w.value for w in d.words), d.ignored) for d in script.directives] == [
         (("-N", "2"), False),
         (("--time=1:00",), False),
@@ -243,7 +264,9 @@ def test_directives_after_a_command_are_ignored() -> None:
 
 def test_a_here_document_has_its_target_and_content() -> None:
     """A file written by `cat` is known with its name, its place, and variables filled in where known."""
-    script = _read('F=ds.json\nB=4\ncat <<EOT > $F\n{"b": $B, "j": "$SLURM_JOB_ID"}\nEOT\ntee x.txt <<\'E\'\n$B\nE\n')
+    script = _read(
+        'F=ds.json\nB=4\ncat <<EOT > $F\n{"b": $B, "j": "$SLURM_JOB_ID"}\nEOT\ntee x.txt <<\'E\'\n$B\nE\n'
+    )
     first, second = script.heredocs
     assert (first.target and first.target.value, first.content, first.complete, first.literal) == (
         "ds.json",
@@ -251,15 +274,24 @@ def test_a_here_document_has_its_target_and_content() -> None:
         False,
         False,
     )
-    assert (second.target and second.target.value, second.content, second.complete) == ("x.txt", "$B\n", True)
+    assert (second.target and second.target.value, second.content, second.complete) == (
+        "x.txt",
+        "$B\n",
+        True,
+    )
     assert script.locate(second.offset).line == 7
 
 
 @pytest.mark.parametrize(
     ("text", "single_quoted", "value"),
-    [("'echo $A $B'", True, ["echo", "1", None]), ('"echo $A \\$A $C"', False, ["echo", "1", "1", "2"])],
+    [
+        ("'echo $A $B'", True, ["echo", "1", None]),
+        ('"echo $A \\$A $C"', False, ["echo", "1", "1", "2"]),
+    ],
 )
-def test_the_text_of_bash_c_is_read(text: str, single_quoted: bool, value: list[str | None]) -> None:
+def test_the_text_of_bash_c_is_read(
+    text: str, single_quoted: bool, value: list[str | None]
+) -> None:
     """In single quotes only exported variables are known inside; in double quotes the outer shell fills in its own."""
     script = _read(f"export A=1\nB=x\nC=2\nsrun bash -c {text}\n")
     outer, inner = script.commands[-2:]
@@ -272,8 +304,20 @@ def test_a_variable_that_a_branch_sets_otherwise_is_unknown() -> None:
     script = _read(
         'A=1\nB=1\nARGS="--x 1"\nif [ "$1" ]; then A=1; B=2; ARGS="$ARGS --y"; fi\nARGS="$ARGS --z"\necho $A $B $ARGS\n'
     )
-    assert [word.value for word in script.commands[-1].words] == ["echo", "1", None, "--x", "1", None, "--z"]
-    assert (script.value_of("A"), script.value_of("B"), script.value_of("NOBODY")) == ("1", None, None)
+    assert [word.value for word in script.commands[-1].words] == [
+        "echo",
+        "1",
+        None,
+        "--x",
+        "1",
+        None,
+        "--z",
+    ]
+    assert (script.value_of("A"), script.value_of("B"), script.value_of("NOBODY")) == (
+        "1",
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -297,7 +341,9 @@ def test_a_condition_on_known_values_decides_the_branch(condition: str, value: s
 
 def test_a_condition_in_a_function_decides_nothing() -> None:
     """A function may be called after its variables have changed."""
-    script = _read("SIZE=1\nA=no\nset_up() {\n  if [ $SIZE -gt 1 ]; then A=yes; fi\n}\nSIZE=4\nset_up\necho $A\n")
+    script = _read(
+        "SIZE=1\nA=no\nset_up() {\n  if [ $SIZE -gt 1 ]; then A=yes; fi\n}\nSIZE=4\nset_up\necho $A\n"
+    )
     assert script.commands[-1].words[1].value is None
 
 
@@ -309,7 +355,9 @@ def test_an_alternative_is_there_or_not() -> None:
 
 def test_what_the_scheduler_sets_is_unknown() -> None:
     """Variables of Slurm, positional parameters without a default and command substitutions have no known value."""
-    script = _read('echo $SLURM_NNODES ${SLURM_NNODES:-4} $1 ${2:-x} $(nproc) `pwd`/x "$@" $UNSET\n')
+    script = _read(
+        'echo $SLURM_NNODES ${SLURM_NNODES:-4} $1 ${2:-x} $(nproc) `pwd`/x "$@" $UNSET\n'
+    )
     words = script.commands[0].words[1:]
     assert [word.value for word in words] == [*[None] * 3, "x", *[None] * 4]
     assert words[0].variables == ("SLURM_NNODES",)
@@ -319,7 +367,8 @@ def test_what_the_scheduler_sets_is_unknown() -> None:
 def test_a_command_text_has_the_places_of_its_document() -> None:
     """A command given in another document is located there, and `${{inputs.x}}` is unknown."""
     script = read_command_text(
-        "python train.py --data ${{inputs.data}} --lr 1", lambda at: Location(path="job.yml", line=7, column=at + 1)
+        "python train.py --data ${{inputs.data}} --lr 1",
+        lambda at: Location(path="job.yml", line=7, column=at + 1),
     )
     words = script.commands[0].words
     assert [word.value for word in words] == ["python", "train.py", "--data", None, "--lr", "1"]
@@ -362,10 +411,35 @@ def test_garbage_is_read(seed: int) -> None:
     """Random characters of shell syntax are read without an exception, and words stand where they say."""
     chance = random.Random(seed)
     pieces = [
-        *("if", "then", "fi", "case", "esac", "in", "do", "done", "for", "{", "}", "bash -c ", "eval ", "A=", "A+=(")
+        *(
+            "if",
+            "then",
+            "fi",
+            "case",
+            "esac",
+            "in",
+            "do",
+            "done",
+            "for",
+            "{",
+            "}",
+            "bash -c ",
+            "eval ",
+            "A=",
+            "A+=(",
+        )
     ]
     pieces += [f"\n{asked} [ $A = b ]; then\n" for asked in ("if", "elif")]
-    alphabet = [*"ab$(){}[]\"'`\\|&;<>#=*~! \n\t", *pieces, "${A[@]}", "$A", "<<E\n", "$((", "[[ ", "#SBATCH"]
+    alphabet = [
+        *"ab$(){}[]\"'`\\|&;<>#=*~! \n\t",
+        *pieces,
+        "${A[@]}",
+        "$A",
+        "<<E\n",
+        "$((",
+        "[[ ",
+        "#SBATCH",
+    ]
     content = "".join(chance.choice(alphabet) for _ in range(300))
     script = _read(content)
     words = [word for command in script.commands for word in command.words]
@@ -379,7 +453,9 @@ def test_long_scripts_are_read_quickly() -> None:
     line = 'torchrun --nproc_per_node $N train.py --lr 1e-4 # "x"\n'
     start = time.process_time()
     script = _read("N=8\n" + line * 25_000 + "X=1\n" * 25_000)
-    assert time.process_time() - start < 20  # a loaded machine of the slowest kind; a second on an idle one
+    assert (
+        time.process_time() - start < 20
+    )  # a loaded machine of the slowest kind; a second on an idle one
     assert len(script.commands) == 25_000
 
 
@@ -419,7 +495,10 @@ def test_many_blocks_in_each_other_take_no_long_time() -> None:
 )
 def test_a_script_ends_at_an_exit_that_always_runs(line: str, read: bool) -> None:
     """What follows `exit` is read unless that is a command of its own, and no part of a list."""
-    assert ("torchrun" in [command.words[0].value for command in _read(f"{line}\ntorchrun a.py\n").commands]) is read
+    assert (
+        "torchrun"
+        in [command.words[0].value for command in _read(f"{line}\ntorchrun a.py\n").commands]
+    ) is read
 
 
 @pytest.mark.parametrize(
@@ -436,15 +515,21 @@ def test_a_script_ends_at_an_exit_that_always_runs(line: str, read: bool) -> Non
         ("", "if true; then GPUS=8; fi", None),
     ],
 )
-def test_the_value_of_a_condition_lasts_until_other_code_runs(before: str, within: str, value: str | None) -> None:
+def test_the_value_of_a_condition_lasts_until_other_code_runs(
+    before: str, within: str, value: str | None
+) -> None:
     """What a branch's condition says of a variable is unknown behind a function, `source` and `eval`."""
-    script = _read(f'{before}\nif [ "$GPUS" = all ]; then\n{within}\nshow $GPUS\nfi\nlater() {{ GPUS=8; }}\n')
+    script = _read(
+        f'{before}\nif [ "$GPUS" = all ]; then\n{within}\nshow $GPUS\nfi\nlater() {{ GPUS=8; }}\n'
+    )
     assert [c.words[1].value for c in script.commands if c.words[0].value == "show"] == [value]
 
 
 def test_a_function_changes_what_it_sets() -> None:
     """A variable is unknown behind a call of the function that sets it, and others keep their values."""
-    script = _read("count() { GPUS=$(nvidia-smi -L | wc -l); }\nGPUS=all NODES=2\ncount\nshow $GPUS $NODES\n")
+    script = _read(
+        "count() { GPUS=$(nvidia-smi -L | wc -l); }\nGPUS=all NODES=2\ncount\nshow $GPUS $NODES\n"
+    )
     assert [word.value for word in script.commands[-1].words] == ["show", None, "2"]
 
 
@@ -452,7 +537,10 @@ def test_a_value_that_branches_refute_is_noted_once() -> None:
     """Reading n branches, each for the value that another variable has, notes a number of changes linear in n."""
     names = [f"M{index}" for index in range(500)]
     branches = "".join(f'elif [ "${name}" = q ]; then\nX=${name}\n' for name in names)
-    script = _read("".join(f"{name}=q\n" for name in names) + f"if true; then :\n{branches}else\nshow $M0\nfi\n")
+    script = _read(
+        "".join(f"{name}=q\n" for name in names)
+        + f"if true; then :\n{branches}else\nshow $M0\nfi\n"
+    )
     assert sum(map(len, script.history.values())) < 20 * len(names)
     assert script.commands[-1].words[1].value is None
     assert script.value_of("M0") == "q"
@@ -483,6 +571,8 @@ def test_here_documents_of_any_delimiter_end_where_bash_ends_them(text: str) -> 
 def test_the_ends_of_here_documents_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line with n here-documents within a substitution looks for the ends of those alone that have one."""
     searched, find = list[str](), tokens._closing_line
-    monkeypatch.setattr(tokens, "_closing_line", lambda *given: searched.append(given[2]) or find(*given))
+    monkeypatch.setattr(
+        tokens, "_closing_line", lambda *given: searched.append(given[2]) or find(*given)
+    )
     _read("U=$(" + "cat <<E " * 1000 + "\nE\n)\n")
     assert len(searched) < 20

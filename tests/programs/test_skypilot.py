@@ -16,8 +16,18 @@ from tests.programs.hand_built import HOSTILE, expected_arguments, plan, program
 
 OPTIONS: tuple[dict[str, object], ...] = (
     {},
-    {"infra": "aws/us-east-1", "instance_type": "p4d.24xlarge", "accelerator": "A100", "use_spot": True},
-    {"image": "docker:ghcr.io/me/train:1", "disk_size": 512, "workdir": "../src", "setup": "pip install deepspeed"},
+    {
+        "infra": "aws/us-east-1",
+        "instance_type": "p4d.24xlarge",
+        "accelerator": "A100",
+        "use_spot": True,
+    },
+    {
+        "image": "docker:ghcr.io/me/train:1",
+        "disk_size": 512,
+        "workdir": "../src",
+        "setup": "pip install deepspeed",
+    },
     {"file_mounts": ["~/a:/a"], "buckets": ["s3://b/c:/runs"], "passed_variables": ["HF_TOKEN"]},
 )
 
@@ -52,11 +62,19 @@ def test_the_script_is_data_to_bash(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
         "PATH": "/usr/bin:/bin",
     }
-    result = subprocess.run(["bash", "-c", show + task["run"]], env=variables, capture_output=True, check=True)
+    result = subprocess.run(
+        ["bash", "-c", show + task["run"]], env=variables, capture_output=True, check=True
+    )
     config = tmp_path / "dsgen" / "ds_config.json"
     words = result.stdout.decode().split("\0")[:-1]
     assert words[:5] == [
-        *("--nnodes=128", "--nproc-per-node=8", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29500"),
+        *(
+            "--nnodes=128",
+            "--nproc-per-node=8",
+            "--node-rank=1",
+            "--master-addr=10.0.0.1",
+            "--master-port=29500",
+        ),
     ]
     assert words[5:] == ["train.py", *expected_arguments(str(config))]
     assert config.read_text() == "{}\n"
@@ -72,7 +90,10 @@ def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
     }
     result = subprocess.run(
-        ["bash", "-c", launch()["run"]], env={**os.environ, **variables}, capture_output=True, text=True
+        ["bash", "-c", launch()["run"]],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
     )
     assert (result.returncode, "planned for 128 nodes of 8 GPUs" in result.stderr) == (1, True)
 
@@ -91,7 +112,9 @@ def test_a_secret_has_no_value() -> None:
 def test_the_command_gives_every_secret_its_value(tmp_path: Path) -> None:
     """`sky launch` refuses a secret without a value: the command names each that the file leaves empty."""
     known = {"passed_variables": ["HF_TOKEN", "WANDB_API_KEY"]}
-    (tmp_path / "task.yaml").write_text(launch_files(plan("skypilot", options=known), program())[0].text)
+    (tmp_path / "task.yaml").write_text(
+        launch_files(plan("skypilot", options=known), program())[0].text
+    )
     secrets = "--secret HF_TOKEN --secret WANDB_API_KEY"
     assert LAUNCHERS["skypilot"].command(tmp_path) == f"sky launch {tmp_path}/task.yaml {secrets}"
     (tmp_path / "task.yaml").write_text(launch_files(plan("skypilot"), program())[0].text)
@@ -99,7 +122,8 @@ def test_the_command_gives_every_secret_its_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "task"), [("GPT-3 175B", "GPT-3-175B"), ("_a---b.", "a-b"), ("q_2", "q_2"), ("é", "job")]
+    ("name", "task"),
+    [("GPT-3 175B", "GPT-3-175B"), ("_a---b.", "a-b"), ("q_2", "q_2"), ("é", "job")],
 )
 def test_the_name_is_one_that_skypilot_takes(name: str, task: str) -> None:
     """SkyPilot refuses names with blanks, three dashes in a row, or a sign at an end."""

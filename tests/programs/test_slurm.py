@@ -49,12 +49,26 @@ OPTIONS: tuple[dict[str, object], ...] = (
     {"signal_seconds": 60, "mail_user": "me@example.org"},
     {"gpu_request": "gres", "exclusive": False, "memory": "200G", "cpus_per_task": 48},
     {"gpu_request": "none", "modules": ["cuda/12", "a b"], "virtual_environment": "/opt/my venv"},
-    {"container_image": "nvcr.io#nvidia/pytorch:24.05-py3", "container_mounts": ["/data:/data", "/a b:/c", "/lustre"]},
-    {"container_image": "/im age.sif", "container_runtime": "apptainer", "container_mounts": ["/data:/b", "/lustre"]},
+    {
+        "container_image": "nvcr.io#nvidia/pytorch:24.05-py3",
+        "container_mounts": ["/data:/data", "/a b:/c", "/lustre"],
+    },
+    {
+        "container_image": "/im age.sif",
+        "container_runtime": "apptainer",
+        "container_mounts": ["/data:/b", "/lustre"],
+    },
     {"continue": "requeue", "setup": ["ulimit -l unlimited"], "exclude": "n[3,7-9]", "attempts": 5},
-    {"continue": "chain", "directives": {"switches": "1@01:00:00", "comment": 'a "b" $(c)', "spread-job": True}},
+    {
+        "continue": "chain",
+        "directives": {"switches": "1@01:00:00", "comment": 'a "b" $(c)', "spread-job": True},
+    },
     {"array": "0-3%1", "dependency": "afterok:12", "output": "logs/%x %A.out"},
-    {"container_image": "rocm/megatron-lm:v25.5", "container_runtime": "apptainer", "continue": "requeue"},
+    {
+        "container_image": "rocm/megatron-lm:v25.5",
+        "container_runtime": "apptainer",
+        "continue": "requeue",
+    },
 )
 
 
@@ -73,16 +87,30 @@ def test_directives_come_first(tmp_path: Path) -> None:
     assert all(i < first_command for i, line in enumerate(lines) if line.startswith("#SBATCH"))
 
 
-@pytest.mark.parametrize(("cluster", "nodes", "told"), [("gb200-nvl72", 64, "16"), ("dgx-h100", 64, None)])
+@pytest.mark.parametrize(
+    ("cluster", "nodes", "told"), [("gb200-nvl72", 64, "16"), ("dgx-h100", 64, None)]
+)
 def test_nodes_of_racks_are_asked_for_together(cluster: str, nodes: int, told: str | None) -> None:
     """A job in racks of 18 nodes asks for segments that its groups fill; others ask for none; a directive wins."""
-    spec = {"name": "a", "framework": "megatron-lm", "model": "llama-3.1-8b", "cluster": cluster, "nodes": nodes}
+    spec = {
+        "name": "a",
+        "framework": "megatron-lm",
+        "model": "llama-3.1-8b",
+        "cluster": cluster,
+        "nodes": nodes,
+    }
     keys = {"training": {"sequence_length": 4096, "global_batch": 512, "precision": "bf16"}}
     for directives, expected in (({}, told), ({"segment": 8}, "8")):
-        launched = {"target": "slurm", "script": "pretrain_gpt.py", "slurm": {"directives": directives}}
+        launched = {
+            "target": "slurm",
+            "script": "pretrain_gpt.py",
+            "slurm": {"directives": directives},
+        }
         best = dsgen.search(dsgen.load_job({**spec, **keys, "launch": launched})).plans[0]
         text = next(file.text for file in dsgen.render(best) if file.path == "launch.sbatch")
-        assert re.findall(r"^#SBATCH --segment=(.*)$", text, re.MULTILINE) == [expected] * (expected is not None)
+        assert re.findall(r"^#SBATCH --segment=(.*)$", text, re.MULTILINE) == [expected] * (
+            expected is not None
+        )
 
 
 def test_time_says_its_unit() -> None:
@@ -107,16 +135,25 @@ def test_slurm_accepts_the_plain_script(tmp_path: Path, big: SlurmCluster, gpus:
 
 def test_commands_beside_a_container_are_said_to_run_on_the_host(tmp_path: Path) -> None:
     """`setup` runs in the batch script, so that with a container the header and the line above it say where."""
-    for options, outside in ({"setup": ["a"]}, False), ({"setup": ["a"], "container_image": "/im.sqsh"}, True):
+    for options, outside in (
+        ({"setup": ["a"]}, False),
+        ({"setup": ["a"], "container_image": "/im.sqsh"}, True),
+    ):
         text = launch(tmp_path, options=options).read_text()
         assert ("# On this host: what the container needs is in its image" in text) == outside
-        assert ("launch.slurm.setup runs on the first node's host, not in the container." in text) == outside
+        assert (
+            "launch.slurm.setup runs on the first node's host, not in the container." in text
+        ) == outside
 
 
 @pytest.mark.parametrize(
-    "options", [o for o in OPTIONS[1:] if "container_image" not in o], ids=lambda options: "+".join(options)
+    "options",
+    [o for o in OPTIONS[1:] if "container_image" not in o],
+    ids=lambda options: "+".join(options),
 )
-def test_slurm_accepts_the_options(tmp_path: Path, big: SlurmCluster, options: dict[str, object]) -> None:
+def test_slurm_accepts_the_options(
+    tmp_path: Path, big: SlurmCluster, options: dict[str, object]
+) -> None:
     """A real Slurm accepts the options that the spec offers."""
     result = sbatch_test_only(launch(tmp_path, options=options), big)
     assert result.returncode == 0, result.stderr
@@ -132,7 +169,9 @@ def test_slurm_refuses_more_than_there_is(tmp_path: Path, big: SlurmCluster) -> 
 @needs_slurm
 @pytest.mark.integration
 @pytest.mark.parametrize("hostile", [text for text in HOSTILE if text])
-def test_sbatch_takes_hostile_values_as_data(tmp_path: Path, big: SlurmCluster, hostile: str) -> None:
+def test_sbatch_takes_hostile_values_as_data(
+    tmp_path: Path, big: SlurmCluster, hostile: str
+) -> None:
     """What sbatch itself says it read is the value as given, but for line breaks, and a job name that is plain."""
     script = launch(tmp_path, name=hostile, options={"reservation": hostile})
     said = big.run("sbatch", "-vv", "--test-only", script.name, cwd=tmp_path).stderr
@@ -156,11 +195,15 @@ def test_the_time_limit_saves_and_requeues(tmp_path: Path) -> None:
     """The signal before the time limit reaches the training process, torchrun lives on, and the job queues again."""
     (tmp_path / "saves.py").write_text(SAVES)
     options = {"requeue": True, "signal_seconds": 50}
-    script = launch(tmp_path, gpus=1, gpus_per_node=1, cpu_cores=4, script="saves.py", options=options)
+    script = launch(
+        tmp_path, gpus=1, gpus_per_node=1, cpu_cores=4, script="saves.py", options=options
+    )
     with running_slurm(nodes=1, gpus=1) as cluster:
         job = submit(cluster, script)
         wait_until(lambda: (tmp_path / "started").exists())
-        cluster.run("scancel", "--batch", "--signal=USR1", job)  # what Slurm does 50 s before the limit
+        cluster.run(
+            "scancel", "--batch", "--signal=USR1", job
+        )  # what Slurm does 50 s before the limit
         wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", job).stdout)
         output = next(tmp_path.glob("*.out")).read_text()
     assert (tmp_path / "saved").exists(), output
@@ -187,7 +230,15 @@ def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal
     """Where Slurm signals the task alone, as proctrack/cgroup does, the workers get USR1, and TERM ends torchrun."""
     (tmp_path / "saves.py").write_text(SAVES)
     options = {"requeue": True, "signal_seconds": 50}
-    script = launch(tmp_path, gpus=1, gpus_per_node=1, cpu_cores=4, script="saves.py", options=options, output=Output())
+    script = launch(
+        tmp_path,
+        gpus=1,
+        gpus_per_node=1,
+        cpu_cores=4,
+        script="saves.py",
+        options=options,
+        output=Output(),
+    )
     for name, text in (("srun", TASK_ONLY), ("scontrol", CONTROL)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -205,12 +256,20 @@ def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal
         "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "SCRIPT_PATH": str(script),
     }
-    with subprocess.Popen(["bash", script], cwd=tmp_path, env=environment, start_new_session=True) as job:
+    with subprocess.Popen(
+        ["bash", script], cwd=tmp_path, env=environment, start_new_session=True
+    ) as job:
         wait_until(lambda: (tmp_path / "started").exists())
         task = int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[0])
-        os.kill(job.pid if told is signal.SIGUSR1 else task, told)  # TERM comes from slurmstepd, not from the script
+        os.kill(
+            job.pid if told is signal.SIGUSR1 else task, told
+        )  # TERM comes from slurmstepd, not from the script
         job.wait(timeout=HANGS_S)
-    assert (tmp_path / "saved").exists() == (tmp_path / "requeued").exists() == (told is signal.SIGUSR1)
+    assert (
+        (tmp_path / "saved").exists()
+        == (tmp_path / "requeued").exists()
+        == (told is signal.SIGUSR1)
+    )
 
 
 def test_megatron_is_told_by_the_signal_that_it_handles(tmp_path: Path) -> None:
@@ -218,7 +277,9 @@ def test_megatron_is_told_by_the_signal_that_it_handles(tmp_path: Path) -> None:
     options = {"signal_seconds": 50}
     assert "kill -USR1 \\$(cat" in launch(tmp_path, options=options).read_text()
     (tmp_path / "megatron").mkdir()
-    script = launch(tmp_path / "megatron", options=options, arguments=("--exit-signal-handler",)).read_text()
+    script = launch(
+        tmp_path / "megatron", options=options, arguments=("--exit-signal-handler",)
+    ).read_text()
     assert "kill -TERM \\$(cat" in script
 
 
@@ -242,11 +303,26 @@ def test_each_node_gives_its_share_of_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("image", "runtime", "pulled", "file"),
     [
-        ("nvcr.io#nvidia/pytorch:25.06-py3", "pyxis", "docker://nvcr.io#nvidia/pytorch:25.06-py3", ".sqsh"),
-        ("nvcr.io/nvidia/pytorch:25.06-py3", "pyxis", "docker://nvcr.io#nvidia/pytorch:25.06-py3", ".sqsh"),
+        (
+            "nvcr.io#nvidia/pytorch:25.06-py3",
+            "pyxis",
+            "docker://nvcr.io#nvidia/pytorch:25.06-py3",
+            ".sqsh",
+        ),
+        (
+            "nvcr.io/nvidia/pytorch:25.06-py3",
+            "pyxis",
+            "docker://nvcr.io#nvidia/pytorch:25.06-py3",
+            ".sqsh",
+        ),
         ("me@reg:5000/a/b", "pyxis", "docker://me@reg:5000#a/b", ".sqsh"),
         ("rocm/megatron-lm:v25.5", "pyxis", "docker://rocm/megatron-lm:v25.5", ".sqsh"),
-        ("nvcr.io#nvidia/pytorch:25.06-py3", "apptainer", "docker://nvcr.io/nvidia/pytorch:25.06-py3", ".sif"),
+        (
+            "nvcr.io#nvidia/pytorch:25.06-py3",
+            "apptainer",
+            "docker://nvcr.io/nvidia/pytorch:25.06-py3",
+            ".sif",
+        ),
         ("oras://a/b:1", "apptainer", "oras://a/b:1", ".sif"),
         ("/images/a b.sqsh", "pyxis", "", ""),
         ("./a.sif", "apptainer", "", ""),
@@ -256,8 +332,12 @@ def test_images_are_named_as_the_runtime_has_them(
     tmp_path: Path, image: str, runtime: str, pulled: str, file: str
 ) -> None:
     """enroot parts the registry by #, apptainer by /; an image of a registry is pulled, a file is used as it is."""
-    script = launch(tmp_path, options={"container_image": image, "container_runtime": runtime}).read_text()
-    found = re.search(r"^  (?:enroot import --output|apptainer pull) \S+ (\S+)$", script, re.MULTILINE)
+    script = launch(
+        tmp_path, options={"container_image": image, "container_runtime": runtime}
+    ).read_text()
+    found = re.search(
+        r"^  (?:enroot import --output|apptainer pull) \S+ (\S+)$", script, re.MULTILINE
+    )
     assert (found[1].strip("'") if found else "") == pulled
     assert re.search(rf"^IMAGE=.*{re.escape(file or image[-5:])}'?$", script, re.MULTILINE)
 
@@ -265,7 +345,11 @@ def test_images_are_named_as_the_runtime_has_them(
 @pytest.mark.parametrize("runtime", ["pyxis", "apptainer"])
 def test_containers_see_data_and_tokenizer(runtime: str) -> None:
     """Folders of data and tokenizer are mounted where the host has them, unless a mount has them or they are names."""
-    options: dict[str, object] = {"container_image": "a/b", "container_runtime": runtime, "partition": "p"}
+    options: dict[str, object] = {
+        "container_image": "a/b",
+        "container_runtime": runtime,
+        "partition": "p",
+    }
     spec = {
         "framework": "megatron-lm", "model": "gpt2", "cluster": "nvidia/dgx-a100-80gb", "nodes": 2,
         "training": {"global_batch": 64, "duration": {"steps": 100}}, "output": {"checkpoints": "/runs/a"},
@@ -274,8 +358,14 @@ def test_containers_see_data_and_tokenizer(runtime: str) -> None:
     }  # fmt: skip
 
     def mounted(**changed: object) -> list[str]:
-        job = dsgen.load_job(spec, overrides={key.replace("__", "."): value for key, value in changed.items()})
-        (text,) = (file.text for file in dsgen.render(dsgen.search(job).plans[0]) if file.path == "launch.sbatch")
+        job = dsgen.load_job(
+            spec, overrides={key.replace("__", "."): value for key, value in changed.items()}
+        )
+        (text,) = (
+            file.text
+            for file in dsgen.render(dsgen.search(job).plans[0])
+            if file.path == "launch.sbatch"
+        )
         return re.findall(r"if \[\[ -e (\S+) ]]; then # data", text)
 
     assert mounted() == ["/data/corpus", "/data/tokenizer"]
@@ -294,7 +384,11 @@ def test_containers_get_mounts_flags_and_variables(tmp_path: Path) -> None:
     assert "MOUNTS+=,/data:/data:ro+rprivate" in script
     assert 'PASSED="MASTER_ADDR,MASTER_PORT,' in script
     assert re.search(r'^PASSED=".*,X"$', script, re.MULTILINE)
-    other = {"container_image": "a/b", "container_runtime": "apptainer", "container_mounts": ["/lustre:/scratch"]}
+    other = {
+        "container_image": "a/b",
+        "container_runtime": "apptainer",
+        "container_mounts": ["/lustre:/scratch"],
+    }
     output = Output(checkpoints="/scratch/run")
     script = launch(tmp_path / "2", options=other, vendor="amd", output=output, steps=4).read_text()
     assert "apptainer exec --no-eval --rocm\n" in script
@@ -305,7 +399,9 @@ def test_containers_get_mounts_flags_and_variables(tmp_path: Path) -> None:
 def submit(cluster: SlurmCluster, script: Path, *options: str) -> str:
     """Submit `script` from its folder, with this interpreter's torchrun on PATH; the job's number."""
     path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
-    submitted = cluster.run("env", path, "sbatch", "--parsable", *options, script.name, cwd=script.parent)
+    submitted = cluster.run(
+        "env", path, "sbatch", "--parsable", *options, script.name, cwd=script.parent
+    )
     assert submitted.returncode == 0, submitted.stderr
     return submitted.stdout.strip()
 
@@ -344,7 +440,9 @@ def test_four_nodes_start_every_rank_right(tmp_path: Path) -> None:
     assert [int(each["GROUP_RANK"]) for each in seen] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert [int(each["LOCAL_RANK"]) for each in seen] == [0, 1] * 4
     assert {(each["WORLD_SIZE"], each["MASTER_ADDR"]) for each in seen} == {("8", "dsgen-node1")}
-    assert [each["environment"]["SLURMD_NODENAME"] for each in seen[::2]] == list(cluster.node_names)
+    assert [each["environment"]["SLURMD_NODENAME"] for each in seen[::2]] == list(
+        cluster.node_names
+    )
     assert all(each["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1" for each in seen)
     assert all(each["environment"]["SLURM_CPUS_PER_TASK"] == "8" for each in seen)
     assert all(each["environment"]["HOSTILE"] == HOSTILE[2] for each in seen)

@@ -39,7 +39,13 @@ STAND_INS = {
     "scancel": 'echo "scancel $*" >>"$FOLDER/calls"',
 }
 WAITS_S = 2  # for another job; the script itself waits 600 s
-SLURM = {"JOB_NUM_NODES": "1", "JOB_ID": "1", "JOB_NODELIST": "a", "CPUS_ON_NODE": "4", "JOB_NAME": "j"}
+SLURM = {
+    "JOB_NUM_NODES": "1",
+    "JOB_ID": "1",
+    "JOB_NODELIST": "a",
+    "CPUS_ON_NODE": "4",
+    "JOB_NAME": "j",
+}
 
 
 def run(
@@ -74,7 +80,12 @@ def run(
         (folder / name).chmod(0o755)
     own = {**{f"SLURM_{key}": value for key, value in SLURM.items()}, "FOLDER": str(folder)}
     own |= {"SLURM_RESTART_COUNT": str(restarts)} if restarts else {}
-    environment = {**os.environ, **own, "SLURM_JOB_CPUS_PER_NODE": "4(x2),2", "PATH": f"{folder}:{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        **own,
+        "SLURM_JOB_CPUS_PER_NODE": "4(x2),2",
+        "PATH": f"{folder}:{os.environ['PATH']}",
+    }
     done = subprocess.run(
         ["bash", "launch.sbatch"],
         cwd=folder,
@@ -127,10 +138,14 @@ def test_a_run_without_its_last_step_is_not_finished(tmp_path: Path) -> None:
         ("--train-iters 24", 24, "the run is finished: step 24"),
     ],
 )
-def test_the_last_step_is_that_of_the_arguments(tmp_path: Path, edit: str, last: int, said: str) -> None:
+def test_the_last_step_is_that_of_the_arguments(
+    tmp_path: Path, edit: str, last: int, said: str
+) -> None:
     """Who edits --train-iters in the script changes when its run is finished."""
     tracker = "latest_checkpointed_iteration.txt"
-    status, output = run(tmp_path, f"printf {last} >{tracker}; exit 0", framework="megatron-lm", edit=edit)
+    status, output = run(
+        tmp_path, f"printf {last} >{tracker}; exit 0", framework="megatron-lm", edit=edit
+    )
     assert said in output
     assert ("is finished" in output, status) == (("finished" in said), 0), output
     assert f"from step 0 of {edit[-2:]}" in output
@@ -138,14 +153,18 @@ def test_the_last_step_is_that_of_the_arguments(tmp_path: Path, edit: str, last:
 
 @pytest.mark.parametrize("status", [0, 1])
 @pytest.mark.parametrize("way", ["requeue", "chain"])
-def test_a_cancelled_run_neither_finishes_nor_goes_on(tmp_path: Path, way: str, status: int) -> None:
+def test_a_cancelled_run_neither_finishes_nor_goes_on(
+    tmp_path: Path, way: str, status: int
+) -> None:
     """A job that is cancelled, of which this shell has not heard when its step ends, ends the run for now."""
     script = tmp_path / "launch.sbatch"
     cancelled = f"   JobState=CANCELLED Reason=None Dependency=(null)\n   Command={script}\n"
     (tmp_path / "waiting").write_text(f"2 {script}\n")
     step = f"printf global_step8 >latest; printf '{cancelled}' >../job-1; exit {status}"
     ended, said = run(tmp_path, step, **{"continue": way})
-    assert (ended, asked(tmp_path)) == (status or 143, ["scancel 2"] if way == "chain" else []), said
+    assert (ended, asked(tmp_path)) == (status or 143, ["scancel 2"] if way == "chain" else []), (
+        said
+    )
     (tmp_path / "job-1").unlink()
     assert "from step 8 of 40" in run(tmp_path, "exit 0", **{"continue": way})[1]
 
@@ -158,7 +177,9 @@ def test_the_job_behind_a_cancelled_one_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "job-7").write_text(f"JobId=7 {before}\n")
     for submitted, starts in (("2026-01-02T03:04:04", False), ("2026-01-02T03:04:06", True)):
         script = f"   Command={tmp_path}/launch.sbatch"
-        (tmp_path / "job-1").write_text(f"   JobState=RUNNING Reason=None\n   SubmitTime={submitted} X=1\n{script}\n")
+        (tmp_path / "job-1").write_text(
+            f"   JobState=RUNNING Reason=None\n   SubmitTime={submitted} X=1\n{script}\n"
+        )
         said = run(tmp_path, "touch started", **{"continue": "chain"})[1]
         assert (tmp_path / "c" / "started").exists() == starts, said
 
@@ -195,7 +216,11 @@ def test_no_job_trains_while_another_may_still_write(tmp_path: Path) -> None:
     for name, text, why in (("waiting", "7 COMPLETING\n", "COMPLETING"), ("fails", "", "unknown")):
         (tmp_path / name).write_text(text)
         status, said = run(tmp_path, "touch started")
-        assert (status, (tmp_path / "c" / "started").exists(), holders(tmp_path)) == (1, False, ["7 start 0"]), said
+        assert (status, (tmp_path / "c" / "started").exists(), holders(tmp_path)) == (
+            1,
+            False,
+            ["7 start 0"],
+        ), said
         assert f"job 7 may still write to {tmp_path}/c ({why})" in said
         assert f"remove {link} first" in said
         (tmp_path / name).unlink()
@@ -257,7 +282,9 @@ def test_a_chain_goes_on_behind_a_job_that_hangs(tmp_path: Path) -> None:
     assert "submit it again" not in said
 
 
-def test_a_job_of_another_cluster_is_asked_for_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_another_cluster_is_asked_for_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same number on another cluster is another job, and is looked for on that cluster."""
     monkeypatch.setenv("SLURM_CLUSTER_NAME", "here")
     hold(tmp_path, "1@there")
@@ -273,7 +300,10 @@ def test_failed_attempts_end(tmp_path: Path, attempts: int) -> None:
     for number in range(1, attempts + 1):
         status, said = run(tmp_path, "exit 5", attempts=attempts, restarts=number - 1)
         assert asked(tmp_path) == ([] if number == attempts else ["requeue 1"])
-    assert (status, f"{attempts} attempts in a row saved nothing newer than step 0" in said) == (1, True), said
+    assert (status, f"{attempts} attempts in a row saved nothing newer than step 0" in said) == (
+        1,
+        True,
+    ), said
     assert f"attempt {attempts + 1}: from step 0" in run(tmp_path, "exit 5", attempts=attempts)[1]
 
 
@@ -287,7 +317,10 @@ def test_a_job_that_somebody_submits_is_a_new_beginning(tmp_path: Path) -> None:
 def test_a_job_from_another_folder_is_told(tmp_path: Path) -> None:
     """Where the training script isn't in the folder of the job, it says so before anything starts."""
     status, said = run(tmp_path, "touch started", gone="train.py")
-    assert (status, said) == (1, f"cannot read train.py in {tmp_path}: submit from the folder that holds it\n")
+    assert (status, said) == (
+        1,
+        f"cannot read train.py in {tmp_path}: submit from the folder that holds it\n",
+    )
     assert not (tmp_path / "calls").exists() or asked(tmp_path) == []
 
 
@@ -318,7 +351,9 @@ def test_the_trainer_goes_on_from_a_whole_checkpoint(tmp_path: Path) -> None:
     assert "attempt 1: from step 8 of 40" in said
     words = (tmp_path / "words").read_text().splitlines()
     assert words[words.index("--resume_from_checkpoint") + 1] == f"{tmp_path}/c/checkpoint-8"
-    assert [path.name.split("-1-")[0] for path in (tmp_path / "c").glob("incomplete*")] == ["incomplete-checkpoint-12"]
+    assert [path.name.split("-1-")[0] for path in (tmp_path / "c").glob("incomplete*")] == [
+        "incomplete-checkpoint-12"
+    ]
 
 
 def test_a_chain_has_one_job_waiting(tmp_path: Path) -> None:

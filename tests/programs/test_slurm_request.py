@@ -46,7 +46,11 @@ def _call(line: str, *options: str) -> LauncherCall:
     ],
 )
 def test_a_block_says_how_large_the_job_is(
-    options: tuple[str, ...], nodes: int | None, most: int | None, tasks: int | None, gpus: int | None
+    options: tuple[str, ...],
+    nodes: int | None,
+    most: int | None,
+    tasks: int | None,
+    gpus: int | None,
 ) -> None:
     """Nodes, tasks and GPUs of a node follow from the options that say so; None where none does, or it is no number."""
     block = _block(*options or ("--job-name=x",))
@@ -75,7 +79,8 @@ def test_a_step_takes_the_jobs_tasks_unless_it_says_its_own() -> None:
     """srun's own --ntasks holds, then the job's; its --ntasks-per-node only where the job has no number of tasks."""
     (block,) = blocks(
         _submission(
-            "#SBATCH -N2 --ntasks-per-node=8", *(f"srun {words} python t.py" for words in ("", "-n4", "-N1 -n1"))
+            "#SBATCH -N2 --ntasks-per-node=8",
+            *(f"srun {words} python t.py" for words in ("", "-n4", "-N1 -n1")),
         )
     )
     assert [(step.nodes, step.tasks) for step in steps_of(block)] == [(2, 8), (2, 2), (1, 1)]
@@ -85,7 +90,10 @@ def test_nothing_is_known_of_a_step_in_another_job() -> None:
     """With --jobid of a number the step has what it says itself; $SLURM_JOB_ID is the script's own job."""
     lines = ("--jobid=226191 -N1 --ntasks-per-node=1", "--jobid=226191", '--jobid="$SLURM_JOB_ID"')
     (block,) = blocks(
-        _submission("#SBATCH -N2 --ntasks-per-node=8 --gres=gpu:8", *(f"srun {words} python t.py" for words in lines))
+        _submission(
+            "#SBATCH -N2 --ntasks-per-node=8 --gres=gpu:8",
+            *(f"srun {words} python t.py" for words in lines),
+        )
     )
     steps = list(steps_of(block))
     assert [(step.nodes, step.tasks) for step in steps] == [(1, 1), (None, 1), (2, 8)]
@@ -104,7 +112,9 @@ def test_nothing_is_known_of_a_step_in_another_job() -> None:
         ("MASTER_PORT=1 deepspeed t.py", None, None),
     ],
 )
-def test_a_launcher_call_says_its_nodes_and_its_port(line: str, nodes: int | None, port: int | None) -> None:
+def test_a_launcher_call_says_its_nodes_and_its_port(
+    line: str, nodes: int | None, port: int | None
+) -> None:
     """Each launcher's own options and defaults count; what can't be known is the script's, or None."""
     call = _call(line, "--nodes=3")
     found = fixed_port(call.launch)

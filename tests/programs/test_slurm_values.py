@@ -64,7 +64,15 @@ def test_memory(text: str, mebibytes: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "span"),
-    [("4", (4, 4)), ("4-8", (4, 8)), ("1k", (1024, 1024)), ("+2", (2, 2)), ("-4", (1, 4)), ("8-4", None), ("4-", None)]
+    [
+        ("4", (4, 4)),
+        ("4-8", (4, 8)),
+        ("1k", (1024, 1024)),
+        ("+2", (2, 2)),
+        ("-4", (1, 4)),
+        ("8-4", None),
+        ("4-", None),
+    ]
     + [(text, None) for text in ("two", "2,4", "2x", "", "１")],
 )
 def test_nodes(text: str, span: tuple[int, int] | None) -> None:
@@ -79,7 +87,10 @@ def test_nodes(text: str, span: tuple[int, int] | None) -> None:
         ("gpu", (Gres(name="gpu", type=None, count=1),)),
         ("gpu:a100:4", (Gres(name="gpu", type="a100", count=4),)),
         ("gpu:a100", (Gres(name="gpu", type="a100", count=1),)),
-        ("gres:gpu:2,nvme:1", (Gres(name="gpu", type=None, count=2), Gres(name="nvme", type=None, count=1))),
+        (
+            "gres:gpu:2,nvme:1",
+            (Gres(name="gpu", type=None, count=2), Gres(name="nvme", type=None, count=1)),
+        ),
         ("none", ()),
     ]
     + [(text, None) for text in ("gpu:8:a100", "gpu=8", "8", "gpu:", "gpu:1.5", "gpu:-1", "")],
@@ -97,7 +108,10 @@ def test_generic_resources(text: str, items: tuple[Gres, ...] | None) -> None:
         ("BR:sigterm@5", Signal(name="TERM", to_batch=True, seconds=5)),
         ("10@65535", Signal(name="10", to_batch=False, seconds=65_535)),
     ]
-    + [(text, None) for text in ("USR9@300", "USR1@5m", "USR1@65536", "X:USR1@60", "@60", "USR1:60", "")],
+    + [
+        (text, None)
+        for text in ("USR9@300", "USR1@5m", "USR1@65536", "X:USR1@60", "@60", "USR1:60", "")
+    ],
 )
 def test_signals(text: str, signal: Signal | None) -> None:
     """A signal by name or number, to the batch shell with B:, so many seconds before the limit."""

@@ -76,10 +76,16 @@ def test_the_log_has_a_line_a_minute(framework: str) -> None:
 def test_fine_tuning_warms_up_and_decays_no_weights() -> None:
     """With the weights of a model the Trainer has no weight decay and a longer warm-up; the job's own values count."""
     tuned = ["--model_name_or_path", "Qwen/Qwen2.5-7B"]
-    assert [value(told(), f"--{name}") for name in ("weight_decay", "warmup_steps")] == ["0.1", "12"]
+    assert [value(told(), f"--{name}") for name in ("weight_decay", "warmup_steps")] == [
+        "0.1",
+        "12",
+    ]
     words = told(launch__arguments=tuned)
     assert [value(words, f"--{name}") for name in ("weight_decay", "warmup_steps")] == ["0", "36"]
-    assert value(told(launch__arguments=tuned, training__weight_decay=0.05), "--weight_decay") == "0.05"
+    assert (
+        value(told(launch__arguments=tuned, training__weight_decay=0.05), "--weight_decay")
+        == "0.05"
+    )
     assert value(told(launch__arguments=["--warmup_ratio", "0.1"]), "--warmup_steps") is None
 
 
@@ -87,7 +93,11 @@ def test_fine_tuning_warms_up_and_decays_no_weights() -> None:
 @pytest.mark.parametrize("framework", ["megatron-lm", "huggingface"])
 def test_files_for_other_vendors_name_nothing_of_nvidias(framework: str, target: str) -> None:
     """On MI300X no file names NVIDIA's image, its Transformer Engine or an environment with CUDA."""
-    cluster = {"accelerator": "mi300x", "accelerators_per_node": 8, "network_gbits_per_s_per_node": 3200}
+    cluster = {
+        "accelerator": "mi300x",
+        "accelerators_per_node": 8,
+        "network_gbits_per_s_per_node": 3200,
+    }
     files = dsgen.render(planned(framework, cluster=cluster, launch__target=target))
     text = "\n".join(file.text for file in files if file.path != "plan.json").lower()
     assert not [name for name in ("nvcr.io", "transformer engine", "-cuda") if name in text]

@@ -15,7 +15,12 @@ from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.shell.reader import read_script
 from dsgen.programs.submission import Submission, ds_config_of
-from dsgen.programs.trainer.training_arguments import TrainingArguments, from_launches, known_arguments, read_value
+from dsgen.programs.trainer.training_arguments import (
+    TrainingArguments,
+    from_launches,
+    known_arguments,
+    read_value,
+)
 from scripts.training_arguments_table import TABLE, table
 from tests.needs import needs_transformers
 
@@ -128,7 +133,14 @@ def test_an_option_of_a_branch_leaves_itself_alone_open(branch: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "branch", ["ARGS+=($EXTRA)", "ARGS+=(--seed 1 $A $B)", "ARGS+=(--fp16 $EXTRA)", "ARGS=(a --seed 1)", "ARGS+=(data)"]
+    "branch",
+    [
+        "ARGS+=($EXTRA)",
+        "ARGS+=(--seed 1 $A $B)",
+        "ARGS+=(--fp16 $EXTRA)",
+        "ARGS=(a --seed 1)",
+        "ARGS+=(data)",
+    ],
 )
 def test_a_branch_that_may_add_any_option_leaves_the_line_open(branch: str) -> None:
     """Where a branch adds words that can't be known, any option may be among them."""
@@ -161,7 +173,9 @@ def test_any_text_is_a_value(kind: str, text: str) -> None:
 
 def test_the_named_config_is_the_one() -> None:
     """`deepspeed` names a config by its path; a name that isn't found, or none at all, means no config."""
-    first, second = (DsConfig(json=read_json(text_of("{}", name))) for name in ("conf/ds1.json", "conf/ds2.json"))
+    first, second = (
+        DsConfig(json=read_json(text_of("{}", name))) for name in ("conf/ds1.json", "conf/ds2.json")
+    )
     named = TrainingArguments(path="t.yaml", values={"deepspeed": "conf/ds2.json"})
     found = ds_config_of(Submission(documents=(first, second, named)), named)
     assert found is not None and found.path == second.path
@@ -174,15 +188,26 @@ def test_the_named_config_is_the_one() -> None:
 
 def test_every_argument_has_a_type() -> None:
     """The table has the arguments that the rules ask for, each with a type that is read."""
-    assert {entry["type"] for entry in known_arguments().values()} <= {"int", "float", "bool", "text", "choice", "list"}
+    assert {entry["type"] for entry in known_arguments().values()} <= {
+        "int",
+        "float",
+        "bool",
+        "text",
+        "choice",
+        "list",
+    }
     assert {"learning_rate", "bf16", "deepspeed", "eval_strategy"} <= known_arguments().keys()
     assert dataclasses.is_dataclass(TrainingArguments)
 
 
 def test_arguments_in_a_folder_are_checked(tmp_path: Path) -> None:
     """A launch script with TrainingArguments and its DeepSpeed config are read as one submission."""
-    (tmp_path / "run.sh").write_text(f"{LINE}--gradient_accumulation_steps 4 --deepspeed ds_config.json\n")
-    (tmp_path / "ds_config.json").write_text('{"gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1}}')
+    (tmp_path / "run.sh").write_text(
+        f"{LINE}--gradient_accumulation_steps 4 --deepspeed ds_config.json\n"
+    )
+    (tmp_path / "ds_config.json").write_text(
+        '{"gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1}}'
+    )
     assert "HF001" in {finding.rule for finding in dsgen.validate(tmp_path)}
 
 
@@ -191,5 +216,7 @@ def test_an_argument_that_is_a_mapping_stops_no_check(tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(
         "output_dir: x\nlr_scheduler_type: {}\nbf16: true\ndeepspeed: ds_config.json\n"
     )
-    (tmp_path / "ds_config.json").write_text('{"train_batch_size": 8, "scheduler": {"type": "WarmupLR", "params": {}}}')
+    (tmp_path / "ds_config.json").write_text(
+        '{"train_batch_size": 8, "scheduler": {"type": "WarmupLR", "params": {}}}'
+    )
     assert "HF022" in {finding.rule for finding in dsgen.validate(tmp_path)}

@@ -17,7 +17,9 @@ from transformers import HfArgumentParser, TrainingArguments
 def parse(world: int, arguments: list[str]) -> dict[str, Any]:
     """The Trainer's view of one command line on `world` ranks; raises on any value that differs from the JSON."""
     at_world = type("TrainingArguments", (TrainingArguments,), {"world_size": world})
-    (parsed,) = HfArgumentParser(at_world).parse_args_into_dataclasses([*arguments, "--use_cpu", "true"])
+    (parsed,) = HfArgumentParser(at_world).parse_args_into_dataclasses(
+        [*arguments, "--use_cpu", "true"]
+    )
     deepspeed = parsed.hf_deepspeed_config
     deepspeed.trainer_config_finalize(parsed, None, parsed.max_steps)
     return {

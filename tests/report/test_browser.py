@@ -110,7 +110,9 @@ def opened(browser: Browser, written: Path) -> Iterator[Opened]:
     """The report, freshly opened; at the end it has not complained, and asked for no file but itself."""
     window = {"width": 1200, "height": 900}
     found = Opened(browser.new_page(viewport=window, color_scheme="light", reduced_motion="reduce"))
-    found.page.on("console", lambda message: found.complaints.append(f"{message.type}: {message.text}"))
+    found.page.on(
+        "console", lambda message: found.complaints.append(f"{message.type}: {message.text}")
+    )
     found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
     found.page.on("request", lambda request: found.complaints.append(request.url))
     found.page.goto(written.as_uri())
@@ -123,7 +125,11 @@ def opened(browser: Browser, written: Path) -> Iterator[Opened]:
 def place_of(opened: Opened, plan: Plan) -> tuple[int, float, float]:
     """A plan's number in the page, and where it is drawn."""
     number = opened.data()["plans"]["layout"].index(in_words(plan.layout))
-    return number, float(plan.memory.required_bytes) / GIB, float(plan.throughput.tokens_per_s_per_gpu)
+    return (
+        number,
+        float(plan.memory.required_bytes) / GIB,
+        float(plan.throughput.tokens_per_s_per_gpu),
+    )
 
 
 def column(opened: Opened, caption: str, number: int) -> dict[str, str]:
@@ -143,7 +149,9 @@ def shows(plan: Plan, times: dict[str, str], sizes: dict[str, str]) -> None:
     """Check that the texts are the plan's own numbers, as many digits as are shown."""
     for cause, text in times.items():
         name = "total" if cause == "step" else cause
-        assert math.isclose(shown_s(text), float(getattr(plan.step_time, f"{name}_s")), rel_tol=6e-3), cause
+        assert math.isclose(
+            shown_s(text), float(getattr(plan.step_time, f"{name}_s")), rel_tol=6e-3
+        ), cause
     names = {"optimizer states": "optimizer", "logits and loss": "output"}
     for part, text in sizes.items():
         bytes_ = float(getattr(plan.memory, f"{names.get(part, part)}_bytes"))
@@ -159,7 +167,9 @@ def test_charts_are_drawn_at_every_width_light_and_dark(opened: Opened, tmp_path
         for width in WIDTHS:
             opened.page.set_viewport_size({"width": width, "height": 900})
             opened.page.wait_for_timeout(100)
-            picture = opened.page.screenshot(full_page=True, path=tmp_path / f"{scheme}-{width}.png")
+            picture = opened.page.screenshot(
+                full_page=True, path=tmp_path / f"{scheme}-{width}.png"
+            )
             assert len(picture) > 100_000
             assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
             assert min(opened.page.evaluate(COLOURS, chart) for chart in CHARTS) >= 5
@@ -170,7 +180,9 @@ def test_charts_are_drawn_at_every_width_light_and_dark(opened: Opened, tmp_path
 def test_a_phone_shows_every_plan_whole(opened: Opened) -> None:
     """At 390 px the table of plans is no wider than the screen: figures in a row, the dimensions in words below."""
     opened.page.set_viewport_size({"width": 390, "height": 844})
-    assert opened.page.evaluate("(table => table.scrollWidth <= table.clientWidth)(document.querySelector('.rows'))")
+    assert opened.page.evaluate(
+        "(table => table.scrollWidth <= table.clientWidth)(document.querySelector('.rows'))"
+    )
     assert "DP\xa0" in opened.page.locator(".rows .phone").first.inner_text()
 
 
@@ -181,11 +193,15 @@ def test_labels_of_plans_do_not_overlap(opened: Opened, width: int) -> None:
     opened.page.wait_for_timeout(100)
     boxes = opened.page.evaluate(LABELS)
     right = opened.page.evaluate("document.getElementById('plans-chart').clientWidth")
-    assert len(boxes) == sum(not name.isdecimal() for name in opened.data()["plans"]["names"].values())
+    assert len(boxes) == sum(
+        not name.isdecimal() for name in opened.data()["plans"]["names"].values()
+    )
     for number, (_, *box) in enumerate(boxes):
         assert box[0] >= 0 and box[1] >= 0 and box[2] <= right
         for _, *other in boxes[:number]:
-            assert box[2] <= other[0] or other[2] <= box[0] or box[3] <= other[1] or other[3] <= box[1], boxes
+            assert (
+                box[2] <= other[0] or other[2] <= box[0] or box[3] <= other[1] or other[3] <= box[1]
+            ), boxes
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -297,7 +313,10 @@ def test_it_prints_light_and_without_controls(opened: Opened) -> None:
     opened.page.emulate_media(color_scheme="dark")
     opened.page.emulate_media(color_scheme="dark", media="print")
     opened.page.wait_for_selector("html[data-theme=light]")
-    assert not opened.page.locator("nav").is_visible() and not opened.page.locator("#theme").is_visible()
+    assert (
+        not opened.page.locator("nav").is_visible()
+        and not opened.page.locator("#theme").is_visible()
+    )
     assert min(opened.page.evaluate(COLOURS, chart) for chart in CHARTS) >= 5
     assert len(opened.page.pdf(format="A4")) > 100_000
 

@@ -56,9 +56,17 @@ def test_the_same_job_gives_the_same_bytes() -> None:
 def test_nothing_is_loaded_from_elsewhere() -> None:
     """No element names a resource, the page's policy forbids all, and only its own scripts may run."""
     elements = Elements(page := page_of())
-    assert [tag for tag, attributes in elements.found if "src" in attributes or tag in ("link", "iframe", "base")] == []
+    assert [
+        tag
+        for tag, attributes in elements.found
+        if "src" in attributes or tag in ("link", "iframe", "base")
+    ] == []
     assert all(str(a["href"]).startswith("#") for _, a in elements.found if "href" in a)
-    policy = next(str(a["content"]) for _, a in elements.found if a.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        str(a["content"])
+        for _, a in elements.found
+        if a.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy.startswith("default-src 'none'")
     allowed = re.findall("'sha256-([^']+)'", policy)
     _, *code = elements.scripts
@@ -93,7 +101,8 @@ def test_counts_add_up() -> None:
     tried, out, fit = (int(number.replace(",", "")) for number in said.groups()[:3])
     assert tried == out + fit and out == sum(answer.rejected_by.values())
     numbers = {
-        word: int(n.replace(",", "")) for n, word in re.findall(r"([\d,]+) (of these|remain|variants|plans)", said[4])
+        word: int(n.replace(",", ""))
+        for n, word in re.findall(r"([\d,]+) (of these|remain|variants|plans)", said[4])
     }
     assert fit == numbers["of these"] + numbers["remain"]
     remain = numbers["remain"]
@@ -106,7 +115,9 @@ def test_the_job_is_on_the_page(tmp_path: Path) -> None:
     spec = tmp_path / "job.yaml"
     text = f"# export HF_TOKEN={secret}\n{json.dumps(SMALL)}\n"
     spec.write_text(text)
-    result = run("report", str(spec), "-o", str(tmp_path / "a.html"), "--no-sweep", "--global-batch", "64")
+    result = run(
+        "report", str(spec), "-o", str(tmp_path / "a.html"), "--no-sweep", "--global-batch", "64"
+    )
     assert result.exit_code == 0, result.output
     page = (tmp_path / "a.html").read_text()
     assert "# export HF_TOKEN=*" in page and secret not in page and "*" * len(secret) in page
@@ -156,12 +167,16 @@ def test_truths_are_swept_as_such(tmp_path: Path) -> None:
 def test_a_job_without_a_plan_has_no_report(tmp_path: Path) -> None:
     """Where nothing fits the command says so with status 3, and writes nothing."""
     spec = tmp_path / "job.json"
-    spec.write_text(json.dumps({**SMALL, "layout": {"tensor": 16, "pipeline": 1, "zero_stage": 0}, "gpus": 8}))
+    spec.write_text(
+        json.dumps({**SMALL, "layout": {"tensor": 16, "pipeline": 1, "zero_stage": 0}, "gpus": 8})
+    )
     result = run("report", str(spec), "-o", str(tmp_path / "a.html"))
     assert result.exit_code in (1, 3) and not (tmp_path / "a.html").exists()
 
 
-@pytest.mark.parametrize("name", ["gpt3-175b-azure", "llama-2-13b-offload", "mixtral-8x7b", "llama-3-8b-lora"])
+@pytest.mark.parametrize(
+    "name", ["gpt3-175b-azure", "llama-2-13b-offload", "mixtral-8x7b", "llama-3-8b-lora"]
+)
 def test_examples_have_reports(name: str, tmp_path: Path) -> None:
     """Dense models, offload, experts and adapters: each has a report under 3 MB."""
     spec = Path(__file__).parents[2] / "examples" / f"{name}.yaml"

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsgen.report import points
-from dsgen.report.points import STACK, at_peak, chosen_points, drawn_points, drawn_stages, pareto_front
+from dsgen.report.points import (
+    STACK,
+    at_peak,
+    chosen_points,
+    drawn_points,
+    drawn_stages,
+    pareto_front,
+)
 from dsgen.search.search import search_with_estimates
 from tests.jobs import job
 
@@ -20,12 +27,16 @@ def test_the_front_is_what_nothing_beats(values: list[tuple[int, int]]) -> None:
     """A row is on the front when no other is as good in both and better in one; of equal rows one is."""
     time, memory = (np.array(column, float) for column in zip(*values, strict=True))
     front = pareto_front(time, memory)
-    beaten = {(t, m) for t, m in values if any(a <= t and b <= m and (a, b) != (t, m) for a, b in values)}
+    beaten = {
+        (t, m) for t, m in values if any(a <= t and b <= m and (a, b) != (t, m) for a, b in values)
+    }
     kept = [pair for pair, on in zip(values, front, strict=True) if on]
     assert sorted(kept) == sorted(set(values) - beaten)
 
 
-def test_thinning_keeps_the_front_its_neighbours_and_the_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thinning_keeps_the_front_its_neighbours_and_the_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where too many layouts were timed, all of the front, all near it and every ranked plan are shown, and counted."""
     small = job(gpus=32, training__global_batch=96)
     answer, found = search_with_estimates(small, top=5)
@@ -41,11 +52,19 @@ def test_thinning_keeps_the_front_its_neighbours_and_the_named(monkeypatch: pyte
     near = [
         row
         for row in range(len(front))
-        for least in [found.total_s[front & (found.required_bytes <= found.required_bytes[row])].min()]
+        for least in [
+            found.total_s[front & (found.required_bytes <= found.required_bytes[row])].min()
+        ]
         if found.total_s[row] <= least * (1 + chosen.near)
     ]
     assert set(near) <= set(chosen.rows)
-    assert {name.split()[0] for name in document["names"].values()} >= {"chosen", "2", "3", "4", "5"}
+    assert {name.split()[0] for name in document["names"].values()} >= {
+        "chosen",
+        "2",
+        "3",
+        "4",
+        "5",
+    }
 
 
 def test_points_carry_the_ledgers_of_their_plans() -> None:
@@ -54,11 +73,17 @@ def test_points_carry_the_ledgers_of_their_plans() -> None:
     answer, found = search_with_estimates(small, top=1)
     best = answer.plans[0]
     document = drawn_points(small, found, chosen_points(answer, found))
-    number = next(int(key) for key, name in document["names"].items() if name.split()[0] == "chosen")
+    number = next(
+        int(key) for key, name in document["names"].items() if name.split()[0] == "chosen"
+    )
     assert document["step_s"][number] == pytest.approx(float(best.step_time.total_s), rel=1e-5)
-    assert document["required_bytes"][number] == pytest.approx(float(best.memory.required_bytes), rel=1e-5)
+    assert document["required_bytes"][number] == pytest.approx(
+        float(best.memory.required_bytes), rel=1e-5
+    )
     for name, column in document["time"].items():
-        assert column[number] == pytest.approx(float(getattr(best.step_time, f"{name}_s")), rel=1e-5)
+        assert column[number] == pytest.approx(
+            float(getattr(best.step_time, f"{name}_s")), rel=1e-5
+        )
     assert document["estimated"] == len(found.total_s)
 
 
@@ -69,6 +94,9 @@ def test_a_stages_stack_is_what_it_requires(framework: str) -> None:
     for plan in answer.plans:
         stack = at_peak(plan.memory)
         assert sum(stack.values()) == pytest.approx(float(plan.memory.required_bytes))
-        assert all(0 <= stack[name] <= float(getattr(plan.memory, f"{name}_bytes")) + 1 for name in STACK[:6])
+        assert all(
+            0 <= stack[name] <= float(getattr(plan.memory, f"{name}_bytes")) + 1
+            for name in STACK[:6]
+        )
         stages = drawn_stages(plan)
         assert max(stages["own"]["allocated"]) == stages["own"]["allocated"][stages["fullest"]]

@@ -32,7 +32,12 @@ def equal(shape: Shape, forward_s: float = 1.0, backward_s: float = 2.0) -> list
 @given(shapes)
 def test_every_stage_makes_every_pass_once(shape: Shape) -> None:
     """No order of passes deadlocks, and each stage takes each micro-batch through each chunk both ways, once."""
-    whole = {Pass(b, c, m) for b in (False, True) for c in range(shape.chunks) for m in range(shape.micro_batches)}
+    whole = {
+        Pass(b, c, m)
+        for b in (False, True)
+        for c in range(shape.chunks)
+        for m in range(shape.micro_batches)
+    }
     for row in equal(shape):
         assert set(row.passes) == whole and len(row.passes) == len(whole) == len(row.end)
         assert (row.start[1:] >= row.end[:-1]).all()
@@ -66,7 +71,12 @@ def plans() -> list[Plan]:
     settings = (
         {"layout__pipeline": 4, "layout__virtual_pipeline": 1},
         {"layout__pipeline": 4, "layout__virtual_pipeline": 3},
-        {"layout__pipeline": 3, "training__global_batch": 4096, "gpus": 24, "layout__virtual_pipeline": 1},
+        {
+            "layout__pipeline": 3,
+            "training__global_batch": 4096,
+            "gpus": 24,
+            "layout__virtual_pipeline": 1,
+        },
         {"layout__pipeline": 1, "layout__recompute": "full"},
         {"layout__zero_stage": 3, "framework": "deepspeed"},
     )
@@ -86,7 +96,9 @@ def spent(line: Timeline) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("plan", plans(), ids=lambda plan: f"p{plan.layout.pipeline}z{plan.layout.zero_stage}")
+@pytest.mark.parametrize(
+    "plan", plans(), ids=lambda plan: f"p{plan.layout.pipeline}z{plan.layout.zero_stage}"
+)
 def test_the_timeline_adds_up_to_the_step(plan: Plan) -> None:
     """The slowest stage's passes are the ledger's compute, recomputation and communication; with waiting, the step."""
     line, time = timeline(plan), plan.step_time
@@ -97,12 +109,16 @@ def test_the_timeline_adds_up_to_the_step(plan: Plan) -> None:
     talk = float(time.tensor_s + time.context_s + time.expert_s)
     assert talk - 1e-9 <= parts["communication"] <= talk + float(time.pipeline_s) + 1e-9
     waiting = line.pipeline_s - sum(parts.values())
-    assert waiting + parts["communication"] == pytest.approx(float(time.bubble_s + time.pipeline_s) + talk)
+    assert waiting + parts["communication"] == pytest.approx(
+        float(time.bubble_s + time.pipeline_s) + talk
+    )
     assert max(row.end[-1] for row in line.rows) + line.left_out_s == pytest.approx(line.pipeline_s)
     assert dict(line.tail).get("data", 0.0) == pytest.approx(float(time.data_s))
 
 
-@pytest.mark.parametrize("name", ["gpt3-175b-azure", "megatron-1t", "mt-nlg-530b", "llama-3.1-405b-h100"])
+@pytest.mark.parametrize(
+    "name", ["gpt3-175b-azure", "megatron-1t", "mt-nlg-530b", "llama-3.1-405b-h100"]
+)
 def test_waiting_is_stretched_little(name: str) -> None:
     """What the estimate counts as bubble is within a fifth of what the order of passes makes of its stages."""
     plan = dsgen.search(dsgen.load_job(EXAMPLES / f"{name}.yaml"), top=1).plans[0]
@@ -111,9 +127,14 @@ def test_waiting_is_stretched_little(name: str) -> None:
 
 def test_long_steps_are_abbreviated_and_say_so() -> None:
     """Of 512 micro-batches the middle is left out, the last keeps its number, and a note counts the others."""
-    plan = dsgen.estimate(job(layout__pipeline=2, gpus=4, training__global_batch=1024, layout__virtual_pipeline=1))
+    plan = dsgen.estimate(
+        job(layout__pipeline=2, gpus=4, training__global_batch=1024, layout__virtual_pipeline=1)
+    )
     document = drawn(plan, timeline(plan))
-    assert (document["micro_batches"], len(document["rows"][0]["pass"])) == (512, 2 * document["drawn"])
+    assert (document["micro_batches"], len(document["rows"][0]["pass"])) == (
+        512,
+        2 * document["drawn"],
+    )
     assert {number for row in document["rows"] for _, _, number in row["pass"]} >= {0, 511}
     left = 512 - document["drawn"]
     assert document["notes"][0].startswith(f"{left} of 512 micro-batches are left out")

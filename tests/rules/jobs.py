@@ -8,13 +8,27 @@ from typing import Any
 
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.findings import Location
-from dsgen.job.records import Calibration, Cluster, Data, Job, JobLaunch, Origin, Output, Pins, Training
+from dsgen.job.records import (
+    Calibration,
+    Cluster,
+    Data,
+    Job,
+    JobLaunch,
+    Origin,
+    Output,
+    Pins,
+    Training,
+)
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GB, GIB
 
 Changes = Mapping[str, Any]
 
-MOE: Changes = {"experts": 8, "experts_per_token": 2, "moe_ffn": 12288}  #: turns the model into one with experts
+MOE: Changes = {
+    "experts": 8,
+    "experts_per_token": 2,
+    "moe_ffn": 12288,
+}  #: turns the model into one with experts
 
 A100 = Accelerator(
     name="a100-80gb-sxm",
@@ -74,7 +88,9 @@ TRAINING = Training(
     gradient_clipping=1.0,
 )
 
-LAUNCH = JobLaunch(target="slurm", script="train.py", arguments=(), environment={}, time_limit_s=None, options={})
+LAUNCH = JobLaunch(
+    target="slurm", script="train.py", arguments=(), environment={}, time_limit_s=None, options={}
+)
 
 
 def job(
@@ -100,7 +116,9 @@ def job(
         framework=FRAMEWORKS[framework],
         deepspeed_version=deepspeed_version,
         model=replace(MODEL, **(model or {})),
-        cluster=replace(CLUSTER, accelerator=replace(A100, **(accelerator or {})), **(cluster or {})),
+        cluster=replace(
+            CLUSTER, accelerator=replace(A100, **(accelerator or {})), **(cluster or {})
+        ),
         gpus=gpus,
         training=replace(TRAINING, **(training or {})),
         pins=Pins(**pinned),

@@ -42,20 +42,39 @@ BATCH = {"data": 16, "micro_batch": 2, "gradient_accumulation": 48}
 
 TENSOR = {
     "MLM004": case(job(), {"tensor": 8}, {"tensor": 5}, "tensor: 5", "96 attention heads"),
-    "MLM005": case(job(model={**LLAMA, "heads": 48}), {"tensor": 16}, {"tensor": 6}, "6", "8 key-value heads"),
+    "MLM005": case(
+        job(model={**LLAMA, "heads": 48}), {"tensor": 16}, {"tensor": 6}, "6", "8 key-value heads"
+    ),
     "MDS017": case(job(MDS, model=LLAMA), {"tensor": 8}, {"tensor": 16}, "16", "8 key-value heads"),
-    "TP004": case(job("deepspeed", model={**LLAMA, "kv_heads": 4}), {"tensor": 4}, {"tensor": 8}, "8", "4 key-value"),
-    "MLM006": case(job(model={"ffn": 100}), {"tensor": 4}, {"tensor": 8}, "8", "feed-forward size of 100"),
-    "MLM041": case(job(model={**MOE, "moe_ffn": 1412}), {"tensor": 4}, {"tensor": 8}, "expert", "1412"),
+    "TP004": case(
+        job("deepspeed", model={**LLAMA, "kv_heads": 4}),
+        {"tensor": 4},
+        {"tensor": 8},
+        "8",
+        "4 key-value",
+    ),
+    "MLM006": case(
+        job(model={"ffn": 100}), {"tensor": 4}, {"tensor": 8}, "8", "feed-forward size of 100"
+    ),
+    "MLM041": case(
+        job(model={**MOE, "moe_ffn": 1412}), {"tensor": 4}, {"tensor": 8}, "expert", "1412"
+    ),
     "MLM040": case(job(model={"vocab": 50304}), {"tensor": 1}, {"tensor": 8}, "50304", "51200"),
     "NODE001": case(job(), {"tensor": 8}, {"tensor": 16}, "tensor: 16", "8 accelerators"),
-    "NODE002": case(job(pins={"tensor": 16}), {"tensor": 8}, {"tensor": 16}, "tensor: 16", "8 accelerators"),
-    "HF019": case(job("huggingface", model=MOE), {"tensor": 1}, {"tensor": 2}, "tensor: 2", "8 experts"),
+    "NODE002": case(
+        job(pins={"tensor": 16}), {"tensor": 8}, {"tensor": 16}, "tensor: 16", "8 accelerators"
+    ),
+    "HF019": case(
+        job("huggingface", model=MOE), {"tensor": 1}, {"tensor": 2}, "tensor: 2", "8 experts"
+    ),
 }
 
 SEQUENCE = {
     "MLM010": case(
-        job(), {"sequence_parallel": True, "tensor": 2}, {"sequence_parallel": True, "tensor": 1}, "tensor: 1"
+        job(),
+        {"sequence_parallel": True, "tensor": 2},
+        {"sequence_parallel": True, "tensor": 1},
+        "tensor: 1",
     ),
     "SEQ001": case(
         job(training={"sequence_length": 2044}),
@@ -64,20 +83,49 @@ SEQUENCE = {
         "2044",
         "8 ranks",
     ),
-    "SEQ002": case(job("deepspeed"), {"sequence_parallel": False}, {"sequence_parallel": True}, "deepspeed"),
+    "SEQ002": case(
+        job("deepspeed"), {"sequence_parallel": False}, {"sequence_parallel": True}, "deepspeed"
+    ),
     "MLM035": case(
-        job(model=MOE), {"tensor": 2, "sequence_parallel": True}, {"tensor": 2, "sequence_parallel": False}, "tensor: 2"
+        job(model=MOE),
+        {"tensor": 2, "sequence_parallel": True},
+        {"tensor": 2, "sequence_parallel": False},
+        "tensor: 2",
     ),
-    "MLM008": case(job(training={"sequence_length": 2044}), {"context": 2}, {"context": 4}, "2044", "8 chunks"),
-    "SP004": case(job("deepspeed", training={"sequence_length": 2044}), {"context": 4}, {"context": 8}, "8", "2044"),
-    "MDS006": case(job(MDS, training={"sequence_length": 2044}), {"context": 4}, {"context": 8}, "8", "2044"),
+    "MLM008": case(
+        job(training={"sequence_length": 2044}), {"context": 2}, {"context": 4}, "2044", "8 chunks"
+    ),
+    "SP004": case(
+        job("deepspeed", training={"sequence_length": 2044}),
+        {"context": 4},
+        {"context": 8},
+        "8",
+        "2044",
+    ),
+    "MDS006": case(
+        job(MDS, training={"sequence_length": 2044}), {"context": 4}, {"context": 8}, "8", "2044"
+    ),
     "SP001": case(job("deepspeed"), {"context": 8}, {"context": 64}, "64", "96 attention heads"),
-    "SP003": case(job("deepspeed", model={**LLAMA, "heads": 96}), {"context": 16}, {"context": 12}, "12", "8 key"),
-    "SP008": case(
-        job("deepspeed", deepspeed_version=(0, 18, 9)), {"context": 1}, {"context": 2}, "context: 2", "DeepSpeed 0.18.9"
+    "SP003": case(
+        job("deepspeed", model={**LLAMA, "heads": 96}),
+        {"context": 16},
+        {"context": 12},
+        "12",
+        "8 key",
     ),
-    "MDS004": case(job(MDS), {"context": 2}, {"context": 2, "tensor": 2}, "context: 2", "tensor: 2"),
-    "MDS005": case(job(MDS), {"context": 2}, {"context": 2, "sequence_parallel": True}, "context: 2"),
+    "SP008": case(
+        job("deepspeed", deepspeed_version=(0, 18, 9)),
+        {"context": 1},
+        {"context": 2},
+        "context: 2",
+        "DeepSpeed 0.18.9",
+    ),
+    "MDS004": case(
+        job(MDS), {"context": 2}, {"context": 2, "tensor": 2}, "context: 2", "tensor: 2"
+    ),
+    "MDS005": case(
+        job(MDS), {"context": 2}, {"context": 2, "sequence_parallel": True}, "context: 2"
+    ),
 }
 
 PIPELINE = {
@@ -88,16 +136,27 @@ PIPELINE = {
         *("first_stage_layers: 12", "last_stage_layers: 20", "64 of 96 layers", "3 stages"),
     ),
     "MDS046": case(job(MDS), {"pipeline": 49}, {"pipeline": 36}, "pipeline: 36", "96 layers", "98"),
-    "PIPE017": case(job(MDS), {"pipeline": 5}, {"pipeline": 5, "last_stage_layers": 16}, "last_stage_layers: 16"),
+    "PIPE017": case(
+        job(MDS), {"pipeline": 5}, {"pipeline": 5, "last_stage_layers": 16}, "last_stage_layers: 16"
+    ),
     "PIPE012": case(job("deepspeed"), {"pipeline": 8}, {"pipeline": 7}, "pipeline: 7", "96 layers"),
     "PIPE013": case(job(), {"pipeline": 96}, {"pipeline": 98}, "98", "96 layers"),
     "MLM015": case(
-        job(), {"pipeline": 8, "virtual_pipeline": 5}, {"pipeline": 8, "virtual_pipeline": 13}, "104 chunks", "96"
+        job(),
+        {"pipeline": 8, "virtual_pipeline": 5},
+        {"pipeline": 8, "virtual_pipeline": 13},
+        "104 chunks",
+        "96",
     ),
     "MLM014": case(
-        job(), {"pipeline": 2, "virtual_pipeline": 2}, {"pipeline": 1, "virtual_pipeline": 2}, "virtual_pipeline: 2"
+        job(),
+        {"pipeline": 2, "virtual_pipeline": 2},
+        {"pipeline": 1, "virtual_pipeline": 2},
+        "virtual_pipeline: 2",
     ),
-    "PIPE011": case(job(MDS), {"virtual_pipeline": 1}, {"virtual_pipeline": 2}, "virtual_pipeline: 2"),
+    "PIPE011": case(
+        job(MDS), {"virtual_pipeline": 1}, {"virtual_pipeline": 2}, "virtual_pipeline: 2"
+    ),
     "MLM016": case(
         job(),
         {"pipeline": 4, "virtual_pipeline": 2, "gradient_accumulation": 8},
@@ -128,8 +187,15 @@ PIPELINE = {
     ),
     "PIPE014": case(job("deepspeed"), {"pipeline": 1}, {"pipeline": 2}, "pipeline: 2"),
     "HF020": case(job("huggingface"), {"pipeline": 1}, {"pipeline": 2}, "pipeline: 2"),
-    "PIPE001": case(job(MDS), {"zero_stage": 1, "pipeline": 2}, {"zero_stage": 2, "pipeline": 2}, "zero_stage: 2"),
-    "PIPE015": case(job("deepspeed"), {"tensor": 2}, {"tensor": 2, "context": 2}, "tensor: 2", "context: 2"),
+    "PIPE001": case(
+        job(MDS),
+        {"zero_stage": 1, "pipeline": 2},
+        {"zero_stage": 2, "pipeline": 2},
+        "zero_stage: 2",
+    ),
+    "PIPE015": case(
+        job("deepspeed"), {"tensor": 2}, {"tensor": 2, "context": 2}, "tensor: 2", "context: 2"
+    ),
 }
 
 EXPERT = {
@@ -137,21 +203,41 @@ EXPERT = {
     "MOE001": case(job(MDS, model=MOE), {"expert": 4}, {"expert": 3}, "expert: 3", "8 experts"),
     "MOE005": case(job(), {"expert": 1}, {"expert": 2}, "expert: 2", "no experts"),
     "MLM046": case(
-        job("megatron-lm", model={**MOE, "output_bias": True}), {}, {"expert_tensor": 2}, "expert_tensor: 2"
+        job("megatron-lm", model={**MOE, "output_bias": True}),
+        {},
+        {"expert_tensor": 2},
+        "expert_tensor: 2",
     ),
-    "MLM018": case(job(model=MOE), {"expert": 4, "data": 4}, {"expert": 4, "data": 6}, "expert: 4", "6 ranks"),
-    "MOE006": case(job(MDS, model=MOE), {"expert": 4, "data": 4}, {"expert": 4, "data": 6}, "expert: 4", "6 ranks"),
+    "MLM018": case(
+        job(model=MOE), {"expert": 4, "data": 4}, {"expert": 4, "data": 6}, "expert: 4", "6 ranks"
+    ),
+    "MOE006": case(
+        job(MDS, model=MOE),
+        {"expert": 4, "data": 4},
+        {"expert": 4, "data": 6},
+        "expert: 4",
+        "6 ranks",
+    ),
     "MOE002": case(
-        job("deepspeed", model=MOE), {"zero_stage": 3, "expert": 1}, {"zero_stage": 3, "expert": 2}, "zero_stage: 3"
+        job("deepspeed", model=MOE),
+        {"zero_stage": 3, "expert": 1},
+        {"zero_stage": 3, "expert": 2},
+        "zero_stage: 3",
     ),
     "MOE007": case(job("deepspeed", model=MOE), {"expert": 1}, {"expert": 2}, "expert: 2"),
     "HF021": case(job("huggingface", model=MOE), {"expert": 1}, {"expert": 2}, "expert: 2"),
-    "MDS018": case(job(MDS, model=MOE), {"pipeline": 1}, {"pipeline": 2}, "pipeline: 2", "8 experts"),
+    "MDS018": case(
+        job(MDS, model=MOE), {"pipeline": 1}, {"pipeline": 2}, "pipeline: 2", "8 experts"
+    ),
 }
 
 STATES = {
     "MLM042": case(
-        job(), {"zero_stage": 1, "pipeline": 2}, {"zero_stage": 2, "pipeline": 2}, "zero_stage: 2", "pipeline: 2"
+        job(),
+        {"zero_stage": 1, "pipeline": 2},
+        {"zero_stage": 2, "pipeline": 2},
+        "zero_stage: 2",
+        "pipeline: 2",
     ),
     "ZERO041": case(
         job("deepspeed", deepspeed_version=(0, 19, 3)),
@@ -160,27 +246,59 @@ STATES = {
         "zero_stage: 3",
         "DeepSpeed 0.19.3",
     ),
-    "ZERO040": case(job(), {"zero_stage": 1, "data": 2}, {"zero_stage": 1, "data": 1}, "zero_stage: 1", "data: 1"),
+    "ZERO040": case(
+        job(),
+        {"zero_stage": 1, "data": 2},
+        {"zero_stage": 1, "data": 1},
+        "zero_stage: 1",
+        "data: 1",
+    ),
     "ZERO042": case(
-        job("deepspeed", training={"optimizer": "lamb"}), {"zero_stage": 0}, {"zero_stage": 1}, "zero_stage: 1", "lamb"
+        job("deepspeed", training={"optimizer": "lamb"}),
+        {"zero_stage": 0},
+        {"zero_stage": 1},
+        "zero_stage: 1",
+        "lamb",
     ),
-    "ZERO043": case(job(MDS), {"offload": TO_HOST, "zero_stage": 1}, {"offload": TO_HOST}, "zero_stage: 0"),
+    "ZERO043": case(
+        job(MDS), {"offload": TO_HOST, "zero_stage": 1}, {"offload": TO_HOST}, "zero_stage: 0"
+    ),
     "ZERO006": case(
-        job(MDS), {"offload": ALL_TO_HOST, "zero_stage": 3}, {"offload": ALL_TO_HOST, "zero_stage": 2}, "zero_stage: 2"
+        job(MDS),
+        {"offload": ALL_TO_HOST, "zero_stage": 3},
+        {"offload": ALL_TO_HOST, "zero_stage": 2},
+        "zero_stage: 2",
     ),
-    "PIPE016": case(job(MDS), {"offload": TO_HOST, "pipeline": 1}, {"offload": TO_HOST, "pipeline": 2}, "pipeline: 2"),
-    "LORA010": case(job("huggingface", training={"lora": LORA}), {"tensor": 1}, {"tensor": 2}, "tensor: 2"),
+    "PIPE016": case(
+        job(MDS),
+        {"offload": TO_HOST, "pipeline": 1},
+        {"offload": TO_HOST, "pipeline": 2},
+        "pipeline: 2",
+    ),
+    "LORA010": case(
+        job("huggingface", training={"lora": LORA}), {"tensor": 1}, {"tensor": 2}, "tensor: 2"
+    ),
     "LORA011": case(
         job("huggingface", training={"lora": QLORA}),
         {"zero_stage": 3, "offload": TO_HOST},
         {"zero_stage": 3, "offload": ALL_TO_HOST},
         "4bit",
     ),
-    "ZERO044": case(job("deepspeed", training={"optimizer": "lamb"}), {}, {"offload": TO_HOST}, "lamb"),
-    "MLM028": case(
-        job(), {"offload": TO_HOST, "zero_stage": 1}, {"offload": TO_HOST, "zero_stage": 0}, "zero_stage: 0"
+    "ZERO044": case(
+        job("deepspeed", training={"optimizer": "lamb"}), {}, {"offload": TO_HOST}, "lamb"
     ),
-    "OPT046": case(job(training={"moment_dtype": "bf16"}), {"zero_stage": 1}, {"zero_stage": 0}, "zero_stage: 0"),
+    "MLM028": case(
+        job(),
+        {"offload": TO_HOST, "zero_stage": 1},
+        {"offload": TO_HOST, "zero_stage": 0},
+        "zero_stage: 0",
+    ),
+    "OPT046": case(
+        job(training={"moment_dtype": "bf16"}),
+        {"zero_stage": 1},
+        {"zero_stage": 0},
+        "zero_stage: 0",
+    ),
     "PREC032": case(
         job(training={"precision": "fp8", "fp8_parameters": True}),
         {"zero_stage": 1},
@@ -188,8 +306,12 @@ STATES = {
         "zero_stage: 0",
     ),
     "MLM043": case(job(), {"offload": TO_HOST}, {"offload": ALL_TO_HOST}, "optimizer+parameters"),
-    "ACT006": case(job("huggingface"), {"recompute": NONE}, {"recompute": SELECTIVE}, "huggingface"),
-    "ACT010": case(job(MDS), {"recompute_group": 4}, {"recompute_layers": 4}, "recompute_layers: 4", MDS),
+    "ACT006": case(
+        job("huggingface"), {"recompute": NONE}, {"recompute": SELECTIVE}, "huggingface"
+    ),
+    "ACT010": case(
+        job(MDS), {"recompute_group": 4}, {"recompute_layers": 4}, "recompute_layers: 4", MDS
+    ),
     "ACT011": case(
         job(),
         {"recompute": Recompute.FULL, "recompute_layers": 4},
@@ -197,10 +319,18 @@ STATES = {
         *("recompute_layers: 4", "recompute: none"),
     ),
     "MLM081": case(
-        job(), {"recompute_layers": 4}, {"recompute_layers": 4, "recompute_group": 2}, "layers: 4", "group: 2"
+        job(),
+        {"recompute_layers": 4},
+        {"recompute_layers": 4, "recompute_group": 2},
+        "layers: 4",
+        "group: 2",
     ),
     "MLM082": case(
-        job(), {"pipeline": 8, "recompute_group": 4}, {"pipeline": 8, "recompute_group": 5}, "recompute_group: 5", "12"
+        job(),
+        {"pipeline": 8, "recompute_group": 4},
+        {"pipeline": 8, "recompute_group": 5},
+        "recompute_group: 5",
+        "12",
     ),
     "MLM083": case(
         job(model=MOE),
@@ -214,7 +344,9 @@ STATES = {
         {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT | Modules.MOE},
         *("moe_act", "precision: fp8"),
     ),
-    "ACT007": case(job("megatron-lm"), {"recompute": NONE}, {"recompute": SELECTIVE}, "selective", "flash"),
+    "ACT007": case(
+        job("megatron-lm"), {"recompute": NONE}, {"recompute": SELECTIVE}, "selective", "flash"
+    ),
     "MDS021": case(
         job(MDS, training={"attention": "unfused"}),
         {"recompute": SELECTIVE},
@@ -230,7 +362,9 @@ IDENTITIES = {
     "TP002": case(job("deepspeed"), WORLD, {**WORLD, "data": 15}, "= 960", "gpus: 1024"),
     "MLM002": case(job(), BATCH, {**BATCH, "micro_batch": 4}, "= 3072", "global_batch: 1536"),
     "MDS008": case(job(MDS), BATCH, {**BATCH, "micro_batch": 4}, "= 3072", "global_batch: 1536"),
-    "BATCH001": case(job("deepspeed"), BATCH, {**BATCH, "micro_batch": 4}, "= 3072", "global_batch: 1536"),
+    "BATCH001": case(
+        job("deepspeed"), BATCH, {**BATCH, "micro_batch": 4}, "= 3072", "global_batch: 1536"
+    ),
 }
 
 SP = {"tensor": 4, "sequence_parallel": True}
@@ -244,16 +378,33 @@ OVERLAP = {
     "MLM120": case(job(MDS), {}, {"tensor_overlap": True}, "tensor_overlap: true", MDS),
     "MLM121": case(job(MDS, model=MOE), {}, {"expert_overlap": True}, "expert_overlap: true", MDS),
     "MLM011": case(
-        job(), {**SP, "tensor_overlap": True}, {"tensor": 4, "tensor_overlap": True}, "sequence_parallel: false"
+        job(),
+        {**SP, "tensor_overlap": True},
+        {"tensor": 4, "tensor_overlap": True},
+        "sequence_parallel: false",
     ),
     "MLM122": case(
-        job(), {**SP, "tensor_overlap": True}, {"tensor": 16, "tensor_overlap": True}, "tensor: 16", "8 accelerators"
+        job(),
+        {**SP, "tensor_overlap": True},
+        {"tensor": 16, "tensor_overlap": True},
+        "tensor: 16",
+        "8 accelerators",
     ),
-    "MLM123": case(job(accelerator={"vendor": "amd"}), {}, {"tensor_overlap": True}, "a100-80gb-sxm"),
+    "MLM123": case(
+        job(accelerator={"vendor": "amd"}), {}, {"tensor_overlap": True}, "a100-80gb-sxm"
+    ),
     "MLM124": case(
-        job(model=MOE), {**SPREAD, "expert_overlap": True}, {"expert": 1, "expert_overlap": True}, "expert: 1"
+        job(model=MOE),
+        {**SPREAD, "expert_overlap": True},
+        {"expert": 1, "expert_overlap": True},
+        "expert: 1",
     ),
-    "MLM125": case(job(model=MOE), {**STAGES, "virtual_pipeline": 2}, STAGES, "pipeline: 4 and virtual_pipeline: 1"),
+    "MLM125": case(
+        job(model=MOE),
+        {**STAGES, "virtual_pipeline": 2},
+        STAGES,
+        "pipeline: 4 and virtual_pipeline: 1",
+    ),
     "MLM126": case(
         job(model=MOE),
         {"recompute": SELECTIVE, "expert_overlap": True},
@@ -263,10 +414,19 @@ OVERLAP = {
     "MLM135": case(
         job(model=MOE),
         {"recompute": SELECTIVE, "expert_overlap": True},
-        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE | Modules.MLP, "expert_overlap": True},
+        {
+            "recompute": SELECTIVE,
+            "recompute_modules": Modules.MOE | Modules.MLP,
+            "expert_overlap": True,
+        },
         "recompute_modules: moe",
     ),
-    "MLM127": case(job(model=MOE, training={"precision": "fp32"}), {}, {"expert_overlap": True}, "precision: fp32"),
+    "MLM127": case(
+        job(model=MOE, training={"precision": "fp32"}),
+        {},
+        {"expert_overlap": True},
+        "precision: fp32",
+    ),
     "MLM128": case(
         job(model=MOE),
         {"expert_overlap": True},
@@ -276,8 +436,16 @@ OVERLAP = {
 }
 
 EXCHANGE = {
-    "MLM129": case(job("deepspeed"), {"context": 4}, {"context": 4, "context_heads": 2}, "context_heads: 2"),
-    "MLM130": case(job(), {"context": 4, "context_heads": 2}, {"context": 4, "context_heads": 3}, "3", "context: 4"),
+    "MLM129": case(
+        job("deepspeed"), {"context": 4}, {"context": 4, "context_heads": 2}, "context_heads: 2"
+    ),
+    "MLM130": case(
+        job(),
+        {"context": 4, "context_heads": 2},
+        {"context": 4, "context_heads": 3},
+        "3",
+        "context: 4",
+    ),
     "MLM131": case(
         job(model={**LLAMA, "heads": 96}),
         {"context": 4, "context_heads": 4, "tensor": 2},
@@ -286,13 +454,24 @@ EXCHANGE = {
         "8 key-value heads",
     ),
     "MLM132": case(
-        job(model=SINKS), {"context": 4, "context_heads": 4}, {"context": 4}, "context: 4", "context_heads: 1"
+        job(model=SINKS),
+        {"context": 4, "context_heads": 4},
+        {"context": 4},
+        "context: 4",
+        "context_heads: 1",
     ),
     "MLM136": case(
-        job(training={"attention": "unfused"}), {"context": 1}, {"context": 2}, "context: 2", "attention: unfused"
+        job(training={"attention": "unfused"}),
+        {"context": 1},
+        {"context": 2},
+        "context: 2",
+        "attention: unfused",
     ),
     "MLM133": case(
-        job(model=LATENT), {"context": 4, "context_heads": 2}, {"context": 4, "context_heads": 4}, "context_heads: 4"
+        job(model=LATENT),
+        {"context": 4, "context_heads": 2},
+        {"context": 4, "context_heads": 4},
+        "context_heads: 4",
     ),
 }
 
@@ -304,7 +483,9 @@ PARTS = {
         "expert_tensor: 1",
         "tensor: 2",
     ),
-    "MOE017": case(job(), {"tensor": 2}, {"tensor": 2, "expert_tensor": 2}, "expert_tensor: 2", "no experts"),
+    "MOE017": case(
+        job(), {"tensor": 2}, {"tensor": 2, "expert_tensor": 2}, "expert_tensor: 2", "no experts"
+    ),
     "MLM019": case(
         job(model=MOE),
         {**SPREAD, "data": 8, "zero_copies": 2},
@@ -319,7 +500,13 @@ PARTS = {
         "zero_copies: 2",
         "zero_stage: 0",
     ),
-    "ZERO081": case(job("deepspeed"), {"zero_copies": 1}, {"zero_copies": 2}, "zero_copies: 2", "DeepSpeed 0.19.8"),
+    "ZERO081": case(
+        job("deepspeed"),
+        {"zero_copies": 1},
+        {"zero_copies": 2},
+        "zero_copies: 2",
+        "DeepSpeed 0.19.8",
+    ),
     "ZERO082": case(
         job("deepspeed", deepspeed_version=MICS),
         {"zero_copies": 2, "zero_stage": 3},
@@ -342,7 +529,11 @@ PARTS = {
         "zero_stage: 2",
     ),
     "ZERO026": case(
-        job("deepspeed"), {"data": 16, "zero_hpz": 8}, {"data": 12, "zero_hpz": 8}, "zero_hpz: 8", "12 ranks"
+        job("deepspeed"),
+        {"data": 16, "zero_hpz": 8},
+        {"data": 12, "zero_hpz": 8},
+        "zero_hpz: 8",
+        "12 ranks",
     ),
     "ZERO086": case(
         job("deepspeed", training={"quantized_weights": True}),

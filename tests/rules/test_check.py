@@ -17,13 +17,37 @@ from tests.rules.jobs import MOE, job
 #: By framework, layouts of the default job that break nothing.
 LEGAL = {
     "deepspeed": (Layout(data=128, tensor=8, zero_stage=2, gradient_accumulation=12),),
-    "huggingface": (Layout(data=512, context=2, zero_stage=3, gradient_accumulation=3, recompute=Recompute.FULL),),
+    "huggingface": (
+        Layout(
+            data=512, context=2, zero_stage=3, gradient_accumulation=3, recompute=Recompute.FULL
+        ),
+    ),
     "megatron-deepspeed": (
-        Layout(data=16, tensor=8, pipeline=8, zero_stage=1, gradient_accumulation=96, sequence_parallel=True),
-        Layout(data=256, context=4, zero_stage=3, gradient_accumulation=6, offload=Offload.OPTIMIZER_AND_PARAMETERS),
+        Layout(
+            data=16,
+            tensor=8,
+            pipeline=8,
+            zero_stage=1,
+            gradient_accumulation=96,
+            sequence_parallel=True,
+        ),
+        Layout(
+            data=256,
+            context=4,
+            zero_stage=3,
+            gradient_accumulation=6,
+            offload=Offload.OPTIMIZER_AND_PARAMETERS,
+        ),
     ),
     "megatron-lm": (
-        Layout(data=8, tensor=8, pipeline=16, virtual_pipeline=3, zero_stage=1, gradient_accumulation=192),
+        Layout(
+            data=8,
+            tensor=8,
+            pipeline=16,
+            virtual_pipeline=3,
+            zero_stage=1,
+            gradient_accumulation=192,
+        ),
         Layout(data=32, tensor=4, context=8, zero_stage=1, micro_batch=3, gradient_accumulation=16),
     ),
 }
@@ -34,7 +58,9 @@ FRAMEWORKS = ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm")
 
 def errors(job: Job) -> dict[str, Finding]:
     """The errors of a job's pins, by rule."""
-    return {finding.rule: finding for finding in check_pins(job) if finding.severity is Severity.ERROR}
+    return {
+        finding.rule: finding for finding in check_pins(job) if finding.severity is Severity.ERROR
+    }
 
 
 def test_pinned_tensor_gets_the_rules_own_message() -> None:
@@ -55,7 +81,10 @@ def test_finding_points_at_the_key_the_user_wrote() -> None:
 
 def test_rule_with_a_free_variable_stays_silent() -> None:
     """Pins that some choice of the other keys makes legal are no finding."""
-    assert check_pins(job(pins={"zero_stage": 1, "sequence_parallel": True, "virtual_pipeline": 2})) == ()
+    assert (
+        check_pins(job(pins={"zero_stage": 1, "sequence_parallel": True, "virtual_pipeline": 2}))
+        == ()
+    )
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -76,7 +105,10 @@ def test_partial_world_must_divide_the_gpus() -> None:
 def test_whole_world_must_equal_the_gpus() -> None:
     """When every factor of the world is known, the product has to be the number of GPUs."""
     found = errors(job(pins={"data": 8, "tensor": 8, "pipeline": 8, "context": 1}))
-    assert found["MLM001"].message == "data: 8 × tensor: 8 × pipeline: 8 × context: 1 = 512 is not gpus: 1024"
+    assert (
+        found["MLM001"].message
+        == "data: 8 × tensor: 8 × pipeline: 8 × context: 1 = 512 is not gpus: 1024"
+    )
     assert found["MLM001"].hint == "use data: 16, or gpus: 512"
 
 
@@ -95,8 +127,13 @@ def test_partial_batch_must_divide_the_global_batch() -> None:
 
 def test_data_that_follows_counts_in_the_batch() -> None:
     """The number of replicas that the other pins leave is checked against the global batch."""
-    found = errors(job(gpus=1000, pins={"tensor": 8, "pipeline": 1, "context": 1, "micro_batch": 1}))
-    assert found["MLM002"].message == "micro_batch: 1 × data: 125 = 125 does not divide global_batch: 1536"
+    found = errors(
+        job(gpus=1000, pins={"tensor": 8, "pipeline": 1, "context": 1, "micro_batch": 1})
+    )
+    assert (
+        found["MLM002"].message
+        == "micro_batch: 1 × data: 125 = 125 does not divide global_batch: 1536"
+    )
     assert found["MLM002"].where.pointer == "/layout/micro_batch"
 
 
@@ -110,13 +147,22 @@ def test_keys_that_leave_no_choice_are_known() -> None:
 def test_pinned_words_are_read() -> None:
     """Pins given as words, such as recompute and offload, are checked like numbers."""
     assert "ACT006" in errors(job("deepspeed", pins={"recompute": "selective"}))
-    assert "ZERO006" in errors(job("megatron-deepspeed", pins={"offload": "optimizer+parameters", "zero_stage": 2}))
+    assert "ZERO006" in errors(
+        job("megatron-deepspeed", pins={"offload": "optimizer+parameters", "zero_stage": 2})
+    )
 
 
 def test_all_findings_come_in_file_order() -> None:
     """Every broken pin is reported at once, from the top of the file."""
     found = check_pins(job(pins={"zero_stage": 3, "pipeline": 2, "tensor": 5, "expert": 2}))
-    assert [finding.rule for finding in found] == ["MLM042", "MLM001", "MLM004", "MLM006", "NODE002", "MOE005"]
+    assert [finding.rule for finding in found] == [
+        "MLM042",
+        "MLM001",
+        "MLM004",
+        "MLM006",
+        "NODE002",
+        "MOE005",
+    ]
 
 
 def test_layout_is_checked_whole() -> None:
@@ -132,7 +178,14 @@ def test_layout_is_checked_whole() -> None:
 
 def test_sound_layout_has_no_findings() -> None:
     """The published layout of GPT-3 175B on 1,024 A100s breaks nothing."""
-    layout = Layout(data=16, tensor=8, pipeline=8, zero_stage=1, gradient_accumulation=96, sequence_parallel=True)
+    layout = Layout(
+        data=16,
+        tensor=8,
+        pipeline=8,
+        zero_stage=1,
+        gradient_accumulation=96,
+        sequence_parallel=True,
+    )
     for framework in ("megatron-deepspeed", "megatron-lm"):
         assert check_layout(job(framework), layout) == ()
 

@@ -24,15 +24,38 @@ MACHINES = ("accelerators_per_node", "accelerator")
 FRAMEWORKS = ("megatron-lm", "megatron-deepspeed", "deepspeed")
 #: What files may leave open of a model, and of what is trained.
 OPEN = (
-    *("layers", "heads", "kv_heads", "head_dim", "vocab", "max_positions", "hidden", "ffn", "experts", "moe_ffn"),
-    *("kv_lora_rank", "gated_mlp", "qkv_bias", "output_bias", "mlp_bias", "attention_sinks", "sliding_window"),
+    *(
+        "layers",
+        "heads",
+        "kv_heads",
+        "head_dim",
+        "vocab",
+        "max_positions",
+        "hidden",
+        "ffn",
+        "experts",
+        "moe_ffn",
+    ),
+    *(
+        "kv_lora_rank",
+        "gated_mlp",
+        "qkv_bias",
+        "output_bias",
+        "mlp_bias",
+        "attention_sinks",
+        "sliding_window",
+    ),
     *("sequence_length", "global_batch", "precision", "optimizer", "attention"),
 )
 
 
 def reads_of(rule: Rule) -> set[str]:
     """All that a rule says it reads."""
-    return {*rule.columns.reads, *rule.columns.facts, *(rule.in_files.facts if rule.in_files else ())}
+    return {
+        *rule.columns.reads,
+        *rule.columns.facts,
+        *(rule.in_files.facts if rule.in_files else ()),
+    }
 
 
 def stripped(job: Job, values: dict[str, Any], reads: set[str]) -> Job:
@@ -48,7 +71,9 @@ def stripped(job: Job, values: dict[str, Any], reads: set[str]) -> Job:
         framework=job.framework,
         deepspeed_version=job.deepspeed_version,
         model=less(job.model),
-        cluster=partial(Cluster, **{name: getattr(job.cluster, name) for name in MACHINES if name in reads}),
+        cluster=partial(
+            Cluster, **{name: getattr(job.cluster, name) for name in MACHINES if name in reads}
+        ),
         gpus=job.gpus if "gpus" in reads else UNKNOWN,
         training=less(job.training),
         pins=Pins(**{name: value for name, value in values.items() if name in reads}),
@@ -60,11 +85,19 @@ def stripped(job: Job, values: dict[str, Any], reads: set[str]) -> Job:
 def values(draw: st.DrawFn) -> dict[str, Any]:
     """Values of a layout, of which many break some rule."""
     sizes = {name: draw(st.sampled_from([1, 2, 3, 4, 8, 16])) for name in FIELDS}
-    flags = {name: draw(st.booleans()) for name in ("sequence_parallel", "tensor_overlap", "expert_overlap")}
+    flags = {
+        name: draw(st.booleans())
+        for name in ("sequence_parallel", "tensor_overlap", "expert_overlap")
+    }
     recompute = draw(st.sampled_from(["none", "selective", "full"]))
     offload = draw(st.sampled_from(["none", "optimizer", "optimizer+parameters"]))
     stage, modules = draw(st.integers(0, 3)), draw(st.sampled_from([("core_attn",), ("moe",)]))
-    others = {"recompute": recompute, "offload": offload, "zero_stage": stage, "recompute_modules": modules}
+    others = {
+        "recompute": recompute,
+        "offload": offload,
+        "zero_stage": stage,
+        "recompute_modules": modules,
+    }
     return {**sizes, **flags, **others, "offload_fraction": 1.0}
 
 
@@ -75,7 +108,9 @@ def values(draw: st.DrawFn) -> dict[str, Any]:
     st.sampled_from([GPT, LLAMA, MIXTRAL]),
     values(),
 )
-def test_a_rule_reads_no_more_than_it_says(rule: Rule, framework: str, model: Any, layout: dict[str, Any]) -> None:
+def test_a_rule_reads_no_more_than_it_says(
+    rule: Rule, framework: str, model: Any, layout: dict[str, Any]
+) -> None:
     """Where no more is known than a rule says it reads, it is judged, with message and hint; with less it is silent."""
     job = make_job(framework, model, gpus=24, global_batch=30)
     job = replace(job, training=replace(job.training, precision="fp8"))
@@ -88,12 +123,20 @@ def test_a_rule_reads_no_more_than_it_says(rule: Rule, framework: str, model: An
 
 @pytest.mark.parametrize("rule", [*LAYOUT_RULES, *IDENTITY_RULES], ids=lambda rule: rule.id)
 @settings(max_examples=25)
-@given(st.sampled_from([*FRAMEWORKS, "huggingface"]), st.sampled_from([GPT, LLAMA, MIXTRAL]), values())
-def test_a_rule_reads_no_more_of_a_layout(rule: Rule, framework: str, model: Any, layout: dict[str, Any]) -> None:
+@given(
+    st.sampled_from([*FRAMEWORKS, "huggingface"]), st.sampled_from([GPT, LLAMA, MIXTRAL]), values()
+)
+def test_a_rule_reads_no_more_of_a_layout(
+    rule: Rule, framework: str, model: Any, layout: dict[str, Any]
+) -> None:
     """Of a job, a rule on layouts reads the keys that it says, whatever else the search has still to choose."""
     job = replace(make_job(framework, model, gpus=24, global_batch=30), pins=Pins(**layout))
     if rule.columns.binds(job):
-        known = {name: value for name, value in pinned_values(job.pins).items() if name in rule.columns.reads}
+        known = {
+            name: value
+            for name, value in pinned_values(job.pins).items()
+            if name in rule.columns.reads
+        }
         for violation in rule.check((job, layout_of(known))):
             assert violation.message
 
@@ -116,11 +159,17 @@ def test_facts_are_known_by_their_names() -> None:
         cluster=partial(Cluster, accelerators_per_node=8),
         training=partial(Training, precision="bf16"),
         pins=Pins(tensor=2, pipeline=1),
-        origin=Origin(path="run.sh", locations={"/layout/tensor": place}, start=Location(path="run.sh", line=1)),
+        origin=Origin(
+            path="run.sh",
+            locations={"/layout/tensor": place},
+            start=Location(path="run.sh", line=1),
+        ),
     )
     facts = Facts(job=job)
     assert facts.knows("tensor", "pipeline", "precision", "accelerators_per_node", "cluster")
-    assert not any(map(facts.knows, ("data", "gpus", "model", "heads", "link_domain", "sequence_length")))
+    assert not any(
+        map(facts.knows, ("data", "gpus", "model", "heads", "link_domain", "sequence_length"))
+    )
     assert facts.locate("/layout/pipeline", "/layout/tensor") is place
     assert facts.locate("/layout/pipeline").line == 1
     assert knows(make_job("megatron-lm", GPT), "heads", "gpus", "cluster", "precision")

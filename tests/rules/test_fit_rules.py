@@ -33,10 +33,15 @@ def test_headroom_is_kept_free() -> None:
 def test_the_upper_end_has_to_fit() -> None:
     """An estimate that fits by itself is refused when the upper end of its band doesn't."""
     share = memory_shares("allocated").high
-    full = replace(EMPTY, capacity_bytes=100 * GIB, required_bytes=92 * GIB, allocated_bytes=90 * GIB)
+    full = replace(
+        EMPTY, capacity_bytes=100 * GIB, required_bytes=92 * GIB, allocated_bytes=90 * GIB
+    )
     (finding,) = check_fit(job(), LAYOUT, full)
     assert f"needs up to {2 + 90 * share:.1f} GiB (estimate 92.0 GiB)" in finding.message
-    assert check_fit(job(), LAYOUT, replace(full, capacity_bytes=(2 + 90 * share) / 0.92 * GIB + 1)) == ()
+    assert (
+        check_fit(job(), LAYOUT, replace(full, capacity_bytes=(2 + 90 * share) / 0.92 * GIB + 1))
+        == ()
+    )
 
 
 def test_hint_names_changes_that_are_left() -> None:
@@ -45,7 +50,9 @@ def test_hint_names_changes_that_are_left() -> None:
     (finding,) = check_fit(job(), LAYOUT, over)
     assert finding.hint is not None
     assert finding.hint.startswith("use micro_batch: 1, or recompute: full, or")
-    (finding,) = check_fit(job(), replace(LAYOUT, micro_batch=1, recompute=Recompute.FULL, zero_stage=3), over)
+    (finding,) = check_fit(
+        job(), replace(LAYOUT, micro_batch=1, recompute=Recompute.FULL, zero_stage=3), over
+    )
     assert finding.hint == "use more tensor or pipeline parallelism"
 
 
@@ -89,7 +96,9 @@ def test_unknown_host_memory_allows_offload() -> None:
 def test_columns_equal_numbers() -> None:
     """A fit rule says of a column of ledgers what it says of each one."""
     bytes_ = np.array([1, 91, 92, 93, 200]) * GIB
-    columns = replace(EMPTY, required_bytes=bytes_, capacity_bytes=100 * GIB, host_bytes_per_node=bytes_ * 20)
+    columns = replace(
+        EMPTY, required_bytes=bytes_, capacity_bytes=100 * GIB, host_bytes_per_node=bytes_ * 20
+    )
     for rule in FIT_RULES:
         for i, holds in enumerate(np.asarray(rule.columns.holds(job(), LAYOUT, columns)).tolist()):
             row = replace(columns, required_bytes=bytes_[i], host_bytes_per_node=bytes_[i] * 20)
@@ -107,10 +116,16 @@ def test_columns_equal_numbers() -> None:
         ("skypilot", {}, "2,048.0"),
     ],
 )
-def test_host_memory_is_what_the_launch_file_asks_for(target: str, options: dict[str, object], asked: str) -> None:
+def test_host_memory_is_what_the_launch_file_asks_for(
+    target: str, options: dict[str, object], asked: str
+) -> None:
     """Offloaded states fit in the memory that Slurm or a pod is asked for, not in all that the node has."""
     whole = job(cluster={"host_memory_bytes": 2048 * GIB})
     small = replace(whole, launch=replace(whole.launch, target=target, options=options))
     (finding,) = check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=4096 * GIB))
     assert f" {asked} GiB" in finding.message
-    assert ("asks for" in finding.message) == (finding.hint == "use offload: none, or more memory") == (asked[1] != ",")
+    assert (
+        ("asks for" in finding.message)
+        == (finding.hint == "use offload: none, or more memory")
+        == (asked[1] != ",")
+    )

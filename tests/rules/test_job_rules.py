@@ -23,7 +23,9 @@ LLAMA = {"family": "llama", "gated_mlp": True, "position_embedding": "rotary"}
 LORA = Lora(rank=16, alpha=32, modules=("all-linear",), base="unquantized")
 
 
-def adapted(lora: dict[str, Any] | None = None, model: dict[str, Any] = LLAMA, precision: str = "bf16") -> Job:
+def adapted(
+    lora: dict[str, Any] | None = None, model: dict[str, Any] = LLAMA, precision: str = "bf16"
+) -> Job:
     """A model with adapters, trained with the Trainer."""
     fp8 = {"flops_per_s": {"bf16": 1e15, "fp8": 1e15}}
     training = {"lora": replace(LORA, **(lora or {})), "precision": precision}
@@ -32,7 +34,10 @@ def adapted(lora: dict[str, Any] | None = None, model: dict[str, Any] = LLAMA, p
 
 def ramped(start: int, increment: int, framework: str = "megatron-lm") -> Job:
     """A batch that grows to 1,536."""
-    return job(framework, training={"batch_ramp": BatchRamp(start=start, increment=increment, samples=10**6)})
+    return job(
+        framework,
+        training={"batch_ramp": BatchRamp(start=start, increment=increment, samples=10**6)},
+    )
 
 
 def hosts(*names: str) -> dict[str, Any]:
@@ -218,8 +223,22 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "close it",
     ),
     "SLM076": (
-        job(launch={"options": {"container_runtime": "apptainer", "container_mounts": ["/a:/b:ro", "/c:/d"]}}),
-        job(launch={"options": {"container_runtime": "apptainer", "container_mounts": ["/a:/b:ro+rprivate"]}}),
+        job(
+            launch={
+                "options": {
+                    "container_runtime": "apptainer",
+                    "container_mounts": ["/a:/b:ro", "/c:/d"],
+                }
+            }
+        ),
+        job(
+            launch={
+                "options": {
+                    "container_runtime": "apptainer",
+                    "container_mounts": ["/a:/b:ro+rprivate"],
+                }
+            }
+        ),
         "/launch/slurm/container_mounts/0",
         ("ro or rw", "ro+rprivate"),
         "use ro, rw",
@@ -288,15 +307,31 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "framework: megatron-deepspeed",
     ),
     "MLM045": (
-        job("megatron-lm", model={"gated_mlp": True, "activation": "silu", "rotary_scaling": "llama3"}),
-        job(MDS, model={"gated_mlp": True, "activation": "gelu_tanh", "rotary_scaling": "llama3", "qk_norm": "head"}),
+        job(
+            "megatron-lm",
+            model={"gated_mlp": True, "activation": "silu", "rotary_scaling": "llama3"},
+        ),
+        job(
+            MDS,
+            model={
+                "gated_mlp": True,
+                "activation": "gelu_tanh",
+                "rotary_scaling": "llama3",
+                "qk_norm": "head",
+            },
+        ),
         "/model",
         ("gated by gelu_tanh", "llama3 scaling", "normalisation of queries and keys", MDS),
         "framework: huggingface",
     ),
     "MDS023": (
         job(MDS, accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),
-        job(MDS, model={"kv_heads": 8}, accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),
+        job(
+            MDS,
+            model={"kv_heads": 8},
+            accelerator={"flops_per_s": {"fp8": 1e15}},
+            training={"precision": "fp8"},
+        ),
         "/training/precision",
         ("8 key-value heads", "96 attention heads"),
         "precision: bf16",
@@ -337,7 +372,10 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "precision: fp8",
     ),
     "PREC033": (
-        job(training={"precision": "fp8", "fp8_recipe": "mxfp8"}, accelerator={"generation": "blackwell"}),
+        job(
+            training={"precision": "fp8", "fp8_recipe": "mxfp8"},
+            accelerator={"generation": "blackwell"},
+        ),
         job(training={"precision": "fp8", "fp8_recipe": "mxfp8"}),
         "/training/fp8_recipe",
         ("fp8_recipe: mxfp8", "ampere"),
@@ -420,7 +458,9 @@ def test_sound_job_has_no_findings() -> None:
         assert check_job(job(framework)) == ()
 
 
-@pytest.mark.parametrize(("framework", "path"), [("huggingface", ("/a", "/b")), (MDS, ("/a", "/b"))])
+@pytest.mark.parametrize(
+    ("framework", "path"), [("huggingface", ("/a", "/b")), (MDS, ("/a", "/b"))]
+)
 def test_several_paths_suit_only_who_takes_them(framework: str, path: tuple[str, ...]) -> None:
     """The Trainer's scripts take one path, Megatron-DeepSpeed several with weights, the others any."""
     (finding,) = check_job(job(framework, data=Data(path=path)))
@@ -459,13 +499,21 @@ def test_both_spellings_of_an_option_are_one(option: str) -> None:
         (("--use_flash_attn", "false"), None),
     ],
 )
-def test_options_for_attention_agree_with_the_spec(arguments: tuple[str, ...], attention: str | None) -> None:
+def test_options_for_attention_agree_with_the_spec(
+    arguments: tuple[str, ...], attention: str | None
+) -> None:
     """An option that names a kind of attention contradicts a spec with the other; one that may be either doesn't."""
     for planned in ("flash", "unfused"):
-        found = check_job(job("huggingface", training={"attention": planned}, launch={"arguments": arguments}))
+        found = check_job(
+            job("huggingface", training={"attention": planned}, launch={"arguments": arguments})
+        )
         hints = [finding.hint or "" for finding in found if finding.rule == "ARG002"]
         wrong = attention not in (None, planned)
-        assert hints == [f"remove {arguments[0].partition('=')[0]}, or set training.attention: {attention}"] * wrong
+        assert (
+            hints
+            == [f"remove {arguments[0].partition('=')[0]}, or set training.attention: {attention}"]
+            * wrong
+        )
 
 
 def test_numbers_of_the_deepspeed_config_agree_with_the_scripts_own() -> None:
@@ -474,7 +522,9 @@ def test_numbers_of_the_deepspeed_config_agree_with_the_scripts_own() -> None:
     assert (finding.rule, finding.severity) == ("ARG002", "warning")
 
 
-@pytest.mark.parametrize(("top", "normalizes", "told"), [(2, False, True), (2, True, False), (1, False, False)])
+@pytest.mark.parametrize(
+    ("top", "normalizes", "told"), [(2, False, True), (2, True, False), (1, False, False)]
+)
 def test_megatron_lm_scales_sigmoid_scores(top: int, normalizes: bool, told: bool) -> None:
     """Megatron-LM makes sigmoid scores of several experts add up to 1, so that MLM045 names a model that doesn't."""
     router = {"router_scores": "sigmoid", "router_normalizes": normalizes, "experts_per_token": top}
@@ -508,7 +558,9 @@ def test_one_host_is_no_plural() -> None:
         ("slurm", {"container_mounts": ["/lustre/corpus:/data"]}, False),
     ],
 )
-def test_data_that_is_only_read_needs_a_cache_elsewhere(target: str, options: dict[str, Any], told: bool) -> None:
+def test_data_that_is_only_read_needs_a_cache_elsewhere(
+    target: str, options: dict[str, Any], told: bool
+) -> None:
     """On every target, data that is mounted read-only has its cache beside the checkpoints, or a finding."""
     spec = {
         "framework": "megatron-lm", "model": "gpt2", "cluster": "nvidia/dgx-a100-80gb", "nodes": 2,

@@ -20,7 +20,16 @@ from tests.rules.layout_cases import CASES, Case
 RULES = {rule.id: rule for rule in (*LAYOUT_RULES, *IDENTITY_RULES)}
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 49, 64, 96, 98)
 
-KEYS = (*FIELDS, "gpus", "global_batch", "sequence_length", "precision", "attention", "optimizer", "framework")
+KEYS = (
+    *FIELDS,
+    "gpus",
+    "global_batch",
+    "sequence_length",
+    "precision",
+    "attention",
+    "optimizer",
+    "framework",
+)
 
 every_rule = pytest.mark.parametrize("name", sorted(RULES))
 
@@ -44,14 +53,19 @@ def value_of(name: str, word: str) -> Any:
     spelled: dict[str, dict[str, Any]] = {
         "recompute": RECOMPUTE,
         "offload": OFFLOAD,
-        **{key: {"true": True, "false": False} for key in ("sequence_parallel", "tensor_overlap", "expert_overlap")},
+        **{
+            key: {"true": True, "false": False}
+            for key in ("sequence_parallel", "tensor_overlap", "expert_overlap")
+        },
     }
     return spelled[name][word] if name in spelled else int(word)
 
 
 def hinted(hint: str) -> list[tuple[str, Any]]:
     """The values of the first layout key that a hint names."""
-    found = re.match(r"use (\w+): ([\w+]+(?:(?:, | or )(?!or\b|more\b|pin\b|Deep)[\w+]+\b(?!:))*)", hint)
+    found = re.match(
+        r"use (\w+): ([\w+]+(?:(?:, | or )(?!or\b|more\b|pin\b|Deep)[\w+]+\b(?!:))*)", hint
+    )
     if not found or found[1] not in FIELDS:
         return []
     return [(found[1], value_of(found[1], word)) for word in re.split(r", | or ", found[2])]
@@ -96,15 +110,22 @@ def test_hint_passes(name: str) -> None:
 def test_explanation_is_in_the_readers_vocabulary(name: str) -> None:
     """With a vocabulary that has other phrases, no key of a job spec is left in message and hint."""
     case = CASES[name]
-    origin = replace(case.job.origin, vocabulary=Vocabulary(phrases={key: f"<{key} {{}}>" for key in KEYS}))
-    explanation = RULES[name].columns.explain(replace(case.job, origin=origin), Case.layout(case.breaks))
+    origin = replace(
+        case.job.origin, vocabulary=Vocabulary(phrases={key: f"<{key} {{}}>" for key in KEYS})
+    )
+    explanation = RULES[name].columns.explain(
+        replace(case.job, origin=origin), Case.layout(case.breaks)
+    )
     assert not [text for text in explanation if re.search(rf"({'|'.join(KEYS)}): ", text)]
     assert any(f"<{key} " in text for key in KEYS for text in explanation)
 
 
 def test_most_hints_name_values() -> None:
     """The test of hints above reads values out of nearly all of them."""
-    read = [hinted(rule.columns.explain(CASES[n].job, Case.layout(CASES[n].breaks))[1]) for n, rule in RULES.items()]
+    read = [
+        hinted(rule.columns.explain(CASES[n].job, Case.layout(CASES[n].breaks))[1])
+        for n, rule in RULES.items()
+    ]
     assert sum(bool(values) for values in read) >= len(read) - 8
 
 
@@ -145,7 +166,9 @@ def test_pinned_tensor_may_leave_the_node() -> None:
 def test_rack_scale_domain_counts_as_node() -> None:
     """In a rack-scale system tensor parallelism may span nodes within the fast fabric."""
     case = CASES["NODE001"]
-    rack = replace(case.job, cluster=replace(case.job.cluster, accelerators_per_node=4, link_domain=72))
+    rack = replace(
+        case.job, cluster=replace(case.job.cluster, accelerators_per_node=4, link_domain=72)
+    )
     assert binding("NODE001").columns.holds(rack, Layout(data=1, tensor=8))
     assert not binding("NODE001").columns.holds(case.job, Layout(data=1, tensor=16))
 
@@ -164,7 +187,14 @@ def test_published_layouts_are_legal() -> None:
         deep = replace(bloom, model=replace(bloom.model, layers=layers))
         assert binding("MDS046").columns.holds(deep, Layout(data=1, pipeline=pipeline))
     job = CASES["MLM015"].job
-    for layers, pipeline, chunks in ((126, 8, 8), (126, 16, 4), (61, 4, 4), (61, 2, 8), (94, 8, 4), (80, 4, 5)):
+    for layers, pipeline, chunks in (
+        (126, 8, 8),
+        (126, 16, 4),
+        (61, 4, 4),
+        (61, 2, 8),
+        (94, 8, 4),
+        (80, 4, 5),
+    ):
         deep = replace(job, model=replace(job.model, layers=layers))
         layout = Layout(data=1, pipeline=pipeline, virtual_pipeline=chunks)
         assert binding("MLM003").columns.holds(deep, layout)

@@ -8,7 +8,8 @@ from dsgen.rules.violations import divisors, listed, nearest, neighbours
 
 
 @pytest.mark.parametrize(
-    ("values", "words"), [((1,), "1"), ((1, 2), "1 or 2"), ((1, 2, 4), "1, 2 or 4"), (("a", "b"), "a or b")]
+    ("values", "words"),
+    [((1,), "1"), ((1, 2), "1 or 2"), ((1, 2, 4), "1, 2 or 4"), (("a", "b"), "a or b")],
 )
 def test_values_are_listed_as_in_a_sentence(values: tuple[object, ...], words: str) -> None:
     """The last two values are joined by `or`, the others by commas."""

@@ -57,18 +57,29 @@ def test_blocks_hold_the_same_rows_in_the_same_order(monkeypatch: pytest.MonkeyP
     in_blocks = joined(pieces)
     assert pieces.considered == whole.considered
     assert pieces.rejected_by == whole.rejected_by
-    assert all(np.array_equal(getattr(in_blocks, name), getattr(at_once, name)) for name in enumeration.STAGES)
+    assert all(
+        np.array_equal(getattr(in_blocks, name), getattr(at_once, name))
+        for name in enumeration.STAGES
+    )
 
 
 @pytest.mark.parametrize("name", TIGHT)
-def test_choice_is_the_same_whatever_the_size_of_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choice_is_the_same_whatever_the_size_of_blocks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A layout that another one makes needless is left out wherever a block ends: what is left is the same."""
 
     def found(block: int, chunk: int) -> list[Any]:
         monkeypatch.setattr(enumeration, "_BLOCK_ROWS", block)
         monkeypatch.setattr(feasible, "CHUNK_ROWS", chunk)
         each = feasible_layouts(job(**TIGHT[name]))
-        return [*each.layouts, each.total_s.tolist(), each.device_bytes.tolist(), each.rejected_by, each.nearest]
+        return [
+            *each.layouts,
+            each.total_s.tolist(),
+            each.device_bytes.tolist(),
+            each.rejected_by,
+            each.nearest,
+        ]
 
     whole = found(1 << 30, 1 << 30)
     assert all(found(size, size) == whole for size in (40, 1000))
@@ -85,7 +96,12 @@ def test_choice_is_the_same_whatever_the_size_of_blocks(name: str, monkeypatch: 
             "training__global_batch": 1008,
             "layout__gradient_accumulation": 10,
         },
-        {"framework": "deepspeed", "model": "gpt3-175b", "gpus": 786432, "training__global_batch": 8648640},
+        {
+            "framework": "deepspeed",
+            "model": "gpt3-175b",
+            "gpus": 786432,
+            "training__global_batch": 8648640,
+        },
     ],
 )
 def test_infeasible_jobs_are_answered_soon(spec: dict[str, Any]) -> None:
@@ -98,7 +114,9 @@ def test_infeasible_jobs_are_answered_soon(spec: dict[str, Any]) -> None:
 
 def test_suggestions_name_counts_and_batches_around() -> None:
     """Of 960 GPUs for 96 layers, counts and batches on both sides are offered, each with its plan."""
-    wanted = job(framework="megatron-deepspeed", model="gpt3-175b", gpus=960, training__global_batch=1536)
+    wanted = job(
+        framework="megatron-deepspeed", model="gpt3-175b", gpus=960, training__global_batch=1536
+    )
     answer = dsgen.search(wanted)
     assert isinstance(answer, Infeasible)
     for path, own in (("gpus", 960), ("training.global_batch", 1536)):

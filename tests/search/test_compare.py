@@ -31,7 +31,9 @@ def asked(overrides: dict[str, Any], **keys: Any) -> Comparison:
 def test_causes_sum_to_the_difference() -> None:
     """The parts of the time sum to what the plans differ by, and the sentence begins with the one that costs most."""
     answer = asked({}, tensor=4)
-    assert answer.verdict == "slower" and answer.difference is not None and answer.theirs is not None
+    assert (
+        answer.verdict == "slower" and answer.difference is not None and answer.theirs is not None
+    )
     both = answer.difference
     step = float(both.theirs.step_time.total_s) - float(both.ours.step_time.total_s)
     assert sum(cause.more for cause in both.time) == pytest.approx(step)
@@ -49,7 +51,10 @@ def test_open_keys_are_solved() -> None:
 def test_the_chosen_plan_is_recognised() -> None:
     """Keys of the chosen plan give the chosen plan."""
     plan = best(**BIG)
-    keys = {name: plan.layout.to_dict()[name] for name in ("tensor", "pipeline", "micro_batch", "recompute")}
+    keys = {
+        name: plan.layout.to_dict()[name]
+        for name in ("tensor", "pipeline", "micro_batch", "recompute")
+    }
     assert compare(plan.job, keys, plan).verdict == "same"
 
 

@@ -30,7 +30,9 @@ def test_every_count_is_planned_or_left_out() -> None:
     found = planned()
     assert sorted([p.job.gpus for p in found.plans] + [*found.left_out]) == [32, 40, 48, 56, 64]
     assert [p.layout.world for p in found.plans] == [p.job.gpus for p in found.plans]
-    assert [p.job.gpus for p in found.plans] == sorted((p.job.gpus for p in found.plans), reverse=True)
+    assert [p.job.gpus for p in found.plans] == sorted(
+        (p.job.gpus for p in found.plans), reverse=True
+    )
     assert all(found.left_out.values())
 
 
@@ -41,7 +43,13 @@ def test_batch_and_checkpoint_are_the_same(framework: str) -> None:
     assert len(found.plans) > 1
     assert {p.layout.global_batch for p in found.plans} == {480}
     cut = {
-        (p.layout.tensor, p.layout.pipeline, p.layout.virtual_pipeline, p.layout.expert, p.layout.zero_stage)
+        (
+            p.layout.tensor,
+            p.layout.pipeline,
+            p.layout.virtual_pipeline,
+            p.layout.expert,
+            p.layout.zero_stage,
+        )
         for p in found.plans
     }
     assert len(cut) == 1
@@ -57,7 +65,9 @@ def test_a_layout_for_more_counts_is_preferred_to_a_little_speed() -> None:
 def test_replicas_that_do_not_divide_are_named() -> None:
     """A count whose replicas don't divide the batch is left out with the size of a replica and the batch."""
     why = planned(layout={"tensor": 8}, training={"global_batch": 64}).left_out
-    assert why[56] == "the number of replicas, of 8 GPUs each, does not divide the global batch of 64"
+    assert (
+        why[56] == "the number of replicas, of 8 GPUs each, does not divide the global batch of 64"
+    )
 
 
 def test_a_batch_for_more_counts_is_named() -> None:
@@ -69,7 +79,10 @@ def test_a_batch_for_more_counts_is_named() -> None:
     assert abs(batch - 64) <= 16
     assert len(counts) > len(found.plans)
     assert all(batch % (gpus // replica) == 0 for gpus in counts)
-    assert planned(layout={"tensor": 8, "pipeline": 1}, training={"global_batch": 840}).better_batch is None
+    assert (
+        planned(layout={"tensor": 8, "pipeline": 1}, training={"global_batch": 840}).better_batch
+        is None
+    )
 
 
 def test_without_any_plan_the_answer_says_why() -> None:
@@ -91,4 +104,7 @@ def test_a_range_without_counts_is_refused(gpus: str, said: str) -> None:
     """Ranges that are empty, have no whole nodes or too many counts are findings at the key."""
     with pytest.raises(InvalidJob) as refused:
         load_job({**SPEC, "gpus": gpus})
-    assert any(said in finding.message and finding.where.pointer == "/gpus" for finding in refused.value.findings)
+    assert any(
+        said in finding.message and finding.where.pointer == "/gpus"
+        for finding in refused.value.findings
+    )

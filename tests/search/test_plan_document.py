@@ -11,7 +11,9 @@ from jsonschema import Draft202012Validator
 
 import dsgen
 
-SCHEMA: dict[str, Any] = json.loads(files("dsgen.schemas").joinpath("plan.schema.json").read_text(encoding="utf-8"))
+SCHEMA: dict[str, Any] = json.loads(
+    files("dsgen.schemas").joinpath("plan.schema.json").read_text(encoding="utf-8")
+)
 DEFINITIONS = SCHEMA["$defs"]
 JOB = {
     "framework": "megatron-deepspeed",
@@ -39,7 +41,9 @@ def undocumented(value: Any, schema: dict[str, Any], path: str = "") -> list[str
     if isinstance(value, dict) and "properties" in schema:
         for key, inner in value.items():
             known = schema["properties"].get(key)
-            found += [f"{path}/{key}"] if known is None else undocumented(inner, known, f"{path}/{key}")
+            found += (
+                [f"{path}/{key}"] if known is None else undocumented(inner, known, f"{path}/{key}")
+            )
     return found
 
 

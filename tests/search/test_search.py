@@ -38,7 +38,13 @@ JOBS = {
 }
 
 
-SINKS = {"model": "gpt-oss-20b", "gpus": 8, "training__global_batch": 8, "layout__tensor": 1, "layout__pipeline": 1}
+SINKS = {
+    "model": "gpt-oss-20b",
+    "gpus": 8,
+    "training__global_batch": 8,
+    "layout__tensor": 1,
+    "layout__pipeline": 1,
+}
 
 
 def every_layout(job: Job) -> list[Layout]:
@@ -52,7 +58,11 @@ def every_layout(job: Job) -> list[Layout]:
         data = world // (tensor * pipeline * context)
         if batch % data:
             continue
-        cuts = sorted({1, tensor} if job.framework.name == "megatron-lm" else {tensor}) if job.model.is_moe else [1]
+        cuts = (
+            sorted({1, tensor} if job.framework.name == "megatron-lm" else {tensor})
+            if job.model.is_moe
+            else [1]
+        )
         for rest in itertools.product(
             experts, cuts, (False, True), range(4), divisors(batch // data), Recompute, Offload
         ):
@@ -76,12 +86,20 @@ def every_layout(job: Job) -> list[Layout]:
             )
     pins = {f.name: getattr(job.pins, f.name) for f in fields(job.pins)}
     pins = {name: value for name, value in pins.items() if value is not None}
-    return [layout for layout in layouts if all(getattr(layout, name) == value for name, value in pins.items())]
+    return [
+        layout
+        for layout in layouts
+        if all(getattr(layout, name) == value for name, value in pins.items())
+    ]
 
 
 def legal_layouts(job: Job, layouts: list[Layout]) -> list[Layout]:
     """The layouts that pass every rule that removes layouts, one by one."""
-    rules = [rule.columns for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(job)]
+    rules = [
+        rule.columns
+        for rule in LAYOUT_RULES
+        if rule.severity is Severity.ERROR and rule.columns.binds(job)
+    ]
     return [layout for layout in layouts if all(bool(rule.holds(job, layout)) for rule in rules)]
 
 
@@ -104,7 +122,9 @@ def test_search_equals_brute_force(name: str) -> None:
     assert cells(layouts) == set(legal)
     feasible = feasible_layouts(small)
     kept = cells(feasible.layouts)
-    asks_script = not small.framework.runs("Megatron-LM", "Megatron-DeepSpeed") and small.pins.context is None
+    asks_script = (
+        not small.framework.runs("Megatron-LM", "Megatron-DeepSpeed") and small.pins.context is None
+    )
     sample = [layout for layout in legal if not asks_script or layout.context == 1]
     sample = sample[:: max(len(sample) // 40, 1)]
     assert not asks_script or all(layout.context == 1 for layout in kept)
@@ -122,8 +142,18 @@ def fits(small: Job, layout: Layout) -> bool:
 #: Jobs with details to turn: everything fits; only with some time given for memory; only with the host's memory.
 DETAILED: dict[str, dict[str, Any]] = {
     "dense": {},
-    "experts": {"model": "mixtral-8x7b", "gpus": 16, "training__global_batch": 32, "layout__offload": "none"},
-    "long": {"model": "llama-3-8b", "gpus": 16, "training__global_batch": 16, "training__sequence_length": 8192},
+    "experts": {
+        "model": "mixtral-8x7b",
+        "gpus": 16,
+        "training__global_batch": 32,
+        "layout__offload": "none",
+    },
+    "long": {
+        "model": "llama-3-8b",
+        "gpus": 16,
+        "training__global_batch": 16,
+        "training__sequence_length": 8192,
+    },
     "tight": {"model": "llama-2-13b", "gpus": 8, "training__global_batch": 16},
     "offloaded": {"model": "llama-2-70b", "gpus": 16, "training__global_batch": 32},
     "offloaded experts": {"model": "mixtral-8x7b", "gpus": 8, "training__global_batch": 16},
@@ -132,12 +162,24 @@ DETAILED: dict[str, dict[str, Any]] = {
 
 def with_details(job: Job) -> Layouts:
     """Every legal layout with every setting of model chunks, recomputation, offload and overlap, by loops."""
-    rules = [rule.columns for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(job)]
+    rules = [
+        rule.columns
+        for rule in LAYOUT_RULES
+        if rule.severity is Severity.ERROR and rule.columns.binds(job)
+    ]
     rows = joined(Enumeration(job))
     looped = {"recompute", "offload", "tensor_overlap", "expert_overlap"}
-    for settings in (chunk_choices, *(detail.settings for detail in DETAILS if detail.turns[0] in looped)):
+    for settings in (
+        chunk_choices,
+        *(detail.settings for detail in DETAILS if detail.turns[0] in looped),
+    ):
         turned = [
-            Layouts(**{name: np.broadcast_to(setting.get(name, getattr(rows, name)), len(rows)) for name in FIELDS})
+            Layouts(
+                **{
+                    name: np.broadcast_to(setting.get(name, getattr(rows, name)), len(rows))
+                    for name in FIELDS
+                }
+            )
             for setting in settings(job, rows)
         ]
         rows = joined([rows, *turned])
@@ -147,7 +189,9 @@ def with_details(job: Job) -> Layouts:
 
 def needless_offload(job: Job, rows: Layouts) -> NDArray[np.bool_]:
     """Rows that offload where the same without it, however recomputed, leaves a fifth of the card."""
-    columns = [getattr(rows, name).tolist() for name in STAGES if name not in ("recompute", "offload")]
+    columns = [
+        getattr(rows, name).tolist() for name in STAGES if name not in ("recompute", "offload")
+    ]
     keys = list(zip(*columns, strict=True))
     kept = (rows.offload == Offload.NONE) & (memory(job, rows).device_bytes <= roomy_bytes(job))
     spared = {key for key, stays in zip(keys, kept, strict=True) if stays}
@@ -175,10 +219,15 @@ def test_columns_estimate_what_scalars_do() -> None:
     rows = joined(Enumeration(small))
     sizes, times = memory(small, rows), step_time(small, rows)
     for index in range(0, len(rows), max(len(rows) // 50, 1)):
-        for columns, scalar in ((sizes, memory(small, rows[index])), (times, step_time(small, rows[index]))):
+        for columns, scalar in (
+            (sizes, memory(small, rows[index])),
+            (times, step_time(small, rows[index])),
+        ):
             for f in fields(columns):
                 column = np.broadcast_to(getattr(columns, f.name), len(rows))
-                assert float(column[index]) == pytest.approx(float(getattr(scalar, f.name)), rel=1e-12), f.name
+                assert float(column[index]) == pytest.approx(
+                    float(getattr(scalar, f.name)), rel=1e-12
+                ), f.name
 
 
 def test_search_is_deterministic() -> None:
@@ -202,8 +251,17 @@ def test_reasons_name_each_decision() -> None:
 
 
 INFEASIBLE = {
-    "model too large": {"model": "gpt3-175b", "framework": "megatron-lm", "gpus": 8, "training__global_batch": 64},
-    "world that doesn't divide": {"gpus": 1000, "training__global_batch": 1536, "model": "gpt3-175b"},
+    "model too large": {
+        "model": "gpt3-175b",
+        "framework": "megatron-lm",
+        "gpus": 8,
+        "training__global_batch": 64,
+    },
+    "world that doesn't divide": {
+        "gpus": 1000,
+        "training__global_batch": 1536,
+        "model": "gpt3-175b",
+    },
     "pinned too tight": {
         "model": "llama-2-7b",
         "framework": "deepspeed",
@@ -225,7 +283,11 @@ def test_infeasible_suggestions_are_true(name: str) -> None:
     assert result.considered >= sum(result.rejected_by.values()) > 0
     assert result.suggestions
     for suggestion in result.suggestions:
-        change = {suggestion.path.replace(".", "__"): suggestion.value} if suggestion.path != "layout" else {}
+        change = (
+            {suggestion.path.replace(".", "__"): suggestion.value}
+            if suggestion.path != "layout"
+            else {}
+        )
         changed = dsgen.search(job(**{**INFEASIBLE[name], **change}))
         assert changed.plans or not change, suggestion.text
 
@@ -243,11 +305,17 @@ def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
     small = job(**JOBS["megatron-deepspeed"])
     order = dict.fromkeys(DEFAULTS, 0) | {name: step for step, name in enumerate(STAGES)}
     order["gradient_accumulation"] = order["micro_batch"]
-    rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(small)]
+    rules = [
+        rule
+        for rule in LAYOUT_RULES
+        if rule.severity is Severity.ERROR and rule.columns.binds(small)
+    ]
     rules.sort(key=lambda rule: max(order.get(name, 0) for name in rule.columns.reads))
     counts: Counter[str] = Counter()
     for layout in every_layout(small):
-        counts.update([rule.id for rule in rules if not bool(rule.columns.holds(small, layout))][:1])
+        counts.update(
+            [rule.id for rule in rules if not bool(rule.columns.holds(small, layout))][:1]
+        )
     found = Enumeration(small)
     joined(found)
     assert dict(found.rejected_by) == dict(counts)
@@ -263,7 +331,14 @@ def test_attention_with_sinks_is_planned_with_heads_exchanged() -> None:
 
 def test_several_wrong_pins_are_changed_together() -> None:
     """When no single pin is to blame, pairs of them are offered, and the plan of each has the other pins as written."""
-    pins = {"zero_stage": 0, "micro_batch": 64, "tensor": 1, "recompute": "none", "context": 1, "offload": "none"}
+    pins = {
+        "zero_stage": 0,
+        "micro_batch": 64,
+        "tensor": 1,
+        "recompute": "none",
+        "context": 1,
+        "offload": "none",
+    }
     wanted = job(
         framework="deepspeed",
         model="llama-2-7b",
@@ -292,17 +367,25 @@ def test_several_wrong_pins_are_changed_together() -> None:
         ({"tensor": 4, "gradient_accumulation": 5}, (4, 1, 5)),
     ],
 )
-def test_estimate_completes_what_is_pinned(pins: dict[str, int], expected: tuple[int, int, int]) -> None:
+def test_estimate_completes_what_is_pinned(
+    pins: dict[str, int], expected: tuple[int, int, int]
+) -> None:
     """Data, micro batch and accumulation follow from the identities; what can't is a finding, not an error."""
     plan = dsgen.estimate(job(**{f"layout__{name}": value for name, value in pins.items()}))
-    assert (plan.layout.data, plan.layout.micro_batch, plan.layout.gradient_accumulation) == expected
+    assert (
+        plan.layout.data,
+        plan.layout.micro_batch,
+        plan.layout.gradient_accumulation,
+    ) == expected
     whole = plan.layout.global_batch == plan.job.training.global_batch
     assert any(f.rule == "MLM002" for f in plan.findings) == (not whole)
 
 
 def test_nearest_miss_is_the_least_in_both_memories() -> None:
     """Of layouts that miss the tighter memory by as much, the nearest needs least of the other."""
-    tight = job(model="gpt3-175b", framework="megatron-deepspeed", gpus=8, training__global_batch=64)
+    tight = job(
+        model="gpt3-175b", framework="megatron-deepspeed", gpus=8, training__global_batch=64
+    )
     answer = dsgen.search(tight)
     assert isinstance(answer, Infeasible) and answer.nearest is not None
     host = tight.cluster.host_memory_bytes
@@ -321,7 +404,12 @@ def test_nearest_miss_is_the_least_in_both_memories() -> None:
 def test_the_rule_that_binds_is_the_one_in_the_way() -> None:
     """When one rule alone leaves no layout, it is named, however many layouts others remove."""
     answer = dsgen.search(
-        job(model="mixtral-8x7b", framework="megatron-deepspeed", layout__zero_stage=3, layout__pipeline=1)
+        job(
+            model="mixtral-8x7b",
+            framework="megatron-deepspeed",
+            layout__zero_stage=3,
+            layout__pipeline=1,
+        )
     )
     assert isinstance(answer, Infeasible)
     assert answer.binding_rule == "MOE002"
@@ -331,7 +419,13 @@ def test_the_rule_that_binds_is_the_one_in_the_way() -> None:
 def test_part_of_a_node_grows_within_it() -> None:
     """A job too large for one GPU is offered two of the same node before whole nodes."""
     result = dsgen.search(
-        job(model="llama-2-7b", framework="deepspeed", gpus=1, training__global_batch=64, layout__offload="none")
+        job(
+            model="llama-2-7b",
+            framework="deepspeed",
+            gpus=1,
+            training__global_batch=64,
+            layout__offload="none",
+        )
     )
     assert isinstance(result, Infeasible)
     assert [s.value for s in result.suggestions if s.path == "gpus"] == [2]
@@ -341,7 +435,9 @@ def test_part_of_a_node_grows_within_it() -> None:
     ("duration", "steps", "tokens"),
     [({"steps": 10}, 10, 10 * 35 * 2048), ({"tokens": 35 * 2048 * 7}, 7, 35 * 2048 * 7)],
 )
-def test_estimate_counts_the_batch_that_it_trains(duration: dict[str, int], steps: int, tokens: int) -> None:
+def test_estimate_counts_the_batch_that_it_trains(
+    duration: dict[str, int], steps: int, tokens: int
+) -> None:
     """Where the pins miss the global batch, tokens and steps of the run are those of the batch of the layout."""
     pins = {"layout__micro_batch": 5, "layout__gradient_accumulation": 7, "layout__data": 1}
     plan = dsgen.estimate(job(**pins, training__duration=duration))
@@ -354,7 +450,9 @@ def test_estimate_counts_the_batch_that_it_trains(duration: dict[str, int], step
 def test_every_batch_of_a_ramp_up_divides() -> None:
     """Under a batch ramp-up the search keeps to layouts whose micro_batch × data divides all batches on the way."""
     ramp = {"start": 6, "increment": 6, "samples": 10_000}
-    free, ramped = (dsgen.search(job(**keys), top=50) for keys in ({}, {"training__batch_ramp": ramp}))
+    free, ramped = (
+        dsgen.search(job(**keys), top=50) for keys in ({}, {"training__batch_ramp": ramp})
+    )
     assert any(6 % (plan.layout.micro_batch * plan.layout.data) for plan in free.plans)
     assert ramped.plans
     assert all(6 % (plan.layout.micro_batch * plan.layout.data) == 0 for plan in ramped.plans)

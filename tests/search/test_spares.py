@@ -9,7 +9,13 @@ from dsgen.rules.run import check_fit, check_layout
 from dsgen.search.elastic import spare_nodes
 from tests.jobs import job
 
-RUN = {"model": "llama-2-7b", "gpus": 128, "training__global_batch": 960, "layout__tensor": 2, "layout__pipeline": 2}
+RUN = {
+    "model": "llama-2-7b",
+    "gpus": 128,
+    "training__global_batch": 960,
+    "layout__tensor": 2,
+    "layout__pipeline": 2,
+}
 
 
 def test_counts_keep_batch_and_layout() -> None:
@@ -22,9 +28,17 @@ def test_counts_keep_batch_and_layout() -> None:
         assert smaller.layout.global_batch == plan.layout.global_batch
         assert smaller.job.gpus == smaller.layout.world < plan.job.gpus
         assert smaller.job.gpus % plan.job.cluster.accelerators_per_node == 0
-        same = replace(smaller.layout, data=plan.layout.data, gradient_accumulation=plan.layout.gradient_accumulation)
+        same = replace(
+            smaller.layout,
+            data=plan.layout.data,
+            gradient_accumulation=plan.layout.gradient_accumulation,
+        )
         assert same == plan.layout
-        assert not [f for f in check_layout(smaller.job, smaller.layout, smaller.memory) if f.severity == "error"]
+        assert not [
+            f
+            for f in check_layout(smaller.job, smaller.layout, smaller.memory)
+            if f.severity == "error"
+        ]
         assert not check_fit(smaller.job, smaller.layout, smaller.memory)
 
 

@@ -37,7 +37,9 @@ def swept(goal: Goal | None = None, *, between: bool = False) -> Sweep:
 
 def days(found: Sweep) -> dict[int, float]:
     """GPU count to days of the run."""
-    runs = {point.values["gpus"]: point.plan.run for point in found.points if point.plan is not None}
+    runs = {
+        point.values["gpus"]: point.plan.run for point in found.points if point.plan is not None
+    }
     return {int(str(gpus)): run.wall_s / 86400 for gpus, run in runs.items() if run is not None}
 
 
@@ -52,8 +54,13 @@ def test_two_keys_make_a_grid() -> None:
     """Two keys give every combination, ordered by the first and then the second."""
     axes = [Axis(path="gpus", values=(16, 8)), Axis(path="layout.tensor", values=(1, 2, 4))]
     found = sweep(load, axes)
-    assert [tuple(point.values.values()) for point in found.points] == [(g, t) for g in (8, 16) for t in (1, 2, 4)]
-    assert all(point.plan and point.plan.layout.tensor == point.values["layout.tensor"] for point in found.points)
+    assert [tuple(point.values.values()) for point in found.points] == [
+        (g, t) for g in (8, 16) for t in (1, 2, 4)
+    ]
+    assert all(
+        point.plan and point.plan.layout.tensor == point.values["layout.tensor"]
+        for point in found.points
+    )
 
 
 def test_a_value_that_nothing_allows_names_its_rule() -> None:
@@ -80,7 +87,9 @@ def test_the_smallest_meets_the_goal_and_no_smaller_one_does() -> None:
     assert smallest is not None
     chosen = int(str(smallest.values["gpus"]))
     assert chosen == 64
-    assert {gpus: value * 86400 <= limit for gpus, value in days(found).items()} == {g: g >= 64 for g in COUNTS}
+    assert {gpus: value * 86400 <= limit for gpus, value in days(found).items()} == {
+        g: g >= 64 for g in COUNTS
+    }
 
 
 def test_counts_in_between_are_tried() -> None:
@@ -94,7 +103,9 @@ def test_counts_in_between_are_tried() -> None:
     assert coarse is not None and smallest is not None
     best = int(str(smallest.values["gpus"]))
     assert best < int(str(coarse.values["gpus"]))
-    every = sweep(load, [Axis(path="gpus", values=tuple(range(8, 72, 8)))], Goal(within_s=limit)).smallest()
+    every = sweep(
+        load, [Axis(path="gpus", values=tuple(range(8, 72, 8)))], Goal(within_s=limit)
+    ).smallest()
     assert every is not None and every.values["gpus"] == best
     assert all(point.plan is not None for point in fine.points)
 
@@ -104,7 +115,12 @@ def test_the_slow_end_asks_for_more() -> None:
     limit = sorted(days(swept()).values())[2] * 86400 * 1.01
     found = swept(Goal(within_s=limit))
     smallest, surely = found.smallest(), found.smallest(slow=True)
-    assert smallest is not None and surely is not None and surely.plan is not None and surely.plan.run is not None
+    assert (
+        smallest is not None
+        and surely is not None
+        and surely.plan is not None
+        and surely.plan.run is not None
+    )
     assert int(str(surely.values["gpus"])) > int(str(smallest.values["gpus"]))
     band = float(surely.plan.uncertainty.step_time.high) / float(surely.plan.step_time.total_s)
     assert surely.plan.run.wall_s * band <= limit
@@ -117,7 +133,9 @@ def test_without_a_point_that_does_the_nearest_is_named() -> None:
     assert found.nearest is not None and found.nearest.values == {"gpus": 128}
     cheap = swept(Goal(at_most=1))
     costs = {
-        p.values["gpus"]: p.plan.run.wall_cost for p in cheap.points if p.plan is not None and p.plan.run is not None
+        p.values["gpus"]: p.plan.run.wall_cost
+        for p in cheap.points
+        if p.plan is not None and p.plan.run is not None
     }
     assert cheap.smallest() is None and cheap.nearest is not None
     assert cheap.nearest.values["gpus"] == min(costs, key=lambda gpus: float(costs[gpus] or 0))
@@ -138,7 +156,12 @@ def test_the_grid_is_of_whole_nodes_on_which_a_layout_is_legal() -> None:
     Where the layers have factors of 5 and 7, so do the counts.
     """
     job = dsgen.load_job(
-        JOB, overrides={"model": "mt-nlg-530b", "training.global_batch": 1920, "framework": "megatron-deepspeed"}
+        JOB,
+        overrides={
+            "model": "mt-nlg-530b",
+            "training.global_batch": 1920,
+            "framework": "megatron-deepspeed",
+        },
     )
     counts = Counts.of_gpus(job)
     grid = counts.grid(64, 4096)
@@ -148,7 +171,9 @@ def test_the_grid_is_of_whole_nodes_on_which_a_layout_is_legal() -> None:
     assert {2240, 2800, 3360} <= {*counts.between(2048, 4096)}
     assert not {*counts.between(2048, 4096)} & {8 * 331, 8 * 347}
     for count in grid:
-        eighth = [*counts.between(count, count + 8 * max(1, 1 << (count // 8).bit_length() - 4) - 1)]
+        eighth = [
+            *counts.between(count, count + 8 * max(1, 1 << (count // 8).bit_length() - 4) - 1)
+        ]
         assert count in eighth or not eighth
 
 

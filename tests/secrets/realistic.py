@@ -21,7 +21,9 @@ def low(length: int) -> str:
     return fake(length, "a1b2c3d4e5f6g7h8j9k0m1n2")
 
 
-_KEY = "-----BEGIN PRIVATE " + "KEY-----\nMIIE" + fake(60)  # apart, so that no other program takes this file for a key
+_KEY = (
+    "-----BEGIN PRIVATE " + "KEY-----\nMIIE" + fake(60)
+)  # apart, so that no other program takes this file for a key
 _ACCOUNT = json.dumps({"type": "service_account", "private_key_id": hexa(40), "private_key": _KEY})
 B64 = base64.b64encode(_ACCOUNT.encode()).decode()
 NEPTUNE = base64.b64encode(b'{"api_address":"https://app.neptune.ai","api_key":"abc123"}').decode()
@@ -53,12 +55,25 @@ SECRETS: list[tuple[str, str]] = [
     ("GOOGLE_CREDS=" + B64, B64),
     ("gcp: " + B64, B64),
     (
-        "https://d1.cloudfront.net/x?Expires=1700000000&Signature=" + fake(120) + "&Key-Pair-Id=K2JCJMDEHXQW5F",
+        "https://d1.cloudfront.net/x?Expires=1700000000&Signature="
+        + fake(120)
+        + "&Key-Pair-Id=K2JCJMDEHXQW5F",
         fake(120),
     ),
-    ("https://storage.googleapis.com/b/o?GoogleAccessId=a&Expires=1&Signature=" + fake(90) + "%3D", fake(90)),
-    ("https://b.s3.amazonaws.com/o?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=" + hexa(64), hexa(64)),
-    ("https://b.oss-cn.aliyuncs.com/o?OSSAccessKeyId=LTAI5tAbCdEfGhJk&Signature=" + fake(28), fake(28)),
+    (
+        "https://storage.googleapis.com/b/o?GoogleAccessId=a&Expires=1&Signature="
+        + fake(90)
+        + "%3D",
+        fake(90),
+    ),
+    (
+        "https://b.s3.amazonaws.com/o?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=" + hexa(64),
+        hexa(64),
+    ),
+    (
+        "https://b.oss-cn.aliyuncs.com/o?OSSAccessKeyId=LTAI5tAbCdEfGhJk&Signature=" + fake(28),
+        fake(28),
+    ),
     ("gsk_" + fake(52), "gsk_" + fake(52)),
     ("xai-" + fake(80), "xai-" + fake(80)),
     ("r8_" + fake(37), "r8_" + fake(37)),
@@ -95,7 +110,10 @@ SECRETS: list[tuple[str, str]] = [
     ("github_pat_" + fake(82), "github_pat_" + fake(82)),
     ("ghs_" + fake(36), "ghs_" + fake(36)),
     ("AKIAQ3EGRTYUIOP4ZXCV", "AKIAQ3EGRTYUIOP4ZXCV"),
-    ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzKEYw", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzKEYw"),
+    (
+        "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzKEYw",
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzKEYw",
+    ),
     ("AccountKey=" + fake(86) + "==;EndpointSuffix=core.windows.net", fake(86)),
     ("SharedAccessKey=" + fake(43) + "=", fake(43)),
     ("https://a.blob.core.windows.net/c?sv=2022&sig=" + fake(43) + "%3D", fake(43)),
@@ -120,7 +138,10 @@ SECRETS: list[tuple[str, str]] = [
     ("dapi" + hexa(32), "dapi" + hexa(32)),
     ("ops_eyJ" + fake(250), fake(250)),
     ("nvapi-" + fake(64), "nvapi-" + fake(64)),
-    ("AGE-SECRET-KEY-1" + "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L" * 2, "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"),
+    (
+        "AGE-SECRET-KEY-1" + "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L" * 2,
+        "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L",
+    ),
     ("glc_" + fake(60), "glc_" + fake(60)),
     ("lin_api_" + fake(40), "lin_api_" + fake(40)),
     ("tgp_v1_" + fake(43), "tgp_v1_" + fake(43)),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 _KIND = "OPENSSH PRIVATE KEY"  # apart, so that no other program takes this file for a key
-PEM = f"-----BEGIN {_KIND}-----\nb3BlbnNzaC1rZXktdjEAAAAA\nBG5vbmUAAAAEbm9uZQ\n-----END {_KIND}-----"
+PEM = (
+    f"-----BEGIN {_KIND}-----\nb3BlbnNzaC1rZXktdjEAAAAA\nBG5vbmUAAAAEbm9uZQ\n-----END {_KIND}-----"
+)
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 HF = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH"
 HEX = "0f9e8d7c6b5a49382716" * 2
@@ -126,9 +128,24 @@ ORDINARY: dict[str, str] = {
     "EXPERTS_PER_TOKEN": "8",
 }
 ORDINARY_ARGUMENTS = [
-    *("--tokenizer-model", "meta-llama/Llama-3.1-8B", "--max-tokens", "4096", "--tokenizer-type", "SentencePiece1"),
+    *(
+        "--tokenizer-model",
+        "meta-llama/Llama-3.1-8B",
+        "--max-tokens",
+        "4096",
+        "--tokenizer-type",
+        "SentencePiece1",
+    ),
     *("--text-key", "content_v2_0001", "--json-keys", "text", "--special-tokens", "a1b2c3d4e5"),
-    *("--hf-token", "$HF_TOKEN", "--key-file", "/home/joe/key0001", "--use-auth-token", "--seed", "4711"),
+    *(
+        "--hf-token",
+        "$HF_TOKEN",
+        "--key-file",
+        "/home/joe/key0001",
+        "--use-auth-token",
+        "--seed",
+        "4711",
+    ),
     *("--data-path", "/data/c4_0001_text"),
 ]
 

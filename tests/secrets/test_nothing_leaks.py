@@ -18,7 +18,19 @@ from dsgen.cli import commands
 from dsgen.secrets import find, mask
 
 from .realistic import SECRETS
-from .samples import ARGUMENTS, HARMLESS, HEX, HF, JWT, ORDINARY, ORDINARY_ARGUMENTS, PEM, PLACES, SAS, VARIABLES
+from .samples import (
+    ARGUMENTS,
+    HARMLESS,
+    HEX,
+    HF,
+    JWT,
+    ORDINARY,
+    ORDINARY_ARGUMENTS,
+    PEM,
+    PLACES,
+    SAS,
+    VARIABLES,
+)
 
 TARGETS = ("slurm", "azureml", "shell")
 PLAIN_LINES = (Path(__file__).parent / "harmless.txt").read_text(encoding="utf-8").splitlines()
@@ -53,7 +65,13 @@ def run(*arguments: str) -> str:
 
 def assert_hidden(secret: str, shown: str) -> None:
     """Neither the secret nor any of its lines is shown, raw or as JSON, and nothing of what a message cuts short."""
-    for part in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], *secret.split("\n"), secret.split("\n")[0][:30]):
+    for part in (
+        secret,
+        json.dumps(secret)[1:-1],
+        repr(secret)[1:-1],
+        *secret.split("\n"),
+        secret.split("\n")[0][:30],
+    ):
         if part not in ("", "-----BEGIN OPENSSH PRIVATE KEY-----"[:30]):
             assert part not in shown
 
@@ -72,9 +90,13 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("launch", "secret"), SPECS)
-def test_a_secret_stops_the_files(workdir: Path, launch: dict[str, Any], secret: str, target: str) -> None:
+def test_a_secret_stops_the_files(
+    workdir: Path, launch: dict[str, Any], secret: str, target: str
+) -> None:
     """It is an error on every target, nothing is written, and no line shows it."""
-    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({**launch, "target": target}), width=1000))
+    (workdir / "job.yaml").write_text(
+        yaml.safe_dump(spec({**launch, "target": target}), width=1000)
+    )
     shown = run("generate", "job.yaml", "-o", "out")
     assert "[SPEC016]" in shown
     assert not (workdir / "out").exists()
@@ -83,7 +105,9 @@ def test_a_secret_stops_the_files(workdir: Path, launch: dict[str, Any], secret:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("launch", "secret"), SPECS)
-def test_no_form_shows_a_secret_of_a_spec(workdir: Path, launch: dict[str, Any], secret: str, form: str) -> None:
+def test_no_form_shows_a_secret_of_a_spec(
+    workdir: Path, launch: dict[str, Any], secret: str, form: str
+) -> None:
     """Checking the spec reports the secret without its value, in every form."""
     (workdir / "job.yaml").write_text(yaml.safe_dump(spec(launch), width=1000))
     shown = run("validate", "job.yaml", "--format", form)
@@ -102,7 +126,9 @@ def test_no_flag_shows_a_secret(workdir: Path, name: str, secret: str, command: 
 
 
 @pytest.mark.parametrize("command", ["plan", "generate", "estimate"])
-def test_arguments_of_a_flag_are_not_shown_where_they_are_placed(workdir: Path, command: str) -> None:
+def test_arguments_of_a_flag_are_not_shown_where_they_are_placed(
+    workdir: Path, command: str
+) -> None:
     """The place of a finding on `--set launch.arguments=...` is the flag, without the secret in it."""
     (workdir / "job.yaml").write_text(yaml.safe_dump(spec({})))
     arguments = json.dumps(["--hf-token", "Zz9kLm42Qq7"])
@@ -131,7 +157,9 @@ def test_no_exception_holds_a_secret(launch: dict[str, Any], secret: str) -> Non
 )
 def test_other_findings_hide_it_too(workdir: Path, more: dict[str, Any], secret: str) -> None:
     """What is wrong with a value for another reason is reported without the secret in it."""
-    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({"environment": {"MY_PASSWORD": "hunter2hunter"}}, **more)))
+    (workdir / "job.yaml").write_text(
+        yaml.safe_dump(spec({"environment": {"MY_PASSWORD": "hunter2hunter"}}, **more))
+    )
     for form in FORMS:
         shown = run("validate", "job.yaml", "--format", form)
         assert_hidden("hunter2hunter", shown)
@@ -149,11 +177,21 @@ def test_ordinary_names_are_written(workdir: Path, target: str) -> None:
 
 
 FILES: dict[str, tuple[str, str]] = {
-    "run.sh": ("#!/bin/bash\n{}\ndeepspeed --num_gpus 8 train.py --deepspeed_config ds.json\n", "SLM018"),
-    "run.sbatch": ("#!/bin/bash\n#SBATCH --nodes=2\n{}\nsrun torchrun --nnodes=2 train.py\n", "SLM018"),
+    "run.sh": (
+        "#!/bin/bash\n{}\ndeepspeed --num_gpus 8 train.py --deepspeed_config ds.json\n",
+        "SLM018",
+    ),
+    "run.sbatch": (
+        "#!/bin/bash\n#SBATCH --nodes=2\n{}\nsrun torchrun --nnodes=2 train.py\n",
+        "SLM018",
+    ),
 }
 LINES = [
-    *((f"export {name}='{value}'", value) for name, value in VARIABLES.items() if "\n" not in value),
+    *(
+        (f"export {name}='{value}'", value)
+        for name, value in VARIABLES.items()
+        if "\n" not in value
+    ),
     *((f"python train.py {shlex.join(words)}", secret) for words, secret in ARGUMENTS),
     (f"cat > key <<EOF\n{PEM}\nEOF", PEM),
     (f"# export HF_TOKEN={HF}", HF),
@@ -165,10 +203,14 @@ LINES = [
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(("line", "secret"), LINES)
-def test_no_finding_shows_a_secret_of_a_script(workdir: Path, name: str, line: str, secret: str) -> None:
+def test_no_finding_shows_a_secret_of_a_script(
+    workdir: Path, name: str, line: str, secret: str
+) -> None:
     """Whatever else is wrong on its line, a secret in a script is shown by no form, nor by a diff of fixes."""
     (workdir / name).write_text(FILES[name][0].replace("{}", f"{line}; #SBATCH --nodez=$((1"))
-    (workdir / "other.sh").write_text(f"#!/bin/bash\n{line}\ntorchrun --nproc 8 --nnodez 4 train.py\n")
+    (workdir / "other.sh").write_text(
+        f"#!/bin/bash\n{line}\ntorchrun --nproc 8 --nnodez 4 train.py\n"
+    )
     for form in FORMS:
         assert_hidden(secret, run("validate", ".", "--format", form))
     assert_hidden(secret, run("validate", ".", "--fix", "--diff"))
@@ -186,7 +228,11 @@ def test_no_finding_shows_a_secret_of_a_script(workdir: Path, name: str, line: s
             f"environment: azureml:e@latest\ncompute: azureml:c\nenvironment_variables:\n  WANDB_API_KEY: {HEX}\n",
             "AML042",
         ),
-        ("ds_config.json", '{"train_batch_size": 8, "comet": {"enabled": true, "api_key": "' + HEX + '"}}', "MON007"),
+        (
+            "ds_config.json",
+            '{"train_batch_size": 8, "comet": {"enabled": true, "api_key": "' + HEX + '"}}',
+            "MON007",
+        ),
         (
             "accelerate.yaml",
             f"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 8\nhub_token: {HEX}\n",
@@ -224,7 +270,9 @@ def test_a_usage_error_hides_it() -> None:
     assert_hidden("hunter2hunter", run("plan", "--set", "launch.password:hunter2hunter"))
 
 
-@pytest.mark.parametrize("content", ["a very private line\nand more\n", '"a very private line"', "private: very\n"])
+@pytest.mark.parametrize(
+    "content", ["a very private line\nand more\n", '"a very private line"', "private: very\n"]
+)
 def test_a_private_file_is_named_not_quoted(workdir: Path, content: str) -> None:
     """A file named as calibration, model or job that is something else is not shown."""
     (workdir / "job.yaml").write_text(yaml.safe_dump(spec({})))
@@ -281,7 +329,9 @@ def test_a_realistic_secret_is_masked_and_refused(text: str, secret: str) -> Non
     assert secret not in _refused([text])
 
 
-@pytest.mark.parametrize("words", [["-u", "me:pw4711x"], ["-pS3cretPw9"], ["--user", "me:hunter2!"]])
+@pytest.mark.parametrize(
+    "words", [["-u", "me:pw4711x"], ["-pS3cretPw9"], ["--user", "me:hunter2!"]]
+)
 def test_a_password_of_two_words_is_refused(words: list[str]) -> None:
     """An option and its value are read together, as the program gets them."""
     assert words[-1].removeprefix("-p") not in _refused(words)
@@ -319,7 +369,10 @@ def test_a_diff_shows_no_secret_of_its_lines(workdir: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("plan", "--gpus", "8", "--model", HF, "--cluster", "nvidia/dgx-h100"), ("plan", "--cluster", HF, "--gpus", "8")],
+    [
+        ("plan", "--gpus", "8", "--model", HF, "--cluster", "nvidia/dgx-h100"),
+        ("plan", "--cluster", HF, "--gpus", "8"),
+    ],
 )
 def test_a_token_as_a_flag_is_not_shown(workdir: Path, arguments: tuple[str, ...]) -> None:
     """A token in place of a model or cluster is named as one, and not repeated."""
@@ -335,8 +388,12 @@ def test_a_draft_keeps_no_secret_of_a_variable(workdir: Path) -> None:
         "srun --container-image=me:pw4711x@nvcr.io#pytorch --container-mounts=/scratch,/d:/d,/r-$API_KEY:/x "
         "deepspeed train.py --key $API_KEY --name run-$API_KEY --out /o/$API_KEY -u me:pw4711y --deepspeed ds.json\n"
     )
-    (workdir / "ds.json").write_text('{"train_batch_size": 64, "tensorboard": {"output_path": "/x/sEcr3tCanary99"}}')
-    shown = run("init", "--from", ".", "--model", "gpt2", "--cluster", "nvidia/dgx-h100", "-o", "new.yaml")
+    (workdir / "ds.json").write_text(
+        '{"train_batch_size": 64, "tensorboard": {"output_path": "/x/sEcr3tCanary99"}}'
+    )
+    shown = run(
+        "init", "--from", ".", "--model", "gpt2", "--cluster", "nvidia/dgx-h100", "-o", "new.yaml"
+    )
     text = (workdir / "new.yaml").read_text()
     for secret in ("sEcr3tCanary99", "pw4711x", "pw4711y"):
         assert_hidden(secret, shown + text)

@@ -42,7 +42,9 @@ def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
         yield submission.job, config
 
 
-def _differ(submission: Submission, option: str, planned: int | None, text: str, pointer: str) -> Violations:
+def _differ(
+    submission: Submission, option: str, planned: int | None, text: str, pointer: str
+) -> Violations:
     """Megatron arguments in which an option is set to another number than planned at a pointer of the job."""
     for arguments in submission.megatron:
         written = arguments.integer(option)
@@ -79,7 +81,13 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
         yield against(job.locate("/training/precision"), found)
 
 
-@submissions.rule("SUB007", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config", "Megatron arguments"))
+@submissions.rule(
+    "SUB007",
+    ERROR,
+    "silent",
+    _PLANNED,
+    reads=("job spec", "DeepSpeed config", "Megatron arguments"),
+)
 def batch_is_the_jobs(submission: Submission) -> Violations:
     """The DeepSpeed config and the Megatron arguments have the global batch of the job.
     Prevents: No error: another batch than planned, so another learning curve.
@@ -92,7 +100,10 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
         # Without Megatron's mpu DeepSpeed counts every rank of an AutoTP group as a replica.
         counted = wanted if submission.megatron else wanted * world_of(submission).tensor
         if size is not None and size not in (wanted, counted):
-            message, hint = f"train_batch_size: {size}, but {text} {wanted}", f'set "train_batch_size": {wanted}'
+            message, hint = (
+                f"train_batch_size: {size}, but {text} {wanted}",
+                f'set "train_batch_size": {wanted}',
+            )
             found = Violation(config.locate("/train_batch_size"), message, hint)
             yield against(submission.job.locate(_BATCH), found)
     yield from _differ(submission, "--global-batch-size", wanted, text, _BATCH)
@@ -104,7 +115,13 @@ def sequence_is_the_jobs(submission: Submission) -> Violations:
     Prevents: No error: another sequence length than planned, so another memory need, speed and number of tokens.
     Fix: write the job's sequence_length into the arguments"""
     planned = submission.job.training.sequence_length if submission.job else None
-    yield from _differ(submission, "--seq-length", planned, "the job's sequence_length is", "/training/sequence_length")
+    yield from _differ(
+        submission,
+        "--seq-length",
+        planned,
+        "the job's sequence_length is",
+        "/training/sequence_length",
+    )
 
 
 @submissions.rule("SUB008", ERROR, "silent", _PLANNED, reads=_ARGUMENTS)
@@ -114,7 +131,9 @@ def model_is_the_jobs(submission: Submission) -> Violations:
     Fix: write the model's shape into the arguments"""
     if (model := submission.model) is not None:
         for option, attribute in _SHAPE:
-            yield from _differ(submission, option, getattr(model, attribute), f"{model.name} has", "/model")
+            yield from _differ(
+                submission, option, getattr(model, attribute), f"{model.name} has", "/model"
+            )
 
 
 @submissions.rule("SUB009", WARNING, "silent", _PLANNED, reads=_ARGUMENTS)
@@ -125,7 +144,9 @@ def degrees_are_the_jobs(submission: Submission) -> Violations:
     if (job := submission.job) is not None:
         for option, name in _DEGREES:
             planned = getattr(job.pins, name)
-            yield from _differ(submission, option, planned, f"the job pins {name}:", f"/layout/{name}")
+            yield from _differ(
+                submission, option, planned, f"the job pins {name}:", f"/layout/{name}"
+            )
 
 
 @submissions.rule("SUB012", WARNING, "silent", _LAST_EXPORT, reads=("job spec", "launch script"))
@@ -135,7 +156,9 @@ def one_value_for_a_variable(submission: Submission) -> Violations:
     Fix: write one value in both"""
     if (job := submission.job) is None:
         return
-    for shell, found in ((script.shell, each) for script in submission.commands for each in script.shell.assignments):
+    for shell, found in (
+        (script.shell, each) for script in submission.commands for each in script.shell.assignments
+    ):
         value = job.launch.environment.get(found.name)
         if found.exported and value is not None and found.value not in (None, value):
             message = f"{found.name}={found.value} here, {value} in the job's launch.environment"

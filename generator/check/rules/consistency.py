@@ -20,13 +20,30 @@ from ...programs.submission import Submission
 from ...programs.world import FLAGS, MOST_GPUS, world_of
 from ...rules.violations import deepspeed, deepspeed_now, derived
 
-_KINDS: Final = ("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
-_CONFIG_READERS: Final = ("launch script", "AzureML job", "accelerate config", "training arguments", "DeepSpeed config")
-_WORLD: Final = derived("world size is nodes × processes a node; launchers wait for ranks that never come")
+_KINDS: Final = (
+    "job spec",
+    "DeepSpeed config",
+    "launch script",
+    "AzureML job",
+    "accelerate config",
+    "hostfile",
+)
+_CONFIG_READERS: Final = (
+    "launch script",
+    "AzureML job",
+    "accelerate config",
+    "training arguments",
+    "DeepSpeed config",
+)
+_WORLD: Final = derived(
+    "world size is nodes × processes a node; launchers wait for ranks that never come"
+)
 _NODES: Final = derived("the launcher's rendezvous waits for as many nodes as its options say")
 _UNUSED: Final = derived("GPUs that no process uses are paid for all the same")
 _OTHER_CONFIG: Final = derived("a config that isn't used says nothing about the job")
-_MISSING: Final = derived("a path that doesn't exist stops the program that reads it; the file may lie elsewhere")
+_MISSING: Final = derived(
+    "a path that doesn't exist stops the program that reads it; the file may lie elsewhere"
+)
 
 
 @submissions.rule("SUB001", ERROR, "launcher", _WORLD, reads=_KINDS)
@@ -35,15 +52,26 @@ def gpus_agree(submission: Submission) -> Violations:
     Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.
     Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config"""
     world = world_of(submission)
-    part = {claim.where.path for claim, _ in _contradictions(submission, world.claims_on("GPUs per node"))}
+    part = {
+        claim.where.path
+        for claim, _ in _contradictions(submission, world.claims_on("GPUs per node"))
+    }
     told = {claim.where.path for claim, _ in _contradictions(submission, world.claims_on("nodes"))}
-    for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
+    for claim, trusted in _contradictions(
+        submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))
+    ):
         processes = f"{claim.value} process{'es' * (claim.value != 1)}"
         what = processes if claim.quantity == "processes" else counted(claim.value, "GPU")
-        message = f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
-        asked = submission.job is None and trusted.where.path != FLAGS  # of a machine, and not for the run
+        message = (
+            f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
+        )
+        asked = (
+            submission.job is None and trusted.where.path != FLAGS
+        )  # of a machine, and not for the run
         fewer = asked and claim.value < trusted.value
-        said = claim.where.path in told or (claim.where.path in part and (fewer or world.nodes == 1))  # of the parts
+        said = claim.where.path in told or (
+            claim.where.path in part and (fewer or world.nodes == 1)
+        )  # of the parts
         if said or (fewer and _leaves_some(submission, claim.where.path)):
             continue
         spare = fewer and world.nodes == 1  # no rank waits, and others may use the rest
@@ -60,9 +88,19 @@ def gpus_agree(submission: Submission) -> Violations:
 def _leaves_some(submission: Submission, path: str) -> bool:
     """Return whether a job leaves GPUs or nodes to what else its script starts, or to vLLM, which generates for it."""
     generates = any(one.value("use_vllm") is True for one in submission.training_arguments)
-    commands = (one for script in submission.scripts if script.path == path for one in script.shell.commands)
-    shared = any(given.name == "CUDA_VISIBLE_DEVICES" for command in commands for given in command.environment)
-    return generates or shared or sum(launch.script.text.path == path for launch in submission.launches) > 1
+    commands = (
+        one for script in submission.scripts if script.path == path for one in script.shell.commands
+    )
+    shared = any(
+        given.name == "CUDA_VISIBLE_DEVICES"
+        for command in commands
+        for given in command.environment
+    )
+    return (
+        generates
+        or shared
+        or sum(launch.script.text.path == path for launch in submission.launches) > 1
+    )
 
 
 @submissions.rule("SUB002", ERROR, "launcher", _NODES, reads=_KINDS)
@@ -73,7 +111,11 @@ def nodes_agree(submission: Submission) -> Violations:
     for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
         nodes = counted(claim.value, "node")
         message = f"{claim.text} means {nodes}, but {trusted.placed} means {trusted.value}"
-        less = NOTE if claim.value < trusted.value and _leaves_some(submission, claim.where.path) else None
+        less = (
+            NOTE
+            if claim.value < trusted.value and _leaves_some(submission, claim.where.path)
+            else None
+        )
         yield Violation(claim.where, message, f"write {trusted.value} in both", severity=less)
 
 
@@ -85,31 +127,50 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
     world = world_of(submission)
     for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
         more = claim.value > trusted.value
-        uses = f"{claim.value}, more than the {trusted.value}" if more else f"{claim.value} of {trusted.value}"
+        uses = (
+            f"{claim.value}, more than the {trusted.value}"
+            if more
+            else f"{claim.value} of {trusted.value}"
+        )
         small = world.gpus is not None and world.gpus <= claim.value
         message = f"{claim.text} uses {uses} GPUs per node, according to {trusted.placed}"
-        hint, severity = f"write {trusted.value} in both", ERROR if more else NOTE if small else WARNING
+        hint, severity = (
+            f"write {trusted.value} in both",
+            ERROR if more else NOTE if small else WARNING,
+        )
         yield Violation(claim.where, message, hint, severity=severity)
 
 
-def _contradictions(submission: Submission, claims: tuple[Claim, ...]) -> Iterator[tuple[Claim, Claim]]:
+def _contradictions(
+    submission: Submission, claims: tuple[Claim, ...]
+) -> Iterator[tuple[Claim, Claim]]:
     """Claims that contradict the first, most trusted one. Two scripts that nothing binds together may be two jobs."""
     scripts = {script.path for script in submission.scripts}
     hostfiles = {hostfile.path for hostfile in submission.hostfiles}
     for trusted in claims[:1]:
         launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
-        right = {(claim.where.path, claim.quantity) for claim in launched if claim.value == trusted.value}
+        right = {
+            (claim.where.path, claim.quantity) for claim in launched if claim.value == trusted.value
+        }
         for claim in claims:
-            if (claim.where.path, claim.quantity) in right:  # one launch line of a script is the job, others prepare it
+            if (
+                claim.where.path,
+                claim.quantity,
+            ) in right:  # one launch line of a script is the job, others prepare it
                 continue
-            apart = claim.where.path != trusted.where.path and {claim.where.path, trusted.where.path} <= scripts
+            apart = (
+                claim.where.path != trusted.where.path
+                and {claim.where.path, trusted.where.path} <= scripts
+            )
             # A hostfile lists all hosts; DeepSpeed's launcher may use a part of it.
             apart |= trusted.where.path in hostfiles and claim.value < trusted.value
             if claim.value != trusted.value and claim.where.path != FLAGS and not apart:
                 yield claim, trusted
 
 
-@submissions.rule("SUB010", NOTE, "silent", _OTHER_CONFIG, reads=("DeepSpeed config", "launch script"))
+@submissions.rule(
+    "SUB010", NOTE, "silent", _OTHER_CONFIG, reads=("DeepSpeed config", "launch script")
+)
 def one_config_is_named(submission: Submission) -> Violations:
     """Where a job has several DeepSpeed configs, a launch line says which is used.
     Prevents: No error: another config than the one checked may be the one that is used.
@@ -119,14 +180,22 @@ def one_config_is_named(submission: Submission) -> Violations:
     if len(programs) != 1 or submission.used_config is not None or named:
         return
     launch = programs[0]
-    names = sorted({one.name for one in submission.files.beside(launch.script.text.path, "DeepSpeed config")})
+    names = sorted(
+        {one.name for one in submission.files.beside(launch.script.text.path, "DeepSpeed config")}
+    )
     if len(names) > 1:
         where = launch.calls[0].where if launch.calls else launch.script.locate(0)
         message = f"there are {len(names)} DeepSpeed configs ({', '.join(names)}), and this names none of them"
-        yield Violation(where, message, "check the script with the config that it uses, or keep one job in a folder")
+        yield Violation(
+            where,
+            message,
+            "check the script with the config that it uses, or keep one job in a folder",
+        )
 
 
-@submissions.rule("PARSE003", ERROR, "launcher", deepspeed("runtime/config.py:705"), reads=_CONFIG_READERS)
+@submissions.rule(
+    "PARSE003", ERROR, "launcher", deepspeed("runtime/config.py:705"), reads=_CONFIG_READERS
+)
 def named_config_is_there(submission: Submission) -> Violations:
     """The DeepSpeed config that a launch line or another config names exists.
     Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64. A note where
@@ -148,14 +217,26 @@ def _missing(link: Reference, present: set[str]) -> Violation:
     among = f"among the files here ({', '.join(sorted(present))})" if present else "there"
     message = f"the {'file' if link.kind == 'training arguments' else link.kind} {link.path} is not {among}"
     if link.near is not None or link.whole:
-        hint = f"did you mean `{link.near}`?" if link.near is not None else "write the files anew with dsgen generate"
+        hint = (
+            f"did you mean `{link.near}`?"
+            if link.near is not None
+            else "write the files anew with dsgen generate"
+        )
         return Violation(link.where, message, hint, severity=ERROR)
-    may_lie_elsewhere = link.kind == "hostfile" or (link.kind == "DeepSpeed config" and not link.sure)
+    may_lie_elsewhere = link.kind == "hostfile" or (
+        link.kind == "DeepSpeed config" and not link.sure
+    )
     severity = NOTE if may_lie_elsewhere else WARNING  # few put a hostfile into a repository
     return Violation(link.where, message, "add it, or correct the path", severity=severity)
 
 
-@submissions.rule("SUB011", WARNING, "launcher", _MISSING, reads=("launch script", "accelerate config", "hostfile"))
+@submissions.rule(
+    "SUB011",
+    WARNING,
+    "launcher",
+    _MISSING,
+    reads=("launch script", "accelerate config", "hostfile"),
+)
 def named_files_are_there(submission: Submission) -> Violations:
     """A config of accelerate's or a hostfile that a launch line names is there.
     Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
@@ -168,17 +249,36 @@ def named_files_are_there(submission: Submission) -> Violations:
             yield _missing(link, present)
 
 
-_OF_SIZES: Final = ("DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
-_SOURCE: Final = derived("NCCL's ncclCommInitRank takes an int; a job spec has at most 1,048,576 GPUs")
+_OF_SIZES: Final = (
+    "DeepSpeed config",
+    "launch script",
+    "AzureML job",
+    "accelerate config",
+    "hostfile",
+)
+_SOURCE: Final = derived(
+    "NCCL's ncclCommInitRank takes an int; a job spec has at most 1,048,576 GPUs"
+)
 _MEGATRON: Final = (
     *(TENSOR, PIPELINE, CONTEXT, EXPERT, MICRO, GLOBAL, LAYERS, HEADS),
-    *("--hidden-size", "--ffn-hidden-size", "--kv-channels", "--num-query-groups", "--seq-length", "--num-experts"),
+    *(
+        "--hidden-size",
+        "--ffn-hidden-size",
+        "--kv-channels",
+        "--num-query-groups",
+        "--seq-length",
+        "--num-experts",
+    ),
     *("--max-position-embeddings", "--vocab-size", "--moe-ffn-hidden-size", "--moe-router-topk"),
 )
 _DEEPSPEED: Final = (
     *(f"/{key}" for key in BATCH_KEYS),
     *("/zero_optimization/zero_hpz_partition_size", "/mics_shard_size", "/sequence_parallel_size"),
-    *("/tensor_parallel/autotp_size", "/tensor_parallel/tp/tp_size", "/elasticity/max_train_batch_size"),
+    *(
+        "/tensor_parallel/autotp_size",
+        "/tensor_parallel/tp/tp_size",
+        "/elasticity/max_train_batch_size",
+    ),
 )
 
 
@@ -193,7 +293,9 @@ def sizes_are_possible(submission: Submission) -> Violations:
     for name, number, where in _sizes(submission):
         if number is not None and number > LARGEST:
             shown = f"{number:,}" if number < 10**24 else "a number of more than 24 digits"
-            yield Violation(where, f"{name} is {shown}; the most is {LARGEST:,}", f"write 1 to {LARGEST}")
+            yield Violation(
+                where, f"{name} is {shown}; the most is {LARGEST:,}", f"write 1 to {LARGEST}"
+            )
 
 
 def _sizes(submission: Submission) -> Iterator[tuple[str, int | None, Location]]:
@@ -206,19 +308,27 @@ def _sizes(submission: Submission) -> Iterator[tuple[str, int | None, Location]]
 _COPIES: Final = deepspeed_now(
     "runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × 4 bytes a parameter"
 )
-_HOMES: Final = "/home/"  # of users, which clusters share. Source: Filesystem Hierarchy Standard 3.0, 3.8
+_HOMES: Final = (
+    "/home/"  # of users, which clusters share. Source: Filesystem Hierarchy Standard 3.0, 3.8
+)
 _OFFLOADS: Final = ("/zero_optimization/offload_optimizer", "/zero_optimization/offload_param")
 _WHOLE: Final = "every rank loads the whole model into the node's memory"
 
 
-@ds_configs.rule("MEM003", NOTE, "training", derived("DeepNVMe reads and writes the states of every step"))
+@ds_configs.rule(
+    "MEM003", NOTE, "training", derived("DeepNVMe reads and writes the states of every step")
+)
 def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
     """Offloading to NVMe goes to a disk of the node's own.
     Prevents: No error: steps take minutes, and the file system is slow for everybody.
     Fix: use the node's own disk"""
     for place in _OFFLOADS:
         path = config.value(f"{place}/nvme_path")
-        if config.text(f"{place}/device") == "nvme" and isinstance(path, str) and path.startswith(_HOMES):
+        if (
+            config.text(f"{place}/device") == "nvme"
+            and isinstance(path, str)
+            and path.startswith(_HOMES)
+        ):
             message = f"nvme_path: {path} is in a home folder, which nodes commonly share: all would swap over it"
             where = config.locate(f"{place}/nvme_path")
             yield Violation(where, message, "use the node's own disk, such as /local_nvme")
@@ -232,10 +342,19 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
     for config in submission.accelerate_configs:
         if config.zero_stage == 3 and config.deepspeed.get("zero3_init_flag") is False:
             message = f"zero_stage: 3 with zero3_init_flag: false: {_WHOLE}"
-            yield Violation(config.locate("deepspeed_config/zero3_init_flag"), message, "set zero3_init_flag to true")
+            yield Violation(
+                config.locate("deepspeed_config/zero3_init_flag"),
+                message,
+                "set zero3_init_flag to true",
+            )
     for launch in submission.launches:
         options = call.options if (call := launch.call("accelerate")) else Options()
-        flag, off = options.get("--zero3_init_flag"), (options.text("--zero3_init_flag") or "").lower() == "false"
+        flag, off = (
+            options.get("--zero3_init_flag"),
+            (options.text("--zero3_init_flag") or "").lower() == "false",
+        )
         if flag is not None and off and options.integer("--zero_stage") == 3:
             message = f"--zero_stage 3 with --zero3_init_flag false: {_WHOLE}"
-            yield Violation(launch.script.locate(flag.written), message, "use --zero3_init_flag true")
+            yield Violation(
+                launch.script.locate(flag.written), message, "use --zero3_init_flag true"
+            )

@@ -32,16 +32,59 @@ from ...units import GB, GIB
 
 #: What the estimate of a Megatron run can't do without.
 _NEEDED: Final = (
-    *("cluster", "gpus", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "experts", "sequence_length"),
-    *("micro_batch", "gradient_accumulation", "tensor", "pipeline", "context", "expert", "virtual_pipeline"),
-    *("sequence_parallel", "zero_stage", "recompute", "offload", "precision", "attention", "optimizer"),
+    *(
+        "cluster",
+        "gpus",
+        "layers",
+        "hidden",
+        "heads",
+        "kv_heads",
+        "head_dim",
+        "ffn",
+        "experts",
+        "sequence_length",
+    ),
+    *(
+        "micro_batch",
+        "gradient_accumulation",
+        "tensor",
+        "pipeline",
+        "context",
+        "expert",
+        "virtual_pipeline",
+    ),
+    *(
+        "sequence_parallel",
+        "zero_stage",
+        "recompute",
+        "offload",
+        "precision",
+        "attention",
+        "optimizer",
+    ),
 )
 #: Options that need less memory in ways that the estimate doesn't follow, or make another model.
 _BEYOND: Final = (
     *("--recompute-modules", "--fine-grained-activation-offloading", "--cpu-offloading-num-layers"),
-    *("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype", "--grad-reduce-in-bf16"),
-    *("--multi-latent-attention", "--moe-layer-freq", "--heterogeneous-layers-config-path", "--hybrid-layer-pattern"),
-    *("--freeze-all-layers", "--optimizer-offload-fraction", "--rampup-batch-size", "--memory-centric-tiled-linear"),
+    *(
+        "--main-grads-dtype",
+        "--main-params-dtype",
+        "--exp-avg-dtype",
+        "--exp-avg-sq-dtype",
+        "--grad-reduce-in-bf16",
+    ),
+    *(
+        "--multi-latent-attention",
+        "--moe-layer-freq",
+        "--heterogeneous-layers-config-path",
+        "--hybrid-layer-pattern",
+    ),
+    *(
+        "--freeze-all-layers",
+        "--optimizer-offload-fraction",
+        "--rampup-batch-size",
+        "--memory-centric-tiled-linear",
+    ),
     *("--num-experts-teacher", "--random-ltd", "--lora-rank"),
 )
 #: The share of a GPU's memory that a small model needs at stage 2: the rest is room for activations, which a config
@@ -49,7 +92,9 @@ _BEYOND: Final = (
 _SMALL: Final = 0.25
 _MASTER_BYTES: Final = 4  # of the fp32 weight that the optimizer keeps of each parameter
 _DEVICE, _HOST = FIT_RULES
-_ADAPTERS: Final = re.compile(r"lora|peft|adapter|4bit|8bit|freeze|frozen|galore|adafactor|\blion\b|inference", re.I)
+_ADAPTERS: Final = re.compile(
+    r"lora|peft|adapter|4bit|8bit|freeze|frozen|galore|adafactor|\blion\b|inference", re.I
+)
 #: What a config doesn't say of the training: of the job, or assumed.
 _TRAINED: Final = (
     *("optimizer", "attention", "kernels", "cross_entropy"),
@@ -59,7 +104,9 @@ _USUAL: Final = {"optimizer": "adamw", "attention": "flash"}
 _SWAPPED: Final = deepspeed_now(
     "runtime/swap_tensor/partitioned_optimizer_swapper.py: the master weights and the moments of Adam"
 )
-_GATHERED: Final = derived("stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step")
+_GATHERED: Final = derived(
+    "stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step"
+)
 _REQUESTS: Final = ("DeepSpeed config", "launch script", "Kubernetes job", "Megatron arguments")
 _MICS: Final = "/zero_optimization/mics_shard_size"
 
@@ -83,7 +130,11 @@ def needs(submission: Submission) -> Iterator[Need]:
     runs = list(megatron_facts(submission))
     for run in runs:
         # What the estimate doesn't follow isn't judged.
-        if run.knows(*_NEEDED) and not any(map(run.run.may_have, _BEYOND)) and not run.job.model.is_moe:
+        if (
+            run.knows(*_NEEDED)
+            and not any(map(run.run.may_have, _BEYOND))
+            and not run.job.model.is_moe
+        ):
             yield from _need(submission, run, at_least(run.job), "cpu")
     for one in () if runs else config_facts(submission):
         if one.knows("layers", "link_domain", "gpus") and not _is_partial(one.config, submission):
@@ -95,7 +146,15 @@ def _need(submission: Submission, facts: Facts, job: Job, device: str | None) ->
     layout, whole = whole_layout(known_values(job)), isinstance(facts, MegatronFacts)
     if layout and (not whole or _fits_integers(job, layout)):
         ledger, planned = memory(job, layout), submission.job is not None
-        yield Need(facts=facts, job=job, layout=layout, ledger=ledger, planned=planned, device=device, whole=whole)
+        yield Need(
+            facts=facts,
+            job=job,
+            layout=layout,
+            ledger=ledger,
+            planned=planned,
+            device=device,
+            whole=whole,
+        )
 
 
 def _is_partial(config: Config, submission: Submission) -> bool:
@@ -104,7 +163,11 @@ def _is_partial(config: Config, submission: Submission) -> bool:
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
     for arguments in submission.training_arguments:
         texts += [f"{key} {value}" for key, value in arguments.values.items()]
-    return kind not in ("adam", "adamw") or any(map(_ADAPTERS.search, texts)) or world_of(submission).expert > 1
+    return (
+        kind not in ("adam", "adamw")
+        or any(map(_ADAPTERS.search, texts))
+        or world_of(submission).expert > 1
+    )
 
 
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
@@ -118,7 +181,9 @@ def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
         return None
     batch, shards = config.whole("/train_micro_batch_size_per_gpu"), config.whole(_MICS)
     batch = batch if batch is not None and 0 < batch < 10_000 else 1
-    has_copies = config.stage == 3 and config.schema.key(_MICS) is not None and shards and shards > 0
+    has_copies = (
+        config.stage == 3 and config.schema.key(_MICS) is not None and shards and shards > 0
+    )
     ranks = replicas * world.context
     pins = Pins(
         data=replicas,
@@ -179,9 +244,16 @@ def fits_host(need: Need) -> Violations:
     Prevents: The node's out-of-memory killer ends the run: exit code -9.
     Fix: offload less, or use more nodes"""
     if need.device == "cpu" and not _HOST.columns.holds(need.job, need.layout, need.ledger):
-        cluster, needed = need.job.cluster, f"offloaded states need about {_gib(need.ledger.host_bytes_per_node)}"
+        cluster, needed = (
+            need.job.cluster,
+            f"offloaded states need about {_gib(need.ledger.host_bytes_per_node)}",
+        )
         message = f"{needed} of host memory a node; {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
-        yield Violation(need.facts.locate("/layout/offload"), message, "offload less, or to NVMe, or use more nodes")
+        yield Violation(
+            need.facts.locate("/layout/offload"),
+            message,
+            "offload less, or to NVMe, or use more nodes",
+        )
 
 
 @needs.rule("MEM006", WARNING, "training", _SWAPPED, reads=("DeepSpeed config",))
@@ -191,11 +263,20 @@ def fits_nvme(need: Need) -> Violations:
     Fix: offload to larger disks, or use more nodes"""
     job, has = need.job, need.job.cluster.local_nvme_bytes
     swaps = need.layout.zero_stage == 3 and need.device == "nvme"
-    needed = parameter_count(job.model) * (_MASTER_BYTES + moment_bytes(job)) / job.nodes if swaps else 0
+    needed = (
+        parameter_count(job.model) * (_MASTER_BYTES + moment_bytes(job)) / job.nodes if swaps else 0
+    )
     if has is not None and needed > has:
         message = f"offloaded states need about {needed / GB:,.0f} GB of NVMe a node"
-        where, message = need.facts.locate("/layout/offload"), f"{message}; {job.cluster.name} has {has / GB:,.0f} GB"
-        yield Violation(where, message, f"use {math.ceil(needed * job.nodes / has)} nodes or more" if has else None)
+        where, message = (
+            need.facts.locate("/layout/offload"),
+            f"{message}; {job.cluster.name} has {has / GB:,.0f} GB",
+        )
+        yield Violation(
+            where,
+            message,
+            f"use {math.ceil(needed * job.nodes / has)} nodes or more" if has else None,
+        )
 
 
 @submissions.rule("SUB013", ERROR, "training", _HOST.source, reads=_REQUESTS)
@@ -208,20 +289,36 @@ def fits_request(submission: Submission) -> Violations:
         needed, most = need.ledger.host_bytes_per_node, need.job.cluster.accelerators_per_node
         for where, text, limit, gpus, hint in limits if need.device == "cpu" else ():
             if needed > limit and (gpus is None or gpus >= min(most, need.job.gpus)):
-                yield Violation(where, f"{text}: offloaded states need about {_gib(needed)} a node", hint)
+                yield Violation(
+                    where, f"{text}: offloaded states need about {_gib(needed)} a node", hint
+                )
 
 
-def _memory_limits(submission: Submission) -> Iterator[tuple[Location, str, float, int | None, str]]:
+def _memory_limits(
+    submission: Submission,
+) -> Iterator[tuple[Location, str, float, int | None, str]]:
     """Limits on host memory, of nodes or pods: place, text, bytes, GPUs of a pod, and the way to lift them."""
     for request in blocks(submission) if submission.scripts else ():
         for option in request.texts("--mem", last=True):
             limit = memory_bytes(option.value, of_slurm=True)
-            yield option.where_value, str(option), limit, None, "use --mem=0, which is all that the node has"
+            yield (
+                option.where_value,
+                str(option),
+                limit,
+                None,
+                "use --mem=0, which is all that the node has",
+            )
     for job in submission.kubernetes_jobs:
         for role in job.trainers:
             place = f"{role.resources}/limits/memory"
             limit = memory_bytes(job.value(place), of_slurm=False)
-            yield job.locate(place), f"memory: {job.value(place)}", limit, role.gpus, "raise the limit, or leave it out"
+            yield (
+                job.locate(place),
+                f"memory: {job.value(place)}",
+                limit,
+                role.gpus,
+                "raise the limit, or leave it out",
+            )
 
 
 @needs.rule("MEM005", WARNING, "silent", _GATHERED, reads=("DeepSpeed config",))
@@ -235,7 +332,9 @@ def stage_three_is_needed(need: Need) -> Violations:
     ledger = memory(job, replace(layout, zero_stage=2))
     if required_band(ledger).high <= ledger.capacity_bytes * _SMALL:
         run = f"a GPU for {job.model.name} on {layout.world} GPUs, without activations"
-        message = f"stage: 3 is slower than 2, which needs about {_gib(ledger.required_bytes)} {run}"
+        message = (
+            f"stage: 3 is slower than 2, which needs about {_gib(ledger.required_bytes)} {run}"
+        )
         message = f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
         yield Violation(need.facts.locate("/layout/zero_stage"), message, 'set "stage" to 2')
 

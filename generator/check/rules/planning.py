@@ -39,7 +39,9 @@ _KINDS: Final[Mapping[str, Subject[Any]]] = {
 def _facts_of(*kinds: str) -> Subject[Facts]:
     """The facts of these kinds of files, as the subject of rules."""
     reads = tuple(name for kind in kinds for name in _KINDS[kind].reads)
-    return Subject(reads, lambda submission: chain.from_iterable(_KINDS[kind](submission) for kind in kinds))
+    return Subject(
+        reads, lambda submission: chain.from_iterable(_KINDS[kind](submission) for kind in kinds)
+    )
 
 
 def _in_files(rule: Rule, in_files: InFiles) -> Rule:
@@ -49,7 +51,9 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
         run = facts.run if isinstance(facts, MegatronFacts) else None
         if in_files.only and not facts.job.framework.runs(*in_files.only):
             return
-        if run is not None and (run.has_any(*in_files.unless) or {one.word for one in run.strays} & {*in_files.unless}):
+        if run is not None and (
+            run.has_any(*in_files.unless) or {one.word for one in run.strays} & {*in_files.unless}
+        ):
             return
         cut = in_files.cut and run is not None and run.beside.cuts_pipeline
         if cut and run is not None and (run.model_parallel or 0) > (run.gpus or 0):
@@ -65,14 +69,20 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
                 given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
                 message = f"every stage waits {waits}% of the step or more with {given}: at most {most} micro-batches"
                 hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
-                yield at(run, run.first_of(GLOBAL, PIPELINE), message, hint, severity=in_files.severity)
+                yield at(
+                    run, run.first_of(GLOBAL, PIPELINE), message, hint, severity=in_files.severity
+                )
 
     facts = _facts_of(*in_files.kinds)
-    return replace(rule, checks="files", reads=facts.reads, check=check, subjects=facts.subjects, also=())
+    return replace(
+        rule, checks="files", reads=facts.reads, check=check, subjects=facts.subjects, also=()
+    )
 
 
 #: A constraint is written once: the rules of planning, on files.
-RULES: Final = tuple(_in_files(rule, rule.in_files) for rule in PLANNING_RULES if rule.in_files is not None)
+RULES: Final = tuple(
+    _in_files(rule, rule.in_files) for rule in PLANNING_RULES if rule.in_files is not None
+)
 
 
 #: What the work of a step depends on.
@@ -80,7 +90,9 @@ _NEEDED: Final = ("gpus", "layers", "hidden", "heads", "ffn", "sequence_length",
 _EXIT: Final = "--exit-duration-in-mins"
 _NARROW: Final = ("--fp8-format", "--fp8-hybrid", "--fp8-e4m3", "--fp4-format")
 _SAVE: Final = ("--save", "--save-interval")
-_SOURCE: Final = derived("FLOPs of the model, estimate/flops.py, at the accelerator's peak: no run is faster")
+_SOURCE: Final = derived(
+    "FLOPs of the model, estimate/flops.py, at the accelerator's peak: no run is faster"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +109,11 @@ class Timed:
             return None
         known = self.facts.knows("cluster")
         devices = [job.cluster.accelerator] if known else load_catalog().accelerators.values()
-        kinds = ("fp16", "bf16", "fp8") if any(map(self.facts.run.may_have, _NARROW)) else ("fp16", "bf16")
+        kinds = (
+            ("fp16", "bf16", "fp8")
+            if any(map(self.facts.run.may_have, _NARROW))
+            else ("fp16", "bf16")
+        )
         peak = max(device.flops_per_s.get(kind, 0.0) for device in devices for kind in kinds)
         return steps * model_flops_per_step(job) / (job.gpus * peak) if peak else None
 
@@ -119,9 +135,15 @@ def long_runs_save(timed: Timed) -> Violations:
     Fix: save more often, or ask for more time"""
     run = timed.facts.run
     steps = run.size("--train-iters")
-    if steps is None or not run.sure(*_SAVE) or run.has_any(_EXIT, "--exit-interval", "--exit-signal-handler"):
+    if (
+        steps is None
+        or not run.sure(*_SAVE)
+        or run.has_any(_EXIT, "--exit-interval", "--exit-signal-handler")
+    ):
         return
-    interval = run.size("--save-interval") if run.has("--save") and run.has("--save-interval") else None
+    interval = (
+        run.size("--save-interval") if run.has("--save") and run.has("--save-interval") else None
+    )
     saves = "saves nothing" if interval is None else f"saves after {interval:,} only"
     least = timed.least_seconds(count := min(steps, interval or steps))
     if least is not None and least > timed.limit:
@@ -139,7 +161,9 @@ def run_exits_before_its_limit(timed: Timed) -> Violations:
     minutes = timed.facts.run.size(_EXIT)
     if minutes is not None and minutes * 60 >= timed.limit:
         limit = f"--time is {clock(timed.limit)}, {counted(round(timed.limit / 60), 'minute')}"
-        message = f"{_EXIT} {minutes}, and {limit}: Slurm ends the job before the run saves and exits"
+        message = (
+            f"{_EXIT} {minutes}, and {limit}: Slurm ends the job before the run saves and exits"
+        )
         before = int(timed.limit / 60 * 0.95)
         hint = f"write {_EXIT} {before}" if before else "ask for more time with --time"
         yield Violation(timed.facts.run.locate(_EXIT), message, hint)

@@ -50,9 +50,15 @@ MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the s
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
     """Every rule that the documents break, by themselves or against one another, in file order."""
     # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
-    estimated = submission.megatron or (submission.cluster and submission.configs) or says_layout(submission)
+    estimated = (
+        submission.megatron
+        or (submission.cluster and submission.configs)
+        or says_layout(submission)
+    )
     rules = (*rules_of_programs(programs_of(submission)), *_rules_on_all())
-    return in_file_order(_bounded((*rules, *_rules_on_estimates()) if estimated else rules, submission))
+    return in_file_order(
+        _bounded((*rules, *_rules_on_estimates()) if estimated else rules, submission)
+    )
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
@@ -60,20 +66,27 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
     for rule, found in findings_by_rule(rules, submission):
         said: Counter[str] = Counter()
         certain = _as_certain(rule, found, submission)
-        for finding in islice(_without_repeats(certain), MOST_FINDINGS * (1 + len(submission.documents))):
+        for finding in islice(
+            _without_repeats(certain), MOST_FINDINGS * (1 + len(submission.documents))
+        ):
             said[finding.where.path] += 1
             if said[finding.where.path] <= MOST_FINDINGS:
                 yield finding
             if said[finding.where.path] == MOST_FINDINGS:
                 message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
-                yield TOO_MUCH.at(finding.where, message, "mend these, and check again", severity=Severity.NOTE)
+                yield TOO_MUCH.at(
+                    finding.where, message, "mend these, and check again", severity=Severity.NOTE
+                )
 
 
 def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
     """What a rule says of files that its versions are for: a note, where the release is not known exactly, or nothing
     is known to start what would fail."""
     for finding in found:
-        less, judged = finding.severity is not Severity.NOTE and _is_unused(rule, finding, submission), ""
+        less, judged = (
+            finding.severity is not Severity.NOTE and _is_unused(rule, finding, submission),
+            "",
+        )
         if rule.since or rule.before:
             release = submission.release("deepspeed", finding.where.path)
             if not rule.holds_for(release.version):
@@ -81,7 +94,11 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
             less = less or not release.certain(rule.holds_for)
             judged = f"; judged by {release}" if release.where else ""
         severity = Severity.NOTE if less else finding.severity
-        yield replace(finding, message=finding.message + judged, severity=severity) if less or judged else finding
+        yield (
+            replace(finding, message=finding.message + judged, severity=severity)
+            if less or judged
+            else finding
+        )
 
 
 def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
@@ -96,8 +113,12 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
         return True
     if path not in submission.unclaimed or rule.id == _OF_TEXT:
         return False
-    meant = re.match(r"did you mean `?(\w+)", finding.hint or "")  # a slip is one whatever the program does
-    slip = meant is not None and any(is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message))
+    meant = re.match(
+        r"did you mean `?(\w+)", finding.hint or ""
+    )  # a slip is one whatever the program does
+    slip = meant is not None and any(
+        is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message)
+    )
     if path not in {config.path for config in submission.configs}:
         return not slip and not is_named(path)
     # The program may hand another to the engine; not the Trainer, for which alone an "auto" is.

@@ -38,7 +38,9 @@ def apply_edits(content: str, edits: Iterable[Edit]) -> str:
     done = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
         if not done <= edit.start <= edit.end <= len(content):
-            raise ValueError(f"the edit of characters {edit.start} to {edit.end} overlaps another, or leaves the text")
+            raise ValueError(
+                f"the edit of characters {edit.start} to {edit.end} overlaps another, or leaves the text"
+            )
         parts += content[done : edit.start], edit.replacement
         done = edit.end
     return "".join([*parts, content[done:]])
@@ -85,7 +87,12 @@ def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> 
     if parent == parent_pointer:
         return rename_key(doc, pointer, name)
     stays = not parent and into != parent_pointer  # where it is, in a new object
-    if span is None or span.key_start is None or not _is_safe(doc, pointer) or not (stays or _can_grow(doc, into)):
+    if (
+        span is None
+        or span.key_start is None
+        or not _is_safe(doc, pointer)
+        or not (stays or _can_grow(doc, into))
+    ):
         return ()
     if f"{parent_pointer}/".startswith(f"{pointer}/") or doc.has(adds):
         return ()
@@ -109,14 +116,17 @@ def to_strict(doc: JsonText) -> tuple[Edit, ...]:
     """The same document as strict JSON, in the same order and layout; comments are lost."""
     if doc.broken or doc.hjson_broken or doc.duplicates:
         return ()
-    return _checked(doc, [_Change(mark.start, mark.end, mark.strict) for mark in doc.marks], {}, strict=True)
+    return _checked(
+        doc, [_Change(mark.start, mark.end, mark.strict) for mark in doc.marks], {}, strict=True
+    )
 
 
 def _is_safe(doc: JsonText, pointer: str) -> bool:
     """Return whether all at `pointer` and next to it is known for certain: no key is there twice."""
     parent = _split(pointer)[0]
     return doc.broken is None and not any(
-        f"{pointer}/".startswith(f"{twice.pointer}/") or (pointer and _split(twice.pointer)[0] == parent)
+        f"{pointer}/".startswith(f"{twice.pointer}/")
+        or (pointer and _split(twice.pointer)[0] == parent)
         for twice in doc.duplicates
     )
 
@@ -129,7 +139,12 @@ def _can_grow(doc: JsonText, pointer: str) -> bool:
 
 
 def _checked(
-    doc: JsonText, changes: Iterable[_Change], values: Mapping[str, object], *, adds: str = "", strict: bool = False
+    doc: JsonText,
+    changes: Iterable[_Change],
+    values: Mapping[str, object],
+    *,
+    adds: str = "",
+    strict: bool = False,
 ) -> tuple[Edit, ...]:
     """The changes as edits, if they put `values` at their pointers (`NOTHING`: none). Strict JSON isn't read again."""
     edits = tuple(
@@ -153,8 +168,16 @@ def _checked(
             holder[place] = value
     content = apply_edits(doc.text.content, edits)
     again = read_json(Text(path=doc.text.path, content=content, lines=(content,)))
-    reads = again.json_reads if strict else not again.hjson_broken or (doc.hjson_broken and not again.broken)
-    return edits if reads and json.dumps(meant, sort_keys=True) == json.dumps(again.data, sort_keys=True) else ()
+    reads = (
+        again.json_reads
+        if strict
+        else not again.hjson_broken or (doc.hjson_broken and not again.broken)
+    )
+    return (
+        edits
+        if reads and json.dumps(meant, sort_keys=True) == json.dumps(again.data, sort_keys=True)
+        else ()
+    )
 
 
 def _split(pointer: str) -> tuple[str, str]:
@@ -175,7 +198,11 @@ def _removals(doc: JsonText, pointer: str) -> list[_Change]:
     start, end = span.start if span.key_start is None else span.key_start, span.end
     siblings = _children(doc, pointer.rpartition("/")[0])
     place, after = siblings.index(pointer), _comma_after(content, end)
-    before = _comma_after(content, doc.spans[siblings[place - 1]].end) if after is None and place else None
+    before = (
+        _comma_after(content, doc.spans[siblings[place - 1]].end)
+        if after is None and place
+        else None
+    )
     if after is not None and not content[end:after].strip():
         end, after = after + 1, None
     if before is not None and not content[before + 1 : start].strip(" \t"):
@@ -187,7 +214,9 @@ def _removals(doc: JsonText, pointer: str) -> list[_Change]:
         start = len(content[:start].rstrip(" \t"))
     elif blank := _INDENT.match(content, end):
         end = blank.end()
-    return [_Change(comma, comma + 1, "") for comma in (before, after) if comma is not None] + [_Change(start, end, "")]
+    return [_Change(comma, comma + 1, "") for comma in (before, after) if comma is not None] + [
+        _Change(start, end, "")
+    ]
 
 
 def _insertions(doc: JsonText, pointer: str, member: str, old_indent: str) -> list[_Change]:
@@ -205,7 +234,11 @@ def _insertions(doc: JsonText, pointer: str, member: str, old_indent: str) -> li
         at = last.end if comma is None else comma + 1
         return [_Change(at, at, f"{', ' if changes else ' '}{member}")]
     start = (last.start if last.key_start is None else last.key_start) if last else closer
-    indent = _line_indent(doc, start) if last and _starts_line(doc, start) else _line_indent(doc, closer) + "    "
+    indent = (
+        _line_indent(doc, start)
+        if last and _starts_line(doc, start)
+        else _line_indent(doc, closer) + "    "
+    )
     lines = _LINE.split(member)
     if "'''" not in member and all(line.startswith(old_indent) for line in lines[1:]):
         member = "".join([*lines[:1], *(indent + line[len(old_indent) :] for line in lines[1:])])

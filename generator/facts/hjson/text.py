@@ -22,7 +22,9 @@ from .tokens import Mark, Refused, Tokens
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 20_000  # as many as of a YAML document
-MAX_POINTER_CHARACTERS: Final = 100_000_000  # of all pointers together: long keys around many values would fill memory
+MAX_POINTER_CHARACTERS: Final = (
+    100_000_000  # of all pointers together: long keys around many values would fill memory
+)
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _BYTE_ORDER_MARKS: Final = ("\ufeff", "\xef\xbb\xbf")
@@ -54,7 +56,9 @@ class Broken:
     message: str
 
 
-def read_document(content: str, line_of: Callable[[int], int], *, constants: bool = False) -> _Document:
+def read_document(
+    content: str, line_of: Callable[[int], int], *, constants: bool = False
+) -> _Document:
     """The whole text: with braces, else as members without them, else as one bare value, as hjson tries them."""
     mark = next((mark for mark in _BYTE_ORDER_MARKS if content.startswith(mark)), "")
     first = _Document(content, line_of, constants, len(mark))
@@ -81,7 +85,9 @@ class _Slot(NamedTuple):
 class _Document:
     """Puts words together: `root`, `places`, `duplicates`, `broken`; `tokens` has the deviations."""
 
-    def __init__(self, content: str, line_of: Callable[[int], int], constants: bool, start: int) -> None:
+    def __init__(
+        self, content: str, line_of: Callable[[int], int], constants: bool, start: int
+    ) -> None:
         self.tokens = Tokens(content=content, constants=constants)
         self.root: object = None
         self.places: dict[str, Span] = {}
@@ -94,7 +100,9 @@ class _Document:
         self._start = start
         self._room = MAX_POINTER_CHARACTERS
         self._values = self._depth = 0
-        self._unclosed: list[tuple[int, str]] = []  # where the reading broke off, innermost first: offset and closer
+        self._unclosed: list[
+            tuple[int, str]
+        ] = []  # where the reading broke off, innermost first: offset and closer
 
     def run(self, *, braces: bool | None) -> None:
         """Read to the end, or to where it can't be read on. `braces` None: an object may have none around it."""
@@ -132,12 +140,16 @@ class _Document:
         """Read the value at `pos`, whose end is returned."""
         first = self._content[pos : pos + 1]
         if first == "{" or first == "[":
-            return self._collection({} if first == "{" else [], "}" if first == "{" else "]", pos, slot)
+            return self._collection(
+                {} if first == "{" else [], "}" if first == "{" else "]", pos, slot
+            )
         value, end = self.tokens.word(pos)
         self._keep(value, slot, pos, end)
         return end
 
-    def _collection(self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot) -> int:
+    def _collection(
+        self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot
+    ) -> int:
         """Read what is between `closer` and its opener at `pos`; an empty one: there are no braces up to the end."""
         if self._depth >= MAX_DEPTH:
             raise Refused(pos, f"this is nested more than {MAX_DEPTH} deep", final=True)
@@ -158,7 +170,9 @@ class _Document:
             self._place(slot, pos, end)
         return behind
 
-    def _members(self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot) -> tuple[int, int]:
+    def _members(
+        self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot
+    ) -> tuple[int, int]:
         """Read values up to the closer: the end of the collection, and where to read on."""
         content, marks, count = self._content, self.tokens.marks, 0
         keys: dict[str, int] = {}  # offsets, in an object
@@ -191,7 +205,9 @@ class _Document:
         pos = blank.end() if blank else pos
         return self.tokens.skip(pos) if self._content[pos : pos + 1] in ("#", "/") else pos
 
-    def _key(self, holder: dict[str, object], keys: dict[str, int], pos: int, slot: _Slot) -> tuple[int, _Slot]:
+    def _key(
+        self, holder: dict[str, object], keys: dict[str, int], pos: int, slot: _Slot
+    ) -> tuple[int, _Slot]:
         """Read a key: where its value starts, and where that goes."""
         key, end = self.tokens.key(pos)
         behind = self.tokens.skip(end) + 1
@@ -201,15 +217,23 @@ class _Document:
         first = keys.setdefault(key, pos)
         if first != pos:
             self.duplicates.append(Duplicate(pointer=pointer, first=first, second=pos))
-        return start, _Slot(pointer, partial(holder.__setitem__, key), pos, end, slot.hidden or first != pos)
+        return start, _Slot(
+            pointer, partial(holder.__setitem__, key), pos, end, slot.hidden or first != pos
+        )
 
     def _keep(self, value: object, slot: _Slot, start: int, end: int) -> None:
         self._values += 1
         if self._values > MAX_VALUES:
-            raise Refused(slot.key_start or 0, f"there are more than {MAX_VALUES:,} values before this", final=True)
+            raise Refused(
+                slot.key_start or 0,
+                f"there are more than {MAX_VALUES:,} values before this",
+                final=True,
+            )
         self._room -= len(slot.pointer)
         if self._room < 0:
-            message = f"the paths to here have {MAX_POINTER_CHARACTERS:,} characters: keys are too long"
+            message = (
+                f"the paths to here have {MAX_POINTER_CHARACTERS:,} characters: keys are too long"
+            )
             raise Refused(slot.key_start or 0, message, final=True)
         if not slot.hidden:
             slot.put(value)
@@ -243,12 +267,18 @@ class JsonText(Values):
     data: object  #: dict, list, str, int, float, bool, None; of duplicate keys the first is kept
     spans: Mapping[str, Span]  #: of every value of `data`
     duplicates: tuple[Duplicate, ...]
-    deviations: tuple[Mark, ...]  #: in the order of the text; none: `json` reads it, unless it is broken
+    deviations: tuple[
+        Mark, ...
+    ]  #: in the order of the text; none: `json` reads it, unless it is broken
     broken: Broken | None  #: neither of the two reads it
     json_data: object = None  #: what `json` reads: `data`, save where `json_only` has something
-    json_only: tuple[Mark, ...] = ()  #: NaN, Infinity, 1e999: `json` reads floats, hjson text or nothing
+    json_only: tuple[
+        Mark, ...
+    ] = ()  #: NaN, Infinity, 1e999: `json` reads floats, hjson text or nothing
     hjson_broken: Broken | None = None  #: why hjson doesn't read it; `broken` unless `json` does
-    marks: tuple[Mark, ...] = field(default=(), repr=False)  #: the deviations with what strict JSON has there
+    marks: tuple[Mark, ...] = field(
+        default=(), repr=False
+    )  #: the deviations with what strict JSON has there
     lines: Lines = field(repr=False, compare=False)
 
     @property
@@ -267,7 +297,11 @@ class JsonText(Values):
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""
         span = self._nearest(pointer)
-        return self.lines.locate(span.start, pointer) if span else Location(path=self.text.path, pointer=pointer)
+        return (
+            self.lines.locate(span.start, pointer)
+            if span
+            else Location(path=self.text.path, pointer=pointer)
+        )
 
     def locate_key(self, pointer: str) -> Location:
         """The place of the key whose value is at `pointer`, else as `locate`."""

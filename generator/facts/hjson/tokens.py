@@ -11,14 +11,18 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-MAX_DIGITS: Final = 4300  # of an int: sys.int_info.default_max_str_digits; both libraries fail past it
+MAX_DIGITS: Final = (
+    4300  # of an int: sys.int_info.default_max_str_digits; both libraries fail past it
+)
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _LINE_COMMENT: Final = re.compile(r"(?:#|//)[^\r\n]*")
 _BREAK: Final = re.compile(r"\r\n?|\n")
 _REST_OF_LINE: Final = re.compile(r"[^\r\n]*")
 #: A string up to its closing quote, and as far as it goes where it has none.
-_BEGUN: Final = {quote: re.compile(rf"{quote}(?:[^{quote}\\\x00-\x1f]|\\[\s\S])*") for quote in "\"'"}
+_BEGUN: Final = {
+    quote: re.compile(rf"{quote}(?:[^{quote}\\\x00-\x1f]|\\[\s\S])*") for quote in "\"'"
+}
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|[\s\S])")
 _ESCAPES: Final = "\"'\\/bfnrtu"
 _ODD: Final = re.compile(r"\\[\s\S]|\"")  # an escape, or a double quote within single ones
@@ -54,8 +58,12 @@ class Tokens:
     content: str
     constants: bool = False  #: read NaN, Infinity and floats that overflow as Python's json does, not as hjson does
     marks: list[Mark] = field(default_factory=list)
-    json_only: list[Mark] = field(default_factory=list)  #: what only Python's json reads, or reads otherwise than hjson
-    swallowed: int | None = None  #: start of the first string without quotes that has a bracket or a brace in it
+    json_only: list[Mark] = field(
+        default_factory=list
+    )  #: what only Python's json reads, or reads otherwise than hjson
+    swallowed: int | None = (
+        None  #: start of the first string without quotes that has a bracket or a brace in it
+    )
 
     def skip(self, pos: int) -> int:
         """The offset of the next character that is neither blank nor in a comment."""
@@ -83,7 +91,9 @@ class Tokens:
             key, end = self._quoted(pos)
             if first == "'":
                 del self.marks[known:]  # those of single escapes: this one covers them
-                self.marks.append(Mark(f"the key {_shown(key)} in single quotes", pos, end, dump(key)))
+                self.marks.append(
+                    Mark(f"the key {_shown(key)} in single quotes", pos, end, dump(key))
+                )
             return key, end
         bare = _BARE_KEY.match(self.content, pos)
         end = bare.end() if bare else pos
@@ -91,7 +101,12 @@ class Tokens:
         after = blank.end() if blank else end
         stop = self.content[after : after + 1]
         if not stop:
-            raise Refused(pos, "expected a key, but the text ends" if not bare else "this key has no `:` and value")
+            raise Refused(
+                pos,
+                "expected a key, but the text ends"
+                if not bare
+                else "this key has no `:` and value",
+            )
         if not bare:
             raise Refused(pos, f"expected a key, not `{stop}`")
         if stop != ":":
@@ -132,7 +147,9 @@ class Tokens:
             if name in _WORDS:
                 last = pos + len(self.content[pos:end].rstrip(" \t"))
                 if last - pos != len(name):
-                    self.marks.append(Mark("a blank that JSON doesn't have", pos + len(name), last, ""))
+                    self.marks.append(
+                        Mark("a blank that JSON doesn't have", pos + len(name), last, "")
+                    )
                 return _WORDS[name], last
         elif first == "-" or "0" <= first <= "9":
             number = _NUMBER.match(self.content, pos)
@@ -155,7 +172,9 @@ class Tokens:
             if value in (float("inf"), float("-inf")):
                 self.json_only.append(Mark(text[:20], pos, end, text))
                 if not self.constants:
-                    raise Refused(pos, "this number is larger than any float: hjson fails on it", final=True)
+                    raise Refused(
+                        pos, "this number is larger than any float: hjson fails on it", final=True
+                    )
         else:
             digits = len(whole.lstrip("-"))
             if digits > MAX_DIGITS:
@@ -177,18 +196,27 @@ class Tokens:
             if content[end] in "\r\n":
                 why = "a quote is missing, or write its line breaks as `\\n`"
                 raise Refused(pos, f"this string is not closed on its line: {why}")
-            raise Refused(end, f"the control character U+{ord(content[end]):04X} in a string: write it as an escape")
+            raise Refused(
+                end,
+                f"the control character U+{ord(content[end]):04X} in a string: write it as an escape",
+            )
         for escape in _ESCAPE.finditer(content, pos, end):
             letter = escape[1][:1]
             if letter not in _ESCAPES:
-                shown = f"`\\{letter}` is no escape" if letter.isprintable() else "`\\` before no escape"
+                shown = (
+                    f"`\\{letter}` is no escape"
+                    if letter.isprintable()
+                    else "`\\` before no escape"
+                )
                 raise Refused(escape.start(), f"{shown}: a backslash is written as `\\\\`")
             if escape[1] == "u":
                 raise Refused(escape.start(), "`\\u` is not followed by four hexadecimal digits")
             if letter == "'":
                 self.marks.append(Mark("the escape `\\'`", escape.start(), escape.end(), "'"))
         # as JSON has it
-        inner = _ODD.sub(lambda odd: {"\\'": "'", '"': '\\"'}.get(odd[0], odd[0]), content[pos + 1 : end])
+        inner = _ODD.sub(
+            lambda odd: {"\\'": "'", '"': '\\"'}.get(odd[0], odd[0]), content[pos + 1 : end]
+        )
         return str(json.loads(f'"{inner}"')), end + 1
 
     def _multiline(self, pos: int) -> tuple[str, int]:
@@ -202,16 +230,25 @@ class Tokens:
         if end < 0:
             raise Refused(pos, "this `'''` string is not closed")
         lines = _BREAK.split(content[start:end])
-        text = "\n".join([lines[0], *(line[min(_leading(line, 0), indent) :] for line in lines[1:])])
-        if _BREAK.match(content, start):  # the line of the opening quotes is empty: it doesn't count
+        text = "\n".join(
+            [lines[0], *(line[min(_leading(line, 0), indent) :] for line in lines[1:])]
+        )
+        if _BREAK.match(
+            content, start
+        ):  # the line of the opening quotes is empty: it doesn't count
             text = text[1:]
         return text.removesuffix("\n"), end + 3
 
     def _column(self, pos: int) -> int:
         """Count the characters before `pos` on its line; as hjson counts, on line 1 with those of the last."""
-        start, last = (max(self.content.rfind(mark, 0, end) for mark in "\r\n") + 1 for end in (pos, len(self.content)))
+        start, last = (
+            max(self.content.rfind(mark, 0, end) for mark in "\r\n") + 1
+            for end in (pos, len(self.content))
+        )
         if not last:
-            raise Refused(pos, "a `'''` string in a file of one line: hjson fails on it", final=True)
+            raise Refused(
+                pos, "a `'''` string in a file of one line: hjson fails on it", final=True
+            )
         return pos - start if start else pos + len(self.content) - last
 
 

@@ -32,7 +32,9 @@ class Part(Source):
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it; its pointer is that in the file."""
         own = pointer.split("/")[1:2] not in [[name] for name in self.inherited]
-        return replace(Source.locate(self, pointer), pointer=f"{self.prefix}{pointer}" if own else pointer)
+        return replace(
+            Source.locate(self, pointer), pointer=f"{self.prefix}{pointer}" if own else pointer
+        )
 
 
 def parts(source: Source) -> Iterator[Part]:
@@ -49,7 +51,9 @@ def parts(source: Source) -> Iterator[Part]:
     yield from _trial(source, "", data, {})
 
 
-def _trial(source: Source, at: str, sweep: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[Part]:
+def _trial(
+    source: Source, at: str, sweep: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Iterator[Part]:
     """The trial of a sweep, with what the sweep gives to it."""
     if _is_command(trial := sweep.get("trial")):
         given = {key: sweep[key] for key in ("inputs", "outputs", "compute") if key in sweep}
@@ -57,17 +61,27 @@ def _trial(source: Source, at: str, sweep: Mapping[str, Any], defaults: Mapping[
 
 
 def _is_command(step: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(step, dict) and isinstance(step.get("command"), str) and step.get("type", "command") == "command"
+    return (
+        isinstance(step, dict)
+        and isinstance(step.get("command"), str)
+        and step.get("type", "command") == "command"
+    )
 
 
-def _part(source: Source, prefix: str, step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Part:
+def _part(
+    source: Source, prefix: str, step: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Part:
     """A job at `prefix`, with what the file gives to all its jobs."""
     inherited = {key: value for key, value in defaults.items() if key not in step}
     tops = tuple(f"/{key}" for key in inherited)
 
     def own(places: Mapping[str, Any]) -> dict[str, Any]:
         of_file = {at: place for at, place in places.items() if at.startswith(tops)}
-        return of_file | {at[len(prefix) :]: place for at, place in places.items() if f"{at}/".startswith(f"{prefix}/")}
+        return of_file | {
+            at[len(prefix) :]: place
+            for at, place in places.items()
+            if f"{at}/".startswith(f"{prefix}/")
+        }
 
     return Part(
         path=source.path,
@@ -120,7 +134,9 @@ class AzureMLJob(CommandDocument):
 
     def place_in_command(self, offset: int) -> Location:
         """The place of a character of the command."""
-        return self.script.shell.locate(offset) if self.script is not None else self.locate("command")
+        return (
+            self.script.shell.locate(offset) if self.script is not None else self.locate("command")
+        )
 
     @property
     def start_folder(self) -> str | None:
@@ -135,10 +151,15 @@ class AzureMLJob(CommandDocument):
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and processes that the job asks for."""
-        nodes, at = self.count("resources/instance_count"), "distribution/process_count_per_instance"
+        nodes, at = (
+            self.count("resources/instance_count"),
+            "distribution/process_count_per_instance",
+        )
         if nodes is None:
             return
-        yield Claim("nodes", nodes, self.locate("resources/instance_count"), f"instance_count: {nodes}")
+        yield Claim(
+            "nodes", nodes, self.locate("resources/instance_count"), f"instance_count: {nodes}"
+        )
         processes = self.count(at)
         if processes is not None and not (processes == 1 and self.runs(*LAUNCHERS)):
             text = f"instance_count: {nodes} × process_count_per_instance: {processes}"
@@ -149,7 +170,15 @@ class AzureMLJob(CommandDocument):
 _SCHEMA: Final = re.compile(r"(?:^|[/\\])([A-Za-z][\w-]{0,60}?)(?:\.schema)?\.json#?\s*\Z")
 #: Kinds of jobs that azure-ai-ml loads by other schemas; they are not checked.
 #: Source: azure-ai-ml azure/ai/ml/entities/_job/job.py, _resolve_cls_and_type @ 1.35.2
-OTHER_TYPES: Final = ("pipeline", "sweep", "spark", "automl", "import", "finetuning", "distillation")
+OTHER_TYPES: Final = (
+    "pipeline",
+    "sweep",
+    "spark",
+    "automl",
+    "import",
+    "finetuning",
+    "distillation",
+)
 #: Types of a component's inputs that no job has. Source: azure-ai-ml _schema/component/input_output.py @ 1.35.2.
 _PARAMETERS: Final = ("integer", "number", "string", "boolean")
 #: Keys of files that no command job has, and what these files are.
@@ -186,7 +215,9 @@ def read_azureml(source: Source, text: Text) -> AzureMLJob:
 
 def is_of_azureml(schema: object) -> bool:
     """Return whether a `$schema` is one of AzureML's."""
-    return isinstance(schema, str) and any(word in schema[:500].lower() for word in ("azureml", "commandjob"))
+    return isinstance(schema, str) and any(
+        word in schema[:500].lower() for word in ("azureml", "commandjob")
+    )
 
 
 def other_than_command(source: Source) -> str | None:
@@ -199,9 +230,13 @@ def other_than_command(source: Source) -> str | None:
     if any(parts(source)):
         return None
     schema, kind = data.get("$schema"), data.get("type", "command")
-    stated = _SCHEMA.search(schema[:500]) if isinstance(schema, str) and is_of_azureml(schema) else None
+    stated = (
+        _SCHEMA.search(schema[:500]) if isinstance(schema, str) and is_of_azureml(schema) else None
+    )
     name = stated[1] if stated else "commandJob"
-    if name.lower() not in ("commandjob", "command") and (data.get("type") != "command" or "omponent" in name):
+    if name.lower() not in ("commandjob", "command") and (
+        data.get("type") != "command" or "omponent" in name
+    ):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     if kind in OTHER_TYPES:
         return f"{kind} job"
@@ -209,8 +244,15 @@ def other_than_command(source: Source) -> str | None:
         return "asset or another kind of job"
     if isinstance(data.get("nodes"), list):
         return "prompt flow"
-    inputs = data["inputs"].values() if "version" in data and isinstance(data.get("inputs"), dict) else ()
+    inputs = (
+        data["inputs"].values()
+        if "version" in data and isinstance(data.get("inputs"), dict)
+        else ()
+    )
     declared = ("default", "optional")  # of inputs that a component declares; no job gives these
-    if any(isinstance(one, dict) and (one.get("type") in _PARAMETERS or one.keys() & declared) for one in inputs):
+    if any(
+        isinstance(one, dict) and (one.get("type") in _PARAMETERS or one.keys() & declared)
+        for one in inputs
+    ):
         return "component"
     return next((what for key, what in _OTHERS if key in data and "command" not in data), None)

@@ -23,7 +23,17 @@ from ...search.plan import Plan
 from ...version import __version__
 from ..launching import fabric
 from ..launching.write import environment, launch_options, processes_per_node, shell_word, yaml_file
-from ..program import TRIAL, ConfigPath, Launcher, Program, RenderedFile, Resume, Scheduler, step_to_reach, trial_folder
+from ..program import (
+    TRIAL,
+    ConfigPath,
+    Launcher,
+    Program,
+    RenderedFile,
+    Resume,
+    Scheduler,
+    step_to_reach,
+    trial_folder,
+)
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
 _WIDTH: Final = 110  #: of lines of YAML
@@ -45,16 +55,24 @@ class Command:
     program: Program
     bound: Bindings
     apart: frozenset[str] = frozenset()  #: variables that are set in the command
-    configs: Mapping[str, str]  #: what stands for the path of each configuration file, as a shell word
+    configs: Mapping[
+        str, str
+    ]  #: what stands for the path of each configuration file, as a shell word
 
     @property
     def text(self) -> str:
         """The command: the variables that hold expressions or would be taken for some, then the program."""
         held_back = [f"{name}={word}" for name, word in self._held_back()]
-        words = [*(("env", *held_back) if held_back else ()), "python", self._word(self.program.script)]
+        words = [
+            *(("env", *held_back) if held_back else ()),
+            "python",
+            self._word(self.program.script),
+        ]
         words += map(self._word, self.program.arguments)
         resume = self.program.resume
-        return " ".join(words) if resume is None else self._find(resume) + " ".join((*words, '"$@"'))
+        return (
+            " ".join(words) if resume is None else self._find(resume) + " ".join((*words, '"$@"'))
+        )
 
     @property
     def until_saved(self) -> str:
@@ -73,7 +91,11 @@ class Command:
     def variables(self) -> dict[str, str]:
         """The variables that are plain text to the service too."""
         held_back = dict(self._held_back())
-        return {name: value for name, value in environment(self.plan, self.program).items() if name not in held_back}
+        return {
+            name: value
+            for name, value in environment(self.plan, self.program).items()
+            if name not in held_back
+        }
 
     def _held_back(self) -> Iterator[tuple[str, str]]:
         own = self.plan.job.launch.environment
@@ -118,21 +140,36 @@ def _data(text: str) -> str:
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yml`, to be submitted with `az ml job create --file job.yml`."""
-    return (yaml_file("job.yml", plan, program, command, _notes(plan), _job(plan, program), width=_WIDTH),)
+    return (
+        yaml_file(
+            "job.yml", plan, program, command, _notes(plan), _job(plan, program), width=_WIDTH
+        ),
+    )
 
 
 def _job(plan: Plan, program: Program) -> dict[str, object]:
     job, bound, options = plan.job, bindings(plan.job), launch_options(plan)
-    stems = {file.path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(file.path).stem) for file in program.files}
-    names = {path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()}  # of inputs
+    stems = {
+        file.path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(file.path).stem)
+        for file in program.files
+    }
+    names = {
+        path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()
+    }  # of inputs
     configs = {path: expression("inputs", name) for path, name in names.items()}
-    made, limit_s = Command(plan=plan, program=program, bound=bound, configs=configs), job.launch.time_limit_s
+    made, limit_s = (
+        Command(plan=plan, program=program, bound=bound, configs=configs),
+        job.launch.time_limit_s,
+    )
     return {
         "$schema": _SCHEMA,
         "type": "command",
         **described(plan, job.name),
         **running(plan, made.text + made.until_saved, made.variables),
-        "inputs": {**{name: {"type": "uri_file", "path": f"./{path}"} for path, name in names.items()}, **bound.inputs},
+        "inputs": {
+            **{name: {"type": "uri_file", "path": f"./{path}"} for path, name in names.items()},
+            **bound.inputs,
+        },
         "outputs": bound.outputs,
         **around(plan),
         "services": options.get("services"),
@@ -144,7 +181,10 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
 def _notes(plan: Plan) -> Iterator[str]:
     """Return what a reader would ask: processes, paths, the environment, and what happens when the job starts again."""
     yield from _NOTES
-    if "environment" not in launch_options(plan) and plan.job.cluster.accelerator.vendor == "nvidia":
+    if (
+        "environment" not in launch_options(plan)
+        and plan.job.cluster.accelerator.vendor == "nvidia"
+    ):
         yield (
             f"`environment` stands in for yours: {CURATED} pins no DeepSpeed (its tag says {TAGGED_DEEPSPEED}). Name "
             "one with the versions above in launch.azureml.environment."
@@ -154,7 +194,11 @@ def _notes(plan: Plan) -> Iterator[str]:
         named = ", ".join(name for name, entry in outputs.items() if "path" not in entry)
         yield (
             "A job that is preempted starts again with the same outputs."
-            + (f" A new submission gets new folders for {named}: they have no path." if named else "")
+            + (
+                f" A new submission gets new folders for {named}: they have no path."
+                if named
+                else ""
+            )
         )
     code, script = launch_options(plan).get("code", OWN_FOLDER), plan.job.launch.script
     if code == OWN_FOLDER:
@@ -221,12 +265,18 @@ def described(plan: Plan, name: str) -> dict[str, object]:
 def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str, object]:
     """Return what runs on the nodes."""
     options, (provider, _, size) = launch_options(plan), plan.job.cluster.name.partition("/")
-    serverless = "compute" not in options and provider == "azure"  # and the instance type says what to run on
+    serverless = (
+        "compute" not in options and provider == "azure"
+    )  # and the instance type says what to run on
     vendor = plan.job.cluster.accelerator.vendor
     name = options.get("environment", _CURATED_ID if vendor == "nvidia" else IMAGES[vendor])
     bare, image = name.removeprefix("azureml:"), "/" in name and not name.startswith("azureml:")
     # A name gets `@latest` unless it says its version (AML003, AML004); an image has a slash.
-    named = name if "//" in name else f"azureml:{bare}" + "@latest" * (":" not in bare and "@" not in bare)
+    named = (
+        name
+        if "//" in name
+        else f"azureml:{bare}" + "@latest" * (":" not in bare and "@" not in bare)
+    )
     return {
         "code": options.get("code", OWN_FOLDER),
         "command": command,
@@ -277,19 +327,35 @@ _COLLECT: Final = (
 def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
     """`tune.yml`, to be submitted with `az ml job create --file tune.yml`."""
     plan, made = plans[0], _commands(plans, programs)
-    limits = [trial.job.launch.time_limit_s for trial in plans if trial.job.launch.time_limit_s is not None]
+    limits = [
+        trial.job.launch.time_limit_s
+        for trial in plans
+        if trial.job.launch.time_limit_s is not None
+    ]
     timeout = {"trial_timeout": max(limits)} if limits else {}
     cases = " ".join(f"{number}) {each.text} ;;" for number, each in enumerate(made, start=1))
     text = f"echo {TRIAL} {_NUMBER}; case {_NUMBER} in {cases} esac"
-    inputs = {name: entry for name, entry in made[0].bound.inputs.items() if expression("inputs", name) in text}
-    outputs = {name: entry for name, entry in made[0].bound.outputs.items() if expression("outputs", name) in text}
+    inputs = {
+        name: entry
+        for name, entry in made[0].bound.inputs.items()
+        if expression("inputs", name) in text
+    }
+    outputs = {
+        name: entry
+        for name, entry in made[0].bound.outputs.items()
+        if expression("outputs", name) in text
+    }
     has_configs = any(program.files for program in programs)
     configs = {_trials_input(plan): {"type": "uri_folder", "path": "."}} if has_configs else {}
     entries = {
         "$schema": _SWEEP_SCHEMA,
         "type": "sweep",
         **described(plan, f"{plan.job.name}-tune"),
-        "trial": {key: value for key, value in running(plan, text, _shared(made)).items() if value is not None},
+        "trial": {
+            key: value
+            for key, value in running(plan, text, _shared(made)).items()
+            if value is not None
+        },
         "inputs": {**configs, **inputs},
         "outputs": outputs,
         **around(plan),
@@ -322,7 +388,11 @@ def _trials_input(plan: Plan) -> str:
 def _shared(made: Sequence[Command]) -> Mapping[str, str]:
     """Variables that have the same value in every trial."""
     others = [each.variables for each in made]
-    return {name: value for name, value in others[0].items() if all(one.get(name) == value for one in others)}
+    return {
+        name: value
+        for name, value in others[0].items()
+        if all(one.get(name) == value for one in others)
+    }
 
 
 LAUNCHER: Final = Launcher(
@@ -334,7 +404,18 @@ LAUNCHER: Final = Launcher(
     trials_start_files=False,
     token="upload its weights as a data asset (a job has no field for a token)",
     scheduler=Scheduler(
-        submit=("az", "ml", "job", "create", "--file", "{file}", "--query", "name", "--output", "tsv"),
+        submit=(
+            "az",
+            "ml",
+            "job",
+            "create",
+            "--file",
+            "{file}",
+            "--query",
+            "name",
+            "--output",
+            "tsv",
+        ),
         trial=None,  # `az ml job validate` takes pipelines only
         identity=r"^(\S+)$",
         watch=("az ml job stream --name {id}", "az ml job show --name {id} --web"),

@@ -77,7 +77,9 @@ class DsConfig(Values):
         return self.json.locate_key(pointer)
 
 
-_TRIED: Final = re.compile(r"/zero_optimization/(?:offload_\w+/)?\w+|/train_(?:micro_)?batch_size\w*")
+_TRIED: Final = re.compile(
+    r"/zero_optimization/(?:offload_\w+/)?\w+|/train_(?:micro_)?batch_size\w*"
+)
 
 
 def read_file(file: FileText) -> Iterator[DsConfig]:
@@ -89,7 +91,9 @@ def read_file(file: FileText) -> Iterator[DsConfig]:
         yield DsConfig(json=tuning_space(file.json()))
 
 
-def config_from_yaml(data: Mapping[str, object], source: Source, text: Text, at: Mapping[str, str]) -> DsConfig:
+def config_from_yaml(
+    data: Mapping[str, object], source: Source, text: Text, at: Mapping[str, str]
+) -> DsConfig:
     """A DeepSpeed config that a program hands on as a mapping; `at`: where its keys are in the file, by pointer."""
     lines = Lines(text)
 
@@ -103,7 +107,14 @@ def config_from_yaml(data: Mapping[str, object], source: Source, text: Text, at:
         start, key = offset(source.locate(old)), offset(source.locate_key(old))
         spans[pointer] = Span(start, start, key, key)
     json_text = JsonText(
-        text=text, data=data, json_data=data, spans=spans, duplicates=(), deviations=(), broken=None, lines=lines
+        text=text,
+        data=data,
+        json_data=data,
+        spans=spans,
+        duplicates=(),
+        deviations=(),
+        broken=None,
+        lines=lines,
     )
     return DsConfig(json=tuning_space(json_text), target=text.path)
 
@@ -115,13 +126,21 @@ def tuning_space(json_text: JsonText) -> JsonText:
     """
     if json_text.value("/autotuning/enabled") is not True or not isinstance(json_text.data, dict):
         return json_text
-    tried = [at for at in filter(_TRIED.fullmatch, json_text.spans) if isinstance(json_text.value(at), list)]
+    tried = [
+        at
+        for at in filter(_TRIED.fullmatch, json_text.spans)
+        if isinstance(json_text.value(at), list)
+    ]
     data = copy.deepcopy(json_text.data)
     for pointer in tried:
         around = value_at(data, pointer.rpartition("/")[0], None)
         if isinstance(around, dict):
             around[pointer.rpartition("/")[2]] = "auto"
-    spans = {p: span for p, span in json_text.spans.items() if not any(p.startswith(f"{t}/") for t in tried)}
+    spans = {
+        p: span
+        for p, span in json_text.spans.items()
+        if not any(p.startswith(f"{t}/") for t in tried)
+    }
     return replace(json_text, data=data, json_data=data, spans=spans)
 
 
@@ -143,7 +162,11 @@ DTYPES: Final = {
 OPTIMIZER: Final = "/optimizer/type"
 PARAMS: Final = "/optimizer/params"
 ACCUMULATION: Final = "/gradient_accumulation_steps"
-BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+BATCH_KEYS: Final = (
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+)
 _UNKNOWN: Final = object()
 
 
@@ -190,7 +213,9 @@ class Config(DsConfig):
     @property
     def is_empty(self) -> bool:
         """Return whether the file has nothing in it; a part of a script's text may come later."""
-        return not self.embedded and any(what.what == "no value at all" for what in self.json.deviations)
+        return not self.embedded and any(
+            what.what == "no value at all" for what in self.json.deviations
+        )
 
     @property
     def is_readable(self) -> bool:
@@ -236,7 +261,11 @@ class Config(DsConfig):
     def precision(self) -> Precision | None:
         """The type that the fp16 and bf16 blocks give the model."""
         states = self.switch("/fp16/enabled"), self.switch(f"{self.bf16}/enabled")
-        names: dict[object, Precision] = {(True, False): "fp16", (False, True): "bf16", (False, False): "fp32"}
+        names: dict[object, Precision] = {
+            (True, False): "fp16",
+            (False, True): "bf16",
+            (False, False): "fp32",
+        }
         return names.get(states)
 
     @property
@@ -260,7 +289,9 @@ class Config(DsConfig):
 
     def may_swap(self) -> bool:
         """Return whether something may go to NVMe, and aio be read."""
-        return not {"nvme", None}.isdisjoint(map(self.offload, OFFLOADED)) or self.has("/checkpoint/writer")
+        return not {"nvme", None}.isdisjoint(map(self.offload, OFFLOADED)) or self.has(
+            "/checkpoint/writer"
+        )
 
     @cached_property
     def optimizer(self) -> str | None:
@@ -289,7 +320,9 @@ class Config(DsConfig):
     @property
     def is_elastic(self) -> bool:
         """Return whether the batch follows from the elasticity block, whatever the batch keys are."""
-        return self.schema.section("/elasticity") is not None and bool(self.block("/elasticity").get("enabled"))
+        return self.schema.section("/elasticity") is not None and bool(
+            self.block("/elasticity").get("enabled")
+        )
 
     def _hold(self, pointer: str) -> object:
         if pointer not in self._held:
@@ -300,17 +333,25 @@ class Config(DsConfig):
         """Parse a key as the parser does: models convert values and drop "auto", mappings keep what is written."""
         section, home, key, others = self.schema.at(pointer)
         there = self.json.spans
-        place = pointer if pointer in there else next((other for other in others if other in there), pointer)
+        place = (
+            pointer
+            if pointer in there
+            else next((other for other in others if other in there), pointer)
+        )
         value = self.value(place)
         if value == "auto" and self.filled:
             return _UNKNOWN
         if home is None or key is None:
             return value if home is None or home.extra == "taken" or section in HANDED_ON else None
         in_model = home.kind == "model"
-        if place not in there or (in_model and (value == "auto" or (value is None and key.optional))):
+        if place not in there or (
+            in_model and (value == "auto" or (value is None and key.optional))
+        ):
             return self._default(pointer, section, key)
         if not in_model:  # with the batch keys rules compute, whatever they are
-            refused = kind_of_value(as_hjson(value)) in key.refuses and pointer[1:] not in BATCH_KEYS
+            refused = (
+                kind_of_value(as_hjson(value)) in key.refuses and pointer[1:] not in BATCH_KEYS
+            )
             return _UNKNOWN if refused else value
         held = convert(value, key, PROFILES[self.schema.pydantic])
         return _UNKNOWN if isinstance(held, Mismatch) else held

@@ -64,7 +64,11 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
     lengths += [tokens for one in submission.megatron if (tokens := one.integer("--seq-length"))]
     block = config.bf16 if config.precision == "bf16" else "/fp16"
     places = {**_PLACES, "/training/precision": f"{block}/enabled"}
-    some = partial(Cluster, accelerators_per_node=world.gpus_per_node) if world.gpus_per_node else UNKNOWN
+    some = (
+        partial(Cluster, accelerators_per_node=world.gpus_per_node)
+        if world.gpus_per_node
+        else UNKNOWN
+    )
     sizes: dict[str, Any] = {name: config.whole(pointer) for name, pointer in _SIZES.items()}
     if not config.switch("/expert_parallel/enabled") or config.version < _FIRST_WITH_AUTOEP:
         sizes["expert"] = None
@@ -77,7 +81,9 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
         cluster=cluster or some,
         gpus=world.gpus or UNKNOWN,
         training=partial(
-            Training, sequence_length=lengths[0] if lengths else UNKNOWN, precision=config.precision or UNKNOWN
+            Training,
+            sequence_length=lengths[0] if lengths else UNKNOWN,
+            precision=config.precision or UNKNOWN,
         ),
         pins=Pins(
             **{name: size for name, size in sizes.items() if size and size > 1},
@@ -89,7 +95,9 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
         headroom=0.0,
         origin=Origin(
             path=config.path,
-            locations={pointer: config.locate(at) for pointer, at in places.items() if config.has(at)},
+            locations={
+                pointer: config.locate(at) for pointer, at in places.items() if config.has(at)
+            },
             start=config.locate(""),
             vocabulary=OF_CONFIGS,
         ),

@@ -14,7 +14,16 @@ import yaml
 from ...job.wording import dots
 from ...resources import read_text
 from .config import BATCH_KEYS
-from .schema import DeepSpeedSchema, Key, Section, first_version_of, last_version_of, load_schema, mismatch, versions
+from .schema import (
+    DeepSpeedSchema,
+    Key,
+    Section,
+    first_version_of,
+    last_version_of,
+    load_schema,
+    mismatch,
+    versions,
+)
 
 Schema = dict[str, Any]
 #: Of the tables, and of JSON Schema.
@@ -24,16 +33,28 @@ _KINDS: Final = {"null": "null", "bool": "boolean", "int": "integer", "float": "
     "object": "object",
 }
 _WORD: Final = "|".join(
-    "".join(f"[{c}{c.upper()}]" for c in word) for word in ("true", "false", "yes", "no", "on", "off")
+    "".join(f"[{c}{c.upper()}]" for c in word)
+    for word in ("true", "false", "yes", "no", "on", "off")
 )
 #: A value of each kind, from the widest form of a type to the narrowest; the first that is accepted is enough.
 _PROBES: Final[tuple[tuple[tuple[object, Schema], ...], ...]] = (
     ((None, {"type": "null"}),),
     ((True, {"type": "boolean"}),),
-    ((1.5, {"type": "number"}), (3, {"type": "integer"}), (1, {"type": "integer", "minimum": 0, "maximum": 1})),
-    ((["text"], {"type": "array"}), ([3], {"type": "array"}), ([], {"type": "array", "maxItems": 0})),
+    (
+        (1.5, {"type": "number"}),
+        (3, {"type": "integer"}),
+        (1, {"type": "integer", "minimum": 0, "maximum": 1}),
+    ),
+    (
+        (["text"], {"type": "array"}),
+        ([3], {"type": "array"}),
+        ([], {"type": "array", "maxItems": 0}),
+    ),
     (({}, {"type": "object"}),),
-    (("text", {"type": "string"}), ("true", {"type": "string", "pattern": f"^({_WORD}|[tTfFyYnN01])$"})),
+    (
+        ("text", {"type": "string"}),
+        ("true", {"type": "string", "pattern": f"^({_WORD}|[tTfFyYnN01])$"}),
+    ),
     (
         ("text", {"type": "string"}),
         ("1.5", {"type": "string", "pattern": r"^\s*[-+]?[0-9._]+([eE][-+]?[0-9]+)?\s*$"}),
@@ -45,11 +66,23 @@ _AUTO: Final[Schema] = {"const": "auto"}
 _VARIABLE: Final[Schema] = {"type": "string", "pattern": r"^\s*([$@<%{].*|[A-Z][A-Z0-9_]*)\s*,?$"}
 #: As DeepSpeed's documentation writes them.
 _OPTIMIZERS: Final = (
-    *("Adam", "AdamW", "Lamb", "Lion", "Adagrad", "Muon", "OneBitAdam", "OneBitLamb", "ZeroOneAdam"),
+    *(
+        "Adam",
+        "AdamW",
+        "Lamb",
+        "Lion",
+        "Adagrad",
+        "Muon",
+        "OneBitAdam",
+        "OneBitLamb",
+        "ZeroOneAdam",
+    ),
     *("MuAdam", "MuAdamW", "MuSGD"),
 )
 _NAMES: Final = {name.lower(): name for name in _OPTIMIZERS}
-_WORDS: Final[Mapping[str, Mapping[str, str]]] = yaml.safe_load(read_text(__package__, "deepspeed_words.yaml"))
+_WORDS: Final[Mapping[str, Mapping[str, str]]] = yaml.safe_load(
+    read_text(__package__, "deepspeed_words.yaml")
+)
 
 
 def deepspeed_json_schema(version: str) -> Schema:
@@ -68,9 +101,13 @@ def _section(release: DeepSpeedSchema, pointer: str) -> Schema:
     written = {key.written: key for key in section.keys.values()}
     properties = {name: _key(release, section, key) for name, key in sorted(written.items())}
     properties |= {
-        key.name: properties[key.written] for key in written.values() if key.alias and key.name not in properties
+        key.name: properties[key.written]
+        for key in written.values()
+        if key.alias and key.name not in properties
     }
-    properties |= {name: _removed(pointer, name) for name in sorted(release.removed.get(pointer, ()))}
+    properties |= {
+        name: _removed(pointer, name) for name in sorted(release.removed.get(pointer, ()))
+    }
     made: Schema = {"type": "object", "properties": properties}
     if section.kind == "model" and section.extra == "forbidden":
         properties["strict"] = {"description": "Not a setting: DeepSpeed drops it."}
@@ -80,7 +117,9 @@ def _section(release: DeepSpeedSchema, pointer: str) -> Schema:
 
 
 def _key(release: DeepSpeedSchema, section: Section, key: Key) -> Schema:
-    accepted = _of_model(release, section, key) if section.kind == "model" else _of_mapping(section, key)
+    accepted = (
+        _of_model(release, section, key) if section.kind == "model" else _of_mapping(section, key)
+    )
     inner = _inside(release, section, key)
     if inner is not None:
         accepted = [inner if choice == {"type": "object"} else choice for choice in accepted]
@@ -89,7 +128,9 @@ def _key(release: DeepSpeedSchema, section: Section, key: Key) -> Schema:
     parts = [_words(pointer, key.written)]
     if key.default is not None:
         default = f"{key.default:,}" if isinstance(key.default, int) else key.default
-        parts.append(f"Default: {str(key.default).lower() if isinstance(key.default, bool) else default}.")
+        parts.append(
+            f"Default: {str(key.default).lower() if isinstance(key.default, bool) else default}."
+        )
     if first is not None and first != versions()[0]:
         parts.append(f"Since 0.{first[1]}.")
     if last is not None and last != versions()[-1]:
@@ -103,7 +144,9 @@ def _key(release: DeepSpeedSchema, section: Section, key: Key) -> Schema:
         told = f"Deprecated: write {by} instead." if by else "Deprecated: it has no effect."
         made |= {"deprecated": True, "deprecationMessage": told}
     if len(accepted) < len(_KINDS):
-        made["anyOf"] = accepted if {"type": "string"} in accepted else [*accepted, _AUTO, _VARIABLE]
+        made["anyOf"] = (
+            accepted if {"type": "string"} in accepted else [*accepted, _AUTO, _VARIABLE]
+        )
     elif inner is not None:
         made["properties"] = inner["properties"]
     return made
@@ -138,7 +181,12 @@ def _parameters(where: str, takers: Mapping[str, Mapping[str, Key] | None]) -> d
 def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Schema]:
     """Return the schema of what a pydantic model accepts: each kind of value is tried."""
     free = replace(key, ge=None, gt=None, le=None, lt=None)
-    bounds = {"minimum": key.ge, "exclusiveMinimum": key.gt, "maximum": key.le, "exclusiveMaximum": key.lt}
+    bounds = {
+        "minimum": key.ge,
+        "exclusiveMinimum": key.gt,
+        "maximum": key.le,
+        "exclusiveMaximum": key.lt,
+    }
     bounds = {name: bound for name, bound in bounds.items() if bound is not None}
     found: list[Schema] = []
     if key.type.name == "list" and key.type.of and key.type.of[0].values:
@@ -150,7 +198,11 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
         found += [{"const": form} for form in dict.fromkeys(others) if form not in key.type.values]
         return found + ([{"type": "null"}] if key.optional else [])
     for group in _PROBES:
-        held = (form for probe, form in group if mismatch(probe, free, pydantic=release.pydantic) is None)
+        held = (
+            form
+            for probe, form in group
+            if mismatch(probe, free, pydantic=release.pydantic) is None
+        )
         form = next(held, {"type": None})
         form = form | bounds if form["type"] in ("integer", "number") else form
         found += [form] if form["type"] and form not in found else []
@@ -163,7 +215,9 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
 
 def _of_mapping(section: Section, key: Key) -> list[Schema]:
     """Return the schema of what DeepSpeed doesn't fail on: a plain mapping checks no types."""
-    is_batch = not section.pointer and key.name in BATCH_KEYS  # which an elastic config may have in any form
+    is_batch = (
+        not section.pointer and key.name in BATCH_KEYS
+    )  # which an elastic config may have in any form
     refused, found = key.refuses & {"str", "object"} if is_batch else key.refuses, list[Schema]()
     if section.pointer == "/optimizer" and key.name == "type":
         refused, found = refused | {"str"}, [{"type": "string", "examples": sorted(_OPTIMIZERS)}]

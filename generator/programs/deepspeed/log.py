@@ -13,7 +13,9 @@ from typing import Final
 from ...facts.measurement import NUMBER, LogFacts, positive, spec_keys, whole
 from ...units import GIB
 
-_PIPELINE: Final = re.compile(rf"\bsteps: \d+ loss: .*?iter time \(s\): {NUMBER} samples/sec: {NUMBER}")
+_PIPELINE: Final = re.compile(
+    rf"\bsteps: \d+ loss: .*?iter time \(s\): {NUMBER} samples/sec: {NUMBER}"
+)
 _THROUGHPUT: Final = re.compile(rf"CurrSamplesPerSec={NUMBER}")
 _TIMERS: Final = re.compile(rf"time \(ms\) \| fwd: {NUMBER}.*?\| bwd: {NUMBER}.*?\| step: {NUMBER}")
 _PEAKS: Final = (re.compile(rf"MaxMemAllocated={NUMBER} ?GB"), re.compile(rf"\bMax_MA {NUMBER} GB"))
@@ -41,9 +43,19 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     """Return what the log has; `None` when it isn't one of DeepSpeed's."""
     settings, places = _settings(lines)
     keys = _keys(settings)
-    pipeline = [found.groups() for line in lines if "iter time" in line and (found := _PIPELINE.search(line))]
-    samples = [found[1] for line in lines if "CurrSamplesPerSec" in line and (found := _THROUGHPUT.search(line))]
-    timers = [found.groups() for line in lines if "time (ms)" in line and (found := _TIMERS.search(line))]
+    pipeline = [
+        found.groups()
+        for line in lines
+        if "iter time" in line and (found := _PIPELINE.search(line))
+    ]
+    samples = [
+        found[1]
+        for line in lines
+        if "CurrSamplesPerSec" in line and (found := _THROUGHPUT.search(line))
+    ]
+    timers = [
+        found.groups() for line in lines if "time (ms)" in line and (found := _TIMERS.search(line))
+    ]
     if not (pipeline or samples or timers or "train_batch_size" in settings):
         return None
     printed = [(positive(seconds) or 0, positive(rate) or 0) for seconds, rate in pipeline]
@@ -58,7 +70,13 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         steps = [batch / rate for rate in map(positive, samples) if rate]
     elif timers:
         steps = [sum(positive(part) or 0 for part in parts) / 1000 for parts in timers]
-    texts = [match[1] for line in lines if "Max" in line for pattern in _PEAKS if (match := pattern.search(line))]
+    texts = [
+        match[1]
+        for line in lines
+        if "Max" in line
+        for pattern in _PEAKS
+        if (match := pattern.search(line))
+    ]
     peak = max((positive(text) or 0 for text in texts), default=0)
     return LogFacts(
         writer="DeepSpeed",
@@ -66,7 +84,9 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         keys=keys,
         lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
         peak_bytes=peak * GIB if peak else None,
-        notes=("forward, backward and step added up",) if timers and not (pipeline or samples) else (),
+        notes=("forward, backward and step added up",)
+        if timers and not (pipeline or samples)
+        else (),
         hint="CurrSamplesPerSec needs the batch: keep the configuration that DeepSpeed prints at the start in the log"
         if samples
         else 'DeepSpeed writes them with `"steps_per_print": 1`, and parts of them with `"wall_clock_breakdown": true`',

@@ -26,10 +26,14 @@ class Option:
 
     pointer: str  #: of the config
     spec: str  #: dotted
-    decode: Callable[[Config, str], object]  #: from a config and the pointer; None where it says none or isn't known
+    decode: Callable[
+        [Config, str], object
+    ]  #: from a config and the pointer; None where it says none or isn't known
     encode: Callable[[Job, Layout], object] | None = None  #: else the value of the spec's key
     planned: bool = False  #: whether the plan decides it, so that `deepspeed_config` may not
-    megatron: bool = False  #: whether Megatron-DeepSpeed too takes it from the config, not from an argument
+    megatron: bool = (
+        False  #: whether Megatron-DeepSpeed too takes it from the config, not from an argument
+    )
 
     def value(self, job: Job, layout: Layout) -> object:
         """Return the value in the config of a plan; None to leave the key out."""
@@ -145,10 +149,31 @@ def _quantized(config: Config, pointer: str) -> bool | None:
 
 
 OPTIONS: Final = (
-    Option("/train_micro_batch_size_per_gpu", "layout.micro_batch", _count, planned=True, megatron=True),
-    Option("/gradient_accumulation_steps", "layout.gradient_accumulation", _count, planned=True, megatron=True),
-    Option("/train_batch_size", "training.global_batch", _count, _train_batch, planned=True, megatron=True),
-    Option(f"{ZERO}/stage", "layout.zero_stage", lambda config, _: config.stage, planned=True, megatron=True),
+    Option(
+        "/train_micro_batch_size_per_gpu", "layout.micro_batch", _count, planned=True, megatron=True
+    ),
+    Option(
+        "/gradient_accumulation_steps",
+        "layout.gradient_accumulation",
+        _count,
+        planned=True,
+        megatron=True,
+    ),
+    Option(
+        "/train_batch_size",
+        "training.global_batch",
+        _count,
+        _train_batch,
+        planned=True,
+        megatron=True,
+    ),
+    Option(
+        f"{ZERO}/stage",
+        "layout.zero_stage",
+        lambda config, _: config.stage,
+        planned=True,
+        megatron=True,
+    ),
     Option(
         f"{ZERO}/offload_optimizer",
         "layout.offload",
@@ -160,11 +185,18 @@ OPTIONS: Final = (
         f"{ZERO}/mics_shard_size",
         "layout.zero_copies",
         lambda *_: None,
-        lambda job, layout: layout.data * layout.context // layout.zero_copies if layout.zero_copies > 1 else None,
+        lambda job, layout: (
+            layout.data * layout.context // layout.zero_copies if layout.zero_copies > 1 else None
+        ),
         planned=True,
     ),
     Option(
-        f"{ZERO}/zero_hpz_partition_size", "layout.zero_hpz", _hpz, _above_1("zero_hpz"), planned=True, megatron=True
+        f"{ZERO}/zero_hpz_partition_size",
+        "layout.zero_hpz",
+        _hpz,
+        _above_1("zero_hpz"),
+        planned=True,
+        megatron=True,
     ),
     Option(
         "/tensor_parallel/autotp_size",
@@ -175,7 +207,9 @@ OPTIONS: Final = (
     ),
     Option("/sequence_parallel_size", "layout.context", _count, _above_1("context"), planned=True),
     # It says the size to readers: the engine takes the stages from the script's PipelineModule.
-    Option("/pipeline/stages", "layout.pipeline", lambda *_: None, _above_1("pipeline"), planned=True),
+    Option(
+        "/pipeline/stages", "layout.pipeline", lambda *_: None, _above_1("pipeline"), planned=True
+    ),
     Option(
         "/bf16/enabled",
         "training.precision",
@@ -184,17 +218,28 @@ OPTIONS: Final = (
         planned=True,
     ),
     Option(
-        "/data_types/grad_accum_dtype", "training.gradient_dtype", _gradient_dtype, lambda *_: "fp32", megatron=True
+        "/data_types/grad_accum_dtype",
+        "training.gradient_dtype",
+        _gradient_dtype,
+        lambda *_: "fp32",
+        megatron=True,
     ),
     Option(
-        "/optimizer/type", "training.optimizer", _optimizer, lambda job, _: OPTIMIZER_TYPES.get(job.training.optimizer)
+        "/optimizer/type",
+        "training.optimizer",
+        _optimizer,
+        lambda job, _: OPTIMIZER_TYPES.get(job.training.optimizer),
     ),
     Option("/optimizer/params/lr", "training.learning_rate", _of_optimizer),
     Option("/optimizer/params/weight_decay", "training.weight_decay", _of_optimizer),
     Option(f"{ZERO}/zero_quantized_weights", "training.quantized_weights", _quantized),
     Option(f"{ZERO}/zero_quantized_gradients", "training.quantized_gradients", _quantized),
     # The default changed between releases.
-    Option("/gradient_clipping", "training.gradient_clipping", lambda config, pointer: config.number(pointer)),
+    Option(
+        "/gradient_clipping",
+        "training.gradient_clipping",
+        lambda config, pointer: config.number(pointer),
+    ),
 )
 _BY_SPEC: Final = {option.spec: option for option in OPTIONS}
 #: Keys that the plan decides, and the key of the spec that says them.

@@ -17,12 +17,26 @@ from ...dataclass import dataclass
 from ...facts.releases import numbers
 from ...job.wording import dots
 from ...resources import file_names, read_text
-from ...shape import Coercion, Mismatch, Profile, Refused, Shape, Type, any_of, convert, items, keep, one_of
+from ...shape import (
+    Coercion,
+    Mismatch,
+    Profile,
+    Refused,
+    Shape,
+    Type,
+    any_of,
+    convert,
+    items,
+    keep,
+    one_of,
+)
 
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
 _FALSE: Final = frozenset({"0", "off", "f", "false", "n", "no"})
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
-_WHOLE_DIGITS: Final = 4300  # Python's limit on the digits of an int in text (sys.int_info.default_max_str_digits)
+_WHOLE_DIGITS: Final = (
+    4300  # Python's limit on the digits of an int in text (sys.int_info.default_max_str_digits)
+)
 _INT64: Final = 2.0**63  # pydantic 2 makes no int of a float beyond
 
 
@@ -45,7 +59,10 @@ def _whole(value: object, kind: Type, profile: Profile) -> int:
     if isinstance(value, float) and not (value.is_integer() and abs(value) < _INT64):
         raise Refused("fraction" if math.isfinite(value) else "type")
     if isinstance(value, str):
-        if not _WHOLE.fullmatch(value.strip()) or len(value.strip().partition(".")[0]) > _WHOLE_DIGITS:
+        if (
+            not _WHOLE.fullmatch(value.strip())
+            or len(value.strip().partition(".")[0]) > _WHOLE_DIGITS
+        ):
             raise Refused("text")
         return int(value.strip().partition(".")[0])
     return _cut(value, kind, profile)
@@ -56,7 +73,9 @@ def _cut(value: object, kind: Type, profile: Profile) -> int:
     return int(_number(value, kind, profile, int))
 
 
-def _number(value: object, kind: Type, profile: Profile, make: Callable[[Any], int | float] = float) -> int | float:
+def _number(
+    value: object, kind: Type, profile: Profile, make: Callable[[Any], int | float] = float
+) -> int | float:
     try:
         if isinstance(value, int | float | str):
             return make(value)
@@ -149,7 +168,9 @@ class Key(Shape):
     alias: str | None = None  #: the name one writes; the field's name is accepted as well
     default: object = None
     deprecated: Deprecation | None = None
-    refuses: frozenset[str] = frozenset()  #: JSON kinds that fail: null, bool, int, float, str, list, object
+    refuses: frozenset[str] = (
+        frozenset()
+    )  #: JSON kinds that fail: null, bool, int, float, str, list, object
     needs: tuple[str, ...] = ()  #: keys that an object here must have
     required: bool = False  #: of schedulers
 
@@ -164,8 +185,12 @@ class Section:
     """One object of the config."""
 
     pointer: str
-    kind: Literal["model", "mapping"]  #: a pydantic model, which checks types; or a plain mapping, which doesn't
-    extra: Literal["forbidden", "ignored", "taken"]  #: what becomes of unknown keys; taken: handed on to something else
+    kind: Literal[
+        "model", "mapping"
+    ]  #: a pydantic model, which checks types; or a plain mapping, which doesn't
+    extra: Literal[
+        "forbidden", "ignored", "taken"
+    ]  #: what becomes of unknown keys; taken: handed on to something else
     checks: frozenset[str]  #: names of the model's own validators
     keys: Mapping[str, Key]  #: by every name accepted
 
@@ -180,8 +205,12 @@ class DeepSpeedSchema:
 
     version: Version  #: of the table: the release asked for, or one near it
     pydantic: int  #: 1 or 2: whose conversions the models follow
-    removed: Mapping[str, frozenset[str]]  #: section to keys that are refused because they were removed
-    optimizers: Mapping[str, Mapping[str, Key] | None]  #: by name in lower case; None: parameters not known
+    removed: Mapping[
+        str, frozenset[str]
+    ]  #: section to keys that are refused because they were removed
+    optimizers: Mapping[
+        str, Mapping[str, Key] | None
+    ]  #: by name in lower case; None: parameters not known
     schedulers: Mapping[str, Mapping[str, Key]]
     _sections: Mapping[str, Any] = field(repr=False)
     _read: dict[str, Section | None] = field(default_factory=dict, repr=False, compare=False)
@@ -195,7 +224,11 @@ class DeepSpeedSchema:
             table = self._sections.get(pointer)
             checks = frozenset(table.get("checks", ())) if table else frozenset[str]()
             self._read[pointer] = table and Section(
-                pointer=pointer, kind=table["kind"], extra=table["extra"], checks=checks, keys=_keys(table["keys"])
+                pointer=pointer,
+                kind=table["kind"],
+                extra=table["extra"],
+                checks=checks,
+                keys=_keys(table["keys"]),
             )
         return self._read[pointer]
 
@@ -213,8 +246,14 @@ class DeepSpeedSchema:
             section = self.section(parent)
             key, names = section.keys.get(name) if section else None, list[str]()
             if section is not None and key is not None:
-                old = ((k.written, k.deprecated) for k in section.keys.values() if k.type == key.type)
-                names = [key.written, key.name, *(was for was, by in old if by and by.moved and by.by == key.name)]
+                old = (
+                    (k.written, k.deprecated) for k in section.keys.values() if k.type == key.type
+                )
+                names = [
+                    key.written,
+                    key.name,
+                    *(was for was, by in old if by and by.moved and by.by == key.name),
+                ]
             self._at[pointer] = (parent, section, key, tuple(f"{parent}/{name}" for name in names))
         return self._at[pointer]
 
@@ -226,14 +265,20 @@ class DeepSpeedSchema:
 
 def as_hjson(value: Any) -> Any:
     """A number as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py `getfn`)."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e10 else value
+    return (
+        int(value)
+        if isinstance(value, float) and value.is_integer() and abs(value) < 1e10
+        else value
+    )
 
 
 @cache
 def versions() -> tuple[Version, ...]:
     """The releases that have a table, oldest first."""
     names = file_names(__package__, "deepspeed_keys")
-    return tuple(sorted(numbers(name.removesuffix(".json")) for name in names if name.endswith(".json")))
+    return tuple(
+        sorted(numbers(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+    )
 
 
 def load_schema(version: Version | str) -> DeepSpeedSchema:
@@ -254,12 +299,17 @@ def table_for(version: Version) -> Version:
 
 def first_version_of(section: str, key: str, after: Version = ()) -> Version | None:
     """The first release later than `after` that knows this key of the section at `section`; None: none does."""
-    return next((version for version in versions() if version > after and _knows(version, section, key)), None)
+    return next(
+        (version for version in versions() if version > after and _knows(version, section, key)),
+        None,
+    )
 
 
 def last_version_of(section: str, key: str) -> Version | None:
     """The last release with a table that knows this key of the section at `section`; None: none does."""
-    return next((version for version in reversed(versions()) if _knows(version, section, key)), None)
+    return next(
+        (version for version in reversed(versions()) if _knows(version, section, key)), None
+    )
 
 
 def _knows(version: Version, section: str, key: str) -> bool:
@@ -274,7 +324,10 @@ def _load(version: Version) -> DeepSpeedSchema:
         version=version,
         pydantic=table["pydantic"],
         removed={section: frozenset(keys) for section, keys in table["removed"].items()},
-        optimizers={name: None if keys is None else _keys(keys) for name, keys in table["optimizers"].items()},
+        optimizers={
+            name: None if keys is None else _keys(keys)
+            for name, keys in table["optimizers"].items()
+        },
         schedulers={name: _keys(keys) for name, keys in table["schedulers"].items()},
         _sections=table["sections"],
     )

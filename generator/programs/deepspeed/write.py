@@ -6,21 +6,44 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ...estimate.buffers import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
+from ...estimate.buffers import (
+    bucket_elements,
+    max_live_elements,
+    persistence_threshold,
+    prefetch_elements,
+)
 from ...estimate.layout import Layout, Offload, Recompute
 from ...estimate.states import has_flat_gradients, sums_gradients_in_fp32
 from ...job.needs import spec_values
 from ...job.records import Framework, Job, Need
 from ...search.plan import Plan
-from ..program import BETA1, EPSILON, ConfigPath, Program, RenderedFile, Value, beta2, group, holds, make_program
+from ..program import (
+    BETA1,
+    EPSILON,
+    ConfigPath,
+    Program,
+    RenderedFile,
+    Value,
+    beta2,
+    group,
+    holds,
+    make_program,
+)
 from .options import EIGHT_BIT, PLANNED, batch_ranks, derives_train_batch, uses_autotp, written
 
 FILE_NAME = "ds_config.json"
 MAX_LIVE_KEYS = ("stage3_max_live_parameters", "stage3_max_reuse_distance")
 #: Keys of the spec that zero_optimization says at stage 3: parameters on part of the ranks (MiCS, ZeRO++ hpZ), and in
 #: fewer bits on the way (qwZ, qgZ).
-_AT_STAGE_3 = ("layout.zero_copies", "layout.zero_hpz", "training.quantized_weights", "training.quantized_gradients")
-_UNTESTED_WITH_ZERO = frozenset({"lamb", "sgd"})  #: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
+_AT_STAGE_3 = (
+    "layout.zero_copies",
+    "layout.zero_hpz",
+    "training.quantized_weights",
+    "training.quantized_gradients",
+)
+_UNTESTED_WITH_ZERO = frozenset(
+    {"lamb", "sgd"}
+)  #: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
 Config = dict[str, Any]
 #: What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling only.
 LOGGING: Config = {"steps_per_print": 10, "wall_clock_breakdown": False}
@@ -45,11 +68,20 @@ def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
 def precision_block(job: Job, layout: Layout) -> Config:
     """fp16 with a dynamic loss scale, bf16, or neither; fp8 is bf16 to DeepSpeed, the script's layers do the rest."""
     if job.training.precision == "fp16":
-        dynamic = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "min_loss_scale": 1}
+        dynamic = {
+            "loss_scale": 0,
+            "initial_scale_power": 16,
+            "loss_scale_window": 1000,
+            "min_loss_scale": 1,
+        }
         return {"fp16": {"enabled": True, **dynamic}}
     # The engine refuses to mix gradient types outside ZeRO.
-    sums = job.training.precision != "fp32" and layout.zero_stage > 0 and sums_gradients_in_fp32(job)
-    return written(job, layout, "training.precision", *(("training.gradient_dtype",) if sums else ()))
+    sums = (
+        job.training.precision != "fp32" and layout.zero_stage > 0 and sums_gradients_in_fp32(job)
+    )
+    return written(
+        job, layout, "training.precision", *(("training.gradient_dtype",) if sums else ())
+    )
 
 
 def zero_block(job: Job, layout: Layout) -> Config:
@@ -88,7 +120,9 @@ def optimizer_block(job: Job, layout: Layout) -> Config:
     name = job.training.optimizer
     if name == EIGHT_BIT:
         return {"zero_allow_untested_optimizer": True} if layout.zero_stage > 0 else {}
-    block = written(job, layout, "training.optimizer", "training.learning_rate", "training.weight_decay")
+    block = written(
+        job, layout, "training.optimizer", "training.learning_rate", "training.weight_decay"
+    )
     params: Config = block["optimizer"]["params"]
     if name != "sgd":
         params.update({"betas": [BETA1, beta2(job)], "eps": EPSILON})
@@ -103,7 +137,13 @@ def common_config(job: Job, layout: Layout) -> Config:
     """Return the part of the config that the three frameworks that run on DeepSpeed share."""
     return {
         # The numbers DeepSpeed multiplies and compares; what it must derive is left out.
-        **written(job, layout, "training.global_batch", "layout.micro_batch", "layout.gradient_accumulation"),
+        **written(
+            job,
+            layout,
+            "training.global_batch",
+            "layout.micro_batch",
+            "layout.gradient_accumulation",
+        ),
         **written(job, layout, "training.gradient_clipping"),
         **precision_block(job, layout),
         "zero_optimization": zero_block(job, layout),
@@ -121,7 +161,9 @@ def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
 
     **Source**: RFC 7386, section 2.
     """
-    result = {key: value for key, value in config.items() if key not in patch or patch[key] is not None}
+    result = {
+        key: value for key, value in config.items() if key not in patch or patch[key] is not None
+    }
     for key, value in patch.items():
         if isinstance(value, Mapping):
             inside = result.get(key)
@@ -133,7 +175,9 @@ def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
 
 def rendered(job: Job, config: Config) -> RenderedFile:
     """The file, in strict JSON: Transformers, Accelerate and Megatron-DeepSpeed read nothing else."""
-    return RenderedFile(path=FILE_NAME, text=json.dumps(merged(config, job.deepspeed_config), indent=2) + "\n")
+    return RenderedFile(
+        path=FILE_NAME, text=json.dumps(merged(config, job.deepspeed_config), indent=2) + "\n"
+    )
 
 
 #: What the script is given of `data` and `output`, named after the parameters of engine.save_checkpoint and
@@ -153,18 +197,29 @@ OPTIONS: Final = {
 _FOLDERS: Final = ("data.path", "data.tokenizer.path", "output.checkpoints", "output.logs")
 NEEDS: Final = (
     Need(what="data", key="data.path", words=("data", "train_file", "corpus")),
-    Need(what="folder for checkpoints", key="output.checkpoints", words=("output", "save", "checkpoint", "ckpt")),
+    Need(
+        what="folder for checkpoints",
+        key="output.checkpoints",
+        words=("output", "save", "checkpoint", "ckpt"),
+    ),
 )
 
 
 def config(job: Job, layout: Layout) -> Config:
     """The whole `ds_config.json`."""
     own: Config = {}
-    if layout.context > 1:  # Ulysses: `deepspeed.initialize` builds the mesh, whose data size is the batch check's
+    if (
+        layout.context > 1
+    ):  # Ulysses: `deepspeed.initialize` builds the mesh, whose data size is the batch check's
         own["data_parallel_size"] = layout.data * layout.tensor
     own.update(written(job, layout, "layout.pipeline"))
-    if layout.recompute == Recompute.FULL:  # read by `deepspeed.checkpointing.configure`, if the script calls it
-        own["activation_checkpointing"] = {"partition_activations": False, "cpu_checkpointing": False}
+    if (
+        layout.recompute == Recompute.FULL
+    ):  # read by `deepspeed.checkpointing.configure`, if the script calls it
+        own["activation_checkpointing"] = {
+            "partition_activations": False,
+            "cpu_checkpointing": False,
+        }
     return script_config(job, layout, own)
 
 
@@ -206,17 +261,26 @@ def notes(plan: Plan) -> Iterator[str]:
 
 def program(plan: Plan) -> Program:
     """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
-    job, layout, values, own = plan.job, plan.layout, spec_values(plan.job), plan.job.launch.arguments
+    job, layout, values, own = (
+        plan.job,
+        plan.layout,
+        spec_values(plan.job),
+        plan.job.launch.arguments,
+    )
     reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(FILE_NAME)}
     if job.output.checkpoints is not None:
         values["output.save_interval"] = (str(plan.saving.interval_steps),)
         if job.output.resume:
             values["output.resume"] = (job.output.checkpoints,)
-    named: set[str] = {key for key in _FOLDERS if key in values and all(holds(own, word) for word in values[key])}
+    named: set[str] = {
+        key for key in _FOLDERS if key in values and all(holds(own, word) for word in values[key])
+    }
     if "output.checkpoints" in named:  # the script has its own options for all that concerns them
         named |= {"output.save_interval", "output.resume"}
     left: dict[str, Value] = {
-        option: values[key] for key, (option, *_) in OPTIONS.items() if key in values and key not in named
+        option: values[key]
+        for key, (option, *_) in OPTIONS.items()
+        if key in values and key not in named
     }
     return make_program(
         job,

@@ -44,9 +44,13 @@ API_VERSIONS: Final = {
     "Job": "batch/v1",
 }
 #: Resources of which a process each is started; not network devices.
-GPU_RESOURCE: Final = re.compile(r"(?:nvidia\.com/(?:gpu|mig-.+)|amd\.com/gpu|habana\.ai/gaudi\d?|gpu\.intel\.com/.+)")
+GPU_RESOURCE: Final = re.compile(
+    r"(?:nvidia\.com/(?:gpu|mig-.+)|amd\.com/gpu|habana\.ai/gaudi\d?|gpu\.intel\.com/.+)"
+)
 _CONTAINER: Final = "pytorch"  # the one that a PyTorchJob's controller looks for
-_NODE: Final = "node"  # of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
+_NODE: Final = (
+    "node"  # of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
+)
 
 
 def label_of(text: str, longest: int) -> str:
@@ -69,7 +73,9 @@ class Role:
     gpus: int | None  #: of one pod; None where nothing is written, or no number
 
 
-def containers_of(job: YamlDocument, pod: str, *lists: str) -> Iterator[tuple[str, dict[str, object]]]:
+def containers_of(
+    job: YamlDocument, pod: str, *lists: str
+) -> Iterator[tuple[str, dict[str, object]]]:
     """Each container of a pod's specification, with its place."""
     for name in lists or ("containers",):
         yield from job.mappings(f"{pod}/{name}")
@@ -109,16 +115,34 @@ def _of_job(job: YamlDocument) -> Iterator[Role]:
 def _chosen(job: YamlDocument, pod: str, trains: Callable[[str, dict[str, object]], object]) -> str:
     """The place of the container that trains, else of the first."""
     found = list(containers_of(job, pod))
-    chosen = [place for place, container in found if trains(place, container)] or [place for place, _ in found]
+    chosen = [place for place, container in found if trains(place, container)] or [
+        place for place, _ in found
+    ]
     return next(iter(chosen), f"{pod}/containers/0")
 
 
 def _role(
-    job: YamlDocument, name: str, at: str, count_at: str, count: int | None, pod: str, main: str, resources: str = ""
+    job: YamlDocument,
+    name: str,
+    at: str,
+    count_at: str,
+    count: int | None,
+    pod: str,
+    main: str,
+    resources: str = "",
 ) -> Role:
     place = resources or f"{main}/resources"
     gpus = _gpus(job, place)
-    return Role(name=name, at=at, count_at=count_at, count=count, pod=pod, container=main, resources=place, gpus=gpus)
+    return Role(
+        name=name,
+        at=at,
+        count_at=count_at,
+        count=count,
+        pod=pod,
+        container=main,
+        resources=place,
+        gpus=gpus,
+    )
 
 
 def _gpus(job: YamlDocument, resources: str) -> int | None:
@@ -137,7 +161,11 @@ def gpu_requests(job: YamlDocument, resources: str) -> Iterator[tuple[str, str, 
         for name, at, value in job.entries(f"{resources}/{part}"):
             if isinstance(name, str) and GPU_RESOURCE.fullmatch(name):
                 number = int(value) if isinstance(value, str) and value.isdecimal() else value
-                yield name, at, number if isinstance(number, int) and not isinstance(number, bool) else None
+                yield (
+                    name,
+                    at,
+                    number if isinstance(number, int) and not isinstance(number, bool) else None,
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +185,11 @@ class KubernetesJob(CommandDocument):
         if elastic.get("minReplicas") != elastic.get("maxReplicas"):
             return None
         counts = [role.count for role in self.trainers]
-        return sum(count for count in counts if count is not None) if counts and None not in counts else None
+        return (
+            sum(count for count in counts if count is not None)
+            if counts and None not in counts
+            else None
+        )
 
     @property
     def gpus(self) -> int | None:
@@ -173,7 +205,11 @@ class KubernetesJob(CommandDocument):
     @property
     def trainers(self) -> tuple[Role, ...]:
         """The pods that are one training; of a JobSet, whose jobs may do different things, those with most GPUs."""
-        most = max(self.roles, key=lambda role: role.gpus or 0, default=None) if self.kind_of_job == "JobSet" else None
+        most = (
+            max(self.roles, key=lambda role: role.gpus or 0, default=None)
+            if self.kind_of_job == "JobSet"
+            else None
+        )
         return (most,) if most else self.roles
 
     def claims(self) -> Iterator[Claim]:
@@ -186,7 +222,9 @@ _KIND: Final = re.compile(
     rf"^[\"']?kind[\"']?:[ \t]*[\"']?({'|'.join(API_VERSIONS)})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
 )
 _VERSIONS: Final = "|".join(map(re.escape, API_VERSIONS.values()))
-_VERSION: Final = re.compile(rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_VERSIONS})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
+_VERSION: Final = re.compile(
+    rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_VERSIONS})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
+)
 _CONFIG_MAP: Final = re.compile(r"^[\"']?kind[\"']?:[ \t]*[\"']?ConfigMap\b", re.MULTILINE)
 _END: Final = "END_OF_CONFIG_MAP"
 _INDEXED: Final = re.compile(r"completionMode[\"']?:[ \t]*[\"']?Indexed")
@@ -197,7 +235,13 @@ _QUOTE: Final = "'\"'\"'"  # a quote within quotes
 #: Variables that the controllers set: of a PyTorchJob with a master, and of a TrainJob.
 OF_MASTER: Final = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 _MASTER: Final = (*OF_MASTER, "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK")
-OF_TRAINER: Final = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+OF_TRAINER: Final = (
+    "PET_NNODES",
+    "PET_NPROC_PER_NODE",
+    "PET_NODE_RANK",
+    "PET_MASTER_ADDR",
+    "PET_MASTER_PORT",
+)
 
 
 def is_training_job(content: str) -> bool:
@@ -225,11 +269,17 @@ def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
                 yield _job(source, part, str(kind), maps)
 
 
-def _mounted(job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]) -> Iterator[Piece]:
+def _mounted(
+    job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
+) -> Iterator[Piece]:
     """The files of the ConfigMaps that the container which trains mounts, as a script that writes them."""
     containers = [(main.pod, main.container)]
     if job.kind_of_job == "TrainJob":  # of the runtime; the job patches it
-        named = (at[1:] for at, one in walk("", job.source.data) if isinstance(one, dict) and one.get("name") == _NODE)
+        named = (
+            at[1:]
+            for at, one in walk("", job.source.data)
+            if isinstance(one, dict) and one.get("name") == _NODE
+        )
         containers = [(at.rpartition("/containers/")[0], at) for at in named]
     for pod, container in containers:
         for at, volume in job.mappings(f"{pod}/volumes"):
@@ -243,7 +293,9 @@ def _mounted(job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
                     yield from _files(view, text, here, of.get("items"))
 
 
-def _files(view: YamlDocument, text: Text, mounts: list[dict[str, object]], items: object) -> Iterator[Piece]:
+def _files(
+    view: YamlDocument, text: Text, mounts: list[dict[str, object]], items: object
+) -> Iterator[Piece]:
     """The files of a ConfigMap where it is mounted: all of them, or the `items` of a volume, by the paths there."""
     chosen = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
     paths = {one.get("key"): one.get("path") for one in chosen}
@@ -257,15 +309,26 @@ def _files(view: YamlDocument, text: Text, mounts: list[dict[str, object]], item
                 yield f"{content}\n{_END}\n", places(view.source, text, f"/{at}", str(content))
 
 
-_ROLES: Final = {"PyTorchJob": _of_pytorch_job, "TrainJob": _of_train_job, "JobSet": _of_job_set, "Job": _of_job}
+_ROLES: Final = {
+    "PyTorchJob": _of_pytorch_job,
+    "TrainJob": _of_train_job,
+    "JobSet": _of_job_set,
+    "Job": _of_job,
+}
 
 
-def _job(source: Source, text: Text, kind: str, maps: Iterable[tuple[Source, Text]]) -> KubernetesJob:
+def _job(
+    source: Source, text: Text, kind: str, maps: Iterable[tuple[Source, Text]]
+) -> KubernetesJob:
     roles = tuple(_ROLES[kind](YamlDocument(source=source)))
     job = KubernetesJob(source=source, script=None, kind_of_job=kind, roles=roles)
     for main in job.trainers[:1]:
         if pieces := _command(job, text, main):
-            set_before = (*_mounted(job, main, maps), *_controllers(job), *_variables(job, main.container))
+            set_before = (
+                *_mounted(job, main, maps),
+                *_controllers(job),
+                *_variables(job, main.container),
+            )
             return replace(job, script=script_of([*set_before, *pieces], text))
     return job
 
@@ -277,14 +340,22 @@ def _command(job: YamlDocument, text: Text, role: Role) -> list[Piece]:
         words += [(str(item), at) for at, item in job.items(f"{role.container}/{name}")]
     texts = [word for word, _ in words]
     if texts and PurePath(texts[0]).name in _SHELLS:
-        after = next((index + 1 for index, word in enumerate(texts) if _RUNS_TEXT.fullmatch(word)), len(texts))
+        after = next(
+            (index + 1 for index, word in enumerate(texts) if _RUNS_TEXT.fullmatch(word)),
+            len(texts),
+        )
         if after < len(texts):
             script, at = words[after]
             reduced, where = _reduced(script, places(job.source, text, f"/{at}", script))
             if after + 1 == len(texts):
                 return [(reduced, where)] if script.strip() else []
             before, behind = words[:after], words[after + 1 :]
-            return [*_words(job, before), _quoted(reduced, where), (" ", where), *_words(job, behind)]
+            return [
+                *_words(job, before),
+                _quoted(reduced, where),
+                (" ", where),
+                *_words(job, behind),
+            ]
     return list(_words(job, words))
 
 
@@ -296,7 +367,9 @@ def _words(job: YamlDocument, words: Iterable[tuple[str, str]]) -> Iterator[Piec
 def _reduced(script: str, where: Callable[[int], Location]) -> Piece:
     """A script as the shell gets it: Kubernetes makes `$` of `$$`."""
     kept = [match.start() for match in _CHARACTER.finditer(script)]
-    return "".join(script[index] for index in kept), lambda offset: where(kept[min(offset, len(kept) - 1)])
+    return "".join(script[index] for index in kept), lambda offset: where(
+        kept[min(offset, len(kept) - 1)]
+    )
 
 
 def _quoted(script: str, where: Callable[[int], Location]) -> Piece:
@@ -330,6 +403,16 @@ def _controllers(job: KubernetesJob) -> Iterator[Piece]:
     if job.kind_of_job == "TrainJob":
         names = OF_TRAINER
     elif job.kind_of_job == "PyTorchJob":
-        elastic = ("PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND") if job.value("spec/elasticPolicy") is not None else ()
-        names = ("PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE", *(_MASTER if job.has_master else ()), *elastic)
+        elastic = (
+            ("PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND")
+            if job.value("spec/elasticPolicy") is not None
+            else ()
+        )
+        names = (
+            "PYTHONUNBUFFERED",
+            "PET_NNODES",
+            "PET_NPROC_PER_NODE",
+            *(_MASTER if job.has_master else ()),
+            *elastic,
+        )
     return (exported(name, UNKNOWN, job.locate_key("kind")) for name in names)

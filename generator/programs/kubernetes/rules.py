@@ -9,32 +9,46 @@ from typing import Final
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...job.wording import show
 from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
-from ..cluster_jobs import Difference, differences_of, miscounted, one_process, to_fill, without_the_other_nodes
+from ..cluster_jobs import (
+    Difference,
+    differences_of,
+    miscounted,
+    one_process,
+    to_fill,
+    without_the_other_nodes,
+)
 from ..secret_rules import secrets_of
 from ..subjects import Subject, subject, submissions
 from ..submission import Submission
 from .job import OF_MASTER, OF_TRAINER, KubernetesJob, Role, containers_of, label_of
 
-_SCHEMAS: Final = (
-    "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset config/components/crd @ v0.12.0"
-)
+_SCHEMAS: Final = "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset config/components/crd @ v0.12.0"
 _ROLES: Final = ("Master", "Worker")
 _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _LONGEST: Final = 63
-_SHM: Final = derived("a container has 64 MiB of /dev/shm; NCCL and a DataLoader's workers share memory there")
-_POLICIES: Final = {"PyTorchJob": ("Always", "OnFailure", "Never", "ExitCode"), "JobSet": ("OnFailure", "Never")}
+_SHM: Final = derived(
+    "a container has 64 MiB of /dev/shm; NCCL and a DataLoader's workers share memory there"
+)
+_POLICIES: Final = {
+    "PyTorchJob": ("Always", "OnFailure", "Never", "ExitCode"),
+    "JobSet": ("OnFailure", "Never"),
+}
 _CONTAINERS: Final = ("initContainers", "containers")
 _FRACTION: Final = re.compile(r"\d*\.\d*[1-9]\d*|\d+m")
 
 #: The jobs of a submission.
-jobs: Final = Subject[KubernetesJob](("Kubernetes job",), lambda submission: submission.kubernetes_jobs)
+jobs: Final = Subject[KubernetesJob](
+    ("Kubernetes job",), lambda submission: submission.kubernetes_jobs
+)
 
 
 @subject("Kubernetes job")
 def _differences(submission: Submission) -> Iterator[Difference]:
     for job in jobs(submission):
         if job.kind_of_job != "Job":  # whose schema is not carried
-            yield from differences_of(job, "kubernetes", job.kind_of_job, f"a {job.kind_of_job}", "kubectl")
+            yield from differences_of(
+                job, "kubernetes", job.kind_of_job, f"a {job.kind_of_job}", "kubectl"
+            )
 
 
 @_differences.rule("KUB001", ERROR, "submit", _SCHEMAS)
@@ -56,18 +70,26 @@ def values_have_their_types(difference: Difference) -> Violations:
         yield difference.violation()
 
 
-@jobs.rule("KUB003", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:79"))
+@jobs.rule(
+    "KUB003", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:79")
+)
 def name_is_a_label(job: KubernetesJob) -> Violations:
     """A job's name is a label as of DNS: small letters, digits and dashes, a letter first, at most 63.
     Prevents: metadata.name: Invalid value: should match: a DNS-1035 label.
     Fix: write the name in small letters, with dashes"""
     value = job.text("metadata/name")
-    if value is not None and not to_fill(value) and not (_LABEL.fullmatch(value) and len(value) <= _LONGEST):
+    if (
+        value is not None
+        and not to_fill(value)
+        and not (_LABEL.fullmatch(value) and len(value) <= _LONGEST)
+    ):
         message = f"metadata.name is {show(value)}, not a label of small letters, digits and dashes"
         yield violation(job, "metadata/name", message, f"set name to {label_of(value, _LONGEST)}")
 
 
-@jobs.rule("KUB004", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:130"))
+@jobs.rule(
+    "KUB004", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:130")
+)
 def roles_are_known(job: KubernetesJob) -> Violations:
     """A PyTorchJob has one Master at most, and Workers.
     Prevents: Unsupported value; or Forbidden: must be 1.
@@ -75,16 +97,29 @@ def roles_are_known(job: KubernetesJob) -> Violations:
     for role in job.roles if job.kind_of_job == "PyTorchJob" else ():
         known = next((name for name in _ROLES if name.lower() == role.name.lower()), None)
         if known is None:
-            message = f"pytorchReplicaSpecs has {show(role.name)}; a PyTorchJob has Master and Worker"
+            message = (
+                f"pytorchReplicaSpecs has {show(role.name)}; a PyTorchJob has Master and Worker"
+            )
             yield Violation(job.locate_key(role.at), message, suggest(role.name, _ROLES))
         elif role.count is not None and (role.count < 1 or (known == "Master" and role.count > 1)):
             right = "1" if known == "Master" else "at least 1"
             message = f"{role.name} has replicas: {role.count}; it must be {right}"
-            hint = "set replicas to 1, and add the others to Worker" if role.count > 1 else "set replicas to 1"
-            yield violation(job, role.count_at, message, hint if known == "Master" or role.count < 1 else None)
+            hint = (
+                "set replicas to 1, and add the others to Worker"
+                if role.count > 1
+                else "set replicas to 1"
+            )
+            yield violation(
+                job, role.count_at, message, hint if known == "Master" or role.count < 1 else None
+            )
 
 
-@jobs.rule("KUB005", ERROR, "launcher", derived("the controller makes pods with it, and the API server refuses them"))
+@jobs.rule(
+    "KUB005",
+    ERROR,
+    "launcher",
+    derived("the controller makes pods with it, and the API server refuses them"),
+)
 def restart_policy_is_known(job: KubernetesJob) -> Violations:
     """restartPolicy is Always, OnFailure, Never or ExitCode in a PyTorchJob, and OnFailure or Never in a JobSet.
     Prevents: No pod is created: Unsupported value: supported values: "OnFailure", "Never".
@@ -93,19 +128,32 @@ def restart_policy_is_known(job: KubernetesJob) -> Violations:
         at = f"{role.at if job.kind_of_job == 'PyTorchJob' else role.pod}/restartPolicy"
         value, known = job.text(at), _POLICIES.get(job.kind_of_job, ())
         if known and value and not to_fill(value) and value not in known:
-            message = f"restartPolicy is {show(value)}; a {job.kind_of_job} takes {', '.join(known)}"
+            message = (
+                f"restartPolicy is {show(value)}; a {job.kind_of_job} takes {', '.join(known)}"
+            )
             yield violation(job, at, message, suggest(value, known))
 
 
-@jobs.rule("KUB006", WARNING, "silent", training_operator("apis/kubeflow.org/v1/common_types.go:167"))
+@jobs.rule(
+    "KUB006", WARNING, "silent", training_operator("apis/kubeflow.org/v1/common_types.go:167")
+)
 def clean_pod_policy_is_known(job: KubernetesJob) -> Violations:
     """runPolicy.cleanPodPolicy is Running, All or None.
     Prevents: No error: the pods of a finished job keep their GPUs.
     Fix: use Running"""
     value = job.value("spec/runPolicy/cleanPodPolicy")
-    if isinstance(value, str) and value not in ("Running", "All", "None", "") and not to_fill(value):
+    if (
+        isinstance(value, str)
+        and value not in ("Running", "All", "None", "")
+        and not to_fill(value)
+    ):
         message = f"cleanPodPolicy is {show(value)}, which the controller does not have"
-        yield violation(job, "spec/runPolicy/cleanPodPolicy", message, suggest(value, ("Running", "All", "None")))
+        yield violation(
+            job,
+            "spec/runPolicy/cleanPodPolicy",
+            message,
+            suggest(value, ("Running", "All", "None")),
+        )
 
 
 @jobs.rule("KUB007", ERROR, "submit", training_operator("core/job.go:82 (PastActiveDeadline)"))
@@ -113,17 +161,28 @@ def deadline_is_positive(job: KubernetesJob) -> Violations:
     """A deadline is a number of seconds above 0, and backoffLimit is not negative.
     Prevents: Invalid value: must be greater than or equal to 0; or a job that ends as soon as it starts.
     Fix: write seconds"""
-    for name in ("spec/runPolicy/activeDeadlineSeconds", "spec/activeDeadlineSeconds", "spec/runPolicy/backoffLimit"):
+    for name in (
+        "spec/runPolicy/activeDeadlineSeconds",
+        "spec/activeDeadlineSeconds",
+        "spec/runPolicy/backoffLimit",
+    ):
         value, least = job.integer(name), 0 if name.endswith("backoffLimit") else 1
         if value is not None and value < least:
             key = name.rpartition("/")[2]
-            yield violation(job, name, f"{key} is {value}; the least is {least}", f"set {key} to {least} or more")
+            yield violation(
+                job,
+                name,
+                f"{key} is {value}; the least is {least}",
+                f"set {key} to {least} or more",
+            )
 
 
 def _containers(job: KubernetesJob) -> Iterator[tuple[Role, str, dict[str, object]]]:
     """The containers of the pods whose specification is in the file, with their places."""
     for role in job.roles if job.kind_of_job != "TrainJob" else ():
-        yield from ((role, at, container) for at, container in containers_of(job, role.pod, *_CONTAINERS))
+        yield from (
+            (role, at, container) for at, container in containers_of(job, role.pod, *_CONTAINERS)
+        )
 
 
 def _resources(job: KubernetesJob) -> Iterator[str]:
@@ -132,7 +191,9 @@ def _resources(job: KubernetesJob) -> Iterator[str]:
     yield from (f"{at}/resources" for _, at, _ in _containers(job))
 
 
-@jobs.rule("KUB010", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:149"))
+@jobs.rule(
+    "KUB010", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:149")
+)
 def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
     """One container of each role of a PyTorchJob is named pytorch: the one that trains.
     Prevents: Required value: must have at least one container with name pytorch.
@@ -140,11 +201,15 @@ def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
     for role in job.roles if job.kind_of_job == "PyTorchJob" else ():
         names = [container.get("name") for _, container in containers_of(job, role.pod)]
         if names and "pytorch" not in names and not any(map(to_fill, names)):
-            message = f"no container of {role.name} is named pytorch, but {', '.join(map(show, names))}"
+            message = (
+                f"no container of {role.name} is named pytorch, but {', '.join(map(show, names))}"
+            )
             yield violation(job, f"{role.container}/name", message, "set name to pytorch")
 
 
-@jobs.rule("KUB011", ERROR, "submit", kubernetes("core/validation/validation.go (validateContainerCommon)"))
+@jobs.rule(
+    "KUB011", ERROR, "submit", kubernetes("core/validation/validation.go (validateContainerCommon)")
+)
 def containers_have_an_image(job: KubernetesJob) -> Violations:
     """Every container has an image.
     Prevents: spec.containers[0].image: Required value. A note where the key is there, to be filled in.
@@ -153,7 +218,9 @@ def containers_have_an_image(job: KubernetesJob) -> Violations:
         if not container.get("image"):
             message = f"the container {show(container.get('name'))} of {role.name} has no image"
             empty = container.get("image", "") is None
-            yield violation(job, at, message, "add image: REGISTRY/NAME:TAG", severity=NOTE if empty else ERROR)
+            yield violation(
+                job, at, message, "add image: REGISTRY/NAME:TAG", severity=NOTE if empty else ERROR
+            )
 
 
 @jobs.rule("KUB012", ERROR, "launcher", kubernetes("core/validation/validation.go (resources)"))
@@ -162,11 +229,21 @@ def devices_are_whole_and_limited(job: KubernetesJob) -> Violations:
     Prevents: No pod is created: must be equal to nvidia.com/gpu limit; must be an integer.
     Fix: write the number under limits; requests may be left out"""
     for at in _resources(job):
-        limits = {str(name): "$" if value is None else value for name, _, value in job.entries(f"{at}/limits")}
+        limits = {
+            str(name): "$" if value is None else value
+            for name, _, value in job.entries(f"{at}/limits")
+        }
         for name, place, value in job.entries(f"{at}/limits"):
-            part = isinstance(value, float) or (isinstance(value, str) and _FRACTION.fullmatch(value))
+            part = isinstance(value, float) or (
+                isinstance(value, str) and _FRACTION.fullmatch(value)
+            )
             if part and _is_device(str(name)):
-                yield violation(job, place, f"{name} is {value}; devices are whole numbers", "write a whole number")
+                yield violation(
+                    job,
+                    place,
+                    f"{name} is {value}; devices are whole numbers",
+                    "write a whole number",
+                )
         for name, place, value in job.entries(f"{at}/requests"):
             text, limit = str(name), limits.get(str(name))
             if not _is_device(text) or value is None or to_fill(value) or to_fill(limit):
@@ -185,30 +262,47 @@ def _is_device(name: str) -> bool:
     return bool(slash) and not domain.endswith("kubernetes.io")
 
 
-@jobs.rule("KUB016", ERROR, "launcher", kubernetes("core/validation/validation.go (ValidateResourceRequirements)"))
+@jobs.rule(
+    "KUB016",
+    ERROR,
+    "launcher",
+    kubernetes("core/validation/validation.go (ValidateResourceRequirements)"),
+)
 def huge_pages_come_with_memory(job: KubernetesJob) -> Violations:
     """Huge pages are asked for beside cpu or memory.
     Prevents: No pod is created: HugePages require cpu or memory.
     Fix: add memory to the same resources"""
     for at in _resources(job):
-        named = {str(name): place for part in ("limits", "requests") for name, place, _ in job.entries(f"{at}/{part}")}
+        named = {
+            str(name): place
+            for part in ("limits", "requests")
+            for name, place, _ in job.entries(f"{at}/{part}")
+        }
         huge = next((name for name in named if name.startswith("hugepages-")), None)
         if huge is not None and not {"cpu", "memory"} & set(named):
             message = f"{huge} is asked for without cpu or memory, and Kubernetes refuses the pod"
             yield Violation(job.locate_key(named[huge]), message, "add memory or cpu beside it")
 
 
-@jobs.rule("KUB013", ERROR, "submit", kubernetes("core/validation/validation.go (ValidateVolumeMounts)"))
+@jobs.rule(
+    "KUB013", ERROR, "submit", kubernetes("core/validation/validation.go (ValidateVolumeMounts)")
+)
 def mounts_name_volumes(job: KubernetesJob) -> Violations:
     """Every volume that a container mounts is one of its pod's.
     Prevents: spec.containers[0].volumeMounts[0].name: Not found.
     Fix: add the volume, or correct the name"""
-    claimed = job.has("spec/volumeClaimPolicies")  # of a JobSet, whose claims are volumes of its pods
+    claimed = job.has(
+        "spec/volumeClaimPolicies"
+    )  # of a JobSet, whose claims are volumes of its pods
     for role, at, _ in _containers(job) if not claimed else ():
         names = [each.get("name") for _, each in job.mappings(f"{role.pod}/volumes")]
         for place, mount in job.mappings(f"{at}/volumeMounts"):
             name = mount.get("name")
-            if isinstance(name, str) and name not in names and not any(map(to_fill, (name, *names))):
+            if (
+                isinstance(name, str)
+                and name not in names
+                and not any(map(to_fill, (name, *names)))
+            ):
                 known = f"; the pod has {', '.join(map(show, names))}" if names else ""
                 message = f"the mount {show(name)} is no volume of {role.name}{known}"
                 yield violation(job, f"{place}/name", message, f"add a volume named {name}")
@@ -221,14 +315,25 @@ def shared_memory_is_there(job: KubernetesJob) -> Violations:
     every program needs it.
     Fix: add an emptyDir with medium: Memory, mounted at /dev/shm"""
     for role in job.roles if job.kind_of_job != "TrainJob" else ():
-        paths = [each.get("mountPath") for _, each in job.mappings(f"{role.container}/volumeMounts")]
-        if (role.gpus or 0) > 1 and "/dev/shm" not in paths and not job.value(f"{role.pod}/hostIPC"):
+        paths = [
+            each.get("mountPath") for _, each in job.mappings(f"{role.container}/volumeMounts")
+        ]
+        if (
+            (role.gpus or 0) > 1
+            and "/dev/shm" not in paths
+            and not job.value(f"{role.pod}/hostIPC")
+        ):
             message = f"{role.name} has {role.gpus} GPUs, and nothing is mounted at /dev/shm, which has 64 MiB"
             hint = "mount an emptyDir with medium: Memory at /dev/shm"
             yield violation(job, role.container, message, hint)
 
 
-@jobs.rule("KUB015", ERROR, "submit", "kubeflow/trainer pkg/runtime/framework/plugins/torch/torch.go:76 @ v2.3.0")
+@jobs.rule(
+    "KUB015",
+    ERROR,
+    "submit",
+    "kubeflow/trainer pkg/runtime/framework/plugins/torch/torch.go:76 @ v2.3.0",
+)
 def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
     """The variables of the rendezvous are left to the controller.
     Prevents: spec.trainer.env: must not have reserved envs. A note where the runtime may set none, or the controller's
@@ -242,13 +347,17 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
             name = item.get("name")
             if isinstance(name, str) and name in names:
                 message = f"{name} is set here, and the controller of a {job.kind_of_job} sets it for each pod"
-                yield violation(job, f"{place}/name", message, "remove it", severity=ERROR if certain else NOTE)
+                yield violation(
+                    job, f"{place}/name", message, "remove it", severity=ERROR if certain else NOTE
+                )
 
 
 _READABLE: Final = derived("whoever may read the resource reads its variables")
 _ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:99")
 _PROCESSES: Final = {"PyTorchJob": "spec/nprocPerNode", "TrainJob": "spec/trainer/numProcPerNode"}
-_OTHERS: Final = derived("a JobSet sets no variable that a launcher reads; torch/distributed/run.py: --nnodes is 1:1")
+_OTHERS: Final = derived(
+    "a JobSet sets no variable that a launcher reads; torch/distributed/run.py: --nnodes is 1:1"
+)
 
 
 @jobs.rule("KUB020", ERROR, "init", _ENVIRONMENT)
@@ -263,9 +372,13 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
         return
     if not any(call.opaque or call.has("--nproc-per-node") for call in calls):
         count, key = int(text), at.rpartition("/")[2]
-        effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
+        effect = (
+            f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
+        )
         message = f"{key} is {count}; a pod has {gpus} GPUs: {effect}"
-        yield violation(job, at, message, f"set {key} to {gpus}", severity=ERROR if count > gpus else WARNING)
+        yield violation(
+            job, at, message, f"set {key} to {gpus}", severity=ERROR if count > gpus else WARNING
+        )
 
 
 @jobs.rule("KUB021", ERROR, "silent", _OTHERS)
@@ -275,11 +388,17 @@ def launchers_know_the_other_pods(job: KubernetesJob) -> Violations:
     file of the image's.
     Fix: use torchrun, in a JobSet with PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR"""
     hint = "set PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR, which torchrun reads"
-    hint = hint if job.kind_of_job == "JobSet" else "start torchrun, which the controller's variables tell"
+    hint = (
+        hint
+        if job.kind_of_job == "JobSet"
+        else "start torchrun, which the controller's variables tell"
+    )
     yield from without_the_other_nodes(job, hint)
 
 
-@jobs.rule("KUB023", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process"))
+@jobs.rule(
+    "KUB023", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process")
+)
 def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
     """A training with DeepSpeed or Megatron in a pod of several GPUs is started by torchrun.
     Prevents: No error: one busy GPU in each pod.
@@ -287,24 +406,44 @@ def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
     yield from one_process(job)
 
 
-@jobs.rule("KUB024", ERROR, "init", derived("torch/distributed/run.py: an option counts, and not the variable"))
+@jobs.rule(
+    "KUB024",
+    ERROR,
+    "init",
+    derived("torch/distributed/run.py: an option counts, and not the variable"),
+)
 def launchers_count_pods_and_gpus(job: KubernetesJob) -> Violations:
     """torchrun's options, where it has any, have a process for each GPU of a pod and a node for each pod.
     Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other pods than there are.
     Fix: leave --nnodes and --nproc-per-node to the variables that torchrun reads"""
-    yield from miscounted(job, "pod", f"--nproc-per-node={job.gpus}", f"--nnodes={job.nodes}, or leave it out")
+    yield from miscounted(
+        job, "pod", f"--nproc-per-node={job.gpus}", f"--nnodes={job.nodes}, or leave it out"
+    )
 
 
-@jobs.rule("KUB025", WARNING, "init", "kubernetes.io/docs/concepts/workloads/controllers/job, Completion mode: Indexed")
+@jobs.rule(
+    "KUB025",
+    WARNING,
+    "init",
+    "kubernetes.io/docs/concepts/workloads/controllers/job, Completion mode: Indexed",
+)
 def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
     """Pods of an Indexed Job that are called by their names have a subdomain, which a headless Service serves.
     Prevents: Temporary failure in name resolution, in every pod but the one that is named, until the rendezvous ends.
     Fix: add a headless Service and its name as the pods' subdomain, and call a pod NAME-0.SUBDOMAIN"""
     name = job.text("metadata/name")
     for role in job.roles if job.kind_of_job == "Job" and name else ():
-        pod, called = job.block(role.pod), re.compile(rf"(?<![\w.-]){re.escape(name or '')}-\d+(?![\w-])")
-        texts = [(f"{at}/value", job.value(f"{at}/value")) for at, _ in job.items(f"{role.container}/env")]
-        texts += [each for key in ("command", "args") for each in job.items(f"{role.container}/{key}")]
+        pod, called = (
+            job.block(role.pod),
+            re.compile(rf"(?<![\w.-]){re.escape(name or '')}-\d+(?![\w-])"),
+        )
+        texts = [
+            (f"{at}/value", job.value(f"{at}/value"))
+            for at, _ in job.items(f"{role.container}/env")
+        ]
+        texts += [
+            each for key in ("command", "args") for each in job.items(f"{role.container}/{key}")
+        ]
         for at, text in texts if not (pod.get("subdomain") or pod.get("hostNetwork")) else ():
             if isinstance(text, str) and (found := called.search(text)):
                 message = f"{found[0]} is a pod of this Job, and no other pod can look it up"

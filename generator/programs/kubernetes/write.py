@@ -20,7 +20,15 @@ from ...job.records import Job
 from ...search.plan import Plan
 from ...units import GIB
 from ..launching import write
-from ..program import ConfigPath, Launcher, Program, RenderedFile, Scheduler, last_save_s, saves_on_term
+from ..program import (
+    ConfigPath,
+    Launcher,
+    Program,
+    RenderedFile,
+    Scheduler,
+    last_save_s,
+    saves_on_term,
+)
 from .job import API_VERSIONS, label_of
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
@@ -52,7 +60,9 @@ _DEVICES: Final = {
 #: What `$` begins in a command or a variable's value: a reference to another variable, or `$` itself.
 _REFERENCE: Final = re.compile(r"\$(?=[$(])")
 _LONGEST_LIST: Final = 128  # of words, in a TrainJob. Source: its custom resource definition
-_LONGEST_NAME: Final = 40  # of 63 characters of a pod's name; the rest is for -worker-12345 and the like
+_LONGEST_NAME: Final = (
+    40  # of 63 characters of a pod's name; the rest is for -worker-12345 and the like
+)
 _INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 Entry = dict[str, Any]
@@ -65,7 +75,15 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     parts = [{**made, "spec": _SPECS[job.kind](job)}]
     if program.files:
         data = {file.path: file.text for file in program.files}
-        parts.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": job.metadata("-config"), "data": data})
+        parts.insert(
+            0,
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": job.metadata("-config"),
+                "data": data,
+            },
+        )
     return (write.yaml_file("job.yaml", plan, program, command, job.notes(), *parts),)
 
 
@@ -89,13 +107,18 @@ class _Job:
 
     def metadata(self, suffix: str = "") -> Entry:
         """The name and namespace of a resource, and the queue of the job."""
-        queue = {"kueue.x-k8s.io/queue-name": self.options["queue"]} if "queue" in self.options else {}
+        queue = (
+            {"kueue.x-k8s.io/queue-name": self.options["queue"]} if "queue" in self.options else {}
+        )
         namespace = {"namespace": self.options["namespace"]} if "namespace" in self.options else {}
         return {"name": self.name + suffix, **namespace, **({} if suffix else self._marks(queue))}
 
     def _marks(self, labels: Mapping[str, str]) -> Entry:
         """The job's labels, after those given, and annotations."""
-        found = {"labels": {**labels, **self._pairs("labels")}, "annotations": self._pairs("annotations")}
+        found = {
+            "labels": {**labels, **self._pairs("labels")},
+            "annotations": self._pairs("annotations"),
+        }
         return {key: value for key, value in found.items() if value}
 
     def _pairs(self, key: str) -> dict[str, str]:
@@ -119,15 +142,26 @@ class _Job:
         start: tuple[str, ...] = ("torchrun",)
         if self.program.resume is not None or self.saves:
             values = write.ending_values(self.plan, self.program)
-            text = write.fill("kubernetes/start.sh.j2", self.plan, self.program, saves_on_term=self.saves, **values)
+            text = write.fill(
+                "kubernetes/start.sh.j2",
+                self.plan,
+                self.program,
+                saves_on_term=self.saves,
+                **values,
+            )
             start = ("bash", "-c", text, "bash")
         words = (*start, self.program.script, *self.program.arguments)
-        return [f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w) for w in words]
+        return [
+            f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w)
+            for w in words
+        ]
 
     @property
     def saves(self) -> bool:
         """Return whether the script saves when its pod is told to stop."""
-        return self.plan.job.output.checkpoints is not None and saves_on_term(self.plan, self.program)
+        return self.plan.job.output.checkpoints is not None and saves_on_term(
+            self.plan, self.program
+        )
 
     @property
     def restarts(self) -> int:
@@ -143,9 +177,13 @@ class _Job:
         cpu = str(self.resources()["requests"].get("cpu", ""))
         number = cpu.removesuffix("m")
         cores = int(number) / (1000 if cpu.endswith("m") else 1) if number.isdecimal() else 0
-        if cores and write.own_threads(self.plan, self.program):  # a limit of cores holds for threads as for processes
+        if cores and write.own_threads(
+            self.plan, self.program
+        ):  # a limit of cores holds for threads as for processes
             values[write.THREADS] = str(max(1, int(cores / write.processes_per_node(self.plan))))
-        found: dict[str, Entry] = {name: {"value": _literal(value)} for name, value in values.items()}
+        found: dict[str, Entry] = {
+            name: {"value": _literal(value)} for name, value in values.items()
+        }
         for text in self.options.get("variables_from", ()):
             place, _, name = text.rpartition(":")
             secret, _, key = place.partition("/")
@@ -154,8 +192,13 @@ class _Job:
 
     def resources(self) -> Entry:
         """Requests and limits, which have to be the same for devices; cores and memory by default have no limit."""
-        name = self.options.get("gpu_resource", _RESOURCES[self.plan.job.cluster.accelerator.vendor])
-        given = {key: int(value) if value.isdecimal() else value for key, value in self._pairs("resources").items()}
+        name = self.options.get(
+            "gpu_resource", _RESOURCES[self.plan.job.cluster.accelerator.vendor]
+        )
+        given = {
+            key: int(value) if value.isdecimal() else value
+            for key, value in self._pairs("resources").items()
+        }
         amounts = {name: write.processes_per_node(self.plan), **given}
         return {"requests": {**amounts, **self._shares()}, "limits": amounts}
 
@@ -164,8 +207,15 @@ class _Job:
         cluster = self.plan.job.cluster
         share = _REQUESTED * write.processes_per_node(self.plan) / cluster.accelerators_per_node
         cores, memory = _allocatable(cluster.cpu_cores or 0, (cluster.host_memory_bytes or 0) / GIB)
-        found = {"cpu": int(share * cores), "memory": f"{gib}Gi" if (gib := int(share * memory)) else 0}
-        return {key: value for key, value in found.items() if value and key not in self._pairs("resources")}
+        found = {
+            "cpu": int(share * cores),
+            "memory": f"{gib}Gi" if (gib := int(share * memory)) else 0,
+        }
+        return {
+            key: value
+            for key, value in found.items()
+            if value and key not in self._pairs("resources")
+        }
 
     def _pins_memory(self) -> bool:
         """Return whether devices of the network are requested."""
@@ -173,11 +223,25 @@ class _Job:
 
     def in_container(self) -> Entry:
         """Return where the volumes are mounted, and what the devices of the network need."""
-        config = [{"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}] if self.program.files else []
+        config = (
+            [{"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}]
+            if self.program.files
+            else []
+        )
         mounts = [{"name": "shm", "mountPath": "/dev/shm"}, *config]
         for number, (_, path, read_only) in enumerate(_claims(self.options)):
-            mounts.append({"name": f"volume-{number}", "mountPath": path, **({"readOnly": True} if read_only else {})})
-        capability = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if self._pins_memory() else {}
+            mounts.append(
+                {
+                    "name": f"volume-{number}",
+                    "mountPath": path,
+                    **({"readOnly": True} if read_only else {}),
+                }
+            )
+        capability = (
+            {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}
+            if self._pins_memory()
+            else {}
+        )
         return {"volumeMounts": mounts, **capability}
 
     def in_pod(self) -> Entry:
@@ -187,8 +251,12 @@ class _Job:
         if self.program.files:
             volumes.append({"name": "config", "configMap": {"name": f"{self.name}-config"}})
         for number, (claim, _, _) in enumerate(_claims(self.options)):
-            volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}})
-        grace_s = 60 * ceil((_SECONDS_TO_STOP + last_save_s(self.plan)) / 60) if self.saves else None
+            volumes.append(
+                {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}}
+            )
+        grace_s = (
+            60 * ceil((_SECONDS_TO_STOP + last_save_s(self.plan)) / 60) if self.saves else None
+        )
         found: Entry = {
             "volumes": volumes,
             "nodeSelector": self._pairs("node_selector"),
@@ -204,7 +272,12 @@ class _Job:
         for text in self.options.get("tolerations", ()):
             taint, _, effect = text.partition(":")
             key, equals, value = taint.partition("=")
-            found = {"key": key, "operator": "Equal" if equals else "Exists", "value": value, "effect": effect}
+            found = {
+                "key": key,
+                "operator": "Equal" if equals else "Exists",
+                "value": value,
+                "effect": effect,
+            }
             yield {name: part for name, part in found.items() if part}
 
     @property
@@ -223,18 +296,33 @@ class _Job:
             **self.in_container(),
         }
         policy = {"restartPolicy": restart} if restart else {}
-        network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if self.on_host_network else {}
-        priority = {"priorityClassName": name} if (name := self.options.get("priority_class")) else {}
-        return {**self.of_pods(), "spec": {**policy, **network, **priority, "containers": [main], **self.in_pod()}}
+        network = (
+            {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+            if self.on_host_network
+            else {}
+        )
+        priority = (
+            {"priorityClassName": name} if (name := self.options.get("priority_class")) else {}
+        )
+        return {
+            **self.of_pods(),
+            "spec": {**policy, **network, **priority, "containers": [main], **self.in_pod()},
+        }
 
     def deadline(self) -> Entry:
         """The time limit, where the job has one."""
-        return {} if (limit := self.plan.job.launch.time_limit_s) is None else {"activeDeadlineSeconds": limit}
+        return (
+            {}
+            if (limit := self.plan.job.launch.time_limit_s) is None
+            else {"activeDeadlineSeconds": limit}
+        )
 
     def notes(self) -> Iterator[str]:
         """Return what a reader has to know."""
         yield _WRITTEN_FOR[self.kind]
-        relative = ", a path from its working directory," * (not self.program.script.startswith("/"))
+        relative = ", a path from its working directory," * (
+            not self.program.script.startswith("/")
+        )
         yield f"The image has to have {self.program.script}{relative} and what it imports."
         if shares := self._shares():
             yield (
@@ -252,7 +340,9 @@ class _Job:
             yield f"backoffLimit counts the restarts of every pod: {self.restarts} of the job × {nodes} pods, and one."
         if self.plan.job.nodes > 1 and not self._pins_memory():
             cluster = self.plan.job.cluster
-            own = cluster.network != "roce" or cluster.provider is None  # clouds' RoCE has devices of their plugins
+            own = (
+                cluster.network != "roce" or cluster.provider is None
+            )  # clouds' RoCE has devices of their plugins
             device = _DEVICES.get(cluster.network) if own else None
             yield (
                 "No device of the network is requested, without which NCCL may be left to TCP: "
@@ -290,7 +380,9 @@ def _lost(job: Job) -> Iterator[str]:
             f"Racks: the plan counts on NVLink between {job.nodes_together} nodes in rank order: add the claim of a "
             "ComputeDomain (NVIDIA's DRA driver for GPUs) to the pods, and place them rack by rack."
         )
-    yield from write.not_mounted(job, (path for _, path, _ in _claims(job.launch.options)), "launch.kubernetes.volumes")
+    yield from write.not_mounted(
+        job, (path for _, path, _ in _claims(job.launch.options)), "launch.kubernetes.volumes"
+    )
 
 
 def _literal(text: str) -> str:
@@ -300,8 +392,14 @@ def _literal(text: str) -> str:
 
 def _pytorch_job(job: _Job) -> Entry:
     """A master and workers: the controller sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_NPROC_PER_NODE."""
-    nodes, pod = job.plan.job.nodes, {"restartPolicy": "OnFailure", "template": job.pod("pytorch", "")}
-    specs = {"Master": {"replicas": 1, **pod}, **({"Worker": {"replicas": nodes - 1, **pod}} if nodes > 1 else {})}
+    nodes, pod = (
+        job.plan.job.nodes,
+        {"restartPolicy": "OnFailure", "template": job.pod("pytorch", "")},
+    )
+    specs = {
+        "Master": {"replicas": 1, **pod},
+        **({"Worker": {"replicas": nodes - 1, **pod}} if nodes > 1 else {}),
+    }
     # The controller sums up the restarts of all pods, and ends the job at the limit; one that fails ends all.
     limit = job.restarts * nodes + 1 if job.restarts else 0
     return {
@@ -314,8 +412,13 @@ def _pytorch_job(job: _Job) -> Entry:
 def _train_job(job: _Job) -> Entry:
     """The runtime has the pods; its plugin for torch sets the PET_ variables, and patches add the volumes."""
     words, container = job.command(), {"name": "node", **job.in_container()}
-    parts = words[:_LONGEST_LIST], words[_LONGEST_LIST:]  # the container starts the one with the other behind it
-    pod = {"spec": {"template": {**job.of_pods(), "spec": {"containers": [container], **job.in_pod()}}}}
+    parts = (
+        words[:_LONGEST_LIST],
+        words[_LONGEST_LIST:],
+    )  # the container starts the one with the other behind it
+    pod = {
+        "spec": {"template": {**job.of_pods(), "spec": {"containers": [container], **job.in_pod()}}}
+    }
     patch = {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": pod}]}}}
     trainer = {
         "image": job.image,
@@ -343,7 +446,12 @@ def _job_set(job: _Job) -> Entry:
         {"name": "PET_MASTER_ADDR", "value": f"{job.name}-node-0-0.{job.name}"},
         {"name": "PET_MASTER_PORT", "value": str(_PORT)},
     )
-    of_pods = {"parallelism": nodes, "completions": nodes, "completionMode": "Indexed", "backoffLimit": 0}
+    of_pods = {
+        "parallelism": nodes,
+        "completions": nodes,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+    }
     spec = {**of_pods, **job.deadline(), "template": job.pod("node", "Never", *variables)}
     return {
         "network": {"enableDNSHostnames": True, "subdomain": job.name},

@@ -74,7 +74,9 @@ def allocator(plan: Plan, program: Program) -> dict[str, str]:
     """
     job, layout = plan.job, plan.layout
     varies = job.model.experts > 0 or layout.zero_stage == 3 or job.framework.runs("Trainer")
-    pinned = any(isinstance(a, str) and a.partition("=")[0] in _PINS_MEMORY for a in program.arguments)
+    pinned = any(
+        isinstance(a, str) and a.partition("=")[0] in _PINS_MEMORY for a in program.arguments
+    )
     if job.cluster.accelerator.vendor != "nvidia" or pinned or not varies:
         return {}
     return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}

@@ -65,13 +65,19 @@ def read_hosts(file: FileText) -> Iterator[Hostfile]:
         if not stripped or stripped.startswith("#"):
             continue
         entry = _ENTRY.match(stripped)
-        slots = int(entry[2]) if entry and len(entry[2]) <= 4300 else None  # int() of Python refuses longer numbers
+        slots = (
+            int(entry[2]) if entry and len(entry[2]) <= 4300 else None
+        )  # int() of Python refuses longer numbers
         offset = match.start() + len(line) - len(line.lstrip())
-        entries.append(HostEntry(host=stripped.split()[0], slots=slots, offset=offset, raw=stripped))
+        entries.append(
+            HostEntry(host=stripped.split()[0], slots=slots, offset=offset, raw=stripped)
+        )
     yield Hostfile(entries=tuple(entries), text=text, lines=Lines(text))
 
 
 def read_environment(file: FileText) -> Iterator[EnvironmentFile]:
     """Reads `NAME=VALUE` lines. Lines that the launcher refuses are kept."""
-    lines = tuple((line, file.text.locate(number, 0)) for number, line in enumerate(file.text.lines))
+    lines = tuple(
+        (line, file.text.locate(number, 0)) for number, line in enumerate(file.text.lines)
+    )
     yield EnvironmentFile(path=file.text.path, lines=lines)

@@ -10,17 +10,54 @@ from typing import Final
 from ...dataclass import dataclass
 from ...findings import Location
 from ..shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
-from .options import BARE, PROGRAMS, TABLES, CommandLine, basename, looks_like_program, program_name, read_options
+from .options import (
+    BARE,
+    PROGRAMS,
+    TABLES,
+    CommandLine,
+    basename,
+    looks_like_program,
+    program_name,
+    read_options,
+)
 
 #: How many words are between a wrapper's options and the command that it starts.
-_OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "taskset": 1, "ssh": 1}
+_OPERANDS: Final = {
+    "singularity": 1,
+    "docker": 1,
+    "enroot": 1,
+    "timeout": 1,
+    "taskset": 1,
+    "ssh": 1,
+}
 #: Programs that start another on the same node, in a Python environment the last three: none that messages name.
 _WRAPPERS: Final = frozenset(
-    {"numactl", "nice", "timeout", "stdbuf", "time", "taskset", "exec", "nsys", "env", "uv", "conda", "poetry"}
+    {
+        "numactl",
+        "nice",
+        "timeout",
+        "stdbuf",
+        "time",
+        "taskset",
+        "exec",
+        "nsys",
+        "env",
+        "uv",
+        "conda",
+        "poetry",
+    }
 )
 #: Options of optimizers and of the number of steps, which a program that only asks or converts a model has none of.
 _OF_STEPS: Final = frozenset(
-    {"--lr", "--learning-rate", "--train-iters", "--train-samples", "--max-steps", "--num-train-epochs", "--epochs"}
+    {
+        "--lr",
+        "--learning-rate",
+        "--train-iters",
+        "--train-samples",
+        "--max-steps",
+        "--num-train-epochs",
+        "--epochs",
+    }
 )
 _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
 #: Programs that start the ranks of a node themselves, by the script that they are given.
@@ -64,12 +101,16 @@ class Launch:
     def is_left_empty(self, option: Word) -> bool:
         """Return whether the variable behind an option without a value is empty, as what is to be filled in."""
         variable = _VARIABLE.match(self.script.text.content, option.offset + len(option.raw))
-        return variable is not None and not self.script.value_of(variable[1], self.calls[0].command.index)
+        return variable is not None and not self.script.value_of(
+            variable[1], self.calls[0].command.index
+        )
 
     @property
     def makes_steps(self) -> bool:
         """Return whether there are options that only a training program has."""
-        return any(word.raw.partition("=")[0].replace("_", "-") in _OF_STEPS for word in self.arguments)
+        return any(
+            word.raw.partition("=")[0].replace("_", "-") in _OF_STEPS for word in self.arguments
+        )
 
 
 def launches(script: ShellScript) -> tuple[Launch, ...]:
@@ -80,7 +121,9 @@ def launches(script: ShellScript) -> tuple[Launch, ...]:
         for a in script.assignments
         if a.words and looks_like_program(a.words[0])
     ]
-    whole = (one for one in _launches_of(script, kept) if one.program is not None)  # else the rest is elsewhere
+    whole = (
+        one for one in _launches_of(script, kept) if one.program is not None
+    )  # else the rest is elsewhere
     return tuple(_launches_of(script, script.commands) or whole)
 
 
@@ -113,7 +156,9 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
     return found
 
 
-def _exported(script: ShellScript, exports: Iterable[Assignment], command: Command) -> dict[str, Assignment]:
+def _exported(
+    script: ShellScript, exports: Iterable[Assignment], command: Command
+) -> dict[str, Assignment]:
     """The last export of each name before a command; unknown where a branch may have set another one."""
     before = [one for one in exports if one.command_index <= command.index]
     found = {one.name: one for one in before if one.inside is None}
@@ -160,7 +205,11 @@ class _Walk:
             return self._python(words)
         if name in TABLES:
             return self._launcher(name, words)
-        if words[0].value is None and not name.endswith(".py") and any(map(looks_like_program, words[1:3])):
+        if (
+            words[0].value is None
+            and not name.endswith(".py")
+            and any(map(looks_like_program, words[1:3]))
+        ):
             return words[1:]  # `$PREFIX torchrun ...`
         return self._end(words) if self.calls or basename(words[0]).endswith(".py") else ()
 
@@ -178,7 +227,9 @@ class _Walk:
                 self.in_shell = True
                 break
             if not value.startswith("-"):
-                return self._end(words[index:]) if self.calls or basename(word).endswith(".py") else ()
+                return (
+                    self._end(words[index:]) if self.calls or basename(word).endswith(".py") else ()
+                )
         return ()
 
     def _launcher(self, name: str, words: Sequence[Word]) -> Sequence[Word]:
@@ -190,7 +241,15 @@ class _Walk:
             words = words[1:]
         options = read_options(TABLES[name], words)
         if name not in _WRAPPERS:
-            self.calls.append(Call(shell=self.script, program=name, options=options, command=self.command, word=first))
+            self.calls.append(
+                Call(
+                    shell=self.script,
+                    program=name,
+                    options=options,
+                    command=self.command,
+                    word=first,
+                )
+            )
         if name == "env":
             return self._env(options.rest)
         no_python = options.has("--no-python") or options.has("--no_python")
@@ -234,5 +293,13 @@ class _Walk:
             return module
         if not module and options.has("-c"):
             return ()
-        self.calls.append(Call(shell=self.script, program="python", options=options, command=self.command, word=first))
+        self.calls.append(
+            Call(
+                shell=self.script,
+                program="python",
+                options=options,
+                command=self.command,
+                word=first,
+            )
+        )
         return self._end(module or options.rest)

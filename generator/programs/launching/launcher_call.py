@@ -19,7 +19,11 @@ NODES: Final = {"torchrun": "--nnodes", "deepspeed": "--num_nodes", "accelerate"
 PER_NODE: Final = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus"}
 #: Options that set how many processes a launcher starts in all.
 TOTALS: Final = {"accelerate": "--num_processes", "mpirun": "--np"}
-PORTS: Final = {"torchrun": "--master-port", "deepspeed": "--master_port", "accelerate": "--main_process_port"}
+PORTS: Final = {
+    "torchrun": "--master-port",
+    "deepspeed": "--master_port",
+    "accelerate": "--main_process_port",
+}
 #: Options for the address at which the nodes meet.
 ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
 #: torchrun's --nnodes: N or MIN:MAX.
@@ -75,7 +79,9 @@ class LauncherCall(Call):
     def first_node(self) -> str:
         """An expression for the address of the first node."""
         own = '$(head -n1 <<< "$SKYPILOT_NODE_IPS")'
-        return own if self.in_task else '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
+        return (
+            own if self.in_task else '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
+        )
 
     @property
     def backend(self) -> str:
@@ -85,7 +91,11 @@ class LauncherCall(Call):
     def hostfile(self) -> Hostfile | None:
         """The hostfile that deepspeed is given, where it is one of the submission's documents."""
         text, present = self.options.text("--hostfile"), self.submission.hostfiles
-        names = [file for file in present if text is not None and PurePath(file.path).name == PurePath(text).name]
+        names = [
+            file
+            for file in present
+            if text is not None and PurePath(file.path).name == PurePath(text).name
+        ]
         return names[0] if len(names) == 1 else None
 
     @property
@@ -106,7 +116,10 @@ class LauncherCall(Call):
         @ 0.19.8 (`--include` names hosts and slots), accelerate/commands/launch.py @ 1.15 (`--num_processes` is all).
         """
         include = (self.options.text("--include") or "") if self.program == "deepspeed" else ""
-        hosts = [[slot.strip() for slot in host.partition(":")[2].split(",")] for host in include.split("@")]
+        hosts = [
+            [slot.strip() for slot in host.partition(":")[2].split(",")]
+            for host in include.split("@")
+        ]
         if all(slot.isdecimal() for slots in hosts for slot in slots):  # 6 of `a:0,1,2,3@b:0,1`
             return sum(len(set(slots)) for slots in hosts), f"--include {include}"
         option = TOTALS.get(self.program) or PER_NODE.get(self.program, "")
@@ -140,21 +153,37 @@ class Port:
 
 def fixed_port(launch: Launch) -> Port | None:
     """The port that a launch line always takes; None where it differs, or can't be known."""
-    calls = (call for program in PORTS if (call := launch.call(program)) is not None and not call.opaque)
+    calls = (
+        call for program in PORTS if (call := launch.call(program)) is not None and not call.opaque
+    )
     call = next((call for call in calls if not call.has("--standalone")), None)
     if call is None:
         return None
     name = PORTS[call.program]
-    endpoint, given, number = call.argument("--rdzv-endpoint"), call.argument(name), call.integer(name)
+    endpoint, given, number = (
+        call.argument("--rdzv-endpoint"),
+        call.argument(name),
+        call.integer(name),
+    )
     if call.program == "torchrun" and endpoint is not None and endpoint.option.values:
         match = _ENDPOINT_PORT.search((endpoint.option.values[0].parts or ("",))[-1] or "")
         if match is None or match[1] == "0":
             return None
         text = f"torchrun {endpoint.name} ends in port {match[1]}"
-        return Port(number=int(match[1]), text=text, where=endpoint.where, call=call, option="--rdzv-endpoint")
+        return Port(
+            number=int(match[1]),
+            text=text,
+            where=endpoint.where,
+            call=call,
+            option="--rdzv-endpoint",
+        )
     if given is not None:
         used = number.value if number else 0
-        return Port(number=used, text=str(given), where=given.where, call=call, option=name) if used else None
+        return (
+            Port(number=used, text=str(given), where=given.where, call=call, option=name)
+            if used
+            else None
+        )
     if call.program == "torchrun" or "MASTER_PORT" in launch.environment:
         return None
     text = f"{call.program} uses port {_DEFAULT_PORT}"

@@ -28,7 +28,9 @@ class Known:
 
     name: str  #: as we call it, with its dashes
     values: int  #: how many words follow it
-    optional: bool = False  #: a value may be attached (`--name=value`, `-Xvalue`), never the next word
+    optional: bool = (
+        False  #: a value may be attached (`--name=value`, `-Xvalue`), never the next word
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +45,16 @@ class Table:
     def find(self, written: str) -> Known | None:
         """The option of a spelling, which may be abbreviated; None where there is none or more than one."""
         exact = self.options.get(written)
-        if exact is not None or not self.abbreviates or not written.startswith("--") or len(written) < 3:
+        if (
+            exact is not None
+            or not self.abbreviates
+            or not written.startswith("--")
+            or len(written) < 3
+        ):
             return exact
-        found = {known.name: known for name, known in self.options.items() if name.startswith(written)}
+        found = {
+            known.name: known for name, known in self.options.items() if name.startswith(written)
+        }
         return next(iter(found.values())) if len(found) == 1 else None
 
 
@@ -57,14 +66,19 @@ def _table(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
         body = text.rstrip("=?")
         mark = text[len(body) :]
         letter, colon, rest = body.rpartition(":")
-        names = [f"-{n}" if len(n) == 1 else n if n.startswith("-") else f"--{n}" for n in rest.split("|")]
+        names = [
+            f"-{n}" if len(n) == 1 else n if n.startswith("-") else f"--{n}"
+            for n in rest.split("|")
+        ]
         known = Known(name=names[0], values=mark.count("="), optional=mark == "?")
         spellings = [*names, f"-{letter}"] if colon else names
         if entry.get("dashes"):
             spellings += [name.replace("_", "-") for name in spellings]
         options.update(dict.fromkeys(spellings, known))
     traits = {"abbreviates": True, "single_dash": False, "argparse": False}
-    return Table(options=options, **{name: entry.get(name, usual) for name, usual in traits.items()})
+    return Table(
+        options=options, **{name: entry.get(name, usual) for name, usual in traits.items()}
+    )
 
 
 _ENTRIES: Final = json.loads(read_text(__package__, "launcher_options.json"))
@@ -101,7 +115,9 @@ class Options:
 
     entries: tuple[Option, ...] = ()
     rest: tuple[Word, ...] = ()
-    opaque: tuple[Word, ...] = ()  #: words among them that can't be known: there may be more options in these
+    opaque: tuple[
+        Word, ...
+    ] = ()  #: words among them that can't be known: there may be more options in these
 
     def get(self, name: str) -> Option | None:
         """The last option of a canonical name."""
@@ -118,7 +134,11 @@ class Options:
     def integer(self, name: str) -> int | None:
         """The value of an option as an integer; None where it is none."""
         text = self.text(name)
-        return int(text) if text is not None and re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) else None
+        return (
+            int(text)
+            if text is not None and re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip())
+            else None
+        )
 
     @property
     def unknown(self) -> tuple[Option, ...]:
@@ -152,14 +172,22 @@ class Argument(Generic[T]):
     @property
     def where_value(self) -> Location:
         """The place of the value, else of the option."""
-        return self.shell.locate(self.option.values[0] if self.option.values else self.option.written)
+        return self.shell.locate(
+            self.option.values[0] if self.option.values else self.option.written
+        )
 
     def bad_value(
-        self, message: str, hint: str | None, severity: Severity | None = None, edits: tuple[Edit, ...] = ()
+        self,
+        message: str,
+        hint: str | None,
+        severity: Severity | None = None,
+        edits: tuple[Edit, ...] = (),
     ) -> Violation:
         """A violation at the value; a note where that is a variable which is empty, and so left to be set."""
         unset = self.text == "" and "$" in self.option.values[0].raw
-        return Violation(self.where_value, message, hint, severity=NOTE if unset else severity, edits=edits)
+        return Violation(
+            self.where_value, message, hint, severity=NOTE if unset else severity, edits=edits
+        )
 
     def bad_option(self, message: str, hint: str) -> Violation:
         return Violation(self.where, message, hint)
@@ -191,7 +219,13 @@ class CommandLine:
 
     def view(self, option: Option, value: V) -> Argument[V]:
         """One of the options, with its value as the program reads it."""
-        return Argument(value=value, name=self.name_of(option), command=self.title, option=option, shell=self.shell)
+        return Argument(
+            value=value,
+            name=self.name_of(option),
+            command=self.title,
+            option=option,
+            shell=self.shell,
+        )
 
     def argument(self, *names: str) -> Argument[str | None] | None:
         """The first of these options that is given; where it is given more than once, the last of them."""
@@ -227,7 +261,9 @@ def value_part(word: Word, after: int) -> Word:
         return word._replace(raw=raw, offset=offset, value=value, parts=(value,))
     parts = (word.prefix[after:] or None, *word.parts[1:])
     # A cut may leave an empty part in front of an unknown one.
-    return word._replace(raw=raw, offset=offset, parts=parts[1:] if parts[:2] == (None, None) else parts)
+    return word._replace(
+        raw=raw, offset=offset, parts=parts[1:] if parts[:2] == (None, None) else parts
+    )
 
 
 def basename(word: Word) -> str:
@@ -274,11 +310,17 @@ class _Reader:
                 else:
                     self._option(word)
                 continue
-            if word.value is None and not word.prefix and not (word.parts[-1] or "").endswith((".py", ".sh")):
+            if (
+                word.value is None
+                and not word.prefix
+                and not (word.parts[-1] or "").endswith((".py", ".sh"))
+            ):
                 # A word that isn't known is likely to stand for options where a known program comes later.
                 if last_program is None:
                     backwards = range(len(words) - 1, -1, -1)
-                    last_program = next((index for index in backwards if looks_like_program(words[index])), -1)
+                    last_program = next(
+                        (index for index in backwards if looks_like_program(words[index])), -1
+                    )
                 if last_program >= self._at or word.perhaps:  # options, or nothing
                     opaque.append(word)
                     continue
@@ -286,16 +328,22 @@ class _Reader:
                 self._at -= 1
                 break
             rest.append(word)
-        return Options(entries=tuple(self._entries), rest=(*rest, *words[self._at :]), opaque=tuple(opaque))
+        return Options(
+            entries=tuple(self._entries), rest=(*rest, *words[self._at :]), opaque=tuple(opaque)
+        )
 
     def _takes_names(self, word: Word) -> bool:
         """Return whether a word is a name, whole or in part, and no letters."""
         name = word.prefix.partition("=")[0]
-        return name.startswith("--") or self._table.single_dash or self._table.find(name) is not None
+        return (
+            name.startswith("--") or self._table.single_dash or self._table.find(name) is not None
+        )
 
     def _option(self, word: Word) -> None:
         name, equals, _ = word.prefix.partition("=")
-        one_dash = len(name) > 3 and not self._table.single_dash and f"-{name}" in self._table.options
+        one_dash = (
+            len(name) > 3 and not self._table.single_dash and f"-{name}" in self._table.options
+        )
         if self._takes_names(word) or one_dash:
             known = self._table.find(name)
             if known is None and self._table.single_dash and not name.startswith("--"):
@@ -305,20 +353,37 @@ class _Reader:
             else:
                 following = self._words[self._at : self._at + 2]
                 after = following[0].prefix.partition("=")[0] if following else ""
-                if known is None:  # takes one value, if a word that is no program comes and isn't last
-                    takes = int(len(following) > 1 and after[:1] != "-" and not looks_like_program(following[0]))
+                if (
+                    known is None
+                ):  # takes one value, if a word that is no program comes and isn't last
+                    takes = int(
+                        len(following) > 1
+                        and after[:1] != "-"
+                        and not looks_like_program(following[0])
+                    )
                 else:  # where the next option comes, the value is missing
-                    next_option = re.match("--?[a-z]", after) is not None and self._table.find(after) is not None
-                    takes = 0 if self._table.argparse and (next_option or after.endswith(".py")) else known.values
+                    next_option = (
+                        re.match("--?[a-z]", after) is not None
+                        and self._table.find(after) is not None
+                    )
+                    takes = (
+                        0
+                        if self._table.argparse and (next_option or after.endswith(".py"))
+                        else known.values
+                    )
                 self._add(known, name, word, self._following(takes))
             return
-        for index in range(1, len(word.prefix)):  # `-vN2`: letters, the last of which may have its value attached
+        for index in range(
+            1, len(word.prefix)
+        ):  # `-vN2`: letters, the last of which may have its value attached
             letter = f"-{word.prefix[index]}"
             known = self._table.options.get(letter)
             if known is None:
                 self._add(None, word.prefix if index == 1 else letter, word, ())
                 return
-            if (known.values or known.optional) and (len(word.prefix) > index + 1 or word.value is None):
+            if (known.values or known.optional) and (
+                len(word.prefix) > index + 1 or word.value is None
+            ):
                 self._add(known, letter, word, (value_part(word, index + 1),))
                 return
             self._add(known, letter, word, self._following(known.values))
@@ -329,4 +394,6 @@ class _Reader:
 
     def _add(self, known: Known | None, name: str, word: Word, values: tuple[Word, ...]) -> None:
         name = known.name if known else name
-        self._entries.append(Option(name=name, written=word, values=values, known=known is not None))
+        self._entries.append(
+            Option(name=name, written=word, values=values, known=known is not None)
+        )

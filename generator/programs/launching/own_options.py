@@ -21,47 +21,85 @@ from .launch_line import Launch
 
 #: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones have it in these.
 _MOST_MODULES: Final = 12
-_MOST_DECLARING: Final = 100  # asked where none of the first has an option; LLaMA-Factory's is the 50th
-_MOST_ABOVE: Final = 6  # folders above a module in which those that it imports are looked for, as in `facts.around`
+_MOST_DECLARING: Final = (
+    100  # asked where none of the first has an option; LLaMA-Factory's is the 50th
+)
+_MOST_ABOVE: Final = (
+    6  # folders above a module in which those that it imports are looked for, as in `facts.around`
+)
 _PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
 _ORIGINS: Final = ("argparse", "transformers")
 #: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
 OF_DEEPSPEED: Final = frozenset(
-    {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config", "--local_rank", "--local-rank"}
+    {
+        "--deepspeed",
+        "--deepspeed_config",
+        "--deepscale",
+        "--deepscale_config",
+        "--local_rank",
+        "--local-rank",
+    }
 )
 _MAIN: Final = "__main__"  # in a module that is a program of its own, with a parser for that
 _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
-_ALIASES: Final = "aliases"  # of options that fields make. Source: transformers 5.23, hf_argparser.py, HfArg
+_ALIASES: Final = (
+    "aliases"  # of options that fields make. Source: transformers 5.23, hf_argparser.py, HfArg
+)
 #: What leaves open which options there are: some that aren't known are passed over, or are made elsewhere.
 _OPEN: Final = frozenset(
     {"parse_known_args", "parse_known_intermixed_args", "add_subparsers", "REMAINDER"}
     | {_ALIASES, "return_remaining_strings", "prefix_chars"}
 )
 #: The same in a text that needs no parsing then.
-_LEFT_OPEN: Final = re.compile(r"\b(?:parse_known_\w*args|add_subparsers|return_remaining_strings)\b")
+_LEFT_OPEN: Final = re.compile(
+    r"\b(?:parse_known_\w*args|add_subparsers|return_remaining_strings)\b"
+)
 #: An option's name as argparse and its kin are given it, or a field of a class; `-` is written as `_`.
 _DECLARES: Final = re.compile(r"""["']__(\w+)["']|^[ ]{4}(\w+)\s*:\s*[A-Za-z"']""", re.MULTILINE)
 _GROUPS: Final = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 #: Methods of parsers and groups that make no options but those that are written. Source: Python 3.12, argparse.py
 _PLAIN: Final = frozenset(
-    {"add_argument", "parse_args", "parse_args_into_dataclasses", "parse_dict", "parse_json_file", "parse_yaml_file"}
-    | {"error", "exit", "format_help", "format_usage", "print_help", "print_usage", "set_defaults", "get_default"}
+    {
+        "add_argument",
+        "parse_args",
+        "parse_args_into_dataclasses",
+        "parse_dict",
+        "parse_json_file",
+        "parse_yaml_file",
+    }
+    | {
+        "error",
+        "exit",
+        "format_help",
+        "format_usage",
+        "print_help",
+        "print_usage",
+        "set_defaults",
+        "get_default",
+    }
     | _GROUPS
 )
 #: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between commas.
 _IMPORTS: Final = re.compile(
-    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t(]*([^\n#;)]*)|import[ \t]+([^\n#;]+))", re.MULTILINE
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t(]*([^\n#;)]*)|import[ \t]+([^\n#;]+))",
+    re.MULTILINE,
 )
 _FIRST: Final = r"(?:^|,)\s*([\w.]+)"
 _PIPELINE: Final = "PipelineModule"  # of deepspeed.pipe
 #: Names with which a program trains by a library, and the packages that have them; without any, classes of one's own.
 _TRAINS: Final = (
     ("deepspeed", "initialize", ("deepspeed",)),
-    ("lightning", "Trainer|Fabric|LightningCLI", ("lightning", "pytorch_lightning", "lightning_fabric")),
+    (
+        "lightning",
+        "Trainer|Fabric|LightningCLI",
+        ("lightning", "pytorch_lightning", "lightning_fabric"),
+    ),
     ("transformers", r"\w*Trainer", ("transformers", "trl")),
     ("transformers", r"\w*TrainingArguments", ()),
 )
-_ADDS: Final = frozenset({"add_config_arguments", "add_core_arguments", "add_tuning_arguments"})  # of DeepSpeed
+_ADDS: Final = frozenset(
+    {"add_config_arguments", "add_core_arguments", "add_tuning_arguments"}
+)  # of DeepSpeed
 
 Node = TypeVar("Node", bound=ast.AST)
 Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
@@ -71,15 +109,27 @@ Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
 def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
     """The long options of a program; None where others may be there. `classes`: classes that a parser may make options
     of, which are not in the repository, with their fields."""
-    near = (one for one in islice(_modules(program), _MOST_MODULES) if any(name in one.text for name in _PARSERS))
+    near = (
+        one
+        for one in islice(_modules(program), _MOST_MODULES)
+        if any(name in one.text for name in _PARSERS)
+    )
     making = (one for one in near if one.path == program or _MAIN not in one.text)
     module = next(making, None)
-    if module is None or _LEFT_OPEN.search(module.text) or (module.path != program and next(making, None)):
+    if (
+        module is None
+        or _LEFT_OPEN.search(module.text)
+        or (module.path != program and next(making, None))
+    ):
         return None
     made = [node for node in module.calls if _name(node.func) in _PARSERS]
     if len(made) != 1 or not any(_name(call.func) in _PARSES for call in module.calls):
         return None
-    return _options(module, made[0], dict(classes)) if module.origin(made[0].func) in _ORIGINS else None
+    return (
+        _options(module, made[0], dict(classes))
+        if module.origin(made[0].func) in _ORIGINS
+        else None
+    )
 
 
 def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
@@ -89,15 +139,28 @@ def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
     unread = {option: name for option, name in names.items() if lacks_word(program, name)}
     declared = _declared(program) if unread else ()
     unread = {option: name for option, name in unread.items() if name not in declared}
-    near = {option: next((one for one in declared if is_slip(name, one)), "") for option, name in unread.items()}
-    return {option: f"--{one}" for option, one in near.items() if one and not one.startswith(names[option])}
+    near = {
+        option: next((one for one in declared if is_slip(name, one)), "")
+        for option, name in unread.items()
+    }
+    return {
+        option: f"--{one}"
+        for option, one in near.items()
+        if one and not one.startswith(names[option])
+    }
 
 
 def trained_by(launch: Launch) -> tuple[str, ...] | None:
     """The libraries with which the program of a launch line trains; None where programs of its name differ in that. Of
     a program in a folder that a variable names, those of its name in the folders beside."""
-    found, program, folder = program_of(launch), program_path(launch), Path(launch.script.text.path).parent
-    named = f"*/{escape(program)}" if program and program.endswith(".py") and "/" not in program else ""
+    found, program, folder = (
+        program_of(launch),
+        program_path(launch),
+        Path(launch.script.text.path).parent,
+    )
+    named = (
+        f"*/{escape(program)}" if program and program.endswith(".py") and "/" not in program else ""
+    )
     elsewhere = programs_in(folder, folder, named) if named and not found else []
     used = {libraries(path.absolute()) for path in ([found] if found else elsewhere)}
     return used.pop() if len(used) == 1 else None if used else ()
@@ -138,32 +201,55 @@ def _declared(program: Path) -> tuple[str, ...]:
     texts = _texts(program, _MOST_DECLARING)
     found = {option or field for text in texts for option, field in _DECLARES.findall(text)}
     adds = any(name in text for text in texts for name in _ADDS)
-    return tuple(sorted(found | {one.lstrip("-").replace("-", "_") for one in OF_DEEPSPEED if adds}))
+    return tuple(
+        sorted(found | {one.lstrip("-").replace("-", "_") for one in OF_DEEPSPEED if adds})
+    )
 
 
 def pipeline_stages(launch: Launch) -> int | None:
     """The stages of the `PipelineModule` that a program makes: a number, or an option's value, given or by default."""
     found = program_of(launch)
     module = _module(found) if found and _PIPELINE in text_around(found, found.parent) else None
-    made = (call.keywords for call in module.calls if _name(call.func) == _PIPELINE) if module else ()
-    stages = next((keyword.value for keywords in made for keyword in keywords if keyword.arg == "num_stages"), None)
+    made = (
+        (call.keywords for call in module.calls if _name(call.func) == _PIPELINE) if module else ()
+    )
+    stages = next(
+        (keyword.value for keywords in made for keyword in keywords if keyword.arg == "num_stages"),
+        None,
+    )
     if module is None or stages is None or isinstance(stages, ast.Constant):
         return whole_number(stages.value) if isinstance(stages, ast.Constant) else None
     for call in module.calls:
-        names = [name.value for name in call.args if isinstance(name, ast.Constant) and isinstance(name.value, str)]
-        given = {one.arg: one.value.value for one in call.keywords if isinstance(one.value, ast.Constant)}
+        names = [
+            name.value
+            for name in call.args
+            if isinstance(name, ast.Constant) and isinstance(name.value, str)
+        ]
+        given = {
+            one.arg: one.value.value for one in call.keywords if isinstance(one.value, ast.Constant)
+        }
         fields = {given.get("dest"), *(name.lstrip("-").replace("-", "_") for name in names)}
         if _name(call.func) == "add_argument" and _name(stages) in fields:
             words = [part for word in launch.arguments for part in (word.value or "").split("=", 1)]
             after = next((text for option, text in pairwise(words) if option in names), None)
-            return whole_number(given.get("default")) if after is None else int(after) if after.isdecimal() else None
+            return (
+                whole_number(given.get("default"))
+                if after is None
+                else int(after)
+                if after.isdecimal()
+                else None
+            )
     return None
 
 
 def has_unknown_stages(launch: Launch) -> bool:
     """Return whether a program has DeepSpeed's pipeline, and its stages aren't known."""
     found = program_of(launch)
-    return found is not None and _PIPELINE in text_around(found, found.parent) and pipeline_stages(launch) is None
+    return (
+        found is not None
+        and _PIPELINE in text_around(found, found.parent)
+        and pipeline_stages(launch) is None
+    )
 
 
 class _Module:
@@ -197,7 +283,11 @@ class _Module:
         """The files of the modules that are imported by name, where they are in the repository."""
         names = list[str]()
         for origin, members, several in _IMPORTS.findall(self.text):
-            names += [f"{origin.rstrip('.')}.{one}" for one in re.findall(_FIRST, members) if origin.strip(".")]
+            names += [
+                f"{origin.rstrip('.')}.{one}"
+                for one in re.findall(_FIRST, members)
+                if origin.strip(".")
+            ]
             names += [origin] if origin else re.findall(_FIRST, several)
         return tuple(filter(None, map(self._file, dict.fromkeys(names))))
 
@@ -212,7 +302,10 @@ class _Module:
     def _origins(self) -> dict[str, set[str]]:
         """The packages that names are imported from."""
         found = defaultdict[str, set[str]](set)
-        imports: list[ast.Import | ast.ImportFrom] = [*self.every(ast.Import), *self.every(ast.ImportFrom)]
+        imports: list[ast.Import | ast.ImportFrom] = [
+            *self.every(ast.Import),
+            *self.every(ast.ImportFrom),
+        ]
         for part in imports:
             for one in part.names:
                 home = (part.module or "") if isinstance(part, ast.ImportFrom) else one.name
@@ -232,7 +325,9 @@ class _Module:
         returns = [one for one in self.every(ast.Return) if one.value and _name(one.value) in own]
         functions = self.every(ast.FunctionDef) if returns else []
         makers = {
-            one.name for one in functions if any(one.lineno <= back.lineno <= (one.end_lineno or 0) for back in returns)
+            one.name
+            for one in functions
+            if any(one.lineno <= back.lineno <= (one.end_lineno or 0) for back in returns)
         }
         return frozenset({*own, *(name for name, maker in values if maker in makers)} - {""})
 
@@ -241,9 +336,19 @@ class _Module:
         bases = [self.path.parent, *islice(self.path.parent.parents, _MOST_ABOVE)]
         bases = bases[max(len(name) - len(bare) - 1, 0) :][:1] if bare != name else bases
         first = bare.partition(".")[0]
-        here = str(self.path.parent)  # fewer questions to the disk than one for each module that may be there
-        bases = [base for base in bases if bare and not {first, f"{first}.py"}.isdisjoint(names_in(str(base), here))]
-        places = (base / f"{bare.replace('.', '/')}{end}" for base in bases for end in (".py", "/__init__.py"))
+        here = str(
+            self.path.parent
+        )  # fewer questions to the disk than one for each module that may be there
+        bases = [
+            base
+            for base in bases
+            if bare and not {first, f"{first}.py"}.isdisjoint(names_in(str(base), here))
+        ]
+        places = (
+            base / f"{bare.replace('.', '/')}{end}"
+            for base in bases
+            for end in (".py", "/__init__.py")
+        )
         return next((place for place in places if is_readable(place, self.path.parent)), None)
 
 
@@ -261,20 +366,30 @@ def _modules(first: Path) -> Iterator[_Module]:
             waiting += module.imported
 
 
-def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
+def _options(
+    module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]
+) -> frozenset[str] | None:
     names = {_name(node) for node in module.every(ast.Attribute, ast.Name)}
-    given = ((call, value) for call in module.calls for value in (*call.args, *(one.value for one in call.keywords)))
+    given = (
+        (call, value)
+        for call in module.calls
+        for value in (*call.args, *(one.value for one in call.keywords))
+    )
     named, parsers = ((_name(call.func), _name(value)) for call, value in given), module.parsers
     adding = {method for method, name in named if name in parsers or "parser" in name.lower()}
     keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
     used = {node.attr for node in module.every(ast.Attribute) if _name(node.value) in parsers}
-    inherits = any(keyword.arg == "parents" for keyword in made.keywords)  # other calls make folders
+    inherits = any(
+        keyword.arg == "parents" for keyword in made.keywords
+    )  # other calls make folders
     if inherits or names & _OPEN or keywords & _OPEN or adding - _ADDS or used - _PLAIN:
         return None
     found = set(OF_DEEPSPEED) if adding else set[str]()
     for call in module.calls:
         if _name(call.func) == "add_argument":
-            values = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
+            values = [
+                argument.value for argument in call.args if isinstance(argument, ast.Constant)
+            ]
             words = [value for value in values if isinstance(value, str)]
             if not words or len(words) < len(call.args):
                 return None
@@ -286,20 +401,34 @@ def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[st
         fields = [_fields(module, node, classes, _MOST_MODULES) for node in listed]
         if not fields or None in fields:
             return None
-        found |= {f"--{no}{field}" for known in fields for field in known or () for no in ("", "no_")}
+        found |= {
+            f"--{no}{field}" for known in fields for field in known or () for no in ("", "no_")
+        }
         found |= {option.replace("_", "-") for option in found}
     return frozenset({*found, "--help"})
 
 
 def _fields(
-    module: _Module, given: ast.expr, classes: Mapping[str, frozenset[str]], depth: int, within: str = ""
+    module: _Module,
+    given: ast.expr,
+    classes: Mapping[str, frozenset[str]],
+    depth: int,
+    within: str = "",
 ) -> frozenset[str] | None:
     """The fields of a class that a module names, with those of its bases; None where one isn't known."""
     name, near = _name(given), islice(_modules(module.path), _MOST_MODULES)
-    hidden = isinstance(given, ast.Name) and name in module.classes and name != within  # by a class of that name
+    hidden = (
+        isinstance(given, ast.Name) and name in module.classes and name != within
+    )  # by a class of that name
     if not hidden and module.origin(given) == "transformers":
-        copies = (base / COPIES["transformers"][0] for base in folders_above(module.path))  # with other fields, maybe
-        return None if any(is_readable(copy, module.path.parent) for copy in copies) else classes.get(name)
+        copies = (
+            base / COPIES["transformers"][0] for base in folders_above(module.path)
+        )  # with other fields, maybe
+        return (
+            None
+            if any(is_readable(copy, module.path.parent) for copy in copies)
+            else classes.get(name)
+        )
     home = next((one for one in near if f"class {name}" in one.text and name in one.classes), None)
     if home is None or not depth or _ALIASES in home.text:
         return None
@@ -316,4 +445,10 @@ def _fields(
 
 def _name(node: ast.expr) -> str:
     """The last part of a dotted name."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else ""
+    )

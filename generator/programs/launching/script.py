@@ -34,7 +34,9 @@ _SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
 
 def sbatch_options(script: ShellScript) -> Options:
     """The options of the `#SBATCH` lines that sbatch reads."""
-    words = [word for directive in script.directives if not directive.ignored for word in directive.words]
+    words = [
+        word for directive in script.directives if not directive.ignored for word in directive.words
+    ]
     return read_options(TABLES["sbatch"], words, everywhere=True)
 
 
@@ -75,7 +77,9 @@ class LaunchScript:
         apart = (own and other and own[1] == other[1] and own[2] != other[2] for other in others)
         written = (word.path for word, elsewhere in zip(words, apart, strict=True) if not elsewhere)
         given = (text.content for text in self.shell.heredocs if text.target is None)
-        return any(end_alike(each, path) for each in written if each) or any(basename(path) in text for text in given)
+        return any(end_alike(each, path) for each in written if each) or any(
+            basename(path) in text for text in given
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +110,9 @@ class CommandDocument(YamlDocument):
         return None
 
 
-Piece = tuple[str, Callable[[int], Location]]  #: text of a script, and the place of each of its characters
+Piece = tuple[
+    str, Callable[[int], Location]
+]  #: text of a script, and the place of each of its characters
 
 
 def is_template(content: str) -> bool:
@@ -132,7 +138,9 @@ def places(source: Source, text: Text, at: str, command: str) -> Callable[[int],
     key = replace(source.locate_key(at), pointer=pointer)
     lines, where = Lines(text), source.locate(at)
     line = where.line if where.line and where.line <= len(lines.starts) else 0
-    offsets = _aligned(command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0)
+    offsets = _aligned(
+        command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0
+    )
 
     def place(offset: int) -> Location:
         if offsets is None:

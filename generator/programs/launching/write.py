@@ -30,7 +30,9 @@ _NEGATIVE_NUMBER = re.compile(r"-\.?[0-9]")
 #: Go's parser takes `1e-5` for a number and `y` for true, PyYAML takes both for text.
 #: What is text to every parser without quotes: a word that begins with a letter, a path, or an option's dashes.
 _PLAIN: Final = re.compile(r"(?:--?|[$]|\.{1,2}/)?[A-Za-z_/](?:[\w./:@=-]*[\w/])?", re.ASCII)
-_OTHER: Final = frozenset({"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+_OTHER: Final = frozenset(
+    {"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"}
+)
 THREADS: Final = "OMP_NUM_THREADS"
 _OF_INTERFACES: Final = frozenset({"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
 
@@ -57,7 +59,11 @@ def option_lines(arguments: Iterable[str | ConfigPath]) -> Iterator[tuple[str | 
     """An option together with the values after it, one tuple a line."""
     line: list[str | ConfigPath] = []
     for argument in arguments:
-        option = isinstance(argument, str) and argument.startswith("-") and not _NEGATIVE_NUMBER.match(argument)
+        option = (
+            isinstance(argument, str)
+            and argument.startswith("-")
+            and not _NEGATIVE_NUMBER.match(argument)
+        )
         if line and option:
             yield tuple(line)
             line = []
@@ -69,7 +75,9 @@ def option_lines(arguments: Iterable[str | ConfigPath]) -> Iterator[tuple[str | 
 def comment(text: str, *, indent: str = "", width: int = 110) -> Raw:
     """`text` as comment lines of at most `width` characters; line breaks in it can't end the comment."""
     plain = _UNPRINTABLE.sub(" ", text)
-    lines = textwrap.wrap(plain, width=width, break_long_words=False, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(plain, width=width, break_long_words=False, break_on_hyphens=False) or [
+        ""
+    ]
     return Raw("\n".join(f"{indent}# {line}".rstrip() for line in lines))
 
 
@@ -98,7 +106,17 @@ class _Dumper(yaml.SafeDumper):
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     plain = _PLAIN.fullmatch(value) and value.lower() not in _OTHER
     folds = len(value) > dumper.best_width and "  " not in value and value == value.strip()
-    style = None if plain else "|" if "\n" in value else '"' if not value.isprintable() else ">" if folds else "'"
+    style = (
+        None
+        if plain
+        else "|"
+        if "\n" in value
+        else '"'
+        if not value.isprintable()
+        else ">"
+        if folds
+        else "'"
+    )
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
@@ -108,7 +126,12 @@ _Dumper.add_representer(str, _text)
 def yaml_text(document: Any, width: int = 1000) -> str:
     """The YAML of plain data, keys in their order, with lines of at most `width` where text can be folded."""
     return yaml.dump(
-        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=False
+        document,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=width,
+        default_flow_style=False,
     )
 
 
@@ -124,7 +147,11 @@ def pod_environment(plan: Plan, program: Program) -> dict[str, str]:
     """`environment` of a pod, whose network interfaces are not the host's: NCCL finds them where nobody names one."""
     stated = {*program.environment, *plan.job.launch.environment}
     values = environment(plan, program)
-    return {name: value for name, value in values.items() if name in stated or name not in _OF_INTERFACES}
+    return {
+        name: value
+        for name, value in values.items()
+        if name in stated or name not in _OF_INTERFACES
+    }
 
 
 def cores_per_node(plan: Plan) -> int | None:
@@ -148,7 +175,9 @@ def processes_per_node(plan: Plan) -> int:
     return min(plan.job.gpus, plan.job.cluster.accelerators_per_node)
 
 
-def header(plan: Plan, program: Program, command: str, notes: tuple[str, ...] = ()) -> tuple[Raw, ...]:
+def header(
+    plan: Plan, program: Program, command: str, notes: tuple[str, ...] = ()
+) -> tuple[Raw, ...]:
     """Comment lines for the top of a file: what made it, what it runs, and the choices a reader would question."""
     job, layout = plan.job, plan.layout
     lines = (
@@ -171,7 +200,10 @@ def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
     lines: list[Raw] = []
     for group in program.groups:
         lines.append(comment(group.comment, indent=indent))
-        lines += [Raw(indent + " ".join(map(shell_word, words))) for words in option_lines(group.arguments)]
+        lines += [
+            Raw(indent + " ".join(map(shell_word, words)))
+            for words in option_lines(group.arguments)
+        ]
     return tuple(lines)
 
 
@@ -182,9 +214,14 @@ def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
         f"{name} {path}": name.startswith("output.")
         for name, values in given.items()
         for path in values
-        if name in PATHS and path.startswith("/") and not any(map(PurePosixPath(path).is_relative_to, folders))
+        if name in PATHS
+        and path.startswith("/")
+        and not any(map(PurePosixPath(path).is_relative_to, folders))
     }
-    for written, then in ((False, f"set {key}, or use the image"), (True, f"lost with the machine: see {key}")):
+    for written, then in (
+        (False, f"set {key}, or use the image"),
+        (True, f"lost with the machine: see {key}"),
+    ):
         if named := [text for text, is_output in outside.items() if is_output is written]:
             verb = "is" if len(named) == 1 else "are"
             yield f"{' and '.join(named)} {verb} on no mounted volume{', and ' if written else ': '}{then}."
@@ -197,12 +234,22 @@ def ending_values(plan: Plan, program: Program) -> dict[str, object]:
 
 
 def yaml_file(
-    path: str, plan: Plan, program: Program, command: str, notes: Iterable[str], *documents: Any, width: int = 1000
+    path: str,
+    plan: Plan,
+    program: Program,
+    command: str,
+    notes: Iterable[str],
+    *documents: Any,
+    width: int = 1000,
 ) -> RenderedFile:
     """A file of YAML documents with a header on top; what is null or an empty mapping at their tops is left out."""
     top = "\n".join(line.text for line in header(plan, program, command, tuple(notes)))
-    kept = ({key: value for key, value in one.items() if value not in (None, {})} for one in documents)
-    return RenderedFile(path=path, text=f"{top}\n\n" + "---\n".join(yaml_text(one, width) for one in kept))
+    kept = (
+        {key: value for key, value in one.items() if value not in (None, {})} for one in documents
+    )
+    return RenderedFile(
+        path=path, text=f"{top}\n\n" + "---\n".join(yaml_text(one, width) for one in kept)
+    )
 
 
 def launch_options(plan: Plan) -> Mapping[str, Any]:
@@ -212,7 +259,9 @@ def launch_options(plan: Plan) -> Mapping[str, Any]:
 
 def arguments_file(plan: Plan, program: Program, command: str, file: str) -> RenderedFile:
     """`arguments.txt`: what the script is called with, to be read, and for launchers that dsgen doesn't write."""
-    folder = " CONFIG_DIR is the folder of this file." * any(isinstance(w, ConfigPath) for w in program.arguments)
+    folder = " CONFIG_DIR is the folder of this file." * any(
+        isinstance(w, ConfigPath) for w in program.arguments
+    )
     notes = (
         f"Arguments of {program.script} with the reason for each group. No program reads this file: {file} has its own "
         f"copy. For another launcher, they are quoted for a POSIX shell.{folder}",
@@ -258,9 +307,13 @@ def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) 
 def across_counts(plan: Plan) -> str:
     """Say which checkpoints of an elastic job resume with another number of replicas."""
     if plan.job.framework.runs("Megatron-LM"):
-        return "Distributed checkpoints (--ckpt-format torch_dist) resume with any number of replicas."
+        return (
+            "Distributed checkpoints (--ckpt-format torch_dist) resume with any number of replicas."
+        )
     if plan.layout.zero_stage == 0:
-        return "A checkpoint has the whole optimizer state, and resumes with any number of replicas."
+        return (
+            "A checkpoint has the whole optimizer state, and resumes with any number of replicas."
+        )
     return (
         "DeepSpeed refuses ZeRO's states with another number of replicas: when the count changes, the launch file "
         "says how to convert the checkpoint, and loads what was converted."
@@ -273,7 +326,11 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
     **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a rank is one of data times sequence parallelism.
     """
     job, layout = plan.job, plan.layout
-    cut = job.framework.runs("DeepSpeed engine") and layout.zero_stage > 0 and job.output.checkpoints is not None
+    cut = (
+        job.framework.runs("DeepSpeed engine")
+        and layout.zero_stage > 0
+        and job.output.checkpoints is not None
+    )
     config = json.loads(program.files[0].text) if cut else {}
     own = config.get("checkpoint", {})
     own = own if isinstance(own, dict) else {}

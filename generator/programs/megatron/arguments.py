@@ -33,15 +33,28 @@ from .parser import ProgramOptions, options_beside
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(
     [
-        *("--num-layers", "--hidden-size", "--num-attention-heads", "--tensor-model-parallel-size", "--seq-length"),
-        *("--pipeline-model-parallel-size", "--micro-batch-size", "--global-batch-size", "--train-iters"),
+        *(
+            "--num-layers",
+            "--hidden-size",
+            "--num-attention-heads",
+            "--tensor-model-parallel-size",
+            "--seq-length",
+        ),
+        *(
+            "--pipeline-model-parallel-size",
+            "--micro-batch-size",
+            "--global-batch-size",
+            "--train-iters",
+        ),
         *("--max-position-embeddings", "--ffn-hidden-size", "--lr-warmup-fraction"),
     ]
 )
 _ENOUGH_SIGNS: Final = 3
 MOST_STRAYS: Final = 300  #: unknown options that are compared with all others
 #: Options that mean Megatron-DeepSpeed, whatever else is given.
-_DEEPSPEED_SIGNS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--zero-stage", "--no-pipeline-parallel"})
+_DEEPSPEED_SIGNS: Final = frozenset(
+    {"--deepspeed", "--deepspeed_config", "--zero-stage", "--no-pipeline-parallel"}
+)
 #: The training programs of both projects.
 _BOTH: Final = frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"})
 OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
@@ -70,12 +83,16 @@ class MegatronArguments:
     program: str | None = None  #: the training script's file name
     given: tuple[GivenOption, ...] = ()  #: every option in order, repeats included
     strays: tuple[Stray, ...] = ()  #: words that Megatron's own parser doesn't know
-    complete: bool = True  #: whether every option is among `given` and `unsure`; variables may hold more
+    complete: bool = (
+        True  #: whether every option is among `given` and `unsure`; variables may hold more
+    )
     unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
     extended: bool = False  #: whether whoever starts the script may add options, by `"$@"`
     varies: bool = False  #: whether an option is given that its program alone has, which may divide the model otherwise
     fork: str = ""  #: whose options they are, where the project itself lacks some
-    beside: ProgramOptions = field(default_factory=ProgramOptions, repr=False)  #: what the program's own Python reads
+    beside: ProgramOptions = field(
+        default_factory=ProgramOptions, repr=False
+    )  #: what the program's own Python reads
 
     @property
     def table(self) -> OptionTable:
@@ -152,7 +169,9 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
         last = first.parts[-1] if first is not None and first.parts else None
         program = None if last is None else PurePosixPath(last).name  # None: it can't be known
         # branches of the script may start other programs, so that the next word may be a value of an option
-        differs = first is not None and first.value is None and not first.prefix and not first.variables
+        differs = (
+            first is not None and first.value is None and not first.prefix and not first.variables
+        )
         words = (*([first] if differs and first is not None else []), *launch.arguments)
         names, known = _names(words), program in OWN_PROGRAMS["megatron-lm"]
         old = not known and names & REMOVED.keys() and "--micro-batch-size" not in names
@@ -207,7 +226,9 @@ def _arguments(
     # Whose options they are: of two projects that read most of them, the one that alone has more.
     more = sum(mds.has(name) - lm.has(name) for name in names) > 0
     signs = _DEEPSPEED_SIGNS & (names if beside.parser is None else beside.strings)
-    flavour: Flavour = "megatron-deepspeed" if signs or (more and beside.parser is None) else "megatron-lm"
+    flavour: Flavour = (
+        "megatron-deepspeed" if signs or (more and beside.parser is None) else "megatron-lm"
+    )
     parsed = _less(parse_words(words, option_table(flavour), locate), beside, lines)
     fork, base = ("", flavour) if beside.parser else _fork(flavour, parsed, program)
     if base != flavour:
@@ -227,7 +248,10 @@ def _arguments(
         complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
         unsure=parsed.unsure - {option.name for option in parsed.given},
         extended=parsed.extended,
-        varies=any(name in beside.strings and not lm.has(name) and not mds.has(name) for name in _names(words)),
+        varies=any(
+            name in beside.strings and not lm.has(name) and not mds.has(name)
+            for name in _names(words)
+        ),
         fork=fork,
         beside=beside,
     )
@@ -235,7 +259,10 @@ def _arguments(
 
 def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:
     """The words, less faults that the program itself excuses, and those in `lines` that are still to be filled in."""
-    given = (replace(one, problem=None) if one.problem and _may_be(one, beside, lines) else one for one in parsed.given)
+    given = (
+        replace(one, problem=None) if one.problem and _may_be(one, beside, lines) else one
+        for one in parsed.given
+    )
     strays = (
         stray
         for stray in parsed.strays
@@ -251,7 +278,9 @@ def _may_be(option: GivenOption, beside: ProgramOptions, lines: Sequence[str]) -
     shell took it for a redirection.
     """
     integer = (option.problem or "").startswith("requires an integer")
-    if option.text in beside.strings or (integer and beside.types.get(option.written, "int") != "int"):
+    if option.text in beside.strings or (
+        integer and beside.types.get(option.written, "int") != "int"
+    ):
         return True
     after = _line_of(option.where, lines).partition(option.written)[2]
     return not option.text and re.match(r"[\s=\"']*[$<]", after) is not None
@@ -268,5 +297,7 @@ def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[s
     unknown = {name for name in strays if table.near(name, slip=True) is None}
     refused = {one.name: one.text for one in parsed.given if one.problem and one.is_choice}
     fork, base = fork_of(flavour, unknown, refused, {one.name for one in parsed.given})
-    own = program in OWN_PROGRAMS[flavour] or (fork != A_FORK and (program or "").startswith("pretrain_"))
+    own = program in OWN_PROGRAMS[flavour] or (
+        fork != A_FORK and (program or "").startswith("pretrain_")
+    )
     return (fork, base) if own or (refused and fork != A_FORK) else ("", flavour)

@@ -36,15 +36,21 @@ class Planned:
     layout: Layout
     cut: Split  #: how layers are dealt to stages
     chunks: tuple[int, ...]  #: layers of each chunk, where chunks are listed
-    last_stage: int | None  #: layers of the last stage, where nobody chose them and they are not those of the others
+    last_stage: (
+        int | None
+    )  #: layers of the last stage, where nobody chose them and they are not those of the others
     by_node: bool  #: whether tokens for experts cross nodes once each
     aware: bool  #: whether optimizer states have types of their own
     tokenizer: str | None  #: kind of the tokenizer
     exit_minutes: int | None  #: after which the run saves and exits by itself
     rotary: bool  #: whether positions are; all their options are then given: the defaults are another model's
-    grouped_queries: bool  #: whether heads share keys and values, and multi-latent attention doesn't make them
+    grouped_queries: (
+        bool  #: whether heads share keys and values, and multi-latent attention doesn't make them
+    )
     linear_bias: bool  #: whether the projections other than query, key and value carry biases
-    grouped_gemm: bool  #: whether experts of a layer are one product: refused below compute capability 8
+    grouped_gemm: (
+        bool  #: whether experts of a layer are one product: refused below compute capability 8
+    )
     fsdp: bool  #: whether gradients or parameters are sharded, which is Megatron FSDP's work
     full: bool  #: whether all activations are computed again
     offloads: bool  #: whether the optimizer is on the host
@@ -75,7 +81,9 @@ def window(p: Planned) -> str | None:
 def windowed_layers(p: Planned) -> str | None:
     """1 for layers with the window, where some have none."""
     local = set(range(p.model.layers)) - set(p.model.full_attention_layers)
-    return layer_pattern(p.model.layers, local) if window(p) and len(local) < p.model.layers else None
+    return (
+        layer_pattern(p.model.layers, local) if window(p) and len(local) < p.model.layers else None
+    )
 
 
 def expert_layers(p: Planned) -> str | None:
@@ -131,4 +139,8 @@ def data_cache(p: Planned) -> str | None:
     megatron/data/gpt_dataset.py:367-373.
     """
     folder = p.job.output.checkpoints
-    return f"{bindings(p.job).word(folder)}/data-cache" if folder is not None and p.job.data.path else None
+    return (
+        f"{bindings(p.job).word(folder)}/data-cache"
+        if folder is not None and p.job.data.path
+        else None
+    )

@@ -36,12 +36,22 @@ from .vocabulary import OF_OPTIONS
 _OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
 _GRANULARITY: Final = "--recompute-granularity"
 _EXCHANGE: Final = "--cp-comm-type"
-_MODULES: Final = frozenset(("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"))
+_MODULES: Final = frozenset(
+    ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+)
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
-_FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
+_FLASH: Final = (
+    "--use-flash-attn",
+    "--use-flash-attn-v1",
+    "--use-flash-attn-v2",
+    "--use-flash-attn-triton",
+)
 #: The least of each part of a model.
 _LEAST: Final[dict[str, Any]] = {
-    **dict.fromkeys(("layers", "heads", "kv_heads", "head_dim", "vocab", "max_positions", "experts_per_token"), 1),
+    **dict.fromkeys(
+        ("layers", "heads", "kv_heads", "head_dim", "vocab", "max_positions", "experts_per_token"),
+        1,
+    ),
     **dict.fromkeys(("hidden", "ffn", "experts", "moe_ffn", "kv_lora_rank"), 0),
     **dict.fromkeys(("gated_mlp", "qkv_bias", "output_bias", "mlp_bias", "attention_sinks"), False),
     "tied_embeddings": True,
@@ -80,7 +90,9 @@ class _Reading:
     """Facts that are read so far, by pointers into a job."""
 
     run: MegatronRun
-    values: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))  #: of each record
+    values: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )  #: of each record
     places: dict[str, Location] = field(default_factory=dict)
 
     def learn(self, pointer: str, value: Any, option: str | None = None) -> None:
@@ -106,7 +118,9 @@ class _Reading:
 
 def _job_of(read: _Reading) -> Job:
     run, cluster = read.run, read.run.submission.cluster
-    pins = {name: None if value is UNKNOWN else value for name, value in read.values["layout"].items()}
+    pins = {
+        name: None if value is UNKNOWN else value for name, value in read.values["layout"].items()
+    }
     known = bool(run.gpus and run.model_parallel)
     return partial(
         Job,
@@ -119,7 +133,12 @@ def _job_of(read: _Reading) -> Job:
         training=partial(Training, **read.values["training"]),
         pins=Pins(**pins, data=run.replicas if known else None),
         headroom=0.0,
-        origin=Origin(path=run.path, locations=read.places, start=run.locate(""), vocabulary=OF_OPTIONS[run.flavour]),
+        origin=Origin(
+            path=run.path,
+            locations=read.places,
+            start=run.locate(""),
+            vocabulary=OF_OPTIONS[run.flavour],
+        ),
     )
 
 
@@ -134,12 +153,17 @@ def _plain(read: _Reading) -> None:
         if option.kind == "flag" and row.value is True:
             read.flag(pointer, row.option)
         elif Mark.SIZE in row.marks:
-            read.number(pointer, row.option, option.default if isinstance(option.default, int) else None)
+            read.number(
+                pointer, row.option, option.default if isinstance(option.default, int) else None
+            )
 
 
 def _model(read: _Reading) -> None:
     run = read.run
-    hidden, heads = read.number("/model/hidden", "--hidden-size"), read.number("/model/heads", HEADS)
+    hidden, heads = (
+        read.number("/model/hidden", "--hidden-size"),
+        read.number("/model/heads", HEADS),
+    )
     ffn = None  # by default, under SwiGLU two thirds in whole 64s (both trees' arguments.py)
     if hidden and run.sure("--swiglu"):
         ffn = int((4 * hidden * 2 / 3) / 64) * 64 if run.has("--swiglu") else 4 * hidden
@@ -152,18 +176,27 @@ def _model(read: _Reading) -> None:
     _kv_heads(read, heads)
     experts = run.integer("--num-experts")
     if (experts is not None and experts >= 0) or run.lacks("--num-experts"):
-        read.learn("/model/experts", 0 if not experts or (experts == 1 and not run.is_lm) else experts)
+        read.learn(
+            "/model/experts", 0 if not experts or (experts == 1 and not run.is_lm) else experts
+        )
     else:
         read.learn("/model/experts", UNKNOWN)
     if read.values["model"]["experts"]:
-        read.number("/model/moe_ffn", "--moe-ffn-hidden-size" if run.is_lm else "--ffn-hidden-size", ffn)
+        read.number(
+            "/model/moe_ffn", "--moe-ffn-hidden-size" if run.is_lm else "--ffn-hidden-size", ffn
+        )
     read.flag("/model/gated_mlp", "--swiglu", "--quick-geglu")
     options = dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), "--disable-bias-linear")
-    for name, option in {**options, "tied_embeddings": "--untie-embeddings-and-output-weights"}.items():
+    for name, option in {
+        **options,
+        "tied_embeddings": "--untie-embeddings-and-output-weights",
+    }.items():
         read.learn(f"/model/{name}", not run.has(option) if run.sure(option) else UNKNOWN, option)
     _attention_parts(read)
     learned = run.value("--position-embedding-type", "learned_absolute") == "learned_absolute"
-    learned = learned and not run.has_any("--use-rotary-position-embeddings", "--no-position-embedding")
+    learned = learned and not run.has_any(
+        "--use-rotary-position-embeddings", "--no-position-embedding"
+    )
     read.values["model"] |= {
         "name": "this model",
         "family": "megatron",
@@ -179,9 +212,13 @@ def _model(read: _Reading) -> None:
 
 def _attention_parts(read: _Reading) -> None:
     run = read.run
-    window = re.fullmatch(r"\(?\s*(\d{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size")))  # itself, and those before
+    window = re.fullmatch(
+        r"\(?\s*(\d{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size"))
+    )  # itself, and those before
     sure = run.sure("--window-size", "--softmax-type")
-    read.learn("/model/sliding_window", (int(window[1]) + 1 if window else None) if sure else UNKNOWN)
+    read.learn(
+        "/model/sliding_window", (int(window[1]) + 1 if window else None) if sure else UNKNOWN
+    )
     sinks = run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one")
     read.learn("/model/attention_sinks", sinks if sure else UNKNOWN)
     latent = "--multi-latent-attention"
@@ -201,7 +238,10 @@ def _kv_heads(read: _Reading, heads: int | None) -> None:
 def _training(read: _Reading) -> None:
     run, training = read.run, read.values["training"]
     optimizer = run.choice("--optimizer", "adam")
-    read.learn("/training/optimizer", UNKNOWN if optimizer is None else "sgd" if optimizer == "sgd" else "adamw")
+    read.learn(
+        "/training/optimizer",
+        UNKNOWN if optimizer is None else "sgd" if optimizer == "sgd" else "adamw",
+    )
     names = ("--fp8-format",) if run.is_lm else ("--fp8-hybrid", "--fp8-e4m3")
     types = {**dict.fromkeys(names, "fp8"), "--bf16": "bf16", "--fp16": "fp16"}
     given = next(filter(run.has, types), None)
@@ -225,7 +265,9 @@ def _training(read: _Reading) -> None:
 def _widest(dtypes: Iterable[object]) -> str:
     """The type of most bytes; fp32 where one isn't known."""
     known = ("fp8", "bf16", "fp16", "fp32")
-    return known[max(known.index(str(dtype)) if dtype in known else len(known) - 1 for dtype in dtypes)]
+    return known[
+        max(known.index(str(dtype)) if dtype in known else len(known) - 1 for dtype in dtypes)
+    ]
 
 
 def _attention(read: _Reading) -> None:
@@ -242,7 +284,9 @@ def _attention(read: _Reading) -> None:
 def _layout(read: _Reading) -> None:
     """The layout: what is given, and the defaults that surely hold."""
     run = read.run
-    if run.has("--num-experts"):  # core_v0.16.1 megatron/training/arguments.py:410: as the rest of the layer
+    if run.has(
+        "--num-experts"
+    ):  # core_v0.16.1 megatron/training/arguments.py:410: as the rest of the layer
         read.number("/layout/expert_tensor", "--expert-tensor-parallel-size", run.tensor)
     else:
         read.learn("/layout/expert_tensor", 1)
@@ -263,7 +307,9 @@ def _stages(read: _Reading) -> None:
     """Chunks of a stage, and the layers of the first and of the last, where they are not those of the others."""
     run, listed, stages = read.run, read.run.listed_chunks, read.run.pipeline
     chunks, option = None, CHUNKS
-    if run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS) and not run.has_any(*_OTHER_CHUNKS):
+    if run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS) and not run.has_any(
+        *_OTHER_CHUNKS
+    ):
         option = run.first_of(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
         chunks = run.chunks if run.has(option) else 1
     read.learn("/layout/virtual_pipeline", UNKNOWN if chunks is None else chunks, option)
@@ -278,7 +324,9 @@ def _stages(read: _Reading) -> None:
 
 def _recompute(read: _Reading) -> None:
     run, older = read.run, ("--recompute-activations", "--checkpoint-activations")
-    if run.sure(_GRANULARITY, *older) and not (run.has(_GRANULARITY) and run.value(_GRANULARITY) is None):
+    if run.sure(_GRANULARITY, *older) and not (
+        run.has(_GRANULARITY) and run.value(_GRANULARITY) is None
+    ):
         full = run.recomputes == "full" or run.has("--checkpoint-activations")
         kind = "full" if full else "selective" if run.recomputes else "none"
         read.learn("/layout/recompute", kind, _GRANULARITY)
@@ -303,7 +351,10 @@ def _of_megatron_lm(read: _Reading) -> None:
     ):
         if option != "--use-distributed-optimizer" or not run.has_any(*_FSDP):
             read.learn(pointer, values[run.has(option)] if run.sure(option) else UNKNOWN, option)
-    kinds, sizes = run.choice(_EXCHANGE, ("p2p",)), run.value("--hierarchical-context-parallel-sizes")
+    kinds, sizes = (
+        run.choice(_EXCHANGE, ("p2p",)),
+        run.value("--hierarchical-context-parallel-sizes"),
+    )
     ranks: object = None  # that exchange heads, where all layers do it alike; None where they gather keys and values
     if kinds == ("p2p",):
         ranks = 1
@@ -326,4 +377,6 @@ def _of_config(read: _Reading, config: Config) -> None:
     offload = offload_of(config)
     read.learn("/layout/offload", offload)
     if offload != "none":
-        read.places["/layout/offload"] = config.locate("/zero_optimization/offload_optimizer/device")
+        read.places["/layout/offload"] = config.locate(
+            "/zero_optimization/offload_optimizer/device"
+        )

@@ -61,8 +61,14 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         keys=keys,
         lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
         peak_bytes=max(peaks, default=None),
-        shape={field: size for name, field in _SHAPE.items() if (size := whole(arguments.get(name, "")))},
-        notes=(f"{others} lines with another global batch than {usual} left out",) if others else (),
+        shape={
+            field: size
+            for name, field in _SHAPE.items()
+            if (size := whole(arguments.get(name, "")))
+        },
+        notes=(f"{others} lines with another global batch than {usual} left out",)
+        if others
+        else (),
         hint="give a log that reaches a few `elapsed time per iteration` lines (--log-interval 1)",
     )
 

@@ -26,7 +26,9 @@ _MOST_OF: Final = 0.75  # of a name: what abbreviates it
 
 #: A fork that isn't known by name.
 A_FORK: Final = "a fork"
-_FIRST: Final = "Megatron-LM 1.0"  # read the options that all later ones refuse (megatron/arguments.py @ v1.0)
+_FIRST: Final = (
+    "Megatron-LM 1.0"  # read the options that all later ones refuse (megatron/arguments.py @ v1.0)
+)
 _FEW: Final = 2  # of unknown options or removed ones: one may be a slip, two are another program's
 _PATH: Final = ("path",)
 #: Keys of `data.tokenizer` that a kind reads, where these are known.
@@ -95,7 +97,9 @@ class OptionTable:
 
     def near(self, name: str, *, slip: bool = False) -> str | None:
         """The option that an unknown one is probably meant to be; with `slip`, but for a letter or two, or its end."""
-        return _near(self.flavour, name, slip) if len(name) <= 80 else None  # no option is as long; it would take time
+        return (
+            _near(self.flavour, name, slip) if len(name) <= 80 else None
+        )  # no option is as long; it would take time
 
 
 @lru_cache(maxsize=2)
@@ -108,7 +112,12 @@ def _json(name: str) -> dict[str, Any]:
 def option_table(flavour: Flavour) -> OptionTable:
     """The options of a project. Read from disk on the first call (1 ms)."""
     data = _json("megatron_options.json")[flavour]
-    return OptionTable(flavour=flavour, versions=tuple(data["versions"]), aliases=data["aliases"], rows=data["options"])
+    return OptionTable(
+        flavour=flavour,
+        versions=tuple(data["versions"]),
+        aliases=data["aliases"],
+        rows=data["options"],
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -131,7 +140,9 @@ def forks() -> Mapping[str, Mapping[str, Any]]:
     return known
 
 
-def fork_of(flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], given: Set[str]) -> tuple[str, Flavour]:
+def fork_of(
+    flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], given: Set[str]
+) -> tuple[str, Flavour]:
     """The fork's name and the project that it started from; no name where nothing says that it is one. `unknown` are
     options that are no slips of known ones, `refused` choices by option, `given` all known options."""
     signs = {
@@ -181,20 +192,30 @@ class ParsedWords:
     strays: tuple[Stray, ...]
     complete: bool
     unsure: frozenset[str] = frozenset()  #: options that are given on a condition of the script
-    extended: bool = False  #: whether the words that the script is started with are among them: `"$@"`
+    extended: bool = (
+        False  #: whether the words that the script is started with are among them: `"$@"`
+    )
 
 
-def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Word], Location]) -> ParsedWords:
+def parse_words(
+    words: Sequence[Word], table: OptionTable, locate: Callable[[Word], Location]
+) -> ParsedWords:
     """The options among `words`, in their order, and the places that `locate` gives them."""
     given, strays, unsure = list[GivenOption](), list[Stray](), set[str]()
     # what is still to be filled in, as in `<path to data>`, isn't known
     gaps = [(word, IN_WORDS.search(word.prefix)) for word in words]
     words = [
-        Word(raw="", value=None, offset=word.offset, parts=(word.prefix[: gap.start()],)) if gap else word
+        Word(raw="", value=None, offset=word.offset, parts=(word.prefix[: gap.start()],))
+        if gap
+        else word
         for word, gap in gaps
     ]
     extended = any(word.value is None and set(word.variables) == {"@"} for word in words)
-    complete, index, foreign = True, 0, False  # foreign: after an option of the script's own, whose values these may be
+    complete, index, foreign = (
+        True,
+        0,
+        False,
+    )  # foreign: after an option of the script's own, whose values these may be
     while index < len(words):
         word = words[index]
         index += 1
@@ -207,7 +228,9 @@ def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Wor
                 following = list(_values(words, index, option, table))
                 index += len(following)
                 values = [value.value for value in following]
-                holders = (one for value in following if value.value is None for one in value.variables)
+                holders = (
+                    one for value in following if value.value is None for one in value.variables
+                )
                 complete = complete and not (option.nargs and any(map(_OF_OPTIONS.search, holders)))
             given.append(_given(option, name, values, locate(word), explicit=bool(sign)))
             foreign = False
@@ -216,33 +239,52 @@ def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Wor
         elif word.value is None:
             perhaps = (text.partition("=")[0] for text in word.perhaps if text)
             unsure |= {named.name for one in perhaps if (named := table.get(one)) is not None}
-            known = bool(word.perhaps) or word.prefix.startswith("-") or set(word.variables) == {"@"}
+            known = (
+                bool(word.perhaps) or word.prefix.startswith("-") or set(word.variables) == {"@"}
+            )
             complete = complete and known
             foreign = True
         elif _is_option(text):
             strays.append(Stray(word=name, where=locate(word)))
             foreign = True
         elif not foreign:
-            strays.append(Stray(word=text, where=locate(word), after=given[-1].written if given else None))
+            strays.append(
+                Stray(word=text, where=locate(word), after=given[-1].written if given else None)
+            )
     sure = frozenset(unsure)
-    return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=sure, extended=extended)
+    return ParsedWords(
+        given=tuple(given), strays=tuple(strays), complete=complete, unsure=sure, extended=extended
+    )
 
 
 def _is_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not _NUMBER.match(word) and " " not in word
 
 
-def _values(words: Sequence[Word], index: int, option: MegatronOption, table: OptionTable) -> Iterator[Word]:
+def _values(
+    words: Sequence[Word], index: int, option: MegatronOption, table: OptionTable
+) -> Iterator[Word]:
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
-        known = word.value if word.value is not None else word.prefix or (word.perhaps[0] or "" if word.perhaps else "")
-        if _is_option(known) or (known.startswith("-") and table.get(known.partition("=")[0]) is not None):
+        known = (
+            word.value
+            if word.value is not None
+            else word.prefix or (word.perhaps[0] or "" if word.perhaps else "")
+        )
+        if _is_option(known) or (
+            known.startswith("-") and table.get(known.partition("=")[0]) is not None
+        ):
             return
         yield word
 
 
 def _given(
-    option: MegatronOption, written: str, values: Sequence[str | None], where: Location, *, explicit: bool = False
+    option: MegatronOption,
+    written: str,
+    values: Sequence[str | None],
+    where: Location,
+    *,
+    explicit: bool = False,
 ) -> GivenOption:
     value, problem = _typed(option, values, explicit=explicit)
     text = " ".join("..." if value is None else value for value in values)
@@ -257,7 +299,9 @@ def _given(
     )
 
 
-def _typed(option: MegatronOption, values: Sequence[str | None], *, explicit: bool) -> tuple[object, str | None]:
+def _typed(
+    option: MegatronOption, values: Sequence[str | None], *, explicit: bool
+) -> tuple[object, str | None]:
     if option.kind == "flag":
         return True, "accepts no value" if explicit and option.nargs is None else None
     if not values and option.nargs in (None, "+"):

@@ -28,7 +28,9 @@ _JUDGED: Final = re.compile(r"\bargs\.(\w+)")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 #: How a program starts Megatron, whose parser then checks the arguments; and what sets some of them before it does.
 _STARTS: Final = re.compile(r"^[ \t]*(?:initialize_megatron|pretrain)\(", re.MULTILINE)
-_SETS: Final = re.compile(r"external_args|parse_args\(|use_checkpoint_args|load_args_from_checkpoint")
+_SETS: Final = re.compile(
+    r"external_args|parse_args\(|use_checkpoint_args|load_args_from_checkpoint"
+)
 #: Functions that are handed the parser, and those of them whose options are known, written in the program or by others.
 _HANDED: Final = re.compile(r"^[ \t]+(?:\w+\s*=\s*)?([\w.]+)\(\s*parser\s*[,)]", re.MULTILINE)
 _KNOWN_TO_ADD: Final = ("extra_args_provider", "deepspeed.add_config_arguments")
@@ -40,15 +42,33 @@ class ProgramOptions:
     """The strings in a program's Python, options and choices among them, and whether that is all that it reads."""
 
     strings: frozenset[str] = frozenset()
-    parser: str | None = None  #: the file of its Megatron's parser, where every option is written there or in it
-    types: Mapping[str, str] = field(default_factory=dict)  #: by option of its Megatron's parser: `int`, `float`, ...
-    refuses_removed: bool = True  #: whether that parser says of options that they are gone; True where it isn't there
-    required: frozenset[str] = frozenset()  #: the options that its Megatron's parser says must be given
-    cuts_pipeline: bool = False  #: whether its Megatron's parser makes the pipeline fit on the GPUs, as older ones do
-    left_out: frozenset[str] = frozenset()  #: names of options that it sets, or its Megatron's parser wants absent
-    judged: frozenset[str] | None = None  #: names of options that its Megatron's parser looks at; None without one
-    of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
-    is_checked: bool = False  #: whether it hands all that it is given to its Megatron's parser, which checks it
+    parser: str | None = (
+        None  #: the file of its Megatron's parser, where every option is written there or in it
+    )
+    types: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: by option of its Megatron's parser: `int`, `float`, ...
+    refuses_removed: bool = (
+        True  #: whether that parser says of options that they are gone; True where it isn't there
+    )
+    required: frozenset[str] = (
+        frozenset()
+    )  #: the options that its Megatron's parser says must be given
+    cuts_pipeline: bool = (
+        False  #: whether its Megatron's parser makes the pipeline fit on the GPUs, as older ones do
+    )
+    left_out: frozenset[str] = (
+        frozenset()
+    )  #: names of options that it sets, or its Megatron's parser wants absent
+    judged: frozenset[str] | None = (
+        None  #: names of options that its Megatron's parser looks at; None without one
+    )
+    of_megatron: bool = (
+        True  #: whether its text or its parser is Megatron's; True where it isn't there
+    )
+    is_checked: bool = (
+        False  #: whether it hands all that it is given to its Megatron's parser, which checks it
+    )
 
     def lacks(self, option: str) -> bool:
         """Return whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
@@ -64,7 +84,9 @@ class ProgramOptions:
 
     def near(self, option: str) -> str | None:
         """The option of the program's that is spelt like this one."""
-        return most_like(option, tuple(string for string in self._sorted if string.startswith("--")), _SLIP)
+        return most_like(
+            option, tuple(string for string in self._sorted if string.startswith("--")), _SLIP
+        )
 
 
 @until_next_check(64)
@@ -74,23 +96,38 @@ def options_beside(program: Path | None) -> ProgramOptions:
         return ProgramOptions()
     text = text_around(program, program.parent)
     folder, above = program.parent, tuple(folders_above(program))
-    parser = next((base / name for base in above for name in _PARSERS if is_readable(base / name, folder)), None)
+    parser = next(
+        (base / name for base in above for name in _PARSERS if is_readable(base / name, folder)),
+        None,
+    )
     modules = [module.replace(".", "/") for module in dict.fromkeys(_IMPORT.findall(text))]
     ends = [(f"{module}.py", f"{module}/__init__.py") for module in modules]
     places = [[base / path for base in above for path in paths] for paths in ends]
-    imported = [next((place for place in each if is_readable(place, folder)), None) for each in places]
-    files = [*programs_in(folder, folder)[:MOST_FILES], *filter(None, imported), *([parser] if parser else [])]
+    imported = [
+        next((place for place in each if is_readable(place, folder)), None) for each in places
+    ]
+    files = [
+        *programs_in(folder, folder)[:MOST_FILES],
+        *filter(None, imported),
+        *([parser] if parser else []),
+    ]
     found = [_strings(path) for path in islice(dict.fromkeys(files), MOST_FILES)]
     rules = text_around(parser, folder) if parser else ""
-    handed = {name for name in _HANDED.findall(rules) if f"def {name}(" not in rules}.difference(_KNOWN_TO_ADD)
+    handed = {name for name in _HANDED.findall(rules) if f"def {name}(" not in rules}.difference(
+        _KNOWN_TO_ADD
+    )
     whole = parser is not None and not handed and not _LENIENT.search(text)
     near = Path(os.path.relpath(parser)).as_posix() if parser else ""
-    shown = parser.as_posix() if parser and near.startswith("..") else near  # from the working folder, if below it
+    shown = (
+        parser.as_posix() if parser and near.startswith("..") else near
+    )  # from the working folder, if below it
     return ProgramOptions(
         strings=frozenset[str]().union(*(strings for strings, _ in found)),
         parser=shown if parser and whole else None,
         types=dict(_TYPED.findall(rules)),
-        required=frozenset(STRING.findall(listed[0])) if (listed := _REQUIRED.findall(rules)) else frozenset(),
+        required=frozenset(STRING.findall(listed[0]))
+        if (listed := _REQUIRED.findall(rules))
+        else frozenset(),
         refuses_removed=not rules or "no longer valid" in rules,
         cuts_pipeline="args.pipeline_model_parallel_size = min(" in rules,
         left_out=frozenset(_IS_NONE.findall(rules) + STRING.findall(text)),

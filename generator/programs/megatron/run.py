@@ -29,7 +29,10 @@ FIRST_STAGE: Final = "--decoder-first-pipeline-num-layers"
 LAST_STAGE: Final = "--decoder-last-pipeline-num-layers"
 STAGE_LAYOUT: Final = "--pipeline-model-parallel-layout"
 #: Ends of the model that count as layers of a stage.
-COUNTED_ENDS: Final = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
+COUNTED_ENDS: Final = (
+    "--account-for-embedding-in-pipeline-split",
+    "--account-for-loss-in-pipeline-split",
+)
 
 #: Ways to divide layers that have no number of layers per stage.
 _OTHER_CUTS: Final = (
@@ -51,9 +54,18 @@ _OTHER_SIZES: Final = (
 )
 #: What a legal layout has: each with its requirement in words.
 _ENDS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
-    ("must begin with E, the embedding, and have no other", lambda text: text[:1] == "E" and text.count("E") == 1),
-    ("must end with L, the loss, and have no other", lambda text: text[-1:] == "L" and text.count("L") == 1),
-    ("must have m, layers that predict further tokens, after every t", lambda text: "t" not in text.partition("m")[2]),
+    (
+        "must begin with E, the embedding, and have no other",
+        lambda text: text[:1] == "E" and text.count("E") == 1,
+    ),
+    (
+        "must end with L, the loss, and have no other",
+        lambda text: text[-1:] == "L" and text.count("L") == 1,
+    ),
+    (
+        "must have m, layers that predict further tokens, after every t",
+        lambda text: "t" not in text.partition("m")[2],
+    ),
 )
 
 
@@ -115,7 +127,12 @@ class MegatronRun(MegatronArguments):
     def shared_layers(self) -> int | None:
         """The layers that stages share, ends included where they count; None where they can't be known."""
         layers = self.size(self.first_of(LAYERS, "--encoder-num-layers"))
-        if layers is None or self.varies or not self.sure(*_CUTS, as_written=True) or self.has_any(*_OTHER_CUTS):
+        if (
+            layers is None
+            or self.varies
+            or not self.sure(*_CUTS, as_written=True)
+            or self.has_any(*_OTHER_CUTS)
+        ):
             return None
         return layers + sum(map(self.has, COUNTED_ENDS))
 
@@ -129,18 +146,31 @@ class MegatronRun(MegatronArguments):
         """Model chunks of a stage; None where interleaving isn't asked for, or can't be known."""
         if self.has(STAGE_LAYOUT):
             listed, stages = self.listed_chunks, self.pipeline
-            return len(listed) // stages if listed and stages and len(listed) % stages == 0 else None
+            return (
+                len(listed) // stages if listed and stages and len(listed) % stages == 0 else None
+            )
         if self.has(CHUNKS):
             return self.size(CHUNKS)
         layers, stages, each = self.shared_layers, self.pipeline, self.size(LAYERS_PER_CHUNK)
-        if not each or layers is None or stages is None or layers % stages or layers // stages % each:
+        if (
+            not each
+            or layers is None
+            or stages is None
+            or layers % stages
+            or layers // stages % each
+        ):
             return None
         return layers // stages // each
 
     @cached_property
     def model_parallel(self) -> int | None:
         """GPUs that hold one replica."""
-        if self.tensor is None or self.pipeline is None or self.context is None or self.has_any(*_OTHER_SIZES):
+        if (
+            self.tensor is None
+            or self.pipeline is None
+            or self.context is None
+            or self.has_any(*_OTHER_SIZES)
+        ):
             return None
         return self.tensor * self.pipeline * self.context
 
@@ -150,7 +180,9 @@ class MegatronRun(MegatronArguments):
         whole = self.submission
         if len({script.path for script in whole.commands}) < 2:
             return world_of(whole).gpus
-        own = tuple(document for document in whole.documents if getattr(document, "path", None) == self.path)
+        own = tuple(
+            document for document in whole.documents if getattr(document, "path", None) == self.path
+        )
         return world_of(replace(whole, documents=own, around=whole.files)).gpus
 
     @cached_property
@@ -164,7 +196,11 @@ class MegatronRun(MegatronArguments):
         """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
         configs = self.submission.configs
         named = named_in(self.submission, self.path)
-        own = [config for config in configs if config.path == self.path or id(config.json) in (named or ())]
+        own = [
+            config
+            for config in configs
+            if config.path == self.path or id(config.json) in (named or ())
+        ]
         found = own or (configs if named is None else ())
         return found[0] if len(found) == 1 and not self.is_lm else None
 
@@ -192,7 +228,8 @@ def chunks_of(text: str) -> tuple[str, ...] | None:
     text = text.replace(",", "")
     for pattern in _REPEATS:
         sizes = (
-            len(found[1]) * (int(found[2]) if len(found[2]) < _DIGITS else _MOST) for found in pattern.finditer(text)
+            len(found[1]) * (int(found[2]) if len(found[2]) < _DIGITS else _MOST)
+            for found in pattern.finditer(text)
         )
         if sum(sizes) >= _MOST:
             return None
@@ -210,7 +247,12 @@ def uneven_ends(chunks: tuple[str, ...], stages: int) -> tuple[int, int]:
     isn't true is left to what the estimate makes of it."""
     sizes, each = stage_sizes(chunks, stages), len(chunks) // stages
     inner = sizes[1:-1]
-    if stages < 3 or len(set(inner)) != 1 or any(size % each or not size for size in sizes) or len(set(sizes)) == 1:
+    if (
+        stages < 3
+        or len(set(inner)) != 1
+        or any(size % each or not size for size in sizes)
+        or len(set(sizes)) == 1
+    ):
         return 0, 0
     return sizes[0], sizes[-1]
 

@@ -15,7 +15,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dataclass import dataclass
-from ..program import BETA1, DEFAULT_STEPS, EPSILON, WARMUP_FRACTION, ConfigPath, Value, beta2, log_interval
+from ..program import (
+    BETA1,
+    DEFAULT_STEPS,
+    EPSILON,
+    WARMUP_FRACTION,
+    ConfigPath,
+    Value,
+    beta2,
+    log_interval,
+)
 from . import encode
 from .encode import Planned, but, layer_pattern
 from .options import Flavour
@@ -34,7 +43,12 @@ STARTS_ANEW: Final = "--finetune"  #: at step 0, without the optimizer's states,
 CONFIG_FILE: Final = ConfigPath("ds_config.json")
 LARGEST: Final = 2**31 - 1  #: no size is larger: what 32 bits hold
 LENGTHS: Final = ("--train-iters", "--train-samples")
-WARMUPS: Final = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
+WARMUPS: Final = (
+    "--lr-warmup-fraction",
+    "--lr-warmup-iters",
+    "--lr-warmup-samples",
+    "--lr-warmup-tokens",
+)
 MIN_LR_FRACTION: Final = 0.1
 #: Megatron FSDP's names of ZeRO's stages.
 SHARDINGS: Final = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
@@ -47,7 +61,9 @@ _OLD_LAYERS: Final = "--activations-checkpoint-num-layers"
 class Mark(Flag):
     """What is special about a row."""
 
-    PLANNED = auto()  #: a plan decides it: where files have another value, that is named and not carried over
+    PLANNED = (
+        auto()
+    )  #: a plan decides it: where files have another value, that is named and not carried over
     FOLLOWS = auto()  #: it follows from other options where it is left out
     REQUIRED = auto()  #: a run needs it, and the parser has no default
     SIZE = auto()  #: it is at least 1
@@ -67,7 +83,9 @@ class Row:
     lm: Encode | None = None  #: what Megatron-LM's files have
     mds: Encode | None = None  #: what Megatron-DeepSpeed's files have
     value: object = True  #: of a flag: what its key is where it is given
-    decode: Callable[[Any], Any] | None = None  #: from its value to the key's; None where the spec has no such value
+    decode: Callable[[Any], Any] | None = (
+        None  #: from its value to the key's; None where the spec has no such value
+    )
     default: bool = False  #: whether the parser's default is taken over where it is left out
     also: tuple[str, ...] = ()  #: what other releases, forks or the other project have for it
     unless: tuple[str, ...] = ()  #: options of the job's own that exclude it
@@ -96,7 +114,11 @@ def paths(value: Any) -> Any:
 
 def ramp(value: Any) -> dict[str, int] | None:
     """A batch ramp-up of three numbers."""
-    if not isinstance(value, tuple) or len(value) != 3 or not all(str(one).isdecimal() for one in value):
+    if (
+        not isinstance(value, tuple)
+        or len(value) != 3
+        or not all(str(one).isdecimal() for one in value)
+    ):
         return None
     return dict(zip(("start", "increment", "samples"), map(int, value), strict=True))
 
@@ -386,14 +408,20 @@ def _names(mark: Mark) -> tuple[str, ...]:
 
 
 #: Options that the spec's own keys say, in words of any release: the plan writes them.
-PLANNED: Final = frozenset(one for row in ROWS if Mark.PLANNED in row.marks for one in (row.option, *row.also))
+PLANNED: Final = frozenset(
+    one for row in ROWS if Mark.PLANNED in row.marks for one in (row.option, *row.also)
+)
 FOLLOWS: Final = frozenset(_names(Mark.FOLLOWS))
 REQUIRED: Final = _names(Mark.REQUIRED)
 SIZES: Final = _names(Mark.SIZE)
 #: Options of the files by the keys of `data` and `output` that they say.
-OF_FILES: Final = {row.key: (row.option,) for row in (*_DATA, *_FILES) if row.key.startswith(("data.", "output."))}
+OF_FILES: Final = {
+    row.key: (row.option,) for row in (*_DATA, *_FILES) if row.key.startswith(("data.", "output."))
+}
 #: Keys of `training` and `layout` by the options that say them.
-DECIDED: Final = {row.option: row.key for row in ROWS if row.key.startswith(("training.", "layout."))}
+DECIDED: Final = {
+    row.option: row.key for row in ROWS if row.key.startswith(("training.", "layout."))
+}
 
 
 @lru_cache(maxsize=2)
@@ -431,7 +459,11 @@ def said_by() -> Mapping[str, tuple[str, ...]]:
 @lru_cache(maxsize=1)
 def equivalents() -> Mapping[str, str]:
     """The other project's option for one that only one has."""
-    lm = {(row.key, str(row.value)): row.option for row in ROWS if row.key and row.lm and not row.mds}
-    mds = {(row.key, str(row.value)): row.option for row in ROWS if row.key and row.mds and not row.lm}
+    lm = {
+        (row.key, str(row.value)): row.option for row in ROWS if row.key and row.lm and not row.mds
+    }
+    mds = {
+        (row.key, str(row.value)): row.option for row in ROWS if row.key and row.mds and not row.lm
+    }
     pairs = [(option, mds[said]) for said, option in lm.items() if said in mds]
     return dict([*pairs, *((theirs, ours) for ours, theirs in pairs)])

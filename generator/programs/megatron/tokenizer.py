@@ -13,7 +13,10 @@ from ...rules.planned import lm_jobs, mds_jobs
 from ...rules.violations import megatron_deepspeed, megatron_lm, violation
 from .options import TOKENIZERS, Flavour, option_table
 
-_OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's
+_OF_TRANSFORMERS: Final = (
+    "HuggingFaceTokenizer",
+    "HFTokenizer",
+)  #: Megatron-LM's name, Megatron-DeepSpeed's
 #: What the libraries of Megatron-LM's tokenizers import. Source: core_v0.16.1 pyproject.toml, the extra `mlm`.
 _IMPORTED: Final = {
     "HuggingFaceTokenizer": "transformers",
@@ -52,7 +55,9 @@ def packages(job: Job) -> dict[str, str]:
 
 
 @lm_jobs.rule("TOK001", ERROR, "init", megatron_lm("training/arguments.py (--tokenizer-type)"))
-@mds_jobs.rule("TOK003", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--tokenizer-type)"))
+@mds_jobs.rule(
+    "TOK003", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--tokenizer-type)")
+)
 def tokenizer_kind_is_known(job: Job) -> Violations:
     """The kind of a tokenizer is one that the program has.
     Prevents: error: argument --tokenizer-type: invalid choice
@@ -67,7 +72,12 @@ def tokenizer_kind_is_known(job: Job) -> Violations:
         yield violation(job, where, f"`type: {kind}` is no tokenizer of {job.framework}", hint)
 
 
-@lm_jobs.rule("TOK002", ERROR, "init", "NVIDIA/Megatron-LM megatron/training/tokenizer/tokenizer.py:21 @ core_v0.16.1")
+@lm_jobs.rule(
+    "TOK002",
+    ERROR,
+    "init",
+    "NVIDIA/Megatron-LM megatron/training/tokenizer/tokenizer.py:21 @ core_v0.16.1",
+)
 @mds_jobs.rule("TOK004", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:14"))
 def tokenizer_has_its_files(job: Job) -> Violations:
     """A tokenizer comes with the files that its kind reads: a path, or a vocabulary and merges.
@@ -78,16 +88,26 @@ def tokenizer_has_its_files(job: Job) -> Violations:
     kind, place = tokenizer_type(job), "/data/tokenizer"
     if kind is None:
         message = "a vocabulary alone doesn't say which kind of tokenizer reads it"
-        yield violation(job, place, message, "add type: BertWordPieceCase, or merges_file for GPT2BPETokenizer")
+        yield violation(
+            job, place, message, "add type: BertWordPieceCase, or merges_file for GPT2BPETokenizer"
+        )
         return
     tokenizer, given = job.data.tokenizer, partial(gives, job.launch.arguments)
-    options = {key: job.framework.options[f"data.tokenizer.{key}"][0] for key in TOKENIZERS.get(kind, ())}
-    lacking = [key for key, option in options.items() if getattr(tokenizer, key) is None and not given(option)]
+    options = {
+        key: job.framework.options[f"data.tokenizer.{key}"][0] for key in TOKENIZERS.get(kind, ())
+    }
+    lacking = [
+        key
+        for key, option in options.items()
+        if getattr(tokenizer, key) is None and not given(option)
+    ]
     if kind == _TIK and job.framework.runs("Megatron-LM") and not given(_PATTERN):
         hint = f"add {_PATTERN} v2 to launch.arguments"
         yield violation(job, place, f"{_TIK} reads {_PATTERN}, which is missing", hint)
     if lacking:
         examples = {"path": "path: /data/tokenizer", "vocab_file": "vocab_file: /data/vocab.json"}
         added = ", ".join(examples.get(key, "merges_file: /data/merges.txt") for key in lacking)
-        message = f"{kind} reads {' and '.join(TOKENIZERS[kind])}; {' and '.join(lacking)} is missing"
+        message = (
+            f"{kind} reads {' and '.join(TOKENIZERS[kind])}; {' and '.join(lacking)} is missing"
+        )
         yield violation(job, place, message, f"add {added}")

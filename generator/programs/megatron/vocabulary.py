@@ -26,7 +26,10 @@ _WORDS: Final = {
     "optimizer": "optimizer: {}",  # AdamW is `adam` there
 }
 _OF_EACH: Final[dict[Flavour, dict[str, str]]] = {
-    "megatron-lm": {"zero_stage": "ZeRO {}", "context_heads": "heads exchanged (a2a) over {} ranks"},
+    "megatron-lm": {
+        "zero_stage": "ZeRO {}",
+        "context_heads": "heads exchanged (a2a) over {} ranks",
+    },
     "megatron-deepspeed": {
         "zero_stage": "ZeRO stage {}",
         "virtual_pipeline": "{} chunks a stage",
@@ -54,4 +57,6 @@ def _phrases(flavour: Flavour) -> dict[str, str]:
     return found | _WORDS | _OF_EACH[flavour]
 
 
-OF_OPTIONS: Final = {flavour: Vocabulary(phrases=_phrases(flavour), by_batch=True) for flavour in get_args(Flavour)}
+OF_OPTIONS: Final = {
+    flavour: Vocabulary(phrases=_phrases(flavour), by_batch=True) for flavour in get_args(Flavour)
+}

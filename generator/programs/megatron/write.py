@@ -27,7 +27,13 @@ NEEDS: Final = (
     Need(
         what="data",
         key="data.path",
-        options=("--data-path", "--train-data-path", "--data-args-path", "--per-split-data-args-path", "--mock-data"),
+        options=(
+            "--data-path",
+            "--train-data-path",
+            "--data-args-path",
+            "--per-split-data-args-path",
+            "--mock-data",
+        ),
     ),
     Need(what="tokenizer", key="data.tokenizer", options=("--tokenizer-type",)),
     Need(what="folder for checkpoints", key="output.checkpoints", options=("--save",)),
@@ -65,7 +71,8 @@ def planned(plan: Plan) -> Planned:
         fsdp=layout.zero_stage >= 2,
         full=layout.recompute.label == "full",
         offloads=layout.offload.label != "none",
-        narrow_gradients=job.training.precision in ("bf16", "fp8") and job.training.gradient_dtype == "same",
+        narrow_gradients=job.training.precision in ("bf16", "fp8")
+        and job.training.gradient_dtype == "same",
         saves=job.output.checkpoints is not None,
     )
 
@@ -107,7 +114,8 @@ COMMENTS: Final[Mapping[str, Comment]] = {
     "sharding": lambda p: (
         f"ZeRO stage {p.layout.zero_stage} is Megatron FSDP, which has a checkpoint format of its own"
         if p.fsdp
-        else "data parallelism" + ": the distributed optimizer is ZeRO 1" * bool(p.layout.zero_stage)
+        else "data parallelism"
+        + ": the distributed optimizer is ZeRO 1" * bool(p.layout.zero_stage)
     ),
     "batch": lambda p: (
         f"batch: {p.layout.global_batch} = {p.layout.micro_batch} micro × {p.layout.gradient_accumulation} accumulated "
@@ -116,13 +124,17 @@ COMMENTS: Final[Mapping[str, Comment]] = {
     # Megatron-LM core_v0.19.0 and later ignore it, and core_v0.16.1, which the files are for, has no other.
     "ramp": lambda p: "batch ramp-up, ignored by core_v0.19.0 and later; dsgen: ignore[MLM029]",
     "compute": lambda p: "precision and kernels",
-    "memory": lambda p: f"memory: recompute {p.layout.recompute.label}, offload {p.layout.offload.label}",
+    "memory": lambda p: (
+        f"memory: recompute {p.layout.recompute.label}, offload {p.layout.offload.label}"
+    ),
     "states": lambda p: "types of gradients and optimizer states",
     "optimizer": lambda p: "optimizer; its weight decay is decoupled, so adam means AdamW",
     "length": lambda p: "length, evaluation and schedule: cosine to a tenth after 1% of warm-up",
     "data": lambda p: f"data and tokenizer, of {p.model.vocab} tokens as planned",
     "files": lambda p: (
-        "output; a start resumes from the last checkpoint" if p.saves and p.job.output.resume else "output"
+        "output; a start resumes from the last checkpoint"
+        if p.saves and p.job.output.resume
+        else "output"
     ),
 }
 
@@ -145,15 +157,21 @@ def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> 
 
 def common_notes(job: Job, name: str) -> list[str]:
     """Notes on data that the user has to supply, and on what neither project can do; `name` is the project's."""
-    texts = [f"The plan counts a vocabulary of {job.model.vocab}: the tokenizer's, before Megatron pads it."]
+    texts = [
+        f"The plan counts a vocabulary of {job.model.vocab}: the tokenizer's, before Megatron pads it."
+    ]
     if job.training.duration_tokens is None and not gives(job.launch.arguments, *LENGTHS):
-        texts.append(f"The job gives no training.duration and the script requires one: {DEFAULT_STEPS} steps.")
+        texts.append(
+            f"The job gives no training.duration and the script requires one: {DEFAULT_STEPS} steps."
+        )
     if missing := missing_parts(job):
         texts.append(f"{name} has no option for {', '.join(missing)}; the estimates count them.")
     if job.model.position_embedding == "alibi":
         texts.append(f"{name} has no ALiBi: these arguments train without position embedding.")
     if "transformers" in packages(job) and job.cluster.accelerator.vendor == "nvidia":
-        texts.append("NVIDIA's image of PyTorch has no transformers, which reads the tokenizer: add the package to it.")
+        texts.append(
+            "NVIDIA's image of PyTorch has no transformers, which reads the tokenizer: add the package to it."
+        )
     return texts
 
 
@@ -171,9 +189,13 @@ def program(plan: Plan) -> Program:
     # One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP.
     # Micro-batches that overlap need many. Source: training/arguments.py:940-950 @ core_v0.16.1.
     blackwell = job.cluster.accelerator.generation.startswith("blackwell")
-    queues = "32" if layout.expert_overlap else "1" if cut and not p.fsdp and not blackwell else None
+    queues = (
+        "32" if layout.expert_overlap else "1" if cut and not p.fsdp and not blackwell else None
+    )
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {}
-    return make_program(job, groups_of(p, "megatron-lm", COMMENTS), environment=environment, notes=tuple(notes))
+    return make_program(
+        job, groups_of(p, "megatron-lm", COMMENTS), environment=environment, notes=tuple(notes)
+    )
 
 
 FRAMEWORK: Final = Framework(

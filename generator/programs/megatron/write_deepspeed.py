@@ -53,7 +53,9 @@ def program(plan: Plan) -> Program:
             f"some stages {most} layers and others fewer."
         )
     if layout.virtual_pipeline > 1:
-        notes.append("DeepSpeed's pipeline engine doesn't interleave: virtual_pipeline has no effect here.")
+        notes.append(
+            "DeepSpeed's pipeline engine doesn't interleave: virtual_pipeline has no effect here."
+        )
     # The script refuses sequence parallelism without it: one queue keeps communication ahead of the GEMM it feeds.
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if layout.sequence_parallel else {}
     groups = groups_of(planned(plan), "megatron-deepspeed", _COMMENTS)
@@ -73,7 +75,9 @@ FRAMEWORK: Final = Framework(
     planned=PLANNED,
     needs=NEEDS,
     # what reads the tokenizer, and what --use-flash-attn-v2 imports (megatron/model/transformer.py)
-    packages=lambda job: packages(job) | ({"flash-attn": ">=2"} if job.training.attention == "flash" else {}),
+    packages=lambda job: (
+        packages(job) | ({"flash-attn": ">=2"} if job.training.attention == "flash" else {})
+    ),
     data_paths="weighted",
     data_prefix=True,
     evaluation=EVALUATION,

@@ -10,12 +10,24 @@ from typing import Final
 from .expand import Expander, Field
 from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Heredoc, ShellScript, Word
 from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, WORD, Body, Token
-from .values import HOLE, UNKNOWN, Element, Piece, Source, State, Value, parts_of_pieces, text_of_pieces
+from .values import (
+    HOLE,
+    UNKNOWN,
+    Element,
+    Piece,
+    Source,
+    State,
+    Value,
+    parts_of_pieces,
+    text_of_pieces,
+)
 
 _DEEPEST: Final = 3  # `bash -c` in `bash -c`
 _DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
 #: Builtins that set variables to what can't be known.
-_CHANGING: Final = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let", "printf", "set"})
+_CHANGING: Final = frozenset(
+    {"read", "mapfile", "readarray", "getopts", "unset", "let", "printf", "set"}
+)
 _LISTED: Final = 200  # elements; the longest command lines in use have about as many words
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _ARITHMETIC: Final = re.compile(
@@ -24,7 +36,9 @@ _ARITHMETIC: Final = re.compile(
 )
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 _WRITES: Final = (">", ">>", ">|")
-_TO_LAST: Final = frozenset({"cp", "install", "ln", "mv", "rsync", "scp"})  # write the file that their last word names
+_TO_LAST: Final = frozenset(
+    {"cp", "install", "ln", "mv", "rsync", "scp"}
+)  # write the file that their last word names
 _IN_PLACE: Final = frozenset({"sed", "perl", "yq"})  # with -i
 _OUTPUT: Final = ("-o", "-O", "--out", "--output")
 
@@ -64,7 +78,9 @@ class Shell:
     def add(self, tokens: list[Token], conditional: bool) -> Shell | None:
         """Notes a simple command, `conditional` behind `&&` and `||`; the shell that it starts, if it does."""
         if tokens[0].kind == TEST:
-            if self.source.text.startswith("((", tokens[0].start):  # what `((NAME = ...))` computes isn't followed
+            if self.source.text.startswith(
+                "((", tokens[0].start
+            ):  # what `((NAME = ...))` computes isn't followed
                 for match in _ARITHMETIC.finditer(self.source.text, tokens[0].start, tokens[0].end):
                     self.state.set(match[1] or match[2], UNKNOWN)
             return None
@@ -76,7 +92,9 @@ class Shell:
             else:
                 has_body = token.body is not None or token.text in ("<<", "<<-")
                 redirections.append((token, None if has_body else next(remaining, None)))
-        head = next((index for index, token in enumerate(tokens) if not self._assigns(token)), len(tokens))
+        head = next(
+            (index for index, token in enumerate(tokens) if not self._assigns(token)), len(tokens)
+        )
         command = self._command(tokens, head, conditional) if head < len(tokens) else None
         for token in tokens if head == len(tokens) else ():
             self._assign(token, exported=False, conditional=conditional)
@@ -156,11 +174,15 @@ class Shell:
         for token, raw in zip(tokens, raws, strict=True) if not {"n", "p"} & set(flags) else ():
             if self._assigns(token):
                 self._assign(token, exported, conditional)
-            elif exported and raw.isidentifier():  # of a variable that is set elsewhere, or not at all
+            elif (
+                exported and raw.isidentifier()
+            ):  # of a variable that is set elsewhere, or not at all
                 self.state.exported.add(raw)
                 value, place = self.state.get(raw), self.source.place(token.start)
                 text = value.text if value and value.elements is None else None
-                self._note(name=raw, value=text, raw=raw, exported=True, offset=place, value_offset=place)
+                self._note(
+                    name=raw, value=text, raw=raw, exported=True, offset=place, value_offset=place
+                )
 
     def _note(self, **given: object) -> Assignment:
         index, inside = len(self.script.commands), self._outer[1]
@@ -181,9 +203,13 @@ class Shell:
         behind = self.source.place(token.end - 1) + 1
         start, end = self.source.region(first, token.end) if first < token.end else (behind, behind)
         content, words = self.script.text.content, None
-        if value.elements is not None:  # of a long array only what is added: a script may add line by line
+        if (
+            value.elements is not None
+        ):  # of a long array only what is added: a script may add line by line
             elements = value.elements if len(value.elements) <= _LISTED else added.elements or ()
-            words = tuple(Field(list(one.pieces)).word((one.start, one.end), content) for one in elements)
+            words = tuple(
+                Field(list(one.pieces)).word((one.start, one.end), content) for one in elements
+            )
         elif token.kind == ARRAY and added is UNKNOWN:
             words = ()
         assignment = self._note(
@@ -203,7 +229,10 @@ class Shell:
             return Value(self._expander.pieces(first, token.end))
         elements: list[Element] = []
         for start, end in token.words:
-            if self.source.text.startswith("[", start) and self.source.text.find("]=", start, end) >= 0:
+            if (
+                self.source.text.startswith("[", start)
+                and self.source.text.find("]=", start, end) >= 0
+            ):
                 return UNKNOWN  # `[index]=value`
             region = self.source.region(start, end)
             for found in self._expander.fields(start, end):
@@ -234,7 +263,9 @@ class Shell:
             for assignment in command.environment:
                 if assignment.value is not None:
                     place = assignment.value_offset
-                    state.set(assignment.name, Value((Piece(assignment.value, place, place, ("",)),)))
+                    state.set(
+                        assignment.name, Value((Piece(assignment.value, place, place, ("",)),))
+                    )
             positional = [
                 Element(tuple(found.pieces), word.offset, word.offset + len(word.raw))
                 for found, word in zip(fields[at + 1 :], words[at + 1 :], strict=False)
@@ -247,7 +278,9 @@ class Shell:
         return Shell(self.script, Source(text, kept), state, positional, outer, self.depth + 1)
 
     def _fields(self, tokens: Iterable[Token]) -> list[Field]:
-        return [found for token in tokens for found in self._expander.fields(token.start, token.end)]
+        return [
+            found for token in tokens for found in self._expander.fields(token.start, token.end)
+        ]
 
     def _note_document(self, body: Body, target: Word | None) -> None:
         """Notes a here-document that is written to the file `target`."""
@@ -256,36 +289,59 @@ class Shell:
             pieces = self._expander.pieces(body.start, body.end, here_document=True)
         else:
             pieces = source.pieces(body.start, body.end)
-        content = "".join(written[piece.start : piece.end] if piece.text is None else piece.text for piece in pieces)
+        content = "".join(
+            written[piece.start : piece.end] if piece.text is None else piece.text
+            for piece in pieces
+        )
         if body.strips_tabs:
             content = _TABS.sub("", content)
-        literal, complete = content == source.text[body.start : body.end], text_of_pieces(pieces) is not None
+        literal, complete = (
+            content == source.text[body.start : body.end],
+            text_of_pieces(pieces) is not None,
+        )
         at = source.place(body.start)
-        document = Heredoc(content=content, offset=at, complete=complete, literal=literal, target=target)
+        document = Heredoc(
+            content=content, offset=at, complete=complete, literal=literal, target=target
+        )
         self.script.heredocs.append(document)
 
-    def _note_written(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> None:
+    def _note_written(
+        self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]
+    ) -> None:
         """Notes the files that a command writes by its words, and the object that `echo OBJECT > FILE` writes."""
         name, rest = (words[0].value or "").rpartition("/")[2] if words else "", words[1:]
         text = (rest[-1].value or "") if rest and words[0].value in ("echo", "printf") else ""
-        if text.lstrip().startswith("{") and (target := self._written_to(words, redirections)) is not None:
+        if (
+            text.lstrip().startswith("{")
+            and (target := self._written_to(words, redirections)) is not None
+        ):
             literal, at = rest[-1].raw[1:-1] == text, rest[-1].offset + 1
-            self.script.heredocs.append(Heredoc(content=text, offset=at, complete=True, literal=literal, target=target))
+            self.script.heredocs.append(
+                Heredoc(content=text, offset=at, complete=True, literal=literal, target=target)
+            )
         if name == "tee":
             self.script.written += (word for word in rest if not word.prefix.startswith("-"))
         elif name in _TO_LAST:
             self.script.written += rest[1:][-1:]
-        elif name in _IN_PLACE and any(word.prefix.startswith(("-i", "--in-place")) for word in rest):
+        elif name in _IN_PLACE and any(
+            word.prefix.startswith(("-i", "--in-place")) for word in rest
+        ):
             self.script.edited.append(rest[-1])
         else:
-            self.script.written += (after for before, after in pairwise(rest) if before.value in _OUTPUT)
+            self.script.written += (
+                after for before, after in pairwise(rest) if before.value in _OUTPUT
+            )
 
-    def _written_to(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> Word | None:
+    def _written_to(
+        self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]
+    ) -> Word | None:
         """The word that names the file which a command writes its input or its words to."""
         name = words[0].value if words else None
         if name == "tee":
             return next((word for word in words[1:] if not word.prefix.startswith("-")), None)
-        for token, following in redirections if name in ("cat", "echo", "envsubst", "printf") else ():
+        for token, following in (
+            redirections if name in ("cat", "echo", "envsubst", "printf") else ()
+        ):
             if token.text in _WRITES and following is not None:
                 found = self.words([following])
                 return found[0] if len(found) == 1 else None

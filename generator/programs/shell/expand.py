@@ -45,7 +45,9 @@ _SET_OUTSIDE: Final = re.compile(
     r"HOST|HOSTNAME|HOME|USER|LOGNAME|PWD|OLDPWD|PATH|LD_LIBRARY_PATH|TMPDIR|UID|EUID|RANDOM|SECONDS|BASHPID|PPID|"
     r"LINENO|BASH\w*|FUNCNAME|IFS"
 )
-_PARAMETER: Final = re.compile(r"(!|#(?=[\w@*]))?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL)
+_PARAMETER: Final = re.compile(
+    r"(!|#(?=[\w@*]))?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL
+)
 _DEEPEST_DEFAULT: Final = 4  # `${A:-${B:-...}}`; what lies deeper is unknown
 _ARITHMETIC: Final = re.compile(r"[\w\s+*/%(){}$-]{1,200}", re.ASCII)
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # a leading 0 means base 8
@@ -75,7 +77,9 @@ class Field:
             value=value,
             offset=start,
             parts=(value,) if value is not None else parts_of_pieces(self.pieces),
-            variables=tuple(dict.fromkeys(name for piece in self.pieces for name in piece.names if name)),
+            variables=tuple(
+                dict.fromkeys(name for piece in self.pieces for name in piece.names if name)
+            ),
             perhaps=self.pieces[0].perhaps if len(self.pieces) == 1 else (),
         )
 
@@ -84,7 +88,11 @@ class Expander:
     """Expands words of a source. `positional` are the arguments of the shell, None where they can't be known."""
 
     def __init__(
-        self, source: Source, state: State, positional: Sequence[Element] | None = None, depth: int = 0
+        self,
+        source: Source,
+        state: State,
+        positional: Sequence[Element] | None = None,
+        depth: int = 0,
     ) -> None:
         self._source = source
         self._state = state
@@ -130,8 +138,13 @@ class Expander:
                 self._plain(part[2] or part[3], None, part.start(), position, False)
         if bare and self._splits:
             braces = set(_BRACES.findall(bare)) if "{" in bare else set()
-            if _GLOB.search(bare) or ({"{", "}"} <= braces and len(braces) > 2):  # bash looks for file names
-                self._found, self._current = [], Field([Piece(None, *self._source.region(start, end))])
+            if _GLOB.search(bare) or (
+                {"{", "}"} <= braces and len(braces) > 2
+            ):  # bash looks for file names
+                self._found, self._current = (
+                    [],
+                    Field([Piece(None, *self._source.region(start, end))]),
+                )
 
     def _special(self, position: int, end: int) -> int:
         """A quote, escape or expansion outside quotes; where it ends."""
@@ -203,18 +216,28 @@ class Expander:
         if simple:
             self._plain(simple[0], None, position, simple.end(), quoted)
             return simple.end()
-        opens = character == "`" or (character == "$" and text[position + 1 : position + 2] in ("{", "(", "["))
+        opens = character == "`" or (
+            character == "$" and text[position + 1 : position + 2] in ("{", "(", "[")
+        )
         if not opens:
             self._written(position, position + 1)
             return position + 1
         close = min(_expansion_end(text, position, quoted), end)
         old = text.startswith("$[", position)  # the old form of $((...))
-        if text.startswith("${", position) and text[close - 1] == "}" and not text.startswith("${{", position):
+        if (
+            text.startswith("${", position)
+            and text[close - 1] == "}"
+            and not text.startswith("${{", position)
+        ):
             self._braces(position, close, quoted)
         elif old and text[close - 1] == "]":
-            self._computed(_evaluated(text[position + 2 : close - 1], self._state.text), position, close)
+            self._computed(
+                _evaluated(text[position + 2 : close - 1], self._state.text), position, close
+            )
         elif text.startswith("$((", position) and text.endswith("))", position, close):
-            self._computed(_evaluated(text[position + 3 : close - 2], self._state.text), position, close)
+            self._computed(
+                _evaluated(text[position + 3 : close - 2], self._state.text), position, close
+            )
         else:
             self._unknown(position, close)
         return close
@@ -241,7 +264,13 @@ class Expander:
         elif not operation:
             self._plain(name, index, start, end, quoted)
         elif operation.startswith(":") and operation[1:].lstrip().isdigit():
-            elements = self._positional if name == "@" else None if name == "*" else self._elements(name, index)
+            elements = (
+                self._positional
+                if name == "@"
+                else None
+                if name == "*"
+                else self._elements(name, index)
+            )
             rest = None if elements is None else elements[int(operation[1:]) :]
             self._list(rest, name, start, end, index == "*", quoted)
         else:
@@ -271,10 +300,14 @@ class Expander:
         if value.elements is None or not index.isdigit():
             return None
         elements = value.elements[: int(index[:6]) + 1]
-        known = len(elements) == int(index[:6]) + 1 and all(text_of_pieces(e.pieces) is not None for e in elements)
+        known = len(elements) == int(index[:6]) + 1 and all(
+            text_of_pieces(e.pieces) is not None for e in elements
+        )
         return elements[-1].pieces if known else None
 
-    def _changed(self, name: str, index: str | None, operation: int, start: int, end: int, quoted: bool) -> None:
+    def _changed(
+        self, name: str, index: str | None, operation: int, start: int, end: int, quoted: bool
+    ) -> None:
         """`${NAME:-default}` and its kin; operations on the text are unknown unless simple."""
         text, state = self._source.text, self._state
         colon = text.startswith(":", operation)
@@ -287,15 +320,25 @@ class Expander:
                 self._embed(pieces if mark != "+" else (), name, start, end, quoted)
                 return
             defaults = mark != "?"
-        elif mark == "-" and name.isdigit():  # of the script's own arguments: it may be started without
-            defaults = pieces is None and not any(frame.kind == "function" for frame in state.frames)
+        elif (
+            mark == "-" and name.isdigit()
+        ):  # of the script's own arguments: it may be started without
+            defaults = pieces is None and not any(
+                frame.kind == "function" for frame in state.frames
+            )
         elif mark in ("-", "=") and pieces is None and index is None and name[0] not in "@*#?$!-":
             defaults = not _SET_OUTSIDE.fullmatch(name) and state.get(name) is None
         elif mark in ("%", "#") and not colon and value is not None:
             cut, pattern = text[operation : end - 1], text[operation : end - 1].lstrip(mark)
             if not re.search(r"[*?\[\]$`'\"\\{}~()]", pattern) and len(cut) - len(pattern) <= 2:
                 value = value.removesuffix(pattern) if mark == "%" else value.removeprefix(pattern)
-                self._embed((Piece(value, *self._source.region(start, end), (name,)),), name, start, end, quoted)
+                self._embed(
+                    (Piece(value, *self._source.region(start, end), (name,)),),
+                    name,
+                    start,
+                    end,
+                    quoted,
+                )
                 return
         if (not defaults and mark != "+") or self._depth >= _DEEPEST_DEFAULT:
             self._unknown(start, end, (name,))
@@ -304,7 +347,9 @@ class Expander:
             self._deeper = Expander(self._source, state, self._positional, self._depth + 1)
         pieces = self._deeper.pieces(operation + colon + 1, end - 1)
         if not defaults:  # that text, or none
-            self._add(Piece(None, *self._source.region(start, end), (name,), perhaps([split(pieces)])))
+            self._add(
+                Piece(None, *self._source.region(start, end), (name,), perhaps([split(pieces)]))
+            )
             return
         if mark == "=":
             state.set(name, Value(pieces=pieces))
@@ -349,7 +394,13 @@ class Expander:
         self._add(Piece(None, *self._source.region(start, end), names))
 
     def _list(
-        self, elements: Sequence[Element] | None, name: str, start: int, end: int, joined: bool, quoted: bool
+        self,
+        elements: Sequence[Element] | None,
+        name: str,
+        start: int,
+        end: int,
+        joined: bool,
+        quoted: bool,
     ) -> None:
         """Array elements, if known: one word each, or one for all (`joined`, or where nothing is split)."""
         if elements is None:
@@ -373,7 +424,9 @@ class Expander:
                 if foreign and not field.region and self._splits and not joined:
                     field.region, field.foreign = (element.start, element.end), True
 
-    def _embed(self, pieces: Sequence[Piece] | None, name: str, start: int, end: int, quoted: bool) -> None:
+    def _embed(
+        self, pieces: Sequence[Piece] | None, name: str, start: int, end: int, quoted: bool
+    ) -> None:
         """A variable's value, if known. One word counts as written where it is used, an option or several where set."""
         if pieces is None or not self._state.spend(len(pieces) + _characters(pieces) // 2):
             self._unknown(start, end, (name,))
@@ -383,7 +436,10 @@ class Expander:
         elsewhere = several or bool(first and _OPTION.match(first))
         if not elsewhere:
             here = self._source.region(start, end)
-            pieces = [Piece(one.text, *here, (name, *one.names)[:_MOST_NAMES], one.perhaps) for one in pieces]
+            pieces = [
+                Piece(one.text, *here, (name, *one.names)[:_MOST_NAMES], one.perhaps)
+                for one in pieces
+            ]
         if not quoted and self._splits:
             self._split_into_fields(pieces, elsewhere)
         else:
@@ -391,7 +447,9 @@ class Expander:
 
     def _split_into_fields(self, pieces: Sequence[Piece], elsewhere: bool) -> None:
         for piece in pieces:
-            for start, end, blank in blanks(piece.text) if piece.text is not None else [(0, 0, False)]:
+            for start, end, blank in (
+                blanks(piece.text) if piece.text is not None else [(0, 0, False)]
+            ):
                 if blank:
                     self._end_field()
                     continue

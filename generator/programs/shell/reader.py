@@ -28,10 +28,16 @@ _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "copr
 _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLOSING)
 _NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING)
 #: The words of `#SBATCH` lines, which Slurm reads by rules of its own.
-_SBATCH_WORD: Final = re.compile(r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""", re.ASCII)
+_SBATCH_WORD: Final = re.compile(
+    r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""", re.ASCII
+)
 _QUOTES: Final = re.compile(r"\\(.)|[\"']")
-_JOINS: Final = frozenset({"&&", "||", "|", "|&"})  # a list goes on behind them, on the next line too
-_FUNCTION: Final = re.compile(r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE)
+_JOINS: Final = frozenset(
+    {"&&", "||", "|", "|&"}
+)  # a list goes on behind them, on the next line too
+_FUNCTION: Final = re.compile(
+    r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE
+)
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
 #: A condition that compares a variable with a text or a number.
 _COMPARED: Final = re.compile(
@@ -47,7 +53,9 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def read_command_text(content: str, place: Callable[[int], Location], path: str = "") -> ShellScript:
+def read_command_text(
+    content: str, place: Callable[[int], Location], path: str = ""
+) -> ShellScript:
     """Reads a command within another document; `place` gives the place there of an offset in `content`."""
     return read_script(Text(path=path, content=content, lines=content.splitlines()), place)
 
@@ -92,7 +100,9 @@ class Reader:
             shell.script.unterminated = tokens.unterminated
         self._changes = _loop_changes(tokens.found, text)
         names = (match[1] or match[2] for match in _FUNCTION.finditer(text))
-        self._state.functions.update({name: frozenset() for name in names if name not in self._state.functions})
+        self._state.functions.update(
+            {name: frozenset() for name in names if name not in self._state.functions}
+        )
         command: list[Token] = []
         for token in tokens.found:
             if self._ended:
@@ -133,7 +143,11 @@ class Reader:
         """One command's tokens, and the operator or line end after them."""
         if self._pattern and self._skip_pattern(tokens, separator):
             return
-        names = [self._shell.raw(token) for token in tokens if token.kind == WORD] if separator == "(" else []
+        names = (
+            [self._shell.raw(token) for token in tokens if token.kind == WORD]
+            if separator == "("
+            else []
+        )
         if names and names[-1] not in _NO_FUNCTION:  # `name (` of a function's definition
             self._function, self._parameters = names[-1], True
             return
@@ -142,7 +156,11 @@ class Reader:
         if tokens:
             self._executed = True
             inner = self._shell.add(tokens, self._conditional)
-            always = self._before in ("\n", ";", "&") and separator in ("\n", ";") and not self._state.frames
+            always = (
+                self._before in ("\n", ";", "&")
+                and separator in ("\n", ";")
+                and not self._state.frames
+            )
             self._ended = always and self._shell.raw(tokens[0]) == "exit"
             if inner is not None:
                 Reader(inner).read()
@@ -156,7 +174,9 @@ class Reader:
             self._parameters = False
         elif separator == ")":
             self._close_block("(")
-        elif separator in (";;", ";&", ";;&") and self._open.get("case"):  # the pattern of the next branch follows
+        elif separator in (";;", ";&", ";;&") and self._open.get(
+            "case"
+        ):  # the pattern of the next branch follows
             self._close_within("case")
             self._state.next_branch()
             self._state.frames[-1].ended = True
@@ -209,7 +229,9 @@ class Reader:
                     self._state.frames[-1].name, self._function = self._function, ""
             elif raw in _CLOSING:
                 kind, frames = _CLOSING[raw], self._state.frames
-                self._close_block("function" if kind == "{" and frames and frames[-1].kind == "function" else kind)
+                self._close_block(
+                    "function" if kind == "{" and frames and frames[-1].kind == "function" else kind
+                )
             elif raw in ("else", "elif") and self._open.get("if"):
                 self._close_within("if")
                 self._state.next_branch(total=raw == "else")

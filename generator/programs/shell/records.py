@@ -58,7 +58,9 @@ class Assignment:
     value_offset: int  #: of `raw`
     command_index: int  #: the index of the command that follows it or that it belongs to
     words: tuple[Word, ...] | None = None  #: of an array, all its words
-    parts: tuple[str | None, ...] = ()  #: the known and the unknown parts of the value, as in `Word`
+    parts: tuple[
+        str | None, ...
+    ] = ()  #: the known and the unknown parts of the value, as in `Word`
     inside: int | None = None  #: the index of the command whose `bash -c` it is in
 
 
@@ -102,8 +104,12 @@ class Heredoc:
     content: str  #: variables are expanded where known, and stay as written where not
     offset: int  #: where the content starts
     complete: bool  #: whether every expansion is known
-    literal: bool  #: nothing was expanded: offsets in the content and in the script differ by `offset`
-    target: Word | None = None  #: the word that names the file; None: the text is another program's input
+    literal: (
+        bool  #: nothing was expanded: offsets in the content and in the script differ by `offset`
+    )
+    target: Word | None = (
+        None  #: the word that names the file; None: the text is another program's input
+    )
 
 
 #: The last assignments of a variable: the index of the next command, and the value, None where it can't be known.
@@ -116,21 +122,31 @@ class ShellScript:
 
     text: Text
     lines: Lines = field(repr=False, compare=False)
-    place: Callable[[int], Location] | None = field(default=None, repr=False)  #: of an offset, in another document
+    place: Callable[[int], Location] | None = field(
+        default=None, repr=False
+    )  #: of an offset, in another document
     directives: list[Directive] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
     heredocs: list[Heredoc] = field(default_factory=list)
-    written: list[Word] = field(default_factory=list)  #: the words that name files which commands write
-    edited: list[Word] = field(default_factory=list)  #: those of files to which commands add, or which they change
+    written: list[Word] = field(
+        default_factory=list
+    )  #: the words that name files which commands write
+    edited: list[Word] = field(
+        default_factory=list
+    )  #: those of files to which commands add, or which they change
     history: History = field(default_factory=dict, repr=False)
-    unterminated: int | None = None  #: the offset of a quote, bracket or here-document that nothing closes
+    unterminated: int | None = (
+        None  #: the offset of a quote, bracket or here-document that nothing closes
+    )
 
     @property
     def shebang(self) -> str | None:
         return self.text.lines[0] if self.text.content.startswith("#!") else None
 
-    def locate(self, thing: Word | Assignment | Command | Directive | Heredoc | int, pointer: str = "") -> Location:
+    def locate(
+        self, thing: Word | Assignment | Command | Directive | Heredoc | int, pointer: str = ""
+    ) -> Location:
         """The place of a part of the script, or of an offset."""
         offset = thing if isinstance(thing, int) else thing.offset
         return self.lines.locate(offset, pointer) if self.place is None else self.place(offset)

@@ -40,7 +40,9 @@ _OLD_ARITHMETIC: Final = r"\$\[(?:[^\[\]'\"\\$`\n]|\$\w)*\]"
 _NESTED: Final = f"{_BRACES}|{_ARITHMETIC}|{_OLD_ARITHMETIC}"
 _IN_QUOTES: Final = rf'[^"\\$`]*(?:(?:\\.|\$(?![({{\[])|{_NESTED})[^"\\$`]*)*'
 #: The most of a word that is easily passed over; it may go on.
-_EASY: Final = rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{\['"])|{_NESTED})+)"""
+_EASY: Final = (
+    rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{\['"])|{_NESTED})+)"""
+)
 _OLD: Final = re.compile(_OLD_ARITHMETIC)
 EASY_EXPANSION: Final = re.compile(_NESTED)
 EASY_QUOTED: Final = re.compile(f'(?s:"{_IN_QUOTES}")')
@@ -49,7 +51,9 @@ _EASY_WORD: Final = re.compile(rf"{_EASY}(?=([\s;&|()])?)")
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
 _PLAIN: Final = r"[A-Za-z0-9_./:=,+@%-]+"
 _PLAIN_WORD: Final = re.compile(_PLAIN)
-_AFTER: Final = r"[\s;&|)]|\Z"  # ends a word; what begins with another character needs a closer look
+_AFTER: Final = (
+    r"[\s;&|)]|\Z"  # ends a word; what begins with another character needs a closer look
+)
 #: The tokens that most scripts are made of, each a group; nothing but blanks where another one comes.
 _USUAL: Final = re.compile(
     r"(?:[ \t\r]|\\\r?\n)*(?:"
@@ -62,11 +66,17 @@ _USUAL: Final = re.compile(
     rf"|((?!\[\[){_EASY})((?={_AFTER}))?"
     r"|)"
 )
-_IS_PLAIN, _IS_DOUBLE, _IS_SINGLE, _IS_NEWLINE, _IS_COMMENT, _IS_OPERATOR, _GOES_ON, _IS_EASY = range(1, 9)
+_IS_PLAIN, _IS_DOUBLE, _IS_SINGLE, _IS_NEWLINE, _IS_COMMENT, _IS_OPERATOR, _GOES_ON, _IS_EASY = (
+    range(1, 9)
+)
 _OPERATOR: Final = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|()]")
-_REDIRECT: Final = re.compile(r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())|(&>>|&>)")
+_REDIRECT: Final = re.compile(
+    r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())|(&>>|&>)"
+)
 #: After these a command begins, so `[[` and `((` are what they seem.
-_BEFORE_COMMAND: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "for"})
+_BEFORE_COMMAND: Final = frozenset(
+    {"if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "for"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,8 @@ class Token:
 
 _NEWLINE: Final = Token(NEWLINE, 0, 0, "\n")
 _OPERATORS: Final = {
-    text: Token(OPERATOR, 0, 0, text) for text in (";;&", ";;", ";&", "&&", "||", "|&", ";", "&", "|", "(", ")")
+    text: Token(OPERATOR, 0, 0, text)
+    for text in (";;&", ";;", ";&", "&&", "||", "|&", ";", "&", "|", "(", ")")
 }
 
 
@@ -108,7 +119,9 @@ class Tokens:
         self.found: list[Token] = []
         self.unterminated: int | None = None
         self._text = text
-        self._waiting: list[tuple[Token, str, bool, bool]] = []  # here-documents whose bodies begin at the next line
+        self._waiting: list[
+            tuple[Token, str, bool, bool]
+        ] = []  # here-documents whose bodies begin at the next line
         position: int | None = 0
         while position is not None:
             position = self._usual(position)
@@ -135,7 +148,9 @@ class Tokens:
                 add(Token(WORD, start - 1, end + 1, value=match[group]))
             elif group == _IS_COMMENT:
                 start, end = match.span(_IS_COMMENT)
-                if match[_IS_COMMENT].startswith("#SBATCH") and (start == 0 or self._text[start - 1] == "\n"):
+                if match[_IS_COMMENT].startswith("#SBATCH") and (
+                    start == 0 or self._text[start - 1] == "\n"
+                ):
                     add(Token(COMMENT, start, end))
             else:
                 start = match.end() if group is None else match.start(group)
@@ -155,15 +170,25 @@ class Tokens:
         if operator:
             self.found.append(_OPERATORS[operator[0]])
             return operator.end()
-        if text.startswith("[[", position) and text[position + 2 : position + 3].isspace() and self._begins_command():
+        if (
+            text.startswith("[[", position)
+            and text[position + 2 : position + 3].isspace()
+            and self._begins_command()
+        ):
             return self._test(position)
         end = self._word_end(position)
-        return self._word(position, end) if end > position else position + 1  # what begins nothing is skipped
+        return (
+            self._word(position, end) if end > position else position + 1
+        )  # what begins nothing is skipped
 
     def _word(self, start: int, end: int) -> int:
         """A word, or an array where it is `NAME=` with a bracket behind it."""
         text = self._text
-        if text[end : end + 1] == "(" and text[end - 1] == "=" and ASSIGNMENT.fullmatch(text, start, end):
+        if (
+            text[end : end + 1] == "("
+            and text[end - 1] == "="
+            and ASSIGNMENT.fullmatch(text, start, end)
+        ):
             return self._array(start, end)
         plain = _PLAIN_WORD.fullmatch(text, start, end)
         self.found.append(Token(WORD, start, end, plain[0] if plain else ""))
@@ -171,7 +196,10 @@ class Tokens:
 
     def _begins_command(self) -> bool:
         last = self.found[-1] if self.found else _NEWLINE
-        return last.kind in (OPERATOR, NEWLINE, COMMENT) or self._text[last.start : last.end] in _BEFORE_COMMAND
+        return (
+            last.kind in (OPERATOR, NEWLINE, COMMENT)
+            or self._text[last.start : last.end] in _BEFORE_COMMAND
+        )
 
     def _test(self, position: int) -> int:
         start = position
@@ -230,7 +258,9 @@ class Tokens:
         return position
 
     def _word_end(self, position: int, closers: tuple[str, ...] = ()) -> int:
-        end, terminated = scan(self._text, position, closers) if closers else _word_end(self._text, position)
+        end, terminated = (
+            scan(self._text, position, closers) if closers else _word_end(self._text, position)
+        )
         if not terminated and self.unterminated is None:
             self.unterminated = position
         return end
@@ -242,7 +272,9 @@ def _word_end(text: str, position: int) -> tuple[int, bool]:
     return (easy.end(), True) if easy and easy.lastindex else scan(text, position)
 
 
-def _closing_line(text: str, position: int, delimiter: str, strips_tabs: bool) -> tuple[int, int] | None:
+def _closing_line(
+    text: str, position: int, delimiter: str, strips_tabs: bool
+) -> tuple[int, int] | None:
     """Find where the line that ends a here-document begins and ends; its body begins at `position`."""
     while (at := text.find(delimiter, position)) >= 0:
         start, end = text.rfind("\n", position, at) + 1 or position, text.find("\n", at)
@@ -310,7 +342,11 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
             position = placeholder.end()
         elif not context:
             return position, True
-        elif context == ")" and text[position - 1] in " \t\n;" and (comment := _COMMENT_TEXT.match(text, position)):
+        elif (
+            context == ")"
+            and text[position - 1] in " \t\n;"
+            and (comment := _COMMENT_TEXT.match(text, position))
+        ):
             position = comment.end()
         else:
             if context in (")", "=)") and character == "(":

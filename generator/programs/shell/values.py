@@ -123,7 +123,9 @@ class Source:
 
     def __init__(self, text: str, pieces: Sequence[Piece] = ()) -> None:
         self.text = text
-        self.direct = not pieces  #: whether it is the document itself, so that places in both are the same
+        self.direct = (
+            not pieces
+        )  #: whether it is the document itself, so that places in both are the same
         self._pieces = pieces
         self._starts: list[int] = []
         position = 0
@@ -143,7 +145,11 @@ class Source:
             return offset
         index = max(bisect_right(self._starts, offset) - 1, 0)
         piece = self._pieces[index]
-        return piece.start + min(offset - self._starts[index], piece.end - piece.start) if piece.mapped else piece.start
+        return (
+            piece.start + min(offset - self._starts[index], piece.end - piece.start)
+            if piece.mapped
+            else piece.start
+        )
 
     def pieces(self, start: int, end: int) -> tuple[Piece, ...]:
         """The characters `start` up to `end` as pieces; unknown ones where there is a hole."""
@@ -168,11 +174,17 @@ class Frame:
 
     kind: str
     name: str = ""  #: of a function
-    before: dict[str, Value | None] = field(default_factory=dict)  #: as they were when it opened, where changed since
+    before: dict[str, Value | None] = field(
+        default_factory=dict
+    )  #: as they were when it opened, where changed since
     branches: list[dict[str, Value | None]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)  #: changed in the branch that is open
-    assumed: dict[str, Value | None] = field(default_factory=dict)  #: as it was of what the branch's condition tells
-    refuted: dict[str, Value | None] = field(default_factory=dict)  #: the same of what the branches to come refute
+    assumed: dict[str, Value | None] = field(
+        default_factory=dict
+    )  #: as it was of what the branch's condition tells
+    refuted: dict[str, Value | None] = field(
+        default_factory=dict
+    )  #: the same of what the branches to come refute
     told: str = ""  #: the variable that has the value which the branch's condition tells
     total: bool = False  #: whether one of the branches always runs
     runs: bool | None = None  #: whether the condition of the branch that is open holds
@@ -197,11 +209,15 @@ class State:
         self.commands = 0  #: how many were read
         self.guards = 0  #: how many of the frames may run more or less often than once
         self.all_exported = False
-        self.functions: dict[str, frozenset[str]] = {}  #: the variables that each sets, as far as it was read
+        self.functions: dict[
+            str, frozenset[str]
+        ] = {}  #: the variables that each sets, as far as it was read
         self._assumed: set[str] = set()  # has the value that a condition tells
         self._sourced = False  # a file that wasn't read may have defined functions
         self._parent = parent
-        self._left: list[int] = parent._left if parent is not None else [_MOST_PER_SCRIPT]  # of all shells together
+        self._left: list[int] = (
+            parent._left if parent is not None else [_MOST_PER_SCRIPT]
+        )  # of all shells together
 
     def spend(self, cost: int) -> bool:
         """Takes the cost of an expansion from what the script may spend; whether there was enough."""
@@ -318,7 +334,10 @@ class State:
             branches = [*frame.branches, *([] if frame.total else [{}])]
             too_many = len(branches) * len(frame.before) > _MOST_MERGED
             for name, before in frame.before.items():
-                self._put(name, _merged([] if too_many else [branch.get(name, before) for branch in branches]))
+                self._put(
+                    name,
+                    _merged([] if too_many else [branch.get(name, before) for branch in branches]),
+                )
         for name, before in frame.before.items() if self.frames else ():
             self.frames[-1].touch(name, before)
 
@@ -330,14 +349,24 @@ def _merged(values: Sequence[Value | None]) -> Value:
         return UNKNOWN
     first, arrays = known[0], [value.elements for value in known if value.elements is not None]
     different = [first, *(value for value in known if value is not first)]
-    if len({(value.elements is None, *(_identity(word.pieces) for word in value.words)) for value in different}) == 1:
+    if (
+        len(
+            {
+                (value.elements is None, *(_identity(word.pieces) for word in value.words))
+                for value in different
+            }
+        )
+        == 1
+    ):
         return first
     if len(arrays) == len(known):
         return Value(elements=_common(arrays))
     if arrays:
         return UNKNOWN
     words = _common([split(value.pieces) for value in known])
-    spaced = [piece for word in words for piece in (Piece(" ", word.start, word.start), *word.pieces)]
+    spaced = [
+        piece for word in words for piece in (Piece(" ", word.start, word.start), *word.pieces)
+    ]
     return Value(pieces=tuple(spaced[1:]))
 
 
@@ -364,7 +393,9 @@ def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
         if texts and not (texts[0] or "").startswith("-"):
             return ()
         found += texts
-    if any(after is None and not (option or "").startswith("-") for option, after in pairwise(found)):
+    if any(
+        after is None and not (option or "").startswith("-") for option, after in pairwise(found)
+    ):
         return ()
     return tuple(found) if len(found) <= _MOST_PERHAPS else ()
 

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...search.plan import Plan
-from ..launching.write import Raw, environment, fill, fill_pick, header, launch_options, processes_per_node
+from ..launching.write import (
+    Raw,
+    environment,
+    fill,
+    fill_pick,
+    header,
+    launch_options,
+    processes_per_node,
+)
 from ..program import TRIAL, TRIAL_LOG, Launcher, Program, RenderedFile, Scheduler
 
 

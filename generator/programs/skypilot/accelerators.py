@@ -12,12 +12,20 @@ from ...rules.violations import violation
 
 #: Accelerators whose names SkyPilot doesn't make of their first part, by how they begin.
 #: Source: docs.skypilot.co, GPUs and Accelerators (sky show-gpus -a).
-_NAMES: Final = {"a100-80gb": "A100-80GB", "v100-32gb": "V100-32GB", "rtx-4090": "RTX4090", "rtx-a6000": "A6000"}
+_NAMES: Final = {
+    "a100-80gb": "A100-80GB",
+    "v100-32gb": "V100-32GB",
+    "rtx-4090": "RTX4090",
+    "rtx-a6000": "A6000",
+}
 
 
 def accelerator_name(known: str) -> str:
     """The name of an accelerator of the catalog: `H100` for `h100-80gb-sxm`."""
-    return next((name for start, name in _NAMES.items() if known.startswith(start)), known.partition("-")[0].upper())
+    return next(
+        (name for start, name in _NAMES.items() if known.startswith(start)),
+        known.partition("-")[0].upper(),
+    )
 
 
 @jobs.rule("SKY008", ERROR, "silent", "docs.skypilot.co, GPUs and Accelerators (sky show-gpus -a)")
@@ -25,9 +33,13 @@ def accelerator_is_the_plans(job: Job) -> Violations:
     """The accelerator of a SkyPilot task is the one that the plan is for.
     Prevents: No error: other machines than memory and time were estimated for.
     Fix: remove launch.skypilot.accelerator, or plan for it in cluster"""
-    given = str(job.launch.options.get("accelerator", "")) if job.launch.target == "skypilot" else ""
+    given = (
+        str(job.launch.options.get("accelerator", "")) if job.launch.target == "skypilot" else ""
+    )
     own, planned = accelerator_name(job.cluster.accelerator.name), job.cluster.accelerator.name
     known = {accelerator_name(name).lower() for name in load_catalog().accelerators}
     if given.lower() in known - {own.lower()}:
         message = f"launch.skypilot.accelerator is {given}; the plan is for {planned}, which SkyPilot calls {own}"
-        yield violation(job, "/launch/skypilot/accelerator", message, f"write {own}, or plan for {given}")
+        yield violation(
+            job, "/launch/skypilot/accelerator", message, f"write {own}, or plan for {given}"
+        )

@@ -15,7 +15,16 @@ from ...facts.document import Claim, FileText, Kind, YamlDocument, claims_of_nod
 from ...findings import Finding
 from ...job.source import Source
 from ...job.text import Text
-from ..launching.script import NAME, UNKNOWN, CommandDocument, documents_of, exported, is_template, places, script_of
+from ..launching.script import (
+    NAME,
+    UNKNOWN,
+    CommandDocument,
+    documents_of,
+    exported,
+    is_template,
+    places,
+    script_of,
+)
 
 _INTEGER: Final = re.compile(r"\s*[+-]?\d{1,11}\s*")  # that Python's int() reads
 
@@ -46,11 +55,14 @@ class SkyPilotTask(CommandDocument):
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and GPUs that the task asks for."""
-        return claims_of_nodes(self.nodes, self.gpus, self.locate("num_nodes"), self.locate("resources/accelerators"))
+        return claims_of_nodes(
+            self.nodes, self.gpus, self.locate("num_nodes"), self.locate("resources/accelerators")
+        )
 
 
 _TASK: Final = re.compile(
-    r"\bSKYPILOT_|(?:^[ \t]+|[{,]\s*)(?:accelerators|infra|instance_type|use_spot|image_id):|^num_nodes:", re.MULTILINE
+    r"\bSKYPILOT_|(?:^[ \t]+|[{,]\s*)(?:accelerators|infra|instance_type|use_spot|image_id):|^num_nodes:",
+    re.MULTILINE,
 )
 _RUN: Final = re.compile(r"^run:", re.MULTILINE)
 _SKYPILOT: Final = ("NODE_RANK", "NODE_IPS", "NUM_NODES", "NUM_GPUS_PER_NODE", "TASK_ID")
@@ -75,10 +87,14 @@ def _task(source: Source, text: Text) -> SkyPilotTask:
     view, run = YamlDocument(source=source), source.value("/run")
     script = None
     if isinstance(run, str) and run.strip():
-        pieces = [exported(f"SKYPILOT_{name}", UNKNOWN, view.locate_key("run")) for name in _SKYPILOT]
+        pieces = [
+            exported(f"SKYPILOT_{name}", UNKNOWN, view.locate_key("run")) for name in _SKYPILOT
+        ]
         for name, at, value in view.entries("envs"):
             if isinstance(name, str) and NAME.fullmatch(name):
                 known = isinstance(value, (str, int, float)) and not isinstance(value, bool)
-                pieces.append(exported(name, shlex.quote(str(value)) if known else UNKNOWN, view.locate(at)))
+                pieces.append(
+                    exported(name, shlex.quote(str(value)) if known else UNKNOWN, view.locate(at))
+                )
         script = script_of([*pieces, (run, places(source, text, "/run", run))], text)
     return SkyPilotTask(source=source, script=script)

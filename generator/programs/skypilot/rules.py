@@ -7,7 +7,13 @@ from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rules.violations import derived, skypilot
-from ..cluster_jobs import Difference, differences_of, miscounted, one_process, without_the_other_nodes
+from ..cluster_jobs import (
+    Difference,
+    differences_of,
+    miscounted,
+    one_process,
+    without_the_other_nodes,
+)
 from ..secret_rules import secrets_of
 from ..subjects import Subject, subject, submissions
 from ..submission import Submission
@@ -15,10 +21,15 @@ from .read import SkyPilotTask
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
 _STORED: Final = derived("a task's variables are stored with its job, and shown")
-_CONVERTED: Final = ("/envs/", "/secrets/")  # SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1
+_CONVERTED: Final = (
+    "/envs/",
+    "/secrets/",
+)  # SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1
 
 
-_tasks: Final = Subject[SkyPilotTask](("SkyPilot task",), lambda submission: submission.skypilot_tasks)
+_tasks: Final = Subject[SkyPilotTask](
+    ("SkyPilot task",), lambda submission: submission.skypilot_tasks
+)
 tasks: Final = _tasks.where(lambda task: task.readable)
 
 
@@ -26,7 +37,9 @@ tasks: Final = _tasks.where(lambda task: task.readable)
 def _differences(submission: Submission) -> Iterator[Difference]:
     for task in tasks(submission):
         for found in differences_of(task, "skypilot", "task", "a task", "sky launch"):
-            if isinstance(found.value, (dict, list)) or not found.problem.pointer.startswith(_CONVERTED):
+            if isinstance(found.value, (dict, list)) or not found.problem.pointer.startswith(
+                _CONVERTED
+            ):
                 yield found
 
 
@@ -59,14 +72,18 @@ def there_is_a_node(task: SkyPilotTask) -> Violations:
         yield Violation(task.locate("num_nodes"), message, "set num_nodes to 1")
 
 
-@tasks.rule("SKY004", ERROR, "silent", skypilot("skylet/constants.py:641-646; torch: --nnodes is 1:1"))
+@tasks.rule(
+    "SKY004", ERROR, "silent", skypilot("skylet/constants.py:641-646; torch: --nnodes is 1:1")
+)
 def launchers_know_the_other_nodes(task: SkyPilotTask) -> Violations:
     """A launcher in a task of several nodes gets their number, its own, and the address of the first.
     Prevents: No error: as many trainings as there are nodes, each by itself. A warning for a launcher that may read a
     file of the image's.
     Fix: give torchrun --nnodes, --node-rank and --master-addr from SkyPilot's variables"""
     options = '--node-rank=$SKYPILOT_NODE_RANK --master-addr=$(head -n1 <<< "$SKYPILOT_NODE_IPS")'
-    yield from without_the_other_nodes(task, f"write torchrun --nnodes=$SKYPILOT_NUM_NODES {options}")
+    yield from without_the_other_nodes(
+        task, f"write torchrun --nnodes=$SKYPILOT_NUM_NODES {options}"
+    )
 
 
 @tasks.rule("SKY005", NOTE, "submit", skypilot("task.py:712-719"))
@@ -77,10 +94,16 @@ def variables_have_a_value(task: SkyPilotTask) -> Violations:
     for name, at, value in task.entries("envs"):
         if value is None:
             hint = f"write a value, launch with --env {name}=..., or move it to secrets"
-            yield Violation(task.locate_key(at), f"{name} has no value: sky launch stops unless --env gives it", hint)
+            yield Violation(
+                task.locate_key(at),
+                f"{name} has no value: sky launch stops unless --env gives it",
+                hint,
+            )
 
 
-@tasks.rule("SKY007", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process"))
+@tasks.rule(
+    "SKY007", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process")
+)
 def every_gpu_has_a_process(task: SkyPilotTask) -> Violations:
     """A training with DeepSpeed or Megatron on nodes of several GPUs is started by torchrun.
     Prevents: No error: one busy GPU on each node.
@@ -88,7 +111,9 @@ def every_gpu_has_a_process(task: SkyPilotTask) -> Violations:
     yield from one_process(task)
 
 
-@tasks.rule("SKY009", ERROR, "init", skypilot("skylet/constants.py:641-646; torch/distributed/run.py"))
+@tasks.rule(
+    "SKY009", ERROR, "init", skypilot("skylet/constants.py:641-646; torch/distributed/run.py")
+)
 def launchers_count_nodes_and_gpus(task: SkyPilotTask) -> Violations:
     """torchrun has a process for each GPU of a node, and as many nodes as the task.
     Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other nodes than there are.

@@ -19,7 +19,9 @@ from .accelerators import accelerator_name
 
 _PORT: Final = 29500
 _SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
-_EMPTY: Final = re.compile(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)  # of secrets: without a value
+_EMPTY: Final = re.compile(
+    r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE
+)  # of secrets: without a value
 #: What a task's name may be. Source: skypilot 0.14.1 sky/task.py:46 (_VALID_NAME_REGEX).
 _NAME: Final = re.compile(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
 #: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885 (ALL_CLOUDS).
@@ -28,7 +30,9 @@ _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`task.yaml`, to be submitted with `sky launch task.yaml` from the folder that holds the script."""
-    return (write.yaml_file("task.yaml", plan, program, command, _notes(plan), _task(plan, program)),)
+    return (
+        write.yaml_file("task.yaml", plan, program, command, _notes(plan), _task(plan, program)),
+    )
 
 
 def _task(plan: Plan, program: Program) -> dict[str, object]:
@@ -36,11 +40,17 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
     in_pods = options.get("infra", "").lower().startswith(("k8s", "kubernetes"))
     ends = ["END" + number * "_" for number in range(99)]  # of here-documents: no line of theirs
     written = tuple(
-        (file.path, write.Raw(file.text), write.Raw(next(end for end in ends if end not in file.text.split("\n"))))
+        (
+            file.path,
+            write.Raw(file.text),
+            write.Raw(next(end for end in ends if end not in file.text.split("\n"))),
+        )
         for file in program.files
     )
     mounts = {target: source for source, target in _pairs(options, "file_mounts")}
-    buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
+    buckets = {
+        target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")
+    }
     variables = (write.pod_environment if in_pods else write.environment)(plan, program)
     secret = options.get("passed_variables", ())
     return {
@@ -81,7 +91,9 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
         "image_id": options.get("image"),
         "use_spot": options.get("use_spot"),
         "disk_size": options.get("disk_size"),
-        "network_tier": "best" if plan.job.nodes > 1 and cluster.network_bytes_per_s_per_node else None,
+        "network_tier": "best"
+        if plan.job.nodes > 1 and cluster.network_bytes_per_s_per_node
+        else None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -99,7 +111,11 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 
 def _lost(job: Job) -> Iterator[str]:
-    mounted = (target for key in ("buckets", "file_mounts") for _, target in _pairs(job.launch.options, key))
+    mounted = (
+        target
+        for key in ("buckets", "file_mounts")
+        for _, target in _pairs(job.launch.options, key)
+    )
     return write.not_mounted(job, mounted, "launch.skypilot.buckets")
 
 

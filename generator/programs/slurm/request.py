@@ -17,7 +17,14 @@ from ..shell.records import Word
 from .values import gpus, gpus_of, node_range, number, seconds
 
 #: Options that ask for GPUs.
-GPU_OPTIONS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
+GPU_OPTIONS: Final = (
+    "--gpus",
+    "--gpus-per-node",
+    "--gpus-per-task",
+    "--gpus-per-socket",
+    "--gres",
+    "--tres-per-task",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +57,9 @@ class Request(CommandLine):
         if self.block is None or replacement is None:
             return ()
         end = word.offset + len(word.raw)
-        return (Edit(path=self.shell.text.path, start=word.offset, end=end, replacement=replacement),)
+        return (
+            Edit(path=self.shell.text.path, start=word.offset, end=end, replacement=replacement),
+        )
 
     def valued(self, *names: str) -> Iterator[Argument[str]]:
         """The options (of these names) whose values are known, also with shell variables in `#SBATCH` lines."""
@@ -74,7 +83,11 @@ class Request(CommandLine):
     def left_open(self) -> frozenset[Word]:
         """The words of `#SBATCH` lines in which a placeholder of several words is left: `--gres=[number of GPUs]`."""
         lines = self.shell.directives if self.block else ()
-        left = (line.words for line in lines if is_placeholder(" ".join(word.raw for word in line.words)))
+        left = (
+            line.words
+            for line in lines
+            if is_placeholder(" ".join(word.raw for word in line.words))
+        )
         return frozenset(word for words in left for word in words)
 
     def count(self, name: str) -> Argument[int] | None:
@@ -97,7 +110,9 @@ class Request(CommandLine):
     @property
     def nodes(self) -> int | None:
         """The nodes asked for; None where none are, or a range."""
-        return self.most_nodes if self.node_range and self.node_range[0] == self.most_nodes else None
+        return (
+            self.most_nodes if self.node_range and self.node_range[0] == self.most_nodes else None
+        )
 
     @property
     def most_nodes(self) -> int | None:
@@ -112,7 +127,9 @@ class Request(CommandLine):
             return tasks.value // self.nodes if tasks.value % self.nodes == 0 else None
         if each is not None or self.has("--ntasks-per-node"):
             return each.value if each else None
-        by_gpus = self.has("--gpus-per-task", "--ntasks-per-gpu", "--ntasks-per-tres", "--ntasks-per-socket")
+        by_gpus = self.has(
+            "--gpus-per-task", "--ntasks-per-gpu", "--ntasks-per-tres", "--ntasks-per-socket"
+        )
         return None if by_gpus or self.has("--ntasks") else 1
 
     @cached_property
@@ -125,7 +142,12 @@ class Request(CommandLine):
     def share_of_a_node(self) -> Argument[int] | None:
         """--gpus with a node's even share of it; None where another option says what a node or a task gets."""
         total, nodes = self.gpus(), self.nodes if self.has("--nodes") else 1
-        if self.gpus_per_node or self.has("--gpus-per-task") or not (total and nodes) or total.value % nodes:
+        if (
+            self.gpus_per_node
+            or self.has("--gpus-per-task")
+            or not (total and nodes)
+            or total.value % nodes
+        ):
             return None
         return self.view(total.option, total.value // nodes)
 
@@ -151,12 +173,16 @@ class Step:
     @property
     def starts_python(self) -> bool:
         """Return whether srun starts the training program itself, by python."""
-        return self.launch.launcher is None and any(call.program == "python" for call in self.launch.calls)
+        return self.launch.launcher is None and any(
+            call.program == "python" for call in self.launch.calls
+        )
 
     @property
     def variables(self) -> set[str]:
         """The variables that the script sets anywhere, or the line gets."""
-        return {assignment.name for assignment in self.launch.script.assignments} | set(self.launch.environment)
+        return {assignment.name for assignment in self.launch.script.assignments} | set(
+            self.launch.environment
+        )
 
 
 def steps_of(block: Request) -> Iterator[Step]:
@@ -167,9 +193,23 @@ def steps_of(block: Request) -> Iterator[Step]:
             own = Request(shell=launch.script, options=srun.options, program="srun")
             elsewhere = own.options.text("--jobid") is not None  # of $SLURM_JOB_ID it is not known
             job = replace(block, options=Options()) if elsewhere else block
-            nodes = own.nodes if own.has("--nodes") else job.nodes if elsewhere or job.has("--nodes") else 1
+            nodes = (
+                own.nodes
+                if own.has("--nodes")
+                else job.nodes
+                if elsewhere or job.has("--nodes")
+                else 1
+            )
             tasks, at = _tasks(own, job, nodes)
-            yield Step(block=job, launch=launch, srun=own, where=srun.where, nodes=nodes, tasks=tasks, where_tasks=at)
+            yield Step(
+                block=job,
+                launch=launch,
+                srun=own,
+                where=srun.where,
+                nodes=nodes,
+                tasks=tasks,
+                where_tasks=at,
+            )
 
 
 def _tasks(own: Request, block: Request, nodes: int | None) -> tuple[int | None, Location | None]:
@@ -178,7 +218,9 @@ def _tasks(own: Request, block: Request, nodes: int | None) -> tuple[int | None,
         return None, None
     given, total = own.argument("--ntasks"), own.count("--ntasks")
     if given is not None:
-        return (total.value // nodes if total and nodes and total.value % nodes == 0 else None), given.where
+        return (
+            total.value // nodes if total and nodes and total.value % nodes == 0 else None
+        ), given.where
     given, each = own.argument("--ntasks-per-node"), own.count("--ntasks-per-node")
     if given is not None and not block.has("--ntasks", "--ntasks-per-node"):
         return (each.value if each else None), given.where

@@ -67,12 +67,18 @@ def node_range(text: str) -> tuple[int, int] | None:
     first, dash, last = text.partition("-")
     least = 1 if dash and not first.strip() else _nodes(first)
     most = _nodes(last) if dash else least
-    return None if least is None or most is None or (most and most < least) else (least, most or least)
+    return (
+        None if least is None or most is None or (most and most < least) else (least, most or least)
+    )
 
 
 def _nodes(text: str) -> int | None:
     match = _NODES.fullmatch(text)
-    return int(match[1]) * (1024 if match[2] else 1) * (1024 * 1024 if match[3] else 1) if match else None
+    return (
+        int(match[1]) * (1024 if match[2] else 1) * (1024 * 1024 if match[3] else 1)
+        if match
+        else None
+    )
 
 
 def gres_list(text: str) -> tuple[Gres, ...] | None:

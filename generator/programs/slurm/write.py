@@ -28,11 +28,16 @@ from ..program import (
     saves_on_term,
 )
 
-_LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")  # Megatron's, which save and end with status 0
+_LEAVES_EARLY: Final = (
+    "--exit-duration-in-mins",
+    "--exit-interval",
+)  # Megatron's, which save and end with status 0
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
 #: Slurm may send a signal up to a minute early. Source: sbatch(1), --signal.
 _MOST_EARLY_S: Final = 60
-_ATTEMPTS: Final = 3  # in a row without a newer checkpoint: as many nodes don't fail at once, a wrong file does
+_ATTEMPTS: Final = (
+    3  # in a row without a newer checkpoint: as many nodes don't fail at once, a wrong file does
+)
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
@@ -41,34 +46,48 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     signal_s, form = _signal_s(plan), plan.job.framework.checkpoints
     variables = write.environment(plan, program)
     # The catalog's cores are a guess where the job has the whole node.
-    threads = takes_nodes(plan, options) and "cpus_per_task" not in options and write.own_threads(plan, program)
-    given = {name: text for name, text in variables.items() if not (threads and name == write.THREADS)}
+    threads = (
+        takes_nodes(plan, options)
+        and "cpus_per_task" not in options
+        and write.own_threads(plan, program)
+    )
+    given = {
+        name: text for name, text in variables.items() if not (threads and name == write.THREADS)
+    }
     text = write.fill(
         "slurm/launch.sbatch.j2",
         plan,
         program,
         directives=block(plan, options, way, signal_s),
-        header=write.header(plan, program, command, tuple(_notes(plan, program, options, signal_s))),
+        header=write.header(
+            plan, program, command, tuple(_notes(plan, program, options, signal_s))
+        ),
         modules=tuple(options.get("modules", ())),
         setup=tuple(map(write.Raw, options.get("setup", ()))),
-        virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
+        virtual_environment=""
+        if "container_image" in options
+        else options.get("virtual_environment", ""),
         torchrun=torchrun(options),
         here=not program.script.startswith("/"),  # in the folder that the job is submitted from
         exclusive=takes_nodes(plan, options),
         threads=threads,
         environment=tuple((write.Raw(name), text) for name, text in given.items()),
         sourced=tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
-        host_files=tuple((write.Raw(name), path) for name, path in fabric.host_files(plan.job).items()),
+        host_files=tuple(
+            (write.Raw(name), path) for name, path in fabric.host_files(plan.job).items()
+        ),
         signal=signal_s > 0,
         worker_signal=write.Raw("TERM" if saves_on_term(plan, program) else "USR1"),
         # How long a job that was told waits for its workers before it queues again.
         grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
         **_folders(plan, options),
         way=way,
-        tracked=way != "none" and plan.job.output.checkpoints is not None,  # attempts are counted, by what is saved
+        tracked=way != "none"
+        and plan.job.output.checkpoints is not None,  # attempts are counted, by what is saved
         last_step=last_step(plan, program),
         # With status 0 before its last step: at a time of its own, or when it gets TERM.
-        leaves_early=saves_on_term(plan, program) or any(map(program.arguments.__contains__, _LEAVES_EARLY)),
+        leaves_early=saves_on_term(plan, program)
+        or any(map(program.arguments.__contains__, _LEAVES_EARLY)),
         attempts=options.get("attempts", _ATTEMPTS),
         tracker=form.tracker,
         folder=form.folder,
@@ -82,7 +101,9 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 def _submit(plan: Plan, program: Program, command: str) -> RenderedFile:
     """`submit.sh`: a chain of jobs at once, for sites whose compute nodes may not submit."""
     jobs = plan.run.segments if plan.run else None
-    text = write.fill("slurm/submit.sh.j2", plan, program, header=write.header(plan, program, command), jobs=jobs)
+    text = write.fill(
+        "slurm/submit.sh.j2", plan, program, header=write.header(plan, program, command), jobs=jobs
+    )
     return RenderedFile(path="submit.sh", text=text, executable=True)
 
 
@@ -97,7 +118,9 @@ def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: int) -> Iterator[str]:
+def _notes(
+    plan: Plan, program: Program, options: Mapping[str, Any], signal_s: int
+) -> Iterator[str]:
     if not takes_nodes(plan, options) and "memory" not in options and shared_memory(plan) is None:
         yield "The node's memory is unknown, so Slurm's default limit applies: launch.slurm.memory sets another."
     if plan.job.nodes_together > 1 and not plan.job.elastic:
@@ -127,7 +150,9 @@ def _signal_s(plan: Plan) -> int:
     return min(60 * -int(-needed // 60), 65535 if limit_s is None else max(1, limit_s // 4))
 
 
-def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
+def pick_file(
+    plans: Sequence[Plan], largest: RenderedFile, command: str
+) -> tuple[RenderedFile, ...]:
     """`launch.sbatch` of an elastic job: it asks for as many nodes as there are, and runs the plan for those it got."""
     lines = largest.text.splitlines()[1:]
     asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
@@ -136,7 +161,11 @@ def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tup
     # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no more than these.
     own = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
     told = f"@{max(_signal_s(plan) for plan in plans)}"  # the plan that takes longest to save is told early enough
-    kept = (write.Raw(re.sub(r"(?<=:USR1)@\d+$", told, line)) for line in asked if not line.startswith(own))
+    kept = (
+        write.Raw(re.sub(r"(?<=:USR1)@\d+$", told, line))
+        for line in asked
+        if not line.startswith(own)
+    )
     text = write.fill_pick("slurm/pick.sbatch.j2", plans, command, directives=(nodes, *kept))
     return (RenderedFile(path="launch.sbatch", text=text),)
 
@@ -145,7 +174,10 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
     """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an allocation of its own."""
     options = write.launch_options(plans[0])
     limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
-    own = {"job-name": write.plain_name(f"{plans[0].job.name}-tune"), **({"time": clock(limit_s)} if limit_s else {})}
+    own = {
+        "job-name": write.plain_name(f"{plans[0].job.name}-tune"),
+        **({"time": clock(limit_s)} if limit_s else {}),
+    }
     own |= {"array": f"1-{len(plans)}%1", "output": "%x-%A_%a.out"}
     text = write.fill(
         "slurm/tune.sbatch.j2",
@@ -153,7 +185,10 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
         programs[0],
         directives=block(plans[0], options, "none", 0, own),
         header=write.header(
-            plans[0], programs[0], command, (f"Trials of {len(plans)} plans, the first of which follows.",)
+            plans[0],
+            programs[0],
+            command,
+            (f"Trials of {len(plans)} plans, the first of which follows.",),
         ),
         mark=TRIAL,
         log=TRIAL_LOG,
@@ -184,20 +219,32 @@ LAUNCHER: Final = Launcher(
 
 _GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by vendor
 _OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")
-_REGISTRY: Final = re.compile(r"(?:[^/#]+@)?(?:[^/#]*[.:][^/#]*|localhost)/.+")  # its first part is a host
+_REGISTRY: Final = re.compile(
+    r"(?:[^/#]+@)?(?:[^/#]*[.:][^/#]*|localhost)/.+"
+)  # its first part is a host
 _SCHEME: Final = re.compile(r"\A[a-z]+://")
 
 
-def container_values(plan: Plan, options: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:
+def container_values(
+    plan: Plan, options: Mapping[str, Any], names: Iterable[str]
+) -> dict[str, object]:
     """Return what the templates need; `names` are the variables that the job sets."""
     if "container_image" not in options:
         return {"container": "none"}
     runtime = options.get("container_runtime", "pyxis")
     image = str(options["container_image"])
     folder = str(options.get("container_folder", ".")).rstrip("/")
-    pulled = "" if is_file(image) else f"{folder}/{write.plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
+    pulled = (
+        ""
+        if is_file(image)
+        else f"{folder}/{write.plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
+    )
     output = plan.job.output
-    written = (folder for folder in (output.checkpoints, output.logs) if folder is not None and folder.startswith("/"))
+    written = (
+        folder
+        for folder in (output.checkpoints, output.logs)
+        if folder is not None and folder.startswith("/")
+    )
     own = (f"{folder}:{folder}" for folder in written if _mount_of(folder, options) is None)
     mounts = [*options.get("container_mounts", ()), *own]
     return {
@@ -207,26 +254,34 @@ def container_values(plan: Plan, options: Mapping[str, Any], names: Iterable[str
         "mounts": tuple(_mount(mount, runtime) for mount in dict.fromkeys(mounts)),
         "read": tuple(_read(plan, options)),
         "gpu_flag": write.Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
-        "passed": write.Raw((" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))),
+        "passed": write.Raw(
+            (" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))
+        ),
     }
 
 
 def is_file(image: str) -> bool:
     """Return whether an image is a file that the nodes share, not a name in a registry."""
-    return image.startswith(("/", "./", "../")) or image.endswith((".sqsh", ".squashfs", ".sif", ".img"))
+    return image.startswith(("/", "./", "../")) or image.endswith(
+        (".sqsh", ".squashfs", ".sif", ".img")
+    )
 
 
 def _of_enroot(image: str) -> str:
     """`docker://[USER@][REGISTRY#]IMAGE[:TAG]`: without `#`, the registry would be taken for a name at Docker Hub."""
     scheme = match[0] if (match := _SCHEME.match(image)) else "docker://"
     name = image.removeprefix(scheme)
-    return scheme + (name.replace("/", "#", 1) if "#" not in name and _REGISTRY.fullmatch(name) else name)
+    return scheme + (
+        name.replace("/", "#", 1) if "#" not in name and _REGISTRY.fullmatch(name) else name
+    )
 
 
 #: apptainer's are `docker://REGISTRY/IMAGE[:TAG]`: `#` is enroot's own.
 _NAMED: Final[Mapping[str, Callable[[str], str]]] = {
     "pyxis": _of_enroot,
-    "apptainer": lambda image: image if _SCHEME.match(image) else f"docker://{image.replace('#', '/', 1)}",
+    "apptainer": lambda image: (
+        image if _SCHEME.match(image) else f"docker://{image.replace('#', '/', 1)}"
+    ),
 }
 _SUFFIX: Final = {"pyxis": ".sqsh", "apptainer": ".sif"}
 
@@ -243,10 +298,19 @@ def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
     data, tokenizer = plan.job.data, plan.job.data.tokenizer
     paths = [PurePosixPath(path) for path in data.path]
     found = [path.parent for path in paths] if plan.job.framework.data_prefix else paths
-    found += [PurePosixPath(path) for path in (tokenizer.path, tokenizer.vocab_file, tokenizer.merges_file) if path]
+    found += [
+        PurePosixPath(path)
+        for path in (tokenizer.path, tokenizer.vocab_file, tokenizer.merges_file)
+        if path
+    ]
     for path in dict.fromkeys(found):
         within = any(path != other and path.is_relative_to(other) for other in found)
-        if path.is_absolute() and len(path.parts) > 1 and not within and _mount_of(str(path), options) is None:
+        if (
+            path.is_absolute()
+            and len(path.parts) > 1
+            and not within
+            and _mount_of(str(path), options) is None
+        ):
             yield str(path)
 
 
@@ -274,7 +338,16 @@ def torchrun(options: Mapping[str, Any]) -> write.Raw:
 
 
 #: Keys of `launch.slurm` that are options of sbatch.
-PASSED_ON: Final = ("partition", "account", "qos", "constraint", "reservation", "exclude", "dependency", "array")
+PASSED_ON: Final = (
+    "partition",
+    "account",
+    "qos",
+    "constraint",
+    "reservation",
+    "exclude",
+    "dependency",
+    "array",
+)
 #: Those of which one option is the value.
 NAMED: Final[Mapping[str, str]] = {
     **{name: name for name in (*PASSED_ON, "output")},
@@ -286,7 +359,9 @@ WRITTEN: Final[Mapping[str, str]] = {
     **NAMED,
     "exclusive": "exclusive",
     "requeue": "requeue",
-    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"), "gpu_request"),
+    **dict.fromkeys(
+        ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"), "gpu_request"
+    ),
     **dict.fromkeys(("mem-per-cpu", "mem-per-gpu"), "memory"),
     **dict.fromkeys(("cpus-per-task", "cpus-per-gpu"), "cpus_per_task"),
     "signal": "signal_seconds",
@@ -294,15 +369,23 @@ WRITTEN: Final[Mapping[str, str]] = {
 }
 #: Those that the plan decides, and the keys of the spec.
 PLANNED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu"), "gpus"),
+    **dict.fromkeys(
+        ("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu"), "gpus"
+    ),
     "time": "launch.time_limit",
     "job-name": "name",
 }
-_FOR_JOBS: Final = 0.9  # of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
+_FOR_JOBS: Final = (
+    0.9  # of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
+)
 
 
 def block(
-    plan: Plan, options: Mapping[str, Any], way: str, signal_s: int, instead: Mapping[str, object] | None = None
+    plan: Plan,
+    options: Mapping[str, Any],
+    way: str,
+    signal_s: int,
+    instead: Mapping[str, object] | None = None,
 ) -> tuple[write.Raw, ...]:
     """The lines of the block, with the options of `instead` in the place of those."""
     pairs = dict(_resources(plan, options))
@@ -311,15 +394,22 @@ def block(
     if way == "requeue" or options.get("requeue", False):
         pairs["requeue"] = None
     if way != "none" or options.get("requeue", False):
-        pairs["open-mode"] = "append"  # Slurm itself starts jobs again after a node's failure, with the same log
+        pairs["open-mode"] = (
+            "append"  # Slurm itself starts jobs again after a node's failure, with the same log
+        )
     if signal_s:
         pairs["signal"] = f"B:USR1@{signal_s}"
     if "mail_user" in options:
         pairs |= {"mail-user": options["mail_user"], "mail-type": "END,FAIL"}
     own = options.get("directives", {})
-    pairs |= {key: None if value is True else value for key, value in own.items() if value is not False}
+    pairs |= {
+        key: None if value is True else value for key, value in own.items() if value is not False
+    }
     pairs |= instead or {}
-    values = {option: "" if value is None else f"={write.sbatch_word(value).text}" for option, value in pairs.items()}
+    values = {
+        option: "" if value is None else f"={write.sbatch_word(value).text}"
+        for option, value in pairs.items()
+    }
     return tuple(write.Raw(f"#SBATCH --{option}{value}") for option, value in values.items())
 
 
@@ -346,7 +436,10 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     if memory is not None:
         yield "mem", memory
     if plan.job.launch.time_limit_s is not None:
-        yield "time", clock(plan.job.launch.time_limit_s)  # in the form that can't be read as minutes (SLM010)
+        yield (
+            "time",
+            clock(plan.job.launch.time_limit_s),
+        )  # in the form that can't be read as minutes (SLM010)
 
 
 def takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:

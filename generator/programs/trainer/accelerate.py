@@ -35,7 +35,9 @@ class AccelerateConfig(YamlDocument):
     def processes(self) -> int | None:
         """The processes of all machines; on a single machine accelerate passes their number on, even as text."""
         value = self.value("num_processes")
-        return int(value) if self.machines == 1 and is_digits(value) else self.integer("num_processes")
+        return (
+            int(value) if self.machines == 1 and is_digits(value) else self.integer("num_processes")
+        )
 
     @property
     def deepspeed(self) -> Mapping[str, object]:
@@ -51,7 +53,11 @@ class AccelerateConfig(YamlDocument):
     def zero_stage(self) -> int | None:
         """The section's ZeRO stage, 2 where it has none; accelerate converts text. None where that is no stage."""
         value = self.deepspeed.get("zero_stage")
-        return 2 if value is None else next((stage for stage in STAGES if str(value) == str(stage)), None)
+        return (
+            2
+            if value is None
+            else next((stage for stage in STAGES if str(value) == str(stage)), None)
+        )
 
     @property
     def launcher(self) -> object:
@@ -72,7 +78,11 @@ def is_true(value: object) -> bool:
 def number_of_text(value: object) -> float | None:
     """A number, also one that is written as text, as accelerate passes both on; None for "auto"."""
     try:
-        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+        return (
+            float(value)
+            if isinstance(value, int | float | str) and not isinstance(value, bool)
+            else None
+        )
     except (ValueError, OverflowError):
         return None
 

@@ -22,7 +22,14 @@ from ..deepspeed.write import FILE_NAME
 from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, log_interval, warmup_steps
 
 #: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
-LENGTHS: Final = ("model_max_length", "max_seq_length", "max_seq_len", "max_length", "block_size", "cutoff_len")
+LENGTHS: Final = (
+    "model_max_length",
+    "max_seq_length",
+    "max_seq_len",
+    "max_length",
+    "block_size",
+    "cutoff_len",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +38,12 @@ class Row:
 
     name: str
     key: str = ""  #: of the spec, which says the same
-    encode: Callable[[Plan], Value] | None = None  #: its value for a plan, else the key's; what is None is left out
-    decode: Callable[[object], object] | None = None  #: the key's value for it, else its own; None where it has none
+    encode: Callable[[Plan], Value] | None = (
+        None  #: its value for a plan, else the key's; what is None is left out
+    )
+    decode: Callable[[object], object] | None = (
+        None  #: the key's value for it, else its own; None where it has none
+    )
     pointers: tuple[str, ...] = ()  #: keys of a DeepSpeed config that must be equal, or "auto"
     by_default: bool = False  #: whether its default says the key as well
 
@@ -49,7 +60,12 @@ class Row:
 
 def _switch(name: str, key: str, is_on: Callable[[Plan], bool], kind: str) -> Row:
     """A flag that says one kind of a key's values, and is left out for others."""
-    return Row(name, key, lambda plan: "true" if is_on(plan) else None, lambda value: kind if value is True else None)
+    return Row(
+        name,
+        key,
+        lambda plan: "true" if is_on(plan) else None,
+        lambda value: kind if value is True else None,
+    )
 
 
 def _saves(plan: Plan) -> bool:
@@ -77,7 +93,11 @@ def _count(value: object) -> int | None:
     return int(number) if number is not None and number == int(number) else None
 
 
-_OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": EIGHT_BIT}
+_OPTIMIZERS: Final = {
+    "adamw_torch": "adamw",
+    "adamw_torch_fused": "adamw",
+    "adamw_bnb_8bit": EIGHT_BIT,
+}
 _ACCUMULATION: Final = "/gradient_accumulation_steps"
 _PARAMS: Final = "/optimizer/params"
 _CLIPPING: Final = "training.gradient_clipping"
@@ -91,20 +111,44 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
         Row("deepspeed", encode=lambda _: ConfigPath(FILE_NAME)),
     ),
     BATCH: (
-        Row("per_device_train_batch_size", "layout.micro_batch", None, _count, ("/train_micro_batch_size_per_gpu",)),
-        Row("gradient_accumulation_steps", "layout.gradient_accumulation", None, _count, (_ACCUMULATION,)),
+        Row(
+            "per_device_train_batch_size",
+            "layout.micro_batch",
+            None,
+            _count,
+            ("/train_micro_batch_size_per_gpu",),
+        ),
+        Row(
+            "gradient_accumulation_steps",
+            "layout.gradient_accumulation",
+            None,
+            _count,
+            (_ACCUMULATION,),
+        ),
     ),
     "precision and recomputation": (
-        _switch("fp16", "training.precision", lambda plan: plan.job.training.precision == "fp16", "fp16"),
+        _switch(
+            "fp16", "training.precision", lambda plan: plan.job.training.precision == "fp16", "fp16"
+        ),
         # fp8 is bf16 to the Trainer.
-        _switch("bf16", "training.precision", lambda plan: plan.job.training.precision in ("bf16", "fp8"), "bf16"),
+        _switch(
+            "bf16",
+            "training.precision",
+            lambda plan: plan.job.training.precision in ("bf16", "fp8"),
+            "bf16",
+        ),
         Row(
             "gradient_checkpointing",
             "layout.recompute",
             lambda plan: "true" if plan.layout.recompute == Recompute.FULL else "false",
             lambda value: "full" if value is True else "none",
         ),
-        _switch("use_liger_kernel", "training.kernels", lambda plan: plan.job.training.kernels == "fused", "fused"),
+        _switch(
+            "use_liger_kernel",
+            "training.kernels",
+            lambda plan: plan.job.training.kernels == "fused",
+            "fused",
+        ),
     ),
     "optimizer: the same as in the JSON, or the Trainer refuses to start": (
         Row(
@@ -115,11 +159,20 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
             lambda value: _OPTIMIZERS.get(str(value)),
         ),
         Row("learning_rate", "training.learning_rate", None, _positive, _RATES, by_default=True),
-        Row("weight_decay", "training.weight_decay", None, not_negative, (f"{_PARAMS}/weight_decay",), by_default=True),
+        Row(
+            "weight_decay",
+            "training.weight_decay",
+            None,
+            not_negative,
+            (f"{_PARAMS}/weight_decay",),
+            by_default=True,
+        ),
         Row("adam_beta1", encode=lambda _: BETA1),
         Row("adam_beta2", encode=lambda plan: beta2(plan.job)),
         Row("adam_epsilon", encode=lambda _: EPSILON, pointers=(f"{_PARAMS}/eps",)),
-        Row("max_grad_norm", _CLIPPING, None, not_negative, ("/gradient_clipping",), by_default=True),
+        Row(
+            "max_grad_norm", _CLIPPING, None, not_negative, ("/gradient_clipping",), by_default=True
+        ),
     ),
     "duration, warm-up, and a line of the log a minute": (
         Row("max_steps", "training.duration.steps", lambda plan: plan.job.training.steps, _count),
@@ -128,9 +181,15 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     # What the example scripts ask for; the Trainer itself doesn't read it.
     # Source: transformers 5.23, training_args.py, do_train; examples/pytorch/language-modeling/run_clm.py.
-    "without it the example scripts of transformers train nothing": (Row("do_train", encode=lambda _: "true"),),
+    "without it the example scripts of transformers train nothing": (
+        Row("do_train", encode=lambda _: "true"),
+    ),
     "checkpoints": (
-        Row("output_dir", "output.checkpoints", decode=lambda value: value if isinstance(value, str) else None),
+        Row(
+            "output_dir",
+            "output.checkpoints",
+            decode=lambda value: value if isinstance(value, str) else None,
+        ),
         Row("save_strategy", encode=lambda plan: "steps" if _saves(plan) else None),
         Row(
             "save_steps",

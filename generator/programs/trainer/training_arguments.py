@@ -20,26 +20,50 @@ from ...job.source import Source, escape
 from ...job.wording import whole_number
 from ...resources import read_text
 from ..launching.launch_line import Launch
-from ..repository import declares_its_own, find_programs, hands_options_on, has_programs, program_path
+from ..repository import (
+    declares_its_own,
+    find_programs,
+    hands_options_on,
+    has_programs,
+    program_path,
+)
 from ..shell.records import Word
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
 _TELLING: Final = frozenset(
     [
-        *("ddp_timeout", "do_train", "eval_strategy", "evaluation_strategy", "load_best_model_at_end"),
-        *("logging_first_step", "logging_strategy", "overwrite_output_dir", "per_device_eval_batch_size", "report_to"),
+        *(
+            "ddp_timeout",
+            "do_train",
+            "eval_strategy",
+            "evaluation_strategy",
+            "load_best_model_at_end",
+        ),
+        *(
+            "logging_first_step",
+            "logging_strategy",
+            "overwrite_output_dir",
+            "per_device_eval_batch_size",
+            "report_to",
+        ),
         *("save_only_model", "save_strategy", "save_total_limit", "warmup_ratio"),
     ]
 )
 _COMMON: Final = frozenset(["output_dir", "per_device_train_batch_size", "num_train_epochs"])
 #: Options of programs whose own arguments look alike: DeepSpeed-Chat, examples without a Trainer, Megatron.
-_FOREIGN: Final = frozenset(["zero_stage", "num_warmup_steps", "deepspeed_config", "tensor_model_parallel_size"])
-_TRUE: Final = frozenset(["yes", "true", "t", "y", "1"])  # transformers src/transformers/hf_argparser.py:36-46
+_FOREIGN: Final = frozenset(
+    ["zero_stage", "num_warmup_steps", "deepspeed_config", "tensor_model_parallel_size"]
+)
+_TRUE: Final = frozenset(
+    ["yes", "true", "t", "y", "1"]
+)  # transformers src/transformers/hf_argparser.py:36-46
 _FALSE: Final = frozenset(["no", "false", "f", "n", "0"])
 FLAGS: Final = _TRUE | _FALSE
 #: The text of a Python object, in what a program writes down of its run: no parser reads it back.
 _OBJECT: Final = re.compile(r"<\w+[ .]|[A-Za-z_]\w*\([a-z_]\w*=")
-_SUBCLASS: Final = re.compile(r"^class \w+\([\w., ]*(?:TrainingArguments|[A-Z]\w*Config)\)", re.MULTILINE)
+_SUBCLASS: Final = re.compile(
+    r"^class \w+\([\w., ]*(?:TrainingArguments|[A-Z]\w*Config)\)", re.MULTILINE
+)
 #: TRL's own arguments, and those to which they give another default.
 #: Source: trl/trainer/{sft,grpo,dpo,base}_config.py @ 0.24.
 _OF_TRL: Final = re.compile(r"\b(?:SFT|GRPO|DPO|KTO|PPO|ORPO|RLOO|CPO|Reward|OnlineDPO)Config\b")
@@ -91,7 +115,9 @@ class TrainingArguments(Values):
     redefined: frozenset[str] = frozenset()
     #: Those on a launch line that take a value, and have none, by whether a variable behind them is left empty.
     bare: Mapping[str, bool] = field(default_factory=dict)
-    assumed: bool = False  #: whether the program is not there or hands them on, so that they may be others
+    assumed: bool = (
+        False  #: whether the program is not there or hands them on, so that they may be others
+    )
 
     def value(self, name: str, default: object = None) -> object:
         """The value of an argument; `default` where none is given."""
@@ -130,11 +156,19 @@ class TrainingArguments(Values):
         entry = known_arguments()[name]
         if self.has(name):
             value = self.value(name)
-            kinds = {"bool": (bool,), "int": (int, float), "float": (int, float)}.get(entry["type"], (int, float, str))
-            return Stated(value=value, written=True, text=f"{name} {value}") if isinstance(value, kinds) else None
+            kinds = {"bool": (bool,), "int": (int, float), "float": (int, float)}.get(
+                entry["type"], (int, float, str)
+            )
+            return (
+                Stated(value=value, written=True, text=f"{name} {value}")
+                if isinstance(value, kinds)
+                else None
+            )
         if not self.lacks(name) or "default" not in entry:
             return None
-        return Stated(value=entry["default"], written=False, text=f"{name} {entry['default']} (the default)")
+        return Stated(
+            value=entry["default"], written=False, text=f"{name} {entry['default']} (the default)"
+        )
 
     def setting(self, name: str) -> object:
         """The value of an argument, by default too; None where it can't be known or isn't of its type."""
@@ -144,7 +178,10 @@ class TrainingArguments(Values):
     @property
     def batch(self) -> ReplicaBatch | None:
         """The batch of a replica; None where it can't be known, or transformers searches for one that fits."""
-        micro, steps = self.stated("per_device_train_batch_size"), self.stated("gradient_accumulation_steps")
+        micro, steps = (
+            self.stated("per_device_train_batch_size"),
+            self.stated("gradient_accumulation_steps"),
+        )
         if micro is None or steps is None or self.is_on("auto_find_batch_size"):
             return None
         each, passes = whole_number(micro.value), whole_number(steps.value)
@@ -215,13 +252,23 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         known = {name: value for name, _, value in found}  # the last of each counts
         yield TrainingArguments(
             path=path,
-            values={name: known[name] for name in known if known[name] not in (None, _NO_VALUE) and name not in unsure},
+            values={
+                name: known[name]
+                for name in known
+                if known[name] not in (None, _NO_VALUE) and name not in unsure
+            },
             places={name: launch.script.locate(word) for name, word, _ in found},
             launch=launch,
             complete=not _may_hide(launch.arguments),
             redefined=unsure | (_redefined(file) if file else frozenset()),
-            bare={name: launch.is_left_empty(word) for name, word, value in found if value is _NO_VALUE},
-            assumed=hands_options_on(file) if file else program.endswith(".py") and has_programs(path),
+            bare={
+                name: launch.is_left_empty(word)
+                for name, word, value in found
+                if value is _NO_VALUE
+            },
+            assumed=hands_options_on(file)
+            if file
+            else program.endswith(".py") and has_programs(path),
         )
 
 
@@ -239,7 +286,9 @@ def _may_hide(words: tuple[Word, ...]) -> bool:
         known = word.value is not None or word.prefix.startswith("--")
         for text in word.perhaps or (word.prefix if known else None,):
             option = before.startswith("--") and "=" not in before
-            if text is None and (not option or known_arguments().get(_name(before), {}).get("alone")):
+            if text is None and (
+                not option or known_arguments().get(_name(before), {}).get("alone")
+            ):
                 return True
             before = text or ""
     return False
@@ -259,12 +308,18 @@ def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
         if not spelled.startswith("--") or len(spelled) < 3:
             continue
         name, value = _name(spelled), word.value
-        values: list[str | None] = [value.partition("=")[2] if value is not None else None] if equals else []
+        values: list[str | None] = (
+            [value.partition("=")[2] if value is not None else None] if equals else []
+        )
         while not equals and index < len(words) and not words[index].prefix.startswith("--"):
             values.append(words[index].value)
             index += 1
         positive, entry = name.removeprefix("no_"), known_arguments().get(name)
-        if entry is None and positive != name and known_arguments().get(positive, {}).get("negated"):
+        if (
+            entry is None
+            and positive != name
+            and known_arguments().get(positive, {}).get("negated")
+        ):
             yield positive, word, False
         elif entry is None:
             yield name, word, values[0] if values else True

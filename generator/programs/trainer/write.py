@@ -49,7 +49,11 @@ NEEDS: Final = (
         scripts=("run_*.py", "sft*.py", "dpo*.py", "kto*.py", "grpo*.py", "reward_modeling.py"),
         replaces="data.tokenizer",
     ),
-    Need(what="folder for checkpoints", key="output.checkpoints", words=("output", "save_dir", "checkpoint", "ckpt")),
+    Need(
+        what="folder for checkpoints",
+        key="output.checkpoints",
+        words=("output", "save_dir", "checkpoint", "ckpt"),
+    ),
 )
 _TRL: Final = ("sft.py", "dpo.py", "kto.py", "reward_modeling.py")
 #: Options of the example scripts for the length of a sequence.
@@ -93,7 +97,13 @@ def _reports(job: Job) -> tuple[str, ...]:
 
 def _attention(job: Job, layout: Layout) -> str:
     """The implementation of attention that the plan counts on, of which Ulysses takes no `eager`."""
-    return "flash_attention_2" if job.training.attention == "flash" else "sdpa" if layout.context > 1 else "eager"
+    return (
+        "flash_attention_2"
+        if job.training.attention == "flash"
+        else "sdpa"
+        if layout.context > 1
+        else "eager"
+    )
 
 
 def _resume(job: Job) -> Resume | None:
@@ -104,7 +114,11 @@ def _resume(job: Job) -> Resume | None:
     trainer_state.json after model and optimizer.
     """
     folder, option = job.output.checkpoints, "--resume_from_checkpoint"
-    if folder is None or not job.output.resume or gives(job.launch.arguments, option, "--output_dir"):
+    if (
+        folder is None
+        or not job.output.resume
+        or gives(job.launch.arguments, option, "--output_dir")
+    ):
         return None
     return Resume(option=option, folder=folder, prefix="checkpoint-", complete="trainer_state.json")
 
@@ -134,8 +148,13 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     told = [] if script in _LENGTHS else [f"sequences of {job.training.sequence_length} tokens"]
     if script not in _TRL and not gives(job.launch.arguments, _ATTENTION):
         told.append(f"attn_implementation={_attention(job, layout)}")
-    counted = f"The plan counts on {' and '.join(told)}, which the script sets: TrainingArguments can't."
-    texts = [*([counted] if told else []), *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count")]
+    counted = (
+        f"The plan counts on {' and '.join(told)}, which the script sets: TrainingArguments can't."
+    )
+    texts = [
+        *([counted] if told else []),
+        *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count"),
+    ]
     if layout.context > 1:
         # Source: deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py, UlyssesSPDataLoaderAdapter.refill
         texts.append(
@@ -154,7 +173,9 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
             "transformers.trainer_utils.get_last_checkpoint finds in output_dir."
         )
     if job.training.precision == "fp8":
-        texts.append("fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) must compute in fp8.")
+        texts.append(
+            "fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) must compute in fp8."
+        )
     return tuple(texts)
 
 
@@ -168,7 +189,11 @@ def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
     if lora is None:
         return
     all_linear = lora.modules == (ALL_LINEAR,)
-    targets = f'"{ALL_LINEAR}"' if all_linear else f"[{', '.join(f'{name!r}' for name in module_names(job))}]"
+    targets = (
+        f'"{ALL_LINEAR}"'
+        if all_linear
+        else f"[{', '.join(f'{name!r}' for name in module_names(job))}]"
+    )
     yield (
         f"LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r={lora.rank}, "
         f"lora_alpha={lora.alpha}, target_modules={targets}, lora_dropout=0, bias='none', task_type='CAUSAL_LM'): "
@@ -188,7 +213,10 @@ def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
 def program(plan: Plan) -> Program:
     """The Trainer script, its arguments and the JSON they agree with."""
     job, layout = plan.job, plan.layout
-    groups = [group(comment, {row.option: row.value(plan) for row in rows}) for comment, rows in GROUPS.items()]
+    groups = [
+        group(comment, {row.option: row.value(plan) for row in rows})
+        for comment, rows in GROUPS.items()
+    ]
     own, data = job.launch.arguments, job.data
     options: dict[str, Value] = {}
     for path in data.path[:1]:
@@ -205,9 +233,13 @@ def program(plan: Plan) -> Program:
         modules = (ALL_LINEAR,) if lora.modules == (ALL_LINEAR,) else tuple(module_names(job))
         left |= {"--use_peft": "true", "--lora_r": lora.rank, "--lora_alpha": lora.alpha}
         left |= {"--lora_dropout": 0, "--lora_target_modules": modules}
-    groups.insert(-1, group("data and tokenizer, by the options of the example scripts of transformers", left))
+    groups.insert(
+        -1, group("data and tokenizer, by the options of the example scripts of transformers", left)
+    )
     if _reports(job):  # by default nothing is reported
-        groups.append(group("logs for TensorBoard, in TENSORBOARD_LOGGING_DIR", {_REPORT: _reports(job)}))
+        groups.append(
+            group("logs for TensorBoard, in TENSORBOARD_LOGGING_DIR", {_REPORT: _reports(job)})
+        )
     # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
     return make_program(
         job,

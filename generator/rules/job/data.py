@@ -27,17 +27,26 @@ from ..planned import jobs, megatron_jobs
 from ..violations import azureml, derived, violation
 
 _CACHE: Final = "--data-cache-path"
-_READ_ONLY: Final = re.compile(r"(?:^|:)(/[^:]*):ro\b")  # where a mount is, of claim:/path:ro or source:/path:ro
+_READ_ONLY: Final = re.compile(
+    r"(?:^|:)(/[^:]*):ro\b"
+)  # where a mount is, of claim:/path:ro or source:/path:ro
 
 
-@jobs.rule("AML045", ERROR, "submit", azureml("entities/_job/_input_output_helpers.py (validate_inputs_for_command)"))
+@jobs.rule(
+    "AML045",
+    ERROR,
+    "submit",
+    azureml("entities/_job/_input_output_helpers.py (validate_inputs_for_command)"),
+)
 def mounted_names_are_declared(job: Job) -> Violations:
     """Every ${{inputs.NAME}} and ${{outputs.NAME}} of data, output and launch.arguments is an input or output.
     Prevents: ValidationException: Inputs to job does not contain 'NAME' referenced in command
     Fix: declare it in launch.azureml.inputs or outputs"""
     found = bindings(job)
     texts = [(pointer, path) for _, pointer, path in bound_values(job)]
-    texts += [(f"/launch/arguments/{index}", word) for index, word in enumerate(job.launch.arguments)]
+    texts += [
+        (f"/launch/arguments/{index}", word) for index, word in enumerate(job.launch.arguments)
+    ]
     for pointer, text in texts if binds(job) else ():
         for match in EXPRESSION.finditer(text):
             section, name = match[1], match[2]
@@ -56,18 +65,32 @@ def data_is_mounted(job: Job) -> Violations:
     for key, pointer, path in bound_values(job) if not binds(job) else ():
         if only_mounted(path):
             message = f"{key} is {path}, which target {job.launch.target} doesn't mount"
-            yield violation(job, pointer, message, "write a path that the nodes have, or use launch.target: azureml")
+            yield violation(
+                job,
+                pointer,
+                message,
+                "write a path that the nodes have, or use launch.target: azureml",
+            )
 
 
-@jobs.rule("AML047", ERROR, "training", derived("an asset is mounted as a folder, whose files have names of their own"))
+@jobs.rule(
+    "AML047",
+    ERROR,
+    "training",
+    derived("an asset is mounted as a folder, whose files have names of their own"),
+)
 def data_names_its_files(job: Job) -> Violations:
     """Data of Megatron is the beginning of file names within what is mounted: azureml:corpus:1/corpus_text_document.
     Prevents: FileNotFoundError: the folder's own name with .idx
     Fix: add the name of the files without .bin and .idx"""
     for key, pointer, path in bound_values(job) if binds(job) and job.framework.data_prefix else ():
         asset, expression = ASSET.fullmatch(path), EXPRESSION.fullmatch(path)
-        if key == "data.path" and (expression or (asset and not asset[2]) or (is_uri(path) and path.endswith("/"))):
-            message = f"data.path is {path}, a folder, of which {job.framework} needs the files' name"
+        if key == "data.path" and (
+            expression or (asset and not asset[2]) or (is_uri(path) and path.endswith("/"))
+        ):
+            message = (
+                f"data.path is {path}, a folder, of which {job.framework} needs the files' name"
+            )
             hint = f"write {path.rstrip('/')}/NAME, without .bin and .idx"
             yield violation(job, pointer, message, hint)
 
@@ -95,13 +118,20 @@ def cache_can_be_written(job: Job) -> Violations:
     texts = [found.word(path) for path in job.data.path]
     if any(EXPRESSION.match(text) or text.startswith(folders) for text in texts):
         name = next(iter(found.outputs), None)
-        folder = f"${{{{outputs.{name}}}}}/data-cache" if name else "and a folder that all nodes share"
+        folder = (
+            f"${{{{outputs.{name}}}}}/data-cache" if name else "and a folder that all nodes share"
+        )
         message = f"data.path is mounted read-only, and the samples' order is written beside it without {_CACHE}"
         hint = f"set output.checkpoints, beside which it is then written, or add {_CACHE} {folder} to launch.arguments"
         yield violation(job, "/data/path", message, hint)
 
 
-@jobs.rule("AML049", NOTE, "silent", derived("a node's own files are gone with its container; nodes share only mounts"))
+@jobs.rule(
+    "AML049",
+    NOTE,
+    "silent",
+    derived("a node's own files are gone with its container; nodes share only mounts"),
+)
 def checkpoints_are_kept(job: Job) -> Violations:
     """Where data is mounted for a job, checkpoints are written to an output.
     Prevents: No error: they are gone with the node, and a start finds none.
@@ -113,7 +143,9 @@ def checkpoints_are_kept(job: Job) -> Violations:
         yield violation(job, "/output/checkpoints", message, hint)
 
 
-@jobs.rule("AML050", WARNING, "silent", derived("mode upload copies an output when the job has ended"))
+@jobs.rule(
+    "AML050", WARNING, "silent", derived("mode upload copies an output when the job has ended")
+)
 def checkpoints_are_written_at_once(job: Job) -> Violations:
     """An output for checkpoints is mounted, and not uploaded at the end.
     Prevents: No error: a job that is preempted has saved nothing, and a start finds none.
@@ -126,17 +158,29 @@ def checkpoints_are_written_at_once(job: Job) -> Violations:
         yield violation(job, "/output/checkpoints", message, "use mode: rw_mount")
 
 
-@jobs.rule("AML051", ERROR, "submit", derived("an output is a place in storage; an asset is made of it by its name"))
+@jobs.rule(
+    "AML051",
+    ERROR,
+    "submit",
+    derived("an output is a place in storage; an asset is made of it by its name"),
+)
 def outputs_are_places(job: Job) -> Violations:
     """Output goes to a place in storage: neither to a data asset nor to an input.
     Prevents: The service refuses the output's path, or writing fails: Read-only file system.
     Fix: write azureml://datastores/NAME/paths/PATH"""
     for key, pointer, path in bound_values(job) if binds(job) else ():
         match = EXPRESSION.match(path)
-        read_only = ASSET.fullmatch(path) is not None or (match is not None and match[1] == "inputs")
+        read_only = ASSET.fullmatch(path) is not None or (
+            match is not None and match[1] == "inputs"
+        )
         if key.startswith("output.") and read_only:
             message = f"{key} is {path}, which can be read, not written"
-            yield violation(job, pointer, message, "write azureml://datastores/NAME/paths/PATH, or ${{outputs.NAME}}")
+            yield violation(
+                job,
+                pointer,
+                message,
+                "write azureml://datastores/NAME/paths/PATH, or ${{outputs.NAME}}",
+            )
 
 
 @jobs.rule("ARG001", ERROR, "silent", derived("the framework's launch files have no option for it"))
@@ -152,12 +196,18 @@ def keys_have_options(job: Job) -> Violations:
             yield violation(job, "/" + key.replace(".", "/"), message, hint)
 
 
-@jobs.rule("ARG002", ERROR, "silent", derived("of an option that is given twice, the last one wins"))
+@jobs.rule(
+    "ARG002", ERROR, "silent", derived("of an option that is given twice, the last one wins")
+)
 def arguments_agree(job: Job) -> Violations:
     """Options in launch.arguments don't contradict the spec: its model, lengths, batch, adapters, layout, data, output.
     Prevents: No error: one of the two values is used, and the plan counts with the other.
     Fix: give each of them once"""
-    said = {key_of(option): key for key in spec_values(job) for option in job.framework.options.get(key, ())}
+    said = {
+        key_of(option): key
+        for key in spec_values(job)
+        for option in job.framework.options.get(key, ())
+    }
     said |= {key_of(option): key for option, key in job.framework.decides.items()}
     # Other words of Megatron's are options for something else.
     common = {} if job.framework.runs("Megatron-LM", "Megatron-DeepSpeed") else _COMMON
@@ -165,7 +215,9 @@ def arguments_agree(job: Job) -> Violations:
         key, text = said.get(option.key) or common.get(option.key), " ".join(option.values)
         if key and (found := _other(job, key, text)):
             value, other = found
-            message = f"{key} is {value}, but launch.arguments have {option.written} {text}".rstrip()
+            message = (
+                f"{key} is {value}, but launch.arguments have {option.written} {text}".rstrip()
+            )
             by_us = option.key in said  # and so not asked of the script
             write = f"write {option.written} {value.replace(',', '')}"
             write = f"remove {option.written}" if by_us or key == _ATTENTION else write
@@ -201,20 +253,27 @@ _KINDS: Final = {
     "unfused": re.compile(r"eager|disabled|unfused|local"),
     "flash": re.compile(r"(?:true|fused|.*(?:flash|fa\d).*)?", re.IGNORECASE),
 }
-_PATH: Final = re.compile(r"[./~$]|.*[:\\$]|(?:[^/]*/){2}")  #: begins so: a file's, which says little of what is in it
+_PATH: Final = re.compile(
+    r"[./~$]|.*[:\\$]|(?:[^/]*/){2}"
+)  #: begins so: a file's, which says little of what is in it
 _SHAPE: Final = attrgetter("layers", "hidden", "heads", "ffn", "vocab")
 
 
 def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The value of the spec, and the key with that of an option, where the two differ."""
     if key == "model":  # where both it and an option name one of the catalog, of different shapes
-        entry = None if _PATH.match(text) or find_model(job.model.name) is None else find_model(text)
+        entry = (
+            None if _PATH.match(text) or find_model(job.model.name) is None else find_model(text)
+        )
         if entry is None or entry.name == job.model.name:
             return None
         other = model_from_config(entry.config, name=entry.name, source=entry.source)
         return (job.model.name, f"model: {text}") if _SHAPE(other) != _SHAPE(job.model) else None
     if key == _ATTENTION:
-        value, text = job.training.attention, next((kind for kind in _KINDS if _KINDS[kind].fullmatch(text)), "")
+        value, text = (
+            job.training.attention,
+            next((kind for kind in _KINDS if _KINDS[kind].fullmatch(text)), ""),
+        )
     elif key in (texts := spec_values(job)):
         value = " ".join(texts[key])
     else:
@@ -225,17 +284,30 @@ def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
 def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The spec's number for a key, and the key with that of an option, where the two differ."""
     # A number of no weight in a plan counts where it is the spec's own, or repeated in the DeepSpeed config.
-    own = job.framework.runs("Trainer", "own script") or f"/{key.replace('.', '/')}" in job.origin.locations
+    own = (
+        job.framework.runs("Trainer", "own script")
+        or f"/{key.replace('.', '/')}" in job.origin.locations
+    )
     training, given, (section, _, last) = job.training, _number(text), key.rpartition(".")
     if key.startswith("training.duration"):
         value = training.duration_tokens if training.batch_ramp is None else None
         if value is not None:
             value = value / training.sequence_length if last == "samples" else training.steps
     else:
-        value = getattr({"training": training, "training.lora": training.lora}.get(section, job.pins), last, None)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or (key in _SPARES and not own):
+        value = getattr(
+            {"training": training, "training.lora": training.lora}.get(section, job.pins),
+            last,
+            None,
+        )
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or (key in _SPARES and not own)
+    ):
         return None
-    rounds = key.startswith("training.duration") and job.training.duration_steps is None  # up or down, both are right
+    rounds = (
+        key.startswith("training.duration") and job.training.duration_steps is None
+    )  # up or down, both are right
     if given is None or given <= 0 or abs(given - value) <= rounds:
         return None
     nested = section in ("training.duration", "training.lora")
@@ -252,13 +324,20 @@ def paths_suit_the_script(job: Job) -> Violations:
     if any(weights) and weights != [True, False] * (len(path) // 2):
         found = f"{counted(sum(weights), 'weight')} and {counted(len(path) - sum(weights), 'path')}"
         message = f"data.path has {found}, not in turn"
-        yield violation(job, where, message, "write a weight before each path, such as [0.3, /data/a, 0.7, /data/b]")
+        yield violation(
+            job,
+            where,
+            message,
+            "write a weight before each path, such as [0.3, /data/a, 0.7, /data/b]",
+        )
     elif len(path) > 1 and taken == "one":
         message = f"data.path has {len(path)} values; scripts of {job.framework} take one path"
         yield violation(job, where, message, f"use path: {path[weights.index(False)]}")
     elif len(path) > 1 and taken == "weighted" and not any(weights):
         message = f"data.path has {len(path)} paths without weights, which {job.framework} requires"
-        yield violation(job, where, message, f"write a weight before each, such as [1, {path[0]}, 1, {path[1]}]")
+        yield violation(
+            job, where, message, f"write a weight before each, such as [1, {path[0]}, 1, {path[1]}]"
+        )
 
 
 def _number(text: str) -> float | None:
@@ -268,7 +347,12 @@ def _number(text: str) -> float | None:
         return None
 
 
-@jobs.rule("ARG003", ERROR, "silent", derived("the values of deepspeed_config are put over those of the plan"))
+@jobs.rule(
+    "ARG003",
+    ERROR,
+    "silent",
+    derived("the values of deepspeed_config are put over those of the plan"),
+)
 def config_keys_are_not_planned(job: Job) -> Violations:
     """The keys of deepspeed_config are none that another key of the spec decides.
     Prevents: No error: the run has another batch, stage or precision than the plan counts with.
@@ -276,7 +360,9 @@ def config_keys_are_not_planned(job: Job) -> Violations:
     for pointer, key in job.framework.planned.items():
         if value_at(job.deepspeed_config, pointer, NOTHING) is not NOTHING:
             message = f"deepspeed_config sets {pointer[1:].replace('/', '.')}, which {key} decides"
-            yield violation(job, f"/deepspeed_config{pointer}", message, f"remove it, and set {key}")
+            yield violation(
+                job, f"/deepspeed_config{pointer}", message, f"remove it, and set {key}"
+            )
 
 
 @jobs.rule("ARG004", ERROR, "silent", derived("no other framework reads a DeepSpeed config"))

@@ -18,7 +18,10 @@ _MOST_SEQUENCES = 100_000
 
 
 def _has_longer_sequences(job: Job, position_embedding: str) -> bool:
-    return job.training.sequence_length > job.model.max_positions and job.model.position_embedding == position_embedding
+    return (
+        job.training.sequence_length > job.model.max_positions
+        and job.model.position_embedding == position_embedding
+    )
 
 
 @jobs.rule("MLM009", ERROR, "init", megatron_lm("training/arguments.py:1353"))
@@ -28,24 +31,39 @@ def sequence_fits_position_table(job: Job) -> Violations:
     place.
     Fix: set sequence_length to at most max_position_embeddings, or use rotary positions"""
     if _has_longer_sequences(job, "learned"):
-        rows, says = job.model.max_positions, job.says("sequence_length", job.training.sequence_length)
+        rows, says = (
+            job.model.max_positions,
+            job.says("sequence_length", job.training.sequence_length),
+        )
         message = f"{says} is more than the {rows} positions that {job.model.name} learns"
-        yield violation(job, "/training/sequence_length", message, f"use {job.says('sequence_length', rows)}")
+        yield violation(
+            job, "/training/sequence_length", message, f"use {job.says('sequence_length', rows)}"
+        )
 
 
-@jobs.rule("SEQ003", WARNING, "silent", derived("positions past max_position_embeddings are extrapolated"))
+@jobs.rule(
+    "SEQ003", WARNING, "silent", derived("positions past max_position_embeddings are extrapolated")
+)
 def sequence_within_trained_positions(job: Job) -> Violations:
     """The sequence is within the rotary positions that the model was trained on.
     Prevents: No error: the loss is worse beyond the length that the model was trained on.
     Fix: use a shorter sequence_length, or a config with rope scaling and its max_position_embeddings"""
     if _has_longer_sequences(job, "rotary"):
-        top, says = job.model.max_positions, job.says("sequence_length", job.training.sequence_length)
+        top, says = (
+            job.model.max_positions,
+            job.says("sequence_length", job.training.sequence_length),
+        )
         message = f"{says} is more than the {top} positions of {job.model.name}"
         hint = f"use {job.says('sequence_length', top)}, or a larger max_position_embeddings"
         yield violation(job, "/training/sequence_length", message, hint)
 
 
-@mds_jobs.rule("MDS019", ERROR, "silent", derived("megatron/arguments.py of Megatron-DeepSpeed has no option for it"))
+@mds_jobs.rule(
+    "MDS019",
+    ERROR,
+    "silent",
+    derived("megatron/arguments.py of Megatron-DeepSpeed has no option for it"),
+)
 def megatron_deepspeed_has_attention(job: Job) -> Violations:
     """A model with latent attention (MLA) is not trained with Megatron-DeepSpeed.
     Prevents: No error: another model would be trained, whose attention has no compressed keys and values.
@@ -55,7 +73,12 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
         yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
-@mds_jobs.rule("MDS020", ERROR, "silent", derived("arguments.py of Megatron-DeepSpeed has no option for either"))
+@mds_jobs.rule(
+    "MDS020",
+    ERROR,
+    "silent",
+    derived("arguments.py of Megatron-DeepSpeed has no option for either"),
+)
 def megatron_deepspeed_has_experts(job: Job) -> Violations:
     """A MoE model for Megatron-DeepSpeed has neither shared experts nor dense layers.
     Prevents: No error: another model would be trained, with routed experts only in every layer.
@@ -64,22 +87,33 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
     extras = {"shared experts": model.shared_experts, "dense layers": model.dense_layers}
     named = " and ".join(f"{count} {name}" for name, count in extras.items() if count)
     if model.is_moe and named:
-        message = f"{model.name} has {named}, which {job.says('framework', job.framework)} cannot express"
+        message = (
+            f"{model.name} has {named}, which {job.says('framework', job.framework)} cannot express"
+        )
         yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
-@mds_jobs.rule("MDS022", WARNING, "silent", megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)"))
+@mds_jobs.rule(
+    "MDS022",
+    WARNING,
+    "silent",
+    megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)"),
+)
 def megatron_deepspeed_has_positions(job: Job) -> Violations:
     """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience fork.
     Prevents: No error: another model would be trained, without ALiBi positions.
     Fix: train it with bigscience-workshop's fork of Megatron-DeepSpeed, which the arguments are for"""
     if job.model.position_embedding == "alibi":
-        message = f"{job.model.name} has ALiBi positions, which deepspeedai/Megatron-DeepSpeed lacks"
+        message = (
+            f"{job.model.name} has ALiBi positions, which deepspeedai/Megatron-DeepSpeed lacks"
+        )
         hint = "set launch.script to a script of bigscience-workshop/Megatron-DeepSpeed"
         yield violation(job, "/model", message, hint)
 
 
-@lm_jobs.rule("MLM044", ERROR, "silent", megatron_lm("training/arguments.py (--position-embedding-type)"))
+@lm_jobs.rule(
+    "MLM044", ERROR, "silent", megatron_lm("training/arguments.py (--position-embedding-type)")
+)
 def megatron_lm_has_positions(job: Job) -> Violations:
     """A model for Megatron-LM has learned, rotary or no positions, not ALiBi.
     Prevents: No error: another model would be trained, because the option doesn't accept ALiBi.
@@ -90,13 +124,18 @@ def megatron_lm_has_positions(job: Job) -> Violations:
         yield violation(job, "/framework", message, hint)
 
 
-@megatron_jobs.rule("OPT016", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)"))
+@megatron_jobs.rule(
+    "OPT016", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)")
+)
 def megatron_has_optimizer(job: Job) -> Violations:
     """The optimizer of a Megatron is Adam or SGD.
     Prevents: Megatron stops at start: the optimizer is not one of its choices.
     Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed"""
     if job.training.optimizer in ("lamb", "adamw-8bit"):
-        found, framework = job.says("optimizer", job.training.optimizer), job.says("framework", job.framework)
+        found, framework = (
+            job.says("optimizer", job.training.optimizer),
+            job.says("framework", job.framework),
+        )
         message = f"{found} is not available with {framework}"
         other = "deepspeed" if job.training.optimizer == "lamb" else "huggingface"
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', other)}"
@@ -119,7 +158,9 @@ def batch_counts_sequences(job: Job) -> Violations:
 #: The smallest divisors of a batch that are tried: all, of a batch up to 45,360. No batch has more than 100 divisors up
 #: to 100, so what is left out are micro-batches of more than 100 sequences.
 MOST_MICRO_BATCHES: Final = 100
-_SOURCE: Final = derived("activations grow with the micro-batch, and multiplications gain little beyond some sequences")
+_SOURCE: Final = derived(
+    "activations grow with the micro-batch, and multiplications gain little beyond some sequences"
+)
 
 
 @lru_cache(maxsize=64)
@@ -137,13 +178,20 @@ def micro_batches_are_searched(job: Job) -> Violations:
     if len(sizes) > MOST_MICRO_BATCHES and job.pins.micro_batch is None:
         message = f"a global batch of {batch:,} has {len(sizes):,} divisors; the {MOST_MICRO_BATCHES} smallest are"
         message += f" searched as micro-batches, up to {sizes[MOST_MICRO_BATCHES - 1]}"
-        yield violation(job, "/training/global_batch", message, "pin layout.micro_batch to try a larger one")
+        yield violation(
+            job, "/training/global_batch", message, "pin layout.micro_batch to try a larger one"
+        )
 
 
 _RAMP: Final = "/training/batch_ramp"
 
 
-@jobs.rule("BATCH024", ERROR, "init", megatron_lm("core/num_microbatches_calculator.py (RampupBatchsizeNum...)"))
+@jobs.rule(
+    "BATCH024",
+    ERROR,
+    "init",
+    megatron_lm("core/num_microbatches_calculator.py (RampupBatchsizeNum...)"),
+)
 def ramp_reaches_the_batch(job: Job) -> Violations:
     """A batch ramp-up starts below the global batch and reaches it in whole increments.
     Prevents: Megatron stops at start: expected global batch size interval to be divisible by the increment.
@@ -153,21 +201,32 @@ def ramp_reaches_the_batch(job: Job) -> Violations:
         return
     if ramp.start >= batch:
         message = f"the ramp-up starts at {ramp.start}, which is not below global_batch: {batch}"
-        yield violation(job, f"{_RAMP}/start", message, f"use start: {max(1, batch // 2)}, or leave batch_ramp out")
+        yield violation(
+            job,
+            f"{_RAMP}/start",
+            message,
+            f"use start: {max(1, batch // 2)}, or leave batch_ramp out",
+        )
     elif (batch - ramp.start) % ramp.increment:
         message = f"increment: {ramp.increment} does not divide {batch} - {ramp.start} = {batch - ramp.start}"
         fitting = nearest(divisors(batch - ramp.start), ramp.increment, 2)
-        yield violation(job, f"{_RAMP}/increment", message, f"use increment: {' or '.join(map(str, fitting))}")
+        yield violation(
+            job, f"{_RAMP}/increment", message, f"use increment: {' or '.join(map(str, fitting))}"
+        )
 
 
-@jobs_of("own script", "Trainer").rule("BATCH026", ERROR, "silent", derived("only Megatron has --rampup-batch-size"))
+@jobs_of("own script", "Trainer").rule(
+    "BATCH026", ERROR, "silent", derived("only Megatron has --rampup-batch-size")
+)
 def ramps_need_megatron(job: Job) -> Violations:
     """A batch ramp-up needs Megatron.
     Prevents: No error: the global batch is the same from the first step on.
     Fix: remove training.batch_ramp, or use framework: megatron-lm"""
     if job.training.batch_ramp is not None:
         message = f"batch_ramp is not available with {job.says('framework', job.framework)}"
-        yield violation(job, _RAMP, message, f"remove it, or use {job.says('framework', 'megatron-lm')}")
+        yield violation(
+            job, _RAMP, message, f"remove it, or use {job.says('framework', 'megatron-lm')}"
+        )
 
 
 _SILU = ("silu", "swish", "swiglu")
@@ -196,7 +255,8 @@ def missing_parts(job: Job) -> tuple[str, ...]:
             "clamped activations": model.activation_clamp is not None,
             "attention sinks": model.attention_sinks,
             "query, key and value biases without others": model.qkv_bias and not others,
-            "sliding-window attention": window is not None and window < job.training.sequence_length,
+            "sliding-window attention": window is not None
+            and window < job.training.sequence_length,
         }
     return tuple(part for part, needed in parts.items() if needed)
 
@@ -227,7 +287,12 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
 _FP8_LAYERS = megatron_deepspeed("megatron/model/transformer.py:1772")
 
 
-@megatron_jobs.rule("MLM045", WARNING, "silent", derived("either Megatron's arguments.py, core_v0.16.1 and 4efb479d"))
+@megatron_jobs.rule(
+    "MLM045",
+    WARNING,
+    "silent",
+    derived("either Megatron's arguments.py, core_v0.16.1 and 4efb479d"),
+)
 def megatron_has_every_part(job: Job) -> Violations:
     """The framework's options can express every part of the model.
     Prevents: No error: another model would be trained, without the parts named.
@@ -237,10 +302,14 @@ def megatron_has_every_part(job: Job) -> Violations:
         parts, framework = ", ".join(missing), job.says("framework", job.framework)
         message = f"{job.model.name} has {parts}, for which {framework} has no option: it would train without"
         other = "huggingface" if any(_missing(job, _scalings(job)).values()) else "megatron-lm"
-        yield violation(job, "/model", message, f"use {job.says('framework', other)}, or change the script")
+        yield violation(
+            job, "/model", message, f"use {job.says('framework', other)}, or change the script"
+        )
 
 
-@mds_jobs.rule("MDS023", ERROR, "init", _FP8_LAYERS, InFiles(facts=("precision", "heads", "kv_heads")))
+@mds_jobs.rule(
+    "MDS023", ERROR, "init", _FP8_LAYERS, InFiles(facts=("precision", "heads", "kv_heads"))
+)
 def fp8_layers_have_equal_heads(job: Job) -> Violations:
     """With FP8 in Megatron-DeepSpeed, there are as many key-value heads as attention heads.
     Prevents: Megatron-DeepSpeed stops on an assertion when it builds the FP8 layers.
@@ -248,6 +317,8 @@ def fp8_layers_have_equal_heads(job: Job) -> Violations:
     model = job.model
     if job.training.precision == "fp8" and model.kv_heads != model.heads:
         message = f"{job.says('precision', 'fp8')} with {job.says('framework', job.framework)} requires equal heads:"
-        message += f" {model.name} has {model.kv_heads} key-value heads and {model.heads} attention heads"
+        message += (
+            f" {model.name} has {model.kv_heads} key-value heads and {model.heads} attention heads"
+        )
         hint = f"use {job.says('precision', 'bf16')}, or {job.says('framework', 'megatron-lm')}"
         yield violation(job, "/training/precision", message, hint)

@@ -16,10 +16,20 @@ from ...job.schema import launch_keys
 from ...job.wording import counted, dots
 from ...rule import InFiles
 from ..planned import IN_ALL, autotp_jobs, jobs, jobs_of, lm_jobs
-from ..violations import deepspeed, deepspeed_now, derived, megatron_lm, neighbours, transformers, violation
+from ..violations import (
+    deepspeed,
+    deepspeed_now,
+    derived,
+    megatron_lm,
+    neighbours,
+    transformers,
+    violation,
+)
 
 
-@jobs.rule("CAL001", ERROR, "silent", derived("a factor of a constant that isn't there would be lost"))
+@jobs.rule(
+    "CAL001", ERROR, "silent", derived("a factor of a constant that isn't there would be lost")
+)
 def calibration_names_constants(job: Job) -> Violations:
     """A calibration's factors are of constants that the time model has.
     Prevents: The factor would be lost, and the estimate with it: the model has renamed or dropped the constant since.
@@ -28,25 +38,40 @@ def calibration_names_constants(job: Job) -> Violations:
     if unknown:
         near = closest(unknown[0], constants())
         message = f"unknown constant {unknown[0]} in the calibration {job.calibration.source}"
-        hint = f"did you mean `{near}`? or run `dsgen calibrate` again" if near else "run `dsgen calibrate` again"
+        hint = (
+            f"did you mean `{near}`? or run `dsgen calibrate` again"
+            if near
+            else "run `dsgen calibrate` again"
+        )
         yield violation(job, "/calibration", message, hint)
 
 
 _PRECISE = InFiles(kinds=IN_ALL.kinds, facts=("precision", "accelerator"))
 
 
-@jobs.rule("NODE003", ERROR, "launcher", derived("torchrun starts the same number of ranks on every node"))
+@jobs.rule(
+    "NODE003", ERROR, "launcher", derived("torchrun starts the same number of ranks on every node")
+)
 def gpus_fill_nodes(job: Job) -> Violations:
     """A job on more than one node uses whole nodes.
     Prevents: Torchrun waits for ranks that never come, until the rendezvous times out.
     Fix: set gpus to a multiple of a node's, or set `nodes`"""
     node = job.cluster.accelerators_per_node
     if job.gpus > node and job.gpus % node:
-        message = f"{job.gpus} GPUs don't fill nodes of {node}: the last one would have {job.gpus % node}"
-        yield violation(job, "/gpus", message, f"use {job.says('gpus', *neighbours(node, job.gpus))}")
+        message = (
+            f"{job.gpus} GPUs don't fill nodes of {node}: the last one would have {job.gpus % node}"
+        )
+        yield violation(
+            job, "/gpus", message, f"use {job.says('gpus', *neighbours(node, job.gpus))}"
+        )
 
 
-@jobs.rule("NODE004", ERROR, "init", derived("NVIDIA's MIG user guide: no peer-to-peer across GPU instances"))
+@jobs.rule(
+    "NODE004",
+    ERROR,
+    "init",
+    derived("NVIDIA's MIG user guide: no peer-to-peer across GPU instances"),
+)
 def slices_work_alone(job: Job) -> Violations:
     """A job uses one MIG slice: NCCL has no path between slices, without NVLink and peer-to-peer.
     Prevents: NCCL fails at its first collective: there is no path between the slices.
@@ -55,7 +80,9 @@ def slices_work_alone(job: Job) -> Violations:
     if accelerator.is_slice and job.gpus > 1:
         reason = "MIG has no NVLink and no peer-to-peer between slices"
         message = f"{job.gpus} slices ({accelerator.name}) cannot work together: {reason}"
-        yield violation(job, "/gpus", message, f"use {job.says('gpus', 1)}, or a cluster of whole accelerators")
+        yield violation(
+            job, "/gpus", message, f"use {job.says('gpus', 1)}, or a cluster of whole accelerators"
+        )
 
 
 @jobs.rule("NODE005", ERROR, "init", derived("collectives between nodes need a network"))
@@ -83,7 +110,12 @@ def hardware_computes_precision(job: Job) -> Violations:
         yield violation(job, "/training/precision", message, f"use {job.says('precision', *able)}")
 
 
-@jobs.rule("PREC033", ERROR, "init", derived("Transformer Engine 2.9, pytorch/quantization.py, check_mxfp8_support"))
+@jobs.rule(
+    "PREC033",
+    ERROR,
+    "init",
+    derived("Transformer Engine 2.9, pytorch/quantization.py, check_mxfp8_support"),
+)
 def hardware_scales_blocks(job: Job) -> Violations:
     """MXFP8 needs an accelerator that scales blocks of 32 itself: Blackwell.
     Prevents: Transformer Engine stops: device compute capability 10.0 or higher required for MXFP8 execution.
@@ -91,10 +123,14 @@ def hardware_scales_blocks(job: Job) -> Violations:
     accelerator = job.cluster.accelerator
     if job.training.fp8_recipe == "mxfp8" and not accelerator.generation.startswith("blackwell"):
         message = f"{job.says('fp8_recipe', 'mxfp8')} is not supported by {accelerator.name} ({accelerator.generation})"
-        yield violation(job, "/training/fp8_recipe", message, f"use {job.says('fp8_recipe', 'blockwise')}")
+        yield violation(
+            job, "/training/fp8_recipe", message, f"use {job.says('fp8_recipe', 'blockwise')}"
+        )
 
 
-@autotp_jobs.rule("PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only"))
+@autotp_jobs.rule(
+    "PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only")
+)
 def framework_computes_fp8(job: Job) -> Violations:
     """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in bf16.
     Prevents: No error: the job computes in bf16, at half the speed of fp8.
@@ -107,7 +143,11 @@ def framework_computes_fp8(job: Job) -> Violations:
 
 
 @jobs.rule(
-    "ATT001", ERROR, "training", derived("FlashAttention-2's README"), InFiles(facts=("attention", "accelerator"))
+    "ATT001",
+    ERROR,
+    "training",
+    derived("FlashAttention-2's README"),
+    InFiles(facts=("attention", "accelerator")),
 )
 def hardware_runs_flash_attention(job: Job) -> Violations:
     """FlashAttention-2 runs on Ampere or later.
@@ -117,10 +157,17 @@ def hardware_runs_flash_attention(job: Job) -> Violations:
     if job.training.attention == "flash" and accelerator.generation == "volta":
         flash = job.says("attention", "flash")
         message = f"{flash} does not run on {accelerator.name}: FlashAttention-2 needs Ampere or later, not Volta"
-        yield violation(job, "/training/attention", message, f"use {job.says('attention', 'unfused')}")
+        yield violation(
+            job, "/training/attention", message, f"use {job.says('attention', 'unfused')}"
+        )
 
 
-@jobs.rule("HOST001", ERROR, "launcher", derived("the launch script starts one torchrun on each host of its hostfile"))
+@jobs.rule(
+    "HOST001",
+    ERROR,
+    "launcher",
+    derived("the launch script starts one torchrun on each host of its hostfile"),
+)
 def hosts_are_the_nodes(job: Job) -> Violations:
     """As many hosts are named as the job has nodes, each once.
     Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
@@ -140,7 +187,12 @@ def hosts_are_the_nodes(job: Job) -> Violations:
         yield violation(job, where, message, f"name {job.nodes}, or use {gpus}")
 
 
-@jobs.rule("HOST002", ERROR, "launcher", derived("ssh and pdsh are told the hosts; no scheduler gives them"))
+@jobs.rule(
+    "HOST002",
+    ERROR,
+    "launcher",
+    derived("ssh and pdsh are told the hosts; no scheduler gives them"),
+)
 def several_nodes_have_hosts(job: Job) -> Violations:
     """On plain machines, the hosts of a job on several nodes are named, or the file that will name them.
     Prevents: The launch script stops at once: it has no hosts to connect to.
@@ -148,9 +200,13 @@ def several_nodes_have_hosts(job: Job) -> Violations:
     options, where = job.launch.options, f"launch.{job.launch.target}"
     named = options.get("hosts") or options.get("hostfile")
     if job.nodes > 1 and not named and "hosts" in launch_keys(job.launch.target):
-        message = f"no hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
+        message = (
+            f"no hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
+        )
         hint = f"use --set '{where}.hosts=[node-0, node-1, ...]' with {job.nodes} hosts, or --set {where}.hostfile=FILE"
-        yield violation(job, "/launch/target", message, f"{hint} for a file that launch.sh reads when it starts")
+        yield violation(
+            job, "/launch/target", message, f"{hint} for a file that launch.sh reads when it starts"
+        )
 
 
 _KERNEL = "ops/csrc/quantization/pt_binding.cpp:154"
@@ -164,7 +220,12 @@ def _asked(job: Job) -> Iterator[str]:
             yield key
 
 
-@jobs.rule("ZERO087", ERROR, "silent", derived("zero_quantized_weights and _gradients are keys of DeepSpeed's config"))
+@jobs.rule(
+    "ZERO087",
+    ERROR,
+    "silent",
+    derived("zero_quantized_weights and _gradients are keys of DeepSpeed's config"),
+)
 def quantized_communication_is_deepspeeds(job: Job) -> Violations:
     """Quantized weights and gradients are DeepSpeed's.
     Prevents: No error: other frameworks have no such option, and nothing would be quantized.
@@ -175,7 +236,12 @@ def quantized_communication_is_deepspeeds(job: Job) -> Violations:
         yield violation(job, f"/training/{key}", message, hint)
 
 
-@jobs.rule("ZERO088", ERROR, "silent", deepspeed_now(f"runtime/zero/partition_parameters.py:893; {_KERNEL}"))
+@jobs.rule(
+    "ZERO088",
+    ERROR,
+    "silent",
+    deepspeed_now(f"runtime/zero/partition_parameters.py:893; {_KERNEL}"),
+)
 def quantized_values_are_half(job: Job) -> Violations:
     """Gradients are quantized from fp16, and weights from fp16, or from bf16 since DeepSpeed 0.19.6.
     Prevents: Values that are silently wrong: the kernels read the bits of other types as fp16.
@@ -186,7 +252,12 @@ def quantized_values_are_half(job: Job) -> Violations:
         if precision != "fp16" and not converts:
             both = f"training.{job.says(key, True)} with {job.says('precision', precision)}"
             message = f"{both}: DeepSpeed {dots(job.deepspeed_version)} reads the bits as fp16"
-            yield violation(job, f"/training/{key}", message, f"use {job.says('precision', 'fp16')}, or remove {key}")
+            yield violation(
+                job,
+                f"/training/{key}",
+                message,
+                f"use {job.says('precision', 'fp16')}, or remove {key}",
+            )
 
 
 def _narrow_states(job: Job) -> list[tuple[str, str]]:
@@ -195,7 +266,12 @@ def _narrow_states(job: Job) -> list[tuple[str, str]]:
     return [(key, kept) for key, kept in types if kept not in (None, "fp32")]
 
 
-@jobs.rule("OPT042", ERROR, "silent", derived("only Megatron-LM's --use-precision-aware-optimizer sets them"))
+@jobs.rule(
+    "OPT042",
+    ERROR,
+    "silent",
+    derived("only Megatron-LM's --use-precision-aware-optimizer sets them"),
+)
 def framework_has_state_types(job: Job) -> Violations:
     """Optimizer states other than fp32 need Megatron-LM, or 8-bit Adam of the Trainer.
     Prevents: No error: the optimizer's states would be fp32, and the job could run out of memory.
@@ -203,13 +279,18 @@ def framework_has_state_types(job: Job) -> Violations:
     if job.framework.runs("Megatron-LM"):
         return
     for key, kept in _narrow_states(job):
-        message = f"{job.says(key, kept)} is not available with {job.says('framework', job.framework)}"
+        message = (
+            f"{job.says(key, kept)} is not available with {job.says('framework', job.framework)}"
+        )
         hint = f"use {job.says(key, 'fp32')}, or {job.says('framework', 'megatron-lm')}"
         yield violation(job, f"/training/{key}", message, hint)
 
 
 @lm_jobs.rule(
-    "OPT043", ERROR, "init", megatron_lm("core/optimizer/optimizer_config.py (use_precision_aware_optimizer)")
+    "OPT043",
+    ERROR,
+    "init",
+    megatron_lm("core/optimizer/optimizer_config.py (use_precision_aware_optimizer)"),
 )
 def precision_aware_optimizer_is_adam(job: Job) -> Violations:
     """Optimizer states other than fp32 need Adam.
@@ -232,13 +313,19 @@ def fp8_parameters_need_fp8(job: Job) -> Violations:
     if not job.framework.runs("Megatron-LM"):
         missing.append((job.says("framework", job.framework), job.says("framework", "megatron-lm")))
     if job.training.precision != "fp8":
-        missing.append((job.says("precision", job.training.precision), job.says("precision", "fp8")))
-    for key, (found, wanted) in product((key for key in given if given[key] not in (False, "delayed")), missing):
+        missing.append(
+            (job.says("precision", job.training.precision), job.says("precision", "fp8"))
+        )
+    for key, (found, wanted) in product(
+        (key for key in given if given[key] not in (False, "delayed")), missing
+    ):
         message = f"{job.says(key, given[key])} with {found} has no effect"
         yield violation(job, f"/training/{key}", message, f"use {wanted}, or remove {key}")
 
 
-@jobs.rule("OPT044", ERROR, "init", derived("bitsandbytes' AdamW is the Trainer's --optim adamw_bnb_8bit"))
+@jobs.rule(
+    "OPT044", ERROR, "init", derived("bitsandbytes' AdamW is the Trainer's --optim adamw_bnb_8bit")
+)
 def framework_has_8bit_adam(job: Job) -> Violations:
     """Adam in 8 bits needs the Hugging Face Trainer.
     Prevents: DeepSpeed stops at start: it has no optimizer of that name.
@@ -253,7 +340,9 @@ _trainer_jobs = jobs_of("Trainer")
 _TENSORS = "models/mixtral/modeling_mixtral.py, MixtralExperts: parameters of three dimensions"
 
 
-@jobs.rule("LORA001", ERROR, "silent", derived("adapters are peft's, which wraps models of transformers"))
+@jobs.rule(
+    "LORA001", ERROR, "silent", derived("adapters are peft's, which wraps models of transformers")
+)
 def lora_needs_the_trainer(job: Job) -> Violations:
     """LoRA is trained with the Hugging Face Trainer.
     Prevents: No error: other launch files have no adapters, and the whole model would be trained.
@@ -264,16 +353,18 @@ def lora_needs_the_trainer(job: Job) -> Violations:
         yield violation(job, "/training/lora", message, hint)
 
 
-@_trainer_jobs.rule("LORA002", ERROR, "init", derived("peft's LoraConfig names modules by the model's own names"))
+@_trainer_jobs.rule(
+    "LORA002", ERROR, "init", derived("peft's LoraConfig names modules by the model's own names")
+)
 def lora_needs_known_modules(job: Job) -> Violations:
     """A model for LoRA has linear layers that are named as in Llama.
     Prevents: peft stops at start on names that the model lacks, or other layers than the estimated ones get adapters.
     Fix: use a model of a family with q_proj, k_proj, v_proj and o_proj, or remove training.lora"""
     if job.training.lora is not None and not has_known_modules(job.model):
-        message = f"the linear layers of {job.model.name} ({job.model.family}) are not planned for LoRA"
-        hint = (
-            "use a model whose layers are named as in Llama, such as llama, qwen3 or mistral, or remove training.lora"
+        message = (
+            f"the linear layers of {job.model.name} ({job.model.family}) are not planned for LoRA"
         )
+        hint = "use a model whose layers are named as in Llama, such as llama, qwen3 or mistral, or remove training.lora"
         yield violation(job, "/training/lora", message, hint)
 
 
@@ -283,15 +374,28 @@ def lora_modules_exist(job: Job) -> Violations:
     Prevents: No error: names that the model lacks get no adapter, unless none is left.
     Fix: name modules that the model has in training.lora.modules"""
     lora = job.training.lora
-    if lora is None or lora.modules in ((ALL_LINEAR,), (ATTENTION,)) or not has_known_modules(job.model):
+    if (
+        lora is None
+        or lora.modules in ((ALL_LINEAR,), (ATTENTION,))
+        or not has_known_modules(job.model)
+    ):
         return
     kinds = ([False] if dense_layers(job.model) else []) + ([True] if job.model.is_moe else [])
     known = list(dict.fromkeys(p.name for moe in kinds for p in projections(job.model, moe=moe)))
     missing = [name for name in lora.modules if name not in known]
     if missing:
-        experts = f", whose {job.model.experts} routed experts are no linear layers" if job.model.is_moe else ""
+        experts = (
+            f", whose {job.model.experts} routed experts are no linear layers"
+            if job.model.is_moe
+            else ""
+        )
         message = f"{', '.join(missing)}: no linear layer of {job.model.name}{experts}"
-        yield violation(job, "/training/lora/modules", message, f"use modules: [{', '.join(known)}], or some of these")
+        yield violation(
+            job,
+            "/training/lora/modules",
+            message,
+            f"use modules: [{', '.join(known)}], or some of these",
+        )
 
 
 @_trainer_jobs.rule("LORA004", ERROR, "silent", transformers(_TENSORS))
@@ -304,7 +408,9 @@ def four_bits_need_linear_layers(job: Job) -> Violations:
         yield violation(job, "/training/lora/base", message, "use base: unquantized")
 
 
-@_trainer_jobs.rule("LORA005", ERROR, "silent", derived("peft computes adapters in the weights' type"))
+@_trainer_jobs.rule(
+    "LORA005", ERROR, "silent", derived("peft computes adapters in the weights' type")
+)
 def lora_has_no_fp8(job: Job) -> Violations:
     """LoRA is trained in bf16, fp16 or fp32, not in fp8.
     Prevents: No error: adapters and quantized layers replace the model's own layers, so that nothing computes in fp8.

@@ -34,16 +34,26 @@ _BIASES = "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ 
 _experts = engine_layouts("expert", "experts", applies=is_moe)
 _dense = layouts("expert", "experts", applies=lambda job: not job.model.is_moe)
 _replicas = engine_layouts("expert", "data", "context", "gpus", "experts")
-_native_experts = layouts("zero_stage", "expert", "experts", of=("own script", "Megatron-DeepSpeed"), applies=is_moe)
+_native_experts = layouts(
+    "zero_stage", "expert", "experts", of=("own script", "Megatron-DeepSpeed"), applies=is_moe
+)
 _unpinned = layouts("expert", of=("own script",), applies=lambda job: job.pins.expert is None)
-_biased = lm_layouts("expert_tensor", "tensor", "experts", "output_bias", "mlp_bias", applies=_has_biased_experts)
-_expert_ranks = lm_layouts("expert", "expert_tensor", "data", "tensor", "context", "gpus", "experts")
+_biased = lm_layouts(
+    "expert_tensor", "tensor", "experts", "output_bias", "mlp_bias", applies=_has_biased_experts
+)
+_expert_ranks = lm_layouts(
+    "expert", "expert_tensor", "data", "tensor", "context", "gpus", "experts"
+)
 _as_the_rest = engine_layouts("expert_tensor", "tensor", applies=is_moe)
 _nothing_to_cut = layouts("expert_tensor", applies=lambda job: not job.model.is_moe)
-_pipelined_experts = mds_layouts("pipeline", applies=lambda job: job.model.is_moe and job.pins.pipeline is None)
+_pipelined_experts = mds_layouts(
+    "pipeline", applies=lambda job: job.model.is_moe and job.pins.pipeline is None
+)
 
 
-@lm_layouts(applies=is_moe).rule("MLM017", ERROR, "init", megatron_lm("training/arguments.py:1655"), InFiles())
+@lm_layouts(applies=is_moe).rule(
+    "MLM017", ERROR, "init", megatron_lm("training/arguments.py:1655"), InFiles()
+)
 @_experts.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), IN_ALL)
 def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides the experts.
@@ -55,26 +65,38 @@ def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', *nearest(divisors(experts), layout.expert))}"
 
 
-@_dense.rule("MOE005", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1595"), InFiles())
+@_dense.rule(
+    "MOE005", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1595"), InFiles()
+)
 def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     """A dense model has an expert parallel size of 1.
     Prevents: Megatron-LM stops at start: expert parallelism needs experts.
     Fix: set layout.expert to 1"""
     yield layout.expert == 1
-    message = f"{given(job, layout, 'expert')} has no experts to distribute: {job.model.name} is dense"
+    message = (
+        f"{given(job, layout, 'expert')} has no experts to distribute: {job.model.name} is dense"
+    )
     yield message, f"use {job.says('expert', 1)}, or a model with experts"
 
 
-@_expert_ranks.rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"), _WHOLE_WEIGHTS)
+@_expert_ranks.rule(
+    "MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"), _WHOLE_WEIGHTS
+)
 def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size × the experts' tensor parallel size divides tensor × context × data.
     Prevents: Megatron-LM stops at start: the world size is not divisible by the experts' sizes.
     Fix: set layout.expert to a divisor of tensor × context × data over the experts' tensor parallel size"""
     ranks = layout.data * layout.context * layout.tensor
     yield divides(layout.expert * layout.expert_tensor, ranks)
-    fitting = [e for e in divisors(ranks // layout.expert_tensor) if not job.model.is_moe or job.model.experts % e == 0]
+    fitting = [
+        e
+        for e in divisors(ranks // layout.expert_tensor)
+        if not job.model.is_moe or job.model.experts % e == 0
+    ]
     cut = f" × {given(job, layout, 'expert_tensor')}" if layout.expert_tensor > 1 else ""
-    message = f"{given(job, layout, 'expert')}{cut} does not divide the {ranks} ranks of a pipeline stage"
+    message = (
+        f"{given(job, layout, 'expert')}{cut} does not divide the {ranks} ranks of a pipeline stage"
+    )
     yield message, f"use {job.says('expert', *nearest(fitting, layout.expert))}"
 
 
@@ -100,11 +122,15 @@ def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     has_other_layers = False if job.framework.runs("Megatron-DeepSpeed") else layout.expert == 1
     yield (layout.zero_stage <= 2) | has_other_layers
     both = given(job, layout, "zero_stage", "expert")
-    message = f"{both} of {job.model.experts} experts is refused by DeepSpeed's MoE layers: at most 2"
+    message = (
+        f"{both} of {job.model.experts} experts is refused by DeepSpeed's MoE layers: at most 2"
+    )
     yield message, f"use {job.says('zero_stage', 2)}"
 
 
-@_unpinned.rule("MOE007", ERROR, "silent", derived("DeepSpeed spreads only the experts of its own MoE layers"))
+@_unpinned.rule(
+    "MOE007", ERROR, "silent", derived("DeepSpeed spreads only the experts of its own MoE layers")
+)
 def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
     """Expert parallelism in a script for DeepSpeed is pinned: only the user knows whether it builds MoE layers.
     Prevents: No error: without DeepSpeed's own MoE layers every rank holds all experts.
@@ -115,7 +141,9 @@ def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', 1)}, or pin layout.{expert} if the script does"
 
 
-@trainer_layouts("expert").rule("HF021", ERROR, "silent", derived("transformers' MoE layers are not DeepSpeed's"))
+@trainer_layouts("expert").rule(
+    "HF021", ERROR, "silent", derived("transformers' MoE layers are not DeepSpeed's")
+)
 def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer keeps every expert on every rank.
     Prevents: No error: each rank would hold all experts, and memory would differ from the plan.
@@ -134,17 +162,27 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     written = "expert_tensor" if own else "tensor"
     cut, model = given(job, layout, written), job.model
     message = f"{cut} cuts the {model.experts} experts of {model.name}, which have biases: this is refused"
-    yield message, f"use {job.says('expert_tensor', 1)}; {job.says('expert', 'N')} distributes whole experts"
+    yield (
+        message,
+        f"use {job.says('expert_tensor', 1)}; {job.says('expert', 'N')} distributes whole experts",
+    )
 
 
-@_as_the_rest.rule("MOE016", ERROR, "silent", megatron_deepspeed("megatron/core/tensor_parallel/layers.py:529"))
+@_as_the_rest.rule(
+    "MOE016", ERROR, "silent", megatron_deepspeed("megatron/core/tensor_parallel/layers.py:529")
+)
 def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
     """On DeepSpeed, the experts' tensor parallel size is that of the other layers.
     Prevents: No error: experts would be cut as the other layers are, and memory would differ from the plan.
     Fix: set layout.expert_tensor to tensor, or use framework: megatron-lm"""
     yield layout.expert_tensor == layout.tensor
-    both, framework = given(job, layout, "expert_tensor", "tensor"), job.says("framework", job.framework)
-    hint = f"use {job.says('expert_tensor', layout.tensor)}, or {job.says('framework', 'megatron-lm')}"
+    both, framework = (
+        given(job, layout, "expert_tensor", "tensor"),
+        job.says("framework", job.framework),
+    )
+    hint = (
+        f"use {job.says('expert_tensor', layout.tensor)}, or {job.says('framework', 'megatron-lm')}"
+    )
     yield f"{both} is not available with {framework}", hint
 
 
@@ -154,11 +192,15 @@ def dense_models_cut_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: there is nothing to cut, and the setting has no effect.
     Fix: set layout.expert_tensor to 1, or leave it out"""
     yield layout.expert_tensor == 1
-    dense = f"{given(job, layout, 'expert_tensor')} has no experts to cut: {job.model.name} is dense"
+    dense = (
+        f"{given(job, layout, 'expert_tensor')} has no experts to cut: {job.model.name} is dense"
+    )
     yield dense, f"use {job.says('expert_tensor', 1)}"
 
 
-@_pipelined_experts.rule("MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379"))
+@_pipelined_experts.rule(
+    "MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379")
+)
 def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline of a MoE model is pinned in Megatron-DeepSpeed: it needs partitioned activations switched off.
     Prevents: Training fails between the stages unless partitioned activations, which are the default, are switched off.

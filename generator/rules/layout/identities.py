@@ -45,14 +45,21 @@ class Product:
 
     def explain(self, *, whole: bool) -> tuple[str, str | None]:
         """Message and hint, where the product is not the total; unless `whole`, where known factors don't divide it."""
-        terms = " × ".join(self.vocabulary.says(name, value) for name, value in self.factors.items())
+        terms = " × ".join(
+            self.vocabulary.says(name, value) for name, value in self.factors.items()
+        )
         product = terms if len(self.factors) == 1 else f"{terms} = {self.known}"
         relation = "is not" if whole else "does not divide"
         totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
-        keeps = not self.tensors or self.factors.get("tensor", 1) in self.tensors  # else no total helps
+        keeps = (
+            not self.tensors or self.factors.get("tensor", 1) in self.tensors
+        )  # else no total helps
         choices = [self._factors(whole), self.vocabulary.says(self.key, *totals) if keeps else None]
         use = ", or ".join(filter(None, choices))
-        return f"{product} {relation} {self.vocabulary.says(self.key, self.total)}", f"use {use}" if use else None
+        return (
+            f"{product} {relation} {self.vocabulary.says(self.key, self.total)}",
+            f"use {use}" if use else None,
+        )
 
     def _factors(self, whole: bool) -> str | None:
         """Return the first factor that can be changed alone, with the nearest values that pass."""
@@ -63,7 +70,9 @@ class Product:
                 passing = [room] if whole else divisors(room)
                 if name == "data":
                     passing = [size for size in passing if self.data_divides % size == 0]
-                allowed = [size for size in passing if size in self.tensors] if name == "tensor" else []
+                allowed = (
+                    [size for size in passing if size in self.tensors] if name == "tensor" else []
+                )
                 if passing:
                     return self.vocabulary.says(name, *(allowed or nearest(passing, value, 3)))
         return None
@@ -103,8 +112,12 @@ _NO_BATCH_SCHEDULE = InFiles(
 )
 
 
-@lm_layouts().rule("MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), InFiles(cut=True))
-@mds_layouts().rule("MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), InFiles(cut=True))
+@lm_layouts().rule(
+    "MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), InFiles(cut=True)
+)
+@mds_layouts().rule(
+    "MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), InFiles(cut=True)
+)
 @autotp_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
 def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product data × tensor × pipeline × context is the number of GPUs.
@@ -114,15 +127,25 @@ def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     yield world_product(job, _factors(layout, WORLD_FACTORS)).explain(whole=True)
 
 
-@lm_layouts().rule("MLM002", ERROR, "init", megatron_lm("core/num_microbatches_calculator.py:381"), _NO_BATCH_SCHEDULE)
-@mds_layouts().rule("MDS008", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:64"), NO_RAMP_UP)
+@lm_layouts().rule(
+    "MLM002",
+    ERROR,
+    "init",
+    megatron_lm("core/num_microbatches_calculator.py:381"),
+    _NO_BATCH_SCHEDULE,
+)
+@mds_layouts().rule(
+    "MDS008", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:64"), NO_RAMP_UP
+)
 @autotp_layouts(*BATCH_FACTORS).rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937"))
 def batch_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product micro_batch × gradient_accumulation × data is the global batch.
     Prevents: Megatron stops at start: the global batch size is not divisible by micro batch size times data parallel
     size; DeepSpeed: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size.
     Fix: leave out gradient_accumulation, which then follows from the others; micro_batch × data divides global_batch"""
-    yield layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
+    yield (
+        layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
+    )
     yield batch_product(job, _factors(layout, BATCH_FACTORS)).explain(whole=True)
 
 
@@ -139,7 +162,9 @@ RECOMPUTE_DETAILS = ("recompute_layers", "recompute_group", "recompute_modules")
 
 def pinned_values(pins: Pins) -> dict[str, Any]:
     """The keys that the user fixed, in the values of a `Layout`."""
-    values = {f.name: getattr(pins, f.name) for f in fields(pins) if getattr(pins, f.name) is not None}
+    values = {
+        f.name: getattr(pins, f.name) for f in fields(pins) if getattr(pins, f.name) is not None
+    }
     for name, choices in (("recompute", RECOMPUTE), ("offload", OFFLOAD)):
         if name in values:
             values[name] = choices[values[name]]
@@ -159,7 +184,11 @@ def implied_values(job: Job) -> dict[str, Any]:
     """The keys that leave no choice for this job, whatever is pinned."""
     implied: dict[str, Any] = {"first_stage_layers": 0, "last_stage_layers": 0}  # never searched
     if job.gpus == 1:
-        implied.update(dict.fromkeys(("data", "tensor", "pipeline", "context", "expert", "virtual_pipeline"), 1))
+        implied.update(
+            dict.fromkeys(
+                ("data", "tensor", "pipeline", "context", "expert", "virtual_pipeline"), 1
+            )
+        )
     if job.framework.runs("AutoTP"):
         implied.update(pipeline=1, expert=1, sequence_parallel=False)
     if not job.framework.runs("Megatron-LM"):
@@ -175,7 +204,9 @@ def known_values(job: Job) -> dict[str, Any]:
     missing = [name for name in WORLD_FACTORS if name not in known]
     if "tensor" in known and not job.framework.runs("Megatron-LM"):
         known.setdefault("expert_tensor", known["tensor"])
-    if any(name in known for name in RECOMPUTE_DETAILS):  # whoever sets one of them leaves the others
+    if any(
+        name in known for name in RECOMPUTE_DETAILS
+    ):  # whoever sets one of them leaves the others
         known = {**{name: DEFAULTS[name] for name in RECOMPUTE_DETAILS}, **known}
     rest = prod(known[name] for name in WORLD_FACTORS if name in known)
     if len(missing) == 1 and job.gpus % rest == 0:

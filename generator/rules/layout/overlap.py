@@ -23,14 +23,19 @@ _HALF = ("bf16", "fp16", "fp8")  #: fp8 computes on top of bf16
 
 def _has_engine(job: Job) -> bool:
     """Ask whether Transformer Engine runs here, and its user buffers, over NVLink (NVIDIA/TransformerEngine 985)."""
-    accelerator, joined = job.cluster.accelerator, not knows(job, "intra_node") or job.cluster.intra_node != "pcie"
+    accelerator, joined = (
+        job.cluster.accelerator,
+        not knows(job, "intra_node") or job.cluster.intra_node != "pcie",
+    )
     return accelerator.vendor == "nvidia" and accelerator.generation not in _OLDER and joined
 
 
 _elsewhere = partial(layouts, applies=lambda job: not job.framework.runs("Megatron-LM"))
 _buffers = lm_layouts("tensor_overlap", "tensor", "accelerators_per_node")
 _devices = lm_layouts("tensor_overlap", "accelerator", applies=lambda job: not _has_engine(job))
-_precise = lm_layouts("expert_overlap", "precision", applies=lambda job: job.training.precision not in _HALF)
+_precise = lm_layouts(
+    "expert_overlap", "precision", applies=lambda job: job.training.precision not in _HALF
+)
 
 
 def _off(job: Job, field: str) -> str:
@@ -41,7 +46,9 @@ def _refused(job: Job, field: str, others: str) -> tuple[str, str]:
     return f"{job.says(field, True)} with {others} is refused", _off(job, field)
 
 
-@_elsewhere("tensor_overlap").rule("MLM120", ERROR, "silent", derived("only Megatron-LM has --tp-comm-overlap"))
+@_elsewhere("tensor_overlap").rule(
+    "MLM120", ERROR, "silent", derived("only Megatron-LM has --tp-comm-overlap")
+)
 def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel communication overlaps with products in Megatron-LM only.
     Prevents: No error: the communication would wait as before, and steps would take longer than planned.
@@ -50,7 +57,9 @@ def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     yield elsewhere(job, layout, "tensor_overlap", False, "megatron-lm")
 
 
-@_elsewhere("expert_overlap").rule("MLM121", ERROR, "silent", derived(f"only Megatron-LM has {_OVERLAP}"))
+@_elsewhere("expert_overlap").rule(
+    "MLM121", ERROR, "silent", derived(f"only Megatron-LM has {_OVERLAP}")
+)
 def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Experts' all-to-alls overlap with another micro-batch's compute in Megatron-LM only.
     Prevents: No error: the all-to-alls would wait as before, and steps would take longer than planned.
@@ -67,7 +76,9 @@ def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judg
     Prevents: Megatron-LM stops at start on an assertion.
     Fix: set layout.sequence_parallel to true, or tensor_overlap to false"""
     yield implies(layout.tensor_overlap, layout.sequence_parallel)
-    message = f"{job.says('tensor_overlap', True)} with {job.says('sequence_parallel', False)} is refused"
+    message = (
+        f"{job.says('tensor_overlap', True)} with {job.says('sequence_parallel', False)} is refused"
+    )
     yield message, f"{_off(job, 'tensor_overlap')}, or use {job.says('sequence_parallel', True)}"
 
 
@@ -83,7 +94,9 @@ def tensor_overlap_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _off(job, "tensor_overlap")
 
 
-@_devices.rule("MLM123", ERROR, "init", transformer_engine("module/base.py:152, initialize_ub"), InFiles())
+@_devices.rule(
+    "MLM123", ERROR, "init", transformer_engine("module/base.py:152, initialize_ub"), InFiles()
+)
 def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel overlap runs on NVIDIA's GPUs since Ampere that NVLink joins, as Transformer Engine's buffers do.
     Prevents: Transformer Engine, or its user buffers, can't be loaded.
@@ -94,7 +107,9 @@ def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _off(job, "tensor_overlap")
 
 
-@lm_layouts("expert_overlap", "expert").rule("MLM124", ERROR, "init", megatron_lm(f"{_CONFIG}:3012"), InFiles())
+@lm_layouts("expert_overlap", "expert").rule(
+    "MLM124", ERROR, "init", megatron_lm(f"{_CONFIG}:3012"), InFiles()
+)
 def expert_overlap_needs_expert_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap needs an expert parallel size above 1: otherwise there is no all-to-all.
     Prevents: Megatron-LM stops at start: it is only supported with expert model parallelism.
@@ -113,10 +128,15 @@ def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement
     yield implies(layout.expert_overlap, (layout.pipeline == 1) | (layout.virtual_pipeline > 1))
     sizes = f"{job.says('pipeline', layout.pipeline)} and {job.says('virtual_pipeline', layout.virtual_pipeline)}"
     message = f"{job.says('expert_overlap', True)} with {sizes} is refused"
-    yield message, f"use {job.says('virtual_pipeline', '2')} or more, or {_off(job, 'expert_overlap')}"
+    yield (
+        message,
+        f"use {job.says('virtual_pipeline', '2')} or more, or {_off(job, 'expert_overlap')}",
+    )
 
 
-@lm_layouts("expert_overlap", "recompute").rule("MLM126", ERROR, "init", megatron_lm(f"{_CONFIG}:3021"), InFiles())
+@lm_layouts("expert_overlap", "recompute").rule(
+    "MLM126", ERROR, "init", megatron_lm(f"{_CONFIG}:3021"), InFiles()
+)
 def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap does not recompute whole layers, whose parts it schedules one by one.
     Prevents: Megatron-LM stops at start: disable full recomputation.
@@ -127,13 +147,19 @@ def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @lm_layouts("expert_overlap", "recompute", "recompute_modules").rule(
-    "MLM135", ERROR, "init", megatron_lm(f"{_CONFIG}:3030 (core_v0.16.1 has no such check)"), InFiles()
+    "MLM135",
+    ERROR,
+    "init",
+    megatron_lm(f"{_CONFIG}:3030 (core_v0.16.1 has no such check)"),
+    InFiles(),
 )
 def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap does not recompute whole MoE layers: their all-to-alls would run twice, one of them alone.
     Prevents: Megatron-LM stops at start: disable moe in recompute_modules.
     Fix: leave moe out of layout.recompute_modules, or set expert_overlap to false"""
-    layers = (layout.recompute == Recompute.SELECTIVE) & (layout.recompute_modules & Modules.MOE > 0)
+    layers = (layout.recompute == Recompute.SELECTIVE) & (
+        layout.recompute_modules & Modules.MOE > 0
+    )
     yield implies(layout.expert_overlap, np.logical_not(layers))
     yield _refused(job, "expert_overlap", job.says("recompute_modules", "moe"))
 
@@ -148,7 +174,10 @@ def expert_overlap_has_half_precision(job: Job, layout: LayoutLike) -> Judgement
 
 
 @lm_layouts("expert_overlap", "tensor_overlap").rule(
-    "MLM128", ERROR, "init", transformer_engine("module/_common.py:266 (the default --tp-comm-bulk-wgrad)")
+    "MLM128",
+    ERROR,
+    "init",
+    transformer_engine("module/_common.py:266 (the default --tp-comm-bulk-wgrad)"),
 )
 def overlaps_exclude_each_other(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap, with its delayed weight gradients, and tensor-parallel overlap are not used together.
@@ -156,4 +185,7 @@ def overlaps_exclude_each_other(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.tensor_overlap or layout.expert_overlap to false"""
     yield np.logical_not(layout.expert_overlap & layout.tensor_overlap)
     both = f"{job.says('expert_overlap', True)} with {job.says('tensor_overlap', True)}"
-    yield f"{both} is refused: weight gradients can't be both delayed and overlapped", _off(job, "tensor_overlap")
+    yield (
+        f"{both} is refused: weight gradients can't be both delayed and overlapped",
+        _off(job, "tensor_overlap"),
+    )

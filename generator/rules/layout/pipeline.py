@@ -27,7 +27,15 @@ from ..planned import (
     mds_layouts,
     megatron_layouts,
 )
-from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megatron_lm, nearest, neighbours
+from ..violations import (
+    deepspeed,
+    derived,
+    divisors,
+    megatron_deepspeed,
+    megatron_lm,
+    nearest,
+    neighbours,
+)
 
 _SIZES: Final = ("first_stage_layers", "last_stage_layers")
 
@@ -50,7 +58,11 @@ def chunk_values(job: Job, pipeline: int) -> list[int]:
     """Useful chunk counts of a stage: all chunks are full, but for what embedding and loss cost in layers."""
     layers, ends = job.model.layers, 1 + ceil(loss_layers(job.model))
     fewest = {-(-layers // (pipeline * size)) for size in range(1, -(-layers // pipeline) + 1)}
-    useful = (chunks for chunks in fewest if -(-layers // (pipeline * chunks)) * pipeline * chunks <= layers + ends)
+    useful = (
+        chunks
+        for chunks in fewest
+        if -(-layers // (pipeline * chunks)) * pipeline * chunks <= layers + ends
+    )
     return sorted({1, *useful})
 
 
@@ -67,8 +79,12 @@ def _hint(job: Job, pipeline: int) -> str:
 
 #: A fork's option may count embeddings as layers that stages share, or weigh layers otherwise.
 _STAGES_OF_LAYERS = InFiles(only=("Megatron-DeepSpeed",), unless=("--pp-partition-method",))
-_DEFAULT_GROUPS = InFiles(unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size"))
-_CONSTANT_BATCH = InFiles(unless=("--rampup-batch-size", "--step-batch-size-schedule"), severity=NOTE)
+_DEFAULT_GROUPS = InFiles(
+    unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size")
+)
+_CONSTANT_BATCH = InFiles(
+    unless=("--rampup-batch-size", "--step-batch-size-schedule"), severity=NOTE
+)
 _interleaved = lm_layouts("gradient_accumulation", "virtual_pipeline", "pipeline", "gpus")
 _pipelined = layouts("gradient_accumulation", "pipeline", "gpus")
 _trainers = layouts("pipeline", of=("Trainer",))
@@ -76,19 +92,26 @@ _unpinned = layouts("pipeline", of=("own script",), applies=lambda job: job.pins
 _sharded = layouts("zero_stage", "pipeline", of=("own script", "Megatron-DeepSpeed"))
 
 
-@mds_layouts("pipeline").rule("MDS046", ERROR, "silent", megatron_deepspeed("megatron/model/gpt_model.py:463"))
+@mds_layouts("pipeline").rule(
+    "MDS046", ERROR, "silent", megatron_deepspeed("megatron/model/gpt_model.py:463")
+)
 def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
     """Stages of Megatron-DeepSpeed hold equal numbers of layers, if necessary with embedding and loss counted.
     Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
     Fix: set layout.pipeline to a divisor of the layers"""
     layers, ends = job.model.layers, job.model.layers + END_LAYERS
     yield divides(layout.pipeline, layers) | divides(layout.pipeline, ends)
-    message = f"{job.says('pipeline', layout.pipeline)} divides neither the {layers} layers nor {ends}"
+    message = (
+        f"{job.says('pipeline', layout.pipeline)} divides neither the {layers} layers nor {ends}"
+    )
     yield f"{message} (embedding and loss counted as layers)", _hint(job, layout.pipeline)
 
 
 @lm_layouts(*_SIZES, "pipeline").rule(
-    "MLM003", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1360 (core_v0.16.1)")
+    "MLM003",
+    ERROR,
+    "init",
+    megatron_lm("core/transformer/transformer_config.py:1360 (core_v0.16.1)"),
 )
 def sized_stages_leave_equal_ones(job: Job, layout: LayoutLike) -> Judgement:
     """Beside a first and a last stage with sizes of their own, the other stages share the rest evenly.
@@ -104,7 +127,9 @@ def sized_stages_leave_equal_ones(job: Job, layout: LayoutLike) -> Judgement:
 
 def _sizes(job: Job, layout: LayoutLike) -> str:
     """The stage sizes that are set."""
-    return " and ".join(job.says(name, getattr(layout, name)) for name in _SIZES if getattr(layout, name) > 0)
+    return " and ".join(
+        job.says(name, getattr(layout, name)) for name in _SIZES if getattr(layout, name) > 0
+    )
 
 
 def _size_hint(job: Job, layout: LayoutLike) -> str:
@@ -114,33 +139,54 @@ def _size_hint(job: Job, layout: LayoutLike) -> str:
     chunks = getattr(layout, "virtual_pipeline", 1)  # it may still be open
     room = rest + own
     if stages < 1:
-        return f"use {job.says(name, room)}" if room > 0 and stages == 0 else f"remove layout.{name}"
-    fitting = [size for size in range(chunks, room, chunks) if (room - size) % (stages * chunks) == 0]
-    return f"use {job.says(name, *nearest(fitting, own, 3))}" if fitting else f"remove layout.{name}"
+        return (
+            f"use {job.says(name, room)}" if room > 0 and stages == 0 else f"remove layout.{name}"
+        )
+    fitting = [
+        size for size in range(chunks, room, chunks) if (room - size) % (stages * chunks) == 0
+    ]
+    return (
+        f"use {job.says(name, *nearest(fitting, own, 3))}" if fitting else f"remove layout.{name}"
+    )
 
 
-@layouts("pipeline", of=("own script",)).rule("PIPE012", ERROR, "silent", derived("uneven stages wait for the fullest"))
+@layouts("pipeline", of=("own script",)).rule(
+    "PIPE012", ERROR, "silent", derived("uneven stages wait for the fullest")
+)
 def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
     """The pipeline size divides the layers.
     Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
     Fix: set layout.pipeline to a divisor of the layers"""
     yield divides(layout.pipeline, job.model.layers)
-    yield f"{given(job, layout, 'pipeline')} does not divide the {job.model.layers} layers", _hint(job, layout.pipeline)
+    yield (
+        f"{given(job, layout, 'pipeline')} does not divide the {job.model.layers} layers",
+        _hint(job, layout.pipeline),
+    )
 
 
 @megatron_layouts("pipeline", "layers").rule(
-    "PIPE013", ERROR, "init", derived("a stage without layers has nothing to compute"), _STAGES_OF_LAYERS
+    "PIPE013",
+    ERROR,
+    "init",
+    derived("a stage without layers has nothing to compute"),
+    _STAGES_OF_LAYERS,
 )
 def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Every stage holds at least one layer.
     Prevents: The framework stops when it builds an empty stage.
     Fix: set layout.pipeline to at most the number of layers"""
     yield layout.pipeline <= job.model.layers
-    yield f"{given(job, layout, 'pipeline')} is more than the {job.model.layers} layers", _hint(job, layout.pipeline)
+    yield (
+        f"{given(job, layout, 'pipeline')} is more than the {job.model.layers} layers",
+        _hint(job, layout.pipeline),
+    )
 
 
 @lm_layouts("virtual_pipeline", "pipeline", *_SIZES).rule(
-    "MLM015", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1404-1481 (core_v0.16.1)")
+    "MLM015",
+    ERROR,
+    "init",
+    megatron_lm("core/transformer/transformer_config.py:1404-1481 (core_v0.16.1)"),
 )
 def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Every chunk of an interleaved stage holds a layer at least; chunks of a stage with a given size divide it.
@@ -150,7 +196,11 @@ def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
     stages, rest = _between(job, layout)
     first, last = layout.first_stage_layers, layout.last_stage_layers
     sized = (first > 0) | (last > 0)
-    divided = divides(chunks, first) & divides(chunks, last) & divides(np.maximum(stages, 1) * chunks, rest)
+    divided = (
+        divides(chunks, first)
+        & divides(chunks, last)
+        & divides(np.maximum(stages, 1) * chunks, rest)
+    )
     yield (chunks == 1) | np.where(sized, divided, chunks * layout.pipeline <= layers + END_LAYERS)
     if sized:
         message = f"{job.says('virtual_pipeline', chunks)} does not divide the stages with {_sizes(job, layout)}"
@@ -158,10 +208,15 @@ def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
         return
     product = f"{job.says('virtual_pipeline', chunks)} × {job.says('pipeline', layout.pipeline)}"
     message = f"{product} is {chunks * layout.pipeline} chunks, more than the {layers} layers"
-    yield message, f"use {job.says('virtual_pipeline', *nearest(chunk_values(job, layout.pipeline), chunks))}"
+    yield (
+        message,
+        f"use {job.says('virtual_pipeline', *nearest(chunk_values(job, layout.pipeline), chunks))}",
+    )
 
 
-@engine_layouts(*_SIZES).rule("PIPE017", ERROR, "silent", derived("PipelineModule deals the layers by itself"))
+@engine_layouts(*_SIZES).rule(
+    "PIPE017", ERROR, "silent", derived("PipelineModule deals the layers by itself")
+)
 def engine_sizes_stages(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed's pipeline engine deals the layers to its stages by itself.
     Prevents: No error: the sizes of first and last stage would be ignored, and memory would differ from the plan.
@@ -171,7 +226,9 @@ def engine_sizes_stages(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"leave it out, or use {job.says('framework', 'megatron-lm')}"
 
 
-@lm_layouts("virtual_pipeline", "pipeline").rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000"))
+@lm_layouts("virtual_pipeline", "pipeline").rule(
+    "MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000")
+)
 def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
     """Interleaving needs a pipeline.
     Prevents: Megatron stops at start: interleaving one stage makes no sense.
@@ -181,7 +238,9 @@ def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{both} has no stages to interleave", f"use {job.says('virtual_pipeline', 1)}"
 
 
-@engine_layouts("virtual_pipeline").rule("PIPE011", ERROR, "silent", derived("deepspeed/runtime/pipe/schedule.py"))
+@engine_layouts("virtual_pipeline").rule(
+    "PIPE011", ERROR, "silent", derived("deepspeed/runtime/pipe/schedule.py")
+)
 def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
     """With DeepSpeed's pipeline engine, a stage is one chunk.
     Prevents: No error: the chunks would be ignored, and the bubble would be larger than planned.
@@ -191,7 +250,13 @@ def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{message}, whose schedule is not interleaved", hint
 
 
-@_interleaved.rule("MLM016", ERROR, "init", megatron_lm("core/pipeline_parallel/schedules.py:1160"), _DEFAULT_GROUPS)
+@_interleaved.rule(
+    "MLM016",
+    ERROR,
+    "init",
+    megatron_lm("core/pipeline_parallel/schedules.py:1160"),
+    _DEFAULT_GROUPS,
+)
 def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judgement:
     """With interleaving, the number of micro-batches is a multiple of the number of stages.
     Prevents: The first step fails: micro-batches are scheduled in groups of the pipeline size.
@@ -204,7 +269,9 @@ def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judge
     yield message, f"use {fitting}, or {job.says('virtual_pipeline', 1)}"
 
 
-@_pipelined.rule("BATCH011", WARNING, "silent", derived("bubble: (p - 1) / (m + p - 1)"), _CONSTANT_BATCH)
+@_pipelined.rule(
+    "BATCH011", WARNING, "silent", derived("bubble: (p - 1) / (m + p - 1)"), _CONSTANT_BATCH
+)
 def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline has at least as many micro-batches as stages.
     Prevents: No error: with fewer micro-batches than stages most GPUs wait most of the time.
@@ -214,10 +281,15 @@ def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     bubble = round(100 * (stages - 1) / (stages + steps - 1))
     both = f"{job.says('gradient_accumulation', steps)} and {job.says('pipeline', stages)}"
     fitting = job.origin.vocabulary.micro_batches([stages], layout)
-    yield f"every stage waits {bubble}% of the step with {both}", f"use {fitting} or more, or a smaller pipeline"
+    yield (
+        f"every stage waits {bubble}% of the step with {both}",
+        f"use {fitting} or more, or a smaller pipeline",
+    )
 
 
-@_unpinned.rule("PIPE014", ERROR, "silent", derived("deepspeed.initialize pipelines only a PipelineModule"))
+@_unpinned.rule(
+    "PIPE014", ERROR, "silent", derived("deepspeed.initialize pipelines only a PipelineModule")
+)
 def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline in a script for DeepSpeed is pinned: only the user knows whether it builds a PipelineModule.
     Prevents: No error: without a PipelineModule every rank trains the whole model.
@@ -243,7 +315,9 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
     Prevents: DeepSpeed stops at start: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism.
     Fix: set layout.zero_stage to 1 or 0, or pipeline to 1"""
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
-    message = f"{given(job, layout, 'zero_stage', 'pipeline')} is refused: at most 1 with a pipeline"
+    message = (
+        f"{given(job, layout, 'zero_stage', 'pipeline')} is refused: at most 1 with a pipeline"
+    )
     yield message, f"use {job.says('zero_stage', 1, 0)}, or {job.says('pipeline', 1)}"
 
 
@@ -255,7 +329,12 @@ def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: DeepSpeed's process groups would overlap, and ranks would reduce over the wrong partners.
     Fix: keep only one of tensor, pipeline and context above 1, or use a Megatron framework"""
     yield (layout.tensor > 1) * 1 + (layout.pipeline > 1) * 1 + (layout.context > 1) * 1 <= 1
-    tensor, pipeline, context = (job.says(key, getattr(layout, key)) for key in ("tensor", "pipeline", "context"))
+    tensor, pipeline, context = (
+        job.says(key, getattr(layout, key)) for key in ("tensor", "pipeline", "context")
+    )
     framework = job.says("framework", job.framework)
     message = f"{tensor}, {pipeline} and {context} are not combined by {framework}: at most one may be more than 1"
-    yield message, "set all but one of tensor, pipeline and context to 1, or use a Megatron framework"
+    yield (
+        message,
+        "set all but one of tensor, pipeline and context to 1, or use a Megatron framework",
+    )

@@ -13,7 +13,9 @@ from ...job.records import Job
 from ..planned import Judgement, layouts
 from ..violations import megatron_lm
 
-_CALCULATOR: Final = "core/num_microbatches_calculator.py (RampupBatchsizeNumMicroBatchesCalculator.update)"
+_CALCULATOR: Final = (
+    "core/num_microbatches_calculator.py (RampupBatchsizeNumMicroBatchesCalculator.update)"
+)
 _ramped = partial(layouts, applies=lambda job: job.training.batch_ramp is not None)
 _divided = _ramped("micro_batch", "data", of=("Megatron layers",))
 _interleaved = _ramped("virtual_pipeline", "micro_batch", "data", "pipeline", of=("Megatron-LM",))
@@ -34,7 +36,10 @@ def _explained(job: Job, step: Any, factors: Mapping[str, Any]) -> tuple[str, st
     said = " × ".join(job.says(name, value) for name, value in factors.items())
     fitting = [max(1, round(size / product)) * product for size in (ramp.start, ramp.increment)]
     message = f"a batch of {wrong} in the ramp-up is not a multiple of {said} = {product}"
-    return message, f"ramp up from {fitting[0]} by {fitting[1]}, or use a product that divides {_common(job)}"
+    return (
+        message,
+        f"ramp up from {fitting[0]} by {fitting[1]}, or use a product that divides {_common(job)}",
+    )
 
 
 @_divided.rule("BATCH025", ERROR, "training", megatron_lm(_CALCULATOR))
@@ -48,7 +53,9 @@ def ramped_batches_divide(job: Job, layout: LayoutLike) -> Judgement:
     yield _explained(job, step, {"micro_batch": layout.micro_batch, "data": layout.data})
 
 
-@_interleaved.rule("BATCH027", ERROR, "training", megatron_lm("core/pipeline_parallel/schedules.py:1160"))
+@_interleaved.rule(
+    "BATCH027", ERROR, "training", megatron_lm("core/pipeline_parallel/schedules.py:1160")
+)
 def ramped_batches_fill_stages(job: Job, layout: LayoutLike) -> Judgement:
     """With interleaving, each global batch of a ramp-up is a multiple of micro_batch × data × pipeline.
     Prevents: A step of the ramp fails: micro-batches are scheduled in groups of the pipeline size.

@@ -24,14 +24,25 @@ from ..planned import (
     megatron_layouts,
     trainer_layouts,
 )
-from ..violations import deepspeed, deepspeed_now, derived, divisors, listed, megatron_deepspeed, megatron_lm, nearest
+from ..violations import (
+    deepspeed,
+    deepspeed_now,
+    derived,
+    divisors,
+    listed,
+    megatron_deepspeed,
+    megatron_lm,
+    nearest,
+)
 from .identities import RECOMPUTE_DETAILS
 
 #: Optimizers that DeepSpeed can run on the host.
 HOST_OPTIMIZERS = ("adam", "adamw")
 
 
-_other_optimizers = layouts("offload", applies=lambda job: job.training.optimizer not in HOST_OPTIMIZERS)
+_other_optimizers = layouts(
+    "offload", applies=lambda job: job.training.optimizer not in HOST_OPTIMIZERS
+)
 
 
 @engine_layouts("offload", "zero_stage").rule(
@@ -46,7 +57,9 @@ def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
-@engine_layouts("offload", "zero_stage").rule("ZERO006", ERROR, "silent", deepspeed("runtime/zero/config.py:157"))
+@engine_layouts("offload", "zero_stage").rule(
+    "ZERO006", ERROR, "silent", deepspeed("runtime/zero/config.py:157")
+)
 def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Offload of parameters needs ZeRO stage 3.
     Prevents: No error: offload_param is silently ignored, and the job could run out of memory.
@@ -78,22 +91,27 @@ def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     yield layout.offload == Offload.NONE
     optimizer = job.says("optimizer", job.training.optimizer)
     message = f"{job.says('offload', layout.offload)} with {optimizer}, which has no host version"
-    yield message, f"use {job.says('offload', Offload.NONE)}, or training.{job.says('optimizer', 'adamw')}"
+    yield (
+        message,
+        f"use {job.says('offload', Offload.NONE)}, or training.{job.says('optimizer', 'adamw')}",
+    )
 
 
-@lm_layouts("offload", "zero_stage").rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
+@lm_layouts("offload", "zero_stage").rule(
+    "MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884")
+)
 def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     """Offload in Megatron-LM needs the distributed optimizer.
     Prevents: Megatron-LM stops at start on an assertion: the optimizer on the host has to be precision-aware.
     Fix: set layout.zero_stage to 1, or offload to none"""
     yield (layout.offload == Offload.NONE) | (layout.zero_stage == 1)
-    message = (
-        f"{given(job, layout, 'offload', 'zero_stage')} is refused: offload requires the distributed optimizer, stage 1"
-    )
+    message = f"{given(job, layout, 'offload', 'zero_stage')} is refused: offload requires the distributed optimizer, stage 1"
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
-@lm_layouts("offload").rule("MLM043", ERROR, "silent", derived("--optimizer-cpu-offload moves optimizer states only"))
+@lm_layouts("offload").rule(
+    "MLM043", ERROR, "silent", derived("--optimizer-cpu-offload moves optimizer states only")
+)
 def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
     """Megatron-LM offloads optimizer states, never parameters.
     Prevents: No error: parameters would stay on the device, and the job could run out of memory.
@@ -103,26 +121,39 @@ def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
 
 
 _adapted = autotp_layouts("tensor", applies=lambda job: job.training.lora is not None)
-_quantized = trainer_layouts("offload", applies=lambda job: getattr(job.training.lora, "base", None) == "4bit")
+_quantized = trainer_layouts(
+    "offload", applies=lambda job: getattr(job.training.lora, "base", None) == "4bit"
+)
 
 
-@_adapted.rule("LORA010", ERROR, "training", deepspeed_now("module_inject/auto_tp.py (LinearAllreduce)"))
+@_adapted.rule(
+    "LORA010", ERROR, "training", deepspeed_now("module_inject/auto_tp.py (LinearAllreduce)")
+)
 def lora_excludes_autotp(job: Job, layout: LayoutLike) -> Judgement:
     """LoRA is trained without tensor parallelism.
     Prevents: Shapes differ in the first pass: a cut layer reads a part of its input, and its adapter all of it.
     Fix: set layout.tensor to 1, and layout.zero_stage to 3 where the model doesn't fit"""
     yield layout.tensor == 1
-    message = f"{job.says('tensor', layout.tensor)} with training.lora: AutoTP does not cut adapters"
+    message = (
+        f"{job.says('tensor', layout.tensor)} with training.lora: AutoTP does not cut adapters"
+    )
     yield message, f"use {job.says('tensor', 1)}"
 
 
-@_quantized.rule("LORA011", ERROR, "training", derived("bitsandbytes keeps scales of 4-bit weights on the device"))
+@_quantized.rule(
+    "LORA011",
+    ERROR,
+    "training",
+    derived("bitsandbytes keeps scales of 4-bit weights on the device"),
+)
 def four_bits_stay_on_the_device(job: Job, layout: LayoutLike) -> Judgement:
     """A base in 4 bits is not offloaded to the host.
     Prevents: The first pass fails: bitsandbytes multiplies quantized weights with their scales on one device.
     Fix: set layout.offload to none or optimizer, or training.lora.base to unquantized"""
     yield layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
-    message = f"{job.says('offload', layout.offload)} with base: 4bit puts quantized weights on the host"
+    message = (
+        f"{job.says('offload', layout.offload)} with base: 4bit puts quantized weights on the host"
+    )
     yield message, f"use {job.says('offload', Offload.NONE)}, or base: unquantized"
 
 
@@ -131,7 +162,9 @@ def _hint(job: Job) -> str:
 
 
 _SELECTIVE = megatron_deepspeed("megatron/model/transformer.py:629")
-_CORE_ATTENTION = megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)")
+_CORE_ATTENTION = megatron_lm(
+    "core/transformer/transformer_config.py (a warning: no need to recompute core_attn)"
+)
 _BLOCK = "core/transformer/transformer_block.py"
 _CONFIG = "core/transformer/transformer_config.py"
 _details = engine_layouts(*RECOMPUTE_DETAILS)
@@ -183,7 +216,11 @@ _MEDIUM = _LIGHT | Modules.MLA_UP_PROJ
 _SETS = (
     *(Modules.LAYERNORM, Modules.MOE_ACT, Modules.MLA_UP_PROJ, _LIGHT, _MEDIUM),
     *(Modules.MLP, Modules.MOE, _MEDIUM | Modules.SHARED_EXPERTS | Modules.MLP),
-    *(_MEDIUM | Modules.MLP, Modules.MOE | Modules.MLP, _MEDIUM & ~Modules.MOE_ACT | Modules.MOE | Modules.MLP),
+    *(
+        _MEDIUM | Modules.MLP,
+        Modules.MOE | Modules.MLP,
+        _MEDIUM & ~Modules.MOE_ACT | Modules.MOE | Modules.MLP,
+    ),
 )
 
 
@@ -195,7 +232,9 @@ def module_choices(job: Job) -> list[Modules]:
     if job.training.precision == "fp8":
         own &= ~_LIGHT
     attention = Modules.CORE_ATTN if job.training.attention == "unfused" else Modules(0)
-    return [modules | attention for modules in dict.fromkeys(each & own for each in _SETS if each & own)]
+    return [
+        modules | attention for modules in dict.fromkeys(each & own for each in _SETS if each & own)
+    ]
 
 
 def says_modules(job: Job, modules: Modules) -> str:
@@ -212,7 +251,9 @@ def _details_of(job: Job, layout: LayoutLike) -> str:
     return says_modules(job, Modules(int(layout.recompute_modules)))
 
 
-@autotp_layouts("recompute").rule("ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers"))
+@autotp_layouts("recompute").rule(
+    "ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers")
+)
 def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole layers.
     Prevents: No error: the script's checkpointing wraps whole layers, so memory would differ from the plan.
@@ -222,13 +263,17 @@ def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} is not available with {job.says('framework', job.framework)}", _hint(job)
 
 
-@mds_layouts("recompute", "context", "attention").rule("MDS021", ERROR, "silent", _SELECTIVE, InFiles(severity=WARNING))
+@mds_layouts("recompute", "context", "attention").rule(
+    "MDS021", ERROR, "silent", _SELECTIVE, InFiles(severity=WARNING)
+)
 def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation in Megatron-DeepSpeed needs unfused attention without Ulysses.
     Prevents: No error: the option would be ignored, activations would stay, and the job could run out of memory.
     Fix: set layout.recompute to full or none, or training.attention to unfused without context parallelism"""
     attention = job.training.attention
-    yield implies(layout.recompute == Recompute.SELECTIVE, (layout.context == 1) & (attention == "unfused"))
+    yield implies(
+        layout.recompute == Recompute.SELECTIVE, (layout.context == 1) & (attention == "unfused")
+    )
     others = f"{job.says('attention', attention)} and {job.says('context', layout.context)}"
     yield f"{job.says('recompute', Recompute.SELECTIVE)} has no effect with {others}", _hint(job)
 
@@ -238,24 +283,35 @@ def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation of the attention alone is not combined with fused attention, which keeps no scores.
     Prevents: No error: steps take longer and memory stays the same, and Megatron-LM warns.
     Fix: set layout.recompute to none or full, or recompute other modules; pin selective to have it anyway"""
-    yield (layout.recompute != Recompute.SELECTIVE) | (layout.recompute_modules != int(Modules.CORE_ATTN))
+    yield (layout.recompute != Recompute.SELECTIVE) | (
+        layout.recompute_modules != int(Modules.CORE_ATTN)
+    )
     selective = job.says("recompute", Recompute.SELECTIVE)
     message = f"{selective} saves no memory with {job.says('attention', job.training.attention)}"
     yield message, f"{_hint(job)}, or pin layout.{selective}"
 
 
-@_details.rule("ACT010", ERROR, "silent", derived("checkpointing outside of Megatron repeats every layer by itself"))
+@_details.rule(
+    "ACT010",
+    ERROR,
+    "silent",
+    derived("checkpointing outside of Megatron repeats every layer by itself"),
+)
 def recompute_has_no_details(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation of some layers or modules, or of groups of layers, is what the framework has.
     Prevents: No error: the script would repeat every layer by itself, and memory would differ from the plan.
     Fix: leave out recompute_layers, recompute_modules and recompute_group, or use framework: megatron-lm"""
     whole = (layout.recompute_layers == 0) & (layout.recompute_modules == int(Modules.CORE_ATTN))
     yield whole & (job.framework.runs("Megatron layers") | (layout.recompute_group == 1))
-    message = f"{_details_of(job, layout)} cannot be set with {job.says('framework', job.framework)}"
+    message = (
+        f"{_details_of(job, layout)} cannot be set with {job.says('framework', job.framework)}"
+    )
     yield message, f"use {job.says('framework', 'megatron-lm')}, or leave it out"
 
 
-@_any_details.rule("ACT011", ERROR, "silent", derived("the options of one granularity mean nothing with another"))
+@_any_details.rule(
+    "ACT011", ERROR, "silent", derived("the options of one granularity mean nothing with another")
+)
 def details_go_with_their_kind(job: Job, layout: LayoutLike) -> Judgement:
     """Layers and groups belong to full recomputation, modules to selective.
     Prevents: No error: the setting would be ignored, and memory would differ from the plan.
@@ -264,7 +320,9 @@ def details_go_with_their_kind(job: Job, layout: LayoutLike) -> Judgement:
     in_modules = layout.recompute_modules != int(Modules.CORE_ATTN)
     full, selective = layout.recompute == Recompute.FULL, layout.recompute == Recompute.SELECTIVE
     yield implies(in_layers, full) & implies(in_modules, selective)
-    message = f"{_details_of(job, layout)} means nothing with {job.says('recompute', layout.recompute)}"
+    message = (
+        f"{_details_of(job, layout)} means nothing with {job.says('recompute', layout.recompute)}"
+    )
     fitting = Recompute.FULL if in_layers else Recompute.SELECTIVE
     yield message, f"use {job.says('recompute', fitting)}, or leave it out"
 
@@ -275,12 +333,17 @@ def layers_are_repeated_one_way(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron-LM has one number for both: the plan could not be started.
     Fix: leave out layout.recompute_layers or layout.recompute_group"""
     yield (layout.recompute_layers == 0) | (layout.recompute_group == 1)
-    both = (job.says(name, getattr(layout, name)) for name in ("recompute_layers", "recompute_group"))
+    both = (
+        job.says(name, getattr(layout, name)) for name in ("recompute_layers", "recompute_group")
+    )
     yield " and ".join(both) + " are not combined", f"use {job.says('recompute_group', 1)}"
 
 
 @_split_groups.rule(
-    "MLM082", ERROR, "training", megatron_lm("core/transformer/transformer_block.py:536 @ core_v0.16.1")
+    "MLM082",
+    ERROR,
+    "training",
+    megatron_lm("core/transformer/transformer_block.py:536 @ core_v0.16.1"),
 )
 def groups_divide_chunks(job: Job, layout: LayoutLike) -> Judgement:
     """The layers that are recomputed together divide those of every chunk.
@@ -289,7 +352,10 @@ def groups_divide_chunks(job: Job, layout: LayoutLike) -> Judgement:
     yield divides_chunks(job, layout)
     sizes = sorted(set(chunk_sizes(job, cast(Layout, layout))))
     message = f"{job.says('recompute_group', layout.recompute_group)} does not divide chunks of {listed(sizes)} layers"
-    yield message, f"use {job.says('recompute_group', *nearest(divisors(gcd(*sizes)), layout.recompute_group, 3))}"
+    yield (
+        message,
+        f"use {job.says('recompute_group', *nearest(divisors(gcd(*sizes)), layout.recompute_group, 3))}",
+    )
 
 
 @_modules.rule("MLM083", ERROR, "init", megatron_lm(f"{_CONFIG}:1213-1238 (core_v0.16.1)"))
@@ -301,7 +367,10 @@ def modules_are_in_the_model(job: Job, layout: LayoutLike) -> Judgement:
     yield implies(layout.recompute == Recompute.SELECTIVE, others == 0)
     absent = ", ".join(Modules(int(others)).labels)
     message = f"recompute_modules names {absent}, which {job.model.name} does not have as a module of its own"
-    yield message, f"use {says_modules(job, own_modules(job) & int(layout.recompute_modules) or own_modules(job))}"
+    yield (
+        message,
+        f"use {says_modules(job, own_modules(job) & int(layout.recompute_modules) or own_modules(job))}",
+    )
 
 
 @_fp8.rule("MLM084", ERROR, "init", megatron_lm(f"{_CONFIG}:1241-1252 (core_v0.16.1)"))
@@ -313,5 +382,7 @@ def delayed_scaling_keeps_outputs(job: Job, layout: LayoutLike) -> Judgement:
     yield implies(layout.recompute == Recompute.SELECTIVE, refused == 0)
     names = " and ".join(Modules(int(refused)).labels)
     rest = Modules(int(layout.recompute_modules) & ~int(refused)) or Modules.CORE_ATTN
-    message = f"recompute_modules names {names} with {job.says('precision', job.training.precision)}"
+    message = (
+        f"recompute_modules names {names} with {job.says('precision', job.training.precision)}"
+    )
     yield message, f"use {says_modules(job, rest)}"

@@ -27,7 +27,15 @@ from ..planned import (
     mds_layouts,
     megatron_layouts,
 )
-from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megatron_lm, nearest, transformer_engine
+from ..violations import (
+    deepspeed,
+    derived,
+    divisors,
+    megatron_deepspeed,
+    megatron_lm,
+    nearest,
+    transformer_engine,
+)
 from .tensor import has_grouped_heads, tensor_values
 
 _along_tensor = megatron_layouts("sequence_parallel", "tensor")
@@ -37,7 +45,9 @@ _cut = megatron_layouts("sequence_parallel", "tensor", "context", "sequence_leng
 _moe = lm_layouts("sequence_parallel", "tensor", "experts", applies=is_moe)
 _grouped = engine_layouts("context", "heads", "kv_heads", applies=has_grouped_heads)
 _ulysses = mds_layouts("context", "tensor", "pipeline")
-_older_ulysses = autotp_layouts("context", applies=lambda job: job.deepspeed_version < _first_with_ulysses(job))
+_older_ulysses = autotp_layouts(
+    "context", applies=lambda job: job.deepspeed_version < _first_with_ulysses(job)
+)
 
 
 def _first_with_ulysses(job: Job) -> tuple[int, ...]:
@@ -63,17 +73,26 @@ def ulysses_is_supported(job: Job, layout: LayoutLike) -> Judgement:
 
 
 # An error, though Megatron only warns: the layout would be the same as the one without it.
-@_along_tensor.rule("MLM010", ERROR, "silent", megatron_lm("training/arguments.py:1433"), InFiles(severity=NOTE))
+@_along_tensor.rule(
+    "MLM010", ERROR, "silent", megatron_lm("training/arguments.py:1433"), InFiles(severity=NOTE)
+)
 def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs a tensor parallel size above 1.
     Prevents: No error: Megatron switches it off with a warning, and activations take more memory than planned.
     Fix: set layout.sequence_parallel to false, or increase tensor"""
     yield implies(layout.sequence_parallel, layout.tensor > 1)
-    message = f"{job.says('sequence_parallel', True)} has no effect with {given(job, layout, 'tensor')}"
-    yield message, f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
+    message = (
+        f"{job.says('sequence_parallel', True)} has no effect with {given(job, layout, 'tensor')}"
+    )
+    yield (
+        message,
+        f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}",
+    )
 
 
-@_cut.rule("SEQ001", ERROR, "training", derived("scatter along the sequence needs equal pieces"), InFiles())
+@_cut.rule(
+    "SEQ001", ERROR, "training", derived("scatter along the sequence needs equal pieces"), InFiles()
+)
 def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """With sequence parallelism, tensor × context divides the sequence length.
     Prevents: The first layer fails: the scatter along the sequence has pieces of different sizes.
@@ -87,7 +106,9 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}{instead}"
 
 
-@autotp_layouts("sequence_parallel").rule("SEQ002", ERROR, "silent", derived("AutoTP has no sequence parallel layers"))
+@autotp_layouts("sequence_parallel").rule(
+    "SEQ002", ERROR, "silent", derived("AutoTP has no sequence parallel layers")
+)
 def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs Megatron's layers.
     Prevents: No error: the key would be ignored, and activations would take more memory than planned.
@@ -97,7 +118,9 @@ def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"{hint} ({job.says('context', 'N')} splits the sequence by Ulysses)"
 
 
-@_moe.rule("MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), InFiles())
+@_moe.rule(
+    "MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), InFiles()
+)
 def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """A MoE model with tensor parallelism needs sequence parallelism in Megatron-LM.
     Prevents: Training stops at the first MoE layer, which requires sequence parallelism with tensor parallelism.
@@ -118,12 +141,18 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     yield implies(layout.context > 1, divides(chunks, tokens))
     fitting = [c for c in divisors(tokens) if c == 1 or tokens % (2 * c) == 0]
     says = job.says("context", layout.context)
-    message = f"{says} cuts a sequence of {tokens} tokens into {chunks} chunks, which does not divide it"
+    message = (
+        f"{says} cuts a sequence of {tokens} tokens into {chunks} chunks, which does not divide it"
+    )
     yield message, f"use {job.says('context', *nearest(fitting, layout.context))}"
 
 
 @lm_layouts("context", "attention").rule(
-    "MLM136", ERROR, "training", transformer_engine("attention/dot_product_attention/utils.py:1171"), InFiles()
+    "MLM136",
+    ERROR,
+    "training",
+    transformer_engine("attention/dot_product_attention/utils.py:1171"),
+    InFiles(),
 )
 def ring_needs_fused_attention(job: Job, layout: LayoutLike) -> Judgement:
     """Context parallelism in Megatron-LM needs fused attention, which GPUs before Ampere don't have.
@@ -132,18 +161,27 @@ def ring_needs_fused_attention(job: Job, layout: LayoutLike) -> Judgement:
     attention = job.training.attention
     yield implies(layout.context > 1, attention != "unfused")
     message = f"{job.says('context', layout.context)} is not available with {job.says('attention', attention)}"
-    yield message, f"use {job.says('context', 1)}, or {job.says('attention', 'flash')} on Ampere or later"
+    yield (
+        message,
+        f"use {job.says('context', 1)}, or {job.says('attention', 'flash')} on Ampere or later",
+    )
 
 
-@autotp_layouts().rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"), IN_CONFIGS)
-@_ulysses_sequence.rule("MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), InFiles())
+@autotp_layouts().rule(
+    "SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"), IN_CONFIGS
+)
+@_ulysses_sequence.rule(
+    "MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), InFiles()
+)
 def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the sequence length.
     Prevents: The first batch fails: the sequence length is not divisible by the sequence parallel size.
     Fix: set layout.context to a divisor of sequence_length, or pad the sequences"""
     tokens = job.training.sequence_length
     yield divides(layout.context, tokens)
-    message = f"{job.says('context', layout.context)} does not divide the sequence of {tokens} tokens"
+    message = (
+        f"{job.says('context', layout.context)} does not divide the sequence of {tokens} tokens"
+    )
     yield message, f"use {job.says('context', *nearest(divisors(tokens), layout.context))}"
 
 
@@ -156,7 +194,9 @@ def _ulysses_hint(job: Job) -> str:
     return f"use {job.says('context', *fitting)}"
 
 
-@engine_layouts("context", "heads").rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), IN_ALL)
+@engine_layouts("context", "heads").rule(
+    "SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), IN_ALL
+)
 def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the attention heads.
     Prevents: The first attention fails: the number of heads must be divisible by the sequence parallel size.
@@ -166,7 +206,9 @@ def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _ulysses_hint(job)
 
 
-@_grouped.rule("SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), IN_ALL)
+@_grouped.rule(
+    "SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), IN_ALL
+)
 def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the Ulysses size.
     Prevents: The Trainer stops at start: key-value heads can be neither split nor repeated evenly.
@@ -174,21 +216,33 @@ def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     kv_heads = job.model.kv_heads
     yield divide_either_way(layout.context, kv_heads)
     says = job.says("context", layout.context)
-    yield f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads", _ulysses_hint(job)
+    yield (
+        f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads",
+        _ulysses_hint(job),
+    )
 
 
-@_ulysses.rule("MDS004", ERROR, "init", megatron_deepspeed("megatron/core/parallel_state.py:146"), InFiles())
+@_ulysses.rule(
+    "MDS004", ERROR, "init", megatron_deepspeed("megatron/core/parallel_state.py:146"), InFiles()
+)
 def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with tensor or pipeline parallelism.
     Prevents: Megatron-DeepSpeed stops when it builds its groups, on an assertion that tensor and pipeline sizes are 1.
     Fix: set layout.context to 1, or tensor and pipeline to 1; framework: megatron-lm combines all three"""
     yield (layout.context == 1) | ((layout.tensor == 1) & (layout.pipeline == 1))
-    context, tensor, pipeline = (job.says(key, getattr(layout, key)) for key in ("context", "tensor", "pipeline"))
+    context, tensor, pipeline = (
+        job.says(key, getattr(layout, key)) for key in ("context", "tensor", "pipeline")
+    )
     message = f"{context} (Ulysses) is refused with {tensor} and {pipeline}: both have to be 1"
-    yield message, f"use {job.says('context', 1)}, or {job.says('tensor', 1)} and {job.says('pipeline', 1)}"
+    yield (
+        message,
+        f"use {job.says('context', 1)}, or {job.says('tensor', 1)} and {job.says('pipeline', 1)}",
+    )
 
 
-@_ulysses_cut.rule("MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), InFiles())
+@_ulysses_cut.rule(
+    "MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), InFiles()
+)
 def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with Megatron's sequence parallelism.
     Prevents: Megatron-DeepSpeed stops at start on an assertion: the two split the same sequence.
@@ -206,16 +260,27 @@ def exchanges_heads_only(job: Job) -> bool:
     if not job.framework.runs("Megatron-LM"):
         return False
     window = job.model.sliding_window if knows(job, "sequence_length") else None
-    return job.model.attention_sinks or (window is not None and window < job.training.sequence_length)
+    return job.model.attention_sinks or (
+        window is not None and window < job.training.sequence_length
+    )
 
 
 _elsewhere = layouts("context_heads", applies=lambda job: not job.framework.runs("Megatron-LM"))
 _exchanged = lm_layouts("context_heads", "tensor", "heads", "kv_heads", "kv_lora_rank")
-_local = lm_layouts("context_heads", "context", "sliding_window", "attention_sinks", applies=exchanges_heads_only)
-_latent = lm_layouts("context_heads", "context", "kv_lora_rank", applies=lambda job: job.model.is_mla)
+_local = lm_layouts(
+    "context_heads", "context", "sliding_window", "attention_sinks", applies=exchanges_heads_only
+)
+_latent = lm_layouts(
+    "context_heads", "context", "kv_lora_rank", applies=lambda job: job.model.is_mla
+)
 
 
-@_elsewhere.rule("MLM129", ERROR, "silent", derived("Ulysses exchanges heads among all ranks; there is no other level"))
+@_elsewhere.rule(
+    "MLM129",
+    ERROR,
+    "silent",
+    derived("Ulysses exchanges heads among all ranks; there is no other level"),
+)
 def levels_of_context_are_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Context parallelism of two levels needs Megatron-LM.
     Prevents: No error: there is no such option, and time and memory would differ from the plan.
@@ -225,15 +290,24 @@ def levels_of_context_are_megatrons(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @lm_layouts("context_heads", "context").rule(
-    "MLM130", ERROR, "init", derived("--hierarchical-context-parallel-sizes multiply to the context parallel size")
+    "MLM130",
+    ERROR,
+    "init",
+    derived("--hierarchical-context-parallel-sizes multiply to the context parallel size"),
 )
 def head_ranks_divide_context(job: Job, layout: LayoutLike) -> Judgement:
     """The ranks that exchange heads divide the context parallel size.
     Prevents: Megatron-LM stops at start: the hierarchical sizes don't multiply to the context parallel size.
     Fix: set layout.context_heads to a divisor of context"""
     yield divides(layout.context_heads, layout.context)
-    heads, context = job.says("context_heads", layout.context_heads), job.says("context", layout.context)
-    yield f"{heads} does not divide {context}", f"use {job.says('context_heads', *divisors(int(layout.context)))}"
+    heads, context = (
+        job.says("context_heads", layout.context_heads),
+        job.says("context", layout.context),
+    )
+    yield (
+        f"{heads} does not divide {context}",
+        f"use {job.says('context_heads', *divisors(int(layout.context)))}",
+    )
 
 
 @_exchanged.rule("MLM131", ERROR, "training", transformer_engine(f"{_ATTENTION}:4246"), InFiles())
@@ -257,14 +331,20 @@ def local_attention_exchanges_heads(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.context_heads to the context parallel size, or context to 1"""
     yield layout.context_heads == layout.context
     model = job.model
-    what = "attention sinks" if model.attention_sinks else f"a window of {model.sliding_window} tokens"
+    what = (
+        "attention sinks" if model.attention_sinks else f"a window of {model.sliding_window} tokens"
+    )
     both = f"{job.says('context', layout.context)} and {job.says('context_heads', layout.context_heads)}"
     message = f"{both} with {what}: all ranks must exchange heads"
     yield message, f"use {job.says('context_heads', layout.context)}, or {job.says('context', 1)}"
 
 
 @_latent.rule(
-    "MLM133", ERROR, "training", f"{transformer_engine(_ATTENTION)}; at v2.12 line 4032 refuses it", InFiles()
+    "MLM133",
+    ERROR,
+    "training",
+    f"{transformer_engine(_ATTENTION)}; at v2.12 line 4032 refuses it",
+    InFiles(),
 )
 def latent_attention_keeps_a_ring(job: Job, layout: LayoutLike) -> Judgement:
     """Under context parallelism, latent attention keeps a ring: some of its ranks exchange keys and values.

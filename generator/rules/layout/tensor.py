@@ -27,7 +27,9 @@ from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megat
 def tensor_domain(job: Job) -> int:
     """Accelerators joined by the fast fabric: a node, or the rack in rack-scale systems."""
     cluster = job.cluster
-    return max(cluster.accelerators_per_node, cluster.link_domain if knows(job, "link_domain") else 1)
+    return max(
+        cluster.accelerators_per_node, cluster.link_domain if knows(job, "link_domain") else 1
+    )
 
 
 def widths(job: Job) -> dict[str, int]:
@@ -42,7 +44,10 @@ def widths(job: Job) -> dict[str, int]:
 def expert_widths(job: Job) -> dict[str, int]:
     """The widths of routed and shared experts, by name."""
     model = job.model
-    found = {"expert feed-forward size": model.moe_ffn, "shared experts' feed-forward size": model.shared_ffn}
+    found = {
+        "expert feed-forward size": model.moe_ffn,
+        "shared experts' feed-forward size": model.shared_ffn,
+    }
     return {name: width for name, width in found.items() if width}
 
 
@@ -54,7 +59,11 @@ def tensor_values(job: Job) -> list[int]:
     cuts += widths(job).values() if knows(job, "hidden", "ffn", "experts") else []
     cuts += expert_widths(job).values() if knows(job, "experts", "moe_ffn") else []
     matches = divides if job.framework.runs("Megatron-DeepSpeed") else divide_either_way
-    return [t for t in divisors(gcd(*cuts)) if not knows(job, "kv_heads") or matches(t, job.model.kv_heads)]
+    return [
+        t
+        for t in divisors(gcd(*cuts))
+        if not knows(job, "kv_heads") or matches(t, job.model.kv_heads)
+    ]
 
 
 def has_grouped_heads(job: Job) -> bool:
@@ -77,24 +86,37 @@ _USUAL_PADDING = InFiles(unless=("--make-vocab-size-divisible-by",))
 _EQUAL_LAYERS = InFiles(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern"))
 _heads = layouts("tensor", "heads")
 _vocabulary = megatron_layouts("tensor", "vocab")
-_kv_heads = layouts("tensor", "heads", "kv_heads", of=("Megatron-LM", "AutoTP"), applies=has_grouped_heads)
+_kv_heads = layouts(
+    "tensor", "heads", "kv_heads", of=("Megatron-LM", "AutoTP"), applies=has_grouped_heads
+)
 _mds_kv_heads = mds_layouts("tensor", "heads", "kv_heads", applies=has_grouped_heads)
 _widths = layouts("tensor", "hidden", "ffn", "experts")
-_expert_widths = megatron_layouts("tensor", "experts", "moe_ffn", applies=lambda job: bool(expert_widths(job)))
+_expert_widths = megatron_layouts(
+    "tensor", "experts", "moe_ffn", applies=lambda job: bool(expert_widths(job))
+)
 _free = layouts(applies=lambda job: job.pins.tensor is None)
-_pinned = layouts("tensor", "accelerators_per_node", applies=lambda job: job.pins.tensor is not None)
+_pinned = layouts(
+    "tensor", "accelerators_per_node", applies=lambda job: job.pins.tensor is not None
+)
 
 
-@_heads.rule("MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), InFiles())
+@_heads.rule(
+    "MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), InFiles()
+)
 def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the attention heads.
     Prevents: Megatron stops at start: num_attention_heads must be a multiple of tensor_model_parallel_size.
     Fix: set layout.tensor to a divisor of the heads"""
     yield divides(layout.tensor, job.model.heads)
-    yield f"{job.says('tensor', layout.tensor)} does not divide the {job.model.heads} attention heads", _hint(job)
+    yield (
+        f"{job.says('tensor', layout.tensor)} does not divide the {job.model.heads} attention heads",
+        _hint(job),
+    )
 
 
-@_kv_heads.rule("MLM005", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1463"), _NOT_LATENT)
+@_kv_heads.rule(
+    "MLM005", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1463"), _NOT_LATENT
+)
 def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the tensor parallel size.
     Prevents: Megatron stops at start: num_query_groups must be a multiple or divisor of tensor_model_parallel_size.
@@ -102,17 +124,25 @@ def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     kv_heads = job.model.kv_heads
     yield divide_either_way(layout.tensor, kv_heads)
     says = job.says("tensor", layout.tensor)
-    yield f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads", _hint(job)
+    yield (
+        f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads",
+        _hint(job),
+    )
 
 
-@_mds_kv_heads.rule("MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), InFiles())
+@_mds_kv_heads.rule(
+    "MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), InFiles()
+)
 def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the key-value heads, which Megatron-DeepSpeed never replicates.
     Prevents: Key-value heads would be cut unevenly, and the shapes of the attention layer would disagree.
     Fix: set layout.tensor to a divisor of the key-value heads"""
     kv_heads = job.model.kv_heads
     yield divides(layout.tensor, kv_heads)
-    yield f"{job.says('tensor', layout.tensor)} does not divide the {kv_heads} key-value heads", _hint(job)
+    yield (
+        f"{job.says('tensor', layout.tensor)} does not divide the {kv_heads} key-value heads",
+        _hint(job),
+    )
 
 
 @autotp_layouts("tensor", "heads", "kv_heads", applies=has_grouped_heads).rule(
@@ -139,7 +169,11 @@ def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @_expert_widths.rule(
-    "MLM041", ERROR, "init", derived("the dense MLP's layers cut experts, core/utils.py"), _CUT_AS_REST
+    "MLM041",
+    ERROR,
+    "init",
+    derived("the dense MLP's layers cut experts, core/utils.py"),
+    _CUT_AS_REST,
 )
 def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the experts' feed-forward sizes.
@@ -151,7 +185,9 @@ def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
 
 
 # A note: padding is what everyone trains with.
-@_vocabulary.rule("MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), _USUAL_PADDING)
+@_vocabulary.rule(
+    "MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), _USUAL_PADDING
+)
 def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     """The vocabulary is a multiple of 128 × the tensor parallel size; Megatron pads it otherwise.
     Prevents: No error: checkpoints of different tensor sizes have different shapes.
@@ -160,7 +196,9 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     multiple = unit * layout.tensor
     yield divides(multiple, job.model.vocab)
     padded = -(-job.model.vocab // multiple) * multiple
-    message = f"Megatron pads the vocabulary of {job.model.vocab} to {padded}, a multiple of {unit} ×"
+    message = (
+        f"Megatron pads the vocabulary of {job.model.vocab} to {padded}, a multiple of {unit} ×"
+    )
     message += f" {job.says('tensor', layout.tensor)}"
     yield message, f"pad the vocabulary to {padded} yourself, or ignore MLM040"
 
@@ -177,7 +215,9 @@ def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} does not divide the {domain} accelerators that share the fast fabric", _hint(job)
 
 
-@autotp_layouts("tensor", applies=is_moe).rule("HF019", ERROR, "init", transformers("integrations/deepspeed.py:350"))
+@autotp_layouts("tensor", applies=is_moe).rule(
+    "HF019", ERROR, "init", transformers("integrations/deepspeed.py:350")
+)
 def tensor_has_convertible_weights(job: Job, layout: LayoutLike) -> Judgement:
     """A MoE model is trained without AutoTP, because its experts' weights are converted while loading.
     Prevents: transformers stops while loading: weight conversions with DeepSpeed tensor parallelism are not

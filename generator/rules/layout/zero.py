@@ -26,7 +26,9 @@ from ..violations import deepspeed, deepspeed_now, derived, divisors, megatron_l
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
-_ASSERTION_OF_0_19_3 = "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)"
+_ASSERTION_OF_0_19_3 = (
+    "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)"
+)
 
 _FSDP = "NVIDIA/Megatron-LM megatron/core/distributed/fsdp: sharding with tensor, context and expert parallelism only"
 
@@ -44,7 +46,10 @@ def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
     both = given(job, layout, "zero_stage", "pipeline")
     message = f"{both} gathers the model again for every micro-batch: at most 1 with a pipeline"
-    yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer), or {job.says('pipeline', 1)}"
+    yield (
+        message,
+        f"use {job.says('zero_stage', 1)} (the distributed optimizer), or {job.says('pipeline', 1)}",
+    )
 
 
 @_older_autotp.rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3, IN_CONFIGS)
@@ -58,7 +63,9 @@ def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{both} is refused by DeepSpeed {mine}: at most 2", hint
 
 
-@layouts("zero_stage", "data", "context").rule("ZERO040", NOTE, "silent", derived("one rank has nothing to shard"))
+@layouts("zero_stage", "data", "context").rule(
+    "ZERO040", NOTE, "silent", derived("one rank has nothing to shard")
+)
 def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """ZeRO has more than one rank to shard over.
     Prevents: No error: overhead without any saving.
@@ -86,7 +93,9 @@ _state_types = lm_layouts("zero_stage", applies=is_precision_aware)
 _fp8_parameters = lm_layouts("zero_stage", applies=lambda job: job.training.fp8_parameters)
 
 
-@_state_types.rule("OPT046", ERROR, "init", megatron_lm("core/optimizer/optimizer_config.py (main_params_dtype)"))
+@_state_types.rule(
+    "OPT046", ERROR, "init", megatron_lm("core/optimizer/optimizer_config.py (main_params_dtype)")
+)
 def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Judgement:
     """Optimizer states other than fp32 need the distributed optimizer.
     Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is a distributed one.
@@ -98,7 +107,9 @@ def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Ju
     yield message, f"use {job.says('zero_stage', 1)}"
 
 
-@_fp8_parameters.rule("PREC032", ERROR, "init", megatron_lm("training/arguments.py (fp8_param_gather)"))
+@_fp8_parameters.rule(
+    "PREC032", ERROR, "init", megatron_lm("training/arguments.py (fp8_param_gather)")
+)
 def fp8_parameters_are_gathered(job: Job, layout: LayoutLike) -> Judgement:
     """Weights in fp8 need the distributed optimizer, which gathers them.
     Prevents: Megatron-LM stops at start on an assertion.
@@ -118,12 +129,15 @@ def has_mics(job: Job) -> bool:
     return job.framework.runs("own script") and job.deepspeed_version < FIRST_WITHOUT_MICS
 
 
-_instances = lm_layouts("zero_copies", "data", "context", "tensor", "expert", "expert_tensor", "experts")
+_instances = lm_layouts(
+    "zero_copies", "data", "context", "tensor", "expert", "expert_tensor", "experts"
+)
 _without_mics = engine_layouts("zero_copies", applies=lambda job: not has_mics(job))
 _mics = engine_layouts("zero_copies", "zero_stage", "offload", "zero_hpz", applies=has_mics)
 _shards = engine_layouts("zero_copies", "data", "context", "tensor", applies=has_mics)
 _quantized = engine_layouts(
-    "zero_stage", applies=lambda job: bool(job.training.quantized_weights or job.training.quantized_gradients)
+    "zero_stage",
+    applies=lambda job: bool(job.training.quantized_weights or job.training.quantized_gradients),
 )
 
 
@@ -151,7 +165,10 @@ def copies_are_of_the_distributed_optimizer(job: Job, layout: LayoutLike) -> Jud
     Prevents: Megatron-LM stops at start: Partial DistOpt cannot be used without DistOpt.
     Fix: set layout.zero_stage to 1, or zero_copies to 1"""
     yield implies(layout.zero_copies > 1, layout.zero_stage == 1)
-    yield f"{given(job, layout, 'zero_copies', 'zero_stage')} is refused", f"use {job.says('zero_copies', 1)}"
+    yield (
+        f"{given(job, layout, 'zero_copies', 'zero_stage')} is refused",
+        f"use {job.says('zero_copies', 1)}",
+    )
 
 
 @_without_mics.rule("ZERO081", ERROR, "init", _MICS)
@@ -161,9 +178,15 @@ def copies_need_mics(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.zero_copies to 1; zero_hpz keeps parameters within a node"""
     yield layout.zero_copies == 1
     mine = dots(job.deepspeed_version)
-    copies, framework = job.says("zero_copies", layout.zero_copies), job.says("framework", job.framework)
+    copies, framework = (
+        job.says("zero_copies", layout.zero_copies),
+        job.says("framework", job.framework),
+    )
     message = f"{copies} is not available with {framework} and DeepSpeed {mine}"
-    yield message, f"use {job.says('zero_copies', 1)}, or {job.says('zero_hpz', job.cluster.accelerators_per_node)}"
+    yield (
+        message,
+        f"use {job.says('zero_copies', 1)}, or {job.says('zero_hpz', job.cluster.accelerators_per_node)}",
+    )
 
 
 @_mics.rule("ZERO082", ERROR, "init", _MICS)
@@ -173,8 +196,13 @@ def mics_shards_parameters(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.zero_stage to 3 and offload to none, or zero_copies to 1"""
     alone = (layout.offload == Offload.NONE) & (layout.zero_hpz == 1)
     yield implies(layout.zero_copies > 1, (layout.zero_stage == 3) & alone)
-    copies, stage, offload, hpz = (given(job, layout, k) for k in ("zero_copies", "zero_stage", "offload", "zero_hpz"))
-    yield f"{copies} with {stage}, {offload} and {hpz} is refused", f"use {job.says('zero_copies', 1)}"
+    copies, stage, offload, hpz = (
+        given(job, layout, k) for k in ("zero_copies", "zero_stage", "offload", "zero_hpz")
+    )
+    yield (
+        f"{copies} with {stage}, {offload} and {hpz} is refused",
+        f"use {job.says('zero_copies', 1)}",
+    )
 
 
 def _divides_neighbours(job: Job, layout: LayoutLike, key: str) -> Judgement:
@@ -185,7 +213,12 @@ def _divides_neighbours(job: Job, layout: LayoutLike, key: str) -> Judgement:
     yield message, f"use {job.says(key, *fitting)}"
 
 
-@_shards.rule("ZERO083", ERROR, "init", "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics_utils.py:83 @ 0.19.6")
+@_shards.rule(
+    "ZERO083",
+    ERROR,
+    "init",
+    "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics_utils.py:83 @ 0.19.6",
+)
 def mics_groups_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """The copies of MiCS divide data × context, without tensor parallelism: each is on neighbouring ranks.
     Prevents: An assertion when the groups are made, or shards of other weights in one group.
@@ -193,13 +226,19 @@ def mics_groups_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     yield from _divides_neighbours(job, layout, "zero_copies")
 
 
-@layouts("zero_hpz", "zero_stage").rule("ZERO084", ERROR, "silent", deepspeed_now("runtime/engine.py:2787"))
+@layouts("zero_hpz", "zero_stage").rule(
+    "ZERO084", ERROR, "silent", deepspeed_now("runtime/engine.py:2787")
+)
 def second_partitions_need_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Second partitions of the parameters (ZeRO++ hpZ) need DeepSpeed's ZeRO stage 3.
     Prevents: No error: zero_hpz_partition_size has no effect below stage 3.
     Fix: set layout.zero_stage to 3, or zero_hpz to 1"""
-    yield (layout.zero_hpz == 1) | (job.framework.runs("DeepSpeed engine") & (layout.zero_stage == 3))
-    message = f"{given(job, layout, 'zero_hpz')} has no effect with {given(job, layout, 'zero_stage')}"
+    yield (layout.zero_hpz == 1) | (
+        job.framework.runs("DeepSpeed engine") & (layout.zero_stage == 3)
+    )
+    message = (
+        f"{given(job, layout, 'zero_hpz')} has no effect with {given(job, layout, 'zero_stage')}"
+    )
     yield f"{message} of {job.says('framework', job.framework)}", f"use {job.says('zero_hpz', 1)}"
 
 

@@ -14,11 +14,22 @@ from ...submission import Submission
 from ..job import AzureMLJob
 from .loading import jobs
 
-_SETS: Final = derived("the service sets RANK and the like for each process of a distribution of type pytorch only")
-_EACH_GPU: Final = derived("one process for each GPU; azure-ai-ml _schema/job/distribution.py:63 checks no size")
-_BERT: Final = "best-practices/largescale-deep-learning/Training/Bert-Pretrain/AML-DeepSpeed-submit.yml"
-_ONE_NODE: Final = deepspeed("launcher/runner.py:231-234") + "; torch/distributed/run.py (--nnodes defaults to 1:1)"
-_ONE_PROCESS: Final = derived("a command without a distribution runs as one process; not checked against the service")
+_SETS: Final = derived(
+    "the service sets RANK and the like for each process of a distribution of type pytorch only"
+)
+_EACH_GPU: Final = derived(
+    "one process for each GPU; azure-ai-ml _schema/job/distribution.py:63 checks no size"
+)
+_BERT: Final = (
+    "best-practices/largescale-deep-learning/Training/Bert-Pretrain/AML-DeepSpeed-submit.yml"
+)
+_ONE_NODE: Final = (
+    deepspeed("launcher/runner.py:231-234")
+    + "; torch/distributed/run.py (--nnodes defaults to 1:1)"
+)
+_ONE_PROCESS: Final = derived(
+    "a command without a distribution runs as one process; not checked against the service"
+)
 
 _RANKS: Final = frozenset({"RANK", "LOCAL_RANK", "NODE_RANK"})
 _SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
@@ -35,7 +46,13 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
         count, named = job.count(at), find_node_type(job.text("resources/instance_type") or "")
         known = named or (submission.cluster if given is None else None)
         gpus = known.accelerators_per_node if known else given
-        if gpus is None or count is None or count < 1 or count == gpus or job.distribution not in ("pytorch", "mpi"):
+        if (
+            gpus is None
+            or count is None
+            or count < 1
+            or count == gpus
+            or job.distribution not in ("pytorch", "mpi")
+        ):
             continue
         planned = submission.job is not None and submission.job.gpus == count * job.nodes
         if count < gpus and (planned or job.runs(*LAUNCHERS)):
@@ -44,10 +61,17 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
         effect, severity = (unused, WARNING) if count < gpus else ("the rest find no device", ERROR)
         node = f"a node of {known.name}" if known else "a node"
         message = f"process_count_per_instance is {count}; {node} has {gpus} GPUs: {effect}"
-        yield violation(job, at, message, f"set process_count_per_instance to {gpus}", severity=severity)
+        yield violation(
+            job, at, message, f"set process_count_per_instance to {gpus}", severity=severity
+        )
 
 
-@jobs.rule("AML013", ERROR, "launcher", azureml_examples("cli/jobs/deepspeed/deepspeed-training/job.yml:5-25"))
+@jobs.rule(
+    "AML013",
+    ERROR,
+    "launcher",
+    azureml_examples("cli/jobs/deepspeed/deepspeed-training/job.yml:5-25"),
+)
 def processes_start_once(job: AzureMLJob) -> Violations:
     """Either the service starts a process for each GPU, or a launcher in the command does.
     Prevents: Address already in use, or N × N processes on N GPUs.
@@ -57,7 +81,9 @@ def processes_start_once(job: AzureMLJob) -> Violations:
         return
     for launch in job.launches:
         if (call := launch.launcher) is not None:
-            number = call.options.integer("--nproc-per-node" if call.program == "torchrun" else "--num_gpus")
+            number = call.options.integer(
+                "--nproc-per-node" if call.program == "torchrun" else "--num_gpus"
+            )
             total = f"{count} × {number} = {count * number}" if number else f"{count} × {count}"
             message = f"the service starts {count} processes on a node, and each runs {call.program}: {total} processes"
             program = launch.program.raw if launch.program else "train.py"
@@ -78,7 +104,9 @@ def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
             if name in ("--local_rank", "--local-rank") and ranks:
                 past = "on the second node that is past the node's last GPU"
                 message = f"--local_rank {value}: {past}, unless the program takes LOCAL_RANK of the environment"
-                yield Violation(launch.script.locate(word), message, "remove it: the service sets LOCAL_RANK")
+                yield Violation(
+                    launch.script.locate(word), message, "remove it: the service sets LOCAL_RANK"
+                )
 
 
 @jobs.rule("AML040", ERROR, "init", _SETS)
@@ -86,9 +114,15 @@ def ranks_are_the_services(job: AzureMLJob) -> Violations:
     """RANK, LOCAL_RANK, NODE_RANK, WORLD_SIZE and MASTER_ADDR are left to the service.
     Prevents: Every process has the same rank, and the rendezvous hangs.
     Fix: remove these variables from environment_variables"""
-    for name, at, _ in job.entries("environment_variables") if job.distribution == "pytorch" else ():
+    for name, at, _ in (
+        job.entries("environment_variables") if job.distribution == "pytorch" else ()
+    ):
         if name in _RANKS | _SHARED:
-            effect, severity = ("the same for every process here", ERROR) if name in _RANKS else ("set here", WARNING)
+            effect, severity = (
+                ("the same for every process here", ERROR)
+                if name in _RANKS
+                else ("set here", WARNING)
+            )
             message = f"{name} is {effect}, but the service sets it for each process"
             yield Violation(job.locate_key(at), message, "remove it", severity=severity)
 
@@ -111,8 +145,14 @@ def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
 
 
 _OF_NODES: Final = {
-    "torchrun": ("--nnodes", "add --nnodes {nodes} --node_rank $NODE_RANK --master_addr $MASTER_ADDR"),
-    "deepspeed": ("--hostfile", "use distribution pytorch with process_count_per_instance, and plain python"),
+    "torchrun": (
+        "--nnodes",
+        "add --nnodes {nodes} --node_rank $NODE_RANK --master_addr $MASTER_ADDR",
+    ),
+    "deepspeed": (
+        "--hostfile",
+        "use distribution pytorch with process_count_per_instance, and plain python",
+    ),
     "accelerate": (
         "--num_machines",
         "add --num_machines {nodes} --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR",
@@ -127,7 +167,9 @@ def launchers_know_the_nodes(submission: Submission) -> Violations:
     Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes"""
     several = any(config.integer("num_machines") != 1 for config in submission.accelerate_configs)
     for job in jobs(submission):
-        calls = (call for launch in job.launches for call in launch.calls if call.program in _OF_NODES)
+        calls = (
+            call for launch in job.launches for call in launch.calls if call.program in _OF_NODES
+        )
         for call in calls if job.nodes > 1 else ():
             option, hint = _OF_NODES[call.program]
             by_file = call.program == "accelerate" and (several or call.has("--config_file"))
@@ -163,7 +205,12 @@ _BINDING: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([^}\s]*?)\s*\}\}")
 _OLD_BINDING: Final = re.compile(r"(?<!\{)(\$?)\{(inputs|outputs)\.([^}{]*)\}(?!\})")
 
 
-@jobs.rule("AML025", ERROR, "submit", azureml("_utils/utils.py:845-869; no check of the names that a command uses"))
+@jobs.rule(
+    "AML025",
+    ERROR,
+    "submit",
+    azureml("_utils/utils.py:845-869; no check of the names that a command uses"),
+)
 def bindings_are_defined(job: AzureMLJob) -> Violations:
     """Every ${{inputs.NAME}} and ${{outputs.NAME}} of a command is defined in the job.
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
@@ -176,7 +223,12 @@ def bindings_are_defined(job: AzureMLJob) -> Violations:
             yield Violation(job.place_in_command(match.start()), message, hint)
 
 
-@jobs.rule("AML026", NOTE, "silent", derived("an input is mounted or downloaded whether the command uses it or not"))
+@jobs.rule(
+    "AML026",
+    NOTE,
+    "silent",
+    derived("an input is mounted or downloaded whether the command uses it or not"),
+)
 def inputs_are_used(job: AzureMLJob) -> Violations:
     """An input or output that is defined is used by the command.
     Prevents: No error: an unused input is mounted or downloaded for nothing, and an unused output stays empty.
@@ -188,20 +240,31 @@ def inputs_are_used(job: AzureMLJob) -> Violations:
     for section in ("inputs", "outputs"):
         for name, at, _ in job.entries(section):
             if (section, name) not in used:
-                effect = "an unused input is mounted" if section == "inputs" else "an unused output stays empty"
+                effect = (
+                    "an unused input is mounted"
+                    if section == "inputs"
+                    else "an unused output stays empty"
+                )
                 message = f"the command doesn't use {section}.{name}: {effect}"
                 hint = f"use ${{{{{section}.{name}}}}} in the command, or remove it"
                 yield Violation(job.locate_key(at), message, hint)
 
 
-@jobs.rule("AML044", WARNING, "submit", azureml("_utils/utils.py:845-869 (map_single_brackets_and_warn)"))
+@jobs.rule(
+    "AML044", WARNING, "submit", azureml("_utils/utils.py:845-869 (map_single_brackets_and_warn)")
+)
 def bindings_have_two_braces(job: AzureMLJob) -> Violations:
     """Inputs and outputs are written ${{inputs.NAME}} in a command.
     Prevents: azure-ai-ml accepts it and warns that {inputs.x} is deprecated; ${inputs.x} keeps its dollar sign.
     Fix: write ${{inputs.NAME}}"""
     for match in _OLD_BINDING.finditer(job.command):
-        effect, severity = ("keeps its dollar sign", WARNING) if match[1] else ("is deprecated", NOTE)
-        message, hint = f"{match[0]} in the command {effect}", f"write ${{{{{match[2]}.{match[3]}}}}}"
+        effect, severity = (
+            ("keeps its dollar sign", WARNING) if match[1] else ("is deprecated", NOTE)
+        )
+        message, hint = (
+            f"{match[0]} in the command {effect}",
+            f"write ${{{{{match[2]}.{match[3]}}}}}",
+        )
         yield Violation(job.place_in_command(match.start()), message, hint, severity=severity)
 
 
@@ -234,9 +297,18 @@ def topology_is_given(submission: Submission) -> Violations:
     for job in jobs(submission):
         node = find_node_type(job.text("resources/instance_type") or usual)
         custom = job.has("environment/image") or job.has("environment/build")
-        exported = job.script is not None and any(item.name == name for item in job.script.shell.assignments)
-        lacks_it = custom and job.nodes > 1 and not exported and not job.has(f"environment_variables/{name}")
+        exported = job.script is not None and any(
+            item.name == name for item in job.script.shell.assignments
+        )
+        lacks_it = (
+            custom
+            and job.nodes > 1
+            and not exported
+            and not job.has(f"environment_variables/{name}")
+        )
         if node is not None and lacks_it and re.search(r"nd96am?sr(_a100)?_v4", node.name):
             message = f"{job.nodes} nodes of {node.name} and a custom image without {name}"
-            hint = f"set {name} to the image's ndv4-topo.xml, and NCCL_IB_PCI_RELAXED_ORDERING to '1'"
+            hint = (
+                f"set {name} to the image's ndv4-topo.xml, and NCCL_IB_PCI_RELAXED_ORDERING to '1'"
+            )
             yield violation(job, "environment", message, hint)

@@ -28,7 +28,9 @@ _IDENTITIES: Final = ("managed", "managed_identity", "aml_token", "user_identity
 #: Before the path of a YAML file that is loaded for a mapping. Source: azure-ai-ml _schema/core/schema.py:94 @ 1.35.2
 FILE_PREFIX: Final = "file:"
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*")  # that Python's int() reads
-_BOOL_WORDS: Final = frozenset(["t", "true", "on", "y", "yes", "1", "f", "false", "off", "n", "no", "0"])
+_BOOL_WORDS: Final = frozenset(
+    ["t", "true", "on", "y", "yes", "1", "f", "false", "off", "n", "no", "0"]
+)
 _ARM_ID: Final = re.compile(
     r"/?subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft.MachineLearningServices/workspaces/[^/]+"
     r"/[^/]+/[^/]+/versions/[^/]+"
@@ -56,7 +58,9 @@ def environment_fits(value: object) -> bool:
     if not isinstance(value, str) or not value.startswith("azureml:"):
         return False
     name = value.removeprefix("azureml:")  # the loader accepts an empty one, the service doesn't
-    known = value.startswith("azureml://registries/") or _ARM_ID.match(name) or _REGISTRY_ID.match(name)
+    known = (
+        value.startswith("azureml://registries/") or _ARM_ID.match(name) or _REGISTRY_ID.match(name)
+    )
     return bool(known) or "/" not in name or name.startswith("/")
 
 
@@ -113,7 +117,9 @@ READER: Final = Reader(
         "identity": lambda value: isinstance(value, str) and _snake(value) in _IDENTITIES,
     },
     chosen={
-        "environment": lambda value: "environment" if isinstance(value, dict) else "environment name",
+        "environment": lambda value: (
+            "environment" if isinstance(value, dict) else "environment name"
+        ),
         "text or list": lambda value: "list of text" if isinstance(value, list) else "text",
         "distribution": _distribution,
         "input": _input,
@@ -131,7 +137,13 @@ _jobs: Final = _every.where(lambda job: job.readable)
 jobs: Final = _jobs.where(lambda job: job.value("type", "command") == "command")
 #: What names an asset, a machine or a number, where text such as `<cluster>` is one that the reader is to write.
 _NAMED: Final = (
-    *("compute", "environment", "environment/image", "resources/instance_count", "resources/instance_type"),
+    *(
+        "compute",
+        "environment",
+        "environment/image",
+        "resources/instance_count",
+        "resources/instance_type",
+    ),
     *("resources/shm_size", "distribution/process_count_per_instance", "limits/timeout"),
 )
 _TO_FILL: Final = re.compile(r"<[^<>]+>|(?<!\$)\{\{|\b(?:CHANGE|REPLACE)[_-]?ME\b", re.IGNORECASE)
@@ -171,16 +183,25 @@ class _Difference:
         name = dotted(problem.pointer)
         match problem.kind:
             case "missing":
-                return violation(self.job, at, f"{name} is missing", hint or f"add {self.key}, {problem.expected}")
+                return violation(
+                    self.job,
+                    at,
+                    f"{name} is missing",
+                    hint or f"add {self.key}, {problem.expected}",
+                )
             case "type" | "value":
-                value = self.value  # where YAML reads it as another type than it looks like, with that type
+                value = (
+                    self.value
+                )  # where YAML reads it as another type than it looks like, with that type
                 plain = isinstance(value, (bool, int, float, str, dict, list)) or value is None
                 written = show(value) if plain else f"{value} (a {type(value).__name__})"
                 message = f"{name} is {written}, not {problem.expected}"
                 return violation(self.job, at, message, hint or self._value_hint())
             case "unknown":
                 parent = problem.pointer.rpartition("/")[0]
-                message = f"unknown key {self.key} in {dotted(parent) if parent else 'a command job'}"
+                message = (
+                    f"unknown key {self.key} in {dotted(parent) if parent else 'a command job'}"
+                )
                 hint = hint or suggest(self.key.lower(), problem.choices, f"use {problem.expected}")
             case "null":
                 message = f"{name} is empty; azure-ai-ml accepts no null here"
@@ -194,7 +215,9 @@ class _Difference:
         choices, expected = self.problem.choices, self.problem.expected
         if not choices:
             return f"write {expected}, in quotes" if expected == "text" else f"write {expected}"
-        return suggest(self.value.lower().replace("-", "_") if isinstance(self.value, str) else "", choices)
+        return suggest(
+            self.value.lower().replace("-", "_") if isinstance(self.value, str) else "", choices
+        )
 
 
 @subject("AzureML job")
@@ -202,12 +225,16 @@ def _differences(submission: Submission) -> Iterator[_Difference]:
     """Every difference of the command jobs from what azure-ai-ml loads; steps and trials have schemas of their own."""
     for job in jobs(submission):
         left = left_to_fill(job)
-        for problem in differences(job.source.data, "azureml", "command job", READER, job.source.odd_keys):
+        for problem in differences(
+            job.source.data, "azureml", "command job", READER, job.source.odd_keys
+        ):
             if job.is_whole and problem.pointer[1:] not in left:
                 yield _Difference(job, problem)
 
 
-def _rule(id: str, place: str, hint: Callable[[_Difference], str | None] = lambda _: None) -> Callable[[str], Rule]:
+def _rule(
+    id: str, place: str, hint: Callable[[_Difference], str | None] = lambda _: None
+) -> Callable[[str], Rule]:
     """Make a rule of the text that follows, on the differences that the schema gives to its id."""
 
     def made(text: str) -> Rule:
@@ -223,11 +250,17 @@ def _rule(id: str, place: str, hint: Callable[[_Difference], str | None] = lambd
 
 def _modes(difference: _Difference) -> str | None:
     modes = difference.problem.choices
-    return f"use {listed(modes if 'upload' in modes else modes[:3])}" if difference.key == "mode" else None
+    return (
+        f"use {listed(modes if 'upload' in modes else modes[:3])}"
+        if difference.key == "mode"
+        else None
+    )
 
 
 def _keys_of_type(difference: _Difference) -> str | None:
-    known = "process_count_per_instance" in difference.problem.choices and "process" in difference.key
+    known = (
+        "process_count_per_instance" in difference.problem.choices and "process" in difference.key
+    )
     return "set process_count_per_instance to the GPUs of a node" if known else None
 
 
@@ -245,19 +278,27 @@ def _needed(difference: _Difference) -> str:
     return f"add {difference.key}: {'python train.py' if difference.key == 'command' else 'azureml:NAME@latest'}"
 
 
-distribution_keys_are_known: Final = _rule("AML002", "_schema/job/distribution.py:21-87", _keys_of_type)("""
+distribution_keys_are_known: Final = _rule(
+    "AML002", "_schema/job/distribution.py:21-87", _keys_of_type
+)("""
     distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
     Prevents: ValidationError: Unknown field.
     Fix: use process_count_per_instance for pytorch and mpi""")
-output_modes_are_known: Final = _rule("AML010", "_schema/job/input_output_entry.py:149-176", _modes)("""
+output_modes_are_known: Final = _rule(
+    "AML010", "_schema/job/input_output_entry.py:149-176", _modes
+)("""
     An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
     Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount', 'direct']
     Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder""")
-tags_are_text: Final = _rule("AML012", "_schema/job/base_job.py:51-54", lambda _: "put it in quotes")("""
+tags_are_text: Final = _rule(
+    "AML012", "_schema/job/base_job.py:51-54", lambda _: "put it in quotes"
+)("""
     The values of tags and properties are text: numbers, dates and booleans are in quotes.
     Prevents: ValidationError: Not a valid string.
     Fix: put numbers, dates and booleans in quotes""")
-command_and_environment_are_there: Final = _rule("AML009", "_schema/job/parameterized_command.py:24-35", _needed)("""
+command_and_environment_are_there: Final = _rule(
+    "AML009", "_schema/job/parameterized_command.py:24-35", _needed
+)("""
     A command job has a command and an environment.
     Prevents: ValidationError: Missing data for required field.
     Fix: add both keys""")
@@ -273,7 +314,9 @@ values_have_their_types: Final = _rule("AML020", "_schema/job/base_job.py:46-70"
     Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
     Prevents: ValidationError: Not a valid string.
     Fix: quote text that YAML 1.1 reads as a date, number or boolean""")
-inputs_are_literals_or_data: Final = _rule("AML023", "_schema/job/input_output_entry.py:68-132", _modes)("""
+inputs_are_literals_or_data: Final = _rule(
+    "AML023", "_schema/job/input_output_entry.py:68-132", _modes
+)("""
     An input is a literal, or a mapping with the type and mode of a data asset or model.
     Prevents: ValidationError: Value 'x' passed is not in set ['download', 'ro_mount', 'direct']
     Fix: write a literal, or a mapping with type, path and mode""")
@@ -285,7 +328,9 @@ identity_is_known: Final = _rule("AML033", "_schema/job/identity.py:24-62")("""
     identity.type is managed, aml_token or user_identity.
     Prevents: ValidationError: Value 'x' passed is not in set ['managed', 'managed_identity']
     Fix: set type to managed, aml_token or user_identity""")
-queue_settings_are_known: Final = _rule("AML034", "_schema/queue_settings.py:15-23")("""
+queue_settings_are_known: Final = _rule(
+    "AML034", "_schema/queue_settings.py:15-23"
+)("""
     queue_settings has a job_tier and a priority that azure-ai-ml has.
     Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard', 'premium', 'null']
     Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high""")
@@ -298,9 +343,17 @@ def distribution_type_is_known(difference: _Difference) -> Violations:
     Fix: set type: pytorch and process_count_per_instance"""
     value = difference.value
     if difference.problem.rule == "AML001":
-        named = str(value).lower() in ("deepspeed", "torch", "torchrun", "nccl", "torch.distributed")
+        named = str(value).lower() in (
+            "deepspeed",
+            "torch",
+            "torchrun",
+            "nccl",
+            "torch.distributed",
+        )
         message = f"distribution.type is {show(value)}: azure-ai-ml has {listed(DISTRIBUTIONS)}"
-        hint = "set type: pytorch" + (", which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR" if named else "")
+        hint = "set type: pytorch" + (
+            ", which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR" if named else ""
+        )
         yield Violation(difference.job.locate("distribution/type"), message, hint)
 
 
@@ -312,11 +365,16 @@ def environment_is_a_reference(difference: _Difference) -> Violations:
     value = difference.value
     if difference.problem.rule != "AML003":
         return
-    hint, name = "write environment: azureml:NAME:VERSION, or a mapping with image", str(value).removeprefix("azureml:")
+    hint, name = (
+        "write environment: azureml:NAME:VERSION, or a mapping with image",
+        str(value).removeprefix("azureml:"),
+    )
     if isinstance(value, str) and "/" in name and not name.startswith("azureml"):
         hint = f"put an image into a mapping: environment: {{image: {name}}}"
     elif isinstance(value, str) and value:
-        hint = f"write environment: azureml:{name}" + ("" if ":" in name or "@" in name else "@latest")
+        hint = f"write environment: azureml:{name}" + (
+            "" if ":" in name or "@" in name else "@latest"
+        )
     message = f"environment is {show(value)}, which names no environment of a workspace or registry"
     yield Violation(difference.job.locate("environment"), message, hint)
 
@@ -328,4 +386,6 @@ def type_is_known(job: AzureMLJob) -> Violations:
     Fix: set type: command"""
     value = job.value("type", "command")
     if not isinstance(value, str) or value not in ("command", *OTHER_TYPES):
-        yield Violation(job.locate_key("type"), f"type is {show(value)}, not a kind of job", "set type: command")
+        yield Violation(
+            job.locate_key("type"), f"type is {show(value)}, not a kind of job", "set type: command"
+        )

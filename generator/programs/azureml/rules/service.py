@@ -28,12 +28,20 @@ _COMPUTE: Final = re.compile(
     r"(?:azureml:)?(?:[A-Za-z0-9][A-Za-z0-9._-]*\Z|/subscriptions/|virtual[Cc]lusters/)", re.ASCII
 )
 #: A path with a version or a label; else NAME@LABEL, or NAME:VERSION.
-_VERSIONED: Final = re.compile(r".*/(?:versions|labels)/.*|azureml:(?:[^/@]+@[^/]+|[^/:@]+:[^/@]+)", re.DOTALL)
-_COMPUTE_FIELD: Final = azureml("_schema/core/fields.py (ComputeField), operations/_job_operations.py:1445-1469")
-_SERVERLESS: Final = azureml("constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's")
+_VERSIONED: Final = re.compile(
+    r".*/(?:versions|labels)/.*|azureml:(?:[^/@]+@[^/]+|[^/:@]+:[^/@]+)", re.DOTALL
+)
+_COMPUTE_FIELD: Final = azureml(
+    "_schema/core/fields.py (ComputeField), operations/_job_operations.py:1445-1469"
+)
+_SERVERLESS: Final = azureml(
+    "constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's"
+)
 _UNTYPED: Final = azureml("_schema/job/parameterized_command.py:36-42 (fields.Dict without types)")
 _URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
-_REMOTE_INPUT: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE)
+_REMOTE_INPUT: Final = re.compile(
+    r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE
+)
 _REGISTERED: Final = re.compile(
     r"azureml:(?:/?subscriptions/.*/versions/.+|registries/.*|[^/:@]+[:@].+)", re.IGNORECASE
 )
@@ -42,13 +50,22 @@ _OF_ENVIRONMENT: Final = (
     ("environment/conda_file", "conda file"),
     ("environment/build/path", "build folder"),
 )
-_TELLS: Final = ("*.md", "*.sh", "*.rst", "*.txt", "*.xml", "Makefile")  # files that tell how to make what isn't there
+_TELLS: Final = (
+    "*.md",
+    "*.sh",
+    "*.rst",
+    "*.txt",
+    "*.xml",
+    "Makefile",
+)  # files that tell how to make what isn't there
 _MOST_CHARACTERS: Final = 200_000
 _RESOLVED: Final = azureml("operations/_job_operations.py (_resolve_job_input)")
 _UPLOADED: Final = azureml("operations/_job_operations.py (only code and inputs are uploaded)")
 
 
-@jobs.rule("AML004", ERROR, "submit", azureml("_schema/core/fields.py:316-342 (allow_default_version)"))
+@jobs.rule(
+    "AML004", ERROR, "submit", azureml("_schema/core/fields.py:316-342 (allow_default_version)")
+)
 def environment_has_a_version(job: AzureMLJob) -> Violations:
     """An environment is named with a version or a label: azureml:NAME:5 or azureml:NAME@latest.
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
@@ -58,7 +75,11 @@ def environment_has_a_version(job: AzureMLJob) -> Violations:
     if known and not _VERSIONED.fullmatch(name) and not is_to_fill(name):
         message = f"environment is {show(name)}, without a version or a label such as latest"
         registered = "//registries/" in name
-        hint = f"write {name}/versions/1 or {name}/labels/latest" if registered else f"write {name}:1 or {name}@latest"
+        hint = (
+            f"write {name}/versions/1 or {name}/labels/latest"
+            if registered
+            else f"write {name}:1 or {name}@latest"
+        )
         yield violation(job, "environment", message, hint if name != "azureml:" else None)
 
 
@@ -74,7 +95,12 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
         yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster")
 
 
-@jobs.rule("AML052", NOTE, "submit", derived("the service has no such name, and no program reads it as a number"))
+@jobs.rule(
+    "AML052",
+    NOTE,
+    "submit",
+    derived("the service has no such name, and no program reads it as a number"),
+)
 def placeholders_are_filled_in(job: AzureMLJob) -> Violations:
     """Names, sizes and paths of a job are written out.
     Prevents: azure-ai-ml or the service refuses the job.
@@ -86,7 +112,9 @@ def placeholders_are_filled_in(job: AzureMLJob) -> Violations:
         yield violation(job, left[0], message, "write the names and numbers of your workspace")
 
 
-@jobs.rule("AML006", ERROR, "submit", azureml("_schema/core/resource_configuration.py:13 (fields.Int)"))
+@jobs.rule(
+    "AML006", ERROR, "submit", azureml("_schema/core/resource_configuration.py:13 (fields.Int)")
+)
 def instance_count_is_positive(job: AzureMLJob) -> Violations:
     """resources.instance_count is an integer of at least 1.
     Prevents: azure-ai-ml accepts it; the service refuses 0, and 1.5 silently becomes 1.
@@ -118,13 +146,26 @@ def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
     Prevents: azure-ai-ml accepts it; the container's start fails. (A number is refused at once.)
     Fix: write a size such as 64g"""
     value = job.value("resources/shm_size")
-    if value is None or is_to_fill(value) or (isinstance(value, str) and _SHM_SIZE.fullmatch(value)):
+    if (
+        value is None
+        or is_to_fill(value)
+        or (isinstance(value, str) and _SHM_SIZE.fullmatch(value))
+    ):
         return
-    match = re.match(r"\s*(\d{1,6})\s*([bkmg])", value, re.IGNORECASE) if isinstance(value, str) else None
+    match = (
+        re.match(r"\s*(\d{1,6})\s*([bkmg])", value, re.IGNORECASE)
+        if isinstance(value, str)
+        else None
+    )
     size = f"{match[1]}{match[2].lower()}" if match and int(match[1]) else "64g"
     size = f"{value}g" if isinstance(value, int) and not isinstance(value, bool) else size
     form = "a number and one of b, k, m, g" if isinstance(value, str) else "text with a unit"
-    yield violation(job, "resources/shm_size", f"shm_size is {show(value)}, not {form}", f"set shm_size to {size}")
+    yield violation(
+        job,
+        "resources/shm_size",
+        f"shm_size is {show(value)}, not {form}",
+        f"set shm_size to {size}",
+    )
 
 
 @jobs.rule("AML011", WARNING, "silent", azureml("_schema/job/services.py:37-53"))
@@ -139,7 +180,12 @@ def service_types_are_known(job: AzureMLJob) -> Violations:
             yield violation(job, f"{at}/type", message, suggest(value.lower(), SERVICE_TYPES))
 
 
-@jobs.rule("AML027", WARNING, "submit", derived("AzureML's rules for names of jobs; not checked against the service"))
+@jobs.rule(
+    "AML027",
+    WARNING,
+    "submit",
+    derived("AzureML's rules for names of jobs; not checked against the service"),
+)
 def job_name_is_plain(job: AzureMLJob) -> Violations:
     """A job's name has letters, digits, - and _ only, at most 255 of them.
     Prevents: azure-ai-ml accepts it; the service refuses the name.
@@ -147,7 +193,9 @@ def job_name_is_plain(job: AzureMLJob) -> Violations:
     value = job.text("name")
     if value is not None and not _JOB_NAME.fullmatch(value):
         plain = re.sub(r"[^A-Za-z0-9_-]+", "-", value).strip("-_")[:255] or "my-job"
-        message = f"name is {show(value)}: the name of a job has letters, digits, - and _, at most 255"
+        message = (
+            f"name is {show(value)}: the name of a job has letters, digits, - and _, at most 255"
+        )
         yield violation(job, "name", message, f"set name to {plain}; display_name accepts any text")
 
 
@@ -162,7 +210,9 @@ def timeout_is_positive(job: AzureMLJob) -> Violations:
         yield violation(job, "limits/timeout", message, f"set timeout to {-value}")
     elif value == 0:
         message = "timeout is 0, which azure-ai-ml sends as no limit at all"
-        yield violation(job, "limits/timeout", message, "remove it, or give seconds", severity=WARNING)
+        yield violation(
+            job, "limits/timeout", message, "remove it, or give seconds", severity=WARNING
+        )
 
 
 @jobs.rule("AML030", NOTE, "silent", _SERVERLESS)
@@ -190,7 +240,9 @@ def environment_variables_are_text(job: AzureMLJob) -> Violations:
             yield violation(job, at, message, f"write {name}: '...'", severity=severity)
 
 
-@jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
+@jobs.rule(
+    "AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField")
+)
 def code_is_there(job: AzureMLJob) -> Violations:
     """code is a folder or file relative to the job's file, a URL, a git+ path or a registered asset with its version.
     Prevents: ValidationError: Can't find directory or file in resolved absolute path. A note where it may be made yet:
@@ -202,16 +254,26 @@ def code_is_there(job: AzureMLJob) -> Violations:
         registered = value.startswith("azureml:")
         own = f"set code to . for the folder of {Path(job.path).name}"
         hint = "write azureml:NAME:VERSION" if registered else f"make {_seen(job, value)}, or {own}"
-        yield violation(job, "code", message, hint, severity=NOTE if _is_made(job, value) else ERROR)
+        yield violation(
+            job, "code", message, hint, severity=NOTE if _is_made(job, value) else ERROR
+        )
 
 
 def _is_remote_code(value: str) -> bool:
-    if value.startswith(("git+", "azureml://registries/", "azureml://feeds/")) or value == "azureml:":
+    if (
+        value.startswith(("git+", "azureml://registries/", "azureml://feeds/"))
+        or value == "azureml:"
+    ):
         return True
     return bool(_URL.fullmatch(value) or _REGISTERED.fullmatch(value))
 
 
-@jobs.rule("AML022", ERROR, "submit", azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py"))
+@jobs.rule(
+    "AML022",
+    ERROR,
+    "submit",
+    azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py"),
+)
 def environment_files_are_there(job: AzureMLJob) -> Violations:
     """The file, the conda file and the build folder of an environment exist, relative to the job's file.
     Prevents: ValidationException: No such file or directory, or the environment's build has no context.
@@ -235,7 +297,9 @@ def inputs_are_there(job: AzureMLJob) -> Violations:
         value = job.text(f"{at}/path") or ""
         local = value and not is_to_fill(value) and not _REMOTE_INPUT.match(value)
         if local and _is_missing(job, value.removeprefix("file:")):
-            message = f"there is no file or folder {_seen(job, value)}, which the input {name} names"
+            message = (
+                f"there is no file or folder {_seen(job, value)}, which the input {name} names"
+            )
             hint = f"write a path relative to {Path(job.path).name}, azureml:NAME:VERSION, or a URL"
             yield violation(job, f"{at}/path", message, hint)
 
@@ -250,7 +314,11 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
             continue
         path = value.get("path")
         if path in (None, "") and not value.get("path_on_compute"):
-            yield Violation(job.locate_key(at), f"the input {name} has no path", "add path: azureml:NAME:VERSION")
+            yield Violation(
+                job.locate_key(at),
+                f"the input {name} has no path",
+                "add path: azureml:NAME:VERSION",
+            )
         elif isinstance(path, str) and re.fullmatch(r"azureml:[^/:@]+", path):
             message = f"the input {name} is {show(path)}, without a version"
             yield violation(job, f"{at}/path", message, f"write {path}:1 or {path}@latest")
@@ -266,8 +334,15 @@ def configs_travel_with_the_code(submission: Submission) -> Violations:
         for link in _configs_of(job, submission) if base is not None else ():
             if code is None:
                 message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
-                yield Violation(link.where, message, "set code to ., or add an input of type uri_file")
-            elif base is None or not isinstance(code, str) or _is_remote_code(code) or not is_there(base / code):
+                yield Violation(
+                    link.where, message, "set code to ., or add an input of type uri_file"
+                )
+            elif (
+                base is None
+                or not isinstance(code, str)
+                or _is_remote_code(code)
+                or not is_there(base / code)
+            ):
                 continue
             elif not is_there(base / code / link.path):
                 stem = re.sub(r"\W+", "_", Path(link.path).stem)[:40] or "config"
@@ -279,7 +354,9 @@ def configs_travel_with_the_code(submission: Submission) -> Violations:
 def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
     """DeepSpeed configs that the command names by a path from the folder in which it starts, and doesn't make."""
     script = job.script
-    if script is None or any(one.words and one.words[0].value in ("cd", "pushd") for one in script.shell.commands):
+    if script is None or any(
+        one.words and one.words[0].value in ("cd", "pushd") for one in script.shell.commands
+    ):
         return
     prefix = job.locate("command").pointer.removesuffix("/command")
     for link in submission.references:
@@ -307,4 +384,6 @@ def _is_missing(job: AzureMLJob, value: str) -> bool:
 
 def _seen(job: AzureMLJob, value: str) -> str:
     """A path of the job as it is from the current folder."""
-    return show(Path(os.path.normpath(Path(job.path).parent / value.removeprefix("file:"))).as_posix())
+    return show(
+        Path(os.path.normpath(Path(job.path).parent / value.removeprefix("file:"))).as_posix()
+    )

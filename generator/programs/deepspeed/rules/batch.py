@@ -36,7 +36,9 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
     if world.gpus is None or world.divided:
         return None
     apart: Number = world.pipeline
-    if submission.megatron or (submission.job is not None and submission.job.framework.runs("Megatron layers")):
+    if submission.megatron or (
+        submission.job is not None and submission.job.framework.runs("Megatron layers")
+    ):
         apart *= world.tensor * world.context
     elif config.version >= _DIVIDES_BY_SEQUENCE:
         degree = config.value("/sequence_parallel_size", 1)
@@ -76,7 +78,9 @@ class _Batch(NamedTuple):
     @property
     def is_added(self) -> bool:
         """Return whether the autotuner writes the batch, or the program that reads the config."""
-        set_there = not self.given and any(sets_key(key, self.config.path) for key in (_TRAIN, _MICRO))
+        set_there = not self.given and any(
+            sets_key(key, self.config.path) for key in (_TRAIN, _MICRO)
+        )
         return self.config.completed or self.config.tuned or set_there
 
     @property
@@ -97,7 +101,9 @@ class _Batch(NamedTuple):
         sure = never_fits or (config.consumer == "huggingface" and not config.guessed)
         return NOTE if config.unclaimed or (config.filled and not sure) else None
 
-    def violation(self, key: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
+    def violation(
+        self, key: str, message: str, hint: str | None, severity: Severity | None = None
+    ) -> Violation:
         return Violation(self.config.locate(f"/{key}"), message, hint, severity=severity)
 
 
@@ -105,13 +111,20 @@ class _Batch(NamedTuple):
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
     for config in configs(submission):
-        given, written = config.batch, [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
+        given, written = (
+            config.batch,
+            [key for key in BATCH_KEYS if config.value(f"/{key}") is not None],
+        )
         if config.value(ACCUMULATION) == "auto" and {_TRAIN, _MICRO} <= given.keys():
-            written.remove(_STEPS)  # whatever is filled in, the batch is a multiple of the micro batch
+            written.remove(
+                _STEPS
+            )  # whatever is filled in, the batch is a multiple of the micro batch
         if not config.is_elastic and list(given) == written:
             source = world_of(submission).source
             source = source if source and not source.where.flag else None
-            yield _Batch(config, replicas_of(config, submission), source, *map(given.get, BATCH_KEYS))
+            yield _Batch(
+                config, replicas_of(config, submission), source, *map(given.get, BATCH_KEYS)
+            )
 
 
 @_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
@@ -132,7 +145,9 @@ def batch_is_given(batch: _Batch) -> Violations:
     """A config has train_batch_size or train_micro_batch_size_per_gpu.
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
     Fix: write the micro batch; the others follow"""
-    in_pieces = batch.config.embedded and not batch.config.json.data  # a script writes the file line by line
+    in_pieces = (
+        batch.config.embedded and not batch.config.json.data
+    )  # a script writes the file line by line
     if not batch.given and not batch.is_added and not in_pieces:
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
         yield batch.violation("", message, batch.hint, batch.certainty)
@@ -150,7 +165,9 @@ def steps_are_not_alone(batch: _Batch) -> Violations:
 
 #: Batches whose numbers are all greater than 0, with products that are neither 0 nor infinite.
 _sound: Final = _batches.where(
-    lambda batch: all(1e-60 < number < 1e60 for number in (*batch.given.values(), batch.replicas or 1))
+    lambda batch: all(
+        1e-60 < number < 1e60 for number in (*batch.given.values(), batch.replicas or 1)
+    )
 )
 
 
@@ -163,8 +180,12 @@ def batch_reaches_every_replica(batch: _Batch) -> Violations:
         return
     least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
     if batch.train < least:
-        message = f"`{_TRAIN}` {shown(batch.train)} is less than {batch.divided_by(least)}{batch.counted}"
-        yield batch.violation(_TRAIN, message, f"set it to {shown(least)}, or use fewer GPUs", batch.certainty)
+        message = (
+            f"`{_TRAIN}` {shown(batch.train)} is less than {batch.divided_by(least)}{batch.counted}"
+        )
+        yield batch.violation(
+            _TRAIN, message, f"set it to {shown(least)}, or use fewer GPUs", batch.certainty
+        )
 
 
 @_sound.rule("BATCH003", ERROR, "parse", deepspeed("runtime/config.py:942-991"))
@@ -196,15 +217,21 @@ def batch_is_the_product(batch: _Batch) -> Violations:
     factors = f"{_MICRO} {shown(batch.micro)} × {_STEPS} {shown(batch.steps)}"
     if batch.replicas is None:
         if batch.train % step:
-            message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {factors} = {shown(step)}"
+            message = (
+                f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {factors} = {shown(step)}"
+            )
             yield batch.violation(_TRAIN, message, _multiples(step, batch.train))
     elif batch.train != step * batch.replicas:
         product = step * batch.replicas
-        message = f"`{_TRAIN}` is {shown(batch.train)}, but {factors} × {shown(batch.replicas)} replicas"
+        message = (
+            f"`{_TRAIN}` is {shown(batch.train)}, but {factors} × {shown(batch.replicas)} replicas"
+        )
         steps, rest = divmod(batch.train, batch.micro * batch.replicas)
         hint = f'set "{_TRAIN}" to {shown(as_hjson(product))}'
         hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}' if steps and not rest else ""
-        yield batch.violation(_TRAIN, f"{message} = {shown(product)}{batch.counted}", hint, batch.certainty)
+        yield batch.violation(
+            _TRAIN, f"{message} = {shown(product)}{batch.counted}", hint, batch.certainty
+        )
 
 
 def _multiples(step: Number, target: Number) -> str | None:
@@ -224,19 +251,32 @@ def batches_are_sequences(config: Config) -> Violations:
         yield violation(config, pointer, message, "divide the tokens by the sequence length")
 
 
-@runs.rule("BATCH020", WARNING, "silent", derived("bf16 has 8 bits, and ZeRO accumulates in the model's type"))
+@runs.rule(
+    "BATCH020",
+    WARNING,
+    "silent",
+    derived("bf16 has 8 bits, and ZeRO accumulates in the model's type"),
+)
 def long_sums_are_fp32(run: Run) -> Violations:
     """Gradients of hundreds of micro-batches accumulate in fp32.
     Prevents: Late micro-batches are silently lost to bf16 rounding.
     Fix: set grad_accum_dtype to fp32"""
     config, replicas = run.config, run.world.replicas
     batch, micro, steps = (config.whole(f"/{key}") for key in BATCH_KEYS)
-    if not config.has(ACCUMULATION) and batch and micro and replicas and batch % (micro * replicas) == 0:
+    if (
+        not config.has(ACCUMULATION)
+        and batch
+        and micro
+        and replicas
+        and batch % (micro * replicas) == 0
+    ):
         steps = batch // (micro * replicas)
     in_bf16 = config.precision == "bf16" and config.stage and not config.accumulates_in
     if in_bf16 and steps and steps > _LOST_FROM:
         message = f"gradient_accumulation_steps: {steps} in bf16: late micro-batches are lost to bf16 rounding"
-        yield violation(config, ACCUMULATION, message, 'add "data_types": {"grad_accum_dtype": "fp32"}')
+        yield violation(
+            config, ACCUMULATION, message, 'add "data_types": {"grad_accum_dtype": "fp32"}'
+        )
 
 
 @runs.rule("BATCH021", WARNING, "silent", deepspeed_now("runtime/engine.py:475"), since=(0, 19, 6))
@@ -247,7 +287,9 @@ def sums_are_meant(run: Run) -> Violations:
     pointer = "/gradient_allreduce_op"
     if (run.config.text(pointer) or "").lower() == "sum":
         message = f"{said(run.config, pointer)} adds up the gradients of {run.world.replicas or 'all'} replicas"
-        yield violation(run.config, pointer, message, 'use "mean", unless the loss is divided by the replicas')
+        yield violation(
+            run.config, pointer, message, 'use "mean", unless the loss is divided by the replicas'
+        )
 
 
 @configs.rule("BATCH022", NOTE, "silent", deepspeed_now("runtime/engine.py:3457"), since=(0, 19, 4))

@@ -8,7 +8,16 @@ from typing import Any, Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape, show
-from ....rules.violations import deepspeed, deepspeed_now, derived, divisors, listed, nearest, suggest, violation
+from ....rules.violations import (
+    deepspeed,
+    deepspeed_now,
+    derived,
+    divisors,
+    listed,
+    nearest,
+    suggest,
+    violation,
+)
 from ...subjects import subject
 from ...submission import Submission
 from ..config import BATCH_KEYS, Config, number_of, whole_of
@@ -57,7 +66,10 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     required = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
     missing += [f"schedule_config.{key}" for key in required if key not in schedule]
     if missing:
-        message, hint = f"the curriculum has no {', '.join(missing)}", f"add {' and '.join(missing)}"
+        message, hint = (
+            f"the curriculum has no {', '.join(missing)}",
+            f"add {' and '.join(missing)}",
+        )
         yield Violation(config.locate_key(pointer), message, hint)
     if isinstance(kind, str) and kind not in _SCHEDULES:
         message, hint = f"unknown schedule_type {shown(kind)}", suggest(kind, _SCHEDULES)
@@ -85,14 +97,20 @@ def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
         yield violation(config, f"{pointer}/schedule_config/difficulty_step", message, hint)
 
 
-@configs.rule("DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414"))
+@configs.rule(
+    "DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414")
+)
 def parts_are_switched_off_themselves(config: Config) -> Violations:
     """A curriculum, or token dropping, that is enabled is within blocks that are: their `enabled` is not read.
     Prevents: A curriculum that runs where it seems to be off.
     Fix: set enabled to the same in each"""
     for pointer in (_CURRICULUM, _LTD):
         parent, _, name = pointer.rpartition("/")
-        around = [block for block in ("/data_efficiency", parent) if config.switch(f"{block}/enabled") is False]
+        around = [
+            block
+            for block in ("/data_efficiency", parent)
+            if config.switch(f"{block}/enabled") is False
+        ]
         if config.switch(f"{pointer}/enabled") and around:
             outer = " and ".join(block.rpartition("/")[2] for block in around)
             message = f"{name} runs although {outer} is not enabled: only its own switch is read"
@@ -111,7 +129,9 @@ def dropped_layers_are_counted(config: Config) -> Violations:
         yield violation(config, pointer, message, f"set it to {len(layers)}")
 
 
-@_dropping.rule("DATA007", ERROR, "init", deepspeed_now(f"{_ROUTING}/scheduler.py:50; runtime/engine.py:1444"))
+@_dropping.rule(
+    "DATA007", ERROR, "init", deepspeed_now(f"{_ROUTING}/scheduler.py:50; runtime/engine.py:1444")
+)
 def dropping_has_no_rate(config: Config) -> Violations:
     """random_ltd's layer_token_lr_schedule is off: DeepSpeed doesn't implement it.
     Prevents: NotImplementedError when the engine starts
@@ -122,16 +142,28 @@ def dropping_has_no_rate(config: Config) -> Violations:
         yield violation(config, pointer, message, 'set "enabled" to false')
 
 
-@_curricula.rule("DATA008", ERROR, "silent", derived("the schedule rises from the lowest difficulty to the highest"))
+@_curricula.rule(
+    "DATA008",
+    ERROR,
+    "silent",
+    derived("the schedule rises from the lowest difficulty to the highest"),
+)
 def difficulties_rise(curriculum: _Curriculum) -> Violations:
     """min_difficulty is at most max_difficulty.
     Prevents: A curriculum that stays at one difficulty.
     Fix: write the lower one as min_difficulty"""
     config, pointer = curriculum
-    lowest, highest = (number_of(config.block(pointer).get(f"{end}_difficulty")) for end in ("min", "max"))
+    lowest, highest = (
+        number_of(config.block(pointer).get(f"{end}_difficulty")) for end in ("min", "max")
+    )
     if lowest is not None and highest is not None and lowest > highest:
         message = f"min_difficulty: {shown(lowest)} is above max_difficulty: {shown(highest)}"
-        yield violation(config, f"{pointer}/min_difficulty", message, f"set min_difficulty to {shown(highest)} or less")
+        yield violation(
+            config,
+            f"{pointer}/min_difficulty",
+            message,
+            f"set min_difficulty to {shown(highest)} or less",
+        )
 
 
 _COMPRESSION: Final = "/compression_training"
@@ -139,7 +171,9 @@ _COMPRESSION: Final = "/compression_training"
 _NEEDED: Final = {
     "weight_quantization": ("start_bits", "target_bits"),
     "activation_quantization": ("bits",),
-    **dict.fromkeys(("sparse_pruning", "row_pruning", "head_pruning", "channel_pruning"), ("dense_ratio",)),
+    **dict.fromkeys(
+        ("sparse_pruning", "row_pruning", "head_pruning", "channel_pruning"), ("dense_ratio",)
+    ),
 }
 _QUANTIZED: Final = {"quantization_type": ("symmetric", "asymmetric")}
 #: What shared parameters may be. Source: deepspeed/compression/constants.py @ 0.16.9
@@ -153,19 +187,25 @@ _CHOICES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 }
 
 
-@configs.rule("PARSE022", ERROR, "parse", deepspeed("compression/config.py:18-452"), before=(0, 19, 7))
+@configs.rule(
+    "PARSE022", ERROR, "parse", deepspeed("compression/config.py:18-452"), before=(0, 19, 7)
+)
 def compression_is_whole(config: Config) -> Violations:
     """Each technique of compression_training has groups, whose params have what it needs, and methods that there are.
     Prevents: KeyError: 'different_groups'; dense_ratio must be specified for row pruning group rp1.
     Fix: add the key, or remove the technique"""
-    for technique in (technique for technique in _NEEDED if technique in config.block(_COMPRESSION)):
+    for technique in (
+        technique for technique in _NEEDED if technique in config.block(_COMPRESSION)
+    ):
         at = f"{_COMPRESSION}/{technique}"
         shared, groups = f"{at}/shared_parameters", f"{at}/different_groups"
         yield from _lacking(config, at, ("different_groups",))
         if config.has(shared):
             heads = technique == "head_pruning" and config.block(shared).get("enabled")
             yield from _lacking(config, shared, ("num_heads",) if heads else ())
-        for name, choices in _CHOICES[technique].items() if isinstance(config.value(shared), dict) else ():
+        for name, choices in (
+            _CHOICES[technique].items() if isinstance(config.value(shared), dict) else ()
+        ):
             value = config.value(f"{shared}/{name}", choices[0])
             if value not in choices:
                 message = f"{name} is {show(value)}, which DeepSpeed doesn't have here"
@@ -182,7 +222,9 @@ def _lacking(config: Config, at: str, needed: tuple[str, ...]) -> Violations:
     """A violation where no object is at a pointer, or it lacks a key."""
     value = config.value(at)
     if not isinstance(value, dict):
-        yield violation(config, at, f"{named(at)} is {show(value)}, not an object", "write an object")
+        yield violation(
+            config, at, f"{named(at)} is {show(value)}, not an object", "write an object"
+        )
         return
     for name in needed:
         if name not in value:
@@ -192,29 +234,82 @@ def _lacking(config: Config, at: str, needed: tuple[str, ...]) -> Violations:
 
 #: deepspeed/elasticity/elasticity.py `HCN_LIST`: numbers that have more divisors than every smaller one.
 _HIGHLY_COMPOSITE: Final = (
-    *(1, 2, 4, 6, 12, 24, 36, 48, 60, 120, 180, 240, 360, 720, 840, 1260, 1680, 2520, 5040, 7560, 10080, 15120, 20160),
-    *(25200, 27720, 45360, 50400, 55440, 83160, 110880, 166320, 221760, 277200, 332640, 498960, 554400, 665280, 720720),
+    *(
+        1,
+        2,
+        4,
+        6,
+        12,
+        24,
+        36,
+        48,
+        60,
+        120,
+        180,
+        240,
+        360,
+        720,
+        840,
+        1260,
+        1680,
+        2520,
+        5040,
+        7560,
+        10080,
+        15120,
+        20160,
+    ),
+    *(
+        25200,
+        27720,
+        45360,
+        50400,
+        55440,
+        83160,
+        110880,
+        166320,
+        221760,
+        277200,
+        332640,
+        498960,
+        554400,
+        665280,
+        720720,
+    ),
 )
 #: Beyond these the search for the batch takes seconds: samples of a step, and micro batches.
 _MOST: Final = 10**6
 _MOST_SIZES: Final = 32
 #: Numbers of the block, which are at least 1, but for the time.
 _NUMBERS: Final = (
-    *("max_train_batch_size", "min_gpus", "max_gpus", "num_gpus_per_node", "model_parallel_size", "min_time"),
+    *(
+        "max_train_batch_size",
+        "min_gpus",
+        "max_gpus",
+        "num_gpus_per_node",
+        "model_parallel_size",
+        "min_time",
+    ),
 )
 
 
-def chosen(sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool) -> tuple[int, tuple[int, ...]]:
+def chosen(
+    sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool
+) -> tuple[int, tuple[int, ...]]:
     """The batch that suits most GPU counts, and the counts: each micro batch, and their common multiple, scaled up."""
     low, high = low or 1, high or most // min(sizes)
     bases = [*sizes, math.lcm(*sizes)]
     # By the largest highly composite number; past the list's end by its last, as in DeepSpeed's search.
-    scales = {base: max((n for n in _HIGHLY_COMPOSITE if n <= most // base), default=1) for base in bases}
+    scales = {
+        base: max((n for n in _HIGHLY_COMPOSITE if n <= most // base), default=1) for base in bases
+    }
     best, best_counts = min(sizes), list[int]()
     for batch in {base * scale for base, scale in scales.items()}:
         # The counts between the bounds that one of the micro batches divides the batch over.
         wholes = {batch // size for size in sizes if batch % size == 0}
-        counts = sorted({count for whole in wholes for count in divisors(whole, limit=high) if count >= low})
+        counts = sorted(
+            {count for whole in wholes for count in divisors(whole, limit=high) if count >= low}
+        )
         nearer = batch > best if larger else batch < best
         if len(counts) > len(best_counts) or (len(counts) == len(best_counts) and nearer):
             best, best_counts = batch, counts
@@ -245,7 +340,11 @@ def _problems(config: Config) -> Violations:
             message = f"`elasticity` is enabled, and requires `{key}`"
             yield violation(config, f"{_ELASTICITY}/", message, f'add "{key}": {example}')
     sizes = block.get("micro_batch_sizes", [1])
-    if not isinstance(sizes, list) or not sizes or not all(isinstance(s, int) and s > 0 for s in sizes):
+    if (
+        not isinstance(sizes, list)
+        or not sizes
+        or not all(isinstance(s, int) and s > 0 for s in sizes)
+    ):
         message = "`elasticity.micro_batch_sizes` must be a list of integers greater than 0"
         yield violation(config, f"{_ELASTICITY}/micro_batch_sizes", message, "write [2, 4, 8]")
     for key in (key for key in _NUMBERS if key in block):
@@ -256,7 +355,9 @@ def _problems(config: Config) -> Violations:
     low, high = _get(config, "min_gpus"), _get(config, "max_gpus")
     if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
         message = f"`elasticity.max_gpus` {shown(high)} is less than `min_gpus` {shown(low)}"
-        yield violation(config, f"{_ELASTICITY}/max_gpus", message, f"set it to {shown(low)} or more")
+        yield violation(
+            config, f"{_ELASTICITY}/max_gpus", message, f"set it to {shown(low)} or more"
+        )
     if _version(config) not in (0.1, 0.2):
         message = f"`elasticity.version` must be 0.1 or 0.2, not {shown(_get(config, 'version'))}"
         yield violation(config, f"{_ELASTICITY}/version", message, "set it to 0.2")
@@ -264,7 +365,9 @@ def _problems(config: Config) -> Violations:
 
 #: The configs with an elasticity block that is on; and those of them with nothing missing or out of range.
 _elastic: Final = configs.where(lambda config: config.is_elastic)
-_sound: Final = runs.where(lambda run: run.config.is_elastic and not any(True for _ in _problems(run.config)))
+_sound: Final = runs.where(
+    lambda run: run.config.is_elastic and not any(True for _ in _problems(run.config))
+)
 
 
 @_elastic.rule("ELAS001", ERROR, "parse", deepspeed("runtime/config.py:757-769"), before=(0, 19, 8))
@@ -279,7 +382,9 @@ def batch_is_left_to_elasticity(config: Config) -> Violations:
         yield Violation(config.locate_key(f"/{keys[0]}"), message, hint)
 
 
-@_elastic.rule("ELAS002", ERROR, "parse", deepspeed("elasticity/config.py:54-99"), before=(0, 19, 8))
+@_elastic.rule(
+    "ELAS002", ERROR, "parse", deepspeed("elasticity/config.py:54-99"), before=(0, 19, 8)
+)
 def elasticity_is_complete(config: Config) -> Violations:
     """An elasticity block that is on has the keys that DeepSpeed requires, with values in range.
     Prevents: ElasticityConfigError: Elasticity config missing max_train_batch_size
@@ -287,7 +392,9 @@ def elasticity_is_complete(config: Config) -> Violations:
     yield from _problems(config)
 
 
-@_sound.rule("ELAS004", ERROR, "parse", deepspeed("elasticity/elasticity.py:146, :297"), before=(0, 19, 8))
+@_sound.rule(
+    "ELAS004", ERROR, "parse", deepspeed("elasticity/elasticity.py:146, :297"), before=(0, 19, 8)
+)
 def elasticity_has_the_version(run: Run) -> Violations:
     """Elasticity with model parallelism has version 0.2, and a model_parallel_size that divides the GPUs of a node.
     Prevents: ElasticityConfigError: Elasticity V0.1 does not support model-parallel training
@@ -295,14 +402,20 @@ def elasticity_has_the_version(run: Run) -> Violations:
     config, version = run.config, _version(run.config)
     parallel, each = _get(config, "model_parallel_size"), _get(config, "num_gpus_per_node")
     if parallel > 1 and version != 0.2:
-        message = f"`model_parallel_size` {shown(parallel)} requires `version` 0.2, not {shown(version)}"
+        message = (
+            f"`model_parallel_size` {shown(parallel)} requires `version` 0.2, not {shown(version)}"
+        )
         yield violation(config, f"{_ELASTICITY}/version", message, "set it to 0.2")
     elif version == 0.2 and each % parallel:
         message = f"`num_gpus_per_node` {shown(each)} is not a multiple of `model_parallel_size` {shown(parallel)}"
-        yield violation(config, f"{_ELASTICITY}/model_parallel_size", message, "use a divisor of it")
+        yield violation(
+            config, f"{_ELASTICITY}/model_parallel_size", message, "use a divisor of it"
+        )
 
 
-@_sound.rule("ELAS003", ERROR, "parse", deepspeed("elasticity/elasticity.py:354"), before=(0, 19, 8))
+@_sound.rule(
+    "ELAS003", ERROR, "parse", deepspeed("elasticity/elasticity.py:354"), before=(0, 19, 8)
+)
 def gpus_are_elastic(run: Run) -> Violations:
     """The GPUs are among the counts that the elastic batch can be divided over.
     Prevents: ElasticityIncompatibleWorldSize: World size (N) is not valid with the current list of ...
@@ -310,7 +423,11 @@ def gpus_are_elastic(run: Run) -> Violations:
     config, pointer = run.config, f"{_ELASTICITY}/micro_batch_sizes"
     sizes, most = _get(config, "micro_batch_sizes"), _get(config, "max_train_batch_size")
     each, parallel = _get(config, "num_gpus_per_node"), _get(config, "model_parallel_size")
-    gpus, by_node, larger = replicas_of(*run), _version(config) == 0.2, bool(_get(config, "prefer_larger_batch"))
+    gpus, by_node, larger = (
+        replicas_of(*run),
+        _version(config) == 0.2,
+        bool(_get(config, "prefer_larger_batch")),
+    )
     uneven = parallel > 1 and (not by_node or each % parallel)  # which another rule reports
     if gpus is None or uneven or most > _MOST or len(sizes) > _MOST_SIZES:
         return
@@ -320,13 +437,21 @@ def gpus_are_elastic(run: Run) -> Violations:
         message += f" / {replicas} replicas of a node" if replicas > 1 else ""
         yield violation(config, pointer, message, f"use sizes of at most {int(most / replicas)}")
         return
-    low, high = (int(_get(config, name) / (each if by_node else 1)) for name in ("min_gpus", "max_gpus"))
+    low, high = (
+        int(_get(config, name) / (each if by_node else 1)) for name in ("min_gpus", "max_gpus")
+    )
     batch, counts = chosen(tuple(sizes), int(most / replicas), low, high, larger)
     valid = [count * replicas for count in counts]
     # Version 0.2 counts nodes, and accepts any number of GPUs where there is no model parallelism.
     fits = gpus in valid and gpus // (parallel if by_node else 1) in valid
-    fitting = [most // (size * gpus) * size * gpus for size in sizes] if by_node and parallel == 1 else [0]
+    fitting = (
+        [most // (size * gpus) * size * gpus for size in sizes]
+        if by_node and parallel == 1
+        else [0]
+    )
     if not fits and (max(fitting) if larger else min(fitting)) <= 0:
         message = f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch of {batch * replicas}"
-        hint = f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
+        hint = (
+            f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
+        )
         yield violation(config, pointer, message, hint)

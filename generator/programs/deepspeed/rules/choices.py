@@ -28,7 +28,11 @@ _ZENFLOW: Final = "/zero_optimization/zenflow"
 
 
 def _one_of(
-    config: Config, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str, most: int = 9
+    config: Config,
+    pointer: str,
+    choices: tuple[str, ...],
+    fold: Callable[[str], str] = str,
+    most: int = 9,
 ) -> Violations:
     """A violation for a text that is none of the choices; other kinds of values have a rule of their own."""
     value = config.value(pointer)
@@ -56,16 +60,26 @@ def autocast_is_known(config: Config) -> Violations:
     """torch_autocast's dtype is one that DeepSpeed has, and its safe modules are a list of names.
     Prevents: ValueError: ... is not a valid DtypeEnum
     Fix: write "bfloat16" or "float16" """
-    yield from _one_of(config, "/torch_autocast/dtype", ("bfloat16", "float16", "float32", *DTYPES), most=3)
+    yield from _one_of(
+        config, "/torch_autocast/dtype", ("bfloat16", "float16", "float32", *DTYPES), most=3
+    )
     pointer = "/torch_autocast/lower_precision_safe_modules"
     value = config.value(pointer)
     odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
     if config.schema.key(pointer) is not None and odd:
-        message, hint = f"{named(pointer)} must be a list of strings", 'write a list such as ["torch.nn.Linear"]'
+        message, hint = (
+            f"{named(pointer)} must be a list of strings",
+            'write a list such as ["torch.nn.Linear"]',
+        )
         yield violation(config, pointer, message, hint)
 
 
-@configs.rule("CKPT001", ERROR, "parse", deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"))
+@configs.rule(
+    "CKPT001",
+    ERROR,
+    "parse",
+    deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"),
+)
 def checkpoint_choices_are_known(config: Config) -> Violations:
     """The tag validation, writer and unit of checkpoints are ones that DeepSpeed has.
     Prevents: DeepSpeedConfigError: Checkpoint config contains invalid tag_validation
@@ -73,7 +87,9 @@ def checkpoint_choices_are_known(config: Config) -> Violations:
     yield from _one_of(config, "/checkpoint/tag_validation", ("WARN", "IGNORE", "FAIL"), str.upper)
     # deepspeed/runtime/model_checkpointing/constants.py
     yield from _one_of(config, "/checkpoint/writer/type", ("FAST", "PYTHON", "MOCK"), str.upper)
-    yield from _one_of(config, "/checkpoint/writer/data_parallel", ("REPLICA", "SOCKET", "MACHINE"), str.upper)
+    yield from _one_of(
+        config, "/checkpoint/writer/data_parallel", ("REPLICA", "SOCKET", "MACHINE"), str.upper
+    )
 
 
 @configs.rule("DATA002", ERROR, "parse", deepspeed("runtime/data_pipeline/config.py:89"))
@@ -97,7 +113,9 @@ def plain_values_can_be_used(config: Config) -> Violations:
     Prevents: A TypeError or assertion in the parser that doesn't name the key.
     Fix: write a value of the type that the message names"""
     # deepspeed/runtime/config.py `get_sparse_attention` of the releases that have it.
-    yield from _one_of(config, "/sparse_attention/mode", ("fixed", "dense", "variable", "bigbird", "bslongformer"))
+    yield from _one_of(
+        config, "/sparse_attention/mode", ("fixed", "dense", "variable", "bigbird", "bslongformer")
+    )
     for pointer, accepted, hint in (*_unusable(config), *_unusable_elsewhere(config)):
         message = f"{named(pointer)} must be {accepted}, not {shown(config.value(pointer))}"
         yield violation(config, pointer, message, hint)
@@ -119,9 +137,15 @@ def _unusable(config: Config) -> Iterator[tuple[str, str, str]]:
     if config.schema.section("/expert_parallel") and experts and not isinstance(experts, dict):
         yield "/expert_parallel", "an object", 'write {"enabled": true, "autoep_size": 8}'
     batching, whole = config.block(f"{_SAMPLING}/dynamic_batching"), Shape(type=Type(name="int"))
-    sizes = ("min_batch_size", "max_batch_size", *(("max_tokens",) if batching.get("enabled") else ()))
+    sizes = (
+        "min_batch_size",
+        "max_batch_size",
+        *(("max_tokens",) if batching.get("enabled") else ()),
+    )
     for name in sizes if config.schema.section(f"{_SAMPLING}/dynamic_batching") else ():
-        if isinstance(batching.get(name, 1), str | float) and mismatch(batching[name], whole, pydantic=1):
+        if isinstance(batching.get(name, 1), str | float) and mismatch(
+            batching[name], whole, pydantic=1
+        ):
             yield f"{_SAMPLING}/dynamic_batching/{name}", "an integer", "write 1"
     degree = config.value("/sequence_parallel_size", 1)
     if config.version >= FAILS_BY_SEQUENCE and (not isinstance(degree, int | float) or degree <= 0):
@@ -133,7 +157,12 @@ def _unusable_elsewhere(config: Config) -> Iterator[tuple[str, str, str]]:
     pointer = "/data_types/keep_in_fp32_modules"
     kept = config.value(pointer, "auto")
     names = isinstance(kept, list) and all(isinstance(name, str) for name in kept)
-    if config.schema.key(pointer) is not None and isinstance(kept, str | list) and kept != "auto" and not names:
+    if (
+        config.schema.key(pointer) is not None
+        and isinstance(kept, str | list)
+        and kept != "auto"
+        and not names
+    ):
         yield pointer, '"auto" or a list of strings', 'write "auto"'
     zenflow = config.block(_ZENFLOW) if config.schema.section(_ZENFLOW) is not None else {}
     strategy = zenflow.get("select_strategy", "auto")
@@ -148,7 +177,11 @@ def _unusable_elsewhere(config: Config) -> Iterator[tuple[str, str, str]]:
         if not isinstance(config.value(PARAMS), dict):
             yield PARAMS, "an object", 'write {"lr": 1e-4}'
         if not isinstance(config.block(PARAMS).get("max_grad_norm", 0), int | float):
-            yield f"{PARAMS}/max_grad_norm", "a number", "remove it, and write gradient_clipping at the top level"
+            yield (
+                f"{PARAMS}/max_grad_norm",
+                "a number",
+                "remove it, and write gradient_clipping at the top level",
+            )
 
 
 _RATES: Final = ("warmup_num_steps", "total_num_steps", "warmup_min_lr", "warmup_max_lr")
@@ -164,11 +197,20 @@ _NAMES: Final = {"huggingface": "Transformers' Trainer", "accelerate": "accelera
 #: (accelerator.py:2223-2356).
 _BY_ACCELERATE: Final = frozenset(
     [
-        *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"),
+        *(
+            "train_batch_size",
+            "train_micro_batch_size_per_gpu",
+            "gradient_accumulation_steps",
+            "gradient_clipping",
+        ),
         *("fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.weight_decay"),
         *(f"scheduler.params.{name}" for name in _RATES),
         *("zero_optimization.stage", "steps_per_print"),
-        *(f"zero_optimization.offload_{what}.{key}" for what in OFFLOADED for key in ("device", "nvme_path")),
+        *(
+            f"zero_optimization.offload_{what}.{key}"
+            for what in OFFLOADED
+            for key in ("device", "nvme_path")
+        ),
         "zero_optimization.reduce_bucket_size",
         "zero_optimization.stage3_prefetch_bucket_size",
         "zero_optimization.stage3_param_persistence_threshold",
@@ -187,7 +229,9 @@ def handed_on_is_not_auto(config: Config) -> Violations:
     """A value that DeepSpeed hands on as it is written is not "auto".
     Prevents: A TypeError in the optimizer or the first step: text where a number belongs.
     Fix: write the value, or let Transformers or accelerate read the file"""
-    unfilled = [pointer for pointer in _HANDED_ON if not config.filled and config.value(pointer) == "auto"]
+    unfilled = [
+        pointer for pointer in _HANDED_ON if not config.filled and config.value(pointer) == "auto"
+    ]
     unfilled = [pointer for pointer in unfilled if not sets_key(pointer[1:], config.path)]
     if unfilled:
         what = f'{", ".join(map(named, unfilled))} {"is" if len(unfilled) == 1 else "are"} "auto"'
@@ -206,23 +250,35 @@ def fillers_know_the_key(config: Config) -> Violations:
     sure = not config.guessed and (release is None or release.version >= _CHECKED_BY_ACCELERATE)
     seen, root = set[str](), config.schema.section("")
     names = root.keys if root is not None else ()
-    for pointer in islice(_automatic("", config.block("")), _MOST) if config.consumer in _NAMES else ():
+    for pointer in (
+        islice(_automatic("", config.block("")), _MOST) if config.consumer in _NAMES else ()
+    ):
         key = pointer[1:].replace("/", ".")
         top = key.partition(".")[0]
         if key in known or top in seen:
             continue
         severity = None if sure else Severity.NOTE
-        if top != key and config.schema.key(section := f"/{escape(top)}") is None:  # its name is what is wrong
+        if (
+            top != key and config.schema.key(section := f"/{escape(top)}") is None
+        ):  # its name is what is wrong
             seen.add(top)
             if any(is_slip(top, name) for name in names):
                 continue  # PARSE004 reports it
             message = f'DeepSpeed has no section {named(section)}, so nothing fills in what is "auto" in it'
-            yield violation(config, section, message, "correct its name, or remove it", severity=severity)
+            yield violation(
+                config, section, message, "correct its name, or remove it", severity=severity
+            )
             continue
-        message = f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
-        if key in _BY_TRANSFORMERS:  # `accelerate launch` may start a script with a Trainer, which has filled it in
+        message = (
+            f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
+        )
+        if (
+            key in _BY_TRANSFORMERS
+        ):  # `accelerate launch` may start a script with a Trainer, which has filled it in
             severity, message = Severity.NOTE, f"{message}, unless Transformers' Trainer runs"
-        yield violation(config, pointer, message, "write a value, or remove the key", severity=severity)
+        yield violation(
+            config, pointer, message, "write a value, or remove the key", severity=severity
+        )
 
 
 def _automatic(pointer: str, block: Mapping[str, Any]) -> Iterator[str]:

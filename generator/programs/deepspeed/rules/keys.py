@@ -16,7 +16,16 @@ from ...lookup import is_slip
 from ...repository import reads_key
 from .. import schema as tables
 from ..config import HANDED_ON, ZERO, Config
-from ..schema import DeepSpeedSchema, Deprecation, Key, Section, Version, last_version_of, load_schema, versions
+from ..schema import (
+    DeepSpeedSchema,
+    Deprecation,
+    Key,
+    Section,
+    Version,
+    last_version_of,
+    load_schema,
+    versions,
+)
 from .subjects import Fix, Place, Problem, named
 
 _COMPRESSION: Final = "/compression_training/"  # whose keys other rules check, but for slips
@@ -67,7 +76,9 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "offload_param_device": '`"offload_param": {"device": ...}` in zero_optimization',
     "cpu_offload_params": '`"offload_param": {"device": "cpu"}`',
 }
-_ALIKE: Final = 0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
+_ALIKE: Final = (
+    0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
+)
 _LETTERS: Final = 4  # with which a name is begun
 _OF_REMOVED: Final = ("VER001", "VER002")  # of the top level, of zero_optimization
 #: What to do about a removed key, where removing it is not all.
@@ -86,14 +97,18 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     section, schema = place.section, place.config.schema
     in_model = section.kind == "model"
     # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves.
-    if section.pointer.startswith(HANDED_ON) or (in_model and (place.value == "auto" or name == "strict")):
+    if section.pointer.startswith(HANDED_ON) or (
+        in_model and (place.value == "auto" or name == "strict")
+    ):
         return None
     if name in schema.removed.get(section.pointer, ()):
         return removed(place, name)
     others = [known for known in section.known_names() if known not in place.siblings]
     near = closest(name[:80], others, _ALIKE)
     refused = in_model and section.extra == "forbidden"
-    if _is_for_others(place, name, refused) or (section.pointer.startswith(_COMPRESSION) and not near):
+    if _is_for_others(place, name, refused) or (
+        section.pointer.startswith(_COMPRESSION) and not near
+    ):
         return None
     if (other := _of_another_release(place, name, refused)) is not None:
         return other
@@ -104,22 +119,40 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     message += " refuses it" if refused else " silently ignores it"
     old = refused and place.config.version < _REFUSES
     message += f" since 0.9; {place.config.release} may ignore it" if old else ""
-    rule = _OWN_RULES.get(place.pointer, "PARSE005") if refused else "PARSE006" if section.pointer else "PARSE004"
+    rule = (
+        _OWN_RULES.get(place.pointer, "PARSE005")
+        if refused
+        else "PARSE006"
+        if section.pointer
+        else "PARSE004"
+    )
     if rule == "PREC004":
         return place.problem(rule, message, "remove it", at_key=True, fix=place.removal)
     hint, home = _meant(name, section, schema)
     if (meant := _section_meant(place, name)) is not None:
         hint, home = f"did you mean `{meant}`?", None
     # Beside a section whose name has a slip, a new one of the right name would have but this key.
-    stays = home is None or (not place.config.has(home) and closest(home[1:], place.siblings, _ALIKE))
-    fix = None if stays else partial(move_member, pointer=place.pointer, parent_pointer=home or "", name=name)
+    stays = home is None or (
+        not place.config.has(home) and closest(home[1:], place.siblings, _ALIKE)
+    )
+    fix = (
+        None
+        if stays
+        else partial(move_member, pointer=place.pointer, parent_pointer=home or "", name=name)
+    )
     in_block = home == ZERO or (home is not None and place.config.has(home))
     near = meant or near
     slip = any(is_slip(name, known) for known in others)
     slip = slip or bool((name in _INSTEAD or near) and not reads_key(name, place.config.path))
-    own = rule == "PARSE004" and not (near or name in _INSTEAD or in_block)  # the program's own, perhaps
-    severity = Severity.ERROR if slip else Severity.NOTE if old else None  # refused or ignored, it has no effect
-    harmless = own or _is_unused(place) or (old and place.pointer in _OWN_RULES)  # which the old release reads
+    own = rule == "PARSE004" and not (
+        near or name in _INSTEAD or in_block
+    )  # the program's own, perhaps
+    severity = (
+        Severity.ERROR if slip else Severity.NOTE if old else None
+    )  # refused or ignored, it has no effect
+    harmless = (
+        own or _is_unused(place) or (old and place.pointer in _OWN_RULES)
+    )  # which the old release reads
     harmless = harmless or ((old or not refused) and _is_default(place, near, old))
     severity = Severity.NOTE if harmless else severity
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
@@ -129,19 +162,32 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
     """Of blocks that the parser hands on, keys that are one with a slip of what reads them, and numbers in quotes."""
     for pattern, names in _READ_LATER.items():
         first, star, rest = pattern.partition("/*")
-        for pointer in [f"{first}/{escape(name)}{rest}" for name in config.block(first)] if star else [first]:
+        for pointer in (
+            [f"{first}/{escape(name)}{rest}" for name in config.block(first)] if star else [first]
+        ):
             block = config.block(pointer)
             missing = [name for name in names.split() if name not in block]
             for name in names.split():
                 text = block.get(name)
                 if isinstance(text, str) and text.strip().isdecimal():
-                    where, message = config.locate(f"{pointer}/{name}"), f"`{name}` is the text {show(text)}"
-                    yield "PARSE009", Violation(where, f"{message}, not a number", f"write {text.strip()}")
+                    where, message = (
+                        config.locate(f"{pointer}/{name}"),
+                        f"`{name}` is the text {show(text)}",
+                    )
+                    yield (
+                        "PARSE009",
+                        Violation(where, f"{message}, not a number", f"write {text.strip()}"),
+                    )
             for name in block.keys() - set(names.split()):
                 if near := closest(name[:80], missing, _ALIKE):
                     message = f"unknown key `{printable(name)[:80]}` in {named(pointer)}: nothing reads it"
                     where = config.locate_key(f"{pointer}/{escape(name)}")
-                    yield "PARSE006", Violation(where, message, f"did you mean `{near}`?", severity=Severity.ERROR)
+                    yield (
+                        "PARSE006",
+                        Violation(
+                            where, message, f"did you mean `{near}`?", severity=Severity.ERROR
+                        ),
+                    )
 
 
 def _is_default(place: Place, meant: str | None, old: bool) -> bool:
@@ -149,7 +195,9 @@ def _is_default(place: Place, meant: str | None, old: bool) -> bool:
     schema, pointer = place.config.schema, f"{place.section.pointer}/{meant}"
     if isinstance(place.value, dict) and (section := schema.section(pointer)):
         keys = {name: section.keys.get(name) for name in place.value}
-        return all(key is not None and place.value[name] == key.default for name, key in keys.items())
+        return all(
+            key is not None and place.value[name] == key.default for name, key in keys.items()
+        )
     key = schema.key(pointer) if old else None
     return key is not None and place.value == key.default
 
@@ -172,14 +220,33 @@ def _section_meant(place: Place, name: str) -> str | None:
     parameters = {"/optimizer": schema.optimizers, "/scheduler": schema.schedulers}.get(pointer, {})
     if any(value.keys() <= (known or {}).keys() for known in parameters.values()):
         return "params" if "params" not in place.siblings else None
-    sections = {known: schema.section(f"{pointer}/{known}") for known in place.section.known_names()}
-    others = (one for one in sections if one not in place.siblings and one.rstrip(digits) != name.rstrip(digits))
+    sections = {
+        known: schema.section(f"{pointer}/{known}") for known in place.section.known_names()
+    }
+    others = (
+        one
+        for one in sections
+        if one not in place.siblings and one.rstrip(digits) != name.rstrip(digits)
+    )
     missing = {known: section for known in others if (section := sections[known])}
     found = [known for known, section in missing.items() if value.keys() <= section.keys.keys()]
     homes = _homes(schema.version)
-    own = (known for known in found for key in value if "_" in key and homes.get(key) == (f"{pointer}/{known}",))
-    begun = [known for known in sections if sections[known] and len(name) >= _LETTERS and known.startswith(name)]
-    short = begun[0] if len(begun) == 1 and begun[0] in found and not homes.keys().isdisjoint(value) else None
+    own = (
+        known
+        for known in found
+        for key in value
+        if "_" in key and homes.get(key) == (f"{pointer}/{known}",)
+    )
+    begun = [
+        known
+        for known in sections
+        if sections[known] and len(name) >= _LETTERS and known.startswith(name)
+    ]
+    short = (
+        begun[0]
+        if len(begun) == 1 and begun[0] in found and not homes.keys().isdisjoint(value)
+        else None
+    )
     meant = closest(name[:80], found, _ALIKE) or next(own, None) or short
     return None if meant is None or reads_key(name, place.config.path) else meant
 
@@ -202,7 +269,9 @@ def _told_once(place: Place, name: str, refused: bool) -> Problem | None:
     what = f"{at} has fp16's {', '.join(f'`{printable(key)}`' for key in theirs)}"
     message = f"{what}: {place.config.release} {'refuses' if refused else 'ignores'} that"
     severity = None if refused else Severity.NOTE
-    return place.problem("PREC003", message, "remove them", at_key=True, fix=place.removal, severity=severity)
+    return place.problem(
+        "PREC003", message, "remove them", at_key=True, fix=place.removal, severity=severity
+    )
 
 
 def _is_comment(name: str) -> bool:
@@ -227,13 +296,22 @@ def removed(place: Place, name: str) -> Problem | None:
     if refused:
         message = f"{release} refuses {_in(section, name)}, whatever its value: it was removed"
         message += f"; {_until(last)}" if last else ""
-    elif last and last >= release.version and name in load_schema(versions()[-1]).removed.get(section, ()):
+    elif (
+        last
+        and last >= release.version
+        and name in load_schema(versions()[-1]).removed.get(section, ())
+    ):
         message = f"{release} accepts {_in(section, name)}, which was removed: {_until(last)}"
     else:
         return None
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=dots(last or ()))
-    severity, fix = (None if refused and release.exact else Severity.NOTE), place.removal if refused else None
-    return place.problem(_OF_REMOVED[bool(section)], message, hint, at_key=True, fix=fix, severity=severity)
+    severity, fix = (
+        (None if refused and release.exact else Severity.NOTE),
+        place.removal if refused else None,
+    )
+    return place.problem(
+        _OF_REMOVED[bool(section)], message, hint, at_key=True, fix=fix, severity=severity
+    )
 
 
 def _in(section: str, name: str) -> str:
@@ -278,7 +356,9 @@ def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, s
     known = section.known_names()
     if near := closest(name[:80], known):
         return f"did you mean `{near}`?", None
-    return f"remove it; the keys here are {', '.join(known)}" if len(known) <= 12 else "remove it", None
+    return f"remove it; the keys here are {', '.join(known)}" if len(
+        known
+    ) <= 12 else "remove it", None
 
 
 @cache
@@ -296,12 +376,16 @@ def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
 def written_twice(places: Mapping[str, Place], section: Section) -> Iterator[Problem]:
     """Keys by their field's name and their alias, and deprecated keys, alone or with what replaces them."""
     written = {name: place for name, place in places.items() if place.value != "auto"}
-    for key in {section.keys[name].name: section.keys[name] for name in places if name in section.keys}.values():
+    for key in {
+        section.keys[name].name: section.keys[name] for name in places if name in section.keys
+    }.values():
         place = written.get(key.name)
         if place is None:
             continue
         if key.alias is not None and key.alias in written:
-            message = f"`{key.name}` and `{key.alias}` are the same key: DeepSpeed refuses both together"
+            message = (
+                f"`{key.name}` and `{key.alias}` are the same key: DeepSpeed refuses both together"
+            )
             fix = place.removal if place.value == written[key.alias].value else None
             yield place.problem("PARSE012", message, f"keep `{key.alias}`", at_key=True, fix=fix)
         if key.deprecated is not None:
@@ -314,8 +398,12 @@ def _deprecated(
     new = section.keys.get(replaced.by)
     instead = replaced.by if new is None else new.written
     if replaced.moved and {instead, new.name if new else instead} & set(written):
-        message = f"the deprecated `{key.name}` is written together with `{instead}`, which replaces it"
-        return place.problem("PARSE013", message, f"remove `{key.name}`", at_key=True, fix=place.removal)
+        message = (
+            f"the deprecated `{key.name}` is written together with `{instead}`, which replaces it"
+        )
+        return place.problem(
+            "PARSE013", message, f"remove `{key.name}`", at_key=True, fix=place.removal
+        )
     message = f"`{key.name}` is deprecated: DeepSpeed reads it as `{instead}` and logs a warning"
     if not replaced.moved:
         message = f"`{key.name}` is deprecated and has no effect"
@@ -326,10 +414,17 @@ def _deprecated(
         hint, fix = 'write "pin_memory" in "offload_optimizer" and "offload_param"', place.removal
     elif offload:
         hint = f'write "{instead}": {{"device": "{"cpu" if place.value else "none"}"}}'
-        fix = partial(_offload_to_cpu, pointer=place.pointer, name=instead) if place.value else place.removal
+        fix = (
+            partial(_offload_to_cpu, pointer=place.pointer, name=instead)
+            if place.value
+            else place.removal
+        )
     return place.problem("ZERO003" if offload else "ZERO004", message, hint, at_key=True, fix=fix)
 
 
 def _offload_to_cpu(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
-    key_edits, value_edits = rename_key(doc, pointer, name), replace_value(doc, pointer, {"device": "cpu"})
+    key_edits, value_edits = (
+        rename_key(doc, pointer, name),
+        replace_value(doc, pointer, {"device": "cpu"}),
+    )
     return (*key_edits, *value_edits) if key_edits and value_edits else ()

@@ -7,11 +7,23 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ..config import OFFLOADED, OPTIMIZER, PARAMS, ZERO, Config, whole_of
-from .subjects import Run, building, configs, runs, shown, steps_by_torch, to_remove, unused, while_on
+from .subjects import (
+    Run,
+    building,
+    configs,
+    runs,
+    shown,
+    steps_by_torch,
+    to_remove,
+    unused,
+    while_on,
+)
 
 _STATES: Final = f"{ZERO}/offload_optimizer"
 _PARAM: Final = f"{ZERO}/offload_param"
-_OFFLOADS: Final = tuple(zip(OFFLOADED, (_STATES, _PARAM), strict=True))  #: with the pointer of the block
+_OFFLOADS: Final = tuple(
+    zip(OFFLOADED, (_STATES, _PARAM), strict=True)
+)  #: with the pointer of the block
 _TORCH_ADAM: Final = "/optimizer/params/torch_adam"
 #: Keys of an offload that are for NVMe only.
 _NVME_ONLY: Final = {
@@ -28,7 +40,13 @@ _SUPER: Final = "runtime/superoffload/superoffload_stage3.py:59"
 _SWAPPED: Final = "runtime/zero/partition_parameters.py:1229; runtime/zero/stage3.py:840"
 _UNCHECKED: Final = "runtime/swap_tensor/aio_config.py:20 of DeepSpeed 0.19.8 hands them unchecked to a C++ constructor"
 #: Parameters of DeepSpeed's Adams that torch's AdamW doesn't have.
-_DEEPSPEEDS_OWN: Final = ("adam_w_mode", "torch_adam", "bias_correction", "fp32_optimizer_states", "set_grad_none")
+_DEEPSPEEDS_OWN: Final = (
+    "adam_w_mode",
+    "torch_adam",
+    "bias_correction",
+    "fp32_optimizer_states",
+    "set_grad_none",
+)
 
 
 @configs.rule("ZERO006", ERROR, "silent", deepspeed("runtime/engine.py:2502"))
@@ -51,7 +69,9 @@ def offload_starts_at_stage_1(config: Config) -> Violations:
     if config.stage == 0 and config.offloads("optimizer"):
         key = "offload_optimizer" if config.has(_STATES) else "cpu_offload"
         message = f"{key} to {config.offload('optimizer')} has no effect at stage 0: optimizer states stay on the GPU"
-        yield Violation(config.locate_key(f"{ZERO}/{key}"), message, f"use stage 1, 2 or 3, or remove {key}")
+        yield Violation(
+            config.locate_key(f"{ZERO}/{key}"), message, f"use stage 1, 2 or 3, or remove {key}"
+        )
 
 
 @configs.rule("ZERO012", NOTE, "init", deepspeed_now("runtime/engine.py:2344"))
@@ -69,18 +89,24 @@ def scripts_bring_cpu_adam(config: Config) -> Violations:
         yield Violation(where, message, hint)
 
 
-@building.rule("ZERO013", WARNING, "silent", deepspeed_now("runtime/engine.py:2376; ops/adam/cpu_adam.py:30"))
+@building.rule(
+    "ZERO013", WARNING, "silent", deepspeed_now("runtime/engine.py:2376; ops/adam/cpu_adam.py:30")
+)
 def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam.
     Prevents: A slow step on the CPU.
     Fix: remove torch_adam"""
-    meant = config.switch("/zero_force_ds_cpu_optimizer") is False  # "and understand the performance impacts"
+    meant = (
+        config.switch("/zero_force_ds_cpu_optimizer") is False
+    )  # "and understand the performance impacts"
     if config.stage and config.offloads("optimizer") and steps_by_torch(config) and not meant:
         message = "torch_adam: true steps the offloaded states with torch's Adam, which is several times slower"
         yield to_remove(config, _TORCH_ADAM, message)
 
 
-@building.rule("ZERO044", ERROR, "training", deepspeed_now("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53"))
+@building.rule(
+    "ZERO044", ERROR, "training", deepspeed_now("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53")
+)
 def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
     """An offloaded optimizer has a CPU version: LAMB's kernel is CUDA's.
     Prevents: A CUDA kernel gets tensors of the CPU.
@@ -98,20 +124,32 @@ def partial_offload_steps_adam(config: Config) -> Violations:
     ratio, name = config.number(f"{_STATES}/ratio"), config.optimizer
     torch_adam = bool(config.switch(_TORCH_ADAM))
     other = name is not None and (name not in ("adam", "adamw") or torch_adam)
-    if config.stage == 3 and config.offloads("optimizer") and ratio is not None and ratio < 1 and other:
+    if (
+        config.stage == 3
+        and config.offloads("optimizer")
+        and ratio is not None
+        and ratio < 1
+        and other
+    ):
         what = "torch_adam" if torch_adam else shown(config.value(OPTIMIZER))
         message = f"ratio: {shown(ratio)} offloads a part, which only DeepSpeedCPUAdam can: the optimizer is {what}"
-        yield violation(config, f"{_STATES}/ratio", message, 'set "ratio" to 1.0, or "type" to "AdamW"')
+        yield violation(
+            config, f"{_STATES}/ratio", message, 'set "ratio" to 1.0, or "type" to "AdamW"'
+        )
 
 
-@configs.rule("ZERO053", WARNING, "silent", deepspeed_now("runtime/engine.py:2755"), since=(0, 18, 0))
+@configs.rule(
+    "ZERO053", WARNING, "silent", deepspeed_now("runtime/engine.py:2755"), since=(0, 18, 0)
+)
 def superchips_offload_at_stage_3(config: Config) -> Violations:
     """super_offload is used at stage 3: at a lower stage it has no effect.
     Prevents: The usual offload silently runs in place of the fast one.
     Fix: use stage 3"""
     if config.stage in (0, 1, 2):
         effect = f"has no effect at stage {config.stage}: the usual offload runs"
-        yield from while_on(config, f"{_STATES}/super_offload", effect, "use stage 3, or remove super_offload")
+        yield from while_on(
+            config, f"{_STATES}/super_offload", effect, "use stage 3, or remove super_offload"
+        )
 
 
 @configs.rule("ZERO054", NOTE, "silent", deepspeed_now(_SUPER), since=(0, 18, 0))
@@ -129,7 +167,11 @@ def offload_is_pinned(config: Config) -> Violations:
     Prevents: copies between host and GPU at a fraction of the link's rate
     Fix: set pin_memory to true"""
     for what, pointer in _OFFLOADS:
-        if config.has(pointer) and config.offloads(what) and config.switch(f"{pointer}/pin_memory") is False:
+        if (
+            config.has(pointer)
+            and config.offloads(what)
+            and config.switch(f"{pointer}/pin_memory") is False
+        ):
             default = "" if config.has(f"{pointer}/pin_memory") else ", the default"
             message = f"pin_memory: false{default}: copies of offload_{what} are slower and overlap nothing"
             hint = 'set "pin_memory" to true where memory can be locked'
@@ -144,7 +186,10 @@ def nvme_has_a_path(config: Config) -> Violations:
     for what, pointer in _OFFLOADS:
         path = config.value(f"{pointer}/nvme_path")
         if config.stage == 3 and config.offload(what) == "nvme" and path in (None, ""):
-            message, hint = f"offload_{what} to nvme has no nvme_path", 'add "nvme_path": a folder on a local disk'
+            message, hint = (
+                f"offload_{what} to nvme has no nvme_path",
+                'add "nvme_path": a folder on a local disk',
+            )
             yield violation(config, f"{pointer}/device", message, hint)
 
 
@@ -154,11 +199,18 @@ def nvme_is_for_stage_3(config: Config) -> Violations:
     Prevents: The node's memory fills in place of the disk.
     Fix: use stage 3, or cpu"""
     if config.stage in (1, 2) and config.offload("optimizer") == "nvme":
-        message = f"offload_optimizer to nvme at stage {config.stage} silently goes to the node's memory"
+        message = (
+            f"offload_optimizer to nvme at stage {config.stage} silently goes to the node's memory"
+        )
         yield violation(config, f"{_STATES}/device", message, 'use stage 3, or "device": "cpu"')
 
 
-@configs.rule("ZERO050", NOTE, "silent", deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"))
+@configs.rule(
+    "ZERO050",
+    NOTE,
+    "silent",
+    deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"),
+)
 def nvme_keys_are_for_nvme(config: Config) -> Violations:
     """Keys of the swap to NVMe are written where something is offloaded to NVMe.
     Prevents: The settings silently have no effect.
@@ -176,7 +228,10 @@ def aio_is_for_nvme(config: Config) -> Violations:
     Prevents: The settings silently have no effect.
     Fix: remove the block"""
     if config.block("/aio") and not config.may_swap():
-        message, hint = "aio has no effect: nothing is offloaded to nvme", 'remove aio, or use "device": "nvme"'
+        message, hint = (
+            "aio has no effect: nothing is offloaded to nvme",
+            'remove aio, or use "device": "nvme"',
+        )
         yield to_remove(config, "/aio", message, hint, at_key=True)
 
 
@@ -187,14 +242,21 @@ def aio_counts_are_positive(config: Config) -> Violations:
     Fix: write an integer greater than 0"""
     for pointer in ("/aio/block_size", "/aio/queue_depth", "/aio/intra_op_parallelism"):
         value, known = config.value(pointer), config.schema.key(pointer)
-        exact = isinstance(value, int) or config.consumer == "deepspeed"  # hjson reads 1e6 as an integer
+        exact = (
+            isinstance(value, int) or config.consumer == "deepspeed"
+        )  # hjson reads 1e6 as an integer
         positive = exact and not isinstance(value, bool) and (whole_of(value) or 0) > 0
         if known is not None and value not in (None, "auto") and not positive:
             message = f"aio {known.name} must be an integer greater than 0, not {shown(value)}"
             yield violation(config, pointer, message, f"write {known.default}, the default")
 
 
-@runs.rule("ZERO064", ERROR, "training", deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"))
+@runs.rule(
+    "ZERO064",
+    ERROR,
+    "training",
+    deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"),
+)
 def buffers_hold_a_parameter(run: Run) -> Violations:
     """buffer_size of offload_param to NVMe is at least a rank's part of the model's largest parameter.
     Prevents: a RuntimeError when the parameter is read, or one that overwrites its neighbour
@@ -211,7 +273,9 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
         yield violation(config, pointer, message, f"set buffer_size to {part} or more")
 
 
-_zenflows: Final = configs.where(lambda config: isinstance(config.value(_ZENFLOW), dict) and config.stage)
+_zenflows: Final = configs.where(
+    lambda config: isinstance(config.value(_ZENFLOW), dict) and config.stage
+)
 _below_stage_3: Final = _zenflows.where(lambda config: config.stage in (1, 2))
 
 
@@ -221,11 +285,16 @@ def zenflow_offloads(config: Config) -> Violations:
     Prevents: `Zenflow must be used with cpu offload`
     Fix: offload the optimizer"""
     if config.offload("optimizer") == "none":
-        message, hint = "zenflow requires offload_optimizer", 'add "offload_optimizer": {"device": "cpu"}'
+        message, hint = (
+            "zenflow requires offload_optimizer",
+            'add "offload_optimizer": {"device": "cpu"}',
+        )
         yield Violation(config.locate_key(_ZENFLOW), message, hint)
 
 
-@_zenflows.rule("ZERO058", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:37"), since=(0, 17, 6))
+@_zenflows.rule(
+    "ZERO058", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:37"), since=(0, 17, 6)
+)
 def zenflow_selects_one_way(config: Config) -> Violations:
     """select_interval is a number with the strategies step and epoch, and is left out with auto.
     Prevents: a Warning raised as an error, or `select_interval must be a number`
@@ -233,14 +302,18 @@ def zenflow_selects_one_way(config: Config) -> Violations:
     strategy, interval = config.value(_STRATEGY, "auto"), config.value(_SELECT, "auto")
     where = config.locate(_SELECT)
     if strategy == "auto" and isinstance(interval, int) and not isinstance(interval, bool):
-        message = f'select_interval: {interval} is refused with select_strategy: "auto", which decides it'
+        message = (
+            f'select_interval: {interval} is refused with select_strategy: "auto", which decides it'
+        )
         yield Violation(where, message, 'set select_strategy to "step" or "epoch"')
     elif strategy in ("step", "epoch") and interval == "auto":
         message = f'select_strategy: "{strategy}" requires a select_interval that is a number'
         yield Violation(where, message, "write a number of steps or epochs")
 
 
-@_zenflows.rule("ZERO059", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:62"), since=(0, 17, 6))
+@_zenflows.rule(
+    "ZERO059", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:62"), since=(0, 17, 6)
+)
 def zenflow_selects_seldom(config: Config) -> Violations:
     """ZenFlow's select_interval is at least its update_interval.
     Prevents: `Select interval must be greater or equal to update interval`
@@ -251,7 +324,13 @@ def zenflow_selects_seldom(config: Config) -> Violations:
         yield violation(config, _SELECT, message, f"set select_interval to {update} or more")
 
 
-@_zenflows.rule("ZERO060", ERROR, "init", deepspeed_now(f"{_LOW}:76; {_ZEN}/engine_stage3.py:101"), since=(0, 17, 6))
+@_zenflows.rule(
+    "ZERO060",
+    ERROR,
+    "init",
+    deepspeed_now(f"{_LOW}:76; {_ZEN}/engine_stage3.py:101"),
+    since=(0, 17, 6),
+)
 def zenflow_offload_overlaps(config: Config) -> Violations:
     """ZenFlow's own offload is used with overlap_comm.
     Prevents: `offload selective optimizer should be used with overlap_comm`
@@ -263,7 +342,9 @@ def zenflow_offload_overlaps(config: Config) -> Violations:
         yield violation(config, f"{_ZENFLOW}/offload", message, 'set "overlap_comm" to true')
 
 
-@_zenflows.rule("ZERO061", ERROR, "silent", deepspeed_now("runtime/zenflow/engine.py:69"), since=(0, 17, 6))
+@_zenflows.rule(
+    "ZERO061", ERROR, "silent", deepspeed_now("runtime/zenflow/engine.py:69"), since=(0, 17, 6)
+)
 def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
     """With ZenFlow gradient_accumulation_steps is 1, or update_interval, which replaces it.
     Prevents: The optimizer silently steps at another interval than the one written.
@@ -282,7 +363,9 @@ def zenflow_has_params(config: Config) -> Violations:
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
     Fix: add an optimizer block with params"""
     if not isinstance(config.value(PARAMS), dict):
-        message = "zenflow builds its own AdamW from the optimizer's params, but the config has none"
+        message = (
+            "zenflow builds its own AdamW from the optimizer's params, but the config has none"
+        )
         hint = 'add "optimizer": {"type": "AdamW", "params": {"lr": ...}}'
         yield Violation(config.locate_key(_ZENFLOW), message, hint)
 

@@ -7,7 +7,14 @@ from typing import Final
 from ....facts.hjson.edits import move_member, remove_member, rename_key
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape
-from ....rules.violations import deepspeed, deepspeed_now, derived, megatron_deepspeed, suggest, violation
+from ....rules.violations import (
+    deepspeed,
+    deepspeed_now,
+    derived,
+    megatron_deepspeed,
+    suggest,
+    violation,
+)
 from ....shape import Shape, Type
 from ...repository import reads_key
 from ...subjects import submissions
@@ -15,7 +22,17 @@ from ...submission import Submission
 from ..config import OPTIMIZER, PARAMS, Config, number_of
 from ..options import default_of_optimizer
 from ..schema import load_schema, mismatch, versions
-from .subjects import building, configs, refused_with, said, shown, steps_by_torch, to_remove, unused, while_on
+from .subjects import (
+    building,
+    configs,
+    refused_with,
+    said,
+    shown,
+    steps_by_torch,
+    to_remove,
+    unused,
+    while_on,
+)
 
 _ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
 _WITHOUT_ONE_BIT: Final = (0, 19, 7)  #: the first DeepSpeed without 1-bit optimizers
@@ -24,10 +41,29 @@ _CLIPPING: Final = "/gradient_clipping"
 _SCALE: Final = "/fp16/loss_scale"
 #: Classes of torch.optim in torch 2.13; DeepSpeed accepts any of them, in this case.
 _TORCH: Final = (
-    *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam"),
+    *(
+        "ASGD",
+        "Adadelta",
+        "Adafactor",
+        "Adagrad",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "LBFGS",
+        "Muon",
+        "NAdam",
+    ),
     *("RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"),
 )
-_HYPERPARAMETERS: Final = ("lr", "betas", "eps", "weight_decay", "momentum", "adam_w_mode", "torch_adam")
+_HYPERPARAMETERS: Final = (
+    "lr",
+    "betas",
+    "eps",
+    "weight_decay",
+    "momentum",
+    "adam_w_mode",
+    "torch_adam",
+)
 _ADAM: Final = frozenset({"lr", "betas", "eps", "weight_decay", "amsgrad"})
 _SWITCHES: Final = frozenset({"torch_adam", "adam_w_mode", "fp32_optimizer_states"})
 _TORCH_EXTRA: Final = frozenset({"foreach", "maximize", "capturable", "differentiable", "fused"})
@@ -36,7 +72,13 @@ _FUSED_ADAM: Final = _CPU_ADAM | {"set_grad_none"}
 _LION: Final = frozenset({"lr", "betas", "weight_decay"})
 _ADAGRAD: Final = frozenset({"lr", "eps", "weight_decay"})
 _LAMB: Final = _ADAM | {"bias_correction", "eps_inside_sqrt", "max_coeff", "min_coeff"}
-_SGD: Final = (_TORCH_EXTRA - {"capturable"}) | {"lr", "momentum", "dampening", "weight_decay", "nesterov"}
+_SGD: Final = (_TORCH_EXTRA - {"capturable"}) | {
+    "lr",
+    "momentum",
+    "dampening",
+    "weight_decay",
+    "nesterov",
+}
 #: What is accepted when the optimizer runs on the GPU, and when it is offloaded.
 _ACCEPTED: Final = {
     "adam": (_FUSED_ADAM, _CPU_ADAM),
@@ -50,18 +92,37 @@ _ACCEPTED: Final = {
     "SGD": (_SGD, _SGD),
 }
 _MUON: Final = _SWITCHES | frozenset(
-    {"lr", "momentum", "weight_decay", "ns_method", "betas", "eps", "muon_lr", "adam_lr", "per_head_muon", "foreach"}
+    {
+        "lr",
+        "momentum",
+        "weight_decay",
+        "ns_method",
+        "betas",
+        "eps",
+        "muon_lr",
+        "adam_lr",
+        "per_head_muon",
+        "foreach",
+    }
 )
 #: Schedules that set every rate themselves, whatever the optimizer's is.
 _SETS_RATES: Final = ("LRRangeTest", "OneCycle", "WarmupDecayLR")
 _GONE: Final = "runtime/config.py:61 (runtime/fp16/onebit is gone since 0.19.7)"
-_CONSTRUCTORS: Final = deepspeed_now("runtime/engine.py:2495; ops/adam/fused_adam.py:76; ops/adam/cpu_adam.py:15")
-_AMSGRAD: Final = deepspeed_now("ops/adam/fused_adam.py:87; ops/adam/cpu_adam.py:108; ops/lamb/fused_lamb.py:55")
+_CONSTRUCTORS: Final = deepspeed_now(
+    "runtime/engine.py:2495; ops/adam/fused_adam.py:76; ops/adam/cpu_adam.py:15"
+)
+_AMSGRAD: Final = deepspeed_now(
+    "ops/adam/fused_adam.py:87; ops/adam/cpu_adam.py:108; ops/lamb/fused_lamb.py:55"
+)
 _WITH_LAUNCHES: Final = ("DeepSpeed config", "launch script", "AzureML job")
-_RATES: Final = deepspeed_now("ops/adam/fused_adam.py:78; ops/lion/fused_lion.py:36; ops/lamb/fused_lamb.py:43")
+_RATES: Final = deepspeed_now(
+    "ops/adam/fused_adam.py:78; ops/lion/fused_lion.py:36; ops/lamb/fused_lamb.py:43"
+)
 
 
-@submissions.rule("VER003", ERROR, "init", deepspeed_now(_GONE), reads=_WITH_LAUNCHES, since=_WITHOUT_ONE_BIT)
+@submissions.rule(
+    "VER003", ERROR, "init", deepspeed_now(_GONE), reads=_WITH_LAUNCHES, since=_WITHOUT_ONE_BIT
+)
 def what_was_removed_is_not_used(submission: Submission) -> Violations:
     """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
     Prevents: `... is not a supported DeepSpeed Optimizer`
@@ -73,12 +134,21 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
     for launch in submission.launches:
         call = launch.call("deepspeed")
         option = call.options.get("--elastic_training") if call else None
-        if option and submission.release("deepspeed", launch.script.text.path).version >= (0, 19, 8):
-            message, where = "--elastic_training was removed in DeepSpeed 0.19.8", launch.script.locate(option.written)
+        if option and submission.release("deepspeed", launch.script.text.path).version >= (
+            0,
+            19,
+            8,
+        ):
+            message, where = (
+                "--elastic_training was removed in DeepSpeed 0.19.8",
+                launch.script.locate(option.written),
+            )
             yield Violation(where, message, "remove --elastic_training")
 
 
-@building.rule("OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=_WITHOUT_ONE_BIT)
+@building.rule(
+    "OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=_WITHOUT_ONE_BIT
+)
 def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
     """1-bit optimizers are used without ZeRO.
     Prevents: `1bit-Adam is not compatible with ZeRO`
@@ -97,7 +167,11 @@ def norm_is_no_parameter(config: Config) -> Violations:
     if config.has(pointer) and config.optimizer:
         message = f"{said(config, pointer)} in the optimizer's params is refused"
         move = not config.has(_CLIPPING)
-        edits = move_member(config.json, pointer, "", _CLIPPING[1:]) if move else remove_member(config.json, pointer)
+        edits = (
+            move_member(config.json, pointer, "", _CLIPPING[1:])
+            if move
+            else remove_member(config.json, pointer)
+        )
         edits, hint = () if config.embedded else edits, "use the top-level gradient_clipping"
         yield Violation(config.locate_key(pointer), message, hint, edits=edits)
 
@@ -112,7 +186,9 @@ def norm_is_called_clipping(config: Config) -> Violations:
         message = f"unknown key {said(config, pointer)} has no effect"
         edits = () if config.embedded else rename_key(config.json, pointer, "gradient_clipping")
         where, hint = config.locate_key(pointer), "rename it gradient_clipping"
-        severity = WARNING if config.has(_CLIPPING) or reads_key("max_grad_norm", config.path) else None
+        severity = (
+            WARNING if config.has(_CLIPPING) or reads_key("max_grad_norm", config.path) else None
+        )
         yield Violation(where, message, hint, edits=edits, severity=severity)
 
 
@@ -125,7 +201,11 @@ def clipping_is_written(config: Config) -> Violations:
     if config.version < (0, 19, 3):
         default, other = "0 (no clipping)", "1.0 since 0.19.3"
     names = (_CLIPPING, "/max_grad_norm", f"{PARAMS}/max_grad_norm")
-    if config.json.data and not config.completed and not any(config.has(pointer) for pointer in names):
+    if (
+        config.json.data
+        and not config.completed
+        and not any(config.has(pointer) for pointer in names)
+    ):
         message = f"gradient_clipping is not set: the default is {default} in {config.release}, and {other}"
         yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping')
 
@@ -137,7 +217,9 @@ def clipping_is_a_norm(config: Config) -> Violations:
     Fix: use a norm greater than 0"""
     norm = config.number(_CLIPPING)
     if norm is not None and norm < 0:
-        message = f"gradient_clipping: {shown(norm)} is below 0, so gradients are silently not clipped"
+        message = (
+            f"gradient_clipping: {shown(norm)} is below 0, so gradients are silently not clipped"
+        )
         yield violation(config, _CLIPPING, message, "use 1.0, or 0 for never")
 
 
@@ -148,7 +230,9 @@ def optimizer_has_a_type(config: Config) -> Violations:
     Fix: add "type" """
     block = config.block(_OPTIMIZER)
     if block and block.get("type") is None:
-        message = f"optimizer has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
+        message = (
+            f"optimizer has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
+        )
         yield Violation(config.locate_key(_OPTIMIZER), message, 'add "type": "AdamW"')
 
 
@@ -163,7 +247,11 @@ def optimizer_is_known(config: Config) -> Violations:
     if not any(name.lower() in load_schema(version).optimizers for version in versions()):
         same = [known for known in _TORCH if known.lower() == name.lower()]
         message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
-        hint = f"did you mean {same[0]}?" if same else suggest(name, (*_TORCH, "Lion", "Lamb"), 'use "AdamW"')
+        hint = (
+            f"did you mean {same[0]}?"
+            if same
+            else suggest(name, (*_TORCH, "Lion", "Lamb"), 'use "AdamW"')
+        )
         yield violation(config, OPTIMIZER, message, hint)
 
 
@@ -177,7 +265,10 @@ def hyperparameters_are_params(config: Config) -> Violations:
         here, used = config.value(pointer), config.value(inner)
         message = f"{key}: {shown(here)} outside of params has no effect:"
         if config.has(inner):
-            message, less = f"{message} {shown(used)} within them is used", NOTE if here == used else WARNING
+            message, less = (
+                f"{message} {shown(used)} within them is used",
+                NOTE if here == used else WARNING,
+            )
             yield to_remove(config, pointer, message, at_key=True, severity=less)
         else:
             message, hint = f"{message} the default is used", "move it into params"
@@ -185,7 +276,9 @@ def hyperparameters_are_params(config: Config) -> Violations:
             default = config.schema.optimizers["adam"] or {}
             same = here == (default[key].default if key in default else key == "adam_w_mode")
             severity = NOTE if same else None
-            yield Violation(config.locate_key(pointer), message, hint, edits=edits, severity=severity)
+            yield Violation(
+                config.locate_key(pointer), message, hint, edits=edits, severity=severity
+            )
 
 
 @building.rule("OPT006", NOTE, "silent", deepspeed_now("runtime/engine.py:2489"))
@@ -207,7 +300,9 @@ def adamw_is_adamw(config: Config) -> Violations:
     Fix: use type Adam"""
     pointer = f"{PARAMS}/adam_w_mode"
     if config.optimizer == "adamw" and config.switch(pointer, True) is False:
-        message = 'adam_w_mode: false has no effect: type "AdamW" decays weights apart from the gradient'
+        message = (
+            'adam_w_mode: false has no effect: type "AdamW" decays weights apart from the gradient'
+        )
         yield violation(config, pointer, message, 'use type "Adam", or remove adam_w_mode')
 
 
@@ -234,7 +329,10 @@ def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violatio
     """A violation for each parameter that is not accepted; `message` has a place for its name."""
     for key in config.block(PARAMS):
         if key not in accepted and key != "max_grad_norm":  # for which there is a rule of its own
-            where, hint = config.locate_key(f"{PARAMS}/{escape(key)}"), suggest(key, sorted(accepted))
+            where, hint = (
+                config.locate_key(f"{PARAMS}/{escape(key)}"),
+                suggest(key, sorted(accepted)),
+            )
             yield Violation(where, message.format(key), hint)
 
 
@@ -244,11 +342,15 @@ def parameters_are_the_optimizers(config: Config) -> Violations:
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
     Fix: use parameters that the constructor accepts"""
     name, offloaded = config.optimizer or "", config.offloads("optimizer") and bool(config.stage)
-    accepted = _ACCEPTED[name][offloaded] if name in _ACCEPTED else None  # else it isn't known what is
+    accepted = (
+        _ACCEPTED[name][offloaded] if name in _ACCEPTED else None
+    )  # else it isn't known what is
     if steps_by_torch(config):
         accepted = _ADAM | _SWITCHES | _TORCH_EXTRA
     if accepted is not None:
-        message = f"unknown parameter {{}} of {shown(config.value(OPTIMIZER))}: its constructor raises"
+        message = (
+            f"unknown parameter {{}} of {shown(config.value(OPTIMIZER))}: its constructor raises"
+        )
         yield from _unknown(config, accepted, message)
 
 
@@ -258,9 +360,13 @@ def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
     Prevents: `FusedAdam does not support the AMSGrad variant.`
     Fix: remove amsgrad"""
     name = config.optimizer
-    if name == "lamb" or (name in ("adam", "adamw") and config.switch(f"{PARAMS}/torch_adam") is False):
+    if name == "lamb" or (
+        name in ("adam", "adamw") and config.switch(f"{PARAMS}/torch_adam") is False
+    ):
         effect = f"is refused by DeepSpeed's {shown(config.value(OPTIMIZER))}"
-        yield from while_on(config, f"{PARAMS}/amsgrad", effect, "remove it, or set torch_adam to true")
+        yield from while_on(
+            config, f"{PARAMS}/amsgrad", effect, "remove it, or set torch_adam to true"
+        )
 
 
 @building.rule("OPT023", ERROR, "silent", derived("a step is the rate times a direction"))
@@ -272,7 +378,9 @@ def rates_are_above_zero(config: Config) -> Violations:
     known = rate is not None and rate <= 0 and config.optimizer is not None
     if known and (rate != 0 or config.read("/scheduler/type") not in (*_SETS_RATES, "WarmupLR")):
         effect = "trains nothing" if rate == 0 else "raises the loss, or is refused"
-        yield violation(config, f"{PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0")
+        yield violation(
+            config, f"{PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0"
+        )
 
 
 @configs.rule("OPT024", WARNING, "silent", _RATES)
@@ -281,14 +389,24 @@ def rates_are_written(config: Config) -> Violations:
     Prevents: Training at a rate that nobody chose.
     Fix: set lr"""
     default, schedule = default_of_optimizer(config, "lr"), config.read("/scheduler/type")
-    sets = schedule in _SETS_RATES or (schedule == "WarmupLR" and config.has("/scheduler/params/warmup_max_lr"))
+    sets = schedule in _SETS_RATES or (
+        schedule == "WarmupLR" and config.has("/scheduler/params/warmup_max_lr")
+    )
     misplaced = config.has("/optimizer/lr")  # which another rule reports
-    if config.consumer == "deepspeed" and default and not (sets or misplaced or config.has(f"{PARAMS}/lr")):
-        message = f"lr is not set: {shown(config.value(OPTIMIZER))} trains at its default, {default}"
+    if (
+        config.consumer == "deepspeed"
+        and default
+        and not (sets or misplaced or config.has(f"{PARAMS}/lr"))
+    ):
+        message = (
+            f"lr is not set: {shown(config.value(OPTIMIZER))} trains at its default, {default}"
+        )
         yield violation(config, OPTIMIZER, message, 'add "lr" to params')
 
 
-@building.rule("OPT025", ERROR, "init", derived("params reach Python constructors as they are in the JSON"))
+@building.rule(
+    "OPT025", ERROR, "init", derived("params reach Python constructors as they are in the JSON")
+)
 def numbers_are_no_text(config: Config) -> Violations:
     """Numbers in params are numbers: nothing converts text.
     Prevents: `TypeError: '<=' not supported between instances of 'float' and 'str'`
@@ -298,10 +416,17 @@ def numbers_are_no_text(config: Config) -> Violations:
             number = isinstance(value, str) and len(value) < 32 and any(map(str.isdigit, value))
             if number and mismatch(value, Shape(type=Type(name="float"))) is None:
                 message = f'{key}: "{value}" is text, which the constructor compares with numbers: TypeError'
-                yield violation(config, f"{block}/{escape(key)}", message, f"write {value} without quotes")
+                yield violation(
+                    config, f"{block}/{escape(key)}", message, f"write {value} without quotes"
+                )
 
 
-@building.rule("OPT026", ERROR, "init", derived("Adam, LAMB and Lion unpack two betas; torch checks their range"))
+@building.rule(
+    "OPT026",
+    ERROR,
+    "init",
+    derived("Adam, LAMB and Lion unpack two betas; torch checks their range"),
+)
 def betas_are_two(config: Config) -> Violations:
     """betas are two numbers from 0 up to, but not including, 1.
     Prevents: a ValueError, or moments that grow without end
@@ -309,13 +434,19 @@ def betas_are_two(config: Config) -> Violations:
     betas = config.read(f"{PARAMS}/betas")
     if config.optimizer not in ("adam", "adamw", "lamb", "lion") or betas is None:
         return
-    numbers = [0 if beta == "auto" else number_of(beta) for beta in betas] if isinstance(betas, list) else []
+    numbers = (
+        [0 if beta == "auto" else number_of(beta) for beta in betas]
+        if isinstance(betas, list)
+        else []
+    )
     if len(numbers) != 2 or not all(number is not None and 0 <= number < 1 for number in numbers):
         message = f"betas: {shown(betas)} are not two numbers from 0 up to, but not including, 1"
         yield violation(config, f"{PARAMS}/betas", message, "set betas to [0.9, 0.999]")
 
 
-@building.rule("OPT040", WARNING, "silent", deepspeed_now("runtime/engine.py:2411, :2420"), since=(0, 19, 8))
+@building.rule(
+    "OPT040", WARNING, "silent", deepspeed_now("runtime/engine.py:2411, :2420"), since=(0, 19, 8)
+)
 def muon_reads_its_parameters(config: Config) -> Violations:
     """Muon's params are ones that it reads: others are silently ignored.
     Prevents: The settings silently have no effect.
@@ -333,5 +464,9 @@ def megatron_brings_its_optimizer(config: Config) -> Violations:
         if config.block(f"/{block}"):
             message = f"{block} has no effect: Megatron-DeepSpeed passes one that it builds from its arguments"
             yield to_remove(
-                config, f"/{block}", message, "remove it, and use --lr, --lr-decay-style and so on", at_key=True
+                config,
+                f"/{block}",
+                message,
+                "remove it, and use --lr, --lr-decay-style and so on",
+                at_key=True,
             )

@@ -17,7 +17,12 @@ _INNER: Final = "/tensor_parallel/tp/tp_size"
 _MODELS: Final = ("llama", "bloom", "chatglm", "mixtral", "deepseek_v2", "qwen2", "phi3")
 _DATA: Final = "/data_parallel_size"
 #: What the pipeline engine reads of its block; `stages`, `partition` and `seed_layers` have defaults and no reader.
-_READ: Final = ("activation_checkpoint_interval", "pipe_partitioned", "grad_partitioned", "use_reentrant")
+_READ: Final = (
+    "activation_checkpoint_interval",
+    "pipe_partitioned",
+    "grad_partitioned",
+    "use_reentrant",
+)
 #: The configs that split a model, or sequences.
 _autotp: Final = runs.where(lambda run: (run.config.whole(_AUTOTP) or 0) > 1)
 _ulysses: Final = runs.where(lambda run: (run.config.whole(_ULYSSES) or 0) > 1)
@@ -38,7 +43,10 @@ def tensor_sizes_agree(run: Run) -> Violations:
     Fix: write only autotp_size"""
     inner, size = run.config.whole(_INNER), run.config.whole(_AUTOTP)
     if inner is not None and inner not in (1, size):
-        message, hint = f"tp_size: {inner} does not match autotp_size: {size}", f"set tp_size to {size}, or remove it"
+        message, hint = (
+            f"tp_size: {inner} does not match autotp_size: {size}",
+            f"set tp_size to {size}, or remove it",
+        )
         yield violation(run.config, _INNER, message, hint)
 
 
@@ -54,7 +62,13 @@ def autotp_is_switched_on(config: Config) -> Violations:
         yield violation(config, _INNER, message, f"set autotp_size to {inner}")
 
 
-@_autotp.rule("TP006", NOTE, "silent", deepspeed_now("runtime/config.py:463; __init__.py:554"), since=(0, 16, 4))
+@_autotp.rule(
+    "TP006",
+    NOTE,
+    "silent",
+    deepspeed_now("runtime/config.py:463; __init__.py:554"),
+    since=(0, 16, 4),
+)
 def tensor_ranks_read_one_batch(run: Run) -> Violations:
     """train_batch_size counts each tensor rank: with AutoTP and no mpu, DeepSpeed takes them for replicas.
     Prevents: A batch smaller than the one written, by the tensor parallel size.
@@ -71,10 +85,18 @@ def tensor_ranks_read_one_batch(run: Run) -> Violations:
     if batch and gpus and not gpus % size and not batch % size and not meant:
         message = f"train_batch_size: {batch} counts each of {size} tensor ranks, which read the same samples:"
         hint = f"write {size} × the intended batch, unless the script passes an mpu"
-        yield violation(config, pointer, f"{message} a step has {batch // size} on {gpus} GPUs", hint)
+        yield violation(
+            config, pointer, f"{message} a step has {batch // size} on {gpus} GPUs", hint
+        )
 
 
-@configs.rule("TP008", WARNING, "silent", deepspeed_now("module_inject/autotp_config.py:558"), since=(0, 18, 9))
+@configs.rule(
+    "TP008",
+    WARNING,
+    "silent",
+    deepspeed_now("module_inject/autotp_config.py:558"),
+    since=(0, 18, 9),
+)
 def tensor_presets_are_known(config: Config) -> Violations:
     """tensor_parallel.preset_model is one of AutoTP's models.
     Prevents: The preset is silently not applied.
@@ -86,7 +108,13 @@ def tensor_presets_are_known(config: Config) -> Violations:
         yield violation(config, pointer, message, suggest(name, _MODELS))
 
 
-@_ulysses.rule("BATCH007", WARNING, "silent", deepspeed_now("runtime/config.py:474; __init__.py:543"), since=(0, 15, 4))
+@_ulysses.rule(
+    "BATCH007",
+    WARNING,
+    "silent",
+    deepspeed_now("runtime/config.py:474; __init__.py:543"),
+    since=(0, 15, 4),
+)
 def sequence_mesh_is_made(run: Run) -> Violations:
     """sequence_parallel_size is written with data_parallel_size, unless the script passes an mpu.
     Prevents: No sequence parallelism, and a batch that is larger than the one written.
@@ -94,9 +122,13 @@ def sequence_mesh_is_made(run: Run) -> Violations:
     config, size = run.config, run.config.whole(_ULYSSES)
     compiled = "autosp" in passes_of(config)  # makes its own groups
     if not (config.filled or run.submission.megatron or compiled or config.has(_DATA)):
-        message = f"sequence_parallel_size: {size} without data_parallel_size creates no sequence groups:"
+        message = (
+            f"sequence_parallel_size: {size} without data_parallel_size creates no sequence groups:"
+        )
         message += f" only the batch check divides the GPUs by {size}"
-        yield violation(config, _ULYSSES, message, 'add "data_parallel_size": GPUs / sequence ranks')
+        yield violation(
+            config, _ULYSSES, message, 'add "data_parallel_size": GPUs / sequence ranks'
+        )
 
 
 @runs.rule("SP007", ERROR, "init", deepspeed_now("__init__.py:543"), since=(0, 15, 4))
@@ -106,7 +138,9 @@ def mesh_fills_the_gpus(run: Run) -> Violations:
     Fix: use a product that is the number of GPUs"""
     gpus, data, sequence = run.world.gpus, run.config.whole(_DATA), run.config.whole(_ULYSSES)
     if gpus and data and sequence and data > 0 and sequence > 0 and data * sequence != gpus:
-        message = f"data_parallel_size: {data} × sequence_parallel_size: {sequence} = {data * sequence},"
+        message = (
+            f"data_parallel_size: {data} × sequence_parallel_size: {sequence} = {data * sequence},"
+        )
         hint = f"set sequence_parallel_size to {listed(divisors(gpus)[:8])}"
         hint = hint if gpus % sequence else f"set data_parallel_size to {gpus // sequence}"
         yield violation(run.config, _DATA, f"{message} but there are {gpus} GPUs", hint)
@@ -123,7 +157,11 @@ def pipelines_reduce_at_the_end(run: Run) -> Violations:
     Fix: remove overlap_comm"""
     config, pointer = run.config, f"{ZERO}/overlap_comm"
     if config.stage == 1 and config.switch(pointer):
-        yield to_remove(config, pointer, f"overlap_comm: true has no effect with {run.world.pipeline} pipeline stages")
+        yield to_remove(
+            config,
+            pointer,
+            f"overlap_comm: true has no effect with {run.world.pipeline} pipeline stages",
+        )
 
 
 @runs.rule("PIPE008", ERROR, "init", deepspeed_now("runtime/pipe/engine.py:135"))
@@ -135,11 +173,19 @@ def pipeline_flags_are_flags(run: Run) -> Violations:
         value = run.config.value(f"/pipeline/{key}", True)
         if not isinstance(value, bool):
             message = f"{key}: {shown(value)} is neither true nor false, which a PipelineModule's engine refuses"
-            hint, severity = f"set {key} to true or false", None if run.world.pipeline > 1 else WARNING
+            hint, severity = (
+                f"set {key} to true or false",
+                None if run.world.pipeline > 1 else WARNING,
+            )
             yield violation(run.config, f"/pipeline/{key}", message, hint, severity=severity)
 
 
-@configs.rule("PIPE009", NOTE, "silent", deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135, :211"))
+@configs.rule(
+    "PIPE009",
+    NOTE,
+    "silent",
+    deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135, :211"),
+)
 def pipelines_are_code(config: Config) -> Violations:
     """The pipeline block has only keys that the engine reads: stages and partition are set in the script.
     Prevents: The settings silently have no effect.
@@ -191,7 +237,9 @@ def _is_on(config: Config) -> bool:
 _autoep: Final = configs.where(_is_on)
 
 
-@runs.rule("MOE006", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:110"), since=(0, 19, 2))
+@runs.rule(
+    "MOE006", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:110"), since=(0, 19, 2)
+)
 def expert_ranks_divide_the_gpus(run: Run) -> Violations:
     """autoep_size divides the GPUs of a pipeline stage: its groups are cut out of the data and context parallel ranks.
     Prevents: a ValueError when the groups are made
@@ -207,7 +255,9 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
     Prevents: `Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`
     Fix: set them to true"""
     config, stage, native = run.config, run.config.stage, False
-    for one in run.submission.megatron:  # whose arguments say how many experts DeepSpeed's own layers have
+    for one in (
+        run.submission.megatron
+    ):  # whose arguments say how many experts DeepSpeed's own layers have
         counts = one.value("--num-experts") if one.flavour == "megatron-deepspeed" else None
         counts = counts if isinstance(counts, (list, tuple)) else [counts]
         native |= any(isinstance(count, int) and count > 1 for count in counts)
@@ -217,7 +267,10 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
     keys += ["contiguous_gradients"] if stage == 2 and not config.offloads("optimizer") else []
     for key in keys:
         if config.switch(f"{ZERO}/{key}") is False:
-            message, hint = f"{key}: false is refused for experts at stage {stage}", f"set {key} to true"
+            message, hint = (
+                f"{key}: false is refused for experts at stage {stage}",
+                f"set {key} to true",
+            )
             yield violation(config, f"{ZERO}/{key}", message, hint)
 
 
@@ -232,7 +285,9 @@ def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
         yield from refused_with(config, pointer, {"AutoEP at stage 3": refused}, hint)
 
 
-@_autoep.rule("MOE008", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:214"), since=(0, 19, 8))
+@_autoep.rule(
+    "MOE008", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:214"), since=(0, 19, 8)
+)
 def autoep_cuts_no_expert(config: Config) -> Violations:
     """expert_tensor_parallel_size is 1: other sizes are reserved.
     Prevents: a ValueError when the groups are made
@@ -243,7 +298,9 @@ def autoep_cuts_no_expert(config: Config) -> Violations:
         yield violation(config, pointer, message, "set it to 1, or remove it")
 
 
-@_autoep.rule("MOE009", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:180"), since=(0, 19, 8))
+@_autoep.rule(
+    "MOE009", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:180"), since=(0, 19, 8)
+)
 def autoep_choices_are_known(config: Config) -> Violations:
     """expert_parallel's choices are ones that AutoEP has.
     Prevents: a ValueError when the engine starts
@@ -251,22 +308,36 @@ def autoep_choices_are_known(config: Config) -> Violations:
     for key, choices in _CHOICES.items():
         value = config.value(f"{_EXPERTS}/{key}", choices[0])
         if value not in choices:
-            message, hint = f"{key}: {shown(value)} is not one of AutoEP's choices", f"use {listed(choices)}"
+            message, hint = (
+                f"{key}: {shown(value)} is not one of AutoEP's choices",
+                f"use {listed(choices)}",
+            )
             yield violation(config, f"{_EXPERTS}/{key}", message, hint)
 
 
-@_autoep.rule("MOE010", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:232"), since=(0, 19, 8))
+@_autoep.rule(
+    "MOE010", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:232"), since=(0, 19, 8)
+)
 def deepep_knows_its_tokens(config: Config) -> Violations:
     """comm_backend deepep is used with comm_max_tokens_per_rank, the most tokens that a rank routes.
     Prevents: `comm_max_tokens_per_rank must be a positive integer when comm_backend='deepep'`
     Fix: add comm_max_tokens_per_rank"""
-    if config.value(_BACKEND) == "deepep" and config.value(f"{_EXPERTS}/comm_max_tokens_per_rank", 0) == 0:
+    if (
+        config.value(_BACKEND) == "deepep"
+        and config.value(f"{_EXPERTS}/comm_max_tokens_per_rank", 0) == 0
+    ):
         message = 'comm_backend: "deepep" requires comm_max_tokens_per_rank'
         hint = "set comm_max_tokens_per_rank to micro batch × longest padded sequence"
         yield violation(config, _BACKEND, message, hint)
 
 
-@_autoep.rule("MOE011", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:240, :248"), since=(0, 19, 8))
+@_autoep.rule(
+    "MOE011",
+    ERROR,
+    "init",
+    deepspeed_now("module_inject/auto_ep_folding.py:240, :248"),
+    since=(0, 19, 8),
+)
 def autoep_folds_over_experts(config: Config) -> Violations:
     """AutoEP with AutoTP has an autoep_size above 1, and no offload.
     Prevents: `AutoEP+AutoTP folding requires expert_parallel.autoep_size > 1`
@@ -275,12 +346,20 @@ def autoep_folds_over_experts(config: Config) -> Violations:
     if tensor > 1 and size == 1:
         message = f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would count {tensor} times"
         yield violation(config, _EXPERTS, message, "set autoep_size above 1, or autotp_size to 1")
-    if tensor > 1 and (config.offloads("optimizer") or (config.offloads("param") and config.stage == 3)):
+    if tensor > 1 and (
+        config.offloads("optimizer") or (config.offloads("param") and config.stage == 3)
+    ):
         message = f"AutoEP with autotp_size: {tensor} is refused with offload"
         yield violation(config, _EXPERTS, message, "remove the offload, or set autotp_size to 1")
 
 
-@configs.rule("MOE012", WARNING, "silent", deepspeed_now("module_inject/auto_ep_config.py:46"), since=(0, 19, 2))
+@configs.rule(
+    "MOE012",
+    WARNING,
+    "silent",
+    deepspeed_now("module_inject/auto_ep_config.py:46"),
+    since=(0, 19, 2),
+)
 def autoep_is_switched_on(config: Config) -> Violations:
     """expert_parallel is enabled where it has settings.
     Prevents: Experts are silently not distributed.

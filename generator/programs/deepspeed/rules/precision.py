@@ -7,18 +7,36 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ..config import DTYPES, ZERO, Config
-from .subjects import Run, configs, is_placeholder, named, runs, said, shown, steps_by_torch, to_remove
+from .subjects import (
+    Run,
+    configs,
+    is_placeholder,
+    named,
+    runs,
+    said,
+    shown,
+    steps_by_torch,
+    to_remove,
+)
 
 _LOSS_SCALE: Final = "/fp16/loss_scale"
 #: Keys of dynamic loss scaling.
 _DYNAMIC: Final = (
-    *("initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale"),
+    *(
+        "initial_scale_power",
+        "loss_scale_window",
+        "hysteresis",
+        "consecutive_hysteresis",
+        "min_loss_scale",
+    ),
 )
 #: The first releases seen to sum bf16 gradients in bf16 without ZeRO, and no longer in fp32.
 _ACCUMULATES_IN_BF16: Final = (0, 17, 0)
 _ACCUMULATES_AS_IT_COMPUTES: Final = (0, 18, 9)
 _SCALER: Final = "runtime/fp16/loss_scaler.py of DeepSpeed uses a positive loss_scale as it is"
-_MASTERS: Final = "runtime/base_optimizer.py:510; runtime/zero/stage3.py:299; runtime/zero/stage_1_and_2.py:332"
+_MASTERS: Final = (
+    "runtime/base_optimizer.py:510; runtime/zero/stage3.py:299; runtime/zero/stage_1_and_2.py:332"
+)
 _CAST: Final = "as they are summed: runtime/zero/stage_1_and_2.py:378"
 _IN_ANY_CASE: Final = "engine.py:2077 of DeepSpeed 0.19.8 casts in any case"
 _SUM: Final = "/data_types/grad_accum_dtype"
@@ -46,16 +64,26 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
     """With ZeRO, the config enables a 16-bit format.
     Prevents: Training in fp32 by oversight, unless the script builds the model in 16 bits, or accelerate adds a block.
     Fix: enable bf16 or fp16"""
-    blocks = [block for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast") if config.has(block)]
+    blocks = [
+        block
+        for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast")
+        if config.has(block)
+    ]
     # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the precision.
-    filled = config.filled or config.completed or any(config.value(pointer) == "auto" for pointer in config.json.spans)
+    filled = (
+        config.filled
+        or config.completed
+        or any(config.value(pointer) == "auto" for pointer in config.json.spans)
+    )
     others = config.switch("/torch_autocast/enabled") is not False or config.switch("/amp/enabled")
     is_open = config.auto_precision or (filled and not blocks)  # the first has a rule of its own
     if config.stage and config.precision == "fp32" and not others and not is_open:
         message = f"ZeRO stage {config.stage} without fp16 or bf16 trains in fp32:"
         message += " twice the memory, and not the tensor cores' full rate"
         less = NOTE if blocks or config.guessed else None
-        yield violation(config, f"{ZERO}/stage", message, 'add "bf16": {"enabled": true}', severity=less)
+        yield violation(
+            config, f"{ZERO}/stage", message, 'add "bf16": {"enabled": true}', severity=less
+        )
 
 
 @configs.rule("PREC010", ERROR, "init", deepspeed_now(_MASTERS))
@@ -67,10 +95,18 @@ def low_precision_masters_are_offloaded(config: Config) -> Violations:
     masters = [_MASTERS_OF_FP16] if config.switch(_MASTERS_OF_FP16) else []
     masters += [own] if config.switch(own) and config.switch(states) is False else []
     torch_adam = config.offloads("optimizer") and steps_by_torch(config)
-    for pointer in masters if config.stage and (torch_adam or config.offload("optimizer") == "none") else ():
-        why = "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
+    for pointer in (
+        masters if config.stage and (torch_adam or config.offload("optimizer") == "none") else ()
+    ):
+        why = (
+            "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
+        )
         message = f"{pointer.rpartition('/')[2]}: true requires optimizer offload with DeepSpeedCPUAdam, but {why}"
-        hint = "remove torch_adam" if torch_adam else 'add "offload_optimizer": {"device": "cpu"}, or remove it'
+        hint = (
+            "remove torch_adam"
+            if torch_adam
+            else 'add "offload_optimizer": {"device": "cpu"}, or remove it'
+        )
         yield violation(config, pointer, message, hint)
 
 
@@ -96,7 +132,9 @@ def one_bf16_block(config: Config) -> Violations:
         yield to_remove(config, "/bfloat16", message, at_key=True)
 
 
-@configs.rule("PREC021", ERROR, "training", deepspeed_now("runtime/engine.py:2957"), since=(0, 17, 6))
+@configs.rule(
+    "PREC021", ERROR, "training", deepspeed_now("runtime/engine.py:2957"), since=(0, 17, 6)
+)
 def inputs_are_cast_for_fp16(config: Config) -> Violations:
     """fp16.auto_cast is true only with fp16 enabled: it casts inputs to half either way.
     Prevents: Half inputs meet a model of another type in the first matrix product.
@@ -143,33 +181,56 @@ def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
     if kind == "bf16" and version < _ACCUMULATES_AS_IT_COMPUTES:
         in_bf16 = version >= _ACCUMULATES_IN_BF16
         fits = "bf16" if in_bf16 else "fp32"
-        refused = summed != "fp32" and not (summed == "bf16" and (in_bf16 or run.world.pipeline > 1))
+        refused = summed != "fp32" and not (
+            summed == "bf16" and (in_bf16 or run.world.pipeline > 1)
+        )
     if config.stage == 0 and kind and summed and refused:
         message = f"{said(config, _SUM)} with a model in {kind} is refused without ZeRO"
-        yield violation(config, _SUM, message, f"set grad_accum_dtype to {fits}, or use ZeRO stage 1 or more")
+        yield violation(
+            config, _SUM, message, f"set grad_accum_dtype to {fits}, or use ZeRO stage 1 or more"
+        )
 
 
-@configs.rule("PREC023", ERROR, "init", deepspeed_now("runtime/engine.py:1808; runtime/config.py:152"))
+@configs.rule(
+    "PREC023", ERROR, "init", deepspeed_now("runtime/engine.py:1808; runtime/config.py:152")
+)
 def data_types_are_known(config: Config) -> Violations:
     """data_types names types that DeepSpeed has.
     Prevents: `ValueError: ... is not a valid DtypeEnum` when the engine starts
     Fix: write fp32, bf16 or fp16"""
     for key in ("grad_accum_dtype", "param_dtype", "buffer_dtype"):
         value = config.value(f"/data_types/{key}")
-        if value is not None and not (isinstance(value, str) and (value in DTYPES or value == "auto")):
-            message, hint = f"unknown type {shown(value)} in {key}", 'write "fp32", "bf16" or "fp16"'
+        if value is not None and not (
+            isinstance(value, str) and (value in DTYPES or value == "auto")
+        ):
+            message, hint = (
+                f"unknown type {shown(value)} in {key}",
+                'write "fp32", "bf16" or "fp16"',
+            )
             yield violation(config, f"/data_types/{key}", message, hint)
 
 
-@runs.rule("PREC018", WARNING, "silent", "EleutherAI/gpt-neox megatron/neox_arguments/arguments.py:1004 @ ea7aefd8")
+@runs.rule(
+    "PREC018",
+    WARNING,
+    "silent",
+    "EleutherAI/gpt-neox megatron/neox_arguments/arguments.py:1004 @ ea7aefd8",
+)
 def pipelines_accumulate_in_fp32(run: Run) -> Violations:
     """A bf16 pipeline with ZeRO accumulates its micro-batches' gradients in fp32.
     Prevents: Gradients lose bits in a long sum of bf16 numbers.
     Fix: set data_types.grad_accum_dtype to fp32"""
     config, stages = run.config, run.world.pipeline
     if config.precision == "bf16" and config.stage and stages > 1 and not config.accumulates_in:
-        message = f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
-        yield violation(config, f"{config.bf16}/enabled", message, 'add "data_types": {"grad_accum_dtype": "fp32"}')
+        message = (
+            f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
+        )
+        yield violation(
+            config,
+            f"{config.bf16}/enabled",
+            message,
+            'add "data_types": {"grad_accum_dtype": "fp32"}',
+        )
 
 
 @configs.rule("PREC024", WARNING, "silent", deepspeed_now("runtime/engine.py:1720"))
@@ -180,10 +241,17 @@ def gradients_fit_their_messages(config: Config) -> Violations:
     sent = config.text("/communication_data_type")
     if config.precision == "bf16" and sent is not None and sent.lower() == "fp16":
         message = f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16: large ones become infinite,"
-        yield violation(config, "/communication_data_type", f"{message} small ones 0", 'write "bf16" or "fp32"')
+        yield violation(
+            config, "/communication_data_type", f"{message} small ones 0", 'write "bf16" or "fp32"'
+        )
 
 
-@configs.rule("PREC029", WARNING, "silent", derived(f"DeepSpeed 0.19.8 casts gradients to grad_accum_dtype {_CAST}"))
+@configs.rule(
+    "PREC029",
+    WARNING,
+    "silent",
+    derived(f"DeepSpeed 0.19.8 casts gradients to grad_accum_dtype {_CAST}"),
+)
 def sums_keep_their_range(config: Config) -> Violations:
     """bf16 gradients don't accumulate in fp16, whose largest number is 65,504.
     Prevents: bf16's range is cut to fp16's in every sum.
@@ -203,14 +271,18 @@ def autocast_names_its_type(config: Config) -> Violations:
         yield violation(config, _AUTOCAST, message, 'add "dtype": "bf16"')
 
 
-@configs.rule("PREC026", ERROR, "init", deepspeed_now("runtime/torch_autocast.py:32"), since=(0, 17, 0))
+@configs.rule(
+    "PREC026", ERROR, "init", deepspeed_now("runtime/torch_autocast.py:32"), since=(0, 17, 0)
+)
 def autocast_gathers_whole_weights(config: Config) -> Violations:
     """torch_autocast runs without quantized weights.
     Prevents: `Cannot enable both torch autocast and zero quantized weights`
     Fix: disable one of the two"""
     pointer = f"{ZERO}/zero_quantized_weights"
     if config.switch(_ENABLED) and config.switch(pointer):
-        message = "torch_autocast and zero_quantized_weights are both enabled, which DeepSpeed refuses"
+        message = (
+            "torch_autocast and zero_quantized_weights are both enabled, which DeepSpeed refuses"
+        )
         yield violation(config, pointer, message, "disable one of the two")
 
 
@@ -234,7 +306,9 @@ def vocabulary_fills_tensor_cores(config: Config) -> Violations:
     size = config.read("/vocabulary_size")
     if isinstance(size, int) and not isinstance(size, bool) and size > 0 and size % 8:
         message = f"vocabulary_size: {shown(size)} is not a multiple of 8: products with the embedding run slower"
-        yield violation(config, "/vocabulary_size", message, f"pad the vocabulary to {size + 8 - size % 8}")
+        yield violation(
+            config, "/vocabulary_size", message, f"pad the vocabulary to {size + 8 - size % 8}"
+        )
 
 
 @configs.rule("PREC001", ERROR, "parse", deepspeed("runtime/config.py:827"))
@@ -243,14 +317,18 @@ def one_half_precision(config: Config) -> Violations:
     Prevents: AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled
     Fix: disable one of them; keep bf16 on GPUs that have it"""
     states = ("/fp16/enabled", f"{config.bf16}/enabled")
-    if all(map(config.switch, states)) and not any(is_placeholder(config.value(state)) for state in states):
+    if all(map(config.switch, states)) and not any(
+        is_placeholder(config.value(state)) for state in states
+    ):
         effect = 'reads "auto" as true' if config.auto_precision else "trains in one of them"
         message = f"fp16 and bf16 are both enabled: DeepSpeed {effect}"
         hint = 'keep bf16 where the GPUs have it: write "fp16": {"enabled": false}'
         yield violation(config, states[1], message, hint)
 
 
-@configs.rule("PREC030", ERROR, "parse", "deepspeedai/DeepSpeed deepspeed/runtime/config.py:204-214 @ 0.16.9")
+@configs.rule(
+    "PREC030", ERROR, "parse", "deepspeedai/DeepSpeed deepspeed/runtime/config.py:204-214 @ 0.16.9"
+)
 def initial_scale_is_a_number(config: Config) -> Violations:
     """fp16's initial scale power is a number: DeepSpeed raises 2 to it.
     Prevents: TypeError: unsupported operand type(s) for **
@@ -309,6 +387,8 @@ def reduction_is_known(config: Config) -> Violations:
         "ZenFlow": isinstance(config.value(f"{ZERO}/zenflow"), dict),
         "DeepCompile": config.switch("/compile/deepcompile"),
     }
-    for name in (name for name, is_used in against.items() if is_used and operation.lower() == "sum"):
+    for name in (
+        name for name, is_used in against.items() if is_used and operation.lower() == "sum"
+    ):
         message = f'`gradient_allreduce_op` is "sum", which is not supported with {name}'
         yield violation(config, pointer, message, 'write "mean"')

@@ -10,7 +10,17 @@ from typing import Any, Final
 
 from ....facts.hjson.edits import to_strict
 from ....facts.hjson.text import JsonText, read_json
-from ....findings import ERROR, NOTE, WARNING, Severity, Version, Violation, Violations, When, printable
+from ....findings import (
+    ERROR,
+    NOTE,
+    WARNING,
+    Severity,
+    Version,
+    Violation,
+    Violations,
+    When,
+    printable,
+)
 from ....job.text import text_of
 from ....job.wording import escape, walk
 from ....rule import Rule
@@ -59,7 +69,9 @@ def filled_in(config: Config) -> JsonText | None:
     marks = [offset for offset, _ in bare_placeholders(config)]
     if any(not re.search(r":\s*$", content[max(0, offset - 80) : offset]) for offset in marks):
         return None
-    filled = _TOKENS.sub(lambda token: "1" * len(token[0]) if token["left"] else token[0], content[:_SEARCHED])
+    filled = _TOKENS.sub(
+        lambda token: "1" * len(token[0]) if token["left"] else token[0], content[:_SEARCHED]
+    )
     return read_json(text_of(filled + content[_SEARCHED:], config.path)) if marks else config.json
 
 
@@ -85,7 +97,12 @@ def _problems(config: Config) -> Iterator[Problem]:
         message = f"unfilled placeholder `{printable(left[1])[:80]}`: the config can't be read"
         yield "PARSE015", Violation(config.json.lines.locate(left[0]), message, FILL)
     filled = filled_in(config) if top is not None and config.json.broken is not None else None
-    if top is not None and filled is not None and filled.broken is None and isinstance(filled.data, dict):
+    if (
+        top is not None
+        and filled is not None
+        and filled.broken is None
+        and isinstance(filled.data, dict)
+    ):
         to_fill = {config.json.lines.locate(offset).line for offset, _ in bare_placeholders(config)}
         read = replace(config, json=filled)
         found = (*_of_section(read, filled.data, top), *slips_read_later(read))
@@ -98,14 +115,20 @@ def _problems(config: Config) -> Iterator[Problem]:
     else:
         place = Place(config=config, section=top, pointer="", value=data)
         message = f"the config must be an object, not {shown(data)}"
-        yield place.problem("PARSE011", message, 'write an object such as {"train_batch_size": 256}')
+        yield place.problem(
+            "PARSE011", message, 'write an object such as {"train_batch_size": 256}'
+        )
 
 
-def _of_section(config: Config, data: Mapping[str, Any], section: Section, pointer: str = "") -> Iterator[Problem]:
+def _of_section(
+    config: Config, data: Mapping[str, Any], section: Section, pointer: str = ""
+) -> Iterator[Problem]:
     places, unknown = dict[str, Place](), 0
     for name, value in data.items():
         at, key = f"{pointer}/{escape(name)}", section.keys.get(name)
-        place = places[name] = Place(config=config, section=section, pointer=at, value=as_hjson(value))
+        place = places[name] = Place(
+            config=config, section=section, pointer=at, value=as_hjson(value)
+        )
         if key is None:
             problem = unknown_key(place, name) if unknown < _MOST else None
             unknown += problem is not None
@@ -113,7 +136,11 @@ def _of_section(config: Config, data: Mapping[str, Any], section: Section, point
             continue
         else:
             problem = of_model(place, key) if section.kind == "model" else of_mapping(place, key)
-        inner = config.schema.section(key.type.section) if key is not None and key.type.section is not None else None
+        inner = (
+            config.schema.section(key.type.section)
+            if key is not None and key.type.section is not None
+            else None
+        )
         if problem is None and key is not None and (later := removed(place, name)) is not None:
             yield later
         if problem is not None:
@@ -151,7 +178,9 @@ PARSE006: Final = _found("PARSE006", deepspeed("runtime/config.py:428-456"), WAR
     DeepSpeed has every key of a block that it doesn't check.
     Prevents: The setting is silently ignored.
     Fix: correct the key, or remove it""")
-PARSE012: Final = _found("PARSE012", deepspeed("runtime/zero/config.py:215, runtime/config_utils.py:110"))("""
+PARSE012: Final = _found(
+    "PARSE012", deepspeed("runtime/zero/config.py:215, runtime/config_utils.py:110")
+)("""
     A key is written by one of its two names.
     Prevents: ValidationError: Extra inputs are not permitted
     Fix: keep the name that starts with stage3_""")
@@ -196,7 +225,8 @@ ZERO004: Final = _found("ZERO004", deepspeed("runtime/zero/config.py:280-285"), 
     Prevents: A warning in the log, and an error in a later release.
     Fix: write the key that replaces it""")
 PARSE009: Final = _found(
-    "PARSE009", deepspeed("runtime/config.py:937, runtime/zero/config.py:113, runtime/engine.py:3506, :3554")
+    "PARSE009",
+    deepspeed("runtime/config.py:937, runtime/zero/config.py:113, runtime/engine.py:3506, :3554"),
 )("""
     A number is written as a number.
     Prevents: ValidationError: Input should be a valid integer, unable to parse; or a TypeError at the first step
@@ -205,7 +235,9 @@ PARSE010: Final = _found("PARSE010", deepspeed("runtime/zero/config.py:113"))(""
     An integer has no fraction.
     Prevents: ValidationError: Input should be a valid integer, got a number with a fractional part
     Fix: round it""")
-PARSE011: Final = _found("PARSE011", deepspeed("runtime/zero/config.py:60-80, runtime/precision_config.py:20-50"))("""
+PARSE011: Final = _found(
+    "PARSE011", deepspeed("runtime/zero/config.py:60-80, runtime/precision_config.py:20-50")
+)("""
     The config and each of its blocks is an object.
     Prevents: TypeError, or ValidationError: Input should be a valid dictionary
     Fix: write an object, or leave the block out""")
@@ -213,7 +245,9 @@ PARSE017: Final = _found("PARSE017", deepspeed("runtime/config_utils.py:105-113"
     A value has the type and range of its key.
     Prevents: ValidationError: Input should be a valid ...
     Fix: write a value of the type that the message names""")
-PARSE018: Final = _found("PARSE018", "deepspeedai/DeepSpeed deepspeed/runtime/config.py:152-158 @ 0.16.9")("""
+PARSE018: Final = _found(
+    "PARSE018", "deepspeedai/DeepSpeed deepspeed/runtime/config.py:152-158 @ 0.16.9"
+)("""
     A block has the keys that DeepSpeed fails without.
     Prevents: KeyError: 'enabled'
     Fix: add the key, or remove the block""")
@@ -250,12 +284,16 @@ PREC006: Final = _found("PREC006", deepspeed("runtime/precision_config.py:165-19
     fp16's scale window and minimum scale are integers, greater than 0 with dynamic loss scaling.
     Prevents: ValidationError: fp16.loss_scale_window must be > 0, or fp16.min_loss_scale must be an integer
     Fix: leave both out, or write 1000 and 1""")
-CMP001: Final = _found("CMP001", deepspeed_now("compile/config.py:9; compile/config.py:76"), since=(0, 18, 9))("""
+CMP001: Final = _found(
+    "CMP001", deepspeed_now("compile/config.py:9; compile/config.py:76"), since=(0, 18, 9)
+)("""
     Each pass is one of DeepCompile's.
     Prevents: `ValidationError: Input should be 'z1', 'z3', 'autosp' or 'autotp'`
     Fix: use a known pass""")
 _WITH_SCRIPTS: Final = ("DeepSpeed config", "launch script")
-_JSON: Final = deepspeed("runtime/config.py:699; compression/compress.py:24, check_deepspeed_config, reads by json")
+_JSON: Final = deepspeed(
+    "runtime/config.py:699; compression/compress.py:24, check_deepspeed_config, reads by json"
+)
 _STAGES: Final = deepspeed("runtime/zero/config.py:95, runtime/config.py:699")
 
 
@@ -284,7 +322,9 @@ def text_is_json(submission: Submission) -> Violations:
     for config in submission.configs:
         text = filled_in(config)
         slips, filled = text.deviations if text is not None else (), text is not config.json
-        if filled and any(slip.what not in ("a missing comma", "a trailing comma", "a comment") for slip in slips):
+        if filled and any(
+            slip.what not in ("a missing comma", "a trailing comma", "a comment") for slip in slips
+        ):
             continue  # that no placeholder makes: names that no pattern knows may be placeholders too
         if text is None or text.broken is not None or not slips or config.is_empty:
             continue
@@ -292,11 +332,15 @@ def text_is_json(submission: Submission) -> Violations:
         rest = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
         sure = not config.guessed or has_auto(config)  # which none but these fill in
         own = "its compression doesn't" if config.has("/compression_training") else None
-        for link in submission.references:  # and programs that are launched may read it by strict JSON themselves
+        for link in (
+            submission.references
+        ):  # and programs that are launched may read it by strict JSON themselves
             named = any(getattr(one, "json", None) is config.json for one in link.documents)
             if not own and named and link.launch is not None and loads_json(link.launch):
                 own = f"{program_path(link.launch)} doesn't"
-        less = NOTE if config.unclaimed and slips[0].what != "a missing comma" else None  # may be as is meant
+        less = (
+            NOTE if config.unclaimed and slips[0].what != "a missing comma" else None
+        )  # may be as is meant
         others = "Transformers, accelerate and Megatron-DeepSpeed don't"
         others = own or ("Lightning doesn't" if config.consumer == "lightning" else others)
         yield Violation(
@@ -304,7 +348,9 @@ def text_is_json(submission: Submission) -> Violations:
             f"{slips[0].what} is HJSON, not JSON{rest}: DeepSpeed reads it, {others}",
             "write strict JSON: double quotes, commas between members only, no comments",
             severity=ERROR if own or (sure and config.consumer != "deepspeed") else less,
-            edits=() if filled or any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
+            edits=()
+            if filled or any(slip.what == "a comment" for slip in slips)
+            else edits_of(config, to_strict),
         )
 
 
@@ -314,11 +360,19 @@ def text_can_be_read(config: Config) -> Violations:
     Prevents: HjsonDecodeError, or json.JSONDecodeError
     Fix: correct the text at the place named"""
     text = filled_in(config) if leftover(config) else config.json
-    broken = None if text is None else text.hjson_broken if config.consumer == "deepspeed" else text.broken
+    broken = (
+        None
+        if text is None
+        else text.hjson_broken
+        if config.consumer == "deepspeed"
+        else text.broken
+    )
     if config.is_empty:
         hint = 'write {"train_batch_size": 256, "bf16": {"enabled": true}}'
         less = NOTE if config.unclaimed else None
-        yield violation(config, "", "the file is empty: there is no config in it", hint, severity=less)
+        yield violation(
+            config, "", "the file is empty: there is no config in it", hint, severity=less
+        )
     elif broken is not None:
         hint = "check here: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
         if opened := re.search(r"the `([{\[])` in line \d+ is not closed", broken.message):
@@ -327,7 +381,11 @@ def text_can_be_read(config: Config) -> Violations:
             hint = 'add the missing `"`'
         elif broken.message.startswith("`,` stands"):
             hint = "remove a comma: there is one too many"
-        yield Violation(config.json.lines.locate(broken.offset), f"the config can't be read: {broken.message}", hint)
+        yield Violation(
+            config.json.lines.locate(broken.offset),
+            f"the config can't be read: {broken.message}",
+            hint,
+        )
 
 
 @submissions.rule("PARSE015", ERROR, "parse", _STAGES, reads=_WITH_SCRIPTS)
@@ -335,13 +393,24 @@ def templates_are_filled_in(submission: Submission) -> Violations:
     """No unfilled placeholder of a template is left in place of a value of a config that a job reads as it is.
     Prevents: ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE'], or HjsonDecodeError
     Fix: fill the template in before the job starts"""
-    made = {config.path for config in submission.configs if config.embedded}  # judged by what scripts make of them
+    made = {
+        config.path for config in submission.configs if config.embedded
+    }  # judged by what scripts make of them
     for config in submission.configs:
         found = [problem for rule, problem in problems_of(config) if rule == "PARSE015"]
-        named = any(link.kind == "DeepSpeed config" and link.name == config.name for link in submission.references)
+        named = any(
+            link.kind == "DeepSpeed config" and link.name == config.name
+            for link in submission.references
+        )
         if found and (config.embedded or (named and not is_filled_in(submission, config))):
             yield from found
         elif found and config.path not in made and not is_filled_in(submission, config):
-            quoted = (value.strip().rstrip(",") for _, value in walk("", config.json.data) if is_placeholder(value))
+            quoted = (
+                value.strip().rstrip(",")
+                for _, value in walk("", config.json.data)
+                if is_placeholder(value)
+            )
             marks = dict.fromkeys((*(text for _, text in bare_placeholders(config)), *quoted))
-            yield replace(found[0], message=f"a template: {', '.join(marks)} to be filled in", severity=NOTE)
+            yield replace(
+                found[0], message=f"a template: {', '.join(marks)} to be filled in", severity=NOTE
+            )

@@ -8,7 +8,17 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ..config import OFFLOADED, Config
-from .subjects import Run, configs, counted_from_1, refused_with, runs, said, shown, unused, while_on
+from .subjects import (
+    Run,
+    configs,
+    counted_from_1,
+    refused_with,
+    runs,
+    said,
+    shown,
+    unused,
+    while_on,
+)
 
 _PRINTED: Final = "/steps_per_print"
 _ACT: Final = "/activation_checkpointing"
@@ -18,14 +28,19 @@ _COUNT: Final = f"{_ACT}/number_checkpoints"
 _DEEPSPEEDS: Final = "runtime/activation_checkpointing/checkpointing.py"
 
 
-@configs.rule("OPT015", WARNING, "silent", derived("engine.py:3554 of DeepSpeed 0.19.8 takes its remainder"))
+@configs.rule(
+    "OPT015", WARNING, "silent", derived("engine.py:3554 of DeepSpeed 0.19.8 takes its remainder")
+)
 def steps_are_counted(config: Config) -> Violations:
     """steps_per_print is an integer.
     Prevents: Progress printed at other steps than intended, or a TypeError: Infinity in a file is text to hjson.
     Fix: write an integer"""
     where, steps = config.locate(_PRINTED), config.number(_PRINTED)
     if is_endless(config):
-        message, severity = "steps_per_print: Infinity is never reached, so progress is never printed", None
+        message, severity = (
+            "steps_per_print: Infinity is never reached, so progress is never printed",
+            None,
+        )
         if config.consumer == "deepspeed":  # of a file; from a dict it is a float
             message = "steps_per_print: Infinity is text to hjson, with which DeepSpeed reads its config: TypeError"
             severity = Severity.ERROR
@@ -33,7 +48,9 @@ def steps_are_counted(config: Config) -> Violations:
     elif isinstance(steps, float):
         message = f"{said(config, _PRINTED)} is a float, not an integer"
         less = NOTE if steps.is_integer() and steps > 0 else None  # the same remainders
-        yield Violation(where, message, f"set steps_per_print to {max(1, int(steps))}", severity=less)
+        yield Violation(
+            where, message, f"set steps_per_print to {max(1, int(steps))}", severity=less
+        )
 
 
 def is_endless(config: Config) -> bool:
@@ -70,7 +87,9 @@ def profilers_run_once(config: Config) -> Violations:
     Fix: disable it after the profile"""
     step = shown(config.value("/flops_profiler/profile_step", 1))
     effect = f"it profiles step {step}, and turns wall_clock_breakdown on for all steps"
-    yield from while_on(config, "/flops_profiler/enabled", effect, 'set "enabled" to false after the profile')
+    yield from while_on(
+        config, "/flops_profiler/enabled", effect, 'set "enabled" to false after the profile'
+    )
 
 
 @configs.rule("MON003", NOTE, "silent", deepspeed_now("runtime/engine.py:714"))
@@ -79,8 +98,12 @@ def steps_are_not_timed(config: Config) -> Violations:
     Prevents: Steps that wait for their own measurement.
     Fix: set them to false"""
     if not config.switch("/flops_profiler/enabled"):
-        yield from while_on(config, "/wall_clock_breakdown", "makes the host wait for the GPU several times a step")
-    yield from while_on(config, "/memory_breakdown", "logs the memory's state at every stage of every step")
+        yield from while_on(
+            config, "/wall_clock_breakdown", "makes the host wait for the GPU several times a step"
+        )
+    yield from while_on(
+        config, "/memory_breakdown", "logs the memory's state at every stage of every step"
+    )
 
 
 @configs.rule("MON004", WARNING, "silent", deepspeed_now("comm/comm.py:131"))
@@ -89,7 +112,9 @@ def collectives_are_not_timed(config: Config) -> Violations:
     Prevents: Communication that no longer overlaps computation.
     Fix: disable it in production"""
     if config.switch("/comms_logger/prof_all") is not False:
-        yield from while_on(config, "/comms_logger/enabled", "every collective is waited for, so nothing overlaps")
+        yield from while_on(
+            config, "/comms_logger/enabled", "every collective is waited for, so nothing overlaps"
+        )
 
 
 @configs.rule("MON005", NOTE, "launcher", deepspeed_now("autotuning/config.py"))
@@ -98,7 +123,9 @@ def tuning_is_over(config: Config) -> Violations:
     Prevents: A job that searches where it should train.
     Fix: disable it in production"""
     effect = "started by the deepspeed launcher with --autotuning, the job tunes first"
-    yield from while_on(config, "/autotuning/enabled", effect, 'set "enabled" to false when tuning is done')
+    yield from while_on(
+        config, "/autotuning/enabled", effect, 'set "enabled" to false when tuning is done'
+    )
 
 
 @configs.rule("MON006", WARNING, "silent", deepspeed_now("monitor/config.py"))
@@ -118,7 +145,9 @@ def engines_train(config: Config) -> Violations:
     Prevents: Another engine than the one for training.
     Fix: disable it unless the job generates"""
     effect = "it keeps inference kernels for generation, which only RLHF needs"
-    yield from while_on(config, "/hybrid_engine/enabled", effect, 'set "enabled" to false unless the job generates')
+    yield from while_on(
+        config, "/hybrid_engine/enabled", effect, 'set "enabled" to false unless the job generates'
+    )
 
 
 @configs.rule("MON009", NOTE, "training", deepspeed_now("runtime/engine.py:4435"))
@@ -127,7 +156,9 @@ def universal_checkpoints_are_meant(config: Config) -> Violations:
     Prevents: `Invalid for universal checkpoint` when a job resumes from its own checkpoint
     Fix: disable it after the converted checkpoint is loaded"""
     effect = "loads only converted checkpoints, and those that this job saves are not"
-    yield from while_on(config, "/checkpoint/load_universal", effect, "set it to false after the first resume")
+    yield from while_on(
+        config, "/checkpoint/load_universal", effect, "set it to false after the first resume"
+    )
 
 
 @runs.rule("MON010", NOTE, "silent", deepspeed_now("runtime/engine.py:1905"))
@@ -141,7 +172,9 @@ def node_local_checkpoints_are_gathered(run: Run) -> Violations:
 
 
 #: The configs with contiguous checkpoints; Megatron's arguments go before the block.
-_contiguous: Final = runs.where(lambda run: not run.submission.megatron and run.config.switch(_CONTIGUOUS))
+_contiguous: Final = runs.where(
+    lambda run: not run.submission.megatron and run.config.switch(_CONTIGUOUS)
+)
 
 
 @_contiguous.rule("ACT001", ERROR, "init", deepspeed(f"{_DEEPSPEEDS}:1239"))
@@ -152,7 +185,9 @@ def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
     if run.config.switch(_PARTITIONED) is False:
         message = "contiguous_memory_optimization: true requires partition_activations: true"
         severity = NOTE if run.config.filled else None  # Transformers' models don't call it
-        yield violation(run.config, _CONTIGUOUS, message, "enable both, or neither", severity=severity)
+        yield violation(
+            run.config, _CONTIGUOUS, message, "enable both, or neither", severity=severity
+        )
 
 
 @_contiguous.rule("ACT002", NOTE, "init", deepspeed(f"{_DEEPSPEEDS}:1241"))
@@ -166,26 +201,43 @@ def contiguous_checkpoints_are_counted(run: Run) -> Violations:
         yield violation(run.config, _CONTIGUOUS, message, f'add "number_checkpoints": {layers}')
 
 
-@runs.rule("ACT003", WARNING, "silent", derived("a checkpoint is split among the ranks of its tensor parallel group"))
+@runs.rule(
+    "ACT003",
+    WARNING,
+    "silent",
+    derived("a checkpoint is split among the ranks of its tensor parallel group"),
+)
 def partitions_have_tensor_ranks(run: Run) -> Violations:
     """partition_activations is used with tensor parallelism: it spreads checkpoints over tensor ranks.
     Prevents: The setting silently has no effect.
     Fix: remove it"""
     known = run.submission.megatron and not run.config.filled
     if known and run.world.tensor == 1:
-        yield from while_on(run.config, _PARTITIONED, "has no effect: there is one tensor rank", "set it to false")
+        yield from while_on(
+            run.config, _PARTITIONED, "has no effect: there is one tensor rank", "set it to false"
+        )
 
 
-@runs.rule("ACT005", WARNING, "silent", derived("Transformers' models call torch.utils.checkpoint only"))
+@runs.rule(
+    "ACT005", WARNING, "silent", derived("Transformers' models call torch.utils.checkpoint only")
+)
 def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     """Hugging Face models checkpoint activations by gradient_checkpointing, not by DeepSpeed's block.
     Prevents: Nothing is checkpointed, and memory runs out.
     Fix: use gradient_checkpointing"""
     config, arguments = run.config, run.submission.training_arguments
-    on = [key for key in ("partition_activations", "cpu_checkpointing") if config.switch(f"{_ACT}/{key}")]
+    on = [
+        key
+        for key in ("partition_activations", "cpu_checkpointing")
+        if config.switch(f"{_ACT}/{key}")
+    ]
     if config.filled and on and not any(one.value("gradient_checkpointing") for one in arguments):
         message = f"activation_checkpointing ({', '.join(on)}) has no effect: Transformers' models don't call it"
-        yield Violation(config.locate_key(_ACT), message, "set gradient_checkpointing: true in TrainingArguments")
+        yield Violation(
+            config.locate_key(_ACT),
+            message,
+            "set gradient_checkpointing: true in TrainingArguments",
+        )
 
 
 @configs.rule("ACT008", NOTE, "silent", deepspeed_now(f"{_DEEPSPEEDS}:1186"))
@@ -194,10 +246,14 @@ def checkpointing_is_not_profiled(config: Config) -> Violations:
     Prevents: Steps that wait for their own measurement.
     Fix: set them to false"""
     for key in ("profile", "synchronize_checkpoint_boundary"):
-        yield from while_on(config, f"{_ACT}/{key}", "makes the host wait for the GPU at every checkpoint")
+        yield from while_on(
+            config, f"{_ACT}/{key}", "makes the host wait for the GPU at every checkpoint"
+        )
 
 
-@configs.rule("ACT009", ERROR, "training", derived("a buffer's size is divided among so many checkpoints"))
+@configs.rule(
+    "ACT009", ERROR, "training", derived("a buffer's size is divided among so many checkpoints")
+)
 def checkpoints_are_counted_from_1(config: Config) -> Violations:
     """number_checkpoints is an integer greater than 0.
     Prevents: Buffers of size 0 at the first checkpoint.
@@ -220,7 +276,9 @@ def passes_of(config: Config) -> list[object]:
     return passes if isinstance(passes, list) else []
 
 
-@_compiled.rule("CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6))
+@_compiled.rule(
+    "CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6)
+)
 def deepcompile_has_a_stage(config: Config) -> Violations:
     """DeepCompile, which compiles ZeRO, is used at stage 1, 2 or 3: at stage 0 torch compiles alone.
     Prevents: A job that is silently compiled by torch only.
@@ -230,39 +288,55 @@ def deepcompile_has_a_stage(config: Config) -> Violations:
         yield from while_on(config, _SWITCH, effect, "use stage 1, 2 or 3")
 
 
-@configs.rule("CMP003", WARNING, "silent", deepspeed_now("runtime/engine.py:5928"), since=(0, 17, 6))
+@configs.rule(
+    "CMP003", WARNING, "silent", deepspeed_now("runtime/engine.py:5928"), since=(0, 17, 6)
+)
 def compile_is_switched_on(config: Config) -> Violations:
     """DeepCompile's settings are written with deepcompile: true.
     Prevents: The settings silently have no effect.
     Fix: set deepcompile to true"""
     if config.switch(_SWITCH) is False and not config.switch(_NON_MOE):
-        here = [f"{_COMPILE}/{key}" for key in config.block(_COMPILE) if key in (*_OFFLOADS, "passes")]
+        here = [
+            f"{_COMPILE}/{key}" for key in config.block(_COMPILE) if key in (*_OFFLOADS, "passes")
+        ]
         used = (pointer for pointer in here if config.value(pointer) not in (False, None))
         yield from unused(config, used, "without deepcompile: true")
 
 
-@_compiled.rule("CMP004", ERROR, "training", deepspeed_now("compile/init_z3.py:100, :147"), since=(0, 19, 8))
+@_compiled.rule(
+    "CMP004", ERROR, "training", deepspeed_now("compile/init_z3.py:100, :147"), since=(0, 19, 8)
+)
 def one_thing_is_offloaded(config: Config) -> Violations:
     """DeepCompile at stage 3 offloads one of parameters, optimizer states and activations.
     Prevents: a ValueError when the engine compiles
     Fix: set one of them to true"""
     on = [key for key in _OFFLOADS if config.switch(f"{_COMPILE}/{key}")]
     if config.stage == 3 and len(on) > 1:
-        message, hint = f"{' and '.join(on)} are both true, which DeepCompile refuses", "set one of them to true"
+        message, hint = (
+            f"{' and '.join(on)} are both true, which DeepCompile refuses",
+            "set one of them to true",
+        )
         yield violation(config, f"{_COMPILE}/{on[1]}", message, hint)
 
 
-@_compiled.rule("CMP005", ERROR, "training", deepspeed_now("compile/init_z3.py:93"), since=(0, 19, 8))
+@_compiled.rule(
+    "CMP005", ERROR, "training", deepspeed_now("compile/init_z3.py:93"), since=(0, 19, 8)
+)
 def one_side_offloads_states(config: Config) -> Violations:
     """Optimizer states are offloaded by DeepCompile or by ZeRO, not both.
     Prevents: a ValueError when the engine compiles
     Fix: remove one of the two"""
-    pointer, others = f"{_COMPILE}/offload_opt_states", {f"offload_optimizer to {config.offload('optimizer')}": True}
+    pointer, others = (
+        f"{_COMPILE}/offload_opt_states",
+        {f"offload_optimizer to {config.offload('optimizer')}": True},
+    )
     if config.switch(pointer) and config.stage == 3 and config.offloads("optimizer"):
         yield from refused_with(config, pointer, others, "remove one of the two")
 
 
-@_compiled.rule("CMP006", ERROR, "training", deepspeed_now("runtime/engine.py:5842"), since=(0, 19, 8))
+@_compiled.rule(
+    "CMP006", ERROR, "training", deepspeed_now("runtime/engine.py:5842"), since=(0, 19, 8)
+)
 def autotp_pass_goes_alone(config: Config) -> Violations:
     """The pass autotp runs without the passes of ZeRO and AutoSP.
     Prevents: NotImplementedError when the engine compiles
@@ -274,7 +348,9 @@ def autotp_pass_goes_alone(config: Config) -> Violations:
         yield violation(config, _PASSES, message, 'set passes to ["autotp"]')
 
 
-@_compiled.rule("CMP007", WARNING, "silent", deepspeed_now("runtime/engine.py:5770"), since=(0, 18, 9))
+@_compiled.rule(
+    "CMP007", WARNING, "silent", deepspeed_now("runtime/engine.py:5770"), since=(0, 18, 9)
+)
 def autosp_has_a_low_stage(config: Config) -> Violations:
     """The pass autosp runs at ZeRO stages 0 and 1.
     Prevents: Sequence parallelism is silently not applied.
@@ -284,13 +360,17 @@ def autosp_has_a_low_stage(config: Config) -> Violations:
         yield violation(config, _PASSES, message, "use stage 0 or 1")
 
 
-@configs.rule("CMP008", ERROR, "training", deepspeed_now("runtime/engine.py:5888"), since=(0, 19, 8))
+@configs.rule(
+    "CMP008", ERROR, "training", deepspeed_now("runtime/engine.py:5888"), since=(0, 19, 8)
+)
 def compiled_parents_go_alone(config: Config) -> Violations:
     """autoep_non_moe runs without DeepCompile, AutoTP, stage 3 and offload.
     Prevents: a ValueError when the engine compiles
     Fix: remove one or the other"""
     tensor = config.whole("/tensor_parallel/autotp_size") or 0
     others = {"deepcompile": config.switch(_SWITCH), f"autotp_size: {tensor}": tensor > 1}
-    others |= {"ZeRO stage 3": config.stage == 3} | {f"offload_{what}": config.offloads(what) for what in OFFLOADED}
+    others |= {"ZeRO stage 3": config.stage == 3} | {
+        f"offload_{what}": config.offloads(what) for what in OFFLOADED
+    }
     if config.switch(_NON_MOE):
         yield from refused_with(config, _NON_MOE, others, "remove one or the other")

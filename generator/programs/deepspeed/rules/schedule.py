@@ -20,8 +20,22 @@ _PARAMS: Final = "/scheduler/params"
 _OWN: Final = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle")
 #: Classes of torch.optim.lr_scheduler in torch 2.13.
 _TORCH: Final = (
-    *("ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR"),
-    *("ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR"),
+    *(
+        "ChainedScheduler",
+        "ConstantLR",
+        "CosineAnnealingLR",
+        "CosineAnnealingWarmRestarts",
+        "CyclicLR",
+    ),
+    *(
+        "ExponentialLR",
+        "LambdaLR",
+        "LinearLR",
+        "MultiStepLR",
+        "MultiplicativeLR",
+        "OneCycleLR",
+        "PolynomialLR",
+    ),
     *("ReduceLROnPlateau", "SequentialLR", "StepLR"),
 )
 _TOTAL: Final = f"{_PARAMS}/total_num_steps"
@@ -54,7 +68,9 @@ def scheduler_has_a_type(config: Config) -> Violations:
     Fix: add "type" """
     block = config.block(_SCHEDULER)
     if block and block.get("type") is None:
-        message = f"scheduler has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
+        message = (
+            f"scheduler has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
+        )
         yield Violation(config.locate_key(_SCHEDULER), message, 'add "type": "WarmupDecayLR"')
 
 
@@ -76,7 +92,9 @@ def schedule_is_known(config: Config) -> Violations:
     known, name = (*_OWN, *_TORCH), config.text(_TYPE) or ""
     if name not in known:
         same = [other for other in known if other.lower() == name.lower()]
-        message = f"unknown schedule {shown(name)}: neither DeepSpeed nor torch.optim.lr_scheduler has it"
+        message = (
+            f"unknown schedule {shown(name)}: neither DeepSpeed nor torch.optim.lr_scheduler has it"
+        )
         hint = f"use {same[0]}" if same else suggest(name, known, f"use {listed(_OWN)}")
         yield violation(config, _TYPE, message, hint)
 
@@ -87,10 +105,16 @@ def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
     Prevents: `TypeError: DeepSpeedZeroOptimizer is not an Optimizer`
     Fix: use a schedule of DeepSpeed"""
     stage, precision = config.stage, config.precision
-    wrapper = f"ZeRO stage {stage}" if stage else precision if precision in ("fp16", "bf16") else None
+    wrapper = (
+        f"ZeRO stage {stage}" if stage else precision if precision in ("fp16", "bf16") else None
+    )
     if wrapper:
-        message = f"{said(config, _TYPE)} is torch's, which refuses the wrapped optimizer of {wrapper}"
-        yield violation(config, _TYPE, message, f"use {listed(_OWN)}, or build the schedule in the script")
+        message = (
+            f"{said(config, _TYPE)} is torch's, which refuses the wrapped optimizer of {wrapper}"
+        )
+        yield violation(
+            config, _TYPE, message, f"use {listed(_OWN)}, or build the schedule in the script"
+        )
 
 
 @_of(*_OWN).rule("OPT030", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:313, :414, :703"))
@@ -118,7 +142,9 @@ def schedule_is_complete(config: Config) -> Violations:
     Fix: add cycle_min_lr and cycle_max_lr"""
     for key in ("cycle_min_lr", "cycle_max_lr") if config.has(_PARAMS) else ():
         if not config.has(f"{_PARAMS}/{key}"):
-            yield violation(config, _PARAMS, f"OneCycle requires {key}: its constructor raises", f'add "{key}"')
+            yield violation(
+                config, _PARAMS, f"OneCycle requires {key}: its constructor raises", f'add "{key}"'
+            )
 
 
 @_ending.rule("OPT012", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:816, :826, :866"))
@@ -127,21 +153,33 @@ def warmup_ends_before_the_end(config: Config) -> Violations:
     Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within its warm-up
     Fix: add total_num_steps, and shorten the warm-up"""
     name, total, value = config.text(_TYPE), config.number(_TOTAL), config.read(_TOTAL)
-    if config.has(_PARAMS) and not config.has(_TOTAL) and not sets_key("total_num_steps", config.path):
+    if (
+        config.has(_PARAMS)
+        and not config.has(_TOTAL)
+        and not sets_key("total_num_steps", config.path)
+    ):
         message = f"{name} requires total_num_steps: its constructor raises"
         yield violation(config, _PARAMS, message, 'add "total_num_steps"')
     if total is None and value is not None and value != "auto":
-        message = f"total_num_steps must be a number of steps, not {shown(value)}: {name} compares it"
+        message = (
+            f"total_num_steps must be a number of steps, not {shown(value)}: {name} compares it"
+        )
         yield violation(config, _TOTAL, message, "write the number of steps of the run")
     steps = config.number(_WARMUP) if config.has(_WARMUP) else 1000
     if total is not None and steps is not None and total < steps:
-        warmup = f"warmup_num_steps: {shown(steps)}" if config.has(_WARMUP) else "warmup_num_steps, 1000 by default,"
+        warmup = (
+            f"warmup_num_steps: {shown(steps)}"
+            if config.has(_WARMUP)
+            else "warmup_num_steps, 1000 by default,"
+        )
         message = f"{warmup} is more than total_num_steps: {shown(total)}: {name} never reaches the full rate"
         hint = f"set warmup_num_steps to {max(1, int(total) // 100)}"
         yield violation(config, _TOTAL, message, hint, severity=WARNING)
 
 
-@_warming.rule("OPT011", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:733, :874"), since=(0, 19, 3))
+@_warming.rule(
+    "OPT011", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:733, :874"), since=(0, 19, 3)
+)
 def warmup_takes_steps(config: Config) -> Violations:
     """warmup_num_steps is an integer greater than 0.
     Prevents: `warmup_num_steps must be a positive integer`
@@ -174,7 +212,9 @@ def one_rate(config: Config) -> Violations:
     Prevents: training at another rate than the optimizer's
     Fix: write the same rate in both places"""
     rate, highest = config.number(_RATE), config.number(_HIGHEST)
-    if rate and highest is not None and rate != highest:  # at 0 nothing trains: the schedule is to set it
+    if (
+        rate and highest is not None and rate != highest
+    ):  # at 0 nothing trains: the schedule is to set it
         message = f"warmup_max_lr: {shown(highest)} replaces the optimizer's lr: {shown(rate)}"
         yield violation(config, _HIGHEST, message, "write the same rate in both places")
 
@@ -187,7 +227,11 @@ def decay_starts_from_the_rate(config: Config) -> Violations:
     rate, name = config.number(_RATE), config.text(_TYPE)
     takes_rate = name == "WarmupLR" and config.version >= _TAKES_OPTIMIZERS_RATE
     if config.has(_PARAMS) and not config.has(_HIGHEST) and rate != 0.001 and not takes_rate:
-        instead = "whatever the optimizer's is" if rate is None else f"in place of the optimizer's lr: {shown(rate)}"
+        instead = (
+            "whatever the optimizer's is"
+            if rate is None
+            else f"in place of the optimizer's lr: {shown(rate)}"
+        )
         message = f"{name} without warmup_max_lr trains at its default, 0.001, {instead}"
         hint = f'add "warmup_max_lr": {"..." if rate is None else shown(rate)}'
         less = None if config.has("/optimizer") else NOTE  # a program's own may have this very rate
@@ -210,39 +254,59 @@ def range_tests_dont_train(config: Config) -> Violations:
     """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable one.
     Prevents: A loss that diverges by design.
     Fix: use a training schedule"""
-    message = "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
+    message = (
+        "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
+    )
     yield violation(config, _TYPE, message, "use WarmupDecayLR or WarmupCosineLR to train")
 
 
-@_range_tests.rule("OPT035", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:371"), since=(0, 19, 4))
+@_range_tests.rule(
+    "OPT035", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:371"), since=(0, 19, 4)
+)
 def range_tests_take_steps(config: Config) -> Violations:
     """lr_range_test_step_size is an integer greater than 0.
     Prevents: `lr_range_test_step_size must be a positive integer`
     Fix: write an integer greater than 0"""
-    yield from counted_from_1(config, f"{_PARAMS}/lr_range_test_step_size", "write 2000, the default")
+    yield from counted_from_1(
+        config, f"{_PARAMS}/lr_range_test_step_size", "write 2000, the default"
+    )
 
 
-@_cycles.rule("OPT036", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:527"), since=(0, 19, 4))
+@_cycles.rule(
+    "OPT036", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:527"), since=(0, 19, 4)
+)
 def cycles_have_a_length(config: Config) -> Violations:
     """cycle_first_step_size is greater than 0, and cycle_second_step_size is 0 or more.
     Prevents: `cycle_first_step_size must be positive`
     Fix: write numbers of steps greater than 0"""
-    for key, lowest in (("cycle_first_step_size", "greater than 0"), ("cycle_second_step_size", "0 or more")):
+    for key, lowest in (
+        ("cycle_first_step_size", "greater than 0"),
+        ("cycle_second_step_size", "0 or more"),
+    ):
         value = config.number(f"{_PARAMS}/{key}")
         if value is not None and (value < 0 or (value == 0 and lowest != "0 or more")):
             message = f"{key} must be {lowest}, not {shown(value)}"
             yield violation(config, f"{_PARAMS}/{key}", message, "write 2000, the default")
 
 
-@_cycles.rule("OPT037", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:578; runtime/lr_schedules.py:691"))
+@_cycles.rule(
+    "OPT037",
+    WARNING,
+    "silent",
+    deepspeed_now("runtime/lr_schedules.py:578; runtime/lr_schedules.py:691"),
+)
 def cycles_leave_momentum(config: Config) -> Violations:
     """OneCycle sets cycle_momentum where the optimizer has betas: by default it replaces them.
     Prevents: training with other betas than the optimizer's
     Fix: set cycle_momentum to false"""
     betas = config.read(f"{PARAMS}/betas")
     if isinstance(betas, list) and config.switch(f"{_PARAMS}/cycle_momentum", True):
-        message = f"OneCycle replaces betas: {shown(betas)} with its own: 0.8 to 0.9 unless set, and 0.99"
-        yield violation(config, _TYPE, message, 'set "cycle_momentum" to false to keep the optimizer\'s')
+        message = (
+            f"OneCycle replaces betas: {shown(betas)} with its own: 0.8 to 0.9 unless set, and 0.99"
+        )
+        yield violation(
+            config, _TYPE, message, 'set "cycle_momentum" to false to keep the optimizer\'s'
+        )
 
 
 @_cycles.rule("OPT038", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:540"))
@@ -251,7 +315,13 @@ def decays_have_steps(config: Config) -> Violations:
     Prevents: A rate that stays at cycle_min_lr where a decay is written.
     Fix: add decay_step_size"""
     size = f"{_PARAMS}/decay_step_size"
-    for key in ("decay_lr_rate", "decay_mom_rate") if not config.has(size) or config.number(size) == 0 else ():
+    for key in (
+        ("decay_lr_rate", "decay_mom_rate")
+        if not config.has(size) or config.number(size) == 0
+        else ()
+    ):
         if rate := config.number(f"{_PARAMS}/{key}"):
             message = f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing decays after the cycle"
-            yield violation(config, f"{_PARAMS}/{key}", message, 'add "decay_step_size": the steps of a decay')
+            yield violation(
+                config, f"{_PARAMS}/{key}", message, 'add "decay_step_size": the steps of a decay'
+            )

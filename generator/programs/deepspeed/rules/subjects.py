@@ -66,19 +66,25 @@ configs: Final = ds_configs.where(lambda config: config.is_readable)
 def _built(what: str) -> Subject[Config]:
     """The configs of whose optimizer or schedule DeepSpeed builds one: a program may pass its own in its place."""
     of_programs = configs.where(lambda config: config.consumer != "megatron-deepspeed")
-    return of_programs.where(lambda config: config.consumer != "deepspeed" or not tells(what, config.path))
+    return of_programs.where(
+        lambda config: config.consumer != "deepspeed" or not tells(what, config.path)
+    )
 
 
 building, scheduling = _built("an optimizer"), _built("a schedule")
 #: The readable configs, for rules that hold them against the rest of the submission.
-runs: Final = Subject[Run](configs.reads, lambda submission: (Run(one, submission) for one in configs(submission)))
+runs: Final = Subject[Run](
+    configs.reads, lambda submission: (Run(one, submission) for one in configs(submission))
+)
 
 
 def shown(value: object) -> str:
     """A value as it is written in JSON, shortened; a placeholder without the comma that hjson reads as a part of it."""
     if isinstance(value, str) and is_placeholder(value):
         value = value.strip().rstrip(",")
-    text = printable(json.dumps(value, ensure_ascii=False, default=str))  # a config in YAML may have dates
+    text = printable(
+        json.dumps(value, ensure_ascii=False, default=str)
+    )  # a config in YAML may have dates
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
@@ -123,7 +129,9 @@ def unused(config: Config, pointers: Iterable[str], why: str) -> Violations:
     """A violation for each of these keys that is written: it has no effect, and can go."""
     for pointer in pointers:
         if config.has(pointer) and config.value(pointer) != "auto":
-            yield to_remove(config, pointer, f"{said(config, pointer)} has no effect {why}", at_key=True)
+            yield to_remove(
+                config, pointer, f"{said(config, pointer)} has no effect {why}", at_key=True
+            )
 
 
 def while_on(config: Config, pointer: str, effect: str, hint: str | None = None) -> Violations:
@@ -138,14 +146,20 @@ def counted_from_1(config: Config, pointer: str, hint: str) -> Violations:
     """A violation where a number is no integer greater than 0."""
     value = config.number(pointer)
     if value is not None and (value <= 0 or value != int(value)):
-        message = f"{pointer.rpartition('/')[2]} must be an integer greater than 0, not {shown(value)}"
+        message = (
+            f"{pointer.rpartition('/')[2]} must be an integer greater than 0, not {shown(value)}"
+        )
         yield violation(config, pointer, message, hint)
 
 
-def refused_with(config: Config, pointer: str, others: Mapping[str, object], hint: str) -> Violations:
+def refused_with(
+    config: Config, pointer: str, others: Mapping[str, object], hint: str
+) -> Violations:
     """A violation where a key is refused with some others; `others`: by what they are called, whether each is there."""
     if there := [name for name, is_there in others.items() if is_there]:
-        yield violation(config, pointer, f"{said(config, pointer)} is refused with {', '.join(there)}", hint)
+        yield violation(
+            config, pointer, f"{said(config, pointer)} is refused with {', '.join(there)}", hint
+        )
 
 
 def divides(config: Config, pointer: str, gpus: int | None, what: str = "{} GPUs") -> Violations:
@@ -197,5 +211,10 @@ class Place:
         """Say what is wrong with the value, or with the key itself; `answer`: the one value to write in its place."""
         where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
         if answer is not NOTHING:
-            hint, fix = f"write {json.dumps(answer)}", partial(replace_value, pointer=self.pointer, value=answer)
-        return rule, Violation(where, message, hint, severity=severity, edits=edits_of(self.config, fix))
+            hint, fix = (
+                f"write {json.dumps(answer)}",
+                partial(replace_value, pointer=self.pointer, value=answer),
+            )
+        return rule, Violation(
+            where, message, hint, severity=severity, edits=edits_of(self.config, fix)
+        )

@@ -37,7 +37,12 @@ _EXAMPLES: Final = {
     "aio": '{"block_size": 1048576, "queue_depth": 8}',
     "params": '{"lr": 1e-4}',
 }
-_LISTED: Final = {"null": "null", "bool": "true or false", "int": "an integer", "float": "a number"} | {
+_LISTED: Final = {
+    "null": "null",
+    "bool": "true or false",
+    "int": "an integer",
+    "float": "a number",
+} | {
     "str": "a string",
     "list": "a list",
     "object": "an object",
@@ -46,16 +51,30 @@ _LISTED: Final = {"null": "null", "bool": "true or false", "int": "an integer", 
 _KEEPS_AUTO: Final = "replace_method"
 #: Keys of mappings that accept "auto": the monitors are read with one model for all four, which drops it
 #: (deepspeed/monitor/config.py `get_monitor_config`); for the last it is the default.
-_ACCEPTS_AUTO: Final = frozenset({"tensorboard", "wandb", "csv_monitor", "comet", "keep_in_fp32_modules"})
+_ACCEPTS_AUTO: Final = frozenset(
+    {"tensorboard", "wandb", "csv_monitor", "comet", "keep_in_fp32_modules"}
+)
 #: A section with one of these left out by "auto" does something else than meant.
 _DECISIVE: Final = frozenset({"stage", "enabled", "autotp_size", "tp_size"})
 #: Numbers that the parser keeps as they are and the engine computes with, at stages of ZeRO where it does.
 COMPUTED_LATER: Final = {
-    "/gradient_clipping": ((0, 1, 2, 3), "TypeError: '>' not supported between instances of 'str' and 'float'"),
-    "/steps_per_print": ((0, 1, 2, 3), "TypeError: unsupported operand type(s) for %: 'int' and 'str'"),
-    "/gradient_predivide_factor": ((0, 2, 3), "it is not 1.0, which ZeRO refuses, and no number to divide by"),
+    "/gradient_clipping": (
+        (0, 1, 2, 3),
+        "TypeError: '>' not supported between instances of 'str' and 'float'",
+    ),
+    "/steps_per_print": (
+        (0, 1, 2, 3),
+        "TypeError: unsupported operand type(s) for %: 'int' and 'str'",
+    ),
+    "/gradient_predivide_factor": (
+        (0, 2, 3),
+        "it is not 1.0, which ZeRO refuses, and no number to divide by",
+    ),
     # Of releases whose fp16 block is no model: deepspeed/runtime/fp16/loss_scaler.py @ 0.14.5.
-    **{f"/fp16/{key}": ((), "") for key in ("loss_scale", "loss_scale_window", "min_loss_scale", "hysteresis")},
+    **{
+        f"/fp16/{key}": ((), "")
+        for key in ("loss_scale", "loss_scale_window", "min_loss_scale", "hysteresis")
+    },
 }
 
 
@@ -67,12 +86,25 @@ def of_model(place: Place, key: Key) -> Problem | None:
         message = f'{place.name} is "auto": DeepSpeed drops it and uses its default{default}'
         hint = 'write a value; only Transformers and accelerate fill in "auto" (--consumer huggingface)'
         severity = Severity.ERROR if key.name in _DECISIVE else Severity.NOTE
-        return None if place.config.filled else place.problem("PARSE008", message, hint, severity=severity)
+        return (
+            None
+            if place.config.filled
+            else place.problem("PARSE008", message, hint, severity=severity)
+        )
     why = mismatch(value, key, pydantic=place.config.schema.pydantic)
     special = _loss_scaling(place, key, why) if section == "/fp16" else None
     # A leaf module's one name counts as a list of it (deepspeed/runtime/zero/leaf_module_config.py).
-    coerced = "_coerce_container_types" in place.section.checks and isinstance(value, str) and key.type.name == "list"
-    if special is not None or why is None or coerced or (key.name == "leaf_module" and value is None):
+    coerced = (
+        "_coerce_container_types" in place.section.checks
+        and isinstance(value, str)
+        and key.type.name == "list"
+    )
+    if (
+        special is not None
+        or why is None
+        or coerced
+        or (key.name == "leaf_module" and value is None)
+    ):
         return special
     if key.type.section is not None:
         return _no_object(place, key)
@@ -118,7 +150,9 @@ def of_mapping(place: Place, key: Key) -> Problem | None:
 
 
 def _unfilled(place: Place) -> Problem:
-    return place.problem("PARSE015", f"{place.name} is the unfilled placeholder {place.shown}", FILL)
+    return place.problem(
+        "PARSE015", f"{place.name} is the unfilled placeholder {place.shown}", FILL
+    )
 
 
 def _in_quotes(place: Place, message: str, otherwise: str | None) -> Problem:
@@ -168,12 +202,20 @@ def _passes(place: Place, key: Key) -> Problem:
     known = [name for name in key.type.of[0].values if isinstance(name, str)] if key.type.of else []
     if not isinstance(place.value, list):
         hint = f"write [{shown(place.value if place.value in known else 'z3')}]"
-        return place.problem("PARSE017", f"{place.name} must be a list of passes, not {place.shown}", hint)
+        return place.problem(
+            "PARSE017", f"{place.name} must be a list of passes, not {place.shown}", hint
+        )
     odd, value = next((index, name) for index, name in enumerate(place.value) if name not in known)
     near = closest(value, known) if isinstance(value, str) else None
     all_of = ", ".join(map(shown, known))
-    hint = f"use one of {all_of}" if near is None else f"did you mean {shown(near)}? The passes are {all_of}"
-    item = Place(config=place.config, section=place.section, pointer=f"{place.pointer}/{odd}", value=value)
+    hint = (
+        f"use one of {all_of}"
+        if near is None
+        else f"did you mean {shown(near)}? The passes are {all_of}"
+    )
+    item = Place(
+        config=place.config, section=place.section, pointer=f"{place.pointer}/{odd}", value=value
+    )
     return item.problem("CMP001", f"unknown pass {shown(value)} in {place.name}", hint)
 
 
@@ -201,7 +243,9 @@ def _of_batch(place: Place) -> Problem | None:
         hint = f"write {max(1, math.floor(value))}"
         return place.problem("PARSE010", message, hint, severity=Severity.WARNING)
     if isinstance(value, list | dict):
-        return place.problem("PARSE017", f"{place.name} must be an integer, not {place.shown}", "write 1")
+        return place.problem(
+            "PARSE017", f"{place.name} must be an integer, not {place.shown}", "write 1"
+        )
     return None
 
 
@@ -212,7 +256,9 @@ def _computed_later(place: Place) -> Problem | None:
         return None
     null = value is None and place.pointer == "/gradient_clipping"
     if null or isinstance(value, list | dict):
-        message = f"{place.name} must be a number, not {place.shown}: training stops with a TypeError"
+        message = (
+            f"{place.name} must be a number, not {place.shown}: training stops with a TypeError"
+        )
         return place.problem("PARSE017", message, "write 0 for never" if null else "write 1")
     if not isinstance(value, str) or value == "auto":
         return None
@@ -229,17 +275,32 @@ def _loss_scaling(place: Place, key: Key, why: Mismatch | None) -> Problem | Non
     """The checks of fp16's own (deepspeed/runtime/precision_config.py), which come before the types'."""
     value, checks, config = place.value, place.section.checks, place.config
     number = None if why is not None or isinstance(value, bool) else config.number(place.pointer)
-    if key.name == "loss_scale" and "_validate_loss_scale" in checks and (number is None or number < 0):
-        message = f"{place.name} must be a number of at least 0, where 0 is dynamic, not {place.shown}"
+    if (
+        key.name == "loss_scale"
+        and "_validate_loss_scale" in checks
+        and (number is None or number < 0)
+    ):
+        message = (
+            f"{place.name} must be a number of at least 0, where 0 is dynamic, not {place.shown}"
+        )
         return place.problem("PREC005", message, "write 0")
     if key.name not in ("loss_scale_window", "min_loss_scale"):
         return None
     hint = f"write {shown(key.default)}"
-    whole = number is not None and not (isinstance(value, str) and "." in value)  # `int` refuses "8.0"
+    whole = number is not None and not (
+        isinstance(value, str) and "." in value
+    )  # `int` refuses "8.0"
     if "_reject_non_integer_scale_params" in checks and not whole:
         return place.problem("PREC006", f"{place.name} must be an integer, not {place.shown}", hint)
     dynamic = config.switch("/fp16/enabled") and config.number("/fp16/loss_scale") == 0
-    if "_validate_dynamic_loss_scale_params" in checks and dynamic and number is not None and number <= 0:
-        message = f"{place.name} is {place.shown}: with dynamic loss scaling it must be greater than 0"
+    if (
+        "_validate_dynamic_loss_scale_params" in checks
+        and dynamic
+        and number is not None
+        and number <= 0
+    ):
+        message = (
+            f"{place.name} is {place.shown}: with dynamic loss scaling it must be greater than 0"
+        )
         return place.problem("PREC006", message, hint)
     return None

@@ -17,7 +17,11 @@ _BELOW_STAGE_3: Final = (
     *("ignore_unused_parameters", "parameter_alignment"),
 )
 #: Keys that DeepSpeed's parser accepts and nothing reads, with their defaults.
-_UNREAD: Final = {"allgather_partitions": True, "memory_efficient_linear": True, "pipeline_loading_checkpoint": False}
+_UNREAD: Final = {
+    "allgather_partitions": True,
+    "memory_efficient_linear": True,
+    "pipeline_loading_checkpoint": False,
+}
 _UNNAMED: Final = "no other module of DeepSpeed 0.19.8 names these keys"
 #: How gradients are reduced, with the defaults of stage 1.
 _REDUCTION: Final = {
@@ -28,9 +32,9 @@ _REDUCTION: Final = {
 }
 #: What the engine builds for these is in `ZERO_SUPPORTED_OPTIMIZERS`; `Muon` since it is a type of its own. mup's
 #: MuAdam and MuAdamW are Adams of torch; 1-bit optimizers have a rule of their own.
-_TESTED: Final = frozenset({"adam", "adamw", "adagrad", "lion", "muon", "muadam", "muadamw"}) | frozenset(
-    {"onebitadam", "zerooneadam", "onebitlamb"}
-)
+_TESTED: Final = frozenset(
+    {"adam", "adamw", "adagrad", "lion", "muon", "muadam", "muadamw"}
+) | frozenset({"onebitadam", "zerooneadam", "onebitlamb"})
 #: Twice DeepSpeed's own default: gigabytes; and where a bucket in 16 bits alone is a tenth of a GPU of 80 GB.
 _LARGE_BUCKET: Final = 1_000_000_000
 _HUGE_BUCKET: Final = 4_000_000_000
@@ -60,7 +64,9 @@ def stage_0_has_no_settings(config: Config) -> Violations:
     Prevents: The settings silently have no effect.
     Fix: use stage 1, 2 or 3, or remove the other keys"""
     block = config.block(ZERO)
-    others = [key for key in block if key != "stage" and not key.startswith(("offload_", "cpu_offload"))]
+    others = [
+        key for key in block if key != "stage" and not key.startswith(("offload_", "cpu_offload"))
+    ]
     if others and config.stage == 0 and block.get("stage", "auto") != "auto":
         message = f"stage: 0 turns ZeRO off: {_listed(others)} no effect"
         yield violation(config, _STAGE, message, "use stage 1, 2 or 3, or remove the others")
@@ -72,7 +78,11 @@ def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
     Prevents: The settings silently have no effect.
     Fix: remove them, or use stage 3"""
     if config.stage in (1, 2):
-        here = [key for key in config.block(ZERO) if key.startswith("stage3_") or key == "sub_group_size"]
+        here = [
+            key
+            for key in config.block(ZERO)
+            if key.startswith("stage3_") or key == "sub_group_size"
+        ]
         yield from unused(config, (f"{ZERO}/{key}" for key in here), f"at stage {config.stage}")
 
 
@@ -90,19 +100,27 @@ def keys_are_read(config: Config) -> Violations:
     """No key is written that DeepSpeed accepts but no longer reads.
     Prevents: The settings silently have no effect.
     Fix: remove them"""
-    here = [f"{ZERO}/{key}" for key, default in _UNREAD.items() if config.switch(f"{ZERO}/{key}") is (not default)]
+    here = [
+        f"{ZERO}/{key}"
+        for key, default in _UNREAD.items()
+        if config.switch(f"{ZERO}/{key}") is (not default)
+    ]
     here += ["/disable_allgather"] if config.switch("/disable_allgather") else []
     yield from unused(config, here, "in this version: nothing reads it")
 
 
-@building.rule("ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45"))
+@building.rule(
+    "ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45")
+)
 def optimizers_are_tested_with_zero(config: Config) -> Violations:
     """With ZeRO, the optimizer is one that DeepSpeed was tested with, unless zero_allow_untested_optimizer is true.
     Prevents: `You are using an untested ZeRO Optimizer`
     Fix: use AdamW, or set zero_allow_untested_optimizer"""
     untested = config.optimizer is not None and config.optimizer not in _TESTED
     if untested and config.stage and config.switch("/zero_allow_untested_optimizer") is False:
-        message = f"optimizer {shown(config.value(OPTIMIZER))} is untested with ZeRO stage {config.stage}"
+        message = (
+            f"optimizer {shown(config.value(OPTIMIZER))} is untested with ZeRO stage {config.stage}"
+        )
         hint = 'use AdamW, or set "zero_allow_untested_optimizer" to true'
         yield violation(config, OPTIMIZER, f"{message}, so DeepSpeed refuses it", hint)
 
@@ -123,13 +141,19 @@ def has_bf16_optimizer(config: Config) -> bool:
     return config.precision == "bf16" and config.stage == 1 and config.sums_in == "fp32"
 
 
-@configs.rule("ZERO065", NOTE, "silent", deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635"))
+@configs.rule(
+    "ZERO065", NOTE, "silent", deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635")
+)
 def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
     """No key tunes how gradients are reduced where bf16 at stage 1 accumulates in fp32: its optimizer ignores them.
     Prevents: The settings silently have no effect.
     Fix: remove them, or use stage 2"""
     if has_bf16_optimizer(config) and not config.offloads("optimizer"):
-        asked = [key for key, default in _REDUCTION.items() if config.switch(f"{ZERO}/{key}") is (not default)]
+        asked = [
+            key
+            for key, default in _REDUCTION.items()
+            if config.switch(f"{ZERO}/{key}") is (not default)
+        ]
         why = "with the BF16 optimizer that stage 1 with fp32 accumulation has"
         yield from unused(config, (f"{ZERO}/{key}" for key in asked), why)
 
@@ -145,7 +169,10 @@ def buckets_are_counts(config: Config) -> Violations:
         if size is not None and size > _LARGE_BUCKET:
             name, memory = pointer.rpartition("/")[2], f"{2 * size / 1e9:,.0f} GB in 16 bits"
             message = f"{said(config, pointer)} counts elements: the buffer may need {memory}"
-            hint, less = f"set {name} to 500000000, the default, or less", None if size > _HUGE_BUCKET else NOTE
+            hint, less = (
+                f"set {name} to 500000000, the default, or less",
+                None if size > _HUGE_BUCKET else NOTE,
+            )
             yield violation(config, pointer, message, hint, severity=less)
 
 
@@ -168,7 +195,12 @@ def sharding_needs_replicas(run: Run) -> Violations:
     Fix: use stage 0, or more replicas"""
     config, world = run.config, run.world
     offloads = config.offloads("optimizer") or config.offloads("param")
-    if config.stage and world.replicas is not None and world.replicas * world.context == 1 and not offloads:
+    if (
+        config.stage
+        and world.replicas is not None
+        and world.replicas * world.context == 1
+        and not offloads
+    ):
         gpus = f"{world.gpus} GPU{'' if world.gpus == 1 else 's'}"
         message = f"stage: {config.stage} on {gpus} has one replica, so nothing to shard over: overhead without saving"
         yield violation(config, _STAGE, message, "use stage 0, or more replicas")
@@ -195,6 +227,12 @@ def unused_parameters_are_allowed(run: Run) -> Violations:
     pointer = f"{ZERO}/ignore_unused_parameters"
     if config.stage in (1, 2) and config.switch(pointer) is False:
         moe = model is not None and model.experts > 0
-        which = "this model's experts may get none" if moe else "frozen weights, experts and adapters may get none"
+        which = (
+            "this model's experts may get none"
+            if moe
+            else "frozen weights, experts and adapters may get none"
+        )
         message = f"ignore_unused_parameters: false ends the job when a parameter gets no gradient: {which}"
-        yield violation(config, pointer, message, "set ignore_unused_parameters to true, the default")
+        yield violation(
+            config, pointer, message, "set ignore_unused_parameters to true, the default"
+        )

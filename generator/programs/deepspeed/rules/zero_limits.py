@@ -7,14 +7,27 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violations
 from ....rules.violations import deepspeed, deepspeed_now, divisors, listed, neighbours, violation
 from ..config import OPTIMIZER, ZERO, Config
-from .subjects import Run, configs, divides, refused_with, runs, said, shown, to_remove, unused, while_on
+from .subjects import (
+    Run,
+    configs,
+    divides,
+    refused_with,
+    runs,
+    said,
+    shown,
+    to_remove,
+    unused,
+    while_on,
+)
 from .zero import has_bf16_optimizer
 
 #: The releases that refuse Muon with reduce_scatter and offload at stages 1 and 2, the end left out.
 _MUON_OFFLOAD_REFUSED: Final = ((0, 19, 3), (0, 19, 8))
 _MUON: Final = f"{deepspeed_now('runtime/zero/stage3.py:361')}; {deepspeed('runtime/zero/stage_1_and_2.py:231')}"
 _NORMS: Final = "runtime/zero/stage_1_and_2.py:213; runtime/engine.py:2308"
-_KERNEL: Final = "runtime/zero/partition_parameters.py:889 (the cast below it is there since 0.19.6)"
+_KERNEL: Final = (
+    "runtime/zero/partition_parameters.py:889 (the cast below it is there since 0.19.6)"
+)
 _SCATTER: Final = f"{ZERO}/reduce_scatter"
 _MICS: Final = "runtime/zero/mics_utils.py:83; runtime/zero/mics.py:422"
 _HPZ: Final = f"{ZERO}/zero_hpz_partition_size"
@@ -31,7 +44,12 @@ def buckets_are_even(config: Config) -> Violations:
     pointer = f"{ZERO}/allgather_bucket_size"
     size = config.whole(pointer)
     if config.stage in (1, 2) and size is not None and size % 2 and not has_bf16_optimizer(config):
-        yield violation(config, pointer, f"{said(config, pointer)} is odd", f"set allgather_bucket_size to {size + 1}")
+        yield violation(
+            config,
+            pointer,
+            f"{said(config, pointer)} is odd",
+            f"set allgather_bucket_size to {size + 1}",
+        )
 
 
 def _scaled_before(config: Config, stage: int) -> Violations:
@@ -41,7 +59,9 @@ def _scaled_before(config: Config, stage: int) -> Violations:
     refused = config.stage == stage and config.switch(_SCATTER)
     for pointer in (pointer for pointer, is_asked in asked.items() if is_asked and refused):
         message = f"{said(config, pointer)} is refused at stage {stage} with reduce_scatter, which is its default"
-        yield to_remove(config, pointer, message, f"remove {pointer[1:]}, or set reduce_scatter to false")
+        yield to_remove(
+            config, pointer, message, f"remove {pointer[1:]}, or set reduce_scatter to false"
+        )
 
 
 @configs.rule("ZERO016", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:346"))
@@ -68,7 +88,9 @@ def stage_1_is_the_new_one(config: Config) -> Violations:
     Fix: remove legacy_stage1"""
     pointer = f"{ZERO}/legacy_stage1"
     if config.switch(pointer) and config.stage:
-        yield to_remove(config, pointer, "legacy_stage1: true is refused: DeepSpeed 0.5.9 removed it")
+        yield to_remove(
+            config, pointer, "legacy_stage1: true is refused: DeepSpeed 0.5.9 removed it"
+        )
 
 
 @configs.rule("ZERO019", WARNING, "silent", deepspeed_now("runtime/engine.py:2758"))
@@ -89,7 +111,9 @@ def muon_reduces_whole_gradients(config: Config) -> Violations:
     Prevents: `Muon and reduce scatter cannot be used together`
     Fix: set reduce_scatter to false"""
     first, end = _MUON_OFFLOAD_REFUSED
-    offloaded = first <= config.version < end and config.stage in (1, 2) and config.offloads("optimizer")
+    offloaded = (
+        first <= config.version < end and config.stage in (1, 2) and config.offloads("optimizer")
+    )
     if config.optimizer == "muon" and (config.stage == 3 or offloaded) and config.switch(_SCATTER):
         offload = ", and offload_optimizer" if offloaded else ""
         message = f"Muon at stage {config.stage} is refused with reduce_scatter, which is its default{offload}"
@@ -104,7 +128,8 @@ def callers_overlap_at_stage_2(run: Run) -> Violations:
     Fix: remove managed_gradient_accumulation"""
     config, pointer, stages = run.config, "/managed_gradient_accumulation", run.world.pipeline
     others = {
-        f"overlap_comm at stage {config.stage}": config.stage in (0, 1) and config.switch(f"{ZERO}/overlap_comm"),
+        f"overlap_comm at stage {config.stage}": config.stage in (0, 1)
+        and config.switch(f"{ZERO}/overlap_comm"),
         f"{stages} pipeline stages": stages > 1,
         "compile.deepcompile": config.switch("/compile/deepcompile"),
     }
@@ -120,7 +145,10 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
     pointer, offloaded = f"{ZERO}/compute_grad_norm", config.offloads("optimizer")
     if config.switch(pointer) is not False or config.stage not in (1, 2):
         return
-    norm, default = config.number("/gradient_clipping"), "" if config.has("/gradient_clipping") else " by default"
+    norm, default = (
+        config.number("/gradient_clipping"),
+        "" if config.has("/gradient_clipping") else " by default",
+    )
     found = {
         f"gradient_clipping is {shown(norm)}{default}": (norm or 0) > 0,
         f"the optimizer is offloaded to {config.offload('optimizer')}": offloaded,
@@ -130,7 +158,9 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
     reasons = [reason for reason, is_so in found.items() if is_so]
     if reasons:
         message = f"compute_grad_norm: false is refused: {', '.join(reasons)}"
-        yield violation(config, pointer, message, "set it to true, or gradient_clipping to 0 without the others")
+        yield violation(
+            config, pointer, message, "set it to true, or gradient_clipping to 0 without the others"
+        )
 
 
 @configs.rule("ZERO037", NOTE, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:300"))
@@ -140,7 +170,9 @@ def offload_copies_contiguous_gradients(config: Config) -> Violations:
     Fix: remove contiguous_gradients"""
     pointer = f"{ZERO}/contiguous_gradients"
     if config.stage in (1, 2) and config.offloads("optimizer") and config.switch(pointer) is False:
-        yield to_remove(config, pointer, "contiguous_gradients: false has no effect: offload turns it on")
+        yield to_remove(
+            config, pointer, "contiguous_gradients: false has no effect: offload turns it on"
+        )
 
 
 @runs.rule("ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943"))
@@ -157,7 +189,9 @@ def second_partitions_divide_the_gpus(run: Run) -> Violations:
         yield violation(config, _HPZ, message, hint)
 
 
-@runs.rule("ZERO027", WARNING, "silent", "deepspeedai/DeepSpeed docs/_tutorials/zeropp.md:28 @ 0.19.6")
+@runs.rule(
+    "ZERO027", WARNING, "silent", "deepspeedai/DeepSpeed docs/_tutorials/zeropp.md:28 @ 0.19.6"
+)
 def second_partitions_stay_in_a_node(run: Run) -> Violations:
     """zero_hpz_partition_size is the number of GPUs per node, so that its gathers stay within a node.
     Prevents: Training slower than without it, or more memory than needed.
@@ -166,7 +200,11 @@ def second_partitions_stay_in_a_node(run: Run) -> Violations:
     size = config.whole(_HPZ)
     if config.stage == 3 and per_node and size and size > 1 and size != per_node:
         crosses = size > per_node
-        effect = "its gathers cross nodes" if crosses else f"each of the {per_node} GPUs keeps more than it must"
+        effect = (
+            "its gathers cross nodes"
+            if crosses
+            else f"each of the {per_node} GPUs keeps more than it must"
+        )
         message = f"zero_hpz_partition_size: {size} on nodes of {per_node} GPUs: {effect}"
         yield violation(config, _HPZ, message, f"set zero_hpz_partition_size to {per_node}")
 
@@ -179,7 +217,12 @@ def quantized_gradients_fill_nodes(run: Run) -> Violations:
     config, gpus, per_node = run.config, run.world.gpus, run.world.gpus_per_node
     if config.switch(_GRADIENTS) and gpus and per_node and gpus > per_node and gpus % per_node:
         message = f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the {per_node} GPUs per node"
-        yield violation(config, _GRADIENTS, message, f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it")
+        yield violation(
+            config,
+            _GRADIENTS,
+            message,
+            f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it",
+        )
 
 
 @configs.rule("ZERO029", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:390"))
@@ -199,7 +242,9 @@ def frozen_weights_are_half(config: Config) -> Violations:
     Fix: use fp16"""
     if config.stage == 3 and config.precision == "bf16":
         effect = "with bf16: a call of quantize_nontrainable_params() fails"
-        yield from while_on(config, _FROZEN, effect, "freeze weights before deepspeed.initialize, or use fp16")
+        yield from while_on(
+            config, _FROZEN, effect, "freeze weights before deepspeed.initialize, or use fp16"
+        )
 
 
 @configs.rule("ZERO066", ERROR, "training", deepspeed_now(_KERNEL), before=(0, 19, 6))
@@ -220,7 +265,9 @@ def zeropp_is_for_stage_3(config: Config) -> Violations:
     if config.stage in (1, 2):  # at 0, a rule of stage 0 reports all keys
         flags = [pointer for pointer in (_WEIGHTS, _FROZEN, _GRADIENTS) if config.switch(pointer)]
         size = config.whole(_HPZ)
-        yield from unused(config, [*flags, *([_HPZ] if size and size > 1 else [])], f"at stage {config.stage}")
+        yield from unused(
+            config, [*flags, *([_HPZ] if size and size > 1 else [])], f"at stage {config.stage}"
+        )
 
 
 @runs.rule("ZERO033", ERROR, "init", deepspeed(_MICS), before=(0, 19, 8))
@@ -240,12 +287,20 @@ def persistent_parameters_are_small(run: Run) -> Violations:
     """stage3_param_persistence_threshold is below the size of the model's weight matrices.
     Prevents: Stage 3 silently shards almost nothing, and memory runs out.
     Fix: set it to 10 × the hidden size"""
-    config, model, pointer = run.config, run.submission.model, f"{ZERO}/stage3_param_persistence_threshold"
+    config, model, pointer = (
+        run.config,
+        run.submission.model,
+        f"{ZERO}/stage3_param_persistence_threshold",
+    )
     size = config.whole(pointer) if config.has(pointer) else None
     if model and config.stage == 3 and size is not None and size > model.hidden**2:
         message = f"{said(config, pointer)} keeps every matrix of"
-        message += f" {model.hidden} × {model.hidden} = {model.hidden**2} parameters whole on every GPU"
-        hint = f"set stage3_param_persistence_threshold to {10 * model.hidden} (10 × the hidden size)"
+        message += (
+            f" {model.hidden} × {model.hidden} = {model.hidden**2} parameters whole on every GPU"
+        )
+        hint = (
+            f"set stage3_param_persistence_threshold to {10 * model.hidden} (10 × the hidden size)"
+        )
         yield violation(config, pointer, message, hint)
 
 
@@ -255,7 +310,9 @@ def partial_offload_needs_stage_3(config: Config) -> Violations:
     Prevents: AssertionError: Partial offloading only supported for ZeRO Stage 3
     Fix: offload all of it, or use stage 3"""
     pointer, stage = f"{ZERO}/offload_optimizer/ratio", config.stage
-    ratio = config.number(pointer) if config.schema.pydantic > 1 else None  # pydantic 1 never gets to the check
+    ratio = (
+        config.number(pointer) if config.schema.pydantic > 1 else None
+    )  # pydantic 1 never gets to the check
     if ratio is not None and ratio < 1 and stage not in (3, None):
         message = f"`ratio` {shown(ratio)} offloads a part of the optimizer: stage 3 only; this is stage {stage}"
         yield violation(config, pointer, message, 'write "ratio": 1.0, or "stage": 3')
@@ -269,5 +326,7 @@ def norm_is_left_out_at_stage_1_or_2(config: Config) -> Violations:
     pointer, zero = f"{ZERO}/compute_grad_norm", config.schema.section(ZERO)
     checked = zero is not None and "compute_grad_norm_valid" in zero.checks
     if checked and config.stage not in (1, 2, None) and config.switch(pointer) is False:
-        message = f"`compute_grad_norm` is off, which requires stage 1 or 2; this is stage {config.stage}"
+        message = (
+            f"`compute_grad_norm` is off, which requires stage 1 or 2; this is stage {config.stage}"
+        )
         yield violation(config, pointer, message, "remove it")

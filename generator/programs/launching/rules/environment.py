@@ -12,7 +12,14 @@ from ....dataclass import dataclass
 from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....resources import read_text
-from ....rules.violations import azureml_examples, deepspeed_now, derived, listed, ml_engineering, nccl
+from ....rules.violations import (
+    azureml_examples,
+    deepspeed_now,
+    derived,
+    listed,
+    ml_engineering,
+    nccl,
+)
 from ...shell.records import SHELLS, Command, Word
 from ...subjects import commands, deepspeed_calls, launches, scripts, subject, submissions
 from ...submission import Submission
@@ -24,19 +31,38 @@ from ..script import LaunchScript
 #: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts have one, notes nine.
 _MOST_SLIPS: Final = 3
 #: The variables that NCCL reads, and such as are no slips; the file says where they are from.
-_VARIABLES: Final = tuple(sorted(json.loads(read_text(__package__, "nccl_variables.json"))["variables"]))
+_VARIABLES: Final = tuple(
+    sorted(json.loads(read_text(__package__, "nccl_variables.json"))["variables"])
+)
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
-    *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "DESTROY"),
+    *(
+        "INIT",
+        "COLL",
+        "P2P",
+        "SHM",
+        "NET",
+        "GRAPH",
+        "TUNING",
+        "ENV",
+        "ALLOC",
+        "ALLOC_HOST",
+        "CALL",
+        "DESTROY",
+    ),
     *("PROXY", "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS", "ALL"),
 )
 #: Set where the nodes are joined by EFA: NCCL then goes through a plug-in. Source: aws/aws-ofi-nccl README.md
-_OF_EFA: Final = frozenset({"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "OFI_NCCL_PROTOCOL", "FI_EFA_FORK_SAFE"})
+_OF_EFA: Final = frozenset(
+    {"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "OFI_NCCL_PROTOCOL", "FI_EFA_FORK_SAFE"}
+)
 #: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their own.
 _SLIP: Final = 0.88
 _READS: Final[tuple[Kind, ...]] = ("launch script", "AzureML job", "environment file")
 _OLD_NAMES: Final = ("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "DESYNC_DEBUG", "ENABLE_TIMING")
-_TORCH: Final = "pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, TORCH_NCCL_* @ 2.13.0"
+_TORCH: Final = (
+    "pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, TORCH_NCCL_* @ 2.13.0"
+)
 _EXAMPLE: Final = azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:22")
 
 
@@ -50,20 +76,26 @@ class Setting:
     where_value: Location
 
 
-def settings(submission: Submission, wanted: Callable[[str], bool], *, with_azureml: bool = True) -> Iterator[Setting]:
+def settings(
+    submission: Submission, wanted: Callable[[str], bool], *, with_azureml: bool = True
+) -> Iterator[Setting]:
     """The environment variables of a `wanted` name that the submission sets, in the order of its documents."""
     for script in submission.commands:
         shell = script.shell
         for found in shell.assignments:
             if wanted(found.name):  # before places are looked up: long scripts have many others
                 where, where_value = shell.locate(found), shell.locate(found.value_offset)
-                yield Setting(name=found.name, value=found.value, where=where, where_value=where_value)
+                yield Setting(
+                    name=found.name, value=found.value, where=where, where_value=where_value
+                )
     for job in submission.azureml_jobs if with_azureml else ():
         for name, at, value in job.entries("environment_variables"):
             if isinstance(name, str) and wanted(name):
                 plain = isinstance(value, (str, int)) and not isinstance(value, bool)
                 text = str(value) if plain and "${{" not in str(value) else None
-                yield Setting(name=name, value=text, where=job.locate_key(at), where_value=job.locate(at))
+                yield Setting(
+                    name=name, value=text, where=job.locate_key(at), where_value=job.locate(at)
+                )
     for file in submission.environment_files:
         for line, where in file.lines:
             name, equals, value = line.partition("=")
@@ -71,7 +103,9 @@ def settings(submission: Submission, wanted: Callable[[str], bool], *, with_azur
                 yield Setting(name=name, value=value.rstrip(), where=where, where_value=where)
 
 
-def known(submission: Submission, *names: str, with_azureml: bool = True) -> Iterator[tuple[Setting, str]]:
+def known(
+    submission: Submission, *names: str, with_azureml: bool = True
+) -> Iterator[tuple[Setting, str]]:
     """The settings of these variables whose value is known."""
     for setting in settings(submission, names.__contains__, with_azureml=with_azureml):
         if setting.value is not None:
@@ -106,7 +140,8 @@ _GIVEN: Final = re.compile(
     r"PPID|PWD|RANDOM|REPLY|SCRATCH|SECONDS|SHELL|SHELLOPTS|SHLVL|SRANDOM|TERM|TMPDIR|UID|USER|VIRTUAL_ENV|WORK)$"
 )
 _GIVEN_ELSEWHERE: Final = re.compile(
-    _GIVEN.pattern + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
+    _GIVEN.pattern
+    + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
 )
 #: What sets variables in any shell of a script, or provides for those that are unset: a default, a test of texts.
 _PROVIDES: Final = re.compile(
@@ -119,7 +154,9 @@ _WORD: Final = re.compile(r"\w+")
 _QUOTED: Final = re.compile(r"'[^']*'")
 _BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
-_EXPORTS: Final = deepspeed_now("launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412")
+_EXPORTS: Final = deepspeed_now(
+    "launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412"
+)
 
 
 @submissions.rule("ENV004", WARNING, "silent", _BLOCKING, reads=("launch script",))
@@ -127,19 +164,28 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
     """CUDA_LAUNCH_BLOCKING is off in training.
     Prevents: Training at a fraction of its speed.
     Fix: remove it"""
-    for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):  # AML015 is for those
+    for setting, value in known(
+        submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False
+    ):  # AML015 is for those
         if value == "1":
             message = "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and meant for debugging"
             yield Violation(setting.where, message, "remove it")
 
 
-@commands.rule("ENV001", NOTE, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on"))
+@commands.rule(
+    "ENV001", NOTE, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on")
+)
 def variables_are_exported(script: LaunchScript) -> Violations:
     """A variable that the training program reads is exported; so is one that another shell of the script expands.
     Prevents: The setting has no effect, or the option no value. A note, as the environment may have exported it before.
     Fix: export it"""
     shell, content = script.shell, script.shell.text.content
-    if not script.launches or shell.unterminated is not None or "set -a" in content or "allexport" in content:
+    if (
+        not script.launches
+        or shell.unterminated is not None
+        or "set -a" in content
+        or "allexport" in content
+    ):
         return
     exported = {assignment.name for assignment in shell.assignments if assignment.exported}
     exported |= {name for launch in script.launches for name in launch.environment}
@@ -152,7 +198,9 @@ def variables_are_exported(script: LaunchScript) -> Violations:
             continue
         if name in handed or (name not in used and _FOR_TRAINING.fullmatch(name)):
             who = "`bash -c`" if name in handed else "the training program"
-            message = f"{name} is set without export: {who} doesn't get it, if nothing exported it before"
+            message = (
+                f"{name} is set without export: {who} doesn't get it, if nothing exported it before"
+            )
             yield Violation(shell.locate(assignment), message, f"export {name}={assignment.raw}")
 
 
@@ -161,12 +209,20 @@ def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
     for command in (call.command for call in launch.calls if call.command.single_quoted):
         outer = launch.script.commands[command.inside or 0]
         if outer.words[0].value == "srun" or outer.words[0].value in SHELLS:
-            own = {assignment.name for assignment in launch.script.assignments if assignment.inside == outer.index}
+            own = {
+                assignment.name
+                for assignment in launch.script.assignments
+                if assignment.inside == outer.index
+            }
             # what the line gives it, and what the text has between its quotes, is expanded by this shell
             text = command.shell or ""
             given = [_QUOTED.sub("", text), *(word.raw for word in outer.words if word.raw != text)]
             told = {name for part in given for name in _WORD.findall(part)}
-            yield from {name for word in command.words for name in _EXPANDED.findall(word.raw)} - own - told
+            yield from (
+                {name for word in command.words for name in _EXPANDED.findall(word.raw)}
+                - own
+                - told
+            )
 
 
 @commands.rule("ENV002", ERROR, "launcher", derived("bash(1), PARAMETERS: name=[value]"))
@@ -191,11 +247,18 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
         used = name.isidentifier() and name in expanded
         if exports or used or re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
             message = f"{name} = {value}: bash accepts no spaces around the equals sign, so nothing is set"
-            spaced.append(Violation(script.shell.locate(command), message, f"export {name}={value}"))
+            spaced.append(
+                Violation(script.shell.locate(command), message, f"export {name}={value}")
+            )
     yield from spaced if len(spaced) <= _MOST_SLIPS else ()  # else the file is notes, and no script
 
 
-@scripts.rule("ENV005", NOTE, "launcher", derived("bash(1), EXPANSION: a variable that is unset expands to nothing"))
+@scripts.rule(
+    "ENV005",
+    NOTE,
+    "launcher",
+    derived("bash(1), EXPANSION: a variable that is unset expands to nothing"),
+)
 def variables_are_set(script: LaunchScript) -> Violations:
     """A variable that a launch line names is set in the script, or comes from where it is started.
     Prevents: An option without its value, which takes the next one for it. A note, as the environment may have it.
@@ -203,19 +266,27 @@ def variables_are_set(script: LaunchScript) -> Violations:
     shell = script.shell
     if shell.unterminated is not None or any(map(_sets_others, shell.commands)):
         return
-    words = (word for launch in script.launches for call in launch.calls for word in call.command.words)
+    words = (
+        word for launch in script.launches for call in launch.calls for word in call.command.words
+    )
     code = "\n".join(line for line in shell.text.lines if not line.lstrip().startswith("#"))
     provided = {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
     given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
     for word in words:
         named = {name for name in word.variables if name.isidentifier()}
         for name in _EXPANDED.findall(word.raw) if named else ():
-            if name in named and not (name in found or name in shell.history or name in provided or given.match(name)):
+            if name in named and not (
+                name in found or name in shell.history or name in provided or given.match(name)
+            ):
                 found[name] = word
     if found and shell.assignments:  # else all of them are for whoever starts it to set
         names = ", ".join(found)
         message = f"the script doesn't set {names}: unless the environment does, the line gets nothing in its place"
-        yield Violation(shell.locate(next(iter(found.values()))), message, "set it in the script, or write ${NAME:?}")
+        yield Violation(
+            shell.locate(next(iter(found.values()))),
+            message,
+            "set it in the script, or write ${NAME:?}",
+        )
 
 
 def _sets_others(command: Command) -> bool:
@@ -223,7 +294,9 @@ def _sets_others(command: Command) -> bool:
     first, *words = command.run
     # conda's hook sets variables of its own alone.
     substituted = any(re.match(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)', word.raw) for word in words)
-    return first.value in ("source", ".") or (first.value in ("eval", "export", "declare") and substituted)
+    return first.value in ("source", ".") or (
+        first.value in ("eval", "export", "declare") and substituted
+    )
 
 
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))
@@ -232,7 +305,11 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     Prevents: CUDA error: invalid device ordinal; two ranks on one GPU. A note where accelerate's own configuration, of
     the user, may name more machines.
     Fix: show as many GPUs as there are ranks"""
-    visible, call, severity = launch.environment.get("CUDA_VISIBLE_DEVICES"), launch.call("torchrun"), ERROR
+    visible, call, severity = (
+        launch.environment.get("CUDA_VISIBLE_DEVICES"),
+        launch.call("torchrun"),
+        ERROR,
+    )
     ranks, option = call.options.integer("--nproc-per-node") if call else None, "--nproc-per-node"
     if (started := launch.call("accelerate")) is not None and not started.has("--cpu"):
         alone = started.options.integer("--num_machines") == 1
@@ -245,7 +322,9 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     if devices and ranks > len(devices):
         message = f"CUDA_VISIBLE_DEVICES={visible.value} shows {len(devices)} GPUs to {ranks} ranks"
         hint = f"write {option}={len(devices)}, or show {ranks} GPUs"
-        yield Violation(launch.script.locate(visible.value_offset), message, hint, severity=severity)
+        yield Violation(
+            launch.script.locate(visible.value_offset), message, hint, severity=severity
+        )
 
 
 @deepspeed_calls.rule("LNCH010", WARNING, "silent", _EXPORTS)
@@ -256,7 +335,9 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     if not call.has("--hostfile") or call.has("--no_ssh") or call.nodes == 1:
         return
     files = call.submission.environment_files
-    sent = {line.partition("=")[0] for file in files for line, _ in file.lines} | {"CUDA_VISIBLE_DEVICES"}
+    sent = {line.partition("=")[0] for file in files for line, _ in file.lines} | {
+        "CUDA_VISIBLE_DEVICES"
+    }
     for name, assignment in call.launch.environment.items():
         if name in sent or name.startswith(_SENT) or not _READ.fullmatch(name):
             continue
@@ -264,10 +345,14 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
         hint = f"write {name}=VALUE into ~/.deepspeed_env"
         # Megatron's tensor parallelism stops without this one; without others a job may well do.
         stops = name == "CUDA_DEVICE_MAX_CONNECTIONS" and bool(call.submission.megatron)
-        yield Violation(call.shell.locate(assignment), message, hint, severity=WARNING if stops else NOTE)
+        yield Violation(
+            call.shell.locate(assignment), message, hint, severity=WARNING if stops else NOTE
+        )
 
 
-@submissions.rule("NCCL001", ERROR, "init", ml_engineering("network/debug/README.md:125"), reads=_READS)
+@submissions.rule(
+    "NCCL001", ERROR, "init", ml_engineering("network/debug/README.md:125"), reads=_READS
+)
 def interface_reaches_the_nodes(submission: Submission) -> Violations:
     """NCCL_SOCKET_IFNAME names a network interface that joins the nodes.
     Prevents: Bootstrap : no socket interface found; or a hang.
@@ -287,14 +372,22 @@ def infiniband_is_used(submission: Submission) -> Violations:
     Prevents: Gradients at a tenth of the network's speed. A note where the machines aren't known.
     Fix: remove it"""
     cluster, nodes = submission.cluster, world_of(submission).nodes
-    if (nodes is not None and nodes <= 1) or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
+    if (nodes is not None and nodes <= 1) or (
+        cluster and cluster.network.lower() not in ("infiniband", "roce")
+    ):
         return
     others = {setting.where.path for setting in settings(submission, _OF_EFA.__contains__)}
     for setting, value in known(submission, "NCCL_IB_DISABLE"):
         if value == "1" and setting.where.path not in others:
-            tail = f", and {cluster.name} has {cluster.network}" if cluster else ", also where there is InfiniBand"
+            tail = (
+                f", and {cluster.name} has {cluster.network}"
+                if cluster
+                else ", also where there is InfiniBand"
+            )
             message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
-            yield Violation(setting.where, message, "remove it", severity=WARNING if cluster else NOTE)
+            yield Violation(
+                setting.where, message, "remove it", severity=WARNING if cluster else NOTE
+            )
 
 
 @submissions.rule("NCCL003", NOTE, "init", _TORCH, reads=_READS)
@@ -302,7 +395,11 @@ def names_are_todays(submission: Submission) -> Violations:
     """Variables of PyTorch's process group have their current names: TORCH_NCCL_...
     Prevents: A deprecation warning from every rank; later no effect at all.
     Fix: put TORCH_ before the name"""
-    found = [*settings(submission, lambda name: name.removeprefix("TORCH_").removeprefix("NCCL_") in _OLD_NAMES)]
+    found = [
+        *settings(
+            submission, lambda name: name.removeprefix("TORCH_").removeprefix("NCCL_") in _OLD_NAMES
+        )
+    ]
     names = {setting.name for setting in found}
     for setting in found:
         if f"TORCH_{setting.name}" not in names and setting.name.startswith("NCCL_"):
@@ -329,7 +426,9 @@ def debug_level_exists(setting: Setting) -> Violations:
     """NCCL_DEBUG is a level that NCCL has.
     Prevents: No messages at all.
     Fix: use WARN or INFO"""
-    level = (setting.value or "").strip("\"'")  # a file of variables may have the quotes; empty: no messages on purpose
+    level = (setting.value or "").strip(
+        "\"'"
+    )  # a file of variables may have the quotes; empty: no messages on purpose
     if setting.name == "NCCL_DEBUG" and level and level.upper() not in _DEBUG:
         message = f"NCCL_DEBUG={setting.value} is not a level of NCCL's: it prints nothing"
         yield Violation(setting.where_value, message, f"use {listed(_DEBUG[:3])}")
@@ -343,7 +442,9 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
     name = setting.name
     near = None if name in _VARIABLES else most_like(name, _VARIABLES, _SLIP)
     if near:
-        yield Violation(setting.where, f"NCCL has no variable {name}, so it is ignored", f"did you mean {near}?")
+        yield Violation(
+            setting.where, f"NCCL has no variable {name}, so it is ignored", f"did you mean {near}?"
+        )
 
 
 @nccl_settings.rule("NCCL007", NOTE, "silent", nccl("src/transport/p2p.cc and shm.cc"))
@@ -351,7 +452,11 @@ def fast_paths_are_on(setting: Setting) -> Violations:
     """Peer-to-peer and shared memory of NCCL are not switched off.
     Prevents: Training at a fraction of its speed. A note, as some machines need it.
     Fix: remove it"""
-    way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(setting.name)
+    way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(
+        setting.name
+    )
     if way and setting.value == "1":
-        message = f"{setting.name}=1 keeps NCCL from {way} within a node: slower, and meant for debugging"
+        message = (
+            f"{setting.name}=1 keeps NCCL from {way} within a node: slower, and meant for debugging"
+        )
         yield Violation(setting.where, message, "remove it")

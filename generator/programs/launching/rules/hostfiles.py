@@ -11,7 +11,12 @@ from ....facts.places import is_left_open, is_placeholder, is_words
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import counted, show
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill
-from ...subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files, submissions
+from ...subjects import (
+    deepspeed_calls,
+    deepspeed_calls_with_hostfiles,
+    environment_files,
+    submissions,
+)
 from ...submission import Submission
 from ...world import FLAGS, world_of
 from ..hostfile import EnvironmentFile, HostEntry, Hostfile
@@ -23,7 +28,9 @@ _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE
 _PARSED: Final = "launcher/runner.py:229, _parse_hostfile"
 _EVEN_RUNNERS: Final = deepspeed_now("launcher/multinode_runner.py:222, 294, 381 and 482")
 _FILTER: Final = deepspeed_now("launcher/runner.py:327 to 345, parse_resource_filter")
-_NUMBERS: Final = "launcher/runner.py:395, apply_num_nodes_and_gpus: nothing is reported when there are fewer"
+_NUMBERS: Final = (
+    "launcher/runner.py:395, apply_num_nodes_and_gpus: nothing is reported when there are fewer"
+)
 _SLOTS: Final = "launcher/runner.py:400, apply_num_nodes_and_gpus: not compared with the slots"
 _FETCH: Final = "launcher/runner.py:214, fetch_hostfile: a warning, and training on the local node"
 
@@ -37,11 +44,19 @@ def lines_are_hosts_with_slots(submission: Submission) -> Violations:
     named = {id(document) for link in submission.references for document in link.documents}
     for hostfile in submission.hostfiles:
         if not hostfile.entries:
-            hint, less = "write a line such as worker-0 slots=8", None if id(hostfile) in named else NOTE
+            hint, less = (
+                "write a line such as worker-0 slots=8",
+                None if id(hostfile) in named else NOTE,
+            )
             yield Violation(hostfile.locate(0), "the hostfile names no host", hint, severity=less)
         if left := next(filter(_is_to_fill, hostfile.entries), None):
             message = f"{show(left.raw)} is a placeholder, and no host with its slots"
-            yield Violation(hostfile.locate(left), message, "write a line HOST slots=N for each node", severity=NOTE)
+            yield Violation(
+                hostfile.locate(left),
+                message,
+                "write a line HOST slots=N for each node",
+                severity=NOTE,
+            )
         yield from _bad_lines(hostfile, submission)
 
 
@@ -54,12 +69,22 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
         used = any(call.hostfile is hostfile for call in deepspeed_calls(submission))
         anothers = not used and not any("slots" in entry.raw for entry in hostfile.entries)
         more = f", nor {counted(len(bad) - 1, 'more line')}" if len(bad) > 1 else ""
-        message, hint = f"{show(bad[0].raw)} is not HOST slots=N{more}", f"{bad[0].host.partition(':')[0]} slots=8"
-        severity = NOTE if anothers else None  # mpirun, colossalai and loops over ssh read hosts alone
-        yield Violation(hostfile.locate(bad[0]), f"{message}: {refuses}", f"write {hint}", severity=severity)
+        message, hint = (
+            f"{show(bad[0].raw)} is not HOST slots=N{more}",
+            f"{bad[0].host.partition(':')[0]} slots=8",
+        )
+        severity = (
+            NOTE if anothers else None
+        )  # mpirun, colossalai and loops over ssh read hosts alone
+        yield Violation(
+            hostfile.locate(bad[0]), f"{message}: {refuses}", f"write {hint}", severity=severity
+        )
     for entry in entries:
         if entry.host in seen:
-            message, hint = f"{entry.host} has two lines: {refuses}", "write one line per host, with all its slots"
+            message, hint = (
+                f"{entry.host} has two lines: {refuses}",
+                "write one line per host, with all its slots",
+            )
             yield Violation(hostfile.locate(entry), message, hint)
         seen.add(entry.host)
 
@@ -67,7 +92,12 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
 def _is_to_fill(entry: HostEntry) -> bool:
     """Return whether somebody is to fill in the host or its slots: `x.x.x.x`, `[master address]`, `slots=N`."""
     host, _, slots = entry.raw.partition("slots=")
-    return is_placeholder(entry.raw) or is_left_open(host) or is_words(host.strip(" []")) or slots[:1].isalpha()
+    return (
+        is_placeholder(entry.raw)
+        or is_left_open(host)
+        or is_words(host.strip(" []"))
+        or slots[:1].isalpha()
+    )
 
 
 @submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
@@ -79,11 +109,20 @@ def slots_are_even(submission: Submission) -> Violations:
     needs = next((backend for backend in _EVEN if backend in backends), None)
     for hostfile in submission.hostfiles:
         entries = [entry for entry in hostfile.entries if entry.slots is not None]
-        odd = next((one for one in entries if one.host != entries[0].host and one.slots != entries[0].slots), None)
+        odd = next(
+            (
+                one
+                for one in entries
+                if one.host != entries[0].host and one.slots != entries[0].slots
+            ),
+            None,
+        )
         if odd is not None:
             tail = f": --launcher {needs} refuses such a hostfile" if needs else ""
             first, slots = entries[0].host, entries[0].slots
-            message = f"{odd.host} has {counted(odd.slots or 0, 'slot')}, and {first} has {slots}{tail}"
+            message = (
+                f"{odd.host} has {counted(odd.slots or 0, 'slot')}, and {first} has {slots}{tail}"
+            )
             hint, severity = f"write {odd.host} slots={slots}", ERROR if needs else NOTE
             yield Violation(hostfile.locate(odd), message, hint, severity=severity)
 
@@ -96,15 +135,30 @@ def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
     for chosen in (call.text("--include"), call.text("--exclude")):
         if chosen is None or call.hostfile is None:
             continue
-        slots, name = {entry.host: entry.slots for entry in call.hostfile.entries}, chosen.option.name
+        slots, name = (
+            {entry.host: entry.slots for entry in call.hostfile.entries},
+            chosen.option.name,
+        )
         for part in chosen.value.split("@"):
             host, _, numbers = part.strip().partition(":")
             if host not in slots:
                 near = closest(host, slots)
-                hint = f"did you mean {near}?" if near else f"use {listed(list(slots)[:6])}" if slots else None
-                yield chosen.bad_value(f"{name}: {show(host)} is not a host of {call.hostfile.path}", hint)
+                hint = (
+                    f"did you mean {near}?"
+                    if near
+                    else f"use {listed(list(slots)[:6])}"
+                    if slots
+                    else None
+                )
+                yield chosen.bad_value(
+                    f"{name}: {show(host)} is not a host of {call.hostfile.path}", hint
+                )
             has = slots.get(host)
-            for number in re.findall(r"(?<![^,])\s*(\d{1,8})\s*(?![^,])", numbers, re.ASCII) if has is not None else ():
+            for number in (
+                re.findall(r"(?<![^,])\s*(\d{1,8})\s*(?![^,])", numbers, re.ASCII)
+                if has is not None
+                else ()
+            ):
                 if has is not None and int(number) >= has:
                     message = f"{name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
                     yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
@@ -135,8 +189,16 @@ def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     gpus, entries = call.integer("--num_gpus"), call.hostfile.entries if call.hostfile else ()
     if gpus is None:
         return
-    claims = [claim for claim in world_of(call.submission).claims_on("GPUs per node") if claim.where.path == FLAGS]
-    limits = [(entry.slots, f"the {entry.slots} slots of {entry.host}") for entry in entries if entry.slots is not None]
+    claims = [
+        claim
+        for claim in world_of(call.submission).claims_on("GPUs per node")
+        if claim.where.path == FLAGS
+    ]
+    limits = [
+        (entry.slots, f"the {entry.slots} slots of {entry.host}")
+        for entry in entries
+        if entry.slots is not None
+    ]
     limits += [(claim.value, claim.text) for claim in claims[:1]]
     has, text = next(((has, text) for has, text in limits if has < gpus.value), (None, ""))
     if has is not None:
@@ -153,7 +215,10 @@ def hosts_are_reached(call: LauncherCall) -> Violations:
     pdsh = (call.options.text("--launcher") or "pdsh") == "pdsh"
     if by_ssh and pdsh and (several or call.script_nodes is not None):
         how = "pdsh and ssh without a password, which many clusters don't allow"
-        message, hint = f"deepspeed reaches the other nodes by {how}", "use srun torchrun, which needs no ssh"
+        message, hint = (
+            f"deepspeed reaches the other nodes by {how}",
+            "use srun torchrun, which needs no ssh",
+        )
         yield Violation(call.where, message, hint)
 
 
@@ -166,8 +231,16 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
     for line, where in lines:
         name, equals, value = line.partition("=")
         if not equals:
-            what = "a comment" if line.lstrip().startswith("#") else "blank" if not line.strip() else show(line)
-            message = f"this line is {what}: DeepSpeed's launcher splits every line at an equals sign"
+            what = (
+                "a comment"
+                if line.lstrip().startswith("#")
+                else "blank"
+                if not line.strip()
+                else show(line)
+            )
+            message = (
+                f"this line is {what}: DeepSpeed's launcher splits every line at an equals sign"
+            )
             yield Violation(where, message, "remove it, or write NAME=VALUE")
         elif re.match(r"\s*export\s", line) or name != name.strip():
             hint = f"write {name.replace('export', '').strip()}={value.strip()}"
@@ -200,9 +273,13 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
             absolute = PurePath(hostfile.value).is_absolute()
             place = hostfile.value if absolute else f"{hostfile.value} in the script's folder"
             message = f"the hostfile {place} does not exist: without it deepspeed trains on the local node only"
-            severity = WARNING if several and not absolute else NOTE  # few put one into a repository
+            severity = (
+                WARNING if several and not absolute else NOTE
+            )  # few put one into a repository
             hint = "write it before the job starts: a line HOST slots=8 for each node"
-            yield hostfile.bad_value(message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity))
+            yield hostfile.bad_value(
+                message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity)
+            )
 
 
 def _nodes_by_gpus(call: LauncherCall) -> int | None:
@@ -220,7 +297,12 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
 def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
     """Return whether a hostfile exists, may exist elsewhere, or a script has its name or variable beside the option."""
     text, files, path = hostfile.value, call.submission.files, call.shell.text.path
-    if text == _DEFAULT or files.beside(path, "hostfile") or call.shell.text.folder is None or not call.in_file:
+    if (
+        text == _DEFAULT
+        or files.beside(path, "hostfile")
+        or call.shell.text.folder is None
+        or not call.in_file
+    ):
         return True  # SUB011 reports names that differ
     if "$" in text or "~" in text or files.exists(text, path):
         return True
@@ -230,5 +312,9 @@ def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
         [r"(?<![\w-])--?[\w-]*hostfile[ =]\S+", r"^[ \t]*#.*"]
         + [rf"^[ \t]*(?:export\s+)?{name}=.*" for name in variables]
     )
-    contents = (script.shell.text.content.replace("\\\n", " ") for script in call.submission.commands)
-    return any(re.search(forms, re.sub(others, "", content, flags=re.MULTILINE)) for content in contents)
+    contents = (
+        script.shell.text.content.replace("\\\n", " ") for script in call.submission.commands
+    )
+    return any(
+        re.search(forms, re.sub(others, "", content, flags=re.MULTILINE)) for content in contents
+    )

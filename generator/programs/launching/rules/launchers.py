@@ -18,7 +18,9 @@ _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
 _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")
 _FILTERS: Final = ("--include", "--exclude", "--num_nodes", "--num_gpus")
 _RUNNER: Final = deepspeed_now("launcher/multinode_runner.py:152, 212, 284 and 473, validate_args")
-_SLURM_RUNNER: Final = "deepspeedai/DeepSpeed deepspeed/launcher/multinode_runner.py:365 @ edaa7221 (0.19.6)"
+_SLURM_RUNNER: Final = (
+    "deepspeedai/DeepSpeed deepspeed/launcher/multinode_runner.py:365 @ edaa7221 (0.19.6)"
+)
 #: What takes options that nobody declared, or declares more than can be seen here: a function that gets the parser.
 _TAKES_MORE: Final = re.compile(
     r"local[_-]rank|parse_known_args|HfArgumentParser|add_config_arguments|parents\s*=|REMAINDER|\bsys\.argv\b"
@@ -32,21 +34,27 @@ _OF_SEVERAL: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
 _OWN_RANK: Final = ("--node-rank", "--machine_rank")
 _DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
 _RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT"'
-_COUNTS: Final = torch("distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size")
+_COUNTS: Final = torch(
+    "distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size"
+)
 _ALL_NODES: Final = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")  # of a job
 #: Options by which a step takes a part of its job: others may take the rest.
 _PART: Final = ("--nodelist", "--exclude", "--relative", "--jobid", "--het-group")
 _OF_THE_JOB: Final = frozenset({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
 
 
-@deepspeed_calls.rule("LNCH003", ERROR, "launcher", deepspeed_now("launcher/runner.py:307, parse_resource_filter"))
+@deepspeed_calls.rule(
+    "LNCH003", ERROR, "launcher", deepspeed_now("launcher/runner.py:307, parse_resource_filter")
+)
 def include_or_exclude(call: LauncherCall) -> Violations:
     """deepspeed accepts --include or --exclude, not both.
     Prevents: ValueError: include_str and exclude_str are mutually exclusive.
     Fix: keep one"""
     exclude = call.argument("--exclude")
     if exclude is not None and call.has("--include"):
-        yield exclude.bad_option("deepspeed accepts --include or --exclude, not both", "keep --include")
+        yield exclude.bad_option(
+            "deepspeed accepts --include or --exclude, not both", "keep --include"
+        )
 
 
 @deepspeed_calls.rule("LNCH005", ERROR, "launcher", deepspeed_now("launcher/runner.py:462, main"))
@@ -68,8 +76,12 @@ def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
     Fix: add --hostfile with every node"""
     nodes = call.integer("--num_nodes")
     if nodes is not None and nodes.value > 1 and call.is_local:
-        message = f"{nodes} without --hostfile: DeepSpeed has no other nodes than those of /job/hostfile"
-        yield nodes.bad_option(message, "write the nodes into a hostfile (HOST slots=8), and add --hostfile")
+        message = (
+            f"{nodes} without --hostfile: DeepSpeed has no other nodes than those of /job/hostfile"
+        )
+        yield nodes.bad_option(
+            message, "write the nodes into a hostfile (HOST slots=8), and add --hostfile"
+        )
 
 
 @deepspeed_calls.rule("LNCH023", ERROR, "launcher", deepspeed_now("launcher/runner.py:580, main"))
@@ -92,7 +104,9 @@ def backend_takes_the_filters(call: LauncherCall) -> Violations:
     chosen = call.argument(*_FILTERS)
     if call.backend in _WITHOUT_FILTERS and chosen is not None:
         message = f"--launcher {call.backend} doesn't accept {chosen.option.name}"
-        yield chosen.bad_option(message, "leave it out and shorten the hostfile, or use --launcher pdsh")
+        yield chosen.bad_option(
+            message, "leave it out and shorten the hostfile, or use --launcher pdsh"
+        )
 
 
 @deepspeed_calls.rule("LNCH016", ERROR, "launcher", _SLURM_RUNNER, before=(0, 19, 7))
@@ -103,11 +117,15 @@ def slurm_backend_has_no_filters(call: LauncherCall) -> Violations:
     for name in ("--include", "--exclude") if call.backend == "slurm" else ():
         chosen = call.argument(name)
         if chosen is not None:
-            message = f"--launcher slurm passes {name} to srun, where it has another meaning, or none"
+            message = (
+                f"--launcher slurm passes {name} to srun, where it has another meaning, or none"
+            )
             yield chosen.bad_option(message, "start torchrun by srun in its place")
 
 
-@deepspeed_calls.rule("LNCH017", NOTE, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163"))
+@deepspeed_calls.rule(
+    "LNCH017", NOTE, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163")
+)
 def openmpi_finds_its_network(call: LauncherCall) -> Violations:
     """--launcher openmpi is given the network to use.
     Prevents: A hang where there is no eth0, or NCCL's bootstrap over a slow network.
@@ -118,7 +136,9 @@ def openmpi_finds_its_network(call: LauncherCall) -> Violations:
         return
     if arguments is None or "btl_tcp_if_include" not in (arguments.value or ""):
         message = "--launcher openmpi uses the interface eth0 and UCX_TLS=tcp by default"
-        yield backend.bad_option(message, 'write --launcher_args "--mca btl_tcp_if_include IFACE -x UCX_TLS=rc"')
+        yield backend.bad_option(
+            message, 'write --launcher_args "--mca btl_tcp_if_include IFACE -x UCX_TLS=rc"'
+        )
 
 
 @deepspeed_calls.rule("LNCH018", ERROR, "launcher", deepspeed_now("launcher/runner.py:530, main"))
@@ -138,7 +158,9 @@ def node_says_its_rank(call: LauncherCall) -> Violations:
         yield rank.bad_value(message, f"write --node_rank 0 to {hosts - 1}")
     if not call.has("--node_rank") and not call.opaque:
         message = "deepspeed --no_ssh without --node_rank: nothing says which node it is"
-        yield alone.bad_option(message, f'add --node_rank "{call.node_number}", expanded on the node')
+        yield alone.bad_option(
+            message, f'add --node_rank "{call.node_number}", expanded on the node'
+        )
 
 
 @launcher_calls.rule("LNCH019", ERROR, "launcher", deepspeed_now("launcher/launch.py:230, main"))
@@ -148,7 +170,9 @@ def module_runs_in_python(call: LauncherCall) -> Violations:
     Fix: keep one"""
     direct = call.argument("--no_python", "--no-python")
     if direct is not None and call.has("--module"):
-        yield direct.bad_option(f"{call.program}: --no_python and --module exclude each other", "leave --no_python out")
+        yield direct.bad_option(
+            f"{call.program}: --no_python and --module exclude each other", "leave --no_python out"
+        )
 
 
 @deepspeed_calls.rule("LNCH024", WARNING, "silent", deepspeed_now("launcher/runner.py:453, main"))
@@ -165,13 +189,21 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
     first = listed == [*map(str, range(len(listed)))]
     same = number == len(listed) and first
     included = call.options.text("--include") or ""
-    same = same or ("@" not in included and sorted(included.partition(":")[2].split(",")) == sorted(listed))
+    same = same or (
+        "@" not in included and sorted(included.partition(":")[2].split(",")) == sorted(listed)
+    )
     if number != -1 and not same:
         name = chosen.option.name
         message = f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as deepspeed is given {name}"
-        hint = f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"
+        hint = (
+            f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"
+        )
         # A variable that isn't set may be empty, or the same.
-        unknown = NOTE if devices.value is None or (first and number is None and call.has("--num_gpus")) else None
+        unknown = (
+            NOTE
+            if devices.value is None or (first and number is None and call.has("--num_gpus"))
+            else None
+        )
         yield Violation(call.shell.locate(devices), message, hint, severity=unknown)
 
 
@@ -180,7 +212,11 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
     """A program that deepspeed starts accepts --local_rank, or --no_local_rank is given.
     Prevents: unrecognized arguments: --local_rank=0. Checked in the program's text, where it is in the script's folder.
     Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank"""
-    direct, program, text = call.argument("--no_python"), call.launch.program, program_text(call.launch)
+    direct, program, text = (
+        call.argument("--no_python"),
+        call.launch.program,
+        program_text(call.launch),
+    )
     message = "deepspeed puts --local_rank=N after the program, before its own arguments"
     hint = "add --no_local_rank: LOCAL_RANK is set as well"
     if call.has("--no_local_rank") or call.opaque:
@@ -213,21 +249,33 @@ def _all_nodes_are_here(call: LauncherCall) -> bool:
     return len(ranks) > 1 and not call.in_task
 
 
-@torchrun_calls.rule("LNCH026", ERROR, "training", torch("distributed/run.py:634: the default is 127.0.0.1"))
+@torchrun_calls.rule(
+    "LNCH026", ERROR, "training", torch("distributed/run.py:634: the default is 127.0.0.1")
+)
 def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     """torchrun over several nodes has a place where they meet: --master-addr or --rdzv-endpoint.
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     nodes = 0 if _all_nodes_are_here(call) else _several(call)
-    if nodes and not _has(call, "--master-addr", "--rdzv-endpoint") and not call.has("--standalone"):
+    if (
+        nodes
+        and not _has(call, "--master-addr", "--rdzv-endpoint")
+        and not call.has("--standalone")
+    ):
         tail = "; it doesn't read MASTER_ADDR" if "MASTER_ADDR" in call.launch.environment else ""
         each = f"each waits at its own 127.0.0.1{tail}"
         message = f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: {each}"
         in_task = call.first_node if call.in_task else None
-        yield Violation(call.where, message, f'add --master-addr="{in_task}"' if in_task else f"add {_RENDEZVOUS}")
+        yield Violation(
+            call.where,
+            message,
+            f'add --master-addr="{in_task}"' if in_task else f"add {_RENDEZVOUS}",
+        )
 
 
-@torchrun_calls.rule("LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0"))
+@torchrun_calls.rule(
+    "LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0")
+)
 def nodes_say_their_rank(call: LauncherCall) -> Violations:
     """torchrun over several nodes with a static rendezvous has a --node-rank.
     Prevents: Address already in use, or a hang: every node is the master.
@@ -246,7 +294,9 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     Prevents: As many separate trainings as nodes, which write the same checkpoints.
     Fix: use --nnodes, and --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     alone, srun = call.argument("--standalone"), call.launch.call("srun")
-    apart = any(_LOOPBACK.fullmatch(address.value) for name in ADDRESSES if (address := call.text(name)))
+    apart = any(
+        _LOOPBACK.fullmatch(address.value) for name in ADDRESSES if (address := call.text(name))
+    )
     nodes = call.nodes if call.has("--nnodes") else call.script_nodes if srun else None
     if nodes is None or nodes <= 1:
         return
@@ -255,7 +305,11 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
         yield alone.bad_option(message, f"use {_RENDEZVOUS} in its place")
     elif not _has(call, "--nnodes") and not apart and not call.opaque and _has(call, *_OF_SEVERAL):
         message = f"torchrun without --nnodes is for one node, and srun starts it on {nodes}"
-        yield from [Violation(call.where, message, f"write --nnodes={nodes}")] if _is_on(nodes, call) else ()
+        yield from (
+            [Violation(call.where, message, f"write --nnodes={nodes}")]
+            if _is_on(nodes, call)
+            else ()
+        )
 
 
 def _is_on(nodes: int, call: LauncherCall) -> bool:
@@ -263,23 +317,39 @@ def _is_on(nodes: int, call: LauncherCall) -> bool:
     srun = call.launch.call("srun")
     if srun is None:
         return False
-    counts, named = [srun.options.integer(name) for name in ("--nodes", "--ntasks")], srun.options.get("--nodelist")
+    counts, named = (
+        [srun.options.integer(name) for name in ("--nodes", "--ntasks")],
+        srun.options.get("--nodelist"),
+    )
     is_all = named is None or any(_ALL_NODES.search(word.raw) for word in named.values)
     return (is_all or counts[0] is not None) and all((count or nodes) >= nodes for count in counts)
 
 
-@torchrun_calls.rule("LNCH047", ERROR, "training", torch("distributed/run.py:731, parse_min_max_nnodes"))
+@torchrun_calls.rule(
+    "LNCH047", ERROR, "training", torch("distributed/run.py:731, parse_min_max_nnodes")
+)
 def srun_starts_every_node(call: LauncherCall) -> Violations:
     """srun starts torchrun on each of the nodes that its --nnodes counts.
     Prevents: The rendezvous waits for nodes that never come, until it times out.
     Fix: give srun and the job the same nodes; $SLURM_NNODES is always the job's"""
     step, nnodes = call.launch.call("srun"), call.argument("--nnodes")
-    others = sum(one.script is call.shell and one.call("torchrun") is not None for one in call.submission.launches)
+    others = sum(
+        one.script is call.shell and one.call("torchrun") is not None
+        for one in call.submission.launches
+    )
     if step is None or step.command.guarded or nnodes is None or others > 1:
         return
     own = Request(shell=call.shell, options=step.options, program="srun")
-    of_job = not _OF_THE_JOB.isdisjoint(nnodes.option.values[0].variables if nnodes.option.values else ())
-    nodes = call.script_nodes if of_job else number.value if (number := call.integer("--nnodes")) else None
+    of_job = not _OF_THE_JOB.isdisjoint(
+        nnodes.option.values[0].variables if nnodes.option.values else ()
+    )
+    nodes = (
+        call.script_nodes
+        if of_job
+        else number.value
+        if (number := call.integer("--nnodes"))
+        else None
+    )
     counts = [count for name in ("--nodes", "--ntasks") if (count := own.integer(name)) is not None]
     fewest = min(counts, key=lambda count: count.value, default=None)
     if nodes is None or fewest is None or fewest.value >= nodes or own.has(*_PART) or own.opaque:
@@ -303,25 +373,37 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
         yield rank.bad_value(message, f"write --node-rank 0 to {nodes - 1}")
     elif nodes > 1 and _is_on(nodes, call):
         message = f"{rank} is the same on each of {nodes} nodes that srun starts it on"
-        yield rank.bad_value(message, "write srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes")
+        yield rank.bad_value(
+            message, "write srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes"
+        )
 
 
-@launcher_calls.rule("LNCH030", ERROR, "training", torch("distributed/run.py:634: the address or name of rank 0"))
+@launcher_calls.rule(
+    "LNCH030", ERROR, "training", torch("distributed/run.py:634: the address or name of rank 0")
+)
 def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     """The nodes of a job meet at an address that all of them reach.
     Prevents: Every node waits for the others at its own address.
     Fix: use the first node's name"""
     own = [call.options.integer(name) for name in _OWN_RANK]
     scripts = call.submission.files.beside(call.where.path, "launch script")
-    others = (each.options for script in scripts for launch in script.launches for each in launch.calls)
-    apart = 0 in own and any(options.integer(name) for options in others for name in _OWN_RANK)  # each has its line
+    others = (
+        each.options for script in scripts for launch in script.launches for each in launch.calls
+    )
+    apart = 0 in own and any(
+        options.integer(name) for options in others for name in _OWN_RANK
+    )  # each has its line
     for name in ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
         address = call.text(name)
         if address is not None and _LOOPBACK.fullmatch(address.value):
             hint = f"use the name of the first node: {call.first_node}"
             message = f"{address} is another machine on each of {call.nodes} nodes"
-            elastic = (count := call.text("--nnodes")) is not None and count.value.strip().startswith("1:")
-            yield address.bad_value(message, hint, severity=NOTE if elastic else None)  # one node is enough
+            elastic = (
+                count := call.text("--nnodes")
+            ) is not None and count.value.strip().startswith("1:")
+            yield address.bad_value(
+                message, hint, severity=NOTE if elastic else None
+            )  # one node is enough
 
 
 @torchrun_calls.rule("LNCH031", ERROR, "launcher", _COUNTS)
@@ -339,11 +421,16 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
         return
     if not re.fullmatch(r"\s*\+?\d{1,9}\s*", each.value) or int(each.value) == 0:
         message = f"{each}: {show(each.value)} is not a number of processes"
-        hint, less = "write a number, or gpu for all of the node's GPUs", note_if_to_fill(each.value)
+        hint, less = (
+            "write a number, or gpu for all of the node's GPUs",
+            note_if_to_fill(each.value),
+        )
         yield each.bad_value(message, hint, severity=less)
 
 
-@torchrun_calls.rule("LNCH032", ERROR, "training", torch("distributed/run.py, --rdzv-id: the same on every node"))
+@torchrun_calls.rule(
+    "LNCH032", ERROR, "training", torch("distributed/run.py, --rdzv-id: the same on every node")
+)
 def identifier_is_one_for_all(call: LauncherCall) -> Violations:
     """--rdzv-id is the same on every node.
     Prevents: Every node waits in a rendezvous of its own.
@@ -357,7 +444,9 @@ def identifier_is_one_for_all(call: LauncherCall) -> Violations:
             yield identifier.bad_value(message, 'write --rdzv-id="$SLURM_JOB_ID"')
 
 
-@blocks.rule("LNCH033", WARNING, "silent", torch("distributed/run.py:434, get_args_parser: the default is 1"))
+@blocks.rule(
+    "LNCH033", WARNING, "silent", torch("distributed/run.py:434, get_args_parser: the default is 1")
+)
 def every_gpu_has_a_rank(block: Request) -> Violations:
     """torchrun has --nproc-per-node, which defaults to one process per node.
     Prevents: One busy GPU on each node.
@@ -366,12 +455,19 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
     for launch in block.launches if gpus is not None and gpus.value > 1 else ():
         call = launch.call("torchrun")
         given = call is None or call.opaque or call.has("--nproc-per-node")
-        if gpus is not None and call is not None and not given and "PET_NPROC_PER_NODE" not in launch.environment:
+        if (
+            gpus is not None
+            and call is not None
+            and not given
+            and "PET_NPROC_PER_NODE" not in launch.environment
+        ):
             message = f"torchrun without --nproc-per-node starts 1 process, and {gpus.name} gives {gpus.value}"
             yield Violation(call.where, message, f"write --nproc-per-node={gpus.value}")
 
 
-@torchrun_calls.rule("LNCH034", NOTE, "init", torch("distributed/launch.py: deprecated in favour of torchrun"))
+@torchrun_calls.rule(
+    "LNCH034", NOTE, "init", torch("distributed/launch.py: deprecated in favour of torchrun")
+)
 def old_launcher_passes_its_rank(call: LauncherCall) -> Violations:
     """torchrun replaces torch.distributed.launch, which passes --local-rank to the script.
     Prevents: unrecognized arguments: --local-rank=0.

@@ -24,14 +24,40 @@ _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root
 #: Options that no training script has, so that behind the script they are misplaced.
 _MISPLACED: Final = {
-    "torchrun": ("nproc_per_node", "nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone"),
-    "deepspeed": ("num_gpus", "num_nodes", "hostfile", "include", "exclude", "no_ssh", "launcher", "force_multi"),
+    "torchrun": (
+        "nproc_per_node",
+        "nnodes",
+        "node_rank",
+        "rdzv_backend",
+        "rdzv_endpoint",
+        "rdzv_id",
+        "standalone",
+    ),
+    "deepspeed": (
+        "num_gpus",
+        "num_nodes",
+        "hostfile",
+        "include",
+        "exclude",
+        "no_ssh",
+        "launcher",
+        "force_multi",
+    ),
     "accelerate": (
-        *("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "config_file"),
+        *(
+            "num_processes",
+            "num_machines",
+            "machine_rank",
+            "main_process_ip",
+            "main_process_port",
+            "config_file",
+        ),
     ),
 }
 #: A line that ends in a backslash and blanks, with options on the next one.
-_BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE)
+_BROKEN_LINE: Final = re.compile(
+    r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE
+)
 #: A line of a command that begins with #, and goes on.
 _COMMENTED: Final = re.compile(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
@@ -41,13 +67,19 @@ _ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*
 _FURTHER_IN: Final = re.compile(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
 _COMMENT_THAT_GOES_ON: Final = re.compile(r"[ \t]*#.*\\$")
 #: What is no command's name: an option, data, a program that isn't begun with `./`, a number.
-_NO_COMMAND: Final = re.compile(r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|\d[\d.e+-]*)(?=\s|\Z)")
+_NO_COMMAND: Final = re.compile(
+    r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|\d[\d.e+-]*)(?=\s|\Z)"
+)
 _GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+(\d?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
 _TYPESET: Final = re.compile(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
-_NAMES: Final = re.compile(r"[a-z]+(?:[_-][a-z]+)+=?.*")  # of options; few values have one behind a dash
+_NAMES: Final = re.compile(
+    r"[a-z]+(?:[_-][a-z]+)+=?.*"
+)  # of options; few values have one behind a dash
 _MOST_LINE: Final = 10_000  # characters before an option that are looked at: a bound on time
-_TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
+_TABLES: Final = torch(
+    "distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py"
+)
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
 
 
@@ -59,7 +91,9 @@ def options_are_known(call: LauncherCall) -> Violations:
     options = TABLES[call.program].options
     plain = {name.lstrip("-").replace("_", "-"): name for name in options if name.startswith("--")}
     for option in call.options.unknown:
-        unknown = option.written.value is None and "=" not in option.written.prefix  # `--$NAME`, not `--nam=$VALUE`
+        unknown = (
+            option.written.value is None and "=" not in option.written.prefix
+        )  # `--$NAME`, not `--nam=$VALUE`
         if unknown or not option.name.startswith("-"):
             continue
         program = call.launch.program
@@ -80,7 +114,12 @@ def options_are_known(call: LauncherCall) -> Violations:
         yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
 
 
-@launcher_calls.rule("LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: the words after it are the script's"))
+@launcher_calls.rule(
+    "LNCH036",
+    WARNING,
+    "launcher",
+    derived("argparse.REMAINDER: the words after it are the script's"),
+)
 def options_stand_before_the_script(call: LauncherCall) -> Violations:
     """A launcher's own options are before the script; what follows it goes to the script.
     Prevents: One process; or error: unrecognized arguments, from the script. A note where its text isn't there.
@@ -92,7 +131,9 @@ def options_stand_before_the_script(call: LauncherCall) -> Violations:
         if program and name in _MISPLACED[call.program] and (text is None or name not in text):
             message = f"{stem} comes after {program.raw}, so it goes to the script and not to {call.program}"
             severity = NOTE if text is None else WARNING  # the script may have such an option too
-            yield Violation(call.shell.locate(word), message, f"put it before {program.raw}", severity=severity)
+            yield Violation(
+                call.shell.locate(word), message, f"put it before {program.raw}", severity=severity
+            )
 
 
 @launches.rule("LNCH035", ERROR, "launcher", _PORT_SOURCE)
@@ -100,7 +141,11 @@ def ports_exist(launch: Launch) -> Violations:
     """A port is a number from 1024 to 65535.
     Prevents: Permission denied, or Address already in use, at the start of the rendezvous.
     Fix: write 1024 to 65535"""
-    given = [port for call in launch.calls if call.program in PORTS and (port := call.text(PORTS[call.program]))]
+    given = [
+        port
+        for call in launch.calls
+        if call.program in PORTS and (port := call.text(PORTS[call.program]))
+    ]
     for port in given:
         if (fault := _of_port(port.value, port.option.name)) is not None:
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
@@ -109,7 +154,9 @@ def ports_exist(launch: Launch) -> Violations:
     if variable is not None and (fault := _of_port(variable.value, "MASTER_PORT")) is not None:
         less = NOTE if given else fault[1]  # a launcher sets its own
         message = f"MASTER_PORT={variable.raw} is {fault[0]}"
-        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=less)
+        yield Violation(
+            launch.script.locate(variable), message, "write 1024 to 65535", severity=less
+        )
 
 
 def _of_port(text: str | None, name: str) -> tuple[str, Severity | None] | None:
@@ -122,7 +169,9 @@ def _of_port(text: str | None, name: str) -> tuple[str, Severity | None] | None:
     return "not a port that a job can open", note_if_to_fill(text, name)
 
 
-@launcher_calls.rule("LNCH039", WARNING, "silent", derived("argparse keeps the last value of an option"))
+@launcher_calls.rule(
+    "LNCH039", WARNING, "silent", derived("argparse keeps the last value of an option")
+)
 def options_are_given_once(call: LauncherCall) -> Violations:
     """An option of a launcher is given once.
     Prevents: Another number of processes than the first option says.
@@ -136,19 +185,27 @@ def options_are_given_once(call: LauncherCall) -> Violations:
                 yield Violation(call.shell.locate(option.written), message, "keep one of the two")
 
 
-@accelerate_calls.rule("LNCH037", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines"))
+@accelerate_calls.rule(
+    "LNCH037", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines")
+)
 def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     """accelerate's --num_processes counts those of all machines.
     Prevents: Unused GPUs on every machine.
     Fix: write machines × GPUs per machine"""
-    total, machines, each = call.integer("--num_processes"), call.nodes, world_of(call.submission).gpus_per_node
+    total, machines, each = (
+        call.integer("--num_processes"),
+        call.nodes,
+        world_of(call.submission).gpus_per_node,
+    )
     if each and total is not None and machines is not None and machines > 1 and total.value == each:
         start = f"{each // machines} start on each, which has {each} GPUs"
         message = f"accelerate --num_processes {each} is for all {machines} machines: {start}"
         yield total.bad_value(message, f"write --num_processes {machines * each}")
 
 
-@launcher_calls.rule("LNCH040", ERROR, "launcher", derived("bash(1): a blank ends the word, so the value is empty"))
+@launcher_calls.rule(
+    "LNCH040", ERROR, "launcher", derived("bash(1): a blank ends the word, so the value is empty")
+)
 def values_follow_their_option(call: LauncherCall) -> Violations:
     """The value of an option follows it: the next word, or what is behind the equals sign, without a blank.
     Prevents: expected one argument; an empty value, and the value taken for the script: can't open file 'hostfile'.
@@ -157,12 +214,27 @@ def values_follow_their_option(call: LauncherCall) -> Violations:
     following = {id(word): after for word, after in pairwise(words)}
     for option in call.options.entries:
         after = following.get(id(option.written))
-        if option.known and not option.values and TABLES[call.program].options[option.name].values and after:
+        if (
+            option.known
+            and not option.values
+            and TABLES[call.program].options[option.name].values
+            and after
+        ):
             message = f"{call.program} {option.written.raw} has no value: {after.raw} follows it"
-            where, less = call.shell.locate(option.written), NOTE if call.launch.is_left_empty(option.written) else None
-            yield Violation(where, message, f"write a value after {option.written.raw}", severity=less)
+            where, less = (
+                call.shell.locate(option.written),
+                NOTE if call.launch.is_left_empty(option.written) else None,
+            )
+            yield Violation(
+                where, message, f"write a value after {option.written.raw}", severity=less
+            )
         empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
-        if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
+        if (
+            empty
+            and not option.written.variables
+            and after is not None
+            and not after.raw.startswith(("-", '"', "'"))
+        ):
             name, value = option.written.raw, after.raw
             message = f"{call.program} {name} has no value, and {value} is taken for the script"
             yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
@@ -172,28 +244,49 @@ def _carriage_returns(script: LaunchScript) -> Violations:
     """The first end of a line as on DOS after a backslash, of a script that starts a program."""
     at = script.shell.text.content.find("\\\r\n")
     if at >= 0 and script.launches and not script.shell.directives:
-        message = "a carriage return follows the backslash, as lines end on DOS: the command ends there"
-        yield Violation(script.shell.locate(at + 1), message, "convert the file: dos2unix, or sed -i 's/\\r$//'")
+        message = (
+            "a carriage return follows the backslash, as lines end on DOS: the command ends there"
+        )
+        yield Violation(
+            script.shell.locate(at + 1), message, "convert the file: dos2unix, or sed -i 's/\\r$//'"
+        )
 
 
 def _cut_off(script: LaunchScript) -> Violations:
     """Lines that are run as commands of their own, and meant for the one above; of several, the first. A file that
     begins with an option is a list of them, and no script."""
     shell, before = script.shell, -1
-    if next((_ARGUMENT.match(command.words[0].raw) for command in shell.commands if command.words), None):
+    if next(
+        (_ARGUMENT.match(command.words[0].raw) for command in shell.commands if command.words), None
+    ):
         return
-    content, started = shell.text.content, {one.calls[0].command.index: one.calls[0].command for one in script.launches}
+    content, started = (
+        shell.text.content,
+        {one.calls[0].command.index: one.calls[0].command for one in script.launches},
+    )
     for command in shell.commands:
         at, launch = command.offset, started.get(command.index - 1)
-        option = _ARGUMENT.match(content, at) if command.words and command.words[0].offset == at else None
+        option = (
+            _ARGUMENT.match(content, at)
+            if command.words and command.words[0].offset == at
+            else None
+        )
         if option is None and launch is None:
             continue
         *above, own = content[max(0, at - _MOST_LINE) : at].split("\n")
-        value = _NO_COMMAND.match(content, at) if above and _COMMENT_THAT_GOES_ON.match(above[-1]) else None
+        value = (
+            _NO_COMMAND.match(content, at)
+            if above and _COMMENT_THAT_GOES_ON.match(above[-1])
+            else None
+        )
         found = option or value or _FURTHER_IN.match(content, at)
         if found is None or own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
             continue  # within a line; or a blank follows the backslash above it
-        if option is None and launch and not (above[-1].strip() and len(own) >= (shell.locate(launch).column or 0)):
+        if (
+            option is None
+            and launch
+            and not (above[-1].strip() and len(own) >= (shell.locate(launch).column or 0))
+        ):
             continue  # a command of its own: further below, or not further in
         end = max(word.offset + len(word.raw) for word in shell.commands[command.index - 1].words)
         between = content[end:at].split("\n") if option is None else ()
@@ -203,12 +296,21 @@ def _cut_off(script: LaunchScript) -> Violations:
         if first:
             name = found[0].strip().rstrip("=")
             message = f"the command ends above this line, so {name} is run as a command of its own"
-            hint = "end every line but the last in a backslash, and move comments out of the command"
-            parked = None if above[-1].strip() else WARNING  # below an empty line it may be put aside
+            hint = (
+                "end every line but the last in a backslash, and move comments out of the command"
+            )
+            parked = (
+                None if above[-1].strip() else WARNING
+            )  # below an empty line it may be put aside
             yield Violation(shell.locate(at), message, hint, severity=parked)
 
 
-@scripts.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
+@scripts.rule(
+    "LNCH041",
+    ERROR,
+    "launcher",
+    derived("bash(1), QUOTING: a backslash quotes the character after it"),
+)
 def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     """Each line of a command but the last ends in a backslash: no blank follows it, and no comment is in between.
     Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A warning in quotes
@@ -219,23 +321,49 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
         return
     cut_off = [*_carriage_returns(script), *_cut_off(script)]
     yield from cut_off
-    starts = [(word.offset, word.offset + len(word.raw)) for command in shell.commands for word in command.words]
+    starts = [
+        (word.offset, word.offset + len(word.raw))
+        for command in shell.commands
+        for word in command.words
+    ]
     spans = [*starts, *((a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments)]
-    words = ((*(call.word for call in one.calls), one.program, *one.arguments) for one in script.launches)
+    words = (
+        (*(call.word for call in one.calls), one.program, *one.arguments) for one in script.launches
+    )
     started = [word for launch in words for word in launch if word is not None]
     for match in _BROKEN_LINE.finditer(shell.text.content):
         at = match.start(1)
         inside = next((span for span in spans if span[0] < at < span[1] - len(match[1])), None)
-        written = any(body.offset <= at < body.offset + len(body.content) for body in shell.heredocs)
+        written = any(
+            body.offset <= at < body.offset + len(body.content) for body in shell.heredocs
+        )
         if not written:
-            launched = inside is not None and any(inside[0] <= word.offset < inside[1] for word in started)
+            launched = inside is not None and any(
+                inside[0] <= word.offset < inside[1] for word in started
+            )
             severity = WARNING if inside and not launched else ERROR
             message = f"a blank follows the backslash: the line ends there, and {match[2]} is not an argument"
-            message = message if not inside else "a blank follows the backslash: it stays in the text, as a word"
-            yield Violation(shell.locate(at), message, "remove the blanks at the end of the line", severity=severity)
-    arrays = {(a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments if a.words is not None}
+            message = (
+                message
+                if not inside
+                else "a blank follows the backslash: it stays in the text, as a word"
+            )
+            yield Violation(
+                shell.locate(at),
+                message,
+                "remove the blanks at the end of the line",
+                severity=severity,
+            )
+    arrays = {
+        (a.value_offset, a.value_offset + len(a.raw))
+        for a in shell.assignments
+        if a.words is not None
+    }
     for match in _COMMENTED.finditer(shell.text.content):
-        inside = next((span for span in spans if span[0] < match.start(1) < span[1] and span not in arrays), None)
+        inside = next(
+            (span for span in spans if span[0] < match.start(1) < span[1] and span not in arrays),
+            None,
+        )
         if inside and any(inside[0] <= word.offset < inside[1] for word in started):
             effect = "which makes a comment of the rest of the command, or an argument of itself"
             message = f"the text has a # here, {effect}"
@@ -244,12 +372,19 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     for launch in script.launches if not cut_off else ():
         last = (launch.program, *launch.arguments)[-1]
         end = last.offset + len(last.raw) if last is not None else 0
-        if last is not None and last.raw.endswith("\\ ") and last.raw.count("\\ ") == 1 and end - 2 not in seen:
+        if (
+            last is not None
+            and last.raw.endswith("\\ ")
+            and last.raw.count("\\ ") == 1
+            and end - 2 not in seen
+        ):
             message = "a blank follows the backslash: the command ends here, and the blank is its last argument"
             yield Violation(shell.locate(last), message, "remove the blanks at the end of the line")
         elif last is not None and (below := _GOES_ON.match(shell.text.content, end)):
             message = f"the command ends above this line, so {below[1]} is not part of it"
-            yield Violation(shell.locate(below.start(1)), message, "end every line but the last in a backslash")
+            yield Violation(
+                shell.locate(below.start(1)), message, "end every line but the last in a backslash"
+            )
 
 
 @launcher_calls.rule("LNCH044", ERROR, "launcher", _TABLES)
@@ -259,14 +394,23 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
     Fix: name the program after the launcher's options"""
     launch, options = call.launch, call.options
     if call.is_innermost and launch.program is None and not launch.arguments and not call.opaque:
-        asks = options.unknown or call.has("--help", "--module", "--no-python", "--no_python", "--version")
+        asks = options.unknown or call.has(
+            "--help", "--module", "--no-python", "--no_python", "--version"
+        )
         if not asks and options.entries:
             message = f"{call.program} is given options and no program: the command ends here"
             where = call.shell.locate(options.entries[-1].written)
-            yield Violation(where, message, "end every line but the last in a backslash, and name the program")
+            yield Violation(
+                where, message, "end every line but the last in a backslash, and name the program"
+            )
 
 
-@scripts.rule("LNCH045", ERROR, "launcher", derived("bash(1), QUOTING: a text lasts until the quote that closes it"))
+@scripts.rule(
+    "LNCH045",
+    ERROR,
+    "launcher",
+    derived("bash(1), QUOTING: a text lasts until the quote that closes it"),
+)
 def quotes_are_closed(script: LaunchScript) -> Violations:
     """Each quote and bracket of a script is closed.
     Prevents: `unexpected EOF while looking for matching quote`: bash runs nothing of what follows.
@@ -275,22 +419,38 @@ def quotes_are_closed(script: LaunchScript) -> Violations:
     if at is not None and not shell.text.content.startswith("<<", at):
         line = shell.text.content[at:].partition("\n")[0].rstrip("\\ ")
         message = f"{show(line)} has a quote or bracket that nothing closes, or that closes one which is missing above"
-        yield Violation(shell.locate(at), message, "close every quote; bash -n FILE says whether they all are")
+        yield Violation(
+            shell.locate(at), message, "close every quote; bash -n FILE says whether they all are"
+        )
 
 
-@launches.rule("LNCH046", ERROR, "launcher", derived("bash(1) and argparse know the ASCII hyphen and quotes alone"))
+@launches.rule(
+    "LNCH046",
+    ERROR,
+    "launcher",
+    derived("bash(1) and argparse know the ASCII hyphen and quotes alone"),
+)
 def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
     """Options begin with the hyphen of the keyboard, and texts are in plain quotes.
     Prevents: unrecognized arguments: —lr, as copied from a web page. A note where it may be a value.
     Fix: write -- and plain quotes"""
     for before, word in pairwise(launch.calls[-1].command.words):
         if found := _TYPESET.match(word.raw):
-            name, is_dash = unicodedata.name(found[0][0]).lower(), unicodedata.category(found[0][0]) in ("Pd", "Sm")
+            name, is_dash = (
+                unicodedata.name(found[0][0]).lower(),
+                unicodedata.category(found[0][0]) in ("Pd", "Sm"),
+            )
             plain = "-" if is_dash else "a plain quote"
             message = f"{show(word.raw)} begins with the character {name}, not with {plain}"
-            rest = word.raw[found.end() :].translate(dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"'))
+            rest = word.raw[found.end() :].translate(
+                dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"')
+            )
             option = f"--{word.raw[found.end() :].partition('=')[0]}"
-            named = any(option in TABLES[call.program].options for call in launch.calls if call.program in TABLES)
+            named = any(
+                option in TABLES[call.program].options
+                for call in launch.calls
+                if call.program in TABLES
+            )
             named = named or _NAMES.fullmatch(word.raw, found.end()) is not None
             value = before.raw.startswith("-") and "=" not in before.raw and not named
             severity = NOTE if value or not is_dash else ERROR

@@ -34,7 +34,12 @@ _SPREAD: Final = ("--npernode", "--pernode", "--map-by", "--ppn")
 _TOTAL: Final = {"srun": "--ntasks", "mpirun": "--np"}
 _PER_NODE: Final = {"srun": ("--ntasks-per-node",), "mpirun": ("--npernode", "--ppn")}
 #: Arguments of a training program that say that DeepSpeed or Megatron trains.
-TRAINING: Final = {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
+TRAINING: Final = {
+    "--deepspeed",
+    "--deepspeed_config",
+    "--deepspeed-config",
+    "--tensor-model-parallel-size",
+}
 _NEEDED: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _FROM: Final = {
     "RANK": "RANK=$SLURM_PROCID",
@@ -45,13 +50,22 @@ _FROM: Final = {
 }
 _INIT: Final = "comm/comm.py:889, init_distributed"
 #: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py @ 5.23
-_OF_SEQUENCES: Final = ("sortish_sampler", "predict_with_generate", "generation_max_length", "generation_num_beams")
-_ALIKE: Final = 0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
+_OF_SEQUENCES: Final = (
+    "sortish_sampler",
+    "predict_with_generate",
+    "generation_max_length",
+    "generation_num_beams",
+)
+_ALIKE: Final = (
+    0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
+)
 _OF_A_USER: Final = 3  # parts of a path such as `/home/me`; `/workspace` may hold anything
 _MOST_BESIDE: Final = 300  #: programs of a folder whose names may be meant
 
 
-@launcher_calls.rule("LNCH020", ERROR, "launcher", deepspeed_now("launcher/launch.py:236: each starts its own ranks"))
+@launcher_calls.rule(
+    "LNCH020", ERROR, "launcher", deepspeed_now("launcher/launch.py:236: each starts its own ranks")
+)
 def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
     """One launcher starts the ranks: none starts another, and it is started once on each node.
     Prevents: can't open file 'deepspeed'; or N × N processes on one port.
@@ -59,7 +73,9 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
     launch, index = call.launch, [each.word for each in call.launch.calls].index(call.word)
     outers, after = launch.calls[:index], launch.calls[index + 1 :]
     inner = next(((each.program, each.word) for each in after if each.program in LAUNCHERS), None)
-    if launch.program is not None and not after:  # which may be a launcher as well, by its file or module
+    if (
+        launch.program is not None and not after
+    ):  # which may be a launcher as well, by its file or module
         name = PurePath(launch.program.value or "").name
         name = PROGRAMS["other names"].get(name, name)
         inner = (name, launch.program) if name in LAUNCHERS else None
@@ -73,7 +89,11 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
 
 def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
     """More launchers than nodes, by mpirun's or srun's own numbers; SLM001 reports those of batch scripts."""
-    if outer.program not in _TOTAL or outer.opaque or (outer.program == "srun" and own.shell.directives):
+    if (
+        outer.program not in _TOTAL
+        or outer.opaque
+        or (outer.program == "srun" and own.shell.directives)
+    ):
         return
     if outer.options.integer(_TOTAL[outer.program]) == 1:  # however many may be on a node
         return
@@ -83,8 +103,12 @@ def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
             name, nodes = per_node, 1
     option, total = outer.options.get(name), outer.options.integer(name)
     if option is not None and total is not None and nodes is not None and total > nodes:
-        written = f"{outer.program} {option.written.raw.partition('=')[0]}={outer.options.text(name)}"
-        message = f"{written} starts {own.program} {total} times, and each starts a rank for every GPU"
+        written = (
+            f"{outer.program} {option.written.raw.partition('=')[0]}={outer.options.text(name)}"
+        )
+        message = (
+            f"{written} starts {own.program} {total} times, and each starts a rank for every GPU"
+        )
         hint = f"use {outer.program} with one process per node, or leave {own.program} out"
         yield Violation(own.shell.locate(option.written), message, hint)
 
@@ -100,7 +124,11 @@ def _nodes(outer: Call, own: LauncherCall) -> int | None:
     if own.opaque or own.has("--no_ssh"):
         ranks = own.options.integer((PER_NODE | TOTALS)[own.program])
         # As many launchers as ranks are a slip.
-        return 1 if ranks is not None and ranks == outer.options.integer(_TOTAL[outer.program]) else None
+        return (
+            1
+            if ranks is not None and ranks == outer.options.integer(_TOTAL[outer.program])
+            else None
+        )
     return 1
 
 
@@ -124,8 +152,16 @@ class _Ranks:
     def certain(self) -> bool:
         """True where srun starts DeepSpeed in the node's own Python, and nothing else may find out its rank."""
         names = _training_arguments(self.launch)
-        asks = self.program == "srun" and not self.has_image and any("deepspeed" in name for name in names)
-        return asks and not _finds_out_itself(self.launch) and not tells("MPI", self.launch.script.text.path)
+        asks = (
+            self.program == "srun"
+            and not self.has_image
+            and any("deepspeed" in name for name in names)
+        )
+        return (
+            asks
+            and not _finds_out_itself(self.launch)
+            and not tells("MPI", self.launch.script.text.path)
+        )
 
 
 @subject("launch script")
@@ -133,7 +169,12 @@ def _ranks(submission: Submission) -> Iterator[_Ranks]:
     for step in steps(submission):
         number = (step.tasks or 1) * (step.nodes or 1)
         parallel = submission.configs or submission.megatron or _training_arguments(step.launch)
-        if step.starts_python and number > 1 and parallel and LIGHTNING_CONFIG not in step.launch.environment:
+        if (
+            step.starts_python
+            and number > 1
+            and parallel
+            and LIGHTNING_CONFIG not in step.launch.environment
+        ):
             image = step.srun.has("--container-image") or step.block.has("--container-image")
             yield _Ranks(submission, step.launch, "srun", step.where, number, has_image=image)
     for launch, outer in _bare(submission):
@@ -145,13 +186,22 @@ def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
     """Lines that start a program with DeepSpeed by python or mpirun alone, though it is for several ranks."""
     scripts = {id(script.shell) for script in submission.scripts}
     # Whether anything here may start another script, or start ranks otherwise than by its own launch lines.
-    starts = any(launch.program and launch.program.raw.endswith(".sh") for launch in submission.launches)
-    starts = starts or any(call.program != "python" for launch in submission.launches for call in launch.calls)
+    starts = any(
+        launch.program and launch.program.raw.endswith(".sh") for launch in submission.launches
+    )
+    starts = starts or any(
+        call.program != "python" for launch in submission.launches for call in launch.calls
+    )
     starts = starts or bool(submission.azureml_jobs or submission.on_clusters)
     for launch in submission.launches:
         outer, programs = launch.calls[0], [call.program for call in launch.calls]
         known = {"RANK", "WORLD_SIZE"} & set(launch.environment) or not _training_arguments(launch)
-        if id(launch.script) not in scripts or known or programs[-1] != "python" or _finds_out_itself(launch):
+        if (
+            id(launch.script) not in scripts
+            or known
+            or programs[-1] != "python"
+            or _finds_out_itself(launch)
+        ):
             continue
         if programs == ["python"]:
             once = outer.command.shell is None and not outer.command.guarded
@@ -173,7 +223,9 @@ def _finds_out_itself(launch: Launch) -> bool:
     return found is not None and tells("ranks", str(found))
 
 
-@_ranks.rule("LNCH014", ERROR, "init", deepspeed_now(f"{_INIT}: else the ranks are asked of mpi4py"))
+@_ranks.rule(
+    "LNCH014", ERROR, "init", deepspeed_now(f"{_INIT}: else the ranks are asked of mpi4py")
+)
 def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line that starts them.
     Prevents: ModuleNotFoundError: No module named 'mpi4py'. A note where the program may set them itself.
@@ -181,11 +233,18 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     missing = [name for name in _NEEDED if name not in ranks.variables]
     program, severity = ranks.launch.program, WARNING
     if ranks.program == "mpirun":  # which works where mpi4py is installed
-        message = "mpirun starts the ranks without RANK and WORLD_SIZE: DeepSpeed asks mpi4py for them"
-        hint, severity = "install mpi4py, or start them by deepspeed --launcher openmpi or torchrun", NOTE
+        message = (
+            "mpirun starts the ranks without RANK and WORLD_SIZE: DeepSpeed asks mpi4py for them"
+        )
+        hint, severity = (
+            "install mpi4py, or start them by deepspeed --launcher openmpi or torchrun",
+            NOTE,
+        )
     elif ranks.program == "python":
         message = f"no launcher starts this: one process, and the job has {world_of(ranks.submission).gpus} GPUs"
-        hint = f"write deepspeed {program.raw} ..." if program else "start it by deepspeed or torchrun"
+        hint = (
+            f"write deepspeed {program.raw} ..." if program else "start it by deepspeed or torchrun"
+        )
     elif missing:
         message = f"srun starts the ranks without {', '.join(missing)}, by which DeepSpeed and torch find one another"
         hint = f"write srun bash -c 'export {_FROM[missing[0]]}; ...', in single quotes, or srun torchrun"
@@ -195,7 +254,9 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     yield Violation(ranks.where, message, hint, severity=severity)
 
 
-@_ranks.rule("BATCH008", ERROR, "init", deepspeed_now(f"{_INIT}; runtime/config.py, _batch_assertion"))
+@_ranks.rule(
+    "BATCH008", ERROR, "init", deepspeed_now(f"{_INIT}; runtime/config.py, _batch_assertion")
+)
 def world_is_not_one(ranks: _Ranks) -> Violations:
     """The batch is not computed for one rank in a job that has several.
     Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where the program may know, a note with mpirun.
@@ -205,16 +266,24 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
     known = {"RANK", "WORLD_SIZE"} & ranks.variables or _finds_out_itself(ranks.launch)
     by_srun = ranks.program == "srun" and (config is not None or ranks.certain) and not known
     if by_srun or (ranks.program == "mpirun" and isinstance(total, int)):
-        batch = f", and train_batch_size: {total} is a batch computed for one rank" if isinstance(total, int) else ""
+        batch = (
+            f", and train_batch_size: {total} is a batch computed for one rank"
+            if isinstance(total, int)
+            else ""
+        )
         unless = " unless mpi4py finds more" if ranks.program == "mpirun" else ""
         start = f"{ranks.program} starts {ranks.number} ranks without RANK and WORLD_SIZE"
         message = f"{start}: each has a world size of 1{unless}{batch}"
         hint = "export RANK and WORLD_SIZE, or start torchrun or deepspeed"
-        severity = NOTE if not by_srun else ERROR if ranks.certain and isinstance(total, int) else WARNING
+        severity = (
+            NOTE if not by_srun else ERROR if ranks.certain and isinstance(total, int) else WARNING
+        )
         yield Violation(ranks.where, message, hint, severity=severity)
 
 
-@_ranks.rule("LNCH015", ERROR, "init", deepspeed_now("runtime/engine.py:1972, _do_args_sanity_check"))
+@_ranks.rule(
+    "LNCH015", ERROR, "init", deepspeed_now("runtime/engine.py:1972, _do_args_sanity_check")
+)
 def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
     """Ranks that srun starts get LOCAL_RANK.
     Prevents: AssertionError: DeepSpeed requires the LOCAL_RANK environment variable.
@@ -222,7 +291,9 @@ def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
     has, world = ranks.variables, {"RANK", "WORLD_SIZE"}
     if ranks.program == "srun" and "LOCAL_RANK" not in has and world <= has:
         message = "srun starts the ranks with RANK and WORLD_SIZE, but without LOCAL_RANK"
-        yield Violation(ranks.where, message, f"export {_FROM['LOCAL_RANK']} where RANK is exported")
+        yield Violation(
+            ranks.where, message, f"export {_FROM['LOCAL_RANK']} where RANK is exported"
+        )
 
 
 @lru_cache(maxsize=1)
@@ -232,7 +303,9 @@ def _classes() -> tuple[tuple[str, frozenset[str]], ...]:
     return ("TrainingArguments", fields), ("Seq2SeqTrainingArguments", fields | {*_OF_SEQUENCES})
 
 
-@launches.rule("LNCH043", ERROR, "launcher", derived("Python: can't open file: No such file or directory"))
+@launches.rule(
+    "LNCH043", ERROR, "launcher", derived("Python: can't open file: No such file or directory")
+)
 def program_is_there(launch: Launch) -> Violations:
     """The program that a line starts is not a letter off one that is there.
     Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory
@@ -242,12 +315,16 @@ def program_is_there(launch: Launch) -> Violations:
         return
     name, above = PurePath(program), list(folders_above(holder))
     places = [(folder / program).parent for folder in above]
-    if name.is_absolute() or launch.program.value is None:  # another machine's: its folder may be here
+    if (
+        name.is_absolute() or launch.program.value is None
+    ):  # another machine's: its folder may be here
         places += [
             *(folder / name.parent.name for folder in above),
             *(one for one in above if one.name == name.parent.name),
         ]
-    beside = (path for place in places for path in programs_in(place, Path(holder).parent)[:_MOST_BESIDE])
+    beside = (
+        path for place in places for path in programs_in(place, Path(holder).parent)[:_MOST_BESIDE]
+    )
     near = next((path.name for path in beside if is_slip(name.name, path.name)), None)
     near = (near and str(name.with_name(near))) or _by_folder(name, holder)
     if near is not None:
@@ -275,7 +352,10 @@ def _passed_over(launch: Launch, found: Path, words: Mapping[Word, str]) -> Viol
     trainers = dict(_classes())["Seq2SeqTrainingArguments"]
     if options_beside(found).parser is not None:  # Megatron's, which other rules judge
         return
-    near = slips(found, [name for name in words.values() if name.lstrip("-").replace("-", "_") not in trainers])
+    near = slips(
+        found,
+        [name for name in words.values() if name.lstrip("-").replace("-", "_") not in trainers],
+    )
     for word, name in words.items():
         if name in near:
             message = f"{program_path(launch)} has no option {name}: it stops, or passes over it"
@@ -285,15 +365,32 @@ def _passed_over(launch: Launch, found: Path, words: Mapping[Word, str]) -> Viol
 def _moves_away(launch: Launch) -> bool:
     """Return whether the script goes to a folder within an unknown one, as `$HERE/tasks/$NAME`, or to that of another
     project, as `/home/me/projects/other`: programs there may have the same names."""
-    moves = [one.words[1] for one in launch.script.commands if len(one.words) == 2 and one.words[0].value == "cd"]
-    if any(len(move.parts) > 2 and move.parts[0] is None and move.parts[-1] is None for move in moves):
+    moves = [
+        one.words[1]
+        for one in launch.script.commands
+        if len(one.words) == 2 and one.words[0].value == "cd"
+    ]
+    if any(
+        len(move.parts) > 2 and move.parts[0] is None and move.parts[-1] is None for move in moves
+    ):
         return True
     above = [folder.name for folder in folders_above(launch.script.text.path)]
-    paths = (PurePath(move.value or "").parts for move in moves if (move.value or "").startswith("/"))
-    return any(len(path) > _OF_A_USER and not any(map(one.endswith, path)) for path in paths for one in above[-1:])
+    paths = (
+        PurePath(move.value or "").parts for move in moves if (move.value or "").startswith("/")
+    )
+    return any(
+        len(path) > _OF_A_USER and not any(map(one.endswith, path))
+        for path in paths
+        for one in above[-1:]
+    )
 
 
-@launches.rule("LNCH042", ERROR, "parse", transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse")
+@launches.rule(
+    "LNCH042",
+    ERROR,
+    "parse",
+    transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse",
+)
 def options_are_the_programs(launch: Launch) -> Violations:
     """Every option after the training program is one that its own parser has, where the repository has all of that.
     Prevents: error: unrecognized arguments: --saving_strategy steps; or: Some specified arguments are not used by the
@@ -307,7 +404,11 @@ def options_are_the_programs(launch: Launch) -> Violations:
     options = (
         frozenset[str]().union(*known) if len(known) == len(read) else None
     )  # which of them is started isn't known
-    words = {word: word.prefix.partition("=")[0] for word in launch.arguments if word.prefix.startswith("--")}
+    words = {
+        word: word.prefix.partition("=")[0]
+        for word in launch.arguments
+        if word.prefix.startswith("--")
+    }
     if options is None:
         yield from _passed_over(launch, found, words)
         return
@@ -315,7 +416,9 @@ def options_are_the_programs(launch: Launch) -> Violations:
     unknown = {name for name in unknown if not any(one.startswith(name) for one in options)}
     wrong = {word: name for word, name in words.items() if name in unknown}
     meant = {name: most_like(name, tuple(sorted(options)), _ALIKE) for name in wrong.values()}
-    if 2 * sum(not meant[name] for name in wrong.values()) >= len(words):  # another program of the same name
+    if 2 * sum(not meant[name] for name in wrong.values()) >= len(
+        words
+    ):  # another program of the same name
         return
     for word, name in wrong.items():
         if meant[name]:

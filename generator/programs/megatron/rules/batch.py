@@ -6,7 +6,14 @@ from dataclasses import replace
 from typing import Final
 
 from ....findings import ERROR, NOTE, Severity, Violations
-from ....rules.violations import divisors, listed, megatron_deepspeed, megatron_lm, nearest, neighbours
+from ....rules.violations import (
+    divisors,
+    listed,
+    megatron_deepspeed,
+    megatron_lm,
+    nearest,
+    neighbours,
+)
 from ..options import TOKENIZERS
 from ..run import GLOBAL, MICRO, MegatronRun
 from ..table import NULL_TOKENIZER, OF_FILES
@@ -36,9 +43,13 @@ def steps_or_samples(run: MegatronRun) -> Violations:
             message = f"{run.shown(other)} is given with {run.shown(first)}"
             yield at(run, other, message, f"use {instead}, or remove {other}")
     if run.has(_WARMUP_SHARE) and run.value(warmup) not in (None, 0):
-        yield at(run, warmup, f"{run.shown(warmup)} is given with {_WARMUP_SHARE}", f"remove {warmup}")
+        yield at(
+            run, warmup, f"{run.shown(warmup)} is given with {_WARMUP_SHARE}", f"remove {warmup}"
+        )
     if steps:  # newer versions of Megatron-LM ignore the ramp-up
-        yield from excludes(run, first, [_RAMP_UP], ", which ramps over samples: give --train-samples")
+        yield from excludes(
+            run, first, [_RAMP_UP], ", which ramps over samples: give --train-samples"
+        )
 
 
 @lm_runs.rule("MLM057", ERROR, "init", megatron_lm("training/training.py:2586"))
@@ -47,14 +58,26 @@ def length_is_given(run: MegatronRun) -> Violations:
     """A training run has a length: --train-iters or --train-samples.
     Prevents: Exception: either train-iters or train-samples should be provided
     Fix: add --train-iters"""
-    others = (_STEPS[0], _SAMPLES[0], "--train-tokens", "--skip-train", "--yaml-cfg", "--eval-only", "--epochs")
+    others = (
+        _STEPS[0],
+        _SAMPLES[0],
+        "--train-tokens",
+        "--skip-train",
+        "--yaml-cfg",
+        "--eval-only",
+        "--epochs",
+    )
     trains = run.is_own_program and run.launch is not None
     if trains and run.lacks_all(*others) and not run.has("--phase-transition-iterations"):
-        yield at(run, "", "neither --train-iters nor --train-samples is given", "add --train-iters N")
+        yield at(
+            run, "", "neither --train-iters nor --train-samples is given", "add --train-iters N"
+        )
 
 
 @lm_runs.rule("MLM058", ERROR, "init", megatron_lm("core/optimizer_param_scheduler.py:160"))
-@mds_runs.rule("MDS032", ERROR, "init", megatron_deepspeed("megatron/optimizer_param_scheduler.py:30"))
+@mds_runs.rule(
+    "MDS032", ERROR, "init", megatron_deepspeed("megatron/optimizer_param_scheduler.py:30")
+)
 def warm_up_ends_before_decay(run: MegatronRun) -> Violations:
     """The learning rate's warm-up is shorter than its decay, which by default is as long as the run.
     Prevents: AssertionError: lr_warmup_steps < lr_decay_steps
@@ -63,7 +86,12 @@ def warm_up_ends_before_decay(run: MegatronRun) -> Violations:
         name = decay if run.has(decay) else total
         steps, warm = run.integer(name), run.integer(warmup)
         if steps and steps > 0 and warm is not None and warm >= steps and run.lacks(_WARMUP_SHARE):
-            yield at(run, warmup, f"{warmup} {warm} is not less than {name} {steps}", f"use {warmup} {steps // 100}")
+            yield at(
+                run,
+                warmup,
+                f"{warmup} {warm} is not less than {name} {steps}",
+                f"use {warmup} {steps // 100}",
+            )
     share = run.number(_WARMUP_SHARE)
     if share is not None and not 0 <= share < 1:
         message = f"{_WARMUP_SHARE} {share:g} is not a fraction from 0 to below 1"
@@ -79,9 +107,13 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
     name, kept = "--save-interval", "--save-retain-interval"
     interval, keep = run.integer(name), run.integer(kept)
     if run.has("--save") and run.lacks(name):
-        older = run.beside.strings and run.beside.judged is None  # a program that is there, its parser not
+        older = (
+            run.beside.strings and run.beside.judged is None
+        )  # a program that is there, its parser not
         severity = NOTE if older else None
-        yield at(run, "--save", f"--save is given without {name}", f"add {name} 1000", severity=severity)
+        yield at(
+            run, "--save", f"--save is given without {name}", f"add {name} 1000", severity=severity
+        )
     if run.has("--save") and interval is not None and interval < 1 and run.is_lm:
         yield at(run, name, f"{name} {interval} is less than 1", f"use {name} 1000")
     if keep is not None and interval and interval > 0 and (keep < 1 or keep % interval):
@@ -89,7 +121,12 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
         yield at(run, kept, f"{kept} {keep} is not a multiple of {name} {interval}", hint)
     least, most = run.number("--min-lr"), run.number("--lr")
     if least is not None and most is not None and least > most:
-        yield at(run, "--min-lr", f"--min-lr {least:g} is more than --lr {most:g}", f"use --min-lr {most / 10:g}")
+        yield at(
+            run,
+            "--min-lr",
+            f"--min-lr {least:g} is more than --lr {most:g}",
+            f"use --min-lr {most / 10:g}",
+        )
 
 
 @lm_runs.rule("MLM038", ERROR, "init", megatron_lm("training/arguments.py:715"))
@@ -119,7 +156,12 @@ def decay_style_has_its_ends(run: MegatronRun) -> Violations:
     style = run.choice(name, "constant")
     for end in ("--start-weight-decay", "--end-weight-decay"):
         if style == "constant" and run.has(end):
-            yield at(run, end, f"{end} is given, but {name} is constant", f"remove {end}, or use {name} linear")
+            yield at(
+                run,
+                end,
+                f"{end} is given, but {name} is constant",
+                f"remove {end}, or use {name} linear",
+            )
         elif style in ("linear", "cosine") and run.lacks(end):
             yield at(run, name, f"{name} {style} is given without {end}", f"add {end} 0.1")
 
@@ -136,7 +178,9 @@ def tokenizers_have_their_files(run: MegatronRun) -> Violations:
         # newer versions take --tokenizer-model for every kind
         if run.lacks_all(name, "--tokenizer-model"):
             hint = f"add {name} {'50257' if name == '--vocab-size' else 'PATH'}"
-            yield at(run, "--tokenizer-type", f"--tokenizer-type {kind} is given without {name}", hint)
+            yield at(
+                run, "--tokenizer-type", f"--tokenizer-type {kind} is given without {name}", hint
+            )
 
 
 @mds_runs.rule("MDS009", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:21-137"))
@@ -148,21 +192,34 @@ def ramp_up_is_whole(run: MegatronRun) -> Violations:
     if numbers is None:
         return
     if len(numbers) != 3:
-        yield at(run, _RAMP_UP, f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples", _EXAMPLE)
+        yield at(
+            run,
+            _RAMP_UP,
+            f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples",
+            _EXAMPLE,
+        )
         return
     start, step, samples = numbers
     if min(numbers) < 1:
-        message = f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples must be at least 1"
+        message = (
+            f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples must be at least 1"
+        )
         yield at(run, _RAMP_UP, message, _EXAMPLE)
     elif final == start:
-        message = f"{_RAMP_UP} starts at {start}, which is {GLOBAL} already: its steps are divided by 0"
+        message = (
+            f"{_RAMP_UP} starts at {start}, which is {GLOBAL} already: its steps are divided by 0"
+        )
         yield at(run, _RAMP_UP, message, f"use a start below {final}, or remove {_RAMP_UP}")
     elif final is not None and final < start:
         message = f"{_RAMP_UP} {start} {step}: {start} is more than {GLOBAL} {final}"
         yield at(run, _RAMP_UP, message, f"use a start below {final}")
     elif final is not None and (way := final - start) % step:
-        message = f"{_RAMP_UP} {start} {step}: {final} − {start} = {way} is not a multiple of {step}"
-        yield at(run, _RAMP_UP, message, f"use an increment of {listed(nearest(divisors(way), step, 3))}")
+        message = (
+            f"{_RAMP_UP} {start} {step}: {final} − {start} = {way} is not a multiple of {step}"
+        )
+        yield at(
+            run, _RAMP_UP, message, f"use an increment of {listed(nearest(divisors(way), step, 3))}"
+        )
     elif final is not None:
         if not run.micro_batch or not run.replicas or run.has("--decrease-batch-size-if-needed"):
             return
@@ -172,7 +229,12 @@ def ramp_up_is_whole(run: MegatronRun) -> Violations:
             if value % unit:
                 message = f"{_RAMP_UP}: the {what} of {value} is not a multiple of {product}"
                 article = "a" if what == "start" else "an"
-                yield at(run, _RAMP_UP, message, f"use {article} {what} of {listed(neighbours(unit, value))}")
+                yield at(
+                    run,
+                    _RAMP_UP,
+                    message,
+                    f"use {article} {what} of {listed(neighbours(unit, value))}",
+                )
 
 
 def _numbers(run: MegatronRun) -> list[int] | None:
@@ -198,7 +260,9 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
         yield replace(violation, severity=Severity.ERROR)
     if run.has(_RAMP_UP) and run.beside.parser is None and not run.fork:  # else of another version
         numbers, tokens, schedule = _numbers(run), run.size("--seq-length"), '"0:16 1B:32"'
-        if numbers is not None and len(numbers) == 3 and run.global_batch and tokens:  # a schedule counts in tokens
+        if (
+            numbers is not None and len(numbers) == 3 and run.global_batch and tokens
+        ):  # a schedule counts in tokens
             schedule = f'"0:{numbers[0]} {numbers[2] * tokens}:{run.global_batch}"'
         message = f"{_RAMP_UP} is ignored by Megatron-LM core_v0.19.0 and later, which have {_SCHEDULE} for it"
         yield at(run, _RAMP_UP, message, f"in those use {_SCHEDULE} {schedule}, without {GLOBAL}")

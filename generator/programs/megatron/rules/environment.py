@@ -23,7 +23,8 @@ _NOT_SET: Final = re.compile(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
 #: Slurm's options that may name GPUs, and the names of NVIDIA's data centre GPUs; only Blackwell's have a B.
 _REQUESTS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--constraint")
 _NAMES: Final = re.compile(
-    r"(?<![a-z0-9])(?:v100|t4|a10g?|a30|a40|a100|a800|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])", re.I
+    r"(?<![a-z0-9])(?:v100|t4|a10g?|a30|a40|a100|a800|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])",
+    re.I,
 )
 _CONTAINERS: Final = ("docker", "singularity", "enroot")
 
@@ -34,17 +35,32 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
     if launch is None:
         return _UNKNOWN, where
     if (assignment := launch.environment.get(name)) is not None:
-        return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(assignment)
-    has_image = any(map(launch.call, _CONTAINERS)) or any(one.has("--container-image") for one in launch.calls)
-    in_pods = any(one.script is not None and one.script.shell is launch.script for one in run.submission.on_clusters)
+        return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(
+            assignment
+        )
+    has_image = any(map(launch.call, _CONTAINERS)) or any(
+        one.has("--container-image") for one in launch.calls
+    )
+    in_pods = any(
+        one.script is not None and one.script.shell is launch.script
+        for one in run.submission.on_clusters
+    )
     if name in _named(launch.script.text.content) or has_image or in_pods:
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
     for job in run.submission.azureml_jobs:
         name_in_job = f"environment_variables/{name}"
-        if job.script is not None and job.script.shell is launch.script and job.value(name_in_job) is not None:
+        if (
+            job.script is not None
+            and job.script.shell is launch.script
+            and job.value(name_in_job) is not None
+        ):
             return str(job.value(name_in_job)), job.locate(name_in_job)
     # other files that the script reads, or a container's own environment, may set anything
-    sourced = any(word.raw in ("source", ".") for command in launch.script.commands for word in command.words[:1])
+    sourced = any(
+        word.raw in ("source", ".")
+        for command in launch.script.commands
+        for word in command.words[:1]
+    )
     return (_UNKNOWN if sourced or run.submission.environment_files else None), where
 
 
@@ -69,9 +85,17 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
         return
     accelerators = "before Blackwell" if older else "on every GPU before Blackwell"
-    meant = older is None and _variable(run, _CONNECTIONS)[0] is not None  # right where the GPUs are Blackwell's
+    meant = (
+        older is None and _variable(run, _CONNECTIONS)[0] is not None
+    )  # right where the GPUs are Blackwell's
     # Forks ask for it or don't.
-    severity = NOTE if run.fork or run.beside.judged is not None or meant else None if older else Severity.WARNING
+    severity = (
+        NOTE
+        if run.fork or run.beside.judged is not None or meant
+        else None
+        if older
+        else Severity.WARNING
+    )
     yield from _one_queue(run, f"{run.shown(name)} requires 1 {accelerators}", severity)
 
 
@@ -100,7 +124,11 @@ def fsdp_has_several_queues(run: MegatronRun) -> Violations:
     Fix: unset CUDA_DEVICE_MAX_CONNECTIONS"""
     value, where = _variable(run, _CONNECTIONS)
     if run.has_any(*_FSDP) and value == "1":
-        yield Violation(where, f"{_CONNECTIONS} is 1, which {run.first_of(*_FSDP)} refuses", f"unset {_CONNECTIONS}")
+        yield Violation(
+            where,
+            f"{_CONNECTIONS} is 1, which {run.first_of(*_FSDP)} refuses",
+            f"unset {_CONNECTIONS}",
+        )
 
 
 @lm_runs.rule("MLM033", ERROR, "init", megatron_lm("training/arguments.py:1961"))
@@ -108,14 +136,18 @@ def graphs_register_no_expandable_memory(run: MegatronRun) -> Violations:
     """Transformer Engine's CUDA graphs accept expandable segments only with NCCL_GRAPH_REGISTER=0.
     Prevents: AssertionError
     Fix: export NCCL_GRAPH_REGISTER=0"""
-    if run.value("--cuda-graph-impl") != "transformer_engine" and not run.has("--external-cuda-graph"):
+    if run.value("--cuda-graph-impl") != "transformer_engine" and not run.has(
+        "--external-cuda-graph"
+    ):
         return
     memory, where = _variable(run, "PYTORCH_CUDA_ALLOC_CONF")
     register, _ = _variable(run, "NCCL_GRAPH_REGISTER")
     expandable = isinstance(memory, str) and "expandable_segments:True" in memory
     if expandable and register is not _UNKNOWN and register != "0":
         state = "is not set" if register is None else f"is {register}"
-        message = f"PYTORCH_CUDA_ALLOC_CONF is {memory} with CUDA graphs, and NCCL_GRAPH_REGISTER {state}"
+        message = (
+            f"PYTORCH_CUDA_ALLOC_CONF is {memory} with CUDA graphs, and NCCL_GRAPH_REGISTER {state}"
+        )
         yield Violation(where, message, "export NCCL_GRAPH_REGISTER=0")
 
 

@@ -24,7 +24,9 @@ _METHOD: Final = "--recompute-method"
 _ENGINE: Final = "--transformer-impl"
 _STAGE: Final = "--zero-stage"
 _DEFAULT_STAGE: Final = 1  # megatron/arguments.py of Megatron-DeepSpeed @ 4efb479d
-_STEPS: Final = re.compile(r"\b(?:pretrain|train|finetune)\w*\(|\.step\(")  # in a program that makes steps
+_STEPS: Final = re.compile(
+    r"\b(?:pretrain|train|finetune)\w*\(|\.step\("
+)  # in a program that makes steps
 _BATCHES: Final = ((GLOBAL, "train_batch_size"), (MICRO, "train_micro_batch_size_per_gpu"))
 
 
@@ -51,7 +53,9 @@ def one_stage_without_pipeline(run: MegatronRun) -> Violations:
     yield from undivided(run, "--no-pipeline-parallel", PIPELINE)
 
 
-@mds_arguments.rule("MDS035", ERROR, "init", megatron_deepspeed("megatron/arguments.py:186-190, 323"))
+@mds_arguments.rule(
+    "MDS035", ERROR, "init", megatron_deepspeed("megatron/arguments.py:186-190, 323")
+)
 def one_half_precision(run: MegatronRun) -> Violations:
     """A run has one precision: fp16 or bf16; the options of a half precision go with it.
     Prevents: AssertionError
@@ -85,9 +89,13 @@ def recomputation_is_consistent(run: MegatronRun) -> Violations:
         hint = f"use {_GRANULARITY} full {_METHOD} uniform"
         yield at(run, distributed, f"{distributed} is given without {_GRANULARITY} full", hint)
     elif run.has(distributed) and run.lacks(_METHOD):
-        yield at(run, distributed, f"{distributed} is given without {_METHOD}", f"add {_METHOD} uniform")
+        yield at(
+            run, distributed, f"{distributed} is given without {_METHOD}", f"add {_METHOD} uniform"
+        )
     if run.has(_METHOD) and (kind == "selective" or run.has("--recompute-activations")):
-        yield at(run, _METHOD, f"{run.shown(_METHOD)} with selective recomputation", f"remove {_METHOD}")
+        yield at(
+            run, _METHOD, f"{run.shown(_METHOD)} with selective recomputation", f"remove {_METHOD}"
+        )
 
 
 @mds_runs.rule("MDS038", ERROR, "init", megatron_deepspeed("megatron/arguments.py:206-216"))
@@ -142,7 +150,12 @@ def grouped_queries_are_not_distilled(run: MegatronRun) -> Violations:
     groups, heads = run.size("--num-key-value-heads"), run.heads
     for name in ("--mos", "--kd"):
         if run.has(name) and groups and heads and groups != heads:
-            yield at(run, name, f"{name} with --num-key-value-heads {groups} of {HEADS} {heads}", f"remove {name}")
+            yield at(
+                run,
+                name,
+                f"{name} with --num-key-value-heads {groups} of {HEADS} {heads}",
+                f"remove {name}",
+            )
 
 
 @subject(*READS)
@@ -178,7 +191,12 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     Prevents: The first product or all-reduce fails: its operands differ in type.
     Fix: give both the same precision"""
     run, config = configured
-    if config.precision is None or config.auto_precision or config.has("/amp") or not run.sure("--bf16", "--fp16"):
+    if (
+        config.precision is None
+        or config.auto_precision
+        or config.has("/amp")
+        or not run.sure("--bf16", "--fp16")
+    ):
         return
     theirs = None if config.precision == "fp32" else config.precision
     ours = next((name for name in ("bf16", "fp16") if run.has(f"--{name}")), None)
@@ -192,7 +210,9 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     yield against(other, Violation(where, message, hint))
 
 
-@configured_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64, training.py:79"))
+@configured_runs.rule(
+    "BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64, training.py:79")
+)
 def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """The batches on the command line equal the config's.
     Prevents: DeepSpeed and Megatron train with different micro batches. A note on train_batch_size and
@@ -203,18 +223,34 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
         ours, theirs = run.integer(name), config.whole(f"/{key}")
         if ours is not None and theirs is not None and ours != theirs:
             message = f"{name} {ours}, but {key} is {theirs} in the config"
-            severity = None if name == MICRO else NOTE  # training.py calls set_train_batch_size in every step
+            severity = (
+                None if name == MICRO else NOTE
+            )  # training.py calls set_train_batch_size in every step
             hint = f'set "{key}" to {ours} in the config'
             yield against(config.locate(f"/{key}"), at(run, name, message, hint, severity=severity))
-    key, batch, unit = "gradient_accumulation_steps", run.global_batch, (run.micro_batch or 0) * (run.replicas or 0)
-    steps, own = config.whole(f"/{key}"), batch // unit if batch and unit and batch % unit == 0 else None
+    key, batch, unit = (
+        "gradient_accumulation_steps",
+        run.global_batch,
+        (run.micro_batch or 0) * (run.replicas or 0),
+    )
+    steps, own = (
+        config.whole(f"/{key}"),
+        batch // unit if batch and unit and batch % unit == 0 else None,
+    )
     if steps and own and steps != own:
         product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
-        message, hint = f"{key}: {steps}, but {product} is {own}", f'set "{key}" to {own}, or remove it'
-        yield against(run.locate(GLOBAL), Violation(config.locate(f"/{key}"), message, hint, severity=NOTE))
+        message, hint = (
+            f"{key}: {steps}, but {product} is {own}",
+            f'set "{key}" to {own}, or remove it',
+        )
+        yield against(
+            run.locate(GLOBAL), Violation(config.locate(f"/{key}"), message, hint, severity=NOTE)
+        )
 
 
-@configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
+@configured_runs.rule(
+    "MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107")
+)
 def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """--clip-grad equals the config's gradient_clipping, which is the one in effect.
     Prevents: No error: gradients are clipped at another norm than the one written.
@@ -244,7 +280,9 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
         yield against(config.locate("/zero_optimization/stage"), given)
 
 
-@configured_runs.rule("MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"))
+@configured_runs.rule(
+    "MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148")
+)
 def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -> Violations:
     """An optimizer that the config offloads comes with --cpu-optimizer, and the other way round.
     Prevents: ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer

@@ -8,7 +8,18 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, Severity, Violations
 from ....rules.violations import megatron_lm
-from ..run import CHUNKS, CONTEXT, EXPERT, LAYERS, LAYERS_PER_CHUNK, PIPELINE, STAGE_LAYOUT, TENSOR, UNEVEN, MegatronRun
+from ..run import (
+    CHUNKS,
+    CONTEXT,
+    EXPERT,
+    LAYERS,
+    LAYERS_PER_CHUNK,
+    PIPELINE,
+    STAGE_LAYOUT,
+    TENSOR,
+    UNEVEN,
+    MegatronRun,
+)
 from .rule import CONFIG, at, divides, excludes, lm_arguments, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
@@ -40,7 +51,9 @@ def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
     yield from needs(run, later, gather)
     yield from needs(run, later, CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
     if run.has(later) and run.choice(_FORMAT, "torch_dist") not in (None, "torch"):
-        message = f"{later} with {run.shown(_FORMAT, 'torch_dist')}, which is a distributed checkpoint"
+        message = (
+            f"{later} with {run.shown(_FORMAT, 'torch_dist')}, which is a distributed checkpoint"
+        )
         yield at(run, later, message, f"use {_FORMAT} torch, or remove {later}")
 
 
@@ -50,7 +63,9 @@ def low_precision_is_one_kind(run: MegatronRun) -> Violations:
     Prevents: AssertionError, or ValueError
     Fix: use --fp8-format hybrid with the distributed optimizer"""
     yield from needs(run, "--fp8-param-gather", "--fp8-format")
-    yield from needs(run, "--fp8-param-gather", _DISTRIBUTED, _TORCH_FSDP, _MEGATRON_FSDP, "--use-custom-fsdp")
+    yield from needs(
+        run, "--fp8-param-gather", _DISTRIBUTED, _TORCH_FSDP, _MEGATRON_FSDP, "--use-custom-fsdp"
+    )
     yield from needs(run, "--fp4-param-gather", "--fp4-format")
     yield from excludes(run, "--fp8-format", ["--fp4-format"])
 
@@ -105,8 +120,15 @@ def context_sizes_multiply(run: MegatronRun) -> Violations:
     sizes, kinds = run.value(name), run.value(communication)
     known = isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes)
     if isinstance(sizes, tuple) and known and run.context and prod(sizes) != run.context:
-        product = f"{' × '.join(map(str, sizes))} = {prod(sizes)}" if len(sizes) > 1 else str(sizes[0])
-        yield at(run, name, f"{name}: {product} is not {CONTEXT} {run.context}", f"use {CONTEXT} {prod(sizes)}")
+        product = (
+            f"{' × '.join(map(str, sizes))} = {prod(sizes)}" if len(sizes) > 1 else str(sizes[0])
+        )
+        yield at(
+            run,
+            name,
+            f"{name}: {product} is not {CONTEXT} {run.context}",
+            f"use {CONTEXT} {prod(sizes)}",
+        )
     if isinstance(kinds, tuple) and "a2a+p2p" in kinds and run.lacks(name):
         message = f"{communication} a2a+p2p is given without {name}"
         yield at(run, communication, message, f"add {name} N M, with N × M = {CONTEXT}")
@@ -132,7 +154,12 @@ def positions_have_their_options(run: MegatronRun) -> Violations:
     if run.has(gone) and kind != "rope" and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY):
         yield at(run, gone, f"{gone} is refused without rotary positions", f"use {_POSITIONS} none")
     if kind == "mrope" and run.lacks(sections):
-        yield at(run, _POSITIONS, f"{_POSITIONS} mrope is given without {sections}", f"add {sections} 16 24 24")
+        yield at(
+            run,
+            _POSITIONS,
+            f"{_POSITIONS} mrope is given without {sections}",
+            f"add {sections} 16 24 24",
+        )
     if kind == "relative" and run.value("--transformer-impl") == "local":
         message = f"{_POSITIONS} relative with --transformer-impl local"
         yield at(run, _POSITIONS, message, "use --transformer-impl transformer_engine")
@@ -143,8 +170,17 @@ def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
     """Multi-token prediction runs with rotary positions, or none.
     Prevents: AssertionError: Multi-Token Prediction (MTP) is not supported with ...
     Fix: use --position-embedding-type rope"""
-    name, count, kind = "--mtp-num-layers", run.integer("--mtp-num-layers"), run.value(_POSITIONS, "learned_absolute")
-    if count and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY) and kind in ("learned_absolute", "relative"):
+    name, count, kind = (
+        "--mtp-num-layers",
+        run.integer("--mtp-num-layers"),
+        run.value(_POSITIONS, "learned_absolute"),
+    )
+    if (
+        count
+        and not run.has(_ROTARY)
+        and run.sure(_POSITIONS, _ROTARY)
+        and kind in ("learned_absolute", "relative")
+    ):
         yield at(run, name, f"{name} {count} with {_POSITIONS} {kind}", f"use {_POSITIONS} rope")
 
 
@@ -179,7 +215,9 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
     softmax = run.value("--moe-router-score-function", "softmax") == "softmax"
     balancing = run.value("--moe-router-load-balancing-type", ("aux_loss",))
     sinkhorn = balancing is None or (isinstance(balancing, tuple) and "sinkhorn" in balancing)
-    asks = beside.parser is None or "--moe-router-pre-softmax" in beside.strings  # else its Megatron is older than that
+    asks = (
+        beside.parser is None or "--moe-router-pre-softmax" in beside.strings
+    )  # else its Megatron is older than that
     if top == 1 and softmax and not sinkhorn and asks and run.lacks("--moe-router-pre-softmax"):
         message = f"{_TOP} 1 is given without --moe-router-pre-softmax: a softmax over one expert has no gradient"
         yield at(run, place, message, "add --moe-router-pre-softmax")
@@ -199,7 +237,9 @@ def router_groups_divide_experts(run: MegatronRun) -> Violations:
         yield at(run, _TOP_GROUPS, message, f"use {_TOP_GROUPS} {groups}")
 
 
-@lm_runs.rule("MLM063", ERROR, "init", megatron_lm(f"{CONFIG}:1689, 1862; training/arguments.py:1983"))
+@lm_runs.rule(
+    "MLM063", ERROR, "init", megatron_lm(f"{CONFIG}:1689, 1862; training/arguments.py:1983")
+)
 def expert_options_have_experts(run: MegatronRun) -> Violations:
     """Options of experts come with --num-experts, and padding to capacity with a capacity.
     Prevents: ValueError: moe_ffn_hidden_size is set but num_moe_experts is None
@@ -219,12 +259,22 @@ def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
         return
     for name, size in ((PIPELINE, run.pipeline), (EXPERT, run.expert)):
         if size is not None and size > 1:
-            yield at(run, name, f"{name} {size} is given with {_TORCH_FSDP}", f"use {name} 1, or remove {_TORCH_FSDP}")
+            yield at(
+                run,
+                name,
+                f"{name} {size} is given with {_TORCH_FSDP}",
+                f"use {name} 1, or remove {_TORCH_FSDP}",
+            )
     yield from excludes(run, _TORCH_FSDP, [_DISTRIBUTED, "--fp16"])
     yield from needs(run, _TORCH_FSDP, "--no-gradient-accumulation-fusion")
     yield from needs(run, _TORCH_FSDP, "--untie-embeddings-and-output-weights")
     if run.value(_FORMAT) not in (None, "torch_dist", "torch_dcp"):
-        yield at(run, _FORMAT, f"{run.shown(_FORMAT)} is given with {_TORCH_FSDP}", f"use {_FORMAT} torch_dist")
+        yield at(
+            run,
+            _FORMAT,
+            f"{run.shown(_FORMAT)} is given with {_TORCH_FSDP}",
+            f"use {_FORMAT} torch_dist",
+        )
 
 
 @lm_runs.rule("MLM022", ERROR, "init", megatron_lm("training/arguments.py:1167, 1674"))
@@ -236,7 +286,12 @@ def megatron_fsdp_has_its_checkpoints(run: MegatronRun) -> Violations:
         message = f"{_MEGATRON_FSDP} with {run.shown(_FORMAT, 'torch_dist')}: it has one format, fsdp_dtensor"
         yield at(run, _MEGATRON_FSDP, message, f"use {_FORMAT} fsdp_dtensor")
     if run.value(_FORMAT) == "fsdp_dtensor" and run.lacks(_MEGATRON_FSDP):
-        yield at(run, _FORMAT, f"{_FORMAT} fsdp_dtensor is given without {_MEGATRON_FSDP}", f"use {_FORMAT} torch_dist")
+        yield at(
+            run,
+            _FORMAT,
+            f"{_FORMAT} fsdp_dtensor is given without {_MEGATRON_FSDP}",
+            f"use {_FORMAT} torch_dist",
+        )
 
 
 @lm_runs.rule("MLM065", ERROR, "init", megatron_lm("training/arguments.py:1663-1671"))
@@ -246,7 +301,12 @@ def dcp_checkpoints_are_of_fsdp(run: MegatronRun) -> Violations:
     Fix: use --ckpt-format torch_dist"""
     if run.value(_FORMAT) == "torch_dcp":
         if run.lacks(_TORCH_FSDP):
-            yield at(run, _FORMAT, f"{_FORMAT} torch_dcp is given without {_TORCH_FSDP}", f"use {_FORMAT} torch_dist")
+            yield at(
+                run,
+                _FORMAT,
+                f"{_FORMAT} torch_dcp is given without {_TORCH_FSDP}",
+                f"use {_FORMAT} torch_dist",
+            )
         yield from undivided(run, _FORMAT, TENSOR, PIPELINE)
 
 
@@ -266,7 +326,12 @@ def recomputation_is_complete(run: MegatronRun) -> Violations:
             message = f"{run.shown(part)} is given, but recomputation is selective"
             yield at(run, part, message, f"remove {part}, or use {_GRANULARITY} full")
         elif run.recomputes == "full" and run.lacks(part):
-            yield at(run, _GRANULARITY, f"{_GRANULARITY} full is given without {part}", f"add {part} {value}")
+            yield at(
+                run,
+                _GRANULARITY,
+                f"{_GRANULARITY} full is given without {part}",
+                f"add {part} {value}",
+            )
     if run.recomputes == "full":
         count = run.integer(_COUNT)
         if count is not None and count < 1:
@@ -276,7 +341,13 @@ def recomputation_is_complete(run: MegatronRun) -> Violations:
             if count > room:
                 in_blocks = run.value("--recompute-method") == "block"  # it recomputes all of them
                 message = f"{_COUNT} {count} is more than the {room} layers of a stage"
-                yield at(run, _COUNT, message, f"use {_COUNT} {room}", severity=Severity.WARNING if in_blocks else None)
+                yield at(
+                    run,
+                    _COUNT,
+                    message,
+                    f"use {_COUNT} {room}",
+                    severity=Severity.WARNING if in_blocks else None,
+                )
 
 
 @lm_runs.rule("MLM066", ERROR, "init", megatron_lm(f"{CONFIG}:1960-1990"))
@@ -288,9 +359,17 @@ def modules_to_recompute_exist(run: MegatronRun) -> Violations:
     if not isinstance(modules, tuple):
         return
     selective = run.value(_GRANULARITY) == "selective" or run.has(_ACTIVATIONS)
-    for module, needed in (("moe_act", "--moe-grouped-gemm"), ("mla_up_proj", "--multi-latent-attention")):
+    for module, needed in (
+        ("moe_act", "--moe-grouped-gemm"),
+        ("mla_up_proj", "--multi-latent-attention"),
+    ):
         if selective and module in modules and run.lacks(needed):
-            yield at(run, name, f"{name} {module} is given without {needed}", f"add {needed}, or remove {module}")
+            yield at(
+                run,
+                name,
+                f"{name} {module} is given without {needed}",
+                f"add {needed}, or remove {module}",
+            )
     if run.value(_GRANULARITY) == "full" and not selective:
         message = f"{name} {' '.join(map(str, modules))} is ignored with {_GRANULARITY} full"
         yield at(run, name, message, f"use {_GRANULARITY} selective", severity=Severity.WARNING)
@@ -320,7 +399,12 @@ def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
     yield from undivided(run, name, PIPELINE)
     yield from excludes(run, name, [_GRANULARITY, _ACTIVATIONS])
     if run.layers and count >= run.layers:
-        yield at(run, name, f"{name} {count} is not less than {LAYERS} {run.layers}", f"use {name} {run.layers - 1}")
+        yield at(
+            run,
+            name,
+            f"{name} {count} is not less than {LAYERS} {run.layers}",
+            f"use {name} {run.layers - 1}",
+        )
 
 
 @lm_runs.rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
@@ -342,7 +426,22 @@ def optimizer_types_have_their_optimizer(run: MegatronRun) -> Violations:
     Fix: add --use-precision-aware-optimizer"""
     aware, kind = "--use-precision-aware-optimizer", run.value("--optimizer", "adam")
     if run.has(aware) and kind not in (None, "adam"):
-        yield at(run, aware, f"{aware} with --optimizer {kind}: it exists for Adam only", f"remove {aware}")
-    for name in ("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"):
+        yield at(
+            run,
+            aware,
+            f"{aware} with --optimizer {kind}: it exists for Adam only",
+            f"remove {aware}",
+        )
+    for name in (
+        "--main-grads-dtype",
+        "--main-params-dtype",
+        "--exp-avg-dtype",
+        "--exp-avg-sq-dtype",
+    ):
         if run.value(name) not in (None, "fp32") and run.lacks(aware):
-            yield at(run, name, f"{run.shown(name)} is given without {aware}", f"add {aware}, or use {name} fp32")
+            yield at(
+                run,
+                name,
+                f"{run.shown(name)} is given without {aware}",
+                f"add {aware}, or use {name} fp32",
+            )

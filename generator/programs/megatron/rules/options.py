@@ -13,7 +13,17 @@ from ..arguments import MOST_STRAYS
 from ..options import REMOVED, Flavour, GivenOption, forks, option_table
 from ..run import MICRO, MegatronRun
 from ..table import REQUIRED, SIZES, equivalents, said_by
-from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_arguments, mds_parsed, mds_runs, mds_started
+from .rule import (
+    at,
+    lm_arguments,
+    lm_parsed,
+    lm_runs,
+    lm_started,
+    mds_arguments,
+    mds_parsed,
+    mds_runs,
+    mds_started,
+)
 
 #: Options that bring the shape from elsewhere: a checkpoint, a file.
 _SHAPE_FROM: Final = (
@@ -22,7 +32,10 @@ _SHAPE_FROM: Final = (
 )
 _SENTINELS: Final = "--vocab-extra-ids"  # megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
 _SLIP: Final = 0.8  # likeness of a value and a choice of which one is taken for the other
-_PROJECTS: Final[dict[Flavour, str]] = {"megatron-lm": "Megatron-LM", "megatron-deepspeed": "Megatron-DeepSpeed"}
+_PROJECTS: Final[dict[Flavour, str]] = {
+    "megatron-lm": "Megatron-LM",
+    "megatron-deepspeed": "Megatron-DeepSpeed",
+}
 
 
 @lm_arguments.rule("MLM047", ERROR, "parse", megatron_lm("training/arguments.py:119"))
@@ -34,26 +47,41 @@ def options_are_known(run: MegatronRun) -> Violations:
     unknown, parser = [stray for stray in run.strays if stray.is_option], run.beside.parser
     if run.fork:
         shown = [(stray.word, stray.where) for stray in unknown] if run.is_own_program else []
-        shown += [(f"{one.written} {one.text}", one.where) for one in run.given if one.problem and one.is_choice]
+        shown += [
+            (f"{one.written} {one.text}", one.where)
+            for one in run.given
+            if one.problem and one.is_choice
+        ]
         shown += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
         signs = dict(shown or [(stray.word, stray.where) for stray in unknown])
-        first, more = next(iter(signs)), f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
+        first, more = (
+            next(iter(signs)),
+            f" and {len(signs) - 1} more are" if len(signs) > 1 else " is",
+        )
         message = f"{first}{more} of {run.fork}, which is judged by the options it shares with {_PROJECTS[run.flavour]}"
         yield Violation(signs[first], message, severity=NOTE)
         return
     if len(unknown) > MOST_STRAYS:
         message = f"{len(unknown):,} options are unknown; from here on they are not compared with the known ones"
-        yield Violation(unknown[MOST_STRAYS].where, message, "give the training program its own options only")
+        yield Violation(
+            unknown[MOST_STRAYS].where, message, "give the training program its own options only"
+        )
     for option in run.given:
         if run.beside.lacks(option.written):
             near = run.beside.near(option.written)
             hint = f"did you mean {near}?" if near else "remove it"
             message = f"unknown option {option.written} in {parser}"
-            yield Violation(option.where, message, hint, severity=_certainty(run, option.written, foreign=False))
+            yield Violation(
+                option.where, message, hint, severity=_certainty(run, option.written, foreign=False)
+            )
     for stray in unknown[:MOST_STRAYS]:
         other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
         foreign = option_table(other).has(stray.word)
-        near = equivalents().get(stray.word) if foreign else run.table.near(stray.word) or run.beside.near(stray.word)
+        near = (
+            equivalents().get(stray.word)
+            if foreign
+            else run.table.near(stray.word) or run.beside.near(stray.word)
+        )
         severity = _certainty(run, stray.word, foreign=foreign)
         if severity is None:
             continue
@@ -61,7 +89,9 @@ def options_are_known(run: MegatronRun) -> Violations:
         message = f"unknown option {stray.word} in {parser or _PROJECTS[run.flavour]}{itself}"
         message += f": it is one of {_PROJECTS[other]}" if foreign else ""
         remove = "remove it" if foreign or parser else "remove it, unless the script is a fork's"
-        yield Violation(stray.where, message, f"did you mean {near}?" if near else remove, severity=severity)
+        yield Violation(
+            stray.where, message, f"did you mean {near}?" if near else remove, severity=severity
+        )
 
 
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
@@ -69,7 +99,11 @@ def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None
     slip = run.table.near(name, slip=True) is not None
     slip = slip or (run.beside.is_checked and run.beside.near(name) is not None)
     if run.beside.parser is not None and (run.is_own_program or slip):
-        named = run.launch is not None and run.launch.program is not None and run.launch.program.value is not None
+        named = (
+            run.launch is not None
+            and run.launch.program is not None
+            and run.launch.program.value is not None
+        )
         return ERROR if named or slip else WARNING
     if not run.is_own_program:
         return NOTE if slip and not foreign else None
@@ -107,14 +141,22 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
     for option in run.given:
         if option.problem is not None:
             known = run.table.get(option.name)
-            given = "" if option.problem.startswith("has no") else f"{option.written} {option.text}".rstrip() + ": "
+            given = (
+                ""
+                if option.problem.startswith("has no")
+                else f"{option.written} {option.text}".rstrip() + ": "
+            )
             hint = _passing(option.text, known.choices if known else ())
-            open_choices = {"--position-embedding-type"}.union(*(fork["choices"] for fork in forks().values()))
+            open_choices = {"--position-embedding-type"}.union(
+                *(fork["choices"] for fork in forks().values())
+            )
             extended = run.is_anothers or (option.name in open_choices and hint is None)
             may_be = option.is_choice and extended and run.beside.parser is None
             to_fill = not option.is_choice and is_to_fill(option.text, option.name)
             message = f"{given}{option.written} {option.problem}"
-            yield Violation(option.where, message, hint, severity=NOTE if may_be or to_fill else None)
+            yield Violation(
+                option.where, message, hint, severity=NOTE if may_be or to_fill else None
+            )
 
 
 def _passing(text: str, choices: tuple[object, ...]) -> str | None:
@@ -139,7 +181,11 @@ def options_are_given_once(run: MegatronRun) -> Violations:
     first: dict[str, GivenOption] = {}
     for option in run.given:
         before = first.setdefault(option.name, option)
-        if before is not option and before.text != option.text and "..." not in before.text + option.text:
+        if (
+            before is not option
+            and before.text != option.text
+            and "..." not in before.text + option.text
+        ):
             message = f"{option.written} {option.text} overrides {before.written} {before.text}, given before it"
             yield Violation(option.where, message, f"keep one of the two {option.name}")
 
@@ -164,7 +210,9 @@ def removed_options_are_gone(run: MegatronRun) -> Violations:
     yield from _removed(run)
     name = "--checkpoint-activations"
     if run.has(name) and run.beside.parser is None:  # else of another version, which may have it
-        hint = "use --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+        hint = (
+            "use --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+        )
         yield at(run, name, f"{name} is no longer valid: Megatron-LM prints so and exits", hint)
 
 
@@ -189,7 +237,11 @@ def _missing(run: MegatronRun, name: str) -> Violations:
     beside = run.beside
     # What is left out is a fork's, with a mode that sets it.
     absent = name.lstrip("-").replace("-", "_") in beside.left_out or beside.lacks(name)
-    if (run.is_own_program or beside.is_checked) and not absent and run.lacks_all(name, *others, *_SHAPE_FROM):
+    if (
+        (run.is_own_program or beside.is_checked)
+        and not absent
+        and run.lacks_all(name, *others, *_SHAPE_FROM)
+    ):
         yield at(run, "", f"{name} is not given, and has no default", f"add {name} N")
 
 
@@ -200,24 +252,40 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     Prevents: AssertionError: ... argument is None
     Fix: add the option"""
     for name in (*REQUIRED, MICRO) if run.is_lm else REQUIRED:
-        own = run.beside.required  # forks have other positions, and then don't ask for the number of them
-        if run.beside.parser is None or name != "--max-position-embeddings" or name[2:].replace("-", "_") in own:
+        own = (
+            run.beside.required
+        )  # forks have other positions, and then don't ask for the number of them
+        if (
+            run.beside.parser is None
+            or name != "--max-position-embeddings"
+            or name[2:].replace("-", "_") in own
+        ):
             yield from _missing(run, name)
-    pieces = run.value("--tokenizer-type", "BertWordPieceLowerCase") in ("BertWordPieceLowerCase", "BertWordPieceCase")
+    pieces = run.value("--tokenizer-type", "BertWordPieceLowerCase") in (
+        "BertWordPieceLowerCase",
+        "BertWordPieceCase",
+    )
     if not run.is_lm and run.program == "pretrain_t5.py" and pieces and run.lacks(_SENTINELS):
         message = f"{_SENTINELS} is not given: a vocabulary of word pieces has no tokens that stand for masked spans"
         yield at(run, "", message, f"add {_SENTINELS} 100")
 
 
 @lm_started.rule(
-    "MLM053", WARNING, "parse", "NVIDIA/Megatron-LM megatron/training/arguments.py @ core_v0.8.0 to d98e8a64"
+    "MLM053",
+    WARNING,
+    "parse",
+    "NVIDIA/Megatron-LM megatron/training/arguments.py @ core_v0.8.0 to d98e8a64",
 )
 def options_are_of_one_version(run: MegatronRun) -> Violations:
     """All options are of one version of Megatron-LM: some were removed before others came.
     Prevents: error: unrecognized arguments, whichever version runs
     Fix: use the options of one version"""
     table = run.table
-    spans = {name: option.versions for name in run.values if (option := table.get(name)) and option.versions}
+    spans = {
+        name: option.versions
+        for name in run.values
+        if (option := table.get(name)) and option.versions
+    }
     with_all = set(range(len(table.versions))).intersection(*spans.values())  # versions
     if run.beside.parser is not None or with_all:
         return

@@ -44,11 +44,23 @@ def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = ""
     judged, name = run.beside.judged, option.lstrip("-").replace("-", "_")
     for other in others:
         if run.has(option) and run.has(other):
-            less = None if judged is None or {name, other.lstrip("-").replace("-", "_")} & judged else NOTE
-            yield at(run, other, f"{other} is given with {option}{why}", f"remove {other} or {option}", severity=less)
+            less = (
+                None
+                if judged is None or {name, other.lstrip("-").replace("-", "_")} & judged
+                else NOTE
+            )
+            yield at(
+                run,
+                other,
+                f"{other} is given with {option}{why}",
+                f"remove {other} or {option}",
+                severity=less,
+            )
 
 
-def divides(run: MegatronRun, name: str, number: int | None, what: str, count: int = 4) -> Violations:
+def divides(
+    run: MegatronRun, name: str, number: int | None, what: str, count: int = 4
+) -> Violations:
     """A violation where a size doesn't divide `number`, which is `what`; the hint has the `count` nearest that do."""
     size = run.size(name)
     if size and number and number % size:
@@ -62,4 +74,6 @@ def undivided(run: MegatronRun, option: str, *sizes: str) -> Violations:
         size = run.degree(name)
         if run.has(option) and size is not None and size > 1:
             given = option if run.value(option) is True else run.shown(option)
-            yield at(run, option, f"{given} with {name} {size}", f"use {name} 1, or remove {option}")
+            yield at(
+                run, option, f"{given} with {name} {size}", f"use {name} 1, or remove {option}"
+            )

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, Severity, Violations
-from ....rules.violations import divisors, listed, megatron_deepspeed, megatron_lm, nearest, neighbours
+from ....rules.violations import (
+    divisors,
+    listed,
+    megatron_deepspeed,
+    megatron_lm,
+    nearest,
+    neighbours,
+)
 from ..run import (
     CHUNKS,
     COUNTED_ENDS,
@@ -52,10 +59,17 @@ def positions_reach_the_sequence(run: MegatronRun) -> Violations:
     for name in ("--seq-length", "--encoder-seq-length", "--decoder-seq-length"):
         tokens = run.size(name)
         if most is not None and tokens is not None and most < tokens:
-            yield at(run, _POSITIONS, f"{_POSITIONS} {most} is less than {name} {tokens}", f"use {_POSITIONS} {tokens}")
+            yield at(
+                run,
+                _POSITIONS,
+                f"{_POSITIONS} {most} is less than {name} {tokens}",
+                f"use {_POSITIONS} {tokens}",
+            )
 
 
-@mds_checked.rule("MDS011", ERROR, "init", megatron_deepspeed("megatron/arguments.py:299, 311, 446"))
+@mds_checked.rule(
+    "MDS011", ERROR, "init", megatron_deepspeed("megatron/arguments.py:299, 311, 446")
+)
 def shape_is_whole(run: MegatronRun) -> Violations:
     """Heads divide the hidden size, key-value heads divide the heads, and positions reach the sequence's end.
     Prevents: AssertionError
@@ -65,15 +79,24 @@ def shape_is_whole(run: MegatronRun) -> Violations:
     yield from divides(run, _KV_HEADS, run.heads, f"{HEADS} {run.heads}", 3)
 
 
-@lm_checked.rule("MLM054", ERROR, "silent", megatron_lm("training/arguments.py:2382 (a store_true of its own)"))
+@lm_checked.rule(
+    "MLM054", ERROR, "silent", megatron_lm("training/arguments.py:2382 (a store_true of its own)")
+)
 def query_groups_are_asked_for(run: MegatronRun) -> Violations:
     """--num-query-groups and --group-query-attention are given together.
     Prevents: No error: a model with another attention is trained.
     Fix: give --group-query-attention and --num-query-groups together"""
     groups, heads = run.size(_GROUPS), run.heads
-    if groups is not None and groups != heads and not run.has("--multi-latent-attention") and run.lacks(_GROUPED):
+    if (
+        groups is not None
+        and groups != heads
+        and not run.has("--multi-latent-attention")
+        and run.lacks(_GROUPED)
+    ):
         every = f"all {heads}" if heads else "all"
-        message = f"{_GROUPS} {groups} is ignored without {_GROUPED}: {every} heads get their own keys"
+        message = (
+            f"{_GROUPS} {groups} is ignored without {_GROUPED}: {every} heads get their own keys"
+        )
         yield at(run, _GROUPS, message, f"add {_GROUPED}")
     if run.has(_GROUPED) and run.lacks(_GROUPS):
         message = f"{_GROUPED} without {_GROUPS} gives 1 group: multi-query attention"
@@ -116,7 +139,9 @@ def stages_share_layers(run: MegatronRun) -> Violations:
         message = f"{LAYERS} {layers - counted}{plus} not a multiple of {PIPELINE} {stages}"
         last = layers - (stages - 1) * -(-layers // stages)
         hint = f"use {PIPELINE} {listed(nearest(divisors(layers), stages, 4))}"
-        yield at(run, PIPELINE, message, f"{hint}, or add {LAST_STAGE} {last}" if last > 0 else hint)
+        yield at(
+            run, PIPELINE, message, f"{hint}, or add {LAST_STAGE} {last}" if last > 0 else hint
+        )
 
 
 def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) -> Violations:
@@ -132,7 +157,12 @@ def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) 
     room = rest + own  # of this end and of the stages between
     near = own + (room - own) % middle if middle > 0 else 0
     fitting = [count for count in (near - middle, near, near + middle) if 0 < count < room]
-    yield at(run, name, message, f"use {name} {listed(nearest(fitting, own, 3))}" if middle > 0 and fitting else None)
+    yield at(
+        run,
+        name,
+        message,
+        f"use {name} {listed(nearest(fitting, own, 3))}" if middle > 0 and fitting else None,
+    )
 
 
 @lm_checked.rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000-1009"))
@@ -163,7 +193,9 @@ def chunks_share_layers(run: MegatronRun) -> Violations:
         return
     each = layers // stages
     for name in (LAYERS_PER_CHUNK, CHUNKS) if layers % stages == 0 else ():
-        yield from divides(run, name, each, f"the {each} layers of a stage ({layers} over {stages} stages)")
+        yield from divides(
+            run, name, each, f"the {each} layers of a stage ({layers} over {stages} stages)"
+        )
 
 
 def _uneven_chunks(run: MegatronRun, layers: int, stages: int) -> Violations:
@@ -179,7 +211,9 @@ def _uneven_chunks(run: MegatronRun, layers: int, stages: int) -> Violations:
     yield from divides(run, CHUNKS, each, f"the {each} layers of a stage between the ends")
 
 
-@lm_checked.rule("MLM055", ERROR, "init", megatron_lm(f"training/arguments.py:926, {CONFIG}:2229-2259"))
+@lm_checked.rule(
+    "MLM055", ERROR, "init", megatron_lm(f"training/arguments.py:926, {CONFIG}:2229-2259")
+)
 def stages_are_cut_one_way(run: MegatronRun) -> Violations:
     """Stages and chunks are cut in one way only.
     Prevents: AssertionError, or ValueError
@@ -211,7 +245,10 @@ def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
         yield at(run, name, message, f"list {near} chunks, separated by |")
     for fault in faults(chunks, stages):
         yield at(run, name, f"{name} {fault}", "list E, every t, every m and L in this order")
-    for letter, option, count in (("t", LAYERS, run.layers), ("m", _FURTHER, run.setting(_FURTHER, 0))):
+    for letter, option, count in (
+        ("t", LAYERS, run.layers),
+        ("m", _FURTHER, run.setting(_FURTHER, 0)),
+    ):
         given = "".join(chunks).count(letter)
         if count is not None and count != given:
             message = f"{name} has {letter} {given} times, not {count} times as {run.shown(option, 0)} says"

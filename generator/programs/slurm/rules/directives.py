@@ -34,10 +34,21 @@ _OTHER_NAMES: Final = {
     "-g": "-G",
 }
 #: Each of them adds to those before. Sources: src/common/slurm_opt.c:2520 @ slurm-22-05-8-1; pyxis args.c, add_mount
-_ADDED_UP: Final = frozenset({"--mail-type", "--gres-flags", "--container-mounts", "--container-env"})
+_ADDED_UP: Final = frozenset(
+    {"--mail-type", "--gres-flags", "--container-mounts", "--container-env"}
+)
 #: srun's, which sbatch refuses; they belong on the srun line.
 _OF_SRUN: Final = frozenset(
-    {"--cpu-bind", "--kill-on-bad-exit", "--label", "--unbuffered", "--mpi", "--overlap", "--exact", "--pty"}
+    {
+        "--cpu-bind",
+        "--kill-on-bad-exit",
+        "--label",
+        "--unbuffered",
+        "--mpi",
+        "--overlap",
+        "--exact",
+        "--pty",
+    }
     | {"--multi-prog", "--task-prolog", "--task-epilog", "--het-group"}
 )
 
@@ -59,20 +70,32 @@ def directives_come_first(script: LaunchScript) -> Violations:
     shell = script.shell
     ignored = [directive for directive in shell.directives if directive.ignored and directive.words]
     if ignored and not _is_notes(script):
-        first = next((command for command in shell.commands[:1] if command.offset < ignored[0].offset), None)
+        first = next(
+            (command for command in shell.commands[:1] if command.offset < ignored[0].offset), None
+        )
         after = f"the command on line {shell.locate(first).line}" if first else "a command"
-        others, them = (f", as do {len(ignored) - 1} more", "they are") if len(ignored) > 1 else ("", "it is")
-        text = f"#SBATCH {' '.join(word.raw for word in ignored[0].words)} comes after {after}{others}"
+        others, them = (
+            (f", as do {len(ignored) - 1} more", "they are") if len(ignored) > 1 else ("", "it is")
+        )
+        text = (
+            f"#SBATCH {' '.join(word.raw for word in ignored[0].words)} comes after {after}{others}"
+        )
         message = f"{text}: sbatch stops reading there, so {them} ignored"
-        yield Violation(shell.locate(ignored[0]), message, "move #SBATCH lines above the first command")
+        yield Violation(
+            shell.locate(ignored[0]), message, "move #SBATCH lines above the first command"
+        )
 
 
 def _is_notes(script: LaunchScript) -> bool:
     """Return whether sbatch takes neither the file nor any of its #SBATCH lines: nobody submits it as it is."""
-    return script.shell.shebang is None and all(directive.ignored for directive in script.shell.directives)
+    return script.shell.shebang is None and all(
+        directive.ignored for directive in script.shell.directives
+    )
 
 
-@requests.rule("SLM023", ERROR, "submit", slurm("common/slurm_opt.c, its table; later options up to 26.05"))
+@requests.rule(
+    "SLM023", ERROR, "submit", slurm("common/slurm_opt.c, its table; later options up to 26.05")
+)
 def every_option_is_known(request: Request) -> Violations:
     """Every option given to sbatch, salloc or srun is one that it has.
     Prevents: sbatch: unrecognized option. A note where no option is alike: a plug-in of the site may add it.
@@ -86,7 +109,9 @@ def every_option_is_known(request: Request) -> Violations:
             hint = f"give {name} to srun: srun {written} ..."
         may_be_added = name.startswith("--") and not (of_srun or near)
         refused = f"which refuses the {'script' if request.block else 'call'}"
-        effect, severity = ("if no plug-in of the site adds it", NOTE) if may_be_added else (refused, ERROR)
+        effect, severity = (
+            ("if no plug-in of the site adds it", NOTE) if may_be_added else (refused, ERROR)
+        )
         message = f"{request.title} {name}: unknown option of {request.program}, {effect}"
         yield Violation(request.shell.locate(option.written), message, hint, severity=severity)
 
@@ -97,7 +122,9 @@ def _matches(request: Request, name: str) -> list[str]:
     return sorted({known.name for spelling, known in options.items() if spelling.startswith(name)})
 
 
-@requests.rule("SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3), on abbreviations"))
+@requests.rule(
+    "SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3), on abbreviations")
+)
 def abbreviations_are_unambiguous(request: Request) -> Violations:
     """A shortened option is the beginning of one option only.
     Prevents: sbatch: option '--gpu=8' is ambiguous.
@@ -118,16 +145,25 @@ def options_have_their_values(request: Request) -> Violations:
     for option in request.options.entries:
         if not option.known or (known := request.table.find(option.name)) is None:
             continue
-        given, attached, edits = request.view(option, None), option.written.value or "", tuple[Edit, ...]()
+        given, attached, edits = (
+            request.view(option, None),
+            option.written.value or "",
+            tuple[Edit, ...](),
+        )
         if known.values and not option.values and not request.opaque:
             message = f"{given} has no value, and {request.program} requires one"
             hint = f"write {known.name}=VALUE"
-        elif known.values and re.match(r"-[A-Za-z]=", attached):  # getopt takes the equals sign for part of the value
+        elif known.values and re.match(
+            r"-[A-Za-z]=", attached
+        ):  # getopt takes the equals sign for part of the value
             message = f"{attached} gives {option.name} the value {show(attached[2:])}, with the equals sign"
             hint = f"write {known.name}{attached[2:]}"
             edits = request.edit(option.written, f"{known.name}{attached[2:]}")
         elif not known.values and not known.optional and option.values:
-            message, hint = f"{given} has a value, but the option accepts none", f"write {known.name}"
+            message, hint = (
+                f"{given} has a value, but the option accepts none",
+                f"write {known.name}",
+            )
         else:
             continue
         yield Violation(given.where, message, hint, edits=edits)
@@ -138,7 +174,11 @@ def nothing_but_options(request: Request) -> Violations:
     """A #SBATCH line has options and their values only.
     Prevents: sbatch: error: Invalid directive found in batch script.
     Fix: quote values with spaces; put remarks behind a #"""
-    hint, edits, severity = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...](), ERROR
+    hint, edits, severity = (
+        "put a value with spaces in quotes, and remarks behind a #",
+        tuple[Edit, ...](),
+        ERROR,
+    )
     for word in request.options.rest[:1]:
         text = word.value or word.raw
         if text[:1] in _DASHES:
@@ -149,11 +189,18 @@ def nothing_but_options(request: Request) -> Violations:
             hint, severity = "fill it in", NOTE
         elif "=" in text and _did_you_mean(text.partition("=")[0], request.table):
             hint = f"did you mean --{text}?"
-        message = f"#SBATCH has the word {show(text)}, which is not an option: sbatch refuses the script"
+        message = (
+            f"#SBATCH has the word {show(text)}, which is not an option: sbatch refuses the script"
+        )
         yield Violation(request.shell.locate(word), message, hint, severity=severity, edits=edits)
 
 
-@blocks.rule("SLM033", WARNING, "silent", slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"))
+@blocks.rule(
+    "SLM033",
+    WARNING,
+    "silent",
+    slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"),
+)
 def options_are_given_once(request: Request) -> Violations:
     """A #SBATCH option is given once, or always with the same value.
     Prevents: A job of another size than the top of the script suggests.
@@ -177,12 +224,23 @@ _NEARLY: Final = re.compile(
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
 #: What a job is made of, by options that stand for each other: seldom left out on purpose where none of them is there.
 _RESOURCES: Final = (("--nodes",), ("--ntasks", "--ntasks-per-node"), GPU_OPTIONS)
-_SLIPS: Final = frozenset({"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"})
+_SLIPS: Final = frozenset(
+    {"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"}
+)
 #: Options whose values Slurm takes as they are, and those in which a dollar sign is no slip.
 _PATHS: Final = ("--output", "--error", "--input")
 _VARIABLE: Final = re.compile(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`")
 _NAMED: Final = frozenset(
-    {*_PATHS, "--chdir", "--job-name", "--account", "--partition", "--qos", "--mail-user", "--reservation"}
+    {
+        *_PATHS,
+        "--chdir",
+        "--job-name",
+        "--account",
+        "--partition",
+        "--qos",
+        "--mail-user",
+        "--reservation",
+    }
     | {"--constraint", "--container-image", "--container-mounts", "--container-workdir"}
 )
 _FREE: Final = frozenset({"--comment", "--wrap", "--export"})
@@ -208,7 +266,9 @@ def placeholders_are_filled_in(request: Request) -> Violations:
     Fix: fill it in"""
     if left := [found for found in request.valued() if is_placeholder(found.value)]:
         others = ", ".join(f"{found.name}={found.value}" for found in left[1:])
-        message = f"{left[0]}: {show(left[0].value)} looks like a placeholder" + (f"; so do {others}" if others else "")
+        message = f"{left[0]}: {show(left[0].value)} looks like a placeholder" + (
+            f"; so do {others}" if others else ""
+        )
         yield left[0].bad_value(message, "fill it in")
 
 
@@ -229,14 +289,22 @@ def names_are_written_out(request: Request) -> Violations:
 
 
 def _variables(request: Request, *, named: bool) -> Violations:
-    options = [found for found in request.valued() if (found.name in _NAMED) == named and found.name not in _FREE]
+    options = [
+        found
+        for found in request.valued()
+        if (found.name in _NAMED) == named and found.name not in _FREE
+    ]
     matches = [(found, match[0]) for found in options if (match := _VARIABLE.search(found.value))]
     for found, variable in matches[:1]:  # who fills in one fills in the others
-        more = f", here and in {counted(len(matches) - 1, 'more option')}" if len(matches) > 1 else ""
+        more = (
+            f", here and in {counted(len(matches) - 1, 'more option')}" if len(matches) > 1 else ""
+        )
         hint = f"write the value out, or give it on the command line: sbatch {found.name}=..."
         if found.name in _PATHS:
             hint = "use sbatch's own patterns, such as %x-%j.out, and a literal path"
-        message = f"{found}: sbatch expands no variables ({variable}); the text is used as it is{more}"
+        message = (
+            f"{found}: sbatch expands no variables ({variable}); the text is used as it is{more}"
+        )
         yield found.bad_value(message, hint)
 
 
@@ -249,14 +317,22 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     if directives and script.shell.shebang is None:
         message = "the first line doesn't begin with #!: sbatch refuses the script"
         words = (word.raw for directive in directives for word in directive.words)
-        less = NOTE if _is_notes(script) or any(map(is_placeholder, words)) else None  # or a template that others fill
-        yield Violation(text.locate(0, 0), message, "begin the file with #!/bin/bash", severity=less)
+        less = (
+            NOTE if _is_notes(script) or any(map(is_placeholder, words)) else None
+        )  # or a template that others fill
+        yield Violation(
+            text.locate(0, 0), message, "begin the file with #!/bin/bash", severity=less
+        )
     if directives and (at := text.content.find("\r\n")) >= 0:
         message = "the lines end as on DOS (\\r\\n): sbatch refuses the script"
-        yield Violation(text.locate_offset(at), message, "convert the file: dos2unix, or sed -i 's/\\r$//'")
+        yield Violation(
+            text.locate_offset(at), message, "convert the file: dos2unix, or sed -i 's/\\r$//'"
+        )
 
 
-@scripts.rule("SLM035", WARNING, "silent", slurm("sbatch/opt.c:570: a line counts if it begins with #SBATCH"))
+@scripts.rule(
+    "SLM035", WARNING, "silent", slurm("sbatch/opt.c:570: a line counts if it begins with #SBATCH")
+)
 def directives_are_spelt(script: LaunchScript) -> Violations:
     """A comment that looks like a #SBATCH line is one: no space, no indentation, in capitals.
     Prevents: The option is ignored silently.

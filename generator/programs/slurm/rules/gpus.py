@@ -25,7 +25,9 @@ def gpus_of_job_and_node_agree(request: Request) -> Violations:
     gres, other = request.argument("--gres"), request.gpus("--gpus-per-node")
     if gres is not None and other is not None and each is not None and each.option is gres.option:
         differ = other.value != each.value  # sbatch accepts both forms, and goes by --gres
-        effect = f": a node gives {each.value} GPUs, not {other.value}" if differ else ", in two forms"
+        effect = (
+            f": a node gives {each.value} GPUs, not {other.value}" if differ else ", in two forms"
+        )
         message = f"{other} comes with {gres}, which Slurm goes by{effect}"
         yield other.bad_value(message, "keep one of them", severity=WARNING if differ else NOTE)
     yield from _fewer_than_ranks(request)
@@ -35,7 +37,11 @@ def gpus_of_job_and_node_agree(request: Request) -> Violations:
         needed = job.value / each.value
         if needed != int(needed) or nodes not in (None, needed):
             right = each.value * (math.ceil(needed) if nodes is None else nodes)
-            gives = f"a multiple of {each.value}" if nodes is None else f"{nodes} nodes × {each.value} = {right}"
+            gives = (
+                f"a multiple of {each.value}"
+                if nodes is None
+                else f"{nodes} nodes × {each.value} = {right}"
+            )
             message = f"{job} is the whole job's, and {each.name} gives {gives}"
             yield job.bad_value(message, f"leave --gpus out, or write --gpus={right}")
     elif nodes is not None and job.value < nodes:
@@ -56,32 +62,53 @@ def _fewer_than_ranks(request: Request) -> Violations:
             on_all_nodes = nodes == 1 if step is None else not step.has("--nodes")
             if each is not None and each > 1 and on_all_nodes and job.value < nodes * each:
                 ranks = f"{nodes} nodes × {program} {name} {each} = {nodes * each} ranks"
-                yield job.bad_value(f"{job} is the whole job's: fewer than {ranks}", f"write --gpus-per-node={each}")
+                yield job.bad_value(
+                    f"{job} is the whole job's: fewer than {ranks}", f"write --gpus-per-node={each}"
+                )
                 return
 
 
-@blocks.rule("SLM053", WARNING, "silent", slurm_manual("sbatch(1), --gpus: the total, which Slurm spreads"))
+@blocks.rule(
+    "SLM053", WARNING, "silent", slurm_manual("sbatch(1), --gpus: the total, which Slurm spreads")
+)
 def gpus_are_spread_evenly(request: Request) -> Violations:
     """--gpus of a job over several nodes is a multiple of the nodes.
     Prevents: Nodes with different numbers of GPUs, while every launcher has one number for all.
     Fix: give --gpus-per-node in place of --gpus"""
     job, nodes = request.gpus(), request.nodes or 0
-    if job and nodes > 1 and request.gpus_per_node is None and job.value > nodes and job.value % nodes:
-        message = f"{job} is the whole job's: {job.value} GPUs on {nodes} nodes are not the same on each"
+    if (
+        job
+        and nodes > 1
+        and request.gpus_per_node is None
+        and job.value > nodes
+        and job.value % nodes
+    ):
+        message = (
+            f"{job} is the whole job's: {job.value} GPUs on {nodes} nodes are not the same on each"
+        )
         yield job.bad_value(message, f"write --gpus-per-node={job.value // nodes}")
 
 
-@blocks.rule("SLM044", ERROR, "submit", slurm("common/gres.c:5137 to 5155, gres_job_state_validate"))
+@blocks.rule(
+    "SLM044", ERROR, "submit", slurm("common/gres.c:5137 to 5155, gres_job_state_validate")
+)
 def gpus_of_task_and_node_agree(request: Request) -> Violations:
     """GPUs per node are tasks per node × GPUs per task.
     Prevents: Failed to validate job spec: requested number of tasks per node differ from --ntasks-per-node.
     Fix: give a node tasks per node × GPUs per task"""
-    task, node, tasks = request.gpus("--gpus-per-task"), request.gpus_per_node, request.count("--ntasks-per-node")
+    task, node, tasks = (
+        request.gpus("--gpus-per-task"),
+        request.gpus_per_node,
+        request.count("--ntasks-per-node"),
+    )
     if task is None or task.value == 0:
         return
     each = task.value
     if node is not None and node.value % each:
-        message, hint = f"{task} doesn't divide the {node.value} GPUs of {node.name}", "write --gpus-per-task=1"
+        message, hint = (
+            f"{task} doesn't divide the {node.value} GPUs of {node.name}",
+            "write --gpus-per-task=1",
+        )
     elif node is not None and tasks is not None and tasks.value * each != node.value:
         product = f"{tasks.value} tasks per node × {each} GPU{'s' * (each > 1)} per task = {tasks.value * each}"
         message = f"{product}, but {node.name} gives {node.value}"
@@ -96,46 +123,67 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
 
 def _has_tasks(request: Request, by_node: bool) -> bool:
     """Return whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch --test-only."""
-    exact = request.nodes is not None or (request.has("--nodes") and request.node_range is None)  # in words: SLM031
+    exact = request.nodes is not None or (
+        request.has("--nodes") and request.node_range is None
+    )  # in words: SLM031
     by_task = request.has("--ntasks-per-node") and (exact or not request.has("--nodes"))
     others = by_node or request.has("--cpus-per-task", "--ntasks-per-node")
     return request.has("--gpus", "--ntasks") or by_task or (exact and not others)
 
 
-@blocks.rule("SLM063", ERROR, "submit", slurm("common/gres.c:5098 to 5117, gres_job_state_validate"))
+@blocks.rule(
+    "SLM063", ERROR, "submit", slurm("common/gres.c:5098 to 5117, gres_job_state_validate")
+)
 def gpus_of_task_and_job_agree(request: Request) -> Violations:
     """GPUs of the job are its tasks × GPUs per task.
     Prevents: Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ.
     Fix: write tasks × GPUs per task as --gpus"""
     task, job = request.gpus("--gpus-per-task"), request.gpus()
     count, per_node = request.count("--ntasks"), request.count("--ntasks-per-node")
-    tasks = (count.value if count else 0) or (request.nodes * per_node.value if request.nodes and per_node else 0)
+    tasks = (count.value if count else 0) or (
+        request.nodes * per_node.value if request.nodes and per_node else 0
+    )
     if task is None or job is None or not task.value or not job.value:
         return
     each, total = task.value, job.value
     if total % each == 0 and tasks in (0, total // each):
         return
     of = f"not {tasks} tasks × {each} = {tasks * each}" if tasks else f"not a multiple of {each}"
-    hint = f"write --gpus={tasks * each}, or leave it out" if tasks else f"write --gpus={-(-total // each) * each}"
+    hint = (
+        f"write --gpus={tasks * each}, or leave it out"
+        if tasks
+        else f"write --gpus={-(-total // each) * each}"
+    )
     yield task.bad_value(f"{task}: --gpus={total} is {of}", hint)
 
 
-@blocks.rule("SLM062", ERROR, "submit", slurm_manual("sbatch(1), --gpus: types; seen with --test-only"))
+@blocks.rule(
+    "SLM062", ERROR, "submit", slurm_manual("sbatch(1), --gpus: types; seen with --test-only")
+)
 def types_of_gpus_agree(request: Request) -> Violations:
     """The options that ask for GPUs name one type, or none of them names one.
     Prevents: sbatch: error: Invalid GRES specification (with and without type identification).
     Fix: write the same type in all, or none"""
     names = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
     # None where --gres asks for none, or can't be read.
-    first = request.read("--gres", lambda text: next(((one.type, one.count) for one in gpus_of(text)), None))
-    typed = [argument for argument in (first, *(request.read(name, gpus) for name in names)) if argument]
+    first = request.read(
+        "--gres", lambda text: next(((one.type, one.count) for one in gpus_of(text)), None)
+    )
+    typed = [
+        argument for argument in (first, *(request.read(name, gpus) for name in names)) if argument
+    ]
     odd = next((argument for argument in typed[1:] if argument.value[0] != typed[0].value[0]), None)
     if odd is not None:
         message = f"{odd} and {typed[0].name}={typed[0].text} differ in type"
         yield odd.bad_value(message, "write the same type in both, or none")
 
 
-@blocks.rule("SLM061", ERROR, "submit", slurm_manual("sbatch(1), --mem-per-gpu; seen with sbatch --test-only"))
+@blocks.rule(
+    "SLM061",
+    ERROR,
+    "submit",
+    slurm_manual("sbatch(1), --mem-per-gpu; seen with sbatch --test-only"),
+)
 def memory_by_gpu_has_gpus(request: Request) -> Violations:
     """--mem-per-gpu comes with a number of GPUs.
     Prevents: sbatch: error: Requested mem_per_tres=gres:gpu but did not request any GPU.
@@ -143,7 +191,9 @@ def memory_by_gpu_has_gpus(request: Request) -> Violations:
     memory = request.argument("--mem-per-gpu")
     texts = {request.options.text(name) for name in GPU_OPTIONS if request.has(name)}
     if memory is not None and texts <= {"0", "gpu:0"} and not request.options.unknown:
-        yield memory.bad_option(f"{memory}, and no GPU is asked for", "add --gpus-per-node, or write --mem")
+        yield memory.bad_option(
+            f"{memory}, and no GPU is asked for", "add --gpus-per-node, or write --mem"
+        )
 
 
 @blocks.rule("SLM057", ERROR, "submit", slurm("common/gres.c:5863, gres_job_state_validate"))
@@ -152,7 +202,9 @@ def gpus_are_said(request: Request) -> Violations:
     Prevents: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification.
     Fix: add --gpus-per-node"""
     tasks = request.argument("--ntasks-per-gpu")
-    if tasks is not None and not request.has("--gpus", "--gpus-per-node", "--gres", "--ntasks", "--nodes"):
+    if tasks is not None and not request.has(
+        "--gpus", "--gpus-per-node", "--gres", "--ntasks", "--nodes"
+    ):
         yield tasks.bad_option(f"{tasks} comes without a number of GPUs", "add --gpus-per-node")
 
 
@@ -163,13 +215,17 @@ def sockets_are_said(request: Request) -> Violations:
     Fix: write --gpus-per-node in its place"""
     found = request.argument("--gpus-per-socket")
     if found is not None and not request.has("--sockets-per-node", "--extra-node-info"):
-        yield found.bad_option(f"{found} requires --sockets-per-node", "write --gpus-per-node in its place")
+        yield found.bad_option(
+            f"{found} requires --sockets-per-node", "write --gpus-per-node in its place"
+        )
 
 
 _OF_SLURM: Final = re.compile(r"[\"']?\$\{?(SLURM_JOB_GPUS|SLURM_STEP_GPUS)\}?[\"']?")
 _NUMBERS: Final = re.compile(r"\d{1,3}(?:,\d{1,3})*", re.ASCII)
 _LOCAL: Final = re.compile(rf"(?:localhost|127\.0\.0\.1):({_NUMBERS.pattern})", re.ASCII)
-_SHOWN: Final = slurm_manual("gres.conf(5), and cgroup.conf(5), ConstrainDevices: a job sees its GPUs as 0, 1, ...")
+_SHOWN: Final = slurm_manual(
+    "gres.conf(5), and cgroup.conf(5), ConstrainDevices: a job sees its GPUs as 0, 1, ..."
+)
 _SLOTS: Final = deepspeed_now("launcher/runner.py:307, parse_resource_filter")
 
 
@@ -183,9 +239,13 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
     if granted is None or not granted.value or request.has("--exclusive"):
         return
     for what, numbers, where in _chosen(request):
-        beyond = sorted({number for number in map(int, numbers.split(",")) if number >= granted.value})
+        beyond = sorted(
+            {number for number in map(int, numbers.split(",")) if number >= granted.value}
+        )
         if beyond:
-            given = f"{granted} gives {granted.value} GPU{'s' * (granted.value > 1)}, numbered from 0"
+            given = (
+                f"{granted} gives {granted.value} GPU{'s' * (granted.value > 1)}, numbered from 0"
+            )
             hint = f"leave it out, or choose from {','.join(map(str, range(granted.value)))}"
             message = f"{what} chooses GPU {', '.join(map(str, beyond))}, and {given}"
             severity = WARNING if what.startswith("CUDA_VISIBLE_DEVICES") else ERROR
@@ -197,13 +257,25 @@ def _chosen(request: Request) -> Iterator[tuple[str, str, Location]]:
     for assignment in request.shell.assignments:
         value = assignment.value or ""
         if assignment.name == "CUDA_VISIBLE_DEVICES" and _NUMBERS.fullmatch(value):
-            yield f"CUDA_VISIBLE_DEVICES={value}", value, request.shell.locate(assignment.value_offset)
+            yield (
+                f"CUDA_VISIBLE_DEVICES={value}",
+                value,
+                request.shell.locate(assignment.value_offset),
+            )
     for launch in request.launches:
         call = launch.call("deepspeed")
         option = call.options.get("--include") if call is not None else None
-        match = _LOCAL.fullmatch(option.values[0].value or "") if option is not None and option.values else None
+        match = (
+            _LOCAL.fullmatch(option.values[0].value or "")
+            if option is not None and option.values
+            else None
+        )
         if option is not None and match is not None:
-            yield f"deepspeed --include {match[0]}", match[1], launch.script.locate(option.values[0])
+            yield (
+                f"deepspeed --include {match[0]}",
+                match[1],
+                launch.script.locate(option.values[0]),
+            )
 
 
 @blocks.rule("SLM068", WARNING, "init", _SHOWN)
@@ -216,4 +288,6 @@ def slurm_shows_the_gpus(request: Request) -> Violations:
         if assignment.name == "CUDA_VISIBLE_DEVICES" and match:
             message = f"CUDA_VISIBLE_DEVICES={assignment.raw}: {match[1]} has the numbers of the node's GPUs"
             tail = "where the site confines jobs to their GPUs, these are numbered from 0"
-            yield Violation(request.shell.locate(assignment), f"{message}; {tail}", "remove it: Slurm sets it")
+            yield Violation(
+                request.shell.locate(assignment), f"{message}; {tail}", "remove it: Slurm sets it"
+            )

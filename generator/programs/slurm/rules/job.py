@@ -30,7 +30,12 @@ def node_has_the_cores(job: Job) -> Violations:
         yield violation(job, f"/launch/{job.launch.target}/cpus_per_task", message, hint)
 
 
-@jobs.rule("SLM030", ERROR, "silent", derived("sbatch(1), --signal: sent so many seconds before the time limit"))
+@jobs.rule(
+    "SLM030",
+    ERROR,
+    "silent",
+    derived("sbatch(1), --signal: sent so many seconds before the time limit"),
+)
 def signal_comes_during_the_run(job: Job) -> Violations:
     """The signal before the time limit comes after the job's start.
     Prevents: No error: the job saves, stops or queues again as soon as it has started.
@@ -42,16 +47,29 @@ def signal_comes_during_the_run(job: Job) -> Violations:
         yield violation(job, f"/launch/{job.launch.target}/signal_seconds", message, hint)
 
 
-@jobs.rule("SLM072", ERROR, "silent", derived("attempts are compared by the newest checkpoint in output.checkpoints"))
+@jobs.rule(
+    "SLM072",
+    ERROR,
+    "silent",
+    derived("attempts are compared by the newest checkpoint in output.checkpoints"),
+)
 def runs_go_on_from_checkpoints(job: Job) -> Violations:
     """A run that goes on in further jobs has a folder of checkpoints and resumes from it.
     Prevents: No error: each job begins at step 0, and nothing tells that none gets further.
     Fix: set output.checkpoints, and leave output.resume at true; or set launch.slurm.continue to none"""
     way, output = job.launch.options.get("continue", "none"), job.output
     if way != "none" and (output.checkpoints is None or not output.resume):
-        lacks = "output.checkpoints is not set" if output.checkpoints is None else "output.resume is false"
+        lacks = (
+            "output.checkpoints is not set"
+            if output.checkpoints is None
+            else "output.resume is false"
+        )
         message = f"continue: {way}, but {lacks}: every job would begin at step 0"
-        hint = "set output.checkpoints" if output.checkpoints is None else "use resume: true, or continue: none"
+        hint = (
+            "set output.checkpoints"
+            if output.checkpoints is None
+            else "use resume: true, or continue: none"
+        )
         yield violation(job, f"{_WHERE}/continue", message, hint)
 
 
@@ -76,9 +94,16 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
             hint = f"write {near[0].lstrip('-')}" if near else "use a long name of sbatch(1)"
             yield violation(job, where, f"sbatch has no option --{name}", hint)
         elif option.values and isinstance(value, bool):
-            yield violation(job, where, f"--{name} takes a value, and {str(value).lower()} is none", "give its value")
+            yield violation(
+                job,
+                where,
+                f"--{name} takes a value, and {str(value).lower()} is none",
+                "give its value",
+            )
         elif not option.values and not option.optional and not isinstance(value, bool):
-            yield violation(job, where, f"--{name} takes no value, and {value!r} is given", "use true")
+            yield violation(
+                job, where, f"--{name} takes no value, and {value!r} is given", "use true"
+            )
 
 
 @jobs.rule("SLM074", ERROR, "silent", derived("the tasks of an array run this script side by side"))
@@ -87,13 +112,25 @@ def arrays_share_no_checkpoints(job: Job) -> Violations:
     Prevents: Checkpoints of several runs over one another.
     Fix: end launch.slurm.array with %1, or leave out output.checkpoints"""
     array = job.launch.options.get("array")
-    if array is not None and job.output.checkpoints is not None and not array.endswith("%1") and {*array} & {*"-,"}:
-        message = f"array: {array} runs several tasks at once, and each saves to {job.output.checkpoints}"
+    if (
+        array is not None
+        and job.output.checkpoints is not None
+        and not array.endswith("%1")
+        and {*array} & {*"-,"}
+    ):
+        message = (
+            f"array: {array} runs several tasks at once, and each saves to {job.output.checkpoints}"
+        )
         hint = f"use array: {array.partition('%')[0]}%1, or leave out output.checkpoints"
         yield violation(job, f"{_WHERE}/array", message, hint)
 
 
-@jobs.rule("SLM075", ERROR, "submit", derived("bash(1): a quote that nothing closes takes in the lines below"))
+@jobs.rule(
+    "SLM075",
+    ERROR,
+    "submit",
+    derived("bash(1): a quote that nothing closes takes in the lines below"),
+)
 def setup_commands_are_whole(job: Job) -> Violations:
     """Each command of launch.slurm.setup closes the quotes and brackets that it opens.
     Prevents: A script that bash cannot read, or whose next lines are part of a text.
@@ -107,17 +144,28 @@ def setup_commands_are_whole(job: Job) -> Violations:
         unterminated = Tokens(f"{command}\n").unterminated
         if unterminated is not None:
             message = f"`{command[unterminated:]}` opens a quote or bracket that nothing closes in this command"
-            yield violation(job, f"{_WHERE}/setup/{index}", message, "close it, or source a script that has it")
+            yield violation(
+                job, f"{_WHERE}/setup/{index}", message, "close it, or source a script that has it"
+            )
 
 
-@jobs.rule("SLM076", ERROR, "launcher", derived("apptainer(1), --bind src[:dest[:opts]]: opts are ro or rw"))
+@jobs.rule(
+    "SLM076",
+    ERROR,
+    "launcher",
+    derived("apptainer(1), --bind src[:dest[:opts]]: opts are ro or rw"),
+)
 def mounts_have_flags_of_the_runtime(job: Job) -> Violations:
     """A mount of apptainer is read-only, or for reading and writing; pyxis has more flags.
     Prevents: FATAL: while parsing bind path: not a valid bind option.
     Fix: use ro or rw"""
     by_apptainer = job.launch.options.get("container_runtime") == "apptainer"
-    for index, mount in enumerate(job.launch.options.get("container_mounts", ()) if by_apptainer else ()):
+    for index, mount in enumerate(
+        job.launch.options.get("container_mounts", ()) if by_apptainer else ()
+    ):
         flags = mount.split(":")[2:]
         if flags not in ([], ["ro"], ["rw"]):
             message = f"apptainer mounts with ro or rw, and this mount has {flags[0]}"
-            yield violation(job, f"{_WHERE}/container_mounts/{index}", message, "use ro, rw, or no flags")
+            yield violation(
+                job, f"{_WHERE}/container_mounts/{index}", message, "use ro, rw, or no flags"
+            )

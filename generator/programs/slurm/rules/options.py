@@ -19,17 +19,33 @@ from ..request import Request
 from ..values import MOST_SIGNAL_SECONDS, SIGNALS, signal_of
 
 _COUNTS: Final = (
-    *("--cores-per-socket", "--cpus-per-gpu", "--cpus-per-task", "--mincpus", "--ntasks", "--ntasks-per-core"),
-    *("--ntasks-per-gpu", "--ntasks-per-node", "--ntasks-per-socket", "--sockets-per-node", "--threads-per-core"),
+    *(
+        "--cores-per-socket",
+        "--cpus-per-gpu",
+        "--cpus-per-task",
+        "--mincpus",
+        "--ntasks",
+        "--ntasks-per-core",
+    ),
+    *(
+        "--ntasks-per-gpu",
+        "--ntasks-per-node",
+        "--ntasks-per-socket",
+        "--sockets-per-node",
+        "--threads-per-core",
+    ),
 )
 _GPU_COUNTS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
 _UNITS_OF_TIME: Final = re.compile(
-    r"\s*(\d{1,6})\s*(d|day|days|h|hr|hrs|hour|hours|m|min|mins|minutes|s|sec|seconds)\s*", re.IGNORECASE
+    r"\s*(\d{1,6})\s*(d|day|days|h|hr|hrs|hour|hours|m|min|mins|minutes|s|sec|seconds)\s*",
+    re.IGNORECASE,
 )
 _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: Up to it, and from two days on, the first of two numbers is more likely meant as hours than as minutes.
 _HOURS_OF_A_DAY: Final = 24
-_HOURS_OF_A_MONTH: Final = 744  # a larger number of minutes is no slip: hardly a queue has jobs of that many hours
+_HOURS_OF_A_MONTH: Final = (
+    744  # a larger number of minutes is no slip: hardly a queue has jobs of that many hours
+)
 
 
 @requests.rule("SLM010", ERROR, "submit", slurm("common/parse_time.c:93, _is_valid_timespec"))
@@ -41,13 +57,20 @@ def time_limit_is_read(request: Request) -> Violations:
         if slurm_values.seconds(limit.value) is None:
             meant = _time_meant(limit.value)
             hint = f"write {limit.name}={meant or '1-00:00:00, days first'}"
-            yield _unread(limit, "is not a time that Slurm reads", hint, request.edit(limit.option.values[0], meant))
+            yield _unread(
+                limit,
+                "is not a time that Slurm reads",
+                hint,
+                request.edit(limit.option.values[0], meant),
+            )
 
 
 def _unread(given: Argument[str], what: str, hint: str, edits: tuple[Edit, ...] = ()) -> Violation:
     """A violation of a value that Slurm can't read; a note where the reader is to write another."""
     severity = note_if_to_fill(given.value, given.name)
-    return given.bad_value(f"{given}: {show(given.value)} {what}", hint, severity=severity, edits=edits)
+    return given.bad_value(
+        f"{given}: {show(given.value)} {what}", hint, severity=severity, edits=edits
+    )
 
 
 def _time_meant(text: str) -> str | None:
@@ -91,7 +114,11 @@ def memory_is_read(request: Request) -> Violations:
     for memory in request.texts("--mem", "--mem-per-cpu", "--mem-per-gpu", "--tmp"):
         if slurm_values.mebibytes(memory.value) is None:
             meant = _memory_meant(memory.value)
-            hint = f"write {memory.name}={meant}" if meant else f"write an integer with a unit: {memory.name}=64G"
+            hint = (
+                f"write {memory.name}={meant}"
+                if meant
+                else f"write an integer with a unit: {memory.name}=64G"
+            )
             edits = request.edit(memory.option.values[0], meant)
             yield _unread(memory, "is not an amount of memory that Slurm reads", hint, edits)
 
@@ -116,13 +143,23 @@ def nodes_are_counted(request: Request) -> Violations:
         span = slurm_values.node_range(nodes.value)
         if span is None:
             first, dash, last = nodes.value.partition("-")
-            turned = f"{last}-{first}" if dash and first.isdigit() and last.isdigit() else "4, or a range such as 2-4"
-            yield _unread(nodes, "is neither a number of nodes nor a range", f"write --nodes={turned}")
+            turned = (
+                f"{last}-{first}"
+                if dash and first.isdigit() and last.isdigit()
+                else "4, or a range such as 2-4"
+            )
+            yield _unread(
+                nodes, "is neither a number of nodes nor a range", f"write --nodes={turned}"
+            )
         elif span[0] == 0 and request.program == "sbatch":
-            yield nodes.bad_value(f"{nodes} asks for no node at all", "give the number of nodes", severity=WARNING)
+            yield nodes.bad_value(
+                f"{nodes} asks for no node at all", "give the number of nodes", severity=WARNING
+            )
 
 
-@requests.rule("SLM037", NOTE, "silent", slurm_manual("sbatch(1), --nodes: a range lets Slurm choose"))
+@requests.rule(
+    "SLM037", NOTE, "silent", slurm_manual("sbatch(1), --nodes: a range lets Slurm choose")
+)
 def node_count_is_fixed(request: Request) -> Violations:
     """A training job asks for a fixed number of nodes, as its batch and its layout are made for one.
     Prevents: A job that starts with fewer nodes than its batch size and its layout are made for.
@@ -130,8 +167,12 @@ def node_count_is_fixed(request: Request) -> Violations:
     for nodes in request.texts("--nodes") if request.launches else ():
         span = slurm_values.node_range(nodes.value)
         if span is not None and span[0] != span[1]:
-            hint = f"write --nodes={span[1]}, or read $SLURM_JOB_NUM_NODES wherever the number counts"
-            yield nodes.bad_value(f"{nodes}: the job starts on any number of nodes from {span[0]} to {span[1]}", hint)
+            hint = (
+                f"write --nodes={span[1]}, or read $SLURM_JOB_NUM_NODES wherever the number counts"
+            )
+            yield nodes.bad_value(
+                f"{nodes}: the job starts on any number of nodes from {span[0]} to {span[1]}", hint
+            )
 
 
 @requests.rule("SLM029", ERROR, "submit", slurm("common/gres.c, _get_next_job_gres"))
@@ -146,38 +187,70 @@ def gres_is_read(request: Request) -> Violations:
         if items is None or text == "":
             typed = re.fullmatch(r"gpu:(\d+):([A-Za-z]\w*)", text)
             better = f"write --gres=gpu:{typed[2]}:{typed[1]}" if typed else better
-            yield gres.bad_value(f"{gres}: {show(text)} is not NAME:COUNT or NAME:TYPE:COUNT", better)
+            yield gres.bad_value(
+                f"{gres}: {show(text)} is not NAME:COUNT or NAME:TYPE:COUNT", better
+            )
         for item in items or ():
-            if item.name != "gpu" and item.name.lower() in ("gpus", "gpu", "gres/gpu", "cuda", "gpgpu"):
+            if item.name != "gpu" and item.name.lower() in (
+                "gpus",
+                "gpu",
+                "gres/gpu",
+                "cuda",
+                "gpgpu",
+            ):
                 message = f"{gres}: the resource is called gpu, not {item.name}"
                 right = text.replace(item.name, "gpu", 1) if len(items or ()) == 1 else None
-                yield gres.bad_value(message, better, edits=request.edit(gres.option.values[0], right))
+                yield gres.bad_value(
+                    message, better, edits=request.edit(gres.option.values[0], right)
+                )
 
 
-@requests.rule("SLM034", ERROR, "submit", slurm("common/proc_args.c, parse_int; slurm_opt.c, arg_set_gpus_per_node"))
+@requests.rule(
+    "SLM034",
+    ERROR,
+    "submit",
+    slurm("common/proc_args.c, parse_int; slurm_opt.c, arg_set_gpus_per_node"),
+)
 def counts_are_positive(request: Request) -> Violations:
     """Numbers of tasks, cores and GPUs are positive integers.
     Prevents: sbatch: error: Invalid numeric value "0" for --ntasks-per-node.
     Fix: write a positive integer"""
     for count in request.texts(*_COUNTS):
         if not slurm_values.number(count.value):
-            yield _unread(count, "is not a positive integer", f"write a number, such as {count.name}=8")
+            yield _unread(
+                count, "is not a positive integer", f"write a number, such as {count.name}=8"
+            )
     for count in request.texts(*_GPU_COUNTS, last=True):
         found = slurm_values.gpus(count.value)
         if found is None:
-            what, hint = "is neither a number of GPUs nor TYPE:NUMBER", f"write a number, such as {count.name}=8"
+            what, hint = (
+                "is neither a number of GPUs nor TYPE:NUMBER",
+                f"write a number, such as {count.name}=8",
+            )
             wrong = _unread(count, what, hint)
             # A part of a GPU is one of that type, as sites have it.
             yield replace(wrong, severity=NOTE) if _SLICE.fullmatch(count.value) else wrong
         elif found[0] in ("gpu", "gpus", "gres"):
             message = f"{count} asks for GPUs of a type called {found[0]}"
-            yield count.bad_value(message, f"write {count.name}={found[1]}, or --gres=gpu:{found[1]}")
+            yield count.bad_value(
+                message, f"write {count.name}={found[1]}, or --gres=gpu:{found[1]}"
+            )
 
 
 _SLICE: Final = re.compile(r"\d+g\.\d+gb")  # NVIDIA's names for parts of a GPU
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
 _MAIL_TYPES: Final = (
-    *("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT"),
+    *(
+        "NONE",
+        "BEGIN",
+        "END",
+        "FAIL",
+        "REQUEUE",
+        "ALL",
+        "INVALID_DEPEND",
+        "STAGE_OUT",
+        "TIME_LIMIT",
+    ),
     *("TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS"),
 )
 #: Options with a fixed set of values, compared without case.
@@ -203,10 +276,15 @@ _FORMS: Final = {
         "closest, none or single:1",
         r"(?:v(?:erbose)?,)?(?:[cn]\w*|single:\S*|(?:map_gpu|mask_gpu|per_task):\S+)",
     ),
-    "--profile": ("task", r"(?:all|none|(?:energy|lustre|network|task)(?:,(?:energy|lustre|network|task))*)"),
+    "--profile": (
+        "task",
+        r"(?:all|none|(?:energy|lustre|network|task)(?:,(?:energy|lustre|network|task))*)",
+    ),
     "--switches": ("1 or 1@24:00:00", r"\d+(?:@[\d:-]+)?"),
 }
-_MANUAL: Final = slurm_manual("sbatch(1), --dependency, --distribution, --gpu-bind, --profile, --switches")
+_MANUAL: Final = slurm_manual(
+    "sbatch(1), --dependency, --distribution, --gpu-bind, --profile, --switches"
+)
 
 
 @requests.rule("SLM056", ERROR, "submit", _MANUAL)
@@ -238,7 +316,9 @@ def signal_is_read(request: Request) -> Violations:
             yield signal.bad_value(message, f"write --signal={at}")
 
 
-@requests.rule("SLM038", ERROR, "submit", slurm("common/proc_args.c:805, parse_mail_type: skips unknown ones"))
+@requests.rule(
+    "SLM038", ERROR, "submit", slurm("common/proc_args.c:805, parse_mail_type: skips unknown ones")
+)
 def mail_types_exist(request: Request) -> Violations:
     """Every --mail-type is one that Slurm sends mail for.
     Prevents: sbatch: error: Invalid --mail-type specification; or no mail when the job fails.
@@ -265,7 +345,11 @@ def array_is_read(request: Request) -> Violations:
         if array.value == "" or _is_array(array.value):
             continue
         pair = sorted(map(int, re.findall(r"\d{1,9}", array.value)[:2]))
-        hint = f"write --array={pair[0]}-{pair[1]}" if len(pair) == 2 else "write job numbers, such as --array=0-3"
+        hint = (
+            f"write --array={pair[0]}-{pair[1]}"
+            if len(pair) == 2
+            else "write job numbers, such as --array=0-3"
+        )
         yield array.bad_value(f"{array}: {show(array.value)} is not a list of job numbers", hint)
 
 
@@ -273,7 +357,9 @@ def _is_array(text: str) -> bool:
     """Return whether Slurm accepts it: it skips empty items, and reads a missing end as 0."""
     text = re.sub(r"^\[(.*)\]$", r"\1", re.sub(r"%-?\d*$", "", text), flags=re.DOTALL)
     items = [_RANGE.fullmatch(item) for item in text.split(",") if item]
-    return bool(items) and all(item and (item[2] is None or int(item[1]) <= int(item[2] or 0)) for item in items)
+    return bool(items) and all(
+        item and (item[2] is None or int(item[1]) <= int(item[2] or 0)) for item in items
+    )
 
 
 @requests.rule("SLM040", ERROR, "submit", slurm("common/slurm_opt.c:1565, 2445, 3286 and 4910"))
@@ -286,7 +372,11 @@ def named_values_exist(request: Request) -> Violations:
         *request.texts(*(name for name in _CHOICES if name != "--hint")),
     ):
         text, choices = found.value.lower(), _CHOICES[found.name]
-        if text[:1] not in ("a", "t") if found.name == "--open-mode" else text not in ("", *choices):
+        if (
+            text[:1] not in ("a", "t")
+            if found.name == "--open-mode"
+            else text not in ("", *choices)
+        ):
             alone = found.name == "--exclusive"
             hint = "write --exclusive alone" if alone else f"write {listed(choices[:4])}"
             message = f"{found}: {show(found.value)} is not a value of {found.name}"

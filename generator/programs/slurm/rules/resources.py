@@ -19,7 +19,9 @@ from ..request import GPU_OPTIONS, Request
 from ..values import mebibytes, seconds, signal_of
 
 
-@requests.rule("SLM042", ERROR, "submit", slurm("common/slurm_opt.c:5751, _validate_memory_options"))
+@requests.rule(
+    "SLM042", ERROR, "submit", slurm("common/slurm_opt.c:5751, _validate_memory_options")
+)
 def memory_is_asked_for_once(request: Request) -> Violations:
     """Only one of --mem, --mem-per-cpu and --mem-per-gpu is given.
     Prevents: sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.
@@ -37,7 +39,9 @@ def cores_go_by_task_or_by_gpu(request: Request) -> Violations:
     yield from _exclusive(request, "keep --cpus-per-task", "--cpus-per-task", "--cpus-per-gpu")
 
 
-@requests.rule("SLM043", ERROR, "submit", slurm("common/slurm_opt.c:5862 to 5877, _validate_ntasks_per_gpu"))
+@requests.rule(
+    "SLM043", ERROR, "submit", slurm("common/slurm_opt.c:5862 to 5877, _validate_ntasks_per_gpu")
+)
 def tasks_go_by_node_or_by_gpu(request: Request) -> Violations:
     """--ntasks-per-gpu is given without --gpus-per-task, --gpus-per-socket and --ntasks-per-node.
     Prevents: sbatch: fatal: --gpus-per-task is mutually exclusive with --ntasks-per-gpu.
@@ -64,25 +68,49 @@ def every_node_has_a_task(request: Request) -> Violations:
     if tasks is not None and nodes and 0 < tasks.value < nodes:
         given = f"{tasks.value} node{'s' * (tasks.value > 1)}"
         message = f"{tasks} is less than --nodes={nodes}: Slurm gives {given}"
-        yield tasks.bad_value(message, f"write --ntasks={nodes}, or --ntasks-per-node=1 in its place")
+        yield tasks.bad_value(
+            message, f"write --ntasks={nodes}, or --ntasks-per-node=1 in its place"
+        )
 
 
-@blocks.rule("SLM046", ERROR, "submit", slurm_manual("sbatch(1), --ntasks-per-node: the most of a node"))
+@blocks.rule(
+    "SLM046", ERROR, "submit", slurm_manual("sbatch(1), --ntasks-per-node: the most of a node")
+)
 def tasks_are_those_of_the_nodes(request: Request) -> Violations:
     """--ntasks is nodes × tasks per node where all three are given.
     Prevents: Requested node configuration is not available; or fewer ranks than the top of the script suggests.
     Fix: leave --ntasks out"""
-    tasks, nodes, each = request.count("--ntasks"), request.nodes, request.count("--ntasks-per-node")
+    tasks, nodes, each = (
+        request.count("--ntasks"),
+        request.nodes,
+        request.count("--ntasks-per-node"),
+    )
     right = nodes * each.value if nodes and each else 0
     if tasks is None or not nodes or not right or tasks.value == right or tasks.value < nodes:
         return
-    more, product = tasks.value > right, f"{nodes} nodes × {right // nodes} tasks per node = {right}"
-    message = f"{tasks} is more than {product}" if more else f"{tasks} is less than {product}: srun starts that many"
-    severity = ERROR if more and not request.has("--cpus-per-gpu") else WARNING  # sbatch accepts some of these
-    yield tasks.bad_value(message, f"leave --ntasks out, or write --ntasks={right}", severity=severity)
+    more, product = (
+        tasks.value > right,
+        f"{nodes} nodes × {right // nodes} tasks per node = {right}",
+    )
+    message = (
+        f"{tasks} is more than {product}"
+        if more
+        else f"{tasks} is less than {product}: srun starts that many"
+    )
+    severity = (
+        ERROR if more and not request.has("--cpus-per-gpu") else WARNING
+    )  # sbatch accepts some of these
+    yield tasks.bad_value(
+        message, f"leave --ntasks out, or write --ntasks={right}", severity=severity
+    )
 
 
-@blocks.rule("SLM030", ERROR, "silent", slurm_manual("sbatch(1), --signal: sent so many seconds before the time limit"))
+@blocks.rule(
+    "SLM030",
+    ERROR,
+    "silent",
+    slurm_manual("sbatch(1), --signal: sent so many seconds before the time limit"),
+)
 def signal_comes_during_the_run(request: Request) -> Violations:
     """The signal before the time limit comes after the job's start.
     Prevents: The job gets the signal to stop as soon as it starts, and again after each requeue.
@@ -91,7 +119,9 @@ def signal_comes_during_the_run(request: Request) -> Violations:
     for found in request.texts("--signal"):
         signal = signal_of(found.value)
         if signal is not None and limit < math.inf and signal.seconds >= limit:
-            before = f"{signal.seconds} s before the end is no less than the time limit of {limit:.0f} s"
+            before = (
+                f"{signal.seconds} s before the end is no less than the time limit of {limit:.0f} s"
+            )
             message = f"{found}: {before}, so the signal comes at the start"
             text = f"{'B:' * signal.to_batch}{signal.name}@{max(1, int(limit) // 10)}"
             yield found.bad_value(message, f"write --signal={text}, or a longer --time")
@@ -104,19 +134,28 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
     Fix: write a --time-min below --time"""
     least, limit = request.read("--time-min", seconds), request.seconds("--time") or math.inf
     finite = least is not None and math.inf not in (limit, least.value)
-    if least is not None and finite and math.ceil(least.value / 60) > math.ceil(limit / 60):  # Slurm counts minutes
+    if (
+        least is not None and finite and math.ceil(least.value / 60) > math.ceil(limit / 60)
+    ):  # Slurm counts minutes
         message = f"{least} is more than the limit, --time={request.options.text('--time')}"
         yield least.bad_value(message, "write less than --time, or leave it out")
 
 
-@blocks.rule("SLM011", NOTE, "submit", slurm_manual("slurm.conf(5), EnforcePartLimits, MaxTime; sbatch(1), --time"))
+@blocks.rule(
+    "SLM011",
+    NOTE,
+    "submit",
+    slurm_manual("slurm.conf(5), EnforcePartLimits, MaxTime; sbatch(1), --time"),
+)
 def time_limit_is_finite(request: Request) -> Violations:
     """A job asks for a time that a partition can give.
     Prevents: Requested time limit is invalid; without EnforcePartLimits the job waits for ever (PartitionTimeLimit).
     Fix: give a time within the partition's limit (`sinfo` shows it)"""
     for limit in request.texts("--time"):
         if seconds(limit.value) in (0, math.inf):
-            message = f"{limit} asks for no limit at all, which a partition with a limit never grants"
+            message = (
+                f"{limit} asks for no limit at all, which a partition with a limit never grants"
+            )
             hint = "give a time, such as --time=1-00:00:00; sinfo -o '%P %l' shows the partitions' limits"
             yield limit.bad_value(message, hint)
 
@@ -124,7 +163,9 @@ def time_limit_is_finite(request: Request) -> Violations:
 #: Their catalog entries count virtual cores, which are threads; those of others count cores.
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
 _THREADS: Final = 2  # of a core, where a site's Slurm counts threads as CPUs: the most that GPU nodes' processors have
-_HOSTS: Final = re.compile(r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*|[A-Za-z0-9][\w.-]*", re.ASCII)
+_HOSTS: Final = re.compile(
+    r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*|[A-Za-z0-9][\w.-]*", re.ASCII
+)
 
 
 @subject("launch script")
@@ -141,23 +182,32 @@ def node_has_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     Fix: ask for no more than the node has"""
     (request, cluster), has = block, block[1].accelerators_per_node
     node, task = request.gpus_per_node, request.gpus("--gpus-per-task")
-    option, asked = node or task, node.value if node else (request.tasks_per_node or 0) * (task.value if task else 0)
+    option, asked = (
+        node or task,
+        node.value if node else (request.tasks_per_node or 0) * (task.value if task else 0),
+    )
     if option is not None and asked > has:
         message = f"{option}: {asked} GPUs per node, but {cluster.name} has {has}"
         yield option.bad_value(message, f"write --gpus-per-node={has}, and add nodes")
 
 
-@_blocks_on_machines.rule("SLM054", ERROR, "submit", slurm_manual("sbatch(1), --gpus: the job's total"))
+@_blocks_on_machines.rule(
+    "SLM054", ERROR, "submit", slurm_manual("sbatch(1), --gpus: the job's total")
+)
 def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     """The job's nodes have as many GPUs as --gpus asks for.
     Prevents: Requested node configuration is not available.
     Fix: ask for enough nodes for the GPUs"""
     (request, cluster), each, job = block, block[1].accelerators_per_node, block[0].gpus()
-    one = not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node")  # what Slurm assumes then
+    one = not request.has("--nodes", "--ntasks") and request.has(
+        "--ntasks-per-node"
+    )  # what Slurm assumes then
     nodes = 1 if one else request.most_nodes
     if job is not None and nodes and job.value > nodes * each:
         message = f"{job}, but {nodes} nodes of {cluster.name} have {nodes * each}"
-        yield job.bad_value(message, f"write --gpus={nodes * each}, or --nodes={-(-job.value // each)}")
+        yield job.bad_value(
+            message, f"write --gpus={nodes * each}, or --nodes={-(-job.value // each)}"
+        )
 
 
 @_blocks_on_machines.rule("SLM016", ERROR, "submit", slurm_manual("sbatch(1), --cpus-per-task"))
@@ -168,8 +218,15 @@ def node_has_the_cores(block: tuple[Request, Cluster]) -> Violations:
     (request, cluster), cores = block, block[1].cpu_cores
     wrong = next((each for each in _cores_asked(request) if cores and each[1] > cores), None)
     if wrong is not None and cores:
-        (option, asked, text), threads = wrong, cores * (1 if cluster.provider in _COUNT_THREADS else _THREADS)
-        tail = "" if asked > threads else f"; accepted only where the site's Slurm counts threads, {threads}"
+        (option, asked, text), threads = (
+            wrong,
+            cores * (1 if cluster.provider in _COUNT_THREADS else _THREADS),
+        )
+        tail = (
+            ""
+            if asked > threads
+            else f"; accepted only where the site's Slurm counts threads, {threads}"
+        )
         message = f"{text} = {asked} cores per node, more than the {cores} of {cluster.name}{tail}"
         hint = f"write {option.name}={max(1, cores * (option.value or 1) // asked)}"
         yield option.bad_value(message, hint, severity=ERROR if asked > threads else WARNING)
@@ -177,13 +234,25 @@ def node_has_the_cores(block: tuple[Request, Cluster]) -> Violations:
 
 def _cores_asked(request: Request) -> Iterator[tuple[Argument[int], int, str]]:
     """The option to change, cores of a node, and how they come about."""
-    tasks, each, per_node = request.tasks_per_node, request.count("--cpus-per-task"), request.count("--ntasks-per-node")
+    tasks, each, per_node = (
+        request.tasks_per_node,
+        request.count("--cpus-per-task"),
+        request.count("--ntasks-per-node"),
+    )
     gpus, by_gpu = request.gpus_per_node, request.count("--cpus-per-gpu")
     if by_gpu is not None:
         times = gpus.value if gpus else 1
-        yield by_gpu, times * by_gpu.value, f"{times} GPU{'s' * (times > 1)} × --cpus-per-gpu={by_gpu.value}"
+        yield (
+            by_gpu,
+            times * by_gpu.value,
+            f"{times} GPU{'s' * (times > 1)} × --cpus-per-gpu={by_gpu.value}",
+        )
     if each is not None and tasks is not None:
-        yield each, tasks * each.value, f"{tasks} task{'s' * (tasks > 1)} × --cpus-per-task={each.value}"
+        yield (
+            each,
+            tasks * each.value,
+            f"{tasks} task{'s' * (tasks > 1)} × --cpus-per-task={each.value}",
+        )
     if request.has("--overcommit"):
         return
     if per_node is not None and each is None:
@@ -191,7 +260,11 @@ def _cores_asked(request: Request) -> Iterator[tuple[Argument[int], int, str]]:
     total, nodes = request.count("--ntasks"), request.most_nodes
     if total is not None and total.value and nodes and not request.has("--ntasks-per-node"):
         share, of_task = -(-total.value // nodes), each.value if each and each.value else 1
-        yield total, share * of_task, f"--ntasks={total.value} on {nodes} nodes, each of {of_task} cores"
+        yield (
+            total,
+            share * of_task,
+            f"--ntasks={total.value} on {nodes} nodes, each of {of_task} cores",
+        )
 
 
 @_blocks_on_machines.rule("SLM049", ERROR, "submit", slurm_manual("sbatch(1), --mem"))
@@ -202,10 +275,15 @@ def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
     request, cluster = block
     has, gpus = cluster.host_memory_bytes, request.gpus_per_node
     for memory in request.texts("--mem", "--mem-per-gpu", last=True) if has is not None else ():
-        each, times = mebibytes(memory.value), 1 if memory.name == "--mem" or gpus is None else gpus.value
+        each, times = (
+            mebibytes(memory.value),
+            1 if memory.name == "--mem" or gpus is None else gpus.value,
+        )
         if has is not None and each is not None and each * times * MIB > has:
             total = f"{memory.value} × {times} GPUs" if times > 1 else memory.value
-            message = f"{memory}: {total} is more than the {has / MIB / 1024:.0f}G of {cluster.name}"
+            message = (
+                f"{memory}: {total} is more than the {has / MIB / 1024:.0f}G of {cluster.name}"
+            )
             yield memory.bad_value(message, "write --mem=0 for all of the node's memory")
 
 
@@ -215,7 +293,9 @@ def gpus_are_asked_for(request: Request) -> Violations:
     Prevents: RuntimeError: no CUDA devices are available. A note, as sbatch's command line may ask for them.
     Fix: add #SBATCH --gpus-per-node=8"""
     asked = request.has(*GPU_OPTIONS, "--exclusive") or request.opaque or request.options.unknown
-    call = next((call for launch in request.launches if (call := _trains_without_gpus(launch))), None)
+    call = next(
+        (call for launch in request.launches if (call := _trains_without_gpus(launch))), None
+    )
     if call is not None and not asked:
         message = f"the #SBATCH block asks for no GPU, and {call.program} starts training"
         hint = "add #SBATCH --gpus-per-node=8, unless the partition gives GPUs by itself"
@@ -225,7 +305,9 @@ def gpus_are_asked_for(request: Request) -> Violations:
 def _trains_without_gpus(launch: Launch) -> Call | None:
     """The launcher of a line that says nothing of GPUs for its step, and isn't for CPUs."""
     call = launch.launcher
-    if call is None or any(outer.program == "srun" and outer.has(*GPU_OPTIONS) for outer in launch.calls):
+    if call is None or any(
+        outer.program == "srun" and outer.has(*GPU_OPTIONS) for outer in launch.calls
+    ):
         return None
     words = [*(option.written for option in call.options.entries), *launch.arguments]
     return None if any("cpu" in word.raw or "gloo" in word.raw for word in words) else call
@@ -248,4 +330,6 @@ def _named(text: str) -> int | None:
     matches = [_HOSTS.fullmatch(part) for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)]
     if None in matches:
         return None
-    return sum(max(0, int(match[2]) - int(match[1]) + 1) if match[1] else 1 for match in matches if match)
+    return sum(
+        max(0, int(match[2]) - int(match[1]) + 1) if match[1] else 1 for match in matches if match
+    )

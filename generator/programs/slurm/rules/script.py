@@ -17,9 +17,13 @@ from ..values import signal_of
 
 _OF_ADDRESS: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
 _NODE_LIST: Final = re.compile(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
-_OWN_NAME: Final = re.compile(r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$")
+_OWN_NAME: Final = re.compile(
+    r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$"
+)
 _OWN_ADDRESS: Final = re.compile(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
-_CHOOSES: Final = re.compile(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")  # one of several addresses
+_CHOOSES: Final = re.compile(
+    r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b"
+)  # one of several addresses
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 _PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, enroot_container_create @ 10751994"
 
@@ -31,26 +35,51 @@ def address_is_that_of_one_node(request: Request) -> Violations:
     Fix: set MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p) in the batch shell"""
     if request.nodes is None or request.nodes < 2:
         return
-    options = [call.options.get(name) for launch in request.launches for call in launch.calls for name in ADDRESSES]
-    meets = {name for option in options if option is not None for word in option.values for name in word.variables}
+    options = [
+        call.options.get(name)
+        for launch in request.launches
+        for call in launch.calls
+        for name in ADDRESSES
+    ]
+    meets = {
+        name
+        for option in options
+        if option is not None
+        for word in option.values
+        for name in word.variables
+    }
     for assignment in request.shell.assignments:
         named = assignment.name in meets or assignment.name in _OF_ADDRESS
-        wrong = _wrong_address(request.shell, assignment, request.nodes, assignment.name in meets) if named else None
+        wrong = (
+            _wrong_address(request.shell, assignment, request.nodes, assignment.name in meets)
+            if named
+            else None
+        )
         if wrong is not None:
             message = f"{assignment.name}={assignment.raw} {wrong[0]}"
             hint = f'write {assignment.name}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
-            yield Violation(request.shell.locate(assignment.value_offset), message, hint, severity=wrong[1])
+            yield Violation(
+                request.shell.locate(assignment.value_offset), message, hint, severity=wrong[1]
+            )
 
 
-def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool) -> tuple[str, Severity] | None:
+def _wrong_address(
+    shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool
+) -> tuple[str, Severity] | None:
     """Return what is wrong with an address; a note where it may work, and a warning where it may be several."""
     raw, command = assignment.raw, _command_of(shell, assignment)
     if assignment.value in _LOOPBACK:  # in a branch perhaps for one machine
-        return f"is another machine on each of {nodes} nodes", NOTE if command and command.guarded else ERROR
+        return (
+            f"is another machine on each of {nodes} nodes",
+            NOTE if command and command.guarded else ERROR,
+        )
     if _OWN_NAME.match(raw) and command is not None and command.shell is not None:
         return f"is set in the tasks of {nodes} nodes: each takes itself for the master", ERROR
     if _NODE_LIST.fullmatch(raw):
-        return f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host", ERROR
+        return (
+            f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host",
+            ERROR,
+        )
     if _OWN_ADDRESS.search(raw) and not _CHOOSES.search(raw):
         several = "may be several addresses, or one that the others can't reach"
         certain = met_at and not re.search(r"\bsrun\b", raw)
@@ -60,13 +89,20 @@ def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int, met_a
     return None
 
 
-@blocks.rule("SLM012", WARNING, "silent", slurm_manual("sbatch(1), --signal: B: the batch shell, else the steps"))
+@blocks.rule(
+    "SLM012",
+    WARNING,
+    "silent",
+    slurm_manual("sbatch(1), --signal: B: the batch shell, else the steps"),
+)
 def signal_has_a_handler(request: Request) -> Violations:
     """A signal to the batch shell (B:) has a trap there, and a trap in the batch shell gets its signal.
     Prevents: No checkpoint before the time limit.
     Fix: write --signal=B:USR1@300 and trap ... USR1 in the batch script"""
     shell = request.shell
-    runs_others = any(command.words[0].value in ("exec", "source", ".") for command in shell.commands)
+    runs_others = any(
+        command.words[0].value in ("exec", "source", ".") for command in shell.commands
+    )
     for found in request.texts("--signal") if shell.unterminated is None else ():
         signal = signal_of(found.value)
         if signal is None:
@@ -74,7 +110,9 @@ def signal_has_a_handler(request: Request) -> Violations:
         outside = _trapped(shell, signal.name, inner=False)
         if signal.to_batch and not outside and not runs_others:
             hint = f"add trap 'HANDLER' {signal.name}, with the step in the background and wait"
-            yield found.bad_value(f"{found} ends the batch shell, which has no trap for {signal.name}", hint)
+            yield found.bad_value(
+                f"{found} ends the batch shell, which has no trap for {signal.name}", hint
+            )
         elif not signal.to_batch and outside and not _trapped(shell, signal.name, inner=True):
             message = f"{found} goes to the tasks of srun, and the script traps {signal.name} in the batch shell"
             yield found.bad_value(message, f"write --signal=B:{signal.name}@{signal.seconds}")
@@ -84,13 +122,19 @@ def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
     """Return whether the batch shell or an inner one has a trap for a signal; true where that can't be known."""
     for command in shell.commands:
         if command.words and command.words[0].value == "trap":
-            names = {word.value.upper() if word.value is not None else None for word in command.words[1:]}
-            if None in names or ((command.shell is not None) == inner and names & {name, f"SIG{name}"}):
+            names = {
+                word.value.upper() if word.value is not None else None for word in command.words[1:]
+            }
+            if None in names or (
+                (command.shell is not None) == inner and names & {name, f"SIG{name}"}
+            ):
                 return True
     return False
 
 
-@submissions.rule("SLM014", NOTE, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",))
+@submissions.rule(
+    "SLM014", NOTE, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",)
+)
 def offload_has_the_memory(submission: Submission) -> Violations:
     """A job that offloads states to the node's memory asks for memory.
     Prevents: exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.
@@ -101,7 +145,10 @@ def offload_has_the_memory(submission: Submission) -> Violations:
     for request in blocks(submission) if offloaded else ():
         if not request.has("--mem", "--mem-per-cpu", "--mem-per-gpu", "--exclusive"):
             message = f"{offloaded} to the node's memory, and the script asks for none: Slurm's default limit holds"
-            where, hint = request.shell.locate(request.shell.directives[0]), "add #SBATCH --mem=0: all of the node's"
+            where, hint = (
+                request.shell.locate(request.shell.directives[0]),
+                "add #SBATCH --mem=0: all of the node's",
+            )
             yield Violation(where, message, hint)
 
 
@@ -111,7 +158,9 @@ def mounts_are_pairs(request: Request) -> Violations:
     Prevents: pyxis: --container-mounts: invalid format; pyxis: failed to import docker image.
     Fix: write SOURCE:TARGET[:FLAGS], separated by commas"""
     for image in request.texts("--container-image"):
-        if image.value.endswith((".sqsh", ".sqfs", ".squashfs")) and not image.value.startswith((".", "/")):
+        if image.value.endswith((".sqsh", ".sqfs", ".squashfs")) and not image.value.startswith(
+            (".", "/")
+        ):
             message = f"{image}: without ./ pyxis takes it for an image of a registry"
             yield image.bad_value(message, f"write --container-image=./{image.value}")
     for mounts in request.texts("--container-mounts"):
@@ -119,9 +168,17 @@ def mounts_are_pairs(request: Request) -> Violations:
             fields = part.split(":")
             if "" in fields[:2] or len(fields) > 3:
                 # A variable that is set to nothing is for users to fill in.
-                to_fill = "" in fields[:2] and "$" in mounts.option.written.raw + mounts.option.values[0].raw
-                message, severity = f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]", NOTE if to_fill else ERROR
-                yield mounts.bad_value(message, "write a pair, such as /data:/data", severity=severity)
+                to_fill = (
+                    "" in fields[:2]
+                    and "$" in mounts.option.written.raw + mounts.option.values[0].raw
+                )
+                message, severity = (
+                    f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]",
+                    NOTE if to_fill else ERROR,
+                )
+                yield mounts.bad_value(
+                    message, "write a pair, such as /data:/data", severity=severity
+                )
 
 
 _OWN_NUMBERS: Final = re.compile(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
@@ -134,7 +191,9 @@ SET_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "SLURM_GPUS": ("--gpus",),
     "SLURM_GPUS_PER_NODE": ("--gpus-per-node",),
     "SLURM_GPUS_PER_TASK": ("--gpus-per-task",),
-    **dict.fromkeys(_TASKS, ("--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--ntasks-per-tres")),
+    **dict.fromkeys(
+        _TASKS, ("--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--ntasks-per-tres")
+    ),
     "SLURM_NTASKS_PER_NODE": ("--ntasks-per-node",),
     "SLURM_MEM_PER_NODE": ("--mem",),
     "SLURM_MEM_PER_CPU": ("--mem-per-cpu",),
@@ -168,7 +227,10 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     Prevents: Every node takes itself for node 0, and the rendezvous hangs.
     Fix: put the text of bash -c in single quotes"""
     calls = ((step.launch.call(program), option) for program, option in _RENDEZVOUS)
-    ranked = any(call is not None and call.options.text(option) not in (None, "static") for call, option in calls)
+    ranked = any(
+        call is not None and call.options.text(option) not in (None, "static")
+        for call, option in calls
+    )
     if ranked or (step.nodes == 1 and step.tasks in (None, 1)):
         return
     seen = set[int]()
@@ -187,20 +249,42 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
         command = shell.commands[last.inside] if last.inside is not None else last
         for word in command.words:
             if not word.raw.startswith("'") and (match := _OWN_NUMBERS.search(word.raw)):
-                yield match[1], word.offset + match.start(), "by the batch script before srun starts the tasks"
+                yield (
+                    match[1],
+                    word.offset + match.start(),
+                    "by the batch script before srun starts the tasks",
+                )
     for assignment in shell.assignments:
         inner = _command_of(shell, assignment)
-        own = assignment.exported and assignment.offset < last.offset and (inner is None or inner.shell is None)
-        if own and not assignment.raw.startswith("'") and (match := _OWN_NUMBERS.search(assignment.raw)):
-            yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
+        own = (
+            assignment.exported
+            and assignment.offset < last.offset
+            and (inner is None or inner.shell is None)
+        )
+        if (
+            own
+            and not assignment.raw.startswith("'")
+            and (match := _OWN_NUMBERS.search(assignment.raw))
+        ):
+            yield (
+                match[1],
+                assignment.value_offset + match.start(),
+                f"in the batch script, for {assignment.name}",
+            )
 
 
 def _command_of(shell: ShellScript, assignment: Assignment) -> Command | None:
     """The command that an assignment is part of, or that follows it."""
-    return shell.commands[assignment.command_index] if assignment.command_index < len(shell.commands) else None
+    return (
+        shell.commands[assignment.command_index]
+        if assignment.command_index < len(shell.commands)
+        else None
+    )
 
 
-@blocks.rule("SLM058", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: set if the option is; seen in real jobs"))
+@blocks.rule(
+    "SLM058", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: set if the option is; seen in real jobs")
+)
 def variables_are_those_that_slurm_sets(request: Request) -> Violations:
     """A SLURM_ variable that the script uses is one that Slurm sets for its options.
     Prevents: An empty word on the launch line: --nproc-per-node without a value. An error where the script asks for the

@@ -22,7 +22,9 @@ from ..request import Request
 from .steps import in_background
 
 _TOP: Final = re.compile(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
-_FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run")
+_FAILED_JOB: Final = slurm_manual(
+    "seen in a real job: state FAILED, exit code 0:53, and no line of the script run"
+)
 
 
 @submissions.rule("SLM020", WARNING, "launcher", _FAILED_JOB, reads=("launch script",))
@@ -39,7 +41,12 @@ def log_folder_exists(submission: Submission) -> Violations:
             if not folder.strip("./") or folder in seen or there:
                 continue
             seen.add(folder)
-            made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
+            made = [
+                word
+                for command in commands
+                if command.words[0].value == "mkdir"
+                for word in command.words[1:]
+            ]
             late = any(f"/{word.value}".rstrip("/").endswith(f"/{folder}") for word in made)
             tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
             option, top = f"{found.command} {found.name}", _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
@@ -49,27 +56,53 @@ def log_folder_exists(submission: Submission) -> Violations:
             elsewhere = request.has("--chdir")  # a folder of the site's
             ours = any(is_left_out(one.replace("../", ""), path) for one in (top, folder))
             less = NOTE if told or elsewhere or ours else None
-            what = folder if folder == top and re.fullmatch(r"[\w./-]+", folder) else "for the whole folder"
+            what = (
+                folder
+                if folder == top and re.fullmatch(r"[\w./-]+", folder)
+                else "for the whole folder"
+            )
             yield found.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
 
 
 #: Options of training programs for the folder that checkpoints are written to: Transformers', Megatron's and others'.
 _FOLDERS: Final = frozenset(
-    {"--output_dir", "--output-dir", "--save", "--save_dir", "--save-dir", "--checkpoint_dir", "--checkpoint-dir"}
-    | {"--ckpt_dir", "--ckpt-dir", "--checkpoints_path", "--save_path", "--save-path", "--out_dir", "--output"}
+    {
+        "--output_dir",
+        "--output-dir",
+        "--save",
+        "--save_dir",
+        "--save-dir",
+        "--checkpoint_dir",
+        "--checkpoint-dir",
+    }
+    | {
+        "--ckpt_dir",
+        "--ckpt-dir",
+        "--checkpoints_path",
+        "--save_path",
+        "--save-path",
+        "--out_dir",
+        "--output",
+    }
 )
 _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
-_USUAL_GPUS: Final = 8  # of a node; a job that asks for less may share one, where nothing says how many there are
+_USUAL_GPUS: Final = (
+    8  # of a node; a job that asks for less may share one, where nothing says how many there are
+)
 _PORT: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
 
 
-@blocks.rule("SLM022", WARNING, "training", slurm_manual("sbatch(1), --array, and filename pattern"))
+@blocks.rule(
+    "SLM022", WARNING, "training", slurm_manual("sbatch(1), --array, and filename pattern")
+)
 def tasks_of_an_array_differ(request: Request) -> Violations:
     """The jobs of an array have their own logs, checkpoints, ports and work.
     Prevents: Jobs that write the same checkpoint folder and log at the same time.
     Fix: put %A_%a into the paths"""
     for array in request.texts("--array", last=True):
-        if array.value.endswith("%1") or re.fullmatch(r"\d+", array.value):  # one after the other: a chain that goes on
+        if array.value.endswith("%1") or re.fullmatch(
+            r"\d+", array.value
+        ):  # one after the other: a chain that goes on
             continue
         if not any(name in request.shell.text.content for name in _OWN):
             message = f"{array}, but nothing in the script depends on SLURM_ARRAY_TASK_ID: all jobs do the same"
@@ -77,7 +110,9 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
             yield array.bad_value(message, hint)
         for log in request.texts("--output", "--error"):
             if not re.search(r"%\d*[aAjJ]", log.value) and log.value != "/dev/null":
-                yield log.bad_value(f"{log} is one file for all jobs of the array", f"write {log.name}=%x-%A_%a.out")
+                yield log.bad_value(
+                    f"{log} is one file for all jobs of the array", f"write {log.name}=%x-%A_%a.out"
+                )
         for launch in request.launches:
             # Without a launcher it may work on a piece of data, and name its outputs by that.
             if launch.launcher and not launch.calls[0].command.guarded:
@@ -95,7 +130,11 @@ def _shared(request: Request, array: Argument[str], launch: Launch) -> Violation
     port = None if request.has("--exclusive") else fixed_port(launch)
     if port is not None:
         message = f"{port.text}, for all jobs of {array}, which may run on one node"
-        yield Violation(port.where, message, f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}")
+        yield Violation(
+            port.where,
+            message,
+            f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}",
+        )
 
 
 def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
@@ -104,7 +143,12 @@ def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
         name, equals, value = (word.value or "").partition("=")
         if name in _FOLDERS and equals:
             yield name, word, value
-        elif name in _FOLDERS and following and following.value and not following.value.startswith("-"):
+        elif (
+            name in _FOLDERS
+            and following
+            and following.value
+            and not following.value.startswith("-")
+        ):
             yield name, following, following.value
 
 
@@ -129,7 +173,11 @@ def _free_gpus(submission: Submission, block: Request) -> Iterator[tuple[str, Se
     claims = world_of(submission).claims_on("GPUs per node")
     stated = next((claim.value for claim in claims if claim.where.path == FLAGS), None)
     has = cluster.accelerators_per_node if cluster else stated
-    if asked is not None and 0 < asked.value < (has or _USUAL_GPUS) and not block.has("--exclusive"):
+    if (
+        asked is not None
+        and 0 < asked.value < (has or _USUAL_GPUS)
+        and not block.has("--exclusive")
+    ):
         known = (f"the {has - asked.value} other GPUs", WARNING) if has else None
         yield known or ("the node's other GPUs, if it has more", NOTE)
 
@@ -138,8 +186,15 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
     running: list[Port] = []
     for last, launch in zip((None, *launches), launches, strict=False):
         port, command = fixed_port(launch), launch.calls[0].command
-        between = last.script.commands[last.calls[0].command.index : command.index] if last is not None else ()
-        if any(one.words and one.words[0].value in ("wait", "sleep", "kill", "exit", "return") for one in between):
+        between = (
+            last.script.commands[last.calls[0].command.index : command.index]
+            if last is not None
+            else ()
+        )
+        if any(
+            one.words and one.words[0].value in ("wait", "sleep", "kill", "exit", "return")
+            for one in between
+        ):
             running = []
         elsewhere = any(call.program in (*ON_EVERY_NODE, "sbatch") for call in launch.calls)
         if port is None or elsewhere or command.guarded or command.shell is not None:
@@ -158,12 +213,19 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
 
 #: Options by which training programs go on from a checkpoint, and words of programs that look for one by themselves.
 _RESUMES: Final = re.compile(
-    r"--(?:\w+[.-])*(?:resume|load(?![_-]best)|restore|auto[_-]?resume|ckpt|checkpoint|continue)", re.IGNORECASE
+    r"--(?:\w+[.-])*(?:resume|load(?![_-]best)|restore|auto[_-]?resume|ckpt|checkpoint|continue)",
+    re.IGNORECASE,
 )
-_LOOKS: Final = re.compile(r"resume|restore|get_last_checkpoint|load_checkpoint|latest", re.IGNORECASE)
-_SAVES: Final = re.compile(r"--(?:save|output[_-]dir|save[_-]\w+|checkpoint[_-]dir|ckpt[_-]dir)\b", re.IGNORECASE)
+_LOOKS: Final = re.compile(
+    r"resume|restore|get_last_checkpoint|load_checkpoint|latest", re.IGNORECASE
+)
+_SAVES: Final = re.compile(
+    r"--(?:save|output[_-]dir|save[_-]\w+|checkpoint[_-]dir|ckpt[_-]dir)\b", re.IGNORECASE
+)
 _MEGATRON_LENGTH: Final = re.compile(r"--train-(?:iters|samples|tokens)\b")
-_REQUEUE: Final = slurm_manual("sbatch(1), --requeue; scontrol(1), requeue: the batch script starts from its beginning")
+_REQUEUE: Final = slurm_manual(
+    "sbatch(1), --requeue; scontrol(1), requeue: the batch script starts from its beginning"
+)
 
 
 @blocks.rule("SLM071", WARNING, "silent", _REQUEUE)
@@ -173,14 +235,18 @@ def requeued_jobs_go_on(request: Request) -> Violations:
     Megatron's --finetune is at step 0 on every start, whatever was saved.
     Fix: pass --resume_from_checkpoint, or --load with the folder of --save"""
     given, commands = request.argument("--requeue"), request.shell.commands
-    again = (one for one in commands if [word.value for word in one.words[:2]] == ["scontrol", "requeue"])
+    again = (
+        one for one in commands if [word.value for word in one.words[:2]] == ["scontrol", "requeue"]
+    )
     place = given.where if given is not None else next(map(request.shell.locate, again), None)
     if place is None:
         return
     for launch in request.launches:
         words = [*(word for call in launch.calls for word in call.options.rest), *launch.arguments]
         texts = [word.raw for word in words]
-        saves = any(text.partition("=")[0] == "--save" for text in texts)  # Megatron's: the folder of the checkpoints
+        saves = any(
+            text.partition("=")[0] == "--save" for text in texts
+        )  # Megatron's: the folder of the checkpoints
         if "--finetune" in texts and saves and any(map(_MEGATRON_LENGTH.match, texts)):
             message = "Slurm starts the script again from its beginning, and --finetune is at step 0 each time"
             hint = "take --finetune out; --pretrained-checkpoint (Megatron-LM) loads weights on the first start alone"

@@ -16,25 +16,44 @@ from ..request import GPU_OPTIONS, Request, Step
 
 #: Options by which a step takes a part of its job, or shares it.
 _SHARES: Final = (
-    *("--overlap", "--gres", "--gpus", "--exact", "--exclusive", "--nodelist", "--relative", "--nodes"),
+    *(
+        "--overlap",
+        "--gres",
+        "--gpus",
+        "--exact",
+        "--exclusive",
+        "--nodelist",
+        "--relative",
+        "--nodes",
+    ),
     *("--jobid", "--het-group", "--oversubscribe", "-w", "-N", "-G", "-r", "-s"),
 )
 _ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
-_REDIRECTION: Final = re.compile(r"\d*[<>]&\d*-?|&>>?")  # an ampersand that puts nothing into the background
+_REDIRECTION: Final = re.compile(
+    r"\d*[<>]&\d*-?|&>>?"
+)  # an ampersand that puts nothing into the background
 _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
-_ENDING: Final = frozenset({"SLURM_KILL_BAD_EXIT", "SLURM_WAIT"})  # what the options are without the line
+_ENDING: Final = frozenset(
+    {"SLURM_KILL_BAD_EXIT", "SLURM_WAIT"}
+)  # what the options are without the line
 #: The rank of a task modulo the GPUs that it sees: `int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()`.
 _MODULO: Final = re.compile(
     r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(|\bdevice_count\(\)\s*(?:[=<>]=?\s*1\b|\n)",
     re.IGNORECASE,
 )
-_NTASKS: Final = slurm_manual("srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job")
-_CPUS: Final = slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back")
+_NTASKS: Final = slurm_manual(
+    "srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job"
+)
+_CPUS: Final = slurm(
+    "srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back"
+)
 _OVERLAP: Final = slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11")
-_PER_TASK: Final = slurm_manual("sbatch(1), --gpus-per-task implies --gpu-bind=per_task; seen in a real job")
+_PER_TASK: Final = slurm_manual(
+    "sbatch(1), --gpus-per-task implies --gpu-bind=per_task; seen in a real job"
+)
 
 
 def _waits_for_others(step: Step) -> bool:
@@ -43,10 +62,20 @@ def _waits_for_others(step: Step) -> bool:
     Of a command that the step hands to a shell, so are those that this starts.
     """
     srun = step.launch.call("srun")
-    inner = [one for one in step.block.launches if srun and any(call.command is srun.command for call in one.calls)]
+    inner = [
+        one
+        for one in step.block.launches
+        if srun and any(call.command is srun.command for call in one.calls)
+    ]
     programs = {call.program for launch in (step.launch, *inner) for call in launch.calls}
-    meets = not _MEETING.isdisjoint(step.variables) or "init_process_group" in (program_text(step.launch) or "")
-    return not programs.isdisjoint(LAUNCHERS) or step.launch.makes_steps or (meets and "python" in programs)
+    meets = not _MEETING.isdisjoint(step.variables) or "init_process_group" in (
+        program_text(step.launch) or ""
+    )
+    return (
+        not programs.isdisjoint(LAUNCHERS)
+        or step.launch.makes_steps
+        or (meets and "python" in programs)
+    )
 
 
 def in_background(shell: ShellScript, command: Command) -> bool:
@@ -70,7 +99,12 @@ def launcher_starts_once_a_node(step: Step) -> Violations:
         yield Violation(step.where_tasks or call.where, message, "write --ntasks-per-node=1")
 
 
-@steps.rule("SLM002", ERROR, "init", ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"))
+@steps.rule(
+    "SLM002",
+    ERROR,
+    "init",
+    ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"),
+)
 def tasks_are_the_gpus(step: Step) -> Violations:
     """Where srun starts the training program itself, each node has one task for each of its GPUs.
     Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
@@ -78,11 +112,18 @@ def tasks_are_the_gpus(step: Step) -> Violations:
     asked, share = step.block.gpus_per_node, step.block.share_of_a_node
     if share is not None and step.tasks is not None and step.tasks > share.value:
         asked = share  # of fewer tasks nothing is certain: the GPUs of a job may be spread unevenly
-    if not step.starts_python or step.tasks is None or asked is None or asked.value in (0, step.tasks):
+    if (
+        not step.starts_python
+        or step.tasks is None
+        or asked is None
+        or asked.value in (0, step.tasks)
+    ):
         return
     if step.tasks != 1 or step.nodes != 1:
         tasks = f"{step.tasks} task{'s' * (step.tasks > 1)} per node"
-        message = f"srun starts {tasks}, and a node gives {asked.value} GPUs: start one task per GPU"
+        message = (
+            f"srun starts {tasks}, and a node gives {asked.value} GPUs: start one task per GPU"
+        )
         hint = f"write --ntasks-per-node={asked.value}, or start torchrun once per node"
         severity = NOTE if step.tasks == 1 else ERROR  # the program may start a node's ranks itself
         yield Violation(step.where_tasks or step.where, message, hint, severity=severity)
@@ -95,7 +136,12 @@ def srun_is_told_the_cores(step: Step) -> Violations:
     Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK"""
     cores, srun = step.block.count("--cpus-per-task"), step.srun
     own = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.opaque
-    if cores is not None and cores.value > 1 and not own and "SRUN_CPUS_PER_TASK" not in step.variables:
+    if (
+        cores is not None
+        and cores.value > 1
+        and not own
+        and "SRUN_CPUS_PER_TASK" not in step.variables
+    ):
         message = f"Slurm 22.05 to 23.02 don't pass {cores} on to srun: a task may get one core"
         hint = 'write srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
         yield Violation(step.where, message, hint)
@@ -106,12 +152,19 @@ def tasks_see_all_gpus(step: Step) -> Violations:
     """Ranks that choose their GPU by LOCAL_RANK see all GPUs of the node.
     Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer. A note where the program isn't there.
     Fix: use --gpus-per-node"""
-    for request in (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ():
+    for request in (
+        (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ()
+    ):
         given = request.argument("--gpus-per-task")
         if given is not None and not request.has("--gpu-bind"):
             message = f"{given.command} {given.name} shows each task its own GPUs only, as number 0"
-            message, text = f"{message}: cuda:LOCAL_RANK fails from 1 on", program_text(step.launch) or ""
-            severity = WARNING if "LOCAL_RANK" in text and not _MODULO.search(text) else NOTE  # it may count them
+            message, text = (
+                f"{message}: cuda:LOCAL_RANK fails from 1 on",
+                program_text(step.launch) or "",
+            )
+            severity = (
+                WARNING if "LOCAL_RANK" in text and not _MODULO.search(text) else NOTE
+            )  # it may count them
             hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
             yield Violation(given.where, message, hint, severity=severity)
 
@@ -126,7 +179,10 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     if several and not ends and not step.srun.opaque:
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
         effect = f"when one task fails, the others {wait} for it until the time limit"
-        message, hint = f"srun without --kill-on-bad-exit=1: {effect}", "write srun --kill-on-bad-exit=1 --wait=60"
+        message, hint = (
+            f"srun without --kill-on-bad-exit=1: {effect}",
+            "write srun --kill-on-bad-exit=1 --wait=60",
+        )
         yield Violation(step.where, message, hint, severity=severity)
 
 
@@ -137,11 +193,21 @@ def tasks_are_counted_anew(step: Step) -> Violations:
     Fix: give srun --ntasks as well, or the job one task per node"""
     own, block = step.srun, step.block
     given, before = own.count("--ntasks-per-node"), block.count("--ntasks-per-node")
-    if given is None or before is None or own.opaque or own.has("--ntasks") or block.has("--ntasks"):
+    if (
+        given is None
+        or before is None
+        or own.opaque
+        or own.has("--ntasks")
+        or block.has("--ntasks")
+    ):
         return
     each, nodes = given.value, block.nodes if block.has("--nodes") else None
     if before.value != each:
-        total = f"{nodes * before.value} tasks, {before.value} per node" if nodes else f"{before.value} tasks per node"
+        total = (
+            f"{nodes * before.value} tasks, {before.value} per node"
+            if nodes
+            else f"{before.value} tasks per node"
+        )
         message = f"{given} is ignored: srun uses the job's {total}"
         right = nodes * each if nodes else "..."
         hint = f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH --ntasks-per-node={each}"
@@ -155,12 +221,19 @@ def step_has_its_nodes(step: Step) -> Violations:
     Fix: ask for no more nodes than the job's"""
     block, given, asked = step.block, step.srun.argument("--nodes"), step.srun.nodes or 0
     has = block.most_nodes if block.has("--nodes") else None  # else sbatch --nodes=N
-    if given is not None and has is not None and asked > has and not block.has("--ntasks", "--gpus", "--nodelist"):
+    if (
+        given is not None
+        and has is not None
+        and asked > has
+        and not block.has("--ntasks", "--gpus", "--nodelist")
+    ):
         message = f"{given}, and the job has {has} node{'s' * (has > 1)}"
         yield given.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
 
 
-@steps.rule("SLM066", ERROR, "launcher", slurm_manual("srun(1), --gpus-per-node; seen in a real job"))
+@steps.rule(
+    "SLM066", ERROR, "launcher", slurm_manual("srun(1), --gpus-per-node; seen in a real job")
+)
 def step_has_its_gpus(step: Step) -> Violations:
     """A step asks for no more GPUs of a node than its job has.
     Prevents: srun: error: Step requested gres_per_node=gpu:2 is more than the job's gres_per_node=gpu:1.
@@ -168,7 +241,9 @@ def step_has_its_gpus(step: Step) -> Violations:
     asked, has = step.srun.gpus_per_node, step.block.gpus_per_node
     if asked is not None and has is not None and asked.value > has.value:
         message = f"{asked}, and the job has {has.value} GPUs of each node"
-        yield asked.bad_value(message, f"ask for {asked.value} in #SBATCH {has.name}, or leave it out of srun")
+        yield asked.bad_value(
+            message, f"ask for {asked.value} in #SBATCH {has.name}, or leave it out of srun"
+        )
 
 
 @submissions.rule("SLM017", WARNING, "training", _OVERLAP, reads=("launch script",))
@@ -181,10 +256,16 @@ def no_step_in_a_step(submission: Submission) -> Violations:
             yield from _steps_side_by_side(request.shell)
     for shell in (script.shell for script in submission.scripts):
         for command in shell.commands:
-            inner = command.inside is not None and _is_srun(command) and _is_srun(shell.commands[command.inside])
+            inner = (
+                command.inside is not None
+                and _is_srun(command)
+                and _is_srun(shell.commands[command.inside])
+            )
             if inner and not any(word.value == "--overlap" for word in command.words):
                 message = "srun inside a task of srun: the inner step waits for the GPUs that the outer one holds"
-                yield Violation(shell.locate(command), message, "use one srun, or --overlap on the inner one")
+                yield Violation(
+                    shell.locate(command), message, "use one srun, or --overlap on the inner one"
+                )
 
 
 def _steps_side_by_side(shell: ShellScript) -> Violations:
@@ -199,7 +280,9 @@ def _steps_side_by_side(shell: ShellScript) -> Violations:
             continue
         if behind is not None:
             line = shell.locate(behind).line
-            message = f"this step waits for the GPUs that the step of line {line} holds in the background"
+            message = (
+                f"this step waits for the GPUs that the step of line {line} holds in the background"
+            )
             hint = "add --overlap to the one in the background, or --gres=none"
             yield Violation(shell.locate(command), message, hint)
             return
@@ -217,10 +300,19 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
     Prevents: One node waits for the others at the rendezvous until the time limit.
     Fix: start it by srun: srun torchrun ..."""
     for launch in request.launches if (request.nodes or 1) > 1 else ():
-        call = next((call for call in launch.calls if call.program in ("torchrun", "accelerate")), None)
+        call = next(
+            (call for call in launch.calls if call.program in ("torchrun", "accelerate")), None
+        )
         if call is None or _ELSEWHERE & {outer.program for outer in launch.calls}:
             continue
-        if not call.opaque and call.command.words[0].value is not None and call.command.shell is None:
+        if (
+            not call.opaque
+            and call.command.words[0].value is not None
+            and call.command.shell is None
+        ):
             first = f"the batch script runs on the first of {request.nodes} nodes only"
-            message, hint = f"{first}, and starts {call.program} there without srun", f"write srun {call.program} ..."
+            message, hint = (
+                f"{first}, and starts {call.program} there without srun",
+                f"write srun {call.program} ...",
+            )
             yield Violation(call.where, message, hint)

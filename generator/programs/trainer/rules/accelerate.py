@@ -13,7 +13,15 @@ from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
 from ....job.overrides import plain_source
 from ....job.resolve_names import resolve_model
 from ....job.wording import show, whole_number
-from ....rules.violations import accelerate, deepspeed, divisors, listed, note_if_to_fill, suggest, violation
+from ....rules.violations import (
+    accelerate,
+    deepspeed,
+    divisors,
+    listed,
+    note_if_to_fill,
+    suggest,
+    violation,
+)
 from ...launching.launcher_call import LauncherCall
 from ...launching.options import Options
 from ...subjects import accelerate_calls, subject, submissions
@@ -45,7 +53,9 @@ def clusters(submission: Submission) -> Iterator[Accelerated]:
 
 #: Those for several machines, whose number no launch line sets.
 groups: Final = clusters.where(
-    lambda run: run.config.machines > 1 and not run.overridden("--num_machines"), "accelerate config", "launch script"
+    lambda run: run.config.machines > 1 and not run.overridden("--num_machines"),
+    "accelerate config",
+    "launch script",
 )
 _LONGEST: Final = 200  # characters of a name
 
@@ -53,42 +63,106 @@ _LONGEST: Final = 200  # characters of a name
 def model_of(submission: Submission, arguments: TrainingArguments | None = None) -> Model | None:
     """The model of the context or the job, else the one that the arguments name."""
     named = arguments.value("model_name_or_path") if arguments is not None else None
-    return submission.model or (model_named(named) if isinstance(named, str) and len(named) < _LONGEST else None)
+    return submission.model or (
+        model_named(named) if isinstance(named, str) and len(named) < _LONGEST else None
+    )
 
 
 @lru_cache(maxsize=64)
 def model_named(name: str) -> Model | None:
     """The model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`; None where the catalog has none."""
     found = find_model(name)
-    return resolve_model(plain_source({"model": found.name}), found.name)[0] if found is not None else None
+    return (
+        resolve_model(plain_source({"model": found.name}), found.name)[0]
+        if found is not None
+        else None
+    )
 
 
 #: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the last two are legacy.
 TOP_KEYS: Final = (
-    *("compute_environment", "distributed_type", "mixed_precision", "use_cpu", "debug", "num_processes"),
-    *("machine_rank", "num_machines", "gpu_ids", "main_process_ip", "main_process_port", "rdzv_backend"),
-    *("same_network", "main_training_function", "enable_cpu_affinity", "fp8_config", "deepspeed_config"),
-    *("fsdp_config", "parallelism_config", "megatron_lm_config", "mpirun_config", "downcast_bf16", "tpu_name"),
-    *("tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "command_file", "commands", "tpu_vm", "tpu_env"),
+    *(
+        "compute_environment",
+        "distributed_type",
+        "mixed_precision",
+        "use_cpu",
+        "debug",
+        "num_processes",
+    ),
+    *(
+        "machine_rank",
+        "num_machines",
+        "gpu_ids",
+        "main_process_ip",
+        "main_process_port",
+        "rdzv_backend",
+    ),
+    *(
+        "same_network",
+        "main_training_function",
+        "enable_cpu_affinity",
+        "fp8_config",
+        "deepspeed_config",
+    ),
+    *(
+        "fsdp_config",
+        "parallelism_config",
+        "megatron_lm_config",
+        "mpirun_config",
+        "downcast_bf16",
+        "tpu_name",
+    ),
+    *(
+        "tpu_zone",
+        "tpu_use_cluster",
+        "tpu_use_sudo",
+        "command_file",
+        "commands",
+        "tpu_vm",
+        "tpu_env",
+    ),
     *("dynamo_config", "fp16", "dynamo_backend"),
 )
 #: Source: accelerate utils/dataclasses.py:625-638.
 DISTRIBUTED_TYPES: Final = (
-    *("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU"),
+    *(
+        "NO",
+        "MULTI_CPU",
+        "MULTI_GPU",
+        "MULTI_NPU",
+        "MULTI_MLU",
+        "MULTI_SDAA",
+        "MULTI_MUSA",
+        "MULTI_XPU",
+    ),
     *("DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM", "MULTI_HPU", "MULTI_NEURON"),
 )
-ENVIRONMENTS: Final = ("LOCAL_MACHINE", "AMAZON_SAGEMAKER")  # accelerate utils/dataclasses.py:685-687
+ENVIRONMENTS: Final = (
+    "LOCAL_MACHINE",
+    "AMAZON_SAGEMAKER",
+)  # accelerate utils/dataclasses.py:685-687
 PRECISIONS: Final = ("no", "fp8", "fp16", "bf16")  # accelerate utils/dataclasses.py:783-786
 _ARGS: Final = "commands/config/config_args.py"
-_PASSED_ON: Final = ("num_processes", "machine_rank")  # text too, on one machine; the others are compared
+_PASSED_ON: Final = (
+    "num_processes",
+    "machine_rank",
+)  # text too, on one machine; the others are compared
 _USUAL: Final = {"num_machines": "1", "machine_rank": "0", "main_process_port": "29500"}
 _MAX_PORT: Final = 65_535  # 16 bits
 _OF_DEEPSPEED: Final = (
-    *("zero_stage", "gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag", "deepspeed_config_file"),
+    *(
+        "zero_stage",
+        "gradient_accumulation_steps",
+        "gradient_clipping",
+        "zero3_init_flag",
+        "deepspeed_config_file",
+    ),
 )
 
 
-@clusters.rule("ACC001", ERROR, "launcher", accelerate("commands/config/config_args.py (from_yaml_file)"))
+@clusters.rule(
+    "ACC001", ERROR, "launcher", accelerate("commands/config/config_args.py (from_yaml_file)")
+)
 def keys_are_known(run: Accelerated) -> Violations:
     """Every key of an accelerate config is one that accelerate has.
     Prevents: ValueError: The config file had unknown keys
@@ -96,8 +170,14 @@ def keys_are_known(run: Accelerated) -> Violations:
     for key, at, _ in run.config.entries(""):
         if key not in TOP_KEYS:
             own = key in _OF_DEEPSPEED
-            hint = f"move {key} into deepspeed_config" if own else suggest(key.lower(), TOP_KEYS, "remove it")
-            yield Violation(run.config.locate_key(at), f"unknown key {key}: accelerate 1.15 refuses it", hint)
+            hint = (
+                f"move {key} into deepspeed_config"
+                if own
+                else suggest(key.lower(), TOP_KEYS, "remove it")
+            )
+            yield Violation(
+                run.config.locate_key(at), f"unknown key {key}: accelerate 1.15 refuses it", hint
+            )
 
 
 @clusters.rule("ACC002", ERROR, "launcher", accelerate(f"{_ARGS} (process_config, __post_init__)"))
@@ -107,8 +187,13 @@ def type_is_known(run: Accelerated) -> Violations:
     Fix: set distributed_type: DEEPSPEED"""
     config = run.config
     if not config.has("distributed_type"):
-        yield violation(config, "", "distributed_type is missing", "add distributed_type: DEEPSPEED")
-    for name, choices in (("distributed_type", DISTRIBUTED_TYPES), ("compute_environment", ENVIRONMENTS)):
+        yield violation(
+            config, "", "distributed_type is missing", "add distributed_type: DEEPSPEED"
+        )
+    for name, choices in (
+        ("distributed_type", DISTRIBUTED_TYPES),
+        ("compute_environment", ENVIRONMENTS),
+    ):
         value = config.value(name)
         text = isinstance(value, str) or name != "distributed_type"  # else ACC019 reports it
         if config.has(name) and text and value not in choices:
@@ -116,7 +201,9 @@ def type_is_known(run: Accelerated) -> Violations:
             yield violation(config, name, message, suggest(str(value).upper(), choices))
 
 
-@clusters.rule("ACC019", ERROR, "silent", accelerate("commands/config/config_args.py (__post_init__)"))
+@clusters.rule(
+    "ACC019", ERROR, "silent", accelerate("commands/config/config_args.py (__post_init__)")
+)
 def type_is_text(run: Accelerated) -> Violations:
     """distributed_type is text: 'NO' in quotes, because YAML reads no as false.
     Prevents: No error: one process, whatever num_processes is.
@@ -124,10 +211,14 @@ def type_is_text(run: Accelerated) -> Violations:
     value, processes = run.config.value("distributed_type", "NO"), run.config.value("num_processes")
     if not isinstance(value, str) and processes != 1:
         message = f"distributed_type is {show(value)}, not text: accelerate starts one process only"
-        yield violation(run.config, "distributed_type", message, "set distributed_type to 'NO', or to DEEPSPEED")
+        yield violation(
+            run.config, "distributed_type", message, "set distributed_type to 'NO', or to DEEPSPEED"
+        )
 
 
-@clusters.rule("ACC003", ERROR, "launcher", accelerate("utils/launch.py (prepare_deepspeed_cmd_env)"))
+@clusters.rule(
+    "ACC003", ERROR, "launcher", accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
+)
 def precision_is_known(run: Accelerated) -> Violations:
     """mixed_precision is 'no', in quotes, fp16, bf16 or fp8.
     Prevents: ValueError: Unknown mixed_precision mode, or AttributeError: 'bool' object has no attribute 'lower'
@@ -135,7 +226,9 @@ def precision_is_known(run: Accelerated) -> Violations:
     value = None if run.overridden("--mixed_precision") else run.config.value("mixed_precision")
     if isinstance(value, bool):
         message = f"mixed_precision is {show(value)}: YAML reads no as false, and accelerate requires text"
-        yield violation(run.config, "mixed_precision", message, "set mixed_precision to 'no', in quotes")
+        yield violation(
+            run.config, "mixed_precision", message, "set mixed_precision to 'no', in quotes"
+        )
     elif value is not None and not (isinstance(value, str) and value.lower() in PRECISIONS):
         message = f"mixed_precision is {show(value)}, which accelerate doesn't have"
         yield violation(run.config, "mixed_precision", message, f"use {listed(PRECISIONS)}")
@@ -154,8 +247,12 @@ def counts_are_integers(run: Accelerated) -> Violations:
             continue
         if type(value) is not int:
             message = f"{key} is {show(value)}, not an integer"
-            severity = NOTE if value is None and not run.launches else None  # for a launch line to give
-            severity = severity if value in DISTRIBUTED_TYPES else note_if_to_fill(value, key, severity)
+            severity = (
+                NOTE if value is None and not run.launches else None
+            )  # for a launch line to give
+            severity = (
+                severity if value in DISTRIBUTED_TYPES else note_if_to_fill(value, key, severity)
+            )
             usual = str(value) if is_digits(value) else _USUAL.get(key, "8")
             yield violation(run.config, key, message, f"set {key} to {usual}", severity=severity)
         elif port and not 0 <= value <= _MAX_PORT:
@@ -163,16 +260,22 @@ def counts_are_integers(run: Accelerated) -> Violations:
             yield violation(run.config, key, message, f"use a port from 1024 to {_MAX_PORT}")
         elif key == "num_machines" and value < 1:
             message = f"num_machines is {value}; it must be at least 1"
-            yield violation(run.config, key, message, "set num_machines to 1", severity=Severity.WARNING)
+            yield violation(
+                run.config, key, message, "set num_machines to 1", severity=Severity.WARNING
+            )
 
 
-@clusters.rule("ACC005", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+@clusters.rule(
+    "ACC005", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)")
+)
 def processes_are_counted(run: Accelerated) -> Violations:
     """num_processes is at least 1, in the config or on the launch line.
     Prevents: ValueError: You need to manually pass in `--num_processes` using this config yaml.
     Fix: set num_processes to nodes × GPUs of a node"""
     config, value = run.config, run.config.value("num_processes", -1)
-    counted = config.value("distributed_type") not in (None, "NO", "XLA") and not run.overridden("--num_processes")
+    counted = config.value("distributed_type") not in (None, "NO", "XLA") and not run.overridden(
+        "--num_processes"
+    )
     if counted and type(value) is int and value < 1:
         absent = not config.has("num_processes")
         message = "num_processes is missing" if absent else f"num_processes is {value}"
@@ -181,7 +284,9 @@ def processes_are_counted(run: Accelerated) -> Violations:
         yield violation(config, "" if absent else "num_processes", message, hint, severity=severity)
 
 
-@clusters.rule("ACC006", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+@clusters.rule(
+    "ACC006", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)")
+)
 def ids_are_text(run: Accelerated) -> Violations:
     """gpu_ids is text, and has an id for every process of a node.
     Prevents: AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device ordinal. A note
@@ -197,23 +302,41 @@ def ids_are_text(run: Accelerated) -> Violations:
         return
     each = (config.processes or 0) // max(config.machines, 1)
     named = [part for part in value.split(",") if part.strip()]
-    if value != "all" and len(named) < each and not run.overridden("--num_processes", "--num_machines"):
+    if (
+        value != "all"
+        and len(named) < each
+        and not run.overridden("--num_processes", "--num_machines")
+    ):
         message = f"gpu_ids names {len(named)} GPUs for {each} processes on a machine"
         hint = f"set gpu_ids to all, or num_processes to {len(named) * config.machines}"
         yield violation(config, "gpu_ids", message, hint, severity=None if run.launches else NOTE)
 
 
-@clusters.rule("ACC007", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+@clusters.rule(
+    "ACC007", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)")
+)
 def sections_are_mappings(run: Accelerated) -> Violations:
     """deepspeed_config, fsdp_config and the other sections are mappings.
     Prevents: AttributeError: 'str' object has no attribute 'keys', or a section that is silently ignored.
     Fix: write a mapping"""
-    for key in ("deepspeed_config", "fsdp_config", "megatron_lm_config", "parallelism_config", "fp8_config"):
+    for key in (
+        "deepspeed_config",
+        "fsdp_config",
+        "megatron_lm_config",
+        "parallelism_config",
+        "fp8_config",
+    ):
         value, own = run.config.value(key), key == "deepspeed_config"
         if value is not None and not isinstance(value, Mapping):
-            hint = "write a mapping" + (" with deepspeed_config_file or zero_stage" if own else ", or {}")
-            severity = None if own and run.config.uses_deepspeed else Severity.WARNING  # else it isn't read
-            yield violation(run.config, key, f"{key} is {show(value)}, not a mapping", hint, severity=severity)
+            hint = "write a mapping" + (
+                " with deepspeed_config_file or zero_stage" if own else ", or {}"
+            )
+            severity = (
+                None if own and run.config.uses_deepspeed else Severity.WARNING
+            )  # else it isn't read
+            yield violation(
+                run.config, key, f"{key} is {show(value)}, not a mapping", hint, severity=severity
+            )
 
 
 SIZES: Final = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
@@ -253,7 +376,9 @@ def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterat
         values=tuple(values),
         where=config.locate_key(_SIZES_AT) if config is not None and own else places[0],
         of_sequence=places[-1],
-        processes=options.integer("--num_processes") if config is None or from_line else config.processes,
+        processes=options.integer("--num_processes")
+        if config is None or from_line
+        else config.processes,
         deepspeed=options.has("--use_deepspeed") or (config is not None and config.uses_deepspeed),
     )
 
@@ -266,7 +391,9 @@ def all_sizes(submission: Submission) -> Iterator[Sizes]:
     read = []
     for line in lines:  # reads the config that it names, else the only one
         name = line.options.text("--config_file")
-        named = [one for one in configs if name is None or PurePath(one.path).name == PurePath(name).name]
+        named = [
+            one for one in configs if name is None or PurePath(one.path).name == PurePath(name).name
+        ]
         read.append(named[0] if len(named) == 1 else None)
     for run in runs:
         known = not lines or not run.overridden("--num_processes")
@@ -286,17 +413,26 @@ def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
     Fix: choose sizes whose product is num_processes"""
     product, processes = math.prod(sizes.values), sizes.processes
     replicas, shards, tensor, context, sequence = sizes.values
-    text = " × ".join(f"{name} {size}" for name, size in zip(SIZES, sizes.values, strict=True) if size != 1)
+    text = " × ".join(
+        f"{name} {size}" for name, size in zip(SIZES, sizes.values, strict=True) if size != 1
+    )
     if min(sizes.values) < 1:
         message, hint = f"{text}: a size must be at least 1", "use 1 for those not used"
     elif context > 1 and sequence > 1:
-        message, hint = f"cp_size {context} and sp_size {sequence} exclude each other", "set one of them to 1"
+        message, hint = (
+            f"cp_size {context} and sp_size {sequence} exclude each other",
+            "set one of them to 1",
+        )
     elif max(tensor, context) > 1 and replicas > 1 and shards == 1:
         message = f"{text}: replicas of tensor or context ranks need a dp_shard_size above 1"
         hint = f"use dp_shard_size {replicas}, without replicas"
     elif sequence == 1 and processes and product not in (1, processes):
         message, rest = f"{text} = {product} is not num_processes {processes}", product // shards
-        hint = f"use dp_shard_size {processes // rest}" if processes % rest == 0 else f"set num_processes to {product}"
+        hint = (
+            f"use dp_shard_size {processes // rest}"
+            if processes % rest == 0
+            else f"set num_processes to {product}"
+        )
     else:
         return
     yield Violation(sizes.where, message, hint)
@@ -320,7 +456,11 @@ def heads_divide(submission: Submission) -> Violations:
         if model is None or size < 2 or not sizes.deepspeed:
             continue
         kv_heads = model.kv_heads
-        fits = [fit for fit in divisors(model.heads, limit=64) if not kv_heads % fit or not fit % kv_heads]
+        fits = [
+            fit
+            for fit in divisors(model.heads, limit=64)
+            if not kv_heads % fit or not fit % kv_heads
+        ]
         if model.heads % size:
             message = f"sp_size {size} does not divide {model.name}'s {model.heads} attention heads"
         elif kv_heads % size and size % kv_heads:
@@ -330,7 +470,9 @@ def heads_divide(submission: Submission) -> Violations:
         yield Violation(sizes.of_sequence, message, f"use sp_size {listed(fits)}")
 
 
-@accelerate_calls.rule("ACC021", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+@accelerate_calls.rule(
+    "ACC021", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)")
+)
 def parallelism_on_the_line_is_fsdps(call: LauncherCall) -> Violations:
     """--use_parallelism_config goes with --use_fsdp and --fsdp_version 2 on a launch line.
     Prevents: ValueError: You cannot use `--use_parallelism_config` without `--use_fsdp` and `--fsdp_version=2`.

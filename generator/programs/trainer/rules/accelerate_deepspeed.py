@@ -25,9 +25,23 @@ _AT: Final = "deepspeed_config"
 _FILE: Final = f"{_AT}/deepspeed_config_file"
 #: Source: accelerate commands/launch.py (the options of its DeepSpeed group) @ 1.15.0.
 KEYS: Final = (
-    *("deepspeed_config_file", "deepspeed_exclusion_filter", "deepspeed_hostfile", "deepspeed_inclusion_filter"),
-    *("deepspeed_moe_layer_cls_names", "deepspeed_multinode_launcher", "gradient_accumulation_steps"),
-    *("gradient_clipping", "offload_optimizer_device", "offload_optimizer_nvme_path", "offload_param_device"),
+    *(
+        "deepspeed_config_file",
+        "deepspeed_exclusion_filter",
+        "deepspeed_hostfile",
+        "deepspeed_inclusion_filter",
+    ),
+    *(
+        "deepspeed_moe_layer_cls_names",
+        "deepspeed_multinode_launcher",
+        "gradient_accumulation_steps",
+    ),
+    *(
+        "gradient_clipping",
+        "offload_optimizer_device",
+        "offload_optimizer_nvme_path",
+        "offload_param_device",
+    ),
     *("offload_param_nvme_path", "zero3_init_flag", "zero3_save_16bit_model", "zero_stage"),
 )
 #: Refused with deepspeed_config_file. Source: accelerate utils/dataclasses.py (_deepspeed_config_checks).
@@ -39,7 +53,9 @@ _DEVICES: Final = ("none", "cpu", "nvme")
 _sections: Final = clusters.where(lambda run: run.config.deepspeed)
 
 
-@_sections.rule("ACC008", WARNING, "silent", accelerate(f"{_VALIDATED} sets any key, nothing reads it)"))
+@_sections.rule(
+    "ACC008", WARNING, "silent", accelerate(f"{_VALIDATED} sets any key, nothing reads it)")
+)
 def keys_are_known(run: Accelerated) -> Violations:
     """Every key of deepspeed_config is one that accelerate reads.
     Prevents: No error: the setting has its default.
@@ -49,17 +65,27 @@ def keys_are_known(run: Accelerated) -> Violations:
         if key not in KEYS:
             slip = any(is_slip(key, known) for known in KEYS)
             otherwise = "move it into the JSON that deepspeed_config_file names"
-            hint = "move it to the top of the file" if key in TOP_KEYS else suggest(key.lower(), KEYS, otherwise)
+            hint = (
+                "move it to the top of the file"
+                if key in TOP_KEYS
+                else suggest(key.lower(), KEYS, otherwise)
+            )
             alike[hint, slip].append((key, at))
     for (hint, slip), keys in alike.items():
         several = len(keys) > 1
-        named = f"unknown key{'s' * several} {', '.join(key for key, _ in keys)} in deepspeed_config"
+        named = (
+            f"unknown key{'s' * several} {', '.join(key for key, _ in keys)} in deepspeed_config"
+        )
         message = f"{named}: accelerate ignores {'them' if several else 'it'}"
         hint = hint.replace(" it ", " them ") if several else hint
-        yield Violation(run.config.locate_key(keys[0][1]), message, hint, severity=ERROR if slip else None)
+        yield Violation(
+            run.config.locate_key(keys[0][1]), message, hint, severity=ERROR if slip else None
+        )
 
 
-@clusters.rule("ACC022", ERROR, "silent", accelerate("commands/launch.py (_validate_launch_command)"))
+@clusters.rule(
+    "ACC022", ERROR, "silent", accelerate("commands/launch.py (_validate_launch_command)")
+)
 def sharding_keys_are_known(run: Accelerated) -> Violations:
     """Every key of fsdp_config is one that accelerate has an option for; only a slip of one is reported.
     Prevents: No error: the setting has its default, such as no wrapping of layers.
@@ -68,13 +94,20 @@ def sharding_keys_are_known(run: Accelerated) -> Violations:
     known = [name[2:] for name in options if name.startswith("--fsdp_")]
     for key, at, _ in run.config.entries("fsdp_config"):
         full = str(key) if str(key).startswith("fsdp") else f"fsdp_{key}"
-        near = next((name for name in known if is_slip(full, name) or is_slip(str(key), name)), None)
+        near = next(
+            (name for name in known if is_slip(full, name) or is_slip(str(key), name)), None
+        )
         if f"--{full}" not in options and near:
             message = f"unknown key {key} in fsdp_config: accelerate ignores it"
             yield Violation(run.config.locate_key(at), message, f"did you mean {near}?")
 
 
-@_sections.rule("HF007", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"))
+@_sections.rule(
+    "HF007",
+    ERROR,
+    "init",
+    accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"),
+)
 def one_source_of_settings(run: Accelerated) -> Violations:
     """With deepspeed_config_file there is no zero_stage, mixed_precision or other setting that belongs in the file.
     Prevents: ValueError: When using `deepspeed_config_file`, the following accelerate config variables ...
@@ -86,15 +119,21 @@ def one_source_of_settings(run: Accelerated) -> Violations:
         message = f"{', '.join(given)} with deepspeed_config_file {config.config_file}"
         where, them = config.locate_key(f"{_AT}/{given[0]}"), "them" if len(given) > 1 else "it"
         yield Violation(where, message, f"remove {them}, and set {them} in the JSON")
-    key = "fp16" if config.value("fp16") and not config.has("mixed_precision") else "mixed_precision"
+    key = (
+        "fp16" if config.value("fp16") and not config.has("mixed_precision") else "mixed_precision"
+    )
     if config.value(key) is not None and not run.overridden("--mixed_precision"):
         message = f"{key} {show(config.value(key))} with deepspeed_config_file"
-        yield Violation(config.locate_key(key), message, "remove it, and set bf16 or fp16 in the JSON")
+        yield Violation(
+            config.locate_key(key), message, "remove it, and set bf16 or fp16 in the JSON"
+        )
 
 
 def _is_steps(value: object) -> bool:
     number = number_of_text(value)
-    return value == "auto" or (number is not None and number >= 1 and number.is_integer() and type(value) is not float)
+    return value == "auto" or (
+        number is not None and number >= 1 and number.is_integer() and type(value) is not float
+    )
 
 
 def _among(choices: tuple[object, ...]) -> Callable[[object], bool]:
@@ -123,7 +162,9 @@ def values_are_deepspeeds(run: Accelerated) -> Violations:
     for key, (fits, hint) in _VALUES.items():
         value = run.config.deepspeed.get(key)
         if value is not None and not fits(value):
-            yield violation(run.config, f"{_AT}/{key}", f"{key} is {show(value)}, which DeepSpeed refuses", hint)
+            yield violation(
+                run.config, f"{_AT}/{key}", f"{key} is {show(value)}, which DeepSpeed refuses", hint
+            )
 
 
 @_sections.rule("ACC010", ERROR, "silent", accelerate(f"utils/launch.py {_NO_PATH}"))
@@ -133,7 +174,10 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
     Fix: use a deepspeed_config_file with nvme_path"""
     exported = {name for launch in run.submission.launches for name in launch.environment}
     for what in ("optimizer", "param"):
-        key, variable = f"offload_{what}_device", f"ACCELERATE_DEEPSPEED_OFFLOAD_{what.upper()}_NVME_PATH"
+        key, variable = (
+            f"offload_{what}_device",
+            f"ACCELERATE_DEEPSPEED_OFFLOAD_{what.upper()}_NVME_PATH",
+        )
         unset = not run.config.config_file and variable not in exported
         if run.config.deepspeed.get(key) == "nvme" and unset:
             message = f"{key} is nvme, and accelerate 1.15 passes no offload_{what}_nvme_path on: the path is 'none'"
@@ -159,9 +203,16 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
             # FSDP, unless it offloads, does nothing for a process that is alone.
             alone = key == "fsdp_config" and run.config.processes == 1
             lost = not alone or is_true(run.config.value("fsdp_config/fsdp_offload_params"))
-            where = run.config.locate("deepspeed_config/deepspeed_config_file")  # with it no run could use DeepSpeed
-            lost &= all(link.exists or link.near or link.where != where for link in run.submission.references)
-            yield Violation(run.config.locate_key(key), message, hint, severity=None if lost else NOTE)
+            where = run.config.locate(
+                "deepspeed_config/deepspeed_config_file"
+            )  # with it no run could use DeepSpeed
+            lost &= all(
+                link.exists or link.near or link.where != where
+                for link in run.submission.references
+            )
+            yield Violation(
+                run.config.locate_key(key), message, hint, severity=None if lost else NOTE
+            )
 
 
 @_sections.rule("HF014", NOTE, "silent", _PLUGIN)
@@ -186,7 +237,9 @@ def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
     device, stage = run.config.deepspeed.get("offload_param_device"), run.config.zero_stage
     own = run.config.uses_deepspeed and not run.config.config_file
     if own and device in ("cpu", "nvme") and stage in (0, 1, 2):
-        message = f"offload_param_device {device} under ZeRO stage {stage}: parameters stay on the GPU"
+        message = (
+            f"offload_param_device {device} under ZeRO stage {stage}: parameters stay on the GPU"
+        )
         hint = "set zero_stage: 3, or offload_param_device: none"
         yield violation(run.config, f"{_AT}/offload_param_device", message, hint)
 
@@ -202,13 +255,21 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
     if None not in (stage, linked.stage) and linked.stage != stage:
         message = f"zero_stage is {stage} here and {linked.stage} in the DeepSpeed config: one of them is not used"
         hint = f"set deepspeed_config_file to {linked.name}, and remove zero_stage"
-        texts = [getattr(one, "json", None) for link in run.submission.references for one in link.documents]
-        less = None if any(text is linked.json for text in texts) else NOTE  # else it may be another job's
+        texts = [
+            getattr(one, "json", None)
+            for link in run.submission.references
+            for one in link.documents
+        ]
+        less = (
+            None if any(text is linked.json for text in texts) else NOTE
+        )  # else it may be another job's
         found = violation(run.config, f"{_AT}/zero_stage", message, hint, severity=less)
         yield against(linked.locate("/zero_optimization/stage"), found)
 
 
-@clusters.rule("ACC018", ERROR, "init", accelerate("utils/deepspeed.py (HfDeepSpeedConfig.__init__)"))
+@clusters.rule(
+    "ACC018", ERROR, "init", accelerate("utils/deepspeed.py (HfDeepSpeedConfig.__init__)")
+)
 def config_file_is_a_path(run: Accelerated) -> Violations:
     """deepspeed_config_file is the path of a DeepSpeed config.
     Prevents: ValueError: Expected a string path to an existing deepspeed config
@@ -222,22 +283,43 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
     if not named:
         message = f"deepspeed_config_file is {show(value)}, not the path of a JSON file"
         severity = Severity.WARNING if path else None
-        yield violation(run.config, _FILE, message, "set deepspeed_config_file to ds_config.json", severity=severity)
+        yield violation(
+            run.config,
+            _FILE,
+            message,
+            "set deepspeed_config_file to ds_config.json",
+            severity=severity,
+        )
 
 
 #: The calls with a DeepSpeed config in their submission.
-_calls: Final = accelerate_calls.where(lambda call: call.submission.used_config, "launch script", "DeepSpeed config")
+_calls: Final = accelerate_calls.where(
+    lambda call: call.submission.used_config, "launch script", "DeepSpeed config"
+)
 
 
-@_calls.rule("HF008", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin.set_mixed_precision)"))
+@_calls.rule(
+    "HF008", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin.set_mixed_precision)")
+)
 def precision_is_the_configs(call: LauncherCall) -> Violations:
     """--mixed_precision of accelerate launch is what the DeepSpeed config enables.
     Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.
     Fix: use the same precision in both"""
     precision, config = call.text("--mixed_precision"), call.submission.used_config
-    other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value) if precision is not None else None
-    if precision is not None and config is not None and other is not None and config.switch(f"/{other}/enabled"):
-        message = f"--mixed_precision {precision.value}, and {other} is enabled in the DeepSpeed config"
+    other = (
+        {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value)
+        if precision is not None
+        else None
+    )
+    if (
+        precision is not None
+        and config is not None
+        and other is not None
+        and config.switch(f"/{other}/enabled")
+    ):
+        message = (
+            f"--mixed_precision {precision.value}, and {other} is enabled in the DeepSpeed config"
+        )
         given = precision.bad_option(message, f"use --mixed_precision {other}, or remove it")
         yield against(config.locate(f"/{other}/enabled"), given)
 
@@ -248,15 +330,30 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
     Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
     Fix: use the same number in both"""
     steps, config = call.integer("--gradient_accumulation_steps"), call.submission.used_config
-    value = whole_number(config.value("/gradient_accumulation_steps")) if config is not None else None
-    if steps and config and value not in (None, steps.value) and call.has("--deepspeed_config_file"):
+    value = (
+        whole_number(config.value("/gradient_accumulation_steps")) if config is not None else None
+    )
+    if (
+        steps
+        and config
+        and value not in (None, steps.value)
+        and call.has("--deepspeed_config_file")
+    ):
         message = f"--gradient_accumulation_steps {steps.value} is not used: the DeepSpeed config has {value}"
         given = steps.bad_option(message, f"use {value} in both, or only in the JSON")
         yield against(config.locate("/gradient_accumulation_steps"), given)
 
 
 _LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
-LAUNCHERS: Final = ("pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm")  # utils/constants.py:49
+LAUNCHERS: Final = (
+    "pdsh",
+    "standard",
+    "openmpi",
+    "mvapich",
+    "mpich",
+    "nossh",
+    "slurm",
+)  # utils/constants.py:49
 
 
 @clusters.rule("HF015", ERROR, "silent", _LAUNCH)
@@ -283,10 +380,14 @@ def launcher_is_known(run: Accelerated) -> Violations:
     if value is None or run.overridden(f"--{name}"):
         return
     if value not in LAUNCHERS:
-        yield violation(run.config, f"{_AT}/{name}", f"unknown {name} {show(value)}", f"use {listed(LAUNCHERS)}")
+        yield violation(
+            run.config, f"{_AT}/{name}", f"unknown {name} {show(value)}", f"use {listed(LAUNCHERS)}"
+        )
     elif value == "nossh" and release.version < (0, 14, 5):  # accelerate utils/launch.py:468
         message = f"{name} nossh with {release}; it needs 0.14.5 or newer"
-        yield violation(run.config, f"{_AT}/{name}", message, "use standard, or DeepSpeed 0.14.5 or newer")
+        yield violation(
+            run.config, f"{_AT}/{name}", message, "use standard, or DeepSpeed 0.14.5 or newer"
+        )
 
 
 @groups.rule("ACC014", ERROR, "silent", _LAUNCH + "; deepspeed/launcher/runner.py:231-234")
@@ -297,7 +398,11 @@ def machines_have_a_hostfile(run: Accelerated) -> Violations:
     config = run.config
     unnamed = config.uses_deepspeed and not config.deepspeed.get("deepspeed_hostfile")
     own = config.launcher not in ("standard", None)
-    if own and unnamed and not run.overridden("--deepspeed_hostfile", "--deepspeed_multinode_launcher"):
+    if (
+        own
+        and unnamed
+        and not run.overridden("--deepspeed_hostfile", "--deepspeed_multinode_launcher")
+    ):
         message = f"num_machines {config.machines} under the launcher {config.launcher}, and no deepspeed_hostfile"
         hint = "set deepspeed_hostfile, or deepspeed_multinode_launcher: standard"
         yield violation(config, "num_machines", message, hint)
@@ -311,7 +416,9 @@ def machines_have_an_address(run: Accelerated) -> Violations:
     config = run.config
     standard = not config.uses_deepspeed or config.launcher == "standard"
     if standard and not config.value("main_process_ip") and not run.overridden("--main_process_ip"):
-        message = f"num_machines {config.machines} and no main_process_ip: the rendezvous is at None"
+        message = (
+            f"num_machines {config.machines} and no main_process_ip: the rendezvous is at None"
+        )
         hint = "set main_process_ip to the first node's address, or add --main_process_ip to the launch line"
         severity = None if run.launches else NOTE  # a launch line may give it
         yield violation(config, "num_machines", message, hint, severity=severity)
@@ -326,7 +433,9 @@ def rank_is_within(run: Accelerated) -> Violations:
     machines = config.integer("num_machines") if config.has("num_machines") else 1
     own = not run.overridden("--machine_rank", "--num_machines")
     if own and rank is not None and machines is not None and not 0 <= rank < max(machines, 1):
-        message = f"machine_rank {rank} of num_machines {machines}: ranks are 0 to {max(machines, 1) - 1}"
+        message = (
+            f"machine_rank {rank} of num_machines {machines}: ranks are 0 to {max(machines, 1) - 1}"
+        )
         yield violation(config, "machine_rank", message, "set machine_rank to 0")
 
 
@@ -339,11 +448,16 @@ def machines_have_their_ranks(run: Accelerated) -> Violations:
     starts_all = config.uses_deepspeed and config.launcher not in ("standard", "nossh", None)
     rank = config.value("machine_rank", 0)
     beside = run.submission.files.beside(config.path, "accelerate config")
-    one_each = any(other.machines == config.machines and other.value("machine_rank", 0) != rank for other in beside)
+    one_each = any(
+        other.machines == config.machines and other.value("machine_rank", 0) != rank
+        for other in beside
+    )
     if not starts_all and not one_each and run.launches and not run.overridden("--machine_rank"):
         message = f"num_machines {config.machines}, and every node assumes rank {rank}"
         hint = "add --machine_rank to the launch line, as in --machine_rank $SLURM_NODEID"
-        yield violation(config, "machine_rank" if config.has("machine_rank") else "num_machines", message, hint)
+        yield violation(
+            config, "machine_rank" if config.has("machine_rank") else "num_machines", message, hint
+        )
 
 
 @clusters.rule("ACC017", WARNING, "silent", _LAUNCH)
@@ -351,7 +465,11 @@ def filters_are_one(run: Accelerated) -> Violations:
     """Only one of deepspeed_inclusion_filter and deepspeed_exclusion_filter is given.
     Prevents: No error: the inclusion filter has no effect.
     Fix: remove one of the two"""
-    included, excluded = (run.config.deepspeed.get(f"deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion"))
+    included, excluded = (
+        run.config.deepspeed.get(f"deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion")
+    )
     if included and excluded:
         message = f"deepspeed_inclusion_filter {included} has no effect with deepspeed_exclusion_filter {excluded}"
-        yield violation(run.config, f"{_AT}/deepspeed_inclusion_filter", message, "remove one of the two")
+        yield violation(
+            run.config, f"{_AT}/deepspeed_inclusion_filter", message, "remove one of the two"
+        )

@@ -26,8 +26,17 @@ from ..training_arguments import FLAGS, TrainingArguments, gone_arguments, known
 
 _PARSER: Final = "src/transformers/hf_argparser.py"
 _ARGUMENTS: Final = "src/transformers/training_args.py"
-_POSITIVE: Final = derived("torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation")
-_SEEN: Final = ((4, 30), (4, 45), (4, 46), (4, 57), (5, 0), (5, 23))  # releases whose arguments were looked at
+_POSITIVE: Final = derived(
+    "torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation"
+)
+_SEEN: Final = (
+    (4, 30),
+    (4, 45),
+    (4, 46),
+    (4, 57),
+    (5, 0),
+    (5, 23),
+)  # releases whose arguments were looked at
 _MOST_NAMES: Final = 200  # that are compared with all arguments; a script of one's own has fewer
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
@@ -37,12 +46,16 @@ _NAMES: Final = {"int": "an integer", "float": "a number", "bool": "true or fals
 _BARE: Final = {"int": None, "float": None, "bool": NOTE}
 
 
-@training_arguments.rule("HF023", WARNING, "parse", transformers(_ARGUMENTS) + "; the same file of 4.30 to 5.0")
+@training_arguments.rule(
+    "HF023", WARNING, "parse", transformers(_ARGUMENTS) + "; the same file of 4.30 to 5.0"
+)
 def names_are_current(arguments: TrainingArguments) -> Violations:
     """Every argument is one that transformers still has: eval_strategy, not evaluation_strategy.
     Prevents: TypeError: unexpected keyword argument, with a transformers that no longer has it.
     Fix: use the argument's new name"""
-    release = release_for("transformers", arguments.path, [arguments.launch] if arguments.launch else [])
+    release = release_for(
+        "transformers", arguments.path, [arguments.launch] if arguments.launch else []
+    )
     for name in sorted(arguments.names & gone_arguments().keys() - arguments.redefined):
         if arguments.launch is None and declares_field(name, arguments.path):
             continue  # the program's own class has it still
@@ -76,7 +89,9 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
             yield violation(arguments, name, message, hint, severity=ERROR if sure else None)
 
 
-@training_arguments.rule("HF025", ERROR, "parse", transformers(f"{_PARSER}:36-46, {_ARGUMENTS} (__post_init__)"))
+@training_arguments.rule(
+    "HF025", ERROR, "parse", transformers(f"{_PARSER}:36-46, {_ARGUMENTS} (__post_init__)")
+)
 def values_have_their_types(arguments: TrainingArguments) -> Violations:
     """Numbers are numbers, flags true or false, and choices among those that transformers has.
     Prevents: argument --x: invalid int value, or expected one argument; 'x' is not a valid IntervalStrategy; text
@@ -84,7 +99,10 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
     Fix: use a value of the argument's type"""
     for name in sorted(arguments.bare.keys() - arguments.redefined):
         less = _BARE.get(known_arguments()[name]["type"], WARNING)
-        less, message = NOTE if arguments.bare[name] else less, f"{name} has no value, but takes one"
+        less, message = (
+            NOTE if arguments.bare[name] else less,
+            f"{name} has no value, but takes one",
+        )
         yield violation(arguments, name, message, f"give it one, or remove --{name}", severity=less)
     for name, value in arguments.values.items():
         entry = known_arguments().get(name)
@@ -97,25 +115,38 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
                 continue
             message = f"{name} is {show(value)}, which transformers doesn't have"
             if isinstance(value, bool) and name.endswith("_strategy"):
-                message = f"{name} is {show(value)}: YAML reads no, off, yes and on as false and true"
+                message = (
+                    f"{name} is {show(value)}: YAML reads no, off, yes and on as false and true"
+                )
             close = closest(str(value), choices)
             hint = f"did you mean {close}?" if close else suggest("", choices[:12])
             hint = "write 'no', in quotes" if value is False and "no" in choices else hint
             to_fill = isinstance(value, str) and is_left_open(value, name)
             severity = NOTE if name == "optim" or to_fill else None  # trainers of others have more
-        elif type(value) not in _TYPES.get(kind, (type(value),)) and name != "include_num_input_tokens_seen":
+        elif (
+            type(value) not in _TYPES.get(kind, (type(value),))
+            and name != "include_num_input_tokens_seen"
+        ):
             if arguments.launch is None and _may_be_converted(value, arguments.path):
                 continue
             match = _NO_DOT.fullmatch(value) if isinstance(value, str) else None
             message = f"{name} is {show(value)}, not {_NAMES[kind]}"
             if match is not None and arguments.launch is None:
-                message += ": YAML 1.1 reads a number with an exponent only with a dot, as in 1.0e-5"
+                message += (
+                    ": YAML 1.1 reads a number with an exponent only with a dot, as in 1.0e-5"
+                )
             if match is not None:
                 hint = f"write {name}: {match[1]}.0e{match[2]}"
-            elif isinstance(value, str) and len(value) < 40 and (number := number_of_text(value)) is not None:
+            elif (
+                isinstance(value, str)
+                and len(value) < 40
+                and (number := number_of_text(value)) is not None
+            ):
                 hint = f"write {name}: {number:g}"
             severity = WARNING if arguments.launch is None and kind != "int" else None
-            severity = note_if_to_fill(value, name, severity) if kind in ("int", "float") else severity
+            severity = (
+                note_if_to_fill(value, name, severity) if kind in ("int", "float") else severity
+            )
         else:
             continue
         yield violation(arguments, name, message, hint, severity=severity)
@@ -126,31 +157,45 @@ def _may_be_converted(value: object, path: str) -> bool:
 
     trl's TrlParser and OmegaConf do. Source: trl 0.24, scripts/utils.py; omegaconf 2.3, _utils.py (get_yaml_loader).
     """
-    readable = isinstance(value, str) and (number_of_text(value) is not None or value.lower() in FLAGS)
-    return readable and not (tells("transformers' parser", path) and not tells("another parser", path))
+    readable = isinstance(value, str) and (
+        number_of_text(value) is not None or value.lower() in FLAGS
+    )
+    return readable and not (
+        tells("transformers' parser", path) and not tells("another parser", path)
+    )
 
 
-@training_arguments.rule("HF026", ERROR, "init", transformers(f"{_ARGUMENTS} (TrainingArguments._validate_args)"))
+@training_arguments.rule(
+    "HF026", ERROR, "init", transformers(f"{_ARGUMENTS} (TrainingArguments._validate_args)")
+)
 def one_precision(arguments: TrainingArguments) -> Violations:
     """At most one of fp16 and bf16 is on, in training and in evaluation.
     Prevents: ValueError: At most one of fp16 and bf16 can be True, but not both
     Fix: use bf16 alone"""
     for first, second in (("fp16", "bf16"), ("fp16_full_eval", "bf16_full_eval")):
         if arguments.is_on(first) and arguments.is_on(second):
-            yield violation(arguments, second, f"{first} and {second} are both on", f"use {second} alone")
+            yield violation(
+                arguments, second, f"{first} and {second} are both on", f"use {second} alone"
+            )
 
 
-@training_arguments.rule("HF005", ERROR, "init", transformers("src/transformers/trainer.py:473-476"))
+@training_arguments.rule(
+    "HF005", ERROR, "init", transformers("src/transformers/trainer.py:473-476")
+)
 def fsdp_or_deepspeed(arguments: TrainingArguments) -> Violations:
     """fsdp and deepspeed are not given together.
     Prevents: ValueError: Using --fsdp xxx together with --deepspeed is not possible.
     Fix: remove one of them"""
     off = (None, "", False)
     if arguments.value("fsdp") not in (*off, []) and arguments.value("deepspeed") not in off:
-        yield violation(arguments, "fsdp", "fsdp and deepspeed are both given", "remove one of them")
+        yield violation(
+            arguments, "fsdp", "fsdp and deepspeed are both given", "remove one of them"
+        )
 
 
-@training_arguments.rule("HF027", NOTE, "silent", transformers("src/transformers/training_args.py (max_steps)"))
+@training_arguments.rule(
+    "HF027", NOTE, "silent", transformers("src/transformers/training_args.py (max_steps)")
+)
 def steps_or_epochs(arguments: TrainingArguments) -> Violations:
     """max_steps and num_train_epochs are not given together: max_steps overrides the epochs.
     Prevents: No error: training ends after max_steps, whatever num_train_epochs is.
@@ -166,13 +211,21 @@ def batches_have_a_sequence(arguments: TrainingArguments) -> Violations:
     """per_device_train_batch_size and gradient_accumulation_steps are at least 1.
     Prevents: ValueError: batch_size should be a positive integer value, or ZeroDivisionError.
     Fix: use at least 1"""
-    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
+    for name in (
+        "per_device_train_batch_size",
+        "per_device_eval_batch_size",
+        "gradient_accumulation_steps",
+    ):
         value = arguments.integer(name)
         if value is not None and value < 1:
-            yield violation(arguments, name, f"{name} is {value}; it must be at least 1", f"set {name} to 1")
+            yield violation(
+                arguments, name, f"{name} is {value}; it must be at least 1", f"set {name} to 1"
+            )
 
 
-_CHECKED: Final = transformers("src/transformers/training_args.py (TrainingArguments._validate_args)")
+_CHECKED: Final = transformers(
+    "src/transformers/training_args.py (TrainingArguments._validate_args)"
+)
 _TRIAL: Final = 100  # steps: fewer try whether a program runs, whatever their learning rate
 _OLD: Final = "evaluation_strategy"  # up to 4.46
 
@@ -180,7 +233,9 @@ _OLD: Final = "evaluation_strategy"  # up to 4.46
 def _strategies(arguments: TrainingArguments) -> tuple[object, object]:
     """Return when models are saved and when they are evaluated."""
     old = arguments.has(_OLD) and not arguments.has("eval_strategy")
-    return arguments.setting("save_strategy"), arguments.value(_OLD) if old else arguments.setting("eval_strategy")
+    return arguments.setting("save_strategy"), arguments.value(_OLD) if old else arguments.setting(
+        "eval_strategy"
+    )
 
 
 @training_arguments.rule("HF030", ERROR, "init", _CHECKED)
@@ -193,9 +248,13 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
     if known and arguments.is_on("load_best_model_at_end") and save not in ("best", evaluation):
         name = _OLD if arguments.has(_OLD) else "eval_strategy"
         default = "" if arguments.has("save_strategy") else " (the default)"
-        message = f"load_best_model_at_end with {name} {evaluation} and save_strategy {save}{default}"
+        message = (
+            f"load_best_model_at_end with {name} {evaluation} and save_strategy {save}{default}"
+        )
         both = save if save != "no" else evaluation
-        yield violation(arguments, "load_best_model_at_end", message, f"set {name} and save_strategy to {both}")
+        yield violation(
+            arguments, "load_best_model_at_end", message, f"set {name} and save_strategy to {both}"
+        )
 
 
 @training_arguments.rule("HF031", ERROR, "init", _CHECKED)
@@ -205,16 +264,27 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     evaluation steps
     Fix: use a multiple of eval_steps"""
     by_steps = _strategies(arguments) == ("steps", "steps")
-    save, evaluate, log = (not_negative(arguments.setting(f"{what}_steps")) for what in ("save", "eval", "logging"))
-    saved, evaluated = save or 0, (log if evaluate == 0 or arguments.lacks("eval_steps") else evaluate) or 0
+    save, evaluate, log = (
+        not_negative(arguments.setting(f"{what}_steps")) for what in ("save", "eval", "logging")
+    )
+    saved, evaluated = (
+        save or 0,
+        (log if evaluate == 0 or arguments.lacks("eval_steps") else evaluate) or 0,
+    )
     if not by_steps or not arguments.is_on("load_best_model_at_end") or not saved or not evaluated:
         return
     mixed = (saved < 1) != (evaluated < 1)
-    scale = 1_000_000 if saved < 1 and evaluated < 1 else 1  # transformers compares them as whole millionths
+    scale = (
+        1_000_000 if saved < 1 and evaluated < 1 else 1
+    )  # transformers compares them as whole millionths
     if mixed or (saved % evaluated and (saved * scale) % (evaluated * scale)):
         message = f"save_steps {saved:g} is not a multiple of eval_steps {evaluated:g}"
         multiple = evaluated * max(1, round(saved / evaluated))
-        hint = f"set save_steps to {multiple:g}" if not mixed else "give both as steps, or both as fractions"
+        hint = (
+            f"set save_steps to {multiple:g}"
+            if not mixed
+            else "give both as steps, or both as fractions"
+        )
         name = "save_steps" if arguments.has("save_steps") else "load_best_model_at_end"
         yield violation(arguments, name, message, hint)
 
@@ -227,13 +297,26 @@ def steps_are_integers(arguments: TrainingArguments) -> Violations:
     for what, default in (("logging", "steps"), ("eval", "no"), ("save", "steps")):
         strategy, name = f"{what}_strategy", f"{what}_steps"
         value = arguments.number(name)
-        if value is None or arguments.value(strategy, None if arguments.has(strategy) else default) != "steps":
+        if (
+            value is None
+            or arguments.value(strategy, None if arguments.has(strategy) else default) != "steps"
+        ):
             continue
         if value > 1 and value != int(min(value, 1e15)):
             message = f"{name} is {value}: above 1 it must be an integer"
-            yield violation(arguments, name, message, f"set {name} to {round(value) if isfinite(value) else 500}")
+            yield violation(
+                arguments,
+                name,
+                message,
+                f"set {name} to {round(value) if isfinite(value) else 500}",
+            )
         elif value == 0 and what == "logging":
-            yield violation(arguments, name, "logging_steps is 0", "set logging_steps to 10, or logging_strategy to no")
+            yield violation(
+                arguments,
+                name,
+                "logging_steps is 0",
+                "set logging_steps to 10, or logging_strategy to no",
+            )
 
 
 @training_arguments.rule("HF033", ERROR, "init", _CHECKED)
@@ -257,8 +340,13 @@ def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
         message = f"warmup_steps is {warmup:g}; it must be at least 0"
         yield violation(arguments, "warmup_steps", message, "set warmup_steps to 0")
     elif warmup is not None and 0 < total <= warmup:
-        message = f"warmup_steps {warmup:g} is all of max_steps {total}: the learning rate never decays"
-        hint, severity = f"set warmup_steps to {total // 20}", Severity.NOTE if total < _TRIAL else Severity.WARNING
+        message = (
+            f"warmup_steps {warmup:g} is all of max_steps {total}: the learning rate never decays"
+        )
+        hint, severity = (
+            f"set warmup_steps to {total // 20}",
+            Severity.NOTE if total < _TRIAL else Severity.WARNING,
+        )
         yield violation(arguments, "warmup_steps", message, hint, severity=severity)
 
 
@@ -290,7 +378,9 @@ def best_needs_a_metric(arguments: TrainingArguments) -> Violations:
     """save_strategy best goes with a metric and evaluations.
     Prevents: ValueError: `args.metric_for_best_model` must be provided when using 'best' save_strategy
     Fix: set metric_for_best_model"""
-    unnamed = arguments.lacks("metric_for_best_model") and not arguments.is_on("load_best_model_at_end")
+    unnamed = arguments.lacks("metric_for_best_model") and not arguments.is_on(
+        "load_best_model_at_end"
+    )
     if arguments.value("save_strategy") == "best" and unnamed:
         message = "save_strategy best without metric_for_best_model"
         yield violation(arguments, "save_strategy", message, "set metric_for_best_model to loss")
@@ -311,7 +401,10 @@ class Planned(NamedTuple):
 def planned(submission: Submission) -> Iterator[Planned]:
     """TrainingArguments of a submission with a job."""
     if (job := submission.job) is not None:
-        yield from (Planned(one, job, world_of(submission).replicas) for one in submission.training_arguments)
+        yield from (
+            Planned(one, job, world_of(submission).replicas)
+            for one in submission.training_arguments
+        )
 
 
 @planned.rule("HF040", ERROR, "silent", _PLANNED)
@@ -324,10 +417,22 @@ def batch_is_the_jobs(planned: Planned) -> Violations:
         return
     total, wanted = batch.sequences * replicas, planned.job.training.global_batch
     if total != wanted and total > 0:
-        message = f"{batch.text} × {replicas} replicas = {total}, but the job's global_batch is {wanted}"
+        message = (
+            f"{batch.text} × {replicas} replicas = {total}, but the job's global_batch is {wanted}"
+        )
         each, exact = batch.micro * replicas, wanted % (batch.micro * replicas) == 0
-        hint = f"set gradient_accumulation_steps to {wanted // each}" if exact else f"set global_batch to {total}"
-        yield violation(arguments, batch.name, message, hint, severity=None if batch.written else Severity.WARNING)
+        hint = (
+            f"set gradient_accumulation_steps to {wanted // each}"
+            if exact
+            else f"set global_batch to {total}"
+        )
+        yield violation(
+            arguments,
+            batch.name,
+            message,
+            hint,
+            severity=None if batch.written else Severity.WARNING,
+        )
 
 
 @planned.rule("HF041", ERROR, "silent", _PLANNED)
@@ -345,7 +450,9 @@ def precision_is_the_jobs(planned: Planned) -> Violations:
     if stated != wanted:
         name = stated if stated != "fp32" else "bf16" if brain.written else "fp16"
         hint = f"set {wanted} to true" if wanted != "fp32" else f"set {stated} to false"
-        yield violation(arguments, name, f"the arguments train in {stated}, the job in {wanted}", hint)
+        yield violation(
+            arguments, name, f"the arguments train in {stated}, the job in {wanted}", hint
+        )
 
 
 @planned.rule("HF029", WARNING, "silent", _PLANNED)

@@ -28,7 +28,9 @@ _DTYPES: Final = (
     ("/bf16/enabled", "fp16", "bf16", "bf16_full_eval"),
 )
 _FILL: Final = "src/transformers/integrations/deepspeed.py"
-_PREPARED: Final = f"{transformers(f'{_FILL}:109-184')}; {accelerate('accelerator.py (_prepare_deepspeed)')}"
+_PREPARED: Final = (
+    f"{transformers(f'{_FILL}:109-184')}; {accelerate('accelerator.py (_prepare_deepspeed)')}"
+)
 _MANY: Final = 1e12  # steps; no run has more
 
 
@@ -68,8 +70,13 @@ _Expected = tuple[str, object, str, bool, str]
 def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
     for row in ROWS:
         stated = arguments.stated(row.name) if row.pointers else None
-        if stated is not None and not (arguments.is_on("auto_find_batch_size") and "batch" in row.name):
-            yield from ((pointer, stated.value, stated.text, stated.written, row.name) for pointer in row.pointers)
+        if stated is not None and not (
+            arguments.is_on("auto_find_batch_size") and "batch" in row.name
+        ):
+            yield from (
+                (pointer, stated.value, stated.text, stated.written, row.name)
+                for pointer in row.pointers
+            )
     first, second = arguments.stated("adam_beta1"), arguments.stated("adam_beta2")
     if first is not None and second is not None:
         text, written = f"{first.text} and {second.text}", first.written or second.written
@@ -77,11 +84,20 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
     for pointer, other, *names in _DTYPES:
         known = [stated for name in names if (stated := arguments.stated(name)) is not None]
         if len(known) == len(names):
-            on, written = any(stated.value is True for stated in known), any(stated.written for stated in known)
+            on, written = (
+                any(stated.value is True for stated in known),
+                any(stated.written for stated in known),
+            )
             if not written and arguments.is_on(other):  # TrainingArguments refuses both
                 yield pointer, on, f"{other} true", True, ""
             else:
-                yield pointer, on, f"{names[0]} {_shown(on)}" + ("" if written else " (the default)"), written, names[0]
+                yield (
+                    pointer,
+                    on,
+                    f"{names[0]} {_shown(on)}" + ("" if written else " (the default)"),
+                    written,
+                    names[0],
+                )
 
 
 def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Violations:
@@ -95,8 +111,14 @@ def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Vi
     other = f"or {argument} to {_shown(value)}" if argument else f"or to {_shown(wanted)}"
     hint = f'set "{name.rpartition(".")[2]}" to "auto", {other}'
     edits = replace_value(config.json, pointer, "auto") if fixable and not config.embedded else ()
-    found = violation(config, pointer, message, hint, severity=None if written else NOTE, edits=edits)
-    yield against(pair.arguments.locate(argument or text.partition(" ")[0]), found) if written else found
+    found = violation(
+        config, pointer, message, hint, severity=None if written else NOTE, edits=edits
+    )
+    yield (
+        against(pair.arguments.locate(argument or text.partition(" ")[0]), found)
+        if written
+        else found
+    )
 
 
 def _shown(value: object) -> str:
@@ -113,7 +135,13 @@ def config_equals_the_arguments(pair: Pair) -> Violations:
         yield from _mismatches(pair, expected)
 
 
-@submissions.rule("HF042", ERROR, "init", _PREPARED, reads=("training arguments", "accelerate config", "launch script"))
+@submissions.rule(
+    "HF042",
+    ERROR,
+    "init",
+    _PREPARED,
+    reads=("training arguments", "accelerate config", "launch script"),
+)
 def accelerate_equals_the_arguments(submission: Submission) -> Violations:
     """Accumulation and clipping in accelerate's deepspeed_config are those of the training arguments.
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values;
@@ -128,11 +156,19 @@ def accelerate_equals_the_arguments(submission: Submission) -> Violations:
             continue
         for key, name in ((steps, steps), ("gradient_clipping", "max_grad_norm")):
             theirs, ours = config.deepspeed.get(key), arguments.number(name)
-            if number_of_text(theirs) not in (None, ours) and ours is not None and not call.has(f"--{key}"):
+            if (
+                number_of_text(theirs) not in (None, ours)
+                and ours is not None
+                and not call.has(f"--{key}")
+            ):
                 message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments"
                 severity = None if call.has("--config_file") else WARNING
                 found = violation(
-                    config, f"deepspeed_config/{key}", message, f"write {ours} in both", severity=severity
+                    config,
+                    f"deepspeed_config/{key}",
+                    message,
+                    f"write {ours} in both",
+                    severity=severity,
                 )
                 yield against(arguments.locate(name), found)
 
@@ -143,16 +179,29 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
     values.
     Fix: set "train_batch_size" to "auto" """
-    batch, value, config = pair.arguments.batch, whole_number(pair.config.value("/train_batch_size")), pair.config
-    parts = (config.whole("/train_micro_batch_size_per_gpu"), config.whole("/gradient_accumulation_steps"))
-    if batch is None or value is None or pair.gpus is None or None not in parts:  # of all three BATCH001 says it
+    batch, value, config = (
+        pair.arguments.batch,
+        whole_number(pair.config.value("/train_batch_size")),
+        pair.config,
+    )
+    parts = (
+        config.whole("/train_micro_batch_size_per_gpu"),
+        config.whole("/gradient_accumulation_steps"),
+    )
+    if (
+        batch is None or value is None or pair.gpus is None or None not in parts
+    ):  # of all three BATCH001 says it
         return
     product = batch.sequences * pair.gpus
     if value != product:
-        message = f"train_batch_size: {value} is not {batch.text} × {pair.gpus} processes = {product}"
+        message = (
+            f"train_batch_size: {value} is not {batch.text} × {pair.gpus} processes = {product}"
+        )
         severity = None if batch.written else Severity.WARNING
         hint = f'set "train_batch_size" to "auto", or to {product}'
-        found = violation(config, "/train_batch_size", message, hint, severity=severity)  # which is meant isn't known
+        found = violation(
+            config, "/train_batch_size", message, hint, severity=severity
+        )  # which is meant isn't known
         yield against(pair.arguments.locate("per_device_train_batch_size"), found)
 
 
@@ -169,7 +218,11 @@ def schedule_equals_the_arguments(pair: Pair) -> Violations:
         yield from _mismatches(pair, expected, fixable=True)
     number = _warmup(warmup.value, total) if warmup is not None else None
     if warmup is not None and number is not None:
-        text = warmup.text if warmup.text.endswith(f" {number}") else f"{warmup.text}, which is {number} steps,"
+        text = (
+            warmup.text
+            if warmup.text.endswith(f" {number}")
+            else f"{warmup.text}, which is {number} steps,"
+        )
         expected = ("/scheduler/params/warmup_num_steps", number, text, warmup.written, "")
         yield from _mismatches(pair, expected, fixable=True)
 
@@ -186,7 +239,14 @@ def _warmup(value: object, total: int | None) -> int | None:
 #: Names of AdamW with states in full precision. Source: transformers/training_args.py (OptimizerNames).
 _DECOUPLED: Final = "/optimizer/params/adam_w_mode"
 _ADAMW: Final = (
-    *("adamw_hf", "adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused"),
+    *(
+        "adamw_hf",
+        "adamw_torch",
+        "adamw_torch_fused",
+        "adamw_torch_xla",
+        "adamw_torch_npu_fused",
+        "adamw_apex_fused",
+    ),
 )
 
 
@@ -207,7 +267,9 @@ def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
         yield violation(arguments, asked, message, "use stage 3, or evaluate without DeepSpeed")
 
 
-@submissions.rule("HF006", ERROR, "init", transformers("src/transformers/trainer.py:889-906"), reads=_READS)
+@submissions.rule(
+    "HF006", ERROR, "init", transformers("src/transformers/trainer.py:889-906"), reads=_READS
+)
 def trainer_accepts_the_settings(submission: Submission) -> Violations:
     """save_only_model goes without load_best_model_at_end, auto_find_batch_size without ZeRO stage 3.
     Prevents: ValueError: DeepSpeed can't be used with `save_only_model` along with `load_best_model_at_end`, or:
@@ -215,13 +277,25 @@ def trainer_accepts_the_settings(submission: Submission) -> Violations:
     Fix: remove one of the two, or use stage 2 or a fixed batch size"""
     stages = {id(pair.arguments): pair.config.stage for pair in pairs(submission)}
     for arguments in submission.training_arguments:
-        under = "DeepSpeed" if arguments.value("deepspeed") else "FSDP" if arguments.value("fsdp") else None
-        if under and arguments.is_on("save_only_model") and arguments.is_on("load_best_model_at_end"):
+        under = (
+            "DeepSpeed"
+            if arguments.value("deepspeed")
+            else "FSDP"
+            if arguments.value("fsdp")
+            else None
+        )
+        if (
+            under
+            and arguments.is_on("save_only_model")
+            and arguments.is_on("load_best_model_at_end")
+        ):
             message = f"save_only_model with load_best_model_at_end under {under}"
             yield violation(arguments, "save_only_model", message, "remove one of the two")
         if arguments.is_on("auto_find_batch_size") and stages.get(id(arguments)) == 3:
             message = "auto_find_batch_size with ZeRO stage 3"
-            yield violation(arguments, "auto_find_batch_size", message, "use stage 2, or set a batch size")
+            yield violation(
+                arguments, "auto_find_batch_size", message, "use stage 2, or set a batch size"
+            )
 
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
@@ -242,7 +316,9 @@ def zero_section_is_there(submission: Submission) -> Violations:
     read += [config for config in submission.configs if filled or config.name in named]
     section = "zero_optimization"  # PARSE004 reports a slip in its name
     for config in {id(config): config for config in read}.values():
-        whole = config.json.broken is None and isinstance(config.json.data, dict) and not config.tuned
+        whole = (
+            config.json.broken is None and isinstance(config.json.data, dict) and not config.tuned
+        )
         if whole and not any(key == section or is_slip(key, section) for key in config.block("")):
             message = "zero_optimization is missing, which accelerate's DeepSpeedPlugin requires"
             yield violation(config, "", message, 'add "zero_optimization": {"stage": 0}')
@@ -260,7 +336,9 @@ def stage_is_a_number(config: Config) -> Violations:
         message = f"stage is the text {show(written)}, and its reader compares it with the number 3"
         severity = None if config.stage == 3 else NOTE
         edits = () if config.embedded else replace_value(config.json, pointer, config.stage)
-        yield Violation(config.locate(pointer), message, f"write {config.stage}", severity=severity, edits=edits)
+        yield Violation(
+            config.locate(pointer), message, f"write {config.stage}", severity=severity, edits=edits
+        )
 
 
 @pairs.rule("HF022", WARNING, "silent", transformers(f"{_FILL} (deepspeed_optim_sched)"))
@@ -274,8 +352,12 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
             given = f"{name} {pair.arguments.value(name, '')}".strip()
             message = f"{given} has no effect: the DeepSpeed config has {key} {kind}"
             built = pair.config.optimizer
-            decoupled = built == "adamw" or (built == "adam" and pair.config.switch(_DECOUPLED, True))
-            both_adamw = key == "optimizer" and decoupled and pair.arguments.value("optim") in _ADAMW
+            decoupled = built == "adamw" or (
+                built == "adam" and pair.config.switch(_DECOUPLED, True)
+            )
+            both_adamw = (
+                key == "optimizer" and decoupled and pair.arguments.value("optim") in _ADAMW
+            )
             same = both_adamw or (pair.arguments.value(name), kind) in _SCHEDULES
             less = NOTE if same else None  # whichever program implements it
             found = violation(pair.arguments, name, message, "remove one of them", severity=less)
@@ -295,5 +377,7 @@ def tensor_parallelism_needs_no_conversion(submission: Submission) -> Violations
     for arguments, config in read:
         model, size = model_of(submission, arguments), whole_number(config.value(pointer)) or 1
         if model is not None and size > 1 and model.is_moe:
-            message = f"autotp_size {size} with {model.name}, whose experts transformers fuses on loading"
+            message = (
+                f"autotp_size {size} with {model.name}, whose experts transformers fuses on loading"
+            )
             yield violation(config, pointer, message, "use autotp_size 1, and shard by ZeRO")
