@@ -113,9 +113,9 @@ def main(arguments: list[str] | None = None) -> None:
             if null != number:
                 os.dup2(null, number)
                 os.close(null)
-            setattr(
-                sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False)
-            )  # noqa: SIM115
+            mode = "w" if number else "r"
+            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(
             stream, "reconfigure"

@@ -248,10 +248,9 @@ def _project(within: str, named: tuple[Path, ...], at: str) -> Path:
     folder, working = Path(within), Path(at)
     above = (folder, *folder.parents)
     outside = {Path.home(), *Path.home().parents}
+    inside = (place for place in above if place not in outside)
     # os.path, as a folder that may not be read is an error to pathlib
-    git = next(
-        (place for place in above if place not in outside and os.path.exists(place / ".git")), None
-    )  # noqa: PTH110
+    git = next((place for place in inside if os.path.exists(place / ".git")), None)  # noqa: PTH110
     of_named = next((place for place in reversed(above) if place in named), None)
     below = working if working in above and working not in outside else folder
     return git or of_named or below
