@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 import re
 import shutil
 import signal
@@ -147,7 +146,7 @@ def _gres(gpus: int) -> str:
 def _write_configuration(folder: Path, lines: list[str], partition: str, gres: str) -> None:
     settings = (
         "ClusterName=dsgen",
-        f"FirstJobId={random.randint(1, 9000)}",  # the port of a rendezvous is made of it, and clusters share a machine
+        f"FirstJobId={_first_job_id()}",
         f"SlurmctldHost={socket.gethostname()}(127.0.0.1)",
         f"SlurmctldPort={_free_port()}",
         "SlurmUser=root",
@@ -258,6 +257,23 @@ def _wait_for(cluster: SlurmCluster, command: tuple[str, ...], answer: str) -> N
         for path in sorted(cluster.folder.glob("*.[lo][ou][gt]"))
     )
     raise TimeoutError(f"{' '.join(command)} says {said!r} after {_SECONDS_TO_START} s\n{logs}")
+
+
+def _first_job_id() -> int:
+    """A job's number after which 50 more have free ports: scripts make the port of a rendezvous of it.
+
+    Clusters of other processes, which share the machine's ports, begin elsewhere.
+    """
+    start = 50 + os.getpid() % 180 * 50
+    for first in (*range(start, 9_900, 50), *range(50, start, 50)):
+        if all(_is_free(20_000 + first + job) for job in range(50)):
+            return first
+    raise RuntimeError("no 50 ports in a row are free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def _free_port() -> int:
