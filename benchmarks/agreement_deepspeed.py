@@ -163,12 +163,12 @@ def ask_deepspeed(texts: list[str], version: str, folder: Path | None) -> list[d
 def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     """dsgen's `errors` on a config that 8 GPUs read, and whether it is `filled` in first."""
     from dsgen.check.rules.run import all_file_rules, check_submission
-    from dsgen.facts.hjson.text import read_json
     from dsgen.findings import Severity
-    from dsgen.job.text import text_of
     from dsgen.programs.deepspeed.config import DsConfig
     from dsgen.programs.deepspeed.rules.values import COMPUTED_LATER
-    from dsgen.programs.submission import Context, Submission
+    from dsgen.submission.submission import Context, Submission
+    from dsgen.text.hjson.text import read_json
+    from dsgen.text.text import text_of
 
     # The parser takes HJSON; init_compression reads the file again, by json (deepspeed/compression/compress.py).
     when = {rule.id: rule.when for rule in all_file_rules()} | {"PARSE002": "init"}

@@ -28,12 +28,12 @@ from typing import Any, Final
 
 from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
-from dsgen.job.text import text_of
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.megatron.arguments import from_launches
-from dsgen.programs.shell.reader import read_script
-from dsgen.programs.submission import Context, Submission
 from dsgen.rule import findings_of
+from dsgen.submission.submission import Context, Submission
+from dsgen.text.shell.reader import read_script
+from dsgen.text.text import text_of
 
 SEED: Final = 20261121
 LINES: Final = 400

@@ -15,10 +15,10 @@ from jsonschema import Draft202012Validator
 
 import dsgen
 from dsgen.job.schema import _KEYWORDS, conforms, load_schema
-from dsgen.job.source import parse
-from dsgen.job.text import read_path
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launchers import LAUNCHERS
+from dsgen.text.source import parse
+from dsgen.text.text import read_path
 
 SCHEMA = Path(str(files("dsgen.schemas") / "job.schema.json"))
 ROOT = Path(__file__).parents[1]

@@ -17,11 +17,11 @@ from json import JSONDecodeError
 from types import SimpleNamespace
 from typing import Any, Final
 
-from ..facts.releases import NEWEST
 from ..findings import Finding, Location, Severity
 from ..programs.deepspeed.config import BATCH_KEYS, Config
-from ..programs.submission import Submission
-from ..programs.world import FLAGS, world_of
+from ..submission.releases import NEWEST
+from ..submission.submission import Submission
+from ..submission.world import FLAGS, world_of
 from . import codes
 
 ACCELERATOR: Final = "DS_ACCELERATOR"

@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ..facts.document import Kind, read_yaml
-from ..facts.hjson.text import JsonText, read_json
-from ..job.source import Source
-from ..job.text import Text, text_of
+from ..text.document import Kind, read_yaml
+from ..text.hjson.text import JsonText, read_json
+from ..text.source import Source
+from ..text.text import Text, text_of
 from .kinds import MAPPINGS, YAML, deepspeed_keys, is_script, kind_of, may_be_hjson, resembles
 from .other_programs import program_by_keys
 

@@ -13,12 +13,12 @@ from typing import Any, Final
 import yaml
 
 from ..dataclass import dataclass
-from ..facts.hjson.text import read_json
-from ..facts.places import Lines
 from ..findings import Finding, Location
-from ..job.text import Text
-from ..programs.shell.tokens import ARRAY, WORD, Tokens
+from ..places import Lines
 from ..rule import rules_in
+from ..text.hjson.text import read_json
+from ..text.shell.tokens import ARRAY, WORD, Tokens
+from ..text.text import Text
 from . import codes
 
 _HASH: Final = re.compile(r"(?:^|(?<=[ \t;]))#", re.MULTILINE)

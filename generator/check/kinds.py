@@ -1,6 +1,6 @@
 """The kind of document that a file is: by its name where that is plain, else by its keys and lines; and what reads it.
 
-`programs/kinds.json` has an entry for each kind. `reader` is the module below `programs` and the function that gives a
+`programs/kinds.json` has an entry for each kind. `reader` is the module and the function that gives a
 file's documents, and findings on its text; job specs, which `dsgen.job` reads, and scripts, which have several
 documents, have none. The other keys are signs; a kind that is known by lines or names alone has none of them.
 """
@@ -18,10 +18,10 @@ from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 
 from ..dataclass import dataclass
-from ..facts.around import files_below
-from ..facts.document import Document, FileText, Kind
 from ..findings import Finding
 from ..resources import read_text
+from ..text.around import files_below
+from ..text.document import Document, FileText, Kind
 
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf"})
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
@@ -58,7 +58,7 @@ _LFS_POINTER: Final = (
     "version https://git-lfs.github.com/"  # what git has where Git LFS has the file
 )
 _OTHERS: Final = "other programs' files"
-_PROGRAMS: Final = f"{__package__.partition('.')[0]}.programs"
+_PACKAGE: Final = __package__.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,9 @@ def read_record(record: Callable[..., R], entry: Mapping[str, Any], *unread: str
 
 @cache
 def _entries() -> Mapping[Kind, Mapping[str, Any]]:
-    entries: Mapping[Kind, Mapping[str, Any]] = json.loads(read_text(_PROGRAMS, "kinds.json"))
+    entries: Mapping[Kind, Mapping[str, Any]] = json.loads(
+        read_text(f"{_PACKAGE}.programs", "kinds.json")
+    )
     return entries
 
 
@@ -138,7 +140,7 @@ def read_as(kind: Kind, file: FileText) -> Iterator[Document | Finding]:
     """Read the documents of a file of a kind, and findings on its text."""
     module, _, function = _entries()[kind]["reader"].partition(":")
     documents: Iterator[Document | Finding] = getattr(
-        import_module(f"{_PROGRAMS}.{module}"), function
+        import_module(f"{_PACKAGE}.{module}"), function
     )(file)
     return documents
 

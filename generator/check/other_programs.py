@@ -14,14 +14,10 @@ from functools import lru_cache
 from typing import Final
 
 from ..dataclass import dataclass
-from ..facts.document import Document
 from ..findings import Location
-from ..job.source import Source, escape
-from ..job.text import Text
 from ..programs.deepspeed.config import DsConfig, config_from_yaml
 from ..programs.launching.launch_line import Launch
 from ..programs.launching.options import basename
-from ..programs.shell.records import ShellScript
 from ..programs.trainer.training_arguments import (
     TrainingArguments,
     from_launches,
@@ -30,6 +26,10 @@ from ..programs.trainer.training_arguments import (
     read_value,
 )
 from ..resources import read_text
+from ..text.document import Document
+from ..text.shell.records import ShellScript
+from ..text.source import Source, escape
+from ..text.text import Text
 from .kinds import read_record
 
 #: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3 (grammar).

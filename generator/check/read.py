@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ..facts.document import Document, JobSpec, Kind
-from ..facts.hjson.text import read_json
 from ..findings import NOTE, Finding, Location
-from ..job.text import Text, UnreadableText, read_content
 from ..programs.deepspeed.config import DsConfig
 from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
 from ..programs.launching.script import CommandDocument, LaunchScript
 from ..programs.megatron.arguments import from_launches as megatron_from_launches
-from ..programs.repository import reads_its_own_way
-from ..programs.shell.reader import read_script
-from ..programs.shell.records import ShellScript
 from ..programs.trainer.training_arguments import from_launches
+from ..submission.repository import reads_its_own_way
+from ..text.document import Document, JobSpec, Kind
+from ..text.hjson.text import read_json
+from ..text.shell.reader import read_script
+from ..text.shell.records import ShellScript
+from ..text.text import Text, UnreadableText, read_content
 from . import codes, kinds
 from .file import File
 from .other_programs import HANDS_ON, arguments_of_commands, handed_on

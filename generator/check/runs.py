@@ -36,10 +36,10 @@ from ..facts.measurement import (
 )
 from ..findings import Finding, Location
 from ..job.schema import load_schema
-from ..job.text import read_bytes
 from ..programs.deepspeed import log as deepspeed_log
 from ..programs.megatron import log as megatron_log
 from ..programs.trainer import log as trainer_log
+from ..text.text import read_bytes
 from ..units import GIB
 
 MAX_BYTES: Final = 256 * 2**20

@@ -14,21 +14,21 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from ..dataclass import dataclass
-from ..facts.around import checking, is_within
-from ..facts.document import Document, JobSpec
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
 from ..job.overrides import plain_source
 from ..job.records import Job, JobLaunch
 from ..job.resolve_names import resolve_cluster, resolve_model
-from ..job.text import Text, UnreadableText, read_path, text_of
 from ..programs.frameworks import FRAMEWORKS
-from ..programs.lookup import Files
 from ..programs.program import RenderedFile
-from ..programs.references import overwritten
-from ..programs.submission import CONSUMERS, Context, Submission
-from ..programs.world import FLAGS
+from ..submission.grouping import submissions_of
+from ..submission.references import overwritten
+from ..submission.submission import CONSUMERS, Context, Submission
+from ..submission.world import FLAGS
+from ..text.around import checking, is_within
+from ..text.document import Document, JobSpec
+from ..text.lookup import Files
+from ..text.text import Text, UnreadableText, read_path, text_of
 from . import codes
-from .grouping import submissions_of
 from .read import WRITTEN, Reading, read_documents, read_texts
 from .rules.run import check_submission
 

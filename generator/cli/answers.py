@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..estimate.layout import in_words
 from ..estimate.uncertainty import percent
 from ..job.records import Job
-from ..job.wording import counted
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.plan import Decision
 from ..search.summary import Line, Row, answer, compared, fits, rows, unlike
+from ..text.wording import counted
 from ..units import GIB, count, gib, same_unit
 from .findings_text import height_below
 from .options import given

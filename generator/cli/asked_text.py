@@ -17,11 +17,11 @@ from ..estimate.uncertainty import (
     sized,
 )
 from ..estimate.whole_run import token_bytes
-from ..job.wording import in_spec
 from ..search.compare import Cause, Comparison, Difference
 from ..search.elastic import SMALLEST_SHARE, Spares
 from ..search.plan import Plan
 from ..search.summary import energy
+from ..text.wording import in_spec
 from ..units import DAY, GB_PER_S, GIB, TFLOPS, count, gib, long_time, same_unit, seconds
 from .printing import ASIDE, BAD, BOLD
 from .tables import Column, Lines, Part, Table, Text, numbers, whole, words

@@ -17,9 +17,9 @@ from typing import Final
 import click
 
 from ..findings import Finding
-from ..job.text import UnusableJson, read_json
-from ..job.wording import counted
 from ..programs.program import RenderedFile
+from ..text.text import UnusableJson, read_json
+from ..text.wording import counted
 from ..write import CannotWrite, write
 from .findings_text import relative_path
 from .writing import tell

@@ -53,8 +53,8 @@ def init(
     With --from, the spec is made from an existing launch: DeepSpeed configs, Slurm and shell scripts, Megatron
     arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. Settings that a spec can't hold are listed.
     """
-    from ..facts.around import checking  # here, to save start-up time
     from ..job.overrides import parse_value
+    from ..text.around import checking  # here, to save start-up time
     from .questions import RATE, read_cluster, with_network
 
     if more and not sources:

@@ -12,8 +12,8 @@ import click
 
 from ..findings import printable
 from ..job.schema import frameworks, launch_targets
-from ..job.wording import listed
 from ..secrets import find, mask
+from ..text.wording import listed
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from ..catalog import find_accelerator, load_catalog
 from ..dataclass import dataclass
-from ..facts.around import is_readable, matching
 from ..job.resolve_names import described_node
-from ..job.text import UnusableJson, read_json
+from ..text.around import is_readable, matching
+from ..text.text import UnusableJson, read_json
 from ..units import MIB
 
 _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml"})

@@ -147,8 +147,8 @@ def _of_spec_in(folder: Path, request: Request) -> Request:
 
 def _checked(folder: Path, written: Path, request: Request) -> Ready:
     """The files in `folder`. What is an error to `dsgen validate` is printed and ends the program."""
-    from ..job.text import UnusableJson  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
+    from ..text.text import UnusableJson  # here, to save start-up time
     from .findings_text import print_findings, stop
 
     if request.overrides:
@@ -174,7 +174,7 @@ def plan_of(path: Path) -> dict[str, Any]:
     """Return the plan that a plan.json holds. Raises `UnusableJson`, which quotes nothing of it."""
     import jsonschema  # here, to save start-up time
 
-    from ..job.text import UnusableJson, read_json
+    from ..text.text import UnusableJson, read_json
 
     data, schema = read_json(path), load_schema("plan")
     checker = jsonschema.Draft202012Validator({"$ref": "#/$defs/plan", "$defs": schema["$defs"]})

@@ -8,11 +8,11 @@ from math import ceil, floor, log, log10
 from typing import NamedTuple
 
 from ..estimate.uncertainty import MFU_NOTE, percent, time_range
-from ..job.wording import counted
 from ..rules.layout.identities import BATCH_RULES
 from ..search.plan import Plan
 from ..search.summary import money, price_of, wall_band
 from ..search.sweep import Axis, Goal, Point, Sweep
+from ..text.wording import counted
 from ..units import count, gpu_hours, long_time, same_unit, time_unit
 from .answers import SCREEN
 from .known_rules import title_of

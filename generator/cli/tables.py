@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import click
 
 from ..findings import printable
-from ..job.wording import listed
+from ..text.wording import listed
 from .printing import ASIDE, BOLD, wanted
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from ..check.runs import Outcome, outcomes
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.uncertainty import percent, seconds_with_band
 from ..job.records import Calibration
-from ..job.text import UnusableJson
 from ..programs.launchers import LAUNCHERS
 from ..programs.program import TRIAL, TRIAL_LOG, Launcher, RenderedFile, trial_folder
 from ..render import trial_files
 from ..search.plan import Plan
 from ..search.summary import Line, unlike
+from ..text.text import UnusableJson
 from ..units import GIB, gib, long_time, same_unit
 from .loading import JobLoader
 from .measured_jobs import rendered

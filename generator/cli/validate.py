@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..job.wording import counted
+from ..text.wording import counted
 from .options import form_option
 from .printing import ExitStatus, echo_diff, json_text, working
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import click
 
 from .. import write as disk
-from ..facts.hjson.edits import apply_edits
 from ..findings import Edit, Finding, printable
 from ..programs.program import RenderedFile
+from ..text.hjson.edits import apply_edits
 from ..write import CannotWrite, Change
 from .printing import ExitStatus, echo, echo_diff
 

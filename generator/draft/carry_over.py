@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..job.arguments import grouped, is_option
-from ..job.source import escape
 from ..programs.deepspeed.config import OFFLOADED, ZERO, Config
 from ..programs.deepspeed.options import PLANNED, default_of_optimizer
 from ..programs.deepspeed.write import FILE_NAME
@@ -17,6 +16,7 @@ from ..programs.frameworks import program_for
 from ..programs.megatron import table as megatron
 from ..programs.megatron.options import option_table
 from ..search import Plan
+from ..text.source import escape
 from . import scripts
 from .draft import Draft, Given, Parser, same_value, same_values, values_of
 from .refused import Outcome, leave_secrets, planned_draft, prune, without_refused

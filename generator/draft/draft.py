@@ -14,13 +14,13 @@ from typing import Any, Final, NamedTuple
 from ..dataclass import dataclass
 from ..findings import Location
 from ..job.arguments import is_option
-from ..job.wording import escape, value_at
 from ..programs.launching.launch_line import Launch
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.options import Flavour, MegatronOption, option_table
-from ..programs.shell.records import Word
 from ..programs.trainer.training_arguments import TrainingArguments, known_arguments
 from ..secrets import Hider, mask
+from ..text.shell.records import Word
+from ..text.wording import escape, value_at
 from .find import ExistingRun
 
 #: Why a value that looks like a secret, or is named like one, isn't carried over.

@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ..check.grouping import submissions_of
 from ..check.read import Reading, read_documents
-from ..facts.document import Document, JobSpec
 from ..findings import Location
 from ..programs.deepspeed.config import Config
 from ..programs.launching.launch_line import LAUNCHERS, Launch
-from ..programs.lookup import Files, end_alike
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
-from ..programs.submission import Submission, ds_config_of, named_in
 from ..programs.trainer.training_arguments import TrainingArguments
+from ..submission.grouping import submissions_of
+from ..submission.submission import Submission, ds_config_of, named_in
+from ..text.document import Document, JobSpec
+from ..text.lookup import Files, end_alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

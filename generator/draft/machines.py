@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalog import find_accelerator, find_node_type
-from ..facts.around import is_readable
 from ..job.resolve_names import described_node
-from ..job.text import UnusableJson, read_json
 from ..programs.azureml.job import AzureMLJob
 from ..programs.deepspeed.config import Config
 from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
@@ -21,8 +19,10 @@ from ..programs.skypilot.read import SkyPilotTask
 from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
 from ..programs.slurm.write import NAMED
-from ..programs.world import world_of
 from ..secrets import Likeness, likeness
+from ..submission.world import world_of
+from ..text.around import is_readable
+from ..text.text import UnusableJson, read_json
 from ..units import GBIT_PER_S, clock
 from .draft import SECRET, Draft
 

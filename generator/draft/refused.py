@@ -12,14 +12,14 @@ from ..job.arguments import grouped
 from ..job.load import load_with_findings, spec_secrets
 from ..job.overrides import plain_source
 from ..job.records import Job
-from ..job.source import escape
-from ..job.text import UnreadableText
-from ..job.wording import walk
 from ..programs.deepspeed.write import FILE_NAME
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.job_rules import check_job
 from ..render import render
 from ..search import Infeasible, Plan, estimate, search
+from ..text.source import escape
+from ..text.text import UnreadableText
+from ..text.wording import walk
 from .draft import SECRET, Draft
 
 #: Sections of the spec whose keys may be left out, and those that may not.

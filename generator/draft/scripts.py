@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from ..catalog import find_model
-from ..facts.around import is_readable
 from ..job.hf_config import model_from_config
-from ..job.text import UnusableJson, read_json
 from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
+from ..text.around import is_readable
+from ..text.text import UnusableJson, read_json
 from .draft import Draft, Given, Parser, options_of_launch, options_of_values, values_of
 
 #: Options whose keys of the spec hold decisions of the plan.

@@ -17,8 +17,8 @@ from typing import Any, Final, Literal
 
 from ..dataclass import dataclass
 from ..job.schema import TYPE_WORDS, is_of_type
-from ..job.wording import escape
 from ..resources import read_text
+from ..text.wording import escape
 
 Schema = Mapping[str, Any]
 Kind = Literal["unknown", "missing", "null", "type", "value", "key"]

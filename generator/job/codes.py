@@ -6,26 +6,16 @@ from functools import partial
 from typing import Final
 
 from ..findings import WARNING
-from ..rule import rule_of_reader
+from ..text.codes import DUPLICATE_KEY as DUPLICATE_KEY
+from ..text.codes import FORBIDDEN_CHARACTER as FORBIDDEN_CHARACTER
+from ..text.codes import SYNTAX as SYNTAX
+from ..text.codes import TOO_LARGE as TOO_LARGE
+from ..text.codes import UNREADABLE as UNREADABLE
+from ..text.codes import UNSUPPORTED_YAML as UNSUPPORTED_YAML
+from ..text.codes import rule_on_spec as _spec
 
-_spec = partial(rule_of_reader, checks="spec", source="the job spec's own form")
 _warning = partial(_spec, severity=WARNING, when="silent")
 
-UNREADABLE: Final = _spec("""SPEC001: The spec is a readable, non-empty UTF-8 text file.
-    Prevents: There is nothing to plan; with a typing error in a script, another job would be planned.
-    Fix: give the path of a text file with at least model, cluster, gpus and training.global_batch""")
-SYNTAX: Final = _spec("""SPEC002: The spec is well-formed YAML 1.2 or JSON.
-    Prevents: The rest of the file can't be trusted once its syntax is broken.
-    Fix: correct the line shown; quote text with a colon or a bracket""")
-DUPLICATE_KEY: Final = _spec("""SPEC003: A mapping has each key once.
-    Prevents: The second value would silently win.
-    Fix: keep one of the two""")
-UNSUPPORTED_YAML: Final = _spec("""SPEC004: The spec is one document of plain data: no merge keys, no application tags.
-    Prevents: Merge keys and tags mean different things to different readers.
-    Fix: write the values out""")
-TOO_LARGE: Final = _spec("""SPEC005: The spec stays within the limits of size, nesting and aliases.
-    Prevents: A file of a few lines can expand to gigabytes of aliases.
-    Fix: write the values out; a job spec has about 50""")
 UNKNOWN_KEY: Final = _spec("""SPEC006: Every key is one that dsgen reads.
     Prevents: A misspelled key would be ignored, and the job would run with the default.
     Fix: use the key that the hint names; `dsgen schema job` lists all""")
@@ -50,9 +40,6 @@ PARTIAL_SEQUENCES: Final = _spec("""SPEC012: A global batch in tokens is a whole
 UNUSABLE_MODEL: Final = _spec("""SPEC013: The model's configuration is of a transformer that dsgen has.
     Prevents: Sizes would be estimated for another model.
     Fix: add the keys that the message names, or use a config.json as published""")
-FORBIDDEN_CHARACTER: Final = _spec("""SPEC014: Text has no control characters, and names and paths have no line breaks.
-    Prevents: A control character or line break could end a comment or a command in a launch script.
-    Fix: write plain text on one line""")
 ENVIRONMENT_NAME: Final = _spec("""SPEC015: The name of an environment variable is a shell identifier.
     Prevents: The shell would stop at the export, or run it as a command.
     Fix: use letters, digits and underscores, with no digit first""")

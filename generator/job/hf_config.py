@@ -8,10 +8,10 @@ from typing import Final
 
 from ..catalog.names import closest, most_like
 from ..catalog.records import Model
+from ..text.wording import show, whole_number
 from .hf_dense import DENSE
 from .hf_moe import MOE, latent_attention, routed_experts
 from .hf_shape import ConfigReader, Family, Problem, Shape
-from .wording import show, whole_number
 
 #: How each Hugging Face `model_type` spells a transformer's shape.
 FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = dict(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from ..text.wording import show
 from .hf_dense import clipped, multipliers, qwen_windows
 from .hf_shape import (
     ConfigReader,
@@ -21,7 +22,6 @@ from .hf_shape import (
     windows,
     without_rotary,
 )
-from .wording import show
 
 
 def latent_attention(read: ConfigReader, q_rank: int, nope: int = 128, values: int = 128) -> Shape:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from ..catalog.names import closest
 from ..dataclass import dataclass
-from .wording import show
+from ..text.wording import show
 
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
 

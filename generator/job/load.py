@@ -13,6 +13,10 @@ from typing import Final, TextIO
 from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, printable, without
 from ..secrets import find, holds, likeness, patterns
+from ..text.source import Source, escape, parse
+from ..text.text import CONTROL, UnreadableText, read_path, read_stream
+from ..text.wording import dotted, kind_in_words, show, walk
+from ..text.yaml_core import STRICT
 from . import codes
 from .overrides import apply_overrides, plain_source
 from .quantities import written_out
@@ -20,10 +24,6 @@ from .records import Frameworks, Job
 from .resolve import resolve
 from .resolve_names import check_model_keys
 from .schema_check import check_schema
-from .source import Source, escape, parse
-from .text import CONTROL, UnreadableText, read_path, read_stream
-from .wording import dotted, kind_in_words, show, walk
-from .yaml_core import STRICT
 
 # Where an empty value means something; elsewhere `key:` without a value is the same as no key.
 _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags", "deepspeed_config"})

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from ..catalog import find_model
 from ..dataclass import dataclass
+from ..text.wording import dots
 from .arguments import argument_values, gives, options_of
 from .records import Job, Software
 from .schema import launch_keys
-from .wording import dots
 
 _RESUME: Final = "output.resume"
 #: A token of the Hub, or no connection to it. Source: huggingface_hub 1.0, constants.py and utils/_auth.py.

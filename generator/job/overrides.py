@@ -11,11 +11,11 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 from ..findings import Flag, Location
+from ..text.source import FLAGS as PATH
+from ..text.source import MAX_DEPTH, MAX_NODES, Source, escape, parse
+from ..text.text import UnreadableText, text_of
 from .codes import OVERRIDE, TOO_LARGE, WRONG_TYPE
 from .schema_check import takes_text
-from .source import FLAGS as PATH
-from .source import MAX_DEPTH, MAX_NODES, Source, escape, parse
-from .text import UnreadableText, text_of
 
 _MAPPING: Final = "<mapping>"
 #: Types of single values, and what makes one plain: of a subclass of text, such as an enumeration's, the plain text;

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalog.names import find_model, machines_of
+from ..text.source import Source
 from .arguments import gives
-from .source import Source
 
 MOST_COUNTS: Final = 200  #: of an elastic job
 _SUFFIXES: Final = "kmbt"  #: the first to the fourth power

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..catalog.records import Model, NodeType
 from ..dataclass import dataclass
 from ..findings import Location
-from .wording import OF_SPECS, Vocabulary
+from ..text.wording import OF_SPECS, Vocabulary
 
 #: Code that a run executes, and whose requirements it meets: Megatron-LM's or Megatron-DeepSpeed's own, the parallel
 #: layers of either, DeepSpeed's engine, its AutoTP, the Trainer of Transformers, a script of the user's own.

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from ..catalog import Accelerator, Model
 from ..findings import Finding, Severity
+from ..text.source import Source
 from ..units import DAY, GB, MINUTE
 from .arguments import is_fine_tuning
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE
@@ -30,7 +31,6 @@ from .records import (
     Training,
 )
 from .resolve_names import resolve_calibration, resolve_cluster, resolve_model
-from .source import Source
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096
 #: Beyond the upper end of the allocator's band, what reaches the upper end of nvidia-smi's, rounded to the side that

@@ -13,15 +13,15 @@ from typing import Any, Final
 from ..catalog import Accelerator, Model, find_accelerator, find_model, find_node_type
 from ..catalog.names import Machines, machines_of, nearest, nodes_with
 from ..findings import Finding, Severity
+from ..text.source import Source, escape, parse
+from ..text.text import UnreadableText, UnusableJson, read_json, read_path
+from ..text.wording import dotted, kind_in_words, show
 from ..units import GB, GBIT_PER_S, GIB
 from ..version import __version__
 from . import codes
 from .hf_config import ConfigError, model_from_config, unknown_keys
 from .records import Calibration, Cluster
 from .schema_check import violations
-from .source import Source, escape, parse
-from .text import UnreadableText, UnusableJson, read_json, read_path
-from .wording import dotted, kind_in_words, show
 
 ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
 _FAST_NETWORK_GBITS_PER_S: Final = (

@@ -11,12 +11,12 @@ from typing import Any, Final
 from ..catalog import closest
 from ..findings import Finding
 from ..rule import Rule
+from ..text.source import Source, escape
+from ..text.wording import dotted, listed, show
+from ..text.yaml_core import resolve_plain
 from . import codes
 from .quantities import length_of
 from .schema import TYPE_WORDS, conforms, load_schema
-from .source import Source, escape
-from .wording import dotted, listed, show
-from .yaml_core import resolve_plain
 
 #: By the key's path, names of Megatron-LM's arguments, of DeepSpeed's and the Trainer's keys, and everyday short forms.
 OTHER_NAMES: Final[Mapping[str, str]] = {

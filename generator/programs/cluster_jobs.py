@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..dataclass import dataclass
-from ..facts.places import is_placeholder
 from ..facts.shapes import AS_WRITTEN, Problem, differences
 from ..findings import ERROR, WARNING, Violation, Violations
-from ..job.wording import counted, dotted, show
+from ..places import is_placeholder
+from ..text.wording import counted, dotted, show
 from .kubernetes.job import KubernetesJob
 from .launching.rules.ranks import TRAINING
 from .skypilot.read import SkyPilotTask

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Final
 
 from ..rule import Rule, rules_in
-from .submission import Submission
+from ..submission.submission import Submission
 
 
 def _has(*blocks: str) -> Callable[[Submission], object]:

@@ -7,8 +7,8 @@ from typing import Final
 
 from ..findings import ERROR, WARNING, Violation, Violations
 from ..rules.violations import derived
-from .subjects import submissions
-from .submission import Submission
+from ..submission.subjects import submissions
+from ..submission.submission import Submission
 
 _COPIED: Final = derived("the script is copied to the controller, and kept with the job")
 _SHOWN: Final = derived("a job's variables are shown in the studio and stored with its runs")

@@ -12,7 +12,6 @@ from typing import Any
 from ..estimate.layout import in_words
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import Band, accuracy_by_source, bands
-from ..job.wording import counted, in_spec
 from ..programs.job_rules import PLANNING_RULES
 from ..resources import read_text
 from ..search.feasible import Feasible
@@ -28,6 +27,7 @@ from ..search.summary import (
     unlike,
 )
 from ..search.sweep import Sweep
+from ..text.wording import counted, in_spec
 from ..units import GIB, count, gib, gpu_hours, long_time, same_unit, seconds
 from ..version import __version__
 from .points import chosen_points, drawn_points, drawn_stages

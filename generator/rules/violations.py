@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, Protocol
 
-from ..facts.places import is_to_fill, is_words
 from ..findings import NOTE, Edit, Location, Severity, Violation
-from ..job.wording import listed as listed
+from ..places import is_to_fill, is_words
+from ..text.wording import listed as listed
 
 
 def _places(before: str, after: str = "") -> Callable[[str], str]:

@@ -15,10 +15,10 @@ from ..estimate.layout import DEFAULTS, FIELDS, Layout, is_constant
 from ..estimate.step_time import step_time
 from ..findings import Severity
 from ..job.records import Job
-from ..job.wording import in_spec
 from ..rules.layout.identities import BATCH_RULES, pinned_values
 from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import binding_rules, check_length, check_pins
+from ..text.wording import in_spec
 from .choice import named_rows, ranking, reason, why_first
 from .enumerate import Enumeration
 from .feasible import Estimates, Feasible, feasible_layouts, joined_estimates, make_plan, make_plans

@@ -15,9 +15,9 @@ from typing import Any
 from ..estimate.layout import FIELDS, Offload, Recompute
 from ..estimate.uncertainty import required_band
 from ..job.records import Job
-from ..job.wording import in_spec
 from ..rules.run import lighter
 from ..rules.violations import divisors
+from ..text.wording import in_spec
 from .choice import ranking
 from .feasible import Feasible, asks_script, feasible_layouts, has_plan, make_plan
 from .plan import Plan, Suggestion

@@ -20,7 +20,7 @@ from ..estimate.uncertainty import (
 )
 from ..estimate.whole_run import Run
 from ..job.records import Job
-from ..job.wording import counted
+from ..text.wording import counted
 from ..units import KB, clock, count, gib, gpu_hours, long_time, seconds
 from .plan import Plan, SearchResult
 

@@ -18,13 +18,13 @@ from benchmarks.agreement_deepspeed import (
 )
 from benchmarks.deepspeed_mutations import mutants
 from dsgen.check.rules.run import check_submission
-from dsgen.facts.hjson.edits import apply_edits
-from dsgen.facts.hjson.text import read_json
-from dsgen.facts.releases import NEWEST
 from dsgen.findings import Finding
-from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.config import DsConfig
-from dsgen.programs.submission import Context, Submission
+from dsgen.submission.releases import NEWEST
+from dsgen.submission.submission import Context, Submission
+from dsgen.text.hjson.edits import apply_edits
+from dsgen.text.hjson.text import read_json
+from dsgen.text.text import text_of
 from tests.needs import needs_deepspeed
 
 RELEASE = ".".join(map(str, NEWEST["deepspeed"]))

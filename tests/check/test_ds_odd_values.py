@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from dsgen.check.rules.run import check_submission
-from dsgen.facts.hjson.text import read_json
-from dsgen.job.text import Text
 from dsgen.programs.deepspeed.config import DsConfig
-from dsgen.programs.submission import Context, Submission
+from dsgen.submission.submission import Context, Submission
+from dsgen.text.hjson.text import read_json
+from dsgen.text.text import Text
 from tests.case import NAMES, read_case
 
 ODD_VALUES = (

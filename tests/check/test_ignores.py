@@ -8,7 +8,7 @@ import pytest
 
 from dsgen.check.ignores import comments, without_ignored
 from dsgen.findings import Finding, Location, Severity
-from dsgen.job.text import text_of
+from dsgen.text.text import text_of
 
 
 def told(path: str, content: str, *found: tuple[str, int | None]) -> list[tuple[str, int | None]]:

@@ -16,19 +16,19 @@ import dsgen
 from dsgen.check.rules import fits, planning
 from dsgen.check.rules.run import all_file_rules
 from dsgen.estimate.layout import Layout, Offload, Recompute
-from dsgen.facts.hjson.text import read_json
 from dsgen.findings import Severity, Violation
 from dsgen.job.records import Pins
-from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.arguments import MegatronArguments, read_file
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.megatron.run import megatron_runs
 from dsgen.programs.megatron.vocabulary import OF_OPTIONS
-from dsgen.programs.submission import Context, Submission
 from dsgen.rule import Rule, rules_in
 from dsgen.rules.run import LAYOUT_RULES
+from dsgen.submission.submission import Context, Submission
+from dsgen.text.hjson.text import read_json
+from dsgen.text.text import text_of
 from tests.case import NAMES, read_case
 from tests.programs.places import read_by
 from tests.programs.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.check.rules.run import check_submission
-from dsgen.facts.document import Document, read_yaml
-from dsgen.facts.hjson.text import read_json
 from dsgen.facts.shapes import read_schemas
-from dsgen.job.text import text_of
 from dsgen.programs.azureml.job import read_azureml
 from dsgen.programs.deepspeed.config import DsConfig
-from dsgen.programs.submission import Context, Submission
 from dsgen.programs.trainer.accelerate import AccelerateConfig
 from dsgen.programs.trainer.rules.accelerate import TOP_KEYS
 from dsgen.programs.trainer.rules.accelerate_deepspeed import KEYS
 from dsgen.programs.trainer.training_arguments import from_file, from_launches, known_arguments
+from dsgen.submission.submission import Context, Submission
+from dsgen.text.document import Document, read_yaml
+from dsgen.text.hjson.text import read_json
+from dsgen.text.text import text_of
 
 ODD = [
     None,

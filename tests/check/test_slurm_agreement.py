@@ -11,9 +11,9 @@ import dsgen
 from benchmarks.agreement_slurm import Counts, compare_rendered, compare_written
 from dsgen.catalog import find_node_type
 from dsgen.check.rules.run import all_file_rules
-from dsgen.facts.hjson.edits import apply_edits
 from dsgen.findings import Severity
 from dsgen.programs.slurm.rules.script import SET_BY
+from dsgen.text.hjson.edits import apply_edits
 from dsgen.units import MIB
 from tests.case import NAMES, Case, read_case
 from tests.needs import needs_slurm

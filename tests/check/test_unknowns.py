@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 import dsgen
-from dsgen.facts.places import is_placeholder
+from dsgen.places import is_placeholder
 
 _JOB: Final = (
     "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"

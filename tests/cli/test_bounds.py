@@ -14,7 +14,7 @@ from dsgen.check.rules.run import MOST_FINDINGS
 from dsgen.check.runs import MAX_COLUMNS
 from dsgen.cli.validate import MOST_GPUS as MOST_OF_FLAGS
 from dsgen.programs.launching.launch_line import MOST_LAUNCHES
-from dsgen.programs.world import MOST_GPUS
+from dsgen.submission.world import MOST_GPUS
 from tests.cli.running import run
 from tests.examples import FOLDER
 from tests.workers import HANGS_S

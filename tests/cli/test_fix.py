@@ -16,7 +16,7 @@ from dsgen.check.validate import Answer
 from dsgen.cli.printing import ExitStatus
 from dsgen.cli.writing import MAX_ROUNDS, FixedFile, fix_files, unified_diff, write_fixed
 from dsgen.findings import Edit, Finding, Location, Severity
-from dsgen.job.text import text_of
+from dsgen.text.text import text_of
 from dsgen.write import CannotWrite, Change, replace
 from tests.case import NAMES, files_of, read_case
 from tests.check.test_cases import keywords_of

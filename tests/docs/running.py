@@ -22,8 +22,8 @@ from click.testing import CliRunner
 import dsgen
 from dsgen.cli import commands
 from dsgen.findings import Severity
-from dsgen.job.source import parse
-from dsgen.job.text import Text
+from dsgen.text.source import parse
+from dsgen.text.text import Text
 from tests.docs.blocks import ROOT, Block, agrees, console_commands, renewed, shell_commands
 
 #: What a fragment of a spec is put into.

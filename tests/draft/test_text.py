@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.draft import spec_text
-from dsgen.job.source import parse
-from dsgen.job.text import text_of
+from dsgen.text.source import parse
+from dsgen.text.text import text_of
 
 TEXT = st.text(
     st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from dsgen.estimate.layout import Offload
-from dsgen.job.wording import OF_SPECS, Vocabulary
+from dsgen.text.wording import OF_SPECS, Vocabulary
 
 OPTIONS = Vocabulary(
     phrases={

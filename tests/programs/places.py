@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from dsgen.job.text import Text
 from dsgen.programs.program import RenderedFile
+from dsgen.text.text import Text
 
 D = TypeVar("D")
 

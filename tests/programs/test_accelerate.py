@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dsgen.facts.document import read_yaml
-from dsgen.job.text import text_of
 from dsgen.programs.trainer.accelerate import FALSE, TRUE, AccelerateConfig, is_true
+from dsgen.text.document import read_yaml
+from dsgen.text.text import text_of
 from tests.needs import needs_transformers
 
 

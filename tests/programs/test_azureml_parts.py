@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 import dsgen
-from dsgen.facts.document import read_yaml
-from dsgen.job.text import Text
 from dsgen.programs.azureml.job import AzureMLJob, other_than_command, read_jobs
+from dsgen.text.document import read_yaml
+from dsgen.text.text import Text
 
 PIPELINE: Final = """\
 $schema: https://azuremlschemas.azureedge.net/latest/pipelineJob.schema.json

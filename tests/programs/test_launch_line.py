@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dsgen.job.text import Text
 from dsgen.programs.launching.launch_line import Launch, launches
 from dsgen.programs.launching.options import TABLES
 from dsgen.programs.launching.script import sbatch_options
-from dsgen.programs.shell.reader import read_script
+from dsgen.text.shell.reader import read_script
+from dsgen.text.text import Text
 from tests.needs import needs_deepspeed, needs_slurm, needs_transformers, program
 from tests.workers import HANGS_S
 

@@ -14,14 +14,14 @@ import pytest
 from dsgen.catalog.records import Model, load_catalog
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.job.hf_config import model_from_config
-from dsgen.job.text import text_of
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.arguments import read_file
 from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.program import Program
-from dsgen.programs.submission import Context, Submission
 from dsgen.rules.job.model import missing_parts
+from dsgen.submission.submission import Context, Submission
+from dsgen.text.text import text_of
 from tests.pairs import every_pair
 from tests.programs.places import read_by
 from tests.programs.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words

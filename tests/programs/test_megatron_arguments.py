@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.findings import Location
-from dsgen.job.text import text_of
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.megatron import options as megatron_options
 from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_file
 from dsgen.programs.megatron.options import Flavour, option_table, parse_words
-from dsgen.programs.shell.reader import read_script
-from dsgen.programs.shell.records import Word
+from dsgen.text.shell.reader import read_script
+from dsgen.text.shell.records import Word
+from dsgen.text.text import text_of
 from tests.programs.places import read_by
 
 FLAVOURS: tuple[Flavour, ...] = ("megatron-lm", "megatron-deepspeed")
@@ -286,7 +286,7 @@ def test_what_dsgen_writes_is_read_whole(path: Path) -> None:
 def test_no_file_makes_the_reader_fail(content: str) -> None:
     """Whatever a file of arguments says, it is read."""
     lines = ("--num-layers 1 --hidden-size 2 --num-attention-heads " + content).split("\n")
-    from dsgen.job.text import Text
+    from dsgen.text.text import Text
 
     arguments = read_by(
         read_file, Text(path="arguments.txt", content="\n".join(lines), lines=lines)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.job.text import text_of
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_file
 from dsgen.programs.megatron.options import A_FORK, forks, option_table
 from dsgen.programs.megatron.parser import options_beside
-from dsgen.programs.shell.reader import read_script
+from dsgen.text.shell.reader import read_script
+from dsgen.text.text import text_of
 from tests.programs.places import read_by
 
 SHAPE = "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --seq-length 8"

@@ -9,13 +9,13 @@ import pytest
 from dsgen.check.rules.planning import RULES
 from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
-from dsgen.job.text import text_of
 from dsgen.programs.megatron.arguments import read_file
 from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.run import MegatronRun, megatron_runs
 from dsgen.programs.megatron.table import LARGEST
-from dsgen.programs.submission import Context, Submission
 from dsgen.rule import findings_of
+from dsgen.submission.submission import Context, Submission
+from dsgen.text.text import text_of
 from tests.programs.places import read_by
 
 SHAPE = "--num-layers 24 --hidden-size 64 --num-attention-heads 4"

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 import dsgen
-from dsgen.programs import repository
+from dsgen.submission import repository
 
 _SCRIPT: Final = (
     "#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --epochs 2 --batch 8 --lr 1e-4 --wrong 1\n"

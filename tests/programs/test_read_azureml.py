@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.agreement_azureml import quiet
-from dsgen.facts.document import read_yaml
-from dsgen.job.text import UnreadableText, text_of
 from dsgen.programs.azureml.job import AzureMLJob, other_than_command, read_azureml
+from dsgen.text.document import read_yaml
+from dsgen.text.text import UnreadableText, text_of
 from tests.needs import needs_azure
 
 REST = "environment: azureml:e:1\n"

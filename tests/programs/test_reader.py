@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dsgen.facts.document import YamlDocument, read_yaml
-from dsgen.facts.hjson.text import read_json
-from dsgen.facts.places import ValueKind, Values
-from dsgen.job.text import text_of
+from dsgen.places import ValueKind, Values
 from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.trainer.training_arguments import from_file
+from dsgen.text.document import YamlDocument, read_yaml
+from dsgen.text.hjson.text import read_json
+from dsgen.text.text import text_of
 
 
 @pytest.mark.parametrize(

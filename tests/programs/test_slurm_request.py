@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from dsgen.job.text import Text
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.launching.launcher_call import LauncherCall, fixed_port
 from dsgen.programs.launching.script import LaunchScript, sbatch_options
-from dsgen.programs.shell.reader import read_script
 from dsgen.programs.slurm.request import Request, steps_of
-from dsgen.programs.subjects import blocks, launcher_calls
-from dsgen.programs.submission import Submission
+from dsgen.submission.subjects import blocks, launcher_calls
+from dsgen.submission.submission import Submission
+from dsgen.text.shell.reader import read_script
+from dsgen.text.text import Text
 
 
 def _submission(*lines: str) -> Submission:

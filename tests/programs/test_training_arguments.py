@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 import dsgen
-from dsgen.facts.hjson.text import read_json
-from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.launching.launch_line import launches
-from dsgen.programs.shell.reader import read_script
-from dsgen.programs.submission import Submission, ds_config_of
 from dsgen.programs.trainer.training_arguments import (
     TrainingArguments,
     from_launches,
     known_arguments,
     read_value,
 )
+from dsgen.submission.submission import Submission, ds_config_of
+from dsgen.text.hjson.text import read_json
+from dsgen.text.shell.reader import read_script
+from dsgen.text.text import text_of
 from scripts.training_arguments_table import TABLE, table
 from tests.needs import needs_transformers
 

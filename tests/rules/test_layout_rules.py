@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dsgen.estimate.layout import FIELDS, Layout, LayoutLike, Layouts, Offload, Recompute
-from dsgen.job.wording import Vocabulary
 from dsgen.rule import Rule
 from dsgen.rules.layout.identities import OFFLOAD, RECOMPUTE
 from dsgen.rules.run import IDENTITY_RULES, LAYOUT_RULES
+from dsgen.text.wording import Vocabulary
 from tests.rules.layout_cases import CASES, Case
 
 RULES = {rule.id: rule for rule in (*LAYOUT_RULES, *IDENTITY_RULES)}

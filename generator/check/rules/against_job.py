@@ -8,10 +8,10 @@ from typing import Final
 from ...findings import ERROR, WARNING, Violation, Violations, against
 from ...job.records import Job
 from ...programs.deepspeed.config import Config
-from ...programs.subjects import subject, submissions
-from ...programs.submission import Submission
-from ...programs.world import world_of
 from ...rules.violations import derived
+from ...submission.subjects import subject, submissions
+from ...submission.submission import Submission
+from ...submission.world import world_of
 
 _PLANNED: Final = derived("the launched job is the planned one only if both say the same")
 _LAST_EXPORT: Final = derived("the last export before the launch line wins")

@@ -7,18 +7,18 @@ from itertools import product
 from pathlib import PurePath
 from typing import Final
 
-from ...facts.document import Claim
 from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
-from ...job.wording import counted
 from ...programs.deepspeed.config import BATCH_KEYS, Config
 from ...programs.launching.options import Options
 from ...programs.megatron.run import CONTEXT, EXPERT, GLOBAL, HEADS, LAYERS, MICRO, PIPELINE, TENSOR
 from ...programs.megatron.table import LARGEST
-from ...programs.references import Reference
-from ...programs.subjects import ds_configs, submissions
-from ...programs.submission import Submission
-from ...programs.world import FLAGS, MOST_GPUS, world_of
 from ...rules.violations import deepspeed, deepspeed_now, derived
+from ...submission.references import Reference
+from ...submission.subjects import ds_configs, submissions
+from ...submission.submission import Submission
+from ...submission.world import FLAGS, MOST_GPUS, world_of
+from ...text.document import Claim
+from ...text.wording import counted
 
 _KINDS: Final = (
     "job spec",

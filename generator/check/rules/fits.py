@@ -21,13 +21,13 @@ from ...job.records import Job, Pins
 from ...programs.deepspeed.config import Config
 from ...programs.deepspeed.facts import ConfigFacts, config_facts
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
-from ...programs.subjects import blocks, subject, submissions
-from ...programs.submission import Submission
-from ...programs.world import world_of
 from ...rules.fit import memory_bytes
 from ...rules.layout.identities import known_values, whole_layout
 from ...rules.run import FIT_RULES
 from ...rules.violations import deepspeed_now, derived
+from ...submission.subjects import blocks, subject, submissions
+from ...submission.submission import Submission
+from ...submission.world import world_of
 from ...units import GB, GIB
 
 #: What the estimate of a Megatron run can't do without.

@@ -14,18 +14,18 @@ from ...dataclass import dataclass
 from ...estimate.flops import model_flops_per_step
 from ...facts.facts import Facts
 from ...findings import NOTE, WARNING, Violation, Violations
-from ...job.wording import counted
 from ...programs.deepspeed.facts import config_facts
 from ...programs.job_rules import PLANNING_RULES
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
 from ...programs.megatron.rules.rule import READS, at
 from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE
-from ...programs.subjects import Subject, blocks, subject
-from ...programs.submission import Submission
 from ...rule import InFiles, Rule
 from ...rules.layout.pipeline import micro_batches_fill_pipeline
 from ...rules.run import violations_of
 from ...rules.violations import derived, slurm_manual
+from ...submission.subjects import Subject, blocks, subject
+from ...submission.submission import Submission
+from ...text.wording import counted
 from ...units import clock
 
 #: The facts of files, by the kind that a rule names.

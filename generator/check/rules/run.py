@@ -9,15 +9,15 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from ...facts.releases import is_of_copy
 from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.config import has_auto
 from ...programs.deepspeed.facts import says_layout
 from ...programs.file_rules import programs_of, rules_of_programs
-from ...programs.lookup import is_slip
-from ...programs.repository import is_named
-from ...programs.submission import Submission
 from ...rule import Rule, findings_by_rule, rules_in
+from ...submission.releases import is_of_copy
+from ...submission.repository import is_named
+from ...submission.submission import Submission
+from ...text.lookup import is_slip
 from ..codes import TOO_MUCH
 
 # Imports within functions save start-up time.

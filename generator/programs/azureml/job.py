@@ -13,13 +13,13 @@ from itertools import chain
 from typing import Any, ClassVar, Final, TypeGuard
 
 from ...dataclass import dataclass
-from ...facts.document import Claim, FileText, Kind
 from ...findings import Finding, Location
-from ...job.source import Source, escape
-from ...job.text import Text
+from ...text.document import Claim, FileText, Kind
+from ...text.shell.reader import read_command_text
+from ...text.source import Source, escape
+from ...text.text import Text
 from ..launching.launch_line import LAUNCHERS
 from ..launching.script import CommandDocument, LaunchScript, places
-from ..shell.reader import read_command_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,15 +18,15 @@ from pathlib import PurePath
 from typing import ClassVar, Final, Literal
 
 from ...dataclass import dataclass
-from ...facts.document import FileText, Kind
-from ...facts.hjson.text import JsonText, Span
-from ...facts.places import Lines, Values, kind_of_value
-from ...facts.releases import Release
 from ...findings import Location
-from ...job.source import Source
-from ...job.text import Text
-from ...job.wording import value_at, walk
+from ...places import Lines, Values, kind_of_value
 from ...shape import Mismatch, convert
+from ...submission.releases import Release
+from ...text.document import FileText, Kind
+from ...text.hjson.text import JsonText, Span
+from ...text.source import Source
+from ...text.text import Text
+from ...text.wording import value_at, walk
 from . import ZERO as ZERO
 from .schema import PROFILES, DeepSpeedSchema, Key, Version, as_hjson, load_schema
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 from ...dataclass import dataclass
 from ...facts.facts import UNKNOWN, Facts, partial
 from ...job.records import Cluster, Job, Origin, Pins, Training
-from ...job.wording import Vocabulary
+from ...submission.submission import Submission
+from ...submission.world import World, world_of
+from ...text.wording import Vocabulary
 from ..frameworks import FRAMEWORKS
-from ..submission import Submission
-from ..world import World, world_of
 from . import ZERO
 from .config import Config
 from .options import offload_of, second_partitions

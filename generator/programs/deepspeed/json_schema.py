@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from ...job.wording import dots
 from ...resources import read_text
+from ...text.wording import dots
 from .config import BATCH_KEYS
 from .schema import (
     DeepSpeedSchema,

@@ -14,8 +14,6 @@ from functools import cache
 from typing import Any, Final, Literal
 
 from ...dataclass import dataclass
-from ...facts.releases import numbers
-from ...job.wording import dots
 from ...resources import file_names, read_text
 from ...shape import (
     Coercion,
@@ -30,6 +28,8 @@ from ...shape import (
     keep,
     one_of,
 )
+from ...submission.releases import numbers
+from ...text.wording import dots
 
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
 _FALSE: Final = frozenset({"0", "off", "f", "false", "n", "no"})

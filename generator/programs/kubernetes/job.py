@@ -18,11 +18,11 @@ from pathlib import PurePath
 from typing import ClassVar, Final
 
 from ...dataclass import dataclass
-from ...facts.document import Claim, FileText, Kind, YamlDocument, claims_of_nodes, read_yaml
 from ...findings import Finding, Location
-from ...job.source import Source
-from ...job.text import Text
-from ...job.wording import walk
+from ...text.document import Claim, FileText, Kind, YamlDocument, claims_of_nodes, read_yaml
+from ...text.source import Source
+from ...text.text import Text
+from ...text.wording import walk
 from ..launching.script import (
     NAME,
     UNKNOWN,

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
-from ...job.wording import show
 from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
+from ...submission.subjects import Subject, subject, submissions
+from ...submission.submission import Submission
+from ...text.wording import show
 from ..cluster_jobs import (
     Difference,
     differences_of,
@@ -18,8 +20,6 @@ from ..cluster_jobs import (
     without_the_other_nodes,
 )
 from ..secret_rules import secrets_of
-from ..subjects import Subject, subject, submissions
-from ..submission import Submission
 from .job import OF_MASTER, OF_TRAINER, KubernetesJob, Role, containers_of, label_of
 
 _SCHEMAS: Final = "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset config/components/crd @ v0.12.0"

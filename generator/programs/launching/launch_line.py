@@ -9,7 +9,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...findings import Location
-from ..shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
+from ...text.shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
 from .options import (
     BARE,
     PROGRAMS,

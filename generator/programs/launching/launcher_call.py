@@ -9,8 +9,8 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...findings import Location
-from ..submission import Submission
-from .hostfile import Hostfile
+from ...submission.submission import Submission
+from ...text.hostfile import Hostfile
 from .launch_line import Call, Launch
 
 #: Programs that start the rest of the line on every node.

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 from ...dataclass import dataclass
 from ...findings import NOTE, Edit, Location, Severity, Violation
 from ...resources import read_text
-from ..shell.records import SHELLS, ShellScript, Word
+from ...text.shell.records import SHELLS, ShellScript, Word
 
 T = TypeVar("T")
 V = TypeVar("V")

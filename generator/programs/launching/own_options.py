@@ -12,11 +12,11 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ...facts.around import folders_above, is_readable, names_in, text_around, until_next_check
-from ...facts.releases import COPIES, parsed
-from ...job.wording import whole_number
-from ..lookup import is_slip
-from ..repository import program_of, program_path, programs_in
+from ...submission.releases import COPIES, parsed
+from ...submission.repository import program_of, program_path, programs_in
+from ...text.around import folders_above, is_readable, names_in, text_around, until_next_check
+from ...text.lookup import is_slip
+from ...text.wording import whole_number
 from .launch_line import Launch
 
 #: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones have it in these.

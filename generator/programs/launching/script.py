@@ -10,14 +10,14 @@ from posixpath import basename
 from typing import ClassVar, Final
 
 from ...dataclass import dataclass
-from ...facts.document import Kind, YamlDocument
-from ...facts.places import Lines
 from ...findings import Location
-from ...job.source import Source
-from ...job.text import Text
-from ..lookup import end_alike
-from ..shell.reader import read_command_text
-from ..shell.records import ShellScript, Word
+from ...places import Lines
+from ...text.document import Kind, YamlDocument
+from ...text.lookup import end_alike
+from ...text.shell.reader import read_command_text
+from ...text.shell.records import ShellScript, Word
+from ...text.source import Source
+from ...text.text import Text
 from .launch_line import Launch, launches
 from .options import TABLES, Options, read_options
 

@@ -9,13 +9,13 @@ from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
 from ...dataclass import dataclass
-from ...facts.document import FileText, Kind
-from ...facts.places import IN_WORDS, Lines
 from ...findings import Location
-from ...job.wording import whole_number
+from ...places import IN_WORDS, Lines
+from ...submission.repository import program_of
+from ...text.document import FileText, Kind
+from ...text.shell.records import Word
+from ...text.wording import whole_number
 from ..launching.launch_line import Launch
-from ..repository import program_of
-from ..shell.records import Word
 from .options import (
     A_FORK,
     REMOVED,

@@ -13,10 +13,10 @@ from ...dataclass import dataclass
 from ...facts.facts import UNKNOWN, Facts, completed, partial
 from ...findings import Location
 from ...job.records import Job, Origin, Pins, Training
+from ...submission.submission import Submission
 from ..deepspeed.config import Config
 from ..deepspeed.options import offload_of, second_partitions
 from ..frameworks import FRAMEWORKS
-from ..submission import Submission
 from .run import (
     CHUNKS,
     FIRST_STAGE,

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
-from ...facts.places import IN_WORDS
 from ...findings import Location
-from ...job.wording import listed
+from ...places import IN_WORDS
 from ...resources import read_text
-from ..shell.records import Word
+from ...text.shell.records import Word
+from ...text.wording import listed
 
 Flavour = Literal["megatron-lm", "megatron-deepspeed"]
 Kind = Literal["int", "float", "text", "flag"]

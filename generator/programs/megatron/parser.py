@@ -14,9 +14,9 @@ from typing import Final
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
-from ...facts.around import folders_above, is_readable, text_around, until_next_check
+from ...submission.repository import MOST_FILES, STRING, programs_in
+from ...text.around import folders_above, is_readable, text_around, until_next_check
 from ..launching.own_options import OF_DEEPSPEED
-from ..repository import MOST_FILES, STRING, programs_in
 
 #: Where Megatron's own parser is, from the folder that holds the package.
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")

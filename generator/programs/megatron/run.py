@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Final
 
+from ...submission.submission import Submission, named_in
+from ...submission.world import world_of
 from ..deepspeed.config import Config
-from ..submission import Submission, named_in
-from ..world import world_of
 from .arguments import MegatronArguments
 from .table import option_of, size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from ...job.wording import Vocabulary, in_spec
+from ...text.wording import Vocabulary, in_spec
 from . import table
 from .options import Flavour, option_table
 

@@ -1,1 +1,1 @@
-"""Shell: scripts read as bash reads them, and written for plain machines."""
+"""Shell: scripts for plain machines."""

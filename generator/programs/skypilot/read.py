@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from ...dataclass import dataclass
-from ...facts.document import Claim, FileText, Kind, YamlDocument, claims_of_nodes, read_yaml
 from ...findings import Finding
-from ...job.source import Source
-from ...job.text import Text
+from ...text.document import Claim, FileText, Kind, YamlDocument, claims_of_nodes, read_yaml
+from ...text.source import Source
+from ...text.text import Text
 from ..launching.script import (
     NAME,
     UNKNOWN,

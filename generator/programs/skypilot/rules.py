@@ -7,6 +7,8 @@ from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rules.violations import derived, skypilot
+from ...submission.subjects import Subject, subject, submissions
+from ...submission.submission import Submission
 from ..cluster_jobs import (
     Difference,
     differences_of,
@@ -15,8 +17,6 @@ from ..cluster_jobs import (
     without_the_other_nodes,
 )
 from ..secret_rules import secrets_of
-from ..subjects import Subject, subject, submissions
-from ..submission import Submission
 from .read import SkyPilotTask
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Final
 
 from ...dataclass import dataclass
-from ...facts.places import is_placeholder
 from ...findings import Edit, Location
+from ...places import is_placeholder
+from ...text.shell.records import Word
 from ..launching.launch_line import Launch
 from ..launching.options import TABLES, Argument, CommandLine, Option, Options, Table
 from ..launching.script import LaunchScript
-from ..shell.records import Word
 from .values import gpus, gpus_of, node_range, number, seconds
 
 #: Options that ask for GPUs.

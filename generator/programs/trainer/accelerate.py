@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Final, TypeGuard
 
 from ...dataclass import dataclass
-from ...facts.document import FileText, Kind, YamlDocument
 from ...findings import Finding
+from ...text.document import FileText, Kind, YamlDocument
 
 #: Source: accelerate utils/other.py (str_to_bool) @ 1.15.0.
 TRUE: Final = ("y", "yes", "t", "true", "on", "1")

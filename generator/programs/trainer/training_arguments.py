@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ...dataclass import dataclass
-from ...facts.around import text_around, until_next_check
-from ...facts.document import FileText, Kind
-from ...facts.hjson.text import JsonText
-from ...facts.places import Values
 from ...findings import Finding, Location
-from ...job.source import Source, escape
-from ...job.wording import whole_number
+from ...places import Values
 from ...resources import read_text
-from ..launching.launch_line import Launch
-from ..repository import (
+from ...submission.repository import (
     declares_its_own,
     find_programs,
     hands_options_on,
     has_programs,
     program_path,
 )
-from ..shell.records import Word
+from ...text.around import text_around, until_next_check
+from ...text.document import FileText, Kind
+from ...text.hjson.text import JsonText
+from ...text.shell.records import Word
+from ...text.source import Source, escape
+from ...text.wording import whole_number
+from ..launching.launch_line import Launch
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
 _TELLING: Final = frozenset(

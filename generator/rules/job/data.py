@@ -22,7 +22,7 @@ from ...job.needs import (
     spec_values,
 )
 from ...job.records import Job
-from ...job.wording import NOTHING, counted, value_at
+from ...text.wording import NOTHING, counted, value_at
 from ..planned import jobs, megatron_jobs
 from ..violations import azureml, derived, violation
 

@@ -13,8 +13,8 @@ from ...estimate.rates import constants
 from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
 from ...job.schema import launch_keys
-from ...job.wording import counted, dots
 from ...rule import InFiles
+from ...text.wording import counted, dots
 from ..planned import IN_ALL, autotp_jobs, jobs, jobs_of, lm_jobs
 from ..violations import (
     deepspeed,

@@ -15,8 +15,8 @@ from ...estimate.layout import DEFAULTS, FIELDS, Layout, LayoutLike, Modules, Of
 from ...facts.facts import UNKNOWN, knows, partial
 from ...findings import ERROR
 from ...job.records import Job, Pins
-from ...job.wording import Vocabulary
 from ...rule import InFiles, Rule
+from ...text.wording import Vocabulary
 from ..planned import NO_RAMP_UP, Judgement, autotp_layouts, lm_layouts, mds_layouts
 from ..violations import deepspeed, divisors, megatron_deepspeed, megatron_lm, nearest, neighbours
 from .sequence import exchanges_heads_only

@@ -8,8 +8,8 @@ from ...estimate.layout import LayoutLike
 from ...facts.facts import knows
 from ...findings import ERROR, NOTE
 from ...job.records import Job
-from ...job.wording import dots
 from ...rule import InFiles
+from ...text.wording import dots
 from ..planned import (
     IN_ALL,
     IN_CONFIGS,

@@ -9,8 +9,8 @@ from ...estimate.stages import expert_replicas
 from ...estimate.states import is_precision_aware
 from ...findings import ERROR, NOTE
 from ...job.records import Job
-from ...job.wording import dots
 from ...rule import InFiles
+from ...text.wording import dots
 from ..planned import (
     IN_CONFIGS,
     Judgement,

@@ -8,9 +8,9 @@ from typing import Final
 from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import azureml, azureml_examples, deepspeed, derived, suggest, violation
+from ....submission.subjects import submissions
+from ....submission.submission import Submission
 from ...launching.launch_line import LAUNCHERS
-from ...subjects import submissions
-from ...submission import Submission
 from ..job import AzureMLJob
 from .loading import jobs
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 from ....dataclass import dataclass
 from ....facts.shapes import Problem, Reader, differences, has_type, read_schemas
 from ....findings import ERROR, Violation, Violations
-from ....job.wording import dotted, show
 from ....rule import Rule
 from ....rules.violations import azureml, listed, suggest, violation
-from ...subjects import Subject, subject
-from ...submission import Submission
+from ....submission.subjects import Subject, subject
+from ....submission.submission import Submission
+from ....text.wording import dotted, show
 from ..job import OTHER_TYPES, AzureMLJob
 
 DISTRIBUTIONS: Final = ("pytorch", "mpi", "tensorflow", "ray")

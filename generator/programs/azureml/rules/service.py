@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ....facts.around import is_there, matching, text_around
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....job.wording import counted, show
 from ....rules.violations import azureml, derived, suggest, violation
+from ....submission.references import Reference
+from ....submission.subjects import submissions
+from ....submission.submission import Submission
+from ....text.around import is_there, matching, text_around
+from ....text.wording import counted, show
 from ...launching.launch_line import LAUNCHERS
-from ...references import Reference
-from ...subjects import submissions
-from ...submission import Submission
 from ..job import AzureMLJob
 from .loading import FILE_PREFIX, SERVICE_TYPES, environment_fits, is_to_fill, jobs, left_to_fill
 

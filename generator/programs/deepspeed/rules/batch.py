@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ....facts.document import Claim
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, listed, neighbours, violation
-from ...repository import sets_key
-from ...subjects import subject
-from ...submission import Submission
-from ...world import world_of
+from ....submission.repository import sets_key
+from ....submission.subjects import subject
+from ....submission.submission import Submission
+from ....submission.world import world_of
+from ....text.document import Claim
 from ..config import ACCUMULATION, BATCH_KEYS, Config, Number
 from ..schema import as_hjson
 from .subjects import Run, configs, runs, said, shown

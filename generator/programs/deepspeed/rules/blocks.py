@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....job.wording import escape, show
 from ....rules.violations import (
     deepspeed,
     deepspeed_now,
@@ -18,8 +17,9 @@ from ....rules.violations import (
     suggest,
     violation,
 )
-from ...subjects import subject
-from ...submission import Submission
+from ....submission.subjects import subject
+from ....submission.submission import Submission
+from ....text.wording import escape, show
 from ..config import BATCH_KEYS, Config, number_of, whole_of
 from ..schema import as_hjson
 from .batch import replicas_of

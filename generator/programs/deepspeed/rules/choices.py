@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from ....facts.releases import release_of
 from ....findings import ERROR, Severity, Violations
-from ....job.wording import escape
 from ....rules.violations import accelerate, deepspeed, listed, violation
 from ....shape import Shape, Type
-from ...lookup import is_slip
-from ...repository import sets_key
+from ....submission.releases import release_of
+from ....submission.repository import sets_key
+from ....text.lookup import is_slip
+from ....text.wording import escape
 from ..config import DTYPES, OFFLOADED, OPTIMIZER, PARAMS, Config
 from ..schema import mismatch
 from .batch import FAILS_BY_SEQUENCE

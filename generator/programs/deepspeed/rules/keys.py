@@ -8,12 +8,12 @@ from string import digits
 from typing import Final
 
 from ....catalog.names import closest
-from ....facts.hjson.edits import move_member, rename_key, replace_value
-from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, Violation, printable
-from ....job.wording import dots, escape, show
-from ...lookup import is_slip
-from ...repository import reads_key
+from ....submission.repository import reads_key
+from ....text.hjson.edits import move_member, rename_key, replace_value
+from ....text.hjson.text import JsonText
+from ....text.lookup import is_slip
+from ....text.wording import dots, escape, show
 from .. import schema as tables
 from ..config import HANDED_ON, ZERO, Config
 from ..schema import (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....facts.hjson.edits import move_member, remove_member, rename_key
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....job.wording import escape
 from ....rules.violations import (
     deepspeed,
     deepspeed_now,
@@ -16,9 +14,11 @@ from ....rules.violations import (
     violation,
 )
 from ....shape import Shape, Type
-from ...repository import reads_key
-from ...subjects import submissions
-from ...submission import Submission
+from ....submission.repository import reads_key
+from ....submission.subjects import submissions
+from ....submission.submission import Submission
+from ....text.hjson.edits import move_member, remove_member, rename_key
+from ....text.wording import escape
 from ..config import OPTIMIZER, PARAMS, Config, number_of
 from ..options import default_of_optimizer
 from ..schema import load_schema, mismatch, versions

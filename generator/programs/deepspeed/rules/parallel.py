@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Version, Violation, Violations
-from ....job.wording import escape
 from ....rules.violations import deepspeed, deepspeed_now, divisors, listed, suggest, violation
+from ....text.wording import escape
 from ..config import ZERO, Config
 from .running import passes_of
 from .subjects import Run, configs, divides, refused_with, runs, said, shown, to_remove, unused

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Final
 
-from ....facts.hjson.edits import to_strict
-from ....facts.hjson.text import JsonText, read_json
 from ....findings import (
     ERROR,
     NOTE,
@@ -21,13 +19,15 @@ from ....findings import (
     When,
     printable,
 )
-from ....job.text import text_of
-from ....job.wording import escape, walk
 from ....rule import Rule
 from ....rules.violations import deepspeed, deepspeed_now, violation
-from ...repository import loads_json, program_path
-from ...subjects import ds_configs, submissions
-from ...submission import Submission
+from ....submission.repository import loads_json, program_path
+from ....submission.subjects import ds_configs, submissions
+from ....submission.submission import Submission
+from ....text.hjson.edits import to_strict
+from ....text.hjson.text import JsonText, read_json
+from ....text.text import text_of
+from ....text.wording import escape, walk
 from ..config import Config, has_auto
 from ..schema import Section, as_hjson
 from .keys import removed, slips_read_later, unknown_key, written_twice

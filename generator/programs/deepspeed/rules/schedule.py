@@ -6,10 +6,10 @@ from collections import defaultdict
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....job.wording import escape
 from ....rules.violations import deepspeed_now, listed, suggest, violation
-from ...repository import sets_key
-from ...subjects import Subject
+from ....submission.repository import sets_key
+from ....submission.subjects import Subject
+from ....text.wording import escape
 from ..config import PARAMS, Config, whole_of
 from .subjects import counted_from_1, said, scheduling, shown
 

@@ -9,15 +9,15 @@ from functools import partial
 from typing import Final, NamedTuple, TypeGuard
 
 from ....dataclass import dataclass
-from ....facts.hjson.edits import remove_member, replace_value
-from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, Violation, Violations, printable
-from ....job.wording import NOTHING, dotted
 from ....rules.violations import divisors, listed, violation
-from ...repository import tells
-from ...subjects import Subject, ds_configs
-from ...submission import Submission
-from ...world import World, world_of
+from ....submission.repository import tells
+from ....submission.subjects import Subject, ds_configs
+from ....submission.submission import Submission
+from ....submission.world import World, world_of
+from ....text.hjson.edits import remove_member, replace_value
+from ....text.hjson.text import JsonText
+from ....text.wording import NOTHING, dotted
 from ..config import PARAMS, Config
 from ..schema import Section
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ....catalog import closest
-from ....facts.places import kind_of_value
 from ....findings import Severity
+from ....places import kind_of_value
 from ....rules.violations import listed
 from ....shape import Mismatch
-from ...repository import sets_key
+from ....submission.repository import sets_key
 from ..config import BATCH_KEYS, ZERO
 from ..schema import Key, mismatch
 from .running import is_endless

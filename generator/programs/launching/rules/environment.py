@@ -9,7 +9,6 @@ from typing import Final
 
 from ....catalog.names import closest, most_like
 from ....dataclass import dataclass
-from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....resources import read_text
 from ....rules.violations import (
@@ -20,10 +19,18 @@ from ....rules.violations import (
     ml_engineering,
     nccl,
 )
-from ...shell.records import SHELLS, Command, Word
-from ...subjects import commands, deepspeed_calls, launches, scripts, subject, submissions
-from ...submission import Submission
-from ...world import world_of
+from ....submission.subjects import (
+    commands,
+    deepspeed_calls,
+    launches,
+    scripts,
+    subject,
+    submissions,
+)
+from ....submission.submission import Submission
+from ....submission.world import world_of
+from ....text.document import Kind
+from ....text.shell.records import SHELLS, Command, Word
 from ..launch_line import Launch
 from ..launcher_call import LauncherCall
 from ..script import LaunchScript

@@ -7,19 +7,19 @@ from pathlib import PurePath
 from typing import Final
 
 from ....catalog.names import closest
-from ....facts.places import is_left_open, is_placeholder, is_words
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....job.wording import counted, show
+from ....places import is_left_open, is_placeholder, is_words
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill
-from ...subjects import (
+from ....submission.subjects import (
     deepspeed_calls,
     deepspeed_calls_with_hostfiles,
     environment_files,
     submissions,
 )
-from ...submission import Submission
-from ...world import FLAGS, world_of
-from ..hostfile import EnvironmentFile, HostEntry, Hostfile
+from ....submission.submission import Submission
+from ....submission.world import FLAGS, world_of
+from ....text.hostfile import EnvironmentFile, HostEntry, Hostfile
+from ....text.wording import counted, show
 from ..launcher_call import ON_EVERY_NODE, LauncherCall
 from ..options import Argument
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....job.wording import show
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
-from ...repository import program_text
+from ....submission.repository import program_text
+from ....submission.subjects import blocks, deepspeed_calls, launcher_calls, torchrun_calls
+from ....text.wording import show
 from ...slurm.request import Request
-from ...subjects import blocks, deepspeed_calls, launcher_calls, torchrun_calls
 from ..launcher_call import ADDRESSES, NODE_RANGE, LauncherCall
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")

@@ -9,12 +9,12 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....job.wording import show
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
-from ...lookup import is_slip
-from ...repository import program_text
-from ...subjects import accelerate_calls, launcher_calls, launches, scripts
-from ...world import world_of
+from ....submission.repository import program_text
+from ....submission.subjects import accelerate_calls, launcher_calls, launches, scripts
+from ....submission.world import world_of
+from ....text.lookup import is_slip
+from ....text.wording import show
 from ..launch_line import Launch
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..options import TABLES

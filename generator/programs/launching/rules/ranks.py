@@ -11,18 +11,18 @@ from typing import Final
 
 from ....catalog.names import most_like
 from ....dataclass import dataclass
-from ....facts.around import folders_above
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.violations import deepspeed_now, derived, transformers
-from ...lookup import is_slip
+from ....submission.references import LIGHTNING_CONFIG
+from ....submission.repository import find_programs, program_of, program_path, programs_in, tells
+from ....submission.subjects import launcher_calls, launches, steps, subject
+from ....submission.submission import Submission
+from ....submission.world import world_of
+from ....text.around import folders_above
+from ....text.lookup import is_slip
+from ....text.shell.records import Word
 from ...megatron.parser import options_beside
-from ...references import LIGHTNING_CONFIG
-from ...repository import find_programs, program_of, program_path, programs_in, tells
-from ...shell.records import Word
-from ...subjects import launcher_calls, launches, steps, subject
-from ...submission import Submission
 from ...trainer.training_arguments import gone_arguments, known_arguments
-from ...world import world_of
 from ..launch_line import LAUNCHERS, Call, Launch
 from ..launcher_call import NODES, PER_NODE, TOTALS, LauncherCall
 from ..options import PROGRAMS

@@ -11,10 +11,10 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
 from ....rules.violations import deepspeed_now, divisors, listed, megatron_deepspeed, nearest
+from ....submission.repository import program_text
+from ....submission.subjects import subject
+from ....submission.submission import Submission
 from ...deepspeed.config import Config
-from ...repository import program_text
-from ...subjects import subject
-from ...submission import Submission
 from ..run import GLOBAL, HEADS, MICRO, PIPELINE, TENSOR, MegatronRun
 from .rule import READS, at, excludes, mds_arguments, mds_checked, mds_runs, needs, undivided
 

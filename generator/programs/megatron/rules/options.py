@@ -6,8 +6,8 @@ from itertools import groupby
 from typing import Final
 
 from ....catalog.names import most_like
-from ....facts.places import is_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....places import is_to_fill
 from ....rules.violations import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
 from ..options import REMOVED, Flavour, GivenOption, forks, option_table

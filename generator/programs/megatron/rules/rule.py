@@ -8,7 +8,7 @@ from typing import Final
 from ....findings import NOTE, Violations
 from ....rule import STATED_IN
 from ....rules.violations import divisors, listed, nearest, violation
-from ...subjects import Subject
+from ....submission.subjects import Subject
 from ..run import MegatronRun, megatron_runs
 
 #: Where Megatron-LM checks the model's shape.

@@ -6,13 +6,13 @@ import difflib
 import re
 from typing import Final
 
-from ....facts.places import is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
-from ....job.wording import counted, show
+from ....places import is_placeholder
 from ....rules.violations import slurm, slurm_manual
+from ....submission.subjects import blocks, requests, scripts
+from ....text.wording import counted, show
 from ...launching.options import TABLES, Argument, Table
 from ...launching.script import LaunchScript
-from ...subjects import blocks, requests, scripts
 from ..request import GPU_OPTIONS, Request
 
 #: Hyphens and dashes that word processors put in the place of the plain one.

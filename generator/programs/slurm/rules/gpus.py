@@ -9,8 +9,8 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm, slurm_manual
+from ....submission.subjects import blocks
 from ...launching.launcher_call import PER_NODE
-from ...subjects import blocks
 from ..request import GPU_OPTIONS, Request
 from ..values import gpus, gpus_of
 

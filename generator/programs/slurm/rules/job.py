@@ -138,7 +138,7 @@ def setup_commands_are_whole(job: Job) -> Violations:
     commands = job.launch.options.get("setup", ())
     if not isinstance(commands, (list, tuple)) or not commands:
         return
-    from ...shell.tokens import Tokens
+    from ....text.shell.tokens import Tokens
 
     for index, command in enumerate(commands):
         unterminated = Tokens(f"{command}\n").unterminated

@@ -9,11 +9,11 @@ from typing import Final
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.quantities import time_fields
-from ....job.wording import show
 from ....rules.violations import listed, note_if_to_fill, slurm, slurm_manual
+from ....submission.subjects import requests
+from ....text.wording import show
 from ....units import clock
 from ...launching.options import Argument
-from ...subjects import requests
 from .. import values as slurm_values
 from ..request import Request
 from ..values import MOST_SIGNAL_SECONDS, SIGNALS, signal_of

@@ -10,11 +10,11 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.records import Cluster
 from ....rules.violations import slurm, slurm_manual
+from ....submission.subjects import blocks, requests, subject
+from ....submission.submission import Submission
 from ....units import MIB
 from ...launching.launch_line import Call, Launch
 from ...launching.options import Argument
-from ...subjects import blocks, requests, subject
-from ...submission import Submission
 from ..request import GPU_OPTIONS, Request
 from ..values import mebibytes, seconds, signal_of
 

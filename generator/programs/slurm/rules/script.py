@@ -8,10 +8,10 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import ml_engineering, slurm_manual
+from ....submission.subjects import blocks, requests, steps, submissions
+from ....submission.submission import Submission
+from ....text.shell.records import Assignment, Command, ShellScript
 from ...launching.launcher_call import ADDRESSES
-from ...shell.records import Assignment, Command, ShellScript
-from ...subjects import blocks, requests, steps, submissions
-from ...submission import Submission
 from ..request import GPU_OPTIONS, Request, Step
 from ..values import signal_of
 

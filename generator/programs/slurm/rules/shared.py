@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-from ....facts.around import is_left_out
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm_manual
+from ....submission.repository import program_text
+from ....submission.subjects import blocks, submissions
+from ....submission.submission import Submission
+from ....submission.world import FLAGS, world_of
+from ....text.around import is_left_out
+from ....text.shell.records import Word
 from ...launching.launch_line import Launch
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
 from ...launching.options import Argument
-from ...repository import program_text
-from ...shell.records import Word
-from ...subjects import blocks, submissions
-from ...submission import Submission
-from ...world import FLAGS, world_of
 from ..request import Request
 from .steps import in_background
 

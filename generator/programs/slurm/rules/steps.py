@@ -7,11 +7,11 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import ml_engineering, slurm, slurm_manual
+from ....submission.repository import program_text
+from ....submission.subjects import blocks, steps, submissions
+from ....submission.submission import Submission
+from ....text.shell.records import Command, ShellScript
 from ...launching.launch_line import LAUNCHERS
-from ...repository import program_text
-from ...shell.records import Command, ShellScript
-from ...subjects import blocks, steps, submissions
-from ...submission import Submission
 from ..request import GPU_OPTIONS, Request, Step
 
 #: Options by which a step takes a part of its job, or shares it.

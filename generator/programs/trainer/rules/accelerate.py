@@ -12,7 +12,6 @@ from ....catalog import Model, find_model
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
 from ....job.overrides import plain_source
 from ....job.resolve_names import resolve_model
-from ....job.wording import show, whole_number
 from ....rules.violations import (
     accelerate,
     deepspeed,
@@ -22,10 +21,11 @@ from ....rules.violations import (
     suggest,
     violation,
 )
+from ....submission.subjects import accelerate_calls, subject, submissions
+from ....submission.submission import Submission
+from ....text.wording import show, whole_number
 from ...launching.launcher_call import LauncherCall
 from ...launching.options import Options
-from ...subjects import accelerate_calls, subject, submissions
-from ...submission import Submission
 from ..accelerate import AccelerateConfig, is_digits
 from ..training_arguments import TrainingArguments
 

@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
-from ....job.wording import show, whole_number
 from ....rules.violations import accelerate, listed, suggest, violation
+from ....submission.subjects import accelerate_calls
+from ....text.lookup import is_slip
+from ....text.wording import show, whole_number
 from ...launching.launcher_call import LauncherCall
 from ...launching.options import TABLES
-from ...lookup import is_slip
-from ...subjects import accelerate_calls
 from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
 from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS, Accelerated, clusters, groups
 

@@ -8,18 +8,18 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from ....catalog.names import closest, most_like
-from ....facts.places import is_left_open
-from ....facts.releases import numbers
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.records import Job
-from ....job.wording import show, whole_number
+from ....places import is_left_open
 from ....rules.violations import derived, note_if_to_fill, suggest, transformers, violation
+from ....submission.releases import numbers
+from ....submission.repository import declares_field, program_of, release_for, tells
+from ....submission.subjects import subject, training_arguments
+from ....submission.submission import Submission
+from ....submission.world import world_of
+from ....text.lookup import is_slip
+from ....text.wording import show, whole_number
 from ...launching.own_options import lacks_word
-from ...lookup import is_slip
-from ...repository import declares_field, program_of, release_for, tells
-from ...subjects import subject, training_arguments
-from ...submission import Submission
-from ...world import world_of
 from ..accelerate import is_digits, number_of_text
 from ..table import LENGTHS, not_negative
 from ..training_arguments import FLAGS, TrainingArguments, gone_arguments, known_arguments

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from ....facts.hjson.edits import replace_value
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
-from ....job.wording import show, whole_number
 from ....rules.violations import accelerate, transformers, violation
+from ....submission.repository import tells
+from ....submission.subjects import accelerate_calls, ds_configs, subject, submissions
+from ....submission.submission import Submission, ds_config_of
+from ....submission.world import world_of
+from ....text.hjson.edits import replace_value
+from ....text.lookup import is_slip
+from ....text.wording import show, whole_number
 from ...deepspeed.config import FILLERS, ZERO, Config
-from ...lookup import is_slip
-from ...repository import tells
-from ...subjects import accelerate_calls, ds_configs, subject, submissions
-from ...submission import Submission, ds_config_of
-from ...world import world_of
 from ..accelerate import number_of_text
 from ..table import ROWS
 from ..training_arguments import TrainingArguments

@@ -1,0 +1,158 @@
+"""Documents of one submission: a launch line and all that it names; the others are judged by themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from posixpath import dirname
+from typing import Final
+
+from ..programs.launching.launch_line import LAUNCHERS, Launch
+from ..programs.launching.script import CommandDocument, LaunchScript
+from ..text.document import Document, Kind
+from ..text.lookup import Files, is_written, place_of
+from .references import references_of, templates_of
+from .repository import has_programs, is_named
+
+#: Files that a job may use without naming them. Where no job lies beside them, the first of these uses the others.
+_USED: Final[tuple[Kind, ...]] = (
+    *(
+        "training arguments",
+        "Megatron arguments",
+        "accelerate config",
+        "job spec",
+        "DeepSpeed config",
+        "hostfile",
+    ),
+    "environment file",
+)
+_JOBS: Final = (LaunchScript, CommandDocument)
+#: Options of launchers without which they read no file of these kinds; its value may not be known.
+_OPTIONS: Final[dict[Kind, tuple[str, ...]]] = {
+    "accelerate config": ("--config_file",),
+    "hostfile": ("--hostfile", "--deepspeed_hostfile"),
+}
+_READ_VARIABLES: Final = frozenset(
+    {"deepspeed", "accelerate"}
+)  #: launchers that read `.deepspeed_env`
+
+Unit = list[
+    Document
+]  #: the documents of one file, or of one job in it; the first is the file's own
+
+
+def submissions_of(documents: Sequence[Document], files: Files) -> Iterator[tuple[Document, ...]]:
+    """The documents of each submission, in order of the documents that name the rest."""
+    return _Graph(list(_units(documents)), files).submissions()
+
+
+def _units(documents: Iterable[Document]) -> Iterator[Unit]:
+    """The documents of one text: a script with its arguments and configs, a job of AzureML's, of which a file may have
+    several."""
+    unit: Unit = []
+    for document in documents:
+        other = document.path != unit[0].path and not is_written(document) if unit else False
+        if other or (unit and isinstance(document, CommandDocument)):
+            yield unit
+            unit = []
+        unit.append(document)
+    if unit:
+        yield unit
+
+
+class _Graph:
+    """Units, and which of them each names."""
+
+    def __init__(self, units: list[Unit], files: Files) -> None:
+        self._units = units
+        self._index = {
+            id(document): number for number, unit in enumerate(units) for document in unit
+        }
+        self._files = files
+        self._links = [tuple(references_of(unit, files)) for unit in units]
+        self._next = [list(self._targets(number)) for number in range(len(units))]
+        self._named = {target for targets in self._next for target in targets}
+        self._add_neighbours()
+
+    def _targets(self, number: int) -> Iterator[int]:
+        """The units that one names. A script that starts several others starts a job with each."""
+        named = [each for link in self._links[number] for each in link.documents]
+        named += templates_of(self._units[number][0], self._files)
+        targets = dict.fromkeys(self._index[id(each)] for each in named)
+        scripts = [target for target in targets if isinstance(self._units[target][0], LaunchScript)]
+        for target in targets:
+            if target != number and (len(scripts) == 1 or target not in scripts):
+                yield target
+
+    def _add_neighbours(self) -> None:
+        """Let the only job of a folder use what nothing names there, and that of a path what code has the name of."""
+        folders, roots = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+        for number, unit in enumerate(self._units):
+            folder = dirname(place_of(unit[0].path))
+            folders[folder].append(number)
+            for root in self._files.roots_of(folder):
+                roots[root].append(number)
+        for members in folders.values():
+            self._join(members, anywhere=False)
+        for members in roots.values():
+            self._join(members, anywhere=True)
+
+    def _join(self, members: Iterable[int], *, anywhere: bool) -> None:
+        free = defaultdict[Kind, list[int]](list)
+        for number in members:
+            free[self._units[number][0].document_kind].append(number)
+        jobs = free.pop("launch script", [])
+        centre = [number for number in jobs if _trains(self._units[number])]
+        centre = centre or [number for number in jobs if _launches(self._units[number][0])]
+        alone = {
+            kind: found
+            for kind in _USED
+            if (found := [n for n in free[kind] if n not in self._named])
+        }
+        centre = centre or next(iter(alone.values()), [])
+        for kind, found in alone.items() if len(centre) == 1 else ():
+            if len(found) == 1 and found != centre and self._takes(centre[0], kind):
+                path = self._units[found[0]][0].path
+                if anywhere and has_programs(path) and not is_named(path):
+                    continue
+                self._next[centre[0]] += found
+                self._named |= set(found)
+
+    def _takes(self, number: int, kind: Kind) -> bool:
+        """Return whether a unit may use a file of a kind that it doesn't name: it names no other."""
+        if any(link.kind == kind for link in self._links[number]):
+            return False
+        calls = [call for launch in _launches(self._units[number][0]) for call in launch.calls]
+        if kind == "environment file":
+            return not calls or any(call.program in _READ_VARIABLES for call in calls)
+        own = (call for call in calls if call.program == "accelerate" and call.has("--config_file"))
+        if kind == "DeepSpeed config" and next(
+            own, None
+        ):  # accelerate's config has the settings, or names their file
+            return False
+        options = _OPTIONS.get(kind)
+        return not calls or options is None or any(call.has(*options) for call in calls)
+
+    def submissions(self) -> Iterator[tuple[Document, ...]]:
+        """Each unit that no other names, with all that it names; of units in a ring, the first."""
+        seen, numbers = set[int](), range(len(self._units))
+        for number in sorted(numbers, key=lambda each: each in self._named):
+            if number in seen and number in self._named:
+                continue
+            reached, rest = set[int](), [number]
+            while rest:
+                if (each := rest.pop()) not in reached:
+                    reached.add(each)
+                    rest += self._next[each]
+            seen |= reached
+            yield tuple(document for each in sorted(reached) for document in self._units[each])
+
+
+def _launches(document: Document) -> tuple[Launch, ...]:
+    return document.launches if isinstance(document, _JOBS) else ()
+
+
+def _trains(unit: Unit) -> bool:
+    """Return whether a script starts processes by a launcher, or a program whose arguments are of a training."""
+    programs = {call.program for launch in _launches(unit[0]) for call in launch.calls}
+    return len(unit) > 1 or bool(programs & (LAUNCHERS | {"srun", "mpirun"}))

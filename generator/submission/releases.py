@@ -1,0 +1,345 @@
+"""Releases of programs that a repository names: pins, images, carried copies, prose, and imports of its programs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import chain, islice, product
+from pathlib import Path
+from typing import Final
+
+from ..dataclass import dataclass
+from ..findings import Version
+from ..resources import read_text
+from ..text.around import (
+    folders_above,
+    is_named_in,
+    is_readable,
+    matching,
+    text_around,
+    until_next_check,
+)
+
+#: The newest releases that the tables of keys and arguments describe: files are judged by them where nothing names one.
+NEWEST: Final[Mapping[str, Version]] = {"deepspeed": (0, 19, 8), "transformers": (5, 23)}
+_SHOWN: Final = {"deepspeed": "DeepSpeed", "transformers": "transformers"}
+_FOLDERS: Final = (
+    "",
+    "requirements/",
+    "docker/",
+    "environment/",
+    "environments/",
+    "env/",
+    ".devcontainer/",
+)
+_PINNED_IN: Final = (
+    *(
+        "requirement*.txt",
+        "*constraints*.txt",
+        "pyproject.toml",
+        "setup.py",
+        "setup.cfg",
+        "Pipfile",
+        "*.lock",
+    ),
+    *(
+        "*env*.y*ml",
+        "conda*.y*ml",
+        "Dockerfile*",
+        "*.[Dd]ockerfile",
+        "*.def",
+        "*install*.sh",
+        "*setup*.sh",
+    ),
+    *("[Rr][Ee][Aa][Dd][Mm][Ee]*", "INSTALL*", "requirements/*.txt"),
+)
+_TOLD_IN: Final = re.compile(
+    r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)"
+)  # prose, which may name several
+#: `pip install -r deploy/requirements.txt`, and a line `-r base.txt`
+_INSTALLED_FROM: Final = re.compile(r"(?:^|\s)(?:-r|--requirement)[\s=]+([\w][\w./-]*\.txt)\b")
+_MOST_FILES: Final = 40  # of a folder
+_MOST_PARSED: Final = (
+    400_000  # characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
+)
+_MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
+_LAST: Final = 99  # of a minor version, where a pin excludes the next
+_NUMBER: Final = r"v?(\d{1,4}(?:\.\d{1,4}){1,2})"
+_LATER: Final = (
+    r"(?!\s*(?:\+|or\s+(?:later|newer|above|higher|greater)|and\s+(?:later|newer|above)))"
+)
+#: A copy of the program that the repository carries: what is in it, and where its version is.
+COPIES: Final = {
+    "deepspeed": ("deepspeed/runtime/config.py", "version.txt"),
+    "transformers": ("src/transformers/training_args.py", "src/transformers/__init__.py"),
+}
+#: Their folders. Source: deepspeedai/DeepSpeed @ 0.19.8, huggingface/transformers @ 5.23, 4.54 and 4.30
+_OF_RELEASES: Final = frozenset(
+    {"accelerator", "azure", "benchmark", "benchmarks", "bin", "blogs", "ci", "csrc"}
+    | {
+        "deepspeed",
+        "docker",
+        "docs",
+        "examples",
+        "notebooks",
+        "op_builder",
+        "release",
+        "requirements",
+    }
+    | {"scripts", "src", "templates", "tests", "utils"}
+)
+#: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117, huggingface/transformers-gpu:4.35.2.
+_IMAGES: Final = {
+    "deepspeed": r"\bdeepspeed/deepspeed:v(\d)(\d)(\d)(?!\d)",
+    "transformers": r"\bhuggingface/transformers-[\w-]+:(\d+)\.(\d+)\.(\d+)\b",
+}
+#: Owners on GitHub; a build from elsewhere has tags and keys of its own.
+_OWNERS: Final = {"deepspeed": "microsoft|deepspeedai", "transformers": "huggingface"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The release of a program that a file is judged by, and the place that names it."""
+
+    program: str  #: `deepspeed` or `transformers`
+    version: Version
+    where: str = ""  #: `requirements.txt:11`; empty: nothing names one
+    named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`
+    exact: bool = (
+        True  #: False for prose, which may be of another, bounds that imports give, and forks
+    )
+
+    def __str__(self) -> str:
+        """`DeepSpeed 0.9.5 (requirements.txt:11)`."""
+        text = f"{_SHOWN[self.program]} {self.named or '.'.join(map(str, self.version))}"
+        return f"{text} ({self.where})" if self.where else text
+
+    def certain(self, holds: Callable[[Version], bool]) -> bool:
+        """Return whether what holds for the release does so for all that it may be."""
+        return holds(self.version) and (self.exact or holds(NEWEST[self.program]))
+
+
+def newest(program: str) -> Release:
+    """The release by which a file is judged where nothing names one."""
+    return Release(program=program, version=NEWEST[program])
+
+
+def release_of(program: str, holder: str) -> Release | None:
+    """The release that the nearest folder names, from the file `holder` up; None where none does."""
+    folders = tuple(folders_above(holder))
+    found = next(filter(None, (_named_in(program, folder) for folder in folders)), None)
+    return found or next(filter(None, (_imported_in(program, folder) for folder in folders)), None)
+
+
+def is_of_copy(holder: str) -> bool:
+    """Return whether a file is of a copy of a program that its project carries in a folder: it is others' file.
+
+    Not one that was named, itself or by a folder of the copy, nor one in a folder that the program's own releases lack.
+    """
+    path = Path(holder).absolute()
+    copies = (folder for folder in [*folders_above(path)][:-1] if _is_copy(folder))
+    theirs = (folder for folder in copies if path.relative_to(folder).parts[0] in _OF_RELEASES)
+    return any(not is_named_in(folder, path) for folder in theirs)
+
+
+@until_next_check(1024)
+def _is_copy(folder: Path) -> bool:
+    return any(is_readable(folder / sign, folder) for sign, _ in COPIES.values())
+
+
+@until_next_check(1024)
+def _named_in(program: str, folder: Path) -> Release | None:
+    """The release that a copy of the program, pins, images or prose in a folder name; of several pins the newest."""
+    plan = folder / "plan.json"  # what dsgen writes says for which release
+    text = text_around(plan, folder)
+    if written := re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{_NUMBER}"', text):
+        return _release(program, numbers(written[1]), plan, _line(text, written))
+    for home in (folder, folder / program, folder / _SHOWN[program]):  # or in a folder of its name
+        sign, versioned = (home / name for name in COPIES[program])
+        if not is_readable(sign, folder):
+            continue
+        text = text_around(versioned, folder)
+        version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
+        return (
+            _release(program, numbers(version[1]), versioned, 1)
+            if version
+            else _fork(program, sign, 1)
+        )
+    texts = _texts(folder)
+    for path, text in texts.items():
+        elsewhere = rf"git\+https?://(?!github\.com/(?:{_OWNERS[program]})/)\S*/{program}\b"
+        if fork := re.search(elsewhere, text, re.IGNORECASE) if "git+" in text else None:
+            return _fork(program, path, _line(text, fork))
+    for inner, look in product(
+        (False, True), (_pins, _images, _bounds, _prose)
+    ):  # the folder's own files first
+        read = [(path, text) for path, text in texts.items() if (path.parent != folder) == inner]
+        read = [(path, text) for path, text in read if look is _images or program in text.lower()]
+        found = [
+            (version, path, line) for path, text in read for version, line in look(program, text)
+        ]
+        found = [one for one in found if one[0] <= NEWEST[program]]
+        if found:
+            installed = [one for one in found if not _TOLD_IN.match(one[1].name)]
+            # Prose that names several says which works, and which doesn't.
+            several = not installed and len({version for version, _, _ in found}) > 1
+            release = _release(program, *(min(found) if several else max(installed or found)))
+            exact = look in (_pins, _images) and not several
+            return replace(release, exact=exact, named=_older(release) if look is _bounds else "")
+    return None
+
+
+def _older(release: Release) -> str:
+    """A bound as one says it: `0.14.5 or older`, `below 0.15`."""
+    *above, last = release.version[:-1] if release.version[-1] == _LAST else (*release.version, 0)
+    below = ".".join(map(str, (*above, last + 1)))
+    return (
+        f"below {below}"
+        if release.version[-1] == _LAST
+        else f"{'.'.join(map(str, release.version))} or older"
+    )
+
+
+def _release(program: str, version: Version, path: Path, line: int) -> Release:
+    shown = os.path.relpath(path)
+    where = f"{path.name if shown.startswith('..') else shown}:{line}"
+    return Release(program=program, version=version, where=where)
+
+
+def _fork(program: str, path: Path, line: int) -> Release:
+    return replace(_release(program, NEWEST[program], path, line), named="of others", exact=False)
+
+
+def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    """`deepspeed==0.9.5`, `deepspeed = "^0.9.5"`, `deepspeed.git@v0.9.5`, and a lock file's package."""
+    name = rf"(?<![\w/-]){program}"
+    for pattern in (
+        rf"{name}(?:\[[\w,-]*\])?[\"']?\s*(?:={{1,3}}|~=)\s*{_NUMBER}",
+        rf"{name}[\"']?\s*[=:]\s*(?:\{{[^}}\n]*\bversion[\"']?\s*[=:]\s*)?[\"'](?:==?|~=?|\^)?\s*{_NUMBER}",
+        rf"/{program}(?:\.git)?@{_NUMBER}",
+        rf"name = \"{program}\"\s+version = \"{_NUMBER}",
+    ):
+        yield from ((numbers(match[1]), line) for match, line in _written(pattern, text))
+
+
+def _bounds(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    """`deepspeed<=0.9.5`, `deepspeed>=0.9,<0.15`."""
+    bounded = (
+        rf"(?<![\w/-]){program}(?:\[[\w,-]*\])?[\"']?\s*(?:(?:[><~]=?|!=)\s*[\d.*]+\s*,\s*){{0,4}}"
+    )
+    for match, line in _written(rf"{bounded}<=\s*{_NUMBER}", text):
+        yield numbers(match[1]), line
+    for match, line in _written(
+        rf"{bounded}<\s*(\d{{1,4}}(?:\.[1-9]\d{{0,3}})?)(?:\.0)*(?![.\d])", text
+    ):
+        *above, first = numbers(match[1])
+        if first:
+            yield (*above, first - 1, _LAST), line
+
+
+def _written(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """The matches with their lines, less those in comments."""
+    for match in re.finditer(pattern, text, re.IGNORECASE):
+        if "#" not in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
+            yield match, _line(text, match)
+
+
+def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    for match, line in _written(_IMAGES[program], text):
+        yield tuple(map(int, match.groups())), line
+
+
+def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    """`DeepSpeed v0.9.5`, `cd deepspeed-0.9.5`, no bound: `at least DeepSpeed 0.9.5`, `DeepSpeed 0.9.5 or later`."""
+    bound = re.compile(r"(?:at least|since|from|minimum|than|until|before)\W+$", re.IGNORECASE)
+    name = rf"(?<![\w/-]){program}(?:\]\(\S+\))?(?:-|[\s`*]{{1,3}}(?:(?:version|release)\s+)?)"
+    for match in re.finditer(rf"{name}{_NUMBER}(?![\w.]*\d){_LATER}", text, re.IGNORECASE):
+        if not bound.search(text[max(match.start() - 20, 0) : match.start()]):
+            yield numbers(match[1]), _line(text, match)
+
+
+@cache
+def _gone(program: str) -> Mapping[str, Version]:
+    """The modules that the newest release no longer has, and the last release seen with each."""
+    table = json.loads(read_text(__package__, "gone_modules.json"))
+    return {module: numbers(last) for module, last in table[program].items()}
+
+
+@until_next_check(1024)
+def _imported_in(program: str, folder: Path) -> Release | None:
+    """The last release that has what the programs of a folder and its packages import; None where the newest has it."""
+    found: list[tuple[Version, Path, int]] = []
+    sign = re.compile(
+        rf"^(?:from|import)\s+{program}\.", re.MULTILINE
+    )  # faster than to parse every file
+    gone = {module.rpartition(".")[2] for module in _gone(program)}
+    packages = (path.parent for path in matching("*/__init__.py", folder, folder))
+    programs = chain(
+        matching("*.py", folder, folder),
+        chain.from_iterable(sorted(one.rglob("*.py")) for one in packages),
+    )
+    for path in islice(programs, _MOST_PROGRAMS):
+        text = text_around(path, folder)
+        if sign.search(text) and any(name in text for name in gone):
+            found += [(last, path, line) for last, line in _imports(program, text)]
+    if not found:
+        return None
+    last, path, line = min(found)
+    release = _release(program, last, path, line)
+    return replace(release, named=_older(release), exact=False)
+
+
+def _imports(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    """The last release with each module that a program imports as it starts, no matter what."""
+    for node in parsed(text).body:
+        home = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+            parts = f"{home}{alias.name}".split(".")
+            homes = (".".join(parts[:length]) for length in range(2, len(parts) + 1))
+            yield from (
+                (_gone(program)[home], node.lineno) for home in homes if home in _gone(program)
+            )
+
+
+def parsed(text: str) -> ast.Module:
+    """A Python file; an empty one where it can't be parsed, or is too long to."""
+    try:
+        with warnings.catch_warnings():  # of what an old file writes
+            warnings.simplefilter("ignore")
+            # The name is a file: what is no Python makes it look there for the line.
+            return ast.parse(text if len(text) < _MOST_PARSED else "", os.devnull)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+@until_next_check(256)
+def _texts(folder: Path) -> Mapping[Path, str]:
+    """The files of a folder that may name releases, and those that they install from."""
+    named = (
+        path
+        for inner in _FOLDERS
+        for name in _PINNED_IN
+        for path in matching(inner + name, folder, folder)
+    )
+    paths, texts = list(dict.fromkeys(named)), dict[Path, str]()
+    for path in islice(paths, _MOST_FILES):  # which grow
+        texts[path] = text_around(path, folder)
+        further = islice(dict.fromkeys(_INSTALLED_FROM.findall(texts[path])), _MOST_FILES)
+        inside = (path.parent / inner for inner in further)
+        paths += (inner for inner in inside if inner not in paths and is_readable(inner, folder))
+    return texts
+
+
+def _line(text: str, match: re.Match[str]) -> int:
+    return text.count("\n", 0, match.start()) + 1
+
+
+def numbers(version: str) -> Version:
+    """`0.9.5` as numbers, to compare."""
+    return tuple(map(int, version.split(".")))

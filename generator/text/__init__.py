@@ -1,0 +1,1 @@
+"""Text as data with its places: readers that know no program."""

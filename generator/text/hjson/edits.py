@@ -1,0 +1,272 @@
+"""Changes to a JSON or HJSON text that leave all else as it is: comments, order of keys, indentation, line breaks.
+
+Each function gives the edits of one change, `()` where there is no safe one: nothing is at the pointer, the new name is
+taken, the text is broken there, or the text with the edits reads back as other data than was meant.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any, Final, NamedTuple
+
+from ...findings import Edit
+from ..text import Text
+from ..wording import NOTHING, escape, value_at
+from .text import JsonText, read_json
+from .tokens import Tokens, dump
+
+_BARE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_LINE: Final = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
+_REST: Final = re.compile(r"[ \t]*(\r\n?|\n|\Z)")
+_INDENT: Final = re.compile(r"[ \t]*")
+
+
+class _Change(NamedTuple):
+    """Characters `start` up to `end` become `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply_edits(content: str, edits: Iterable[Edit]) -> str:
+    """`content` with `edits` made. Raises `ValueError` when two of them overlap, or one is outside of the text."""
+    parts: list[str] = []
+    done = 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        if not done <= edit.start <= edit.end <= len(content):
+            raise ValueError(
+                f"the edit of characters {edit.start} to {edit.end} overlaps another, or leaves the text"
+            )
+        parts += content[done : edit.start], edit.replacement
+        done = edit.end
+    return "".join([*parts, content[done:]])
+
+
+def rename_key(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
+    """The key of the member at `pointer` becomes `name`."""
+    span, renamed = doc.spans.get(pointer), f"{_split(pointer)[0]}/{escape(name)}"
+    if span is None or span.key_start is None or span.key_end is None:
+        return ()
+    if not _is_safe(doc, pointer) or doc.has(renamed):
+        return ()
+    change = _Change(span.key_start, span.key_end, _key_like(doc, span.key_start, name))
+    return _checked(doc, [change], {pointer: NOTHING, renamed: doc.value(pointer)}, adds=renamed)
+
+
+def remove_member(doc: JsonText, pointer: str) -> tuple[Edit, ...]:
+    """The member (or list item) at `pointer` goes, with its comma, and with its line if that has nothing else."""
+    if not pointer or not doc.has(pointer) or not _is_safe(doc, pointer):
+        return ()
+    return _checked(doc, _removals(doc, pointer), {pointer: NOTHING})
+
+
+def replace_value(doc: JsonText, pointer: str, value: object) -> tuple[Edit, ...]:
+    """The value at `pointer` becomes `value`, as JSON in one line; `()` also for NaN and infinities."""
+    span = doc.spans.get(pointer)
+    if span is None or not _is_safe(doc, pointer):
+        return ()
+    try:
+        change = _Change(span.start, span.end, dump(value))
+    except ValueError:
+        return ()
+    return _checked(doc, [change], {pointer: value})
+
+
+def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> tuple[Edit, ...]:
+    """The member at `pointer` goes to the end of the object at `parent_pointer`, as `name`, its value as written.
+
+    At the top level that object may be missing: it is then created.
+    """
+    parent, (holder, new_key) = _split(pointer)[0], _split(parent_pointer)
+    span, into = doc.spans.get(pointer), parent_pointer if doc.has(parent_pointer) else ""
+    adds = f"{parent_pointer}/{escape(name)}"
+    if parent == parent_pointer:
+        return rename_key(doc, pointer, name)
+    stays = not parent and into != parent_pointer  # where it is, in a new object
+    if (
+        span is None
+        or span.key_start is None
+        or not _is_safe(doc, pointer)
+        or not (stays or _can_grow(doc, into))
+    ):
+        return ()
+    if f"{parent_pointer}/".startswith(f"{pointer}/") or doc.has(adds):
+        return ()
+    text, value = doc.text.content[span.start : span.end], doc.value(pointer)
+    if not text.startswith('"') and isinstance(value, str):
+        text = dump(value)  # as a string without quotes it would take in what follows
+    member = f"{_key_like(doc, span.key_start, name)}: {text}"
+    if into != parent_pointer:
+        if holder or not parent_pointer.startswith("/"):
+            return ()
+        member = f"{_key_like(doc, span.key_start, new_key)}: {{{member}}}"
+        adds, value = parent_pointer, {name: value}
+    meant = {pointer: NOTHING, adds: value}
+    if stays:
+        return _checked(doc, [_Change(span.key_start, span.end, member)], meant, adds=adds)
+    lines = _insertions(doc, into, member, _line_indent(doc, span.key_start))
+    return _checked(doc, [*_removals(doc, pointer), *lines], meant, adds=adds)
+
+
+def to_strict(doc: JsonText) -> tuple[Edit, ...]:
+    """The same document as strict JSON, in the same order and layout; comments are lost."""
+    if doc.broken or doc.hjson_broken or doc.duplicates:
+        return ()
+    return _checked(
+        doc, [_Change(mark.start, mark.end, mark.strict) for mark in doc.marks], {}, strict=True
+    )
+
+
+def _is_safe(doc: JsonText, pointer: str) -> bool:
+    """Return whether all at `pointer` and next to it is known for certain: no key is there twice."""
+    parent = _split(pointer)[0]
+    return doc.broken is None and not any(
+        f"{pointer}/".startswith(f"{twice.pointer}/")
+        or (pointer and _split(twice.pointer)[0] == parent)
+        for twice in doc.duplicates
+    )
+
+
+def _can_grow(doc: JsonText, pointer: str) -> bool:
+    """Return whether the object at `pointer` can safely take a member."""
+    inside = any(_split(twice.pointer)[0] == pointer for twice in doc.duplicates)
+    braces = doc.text.content[doc.spans[pointer].start :][:1] == "{"
+    return isinstance(doc.value(pointer), dict) and braces and not inside and _is_safe(doc, pointer)
+
+
+def _checked(
+    doc: JsonText,
+    changes: Iterable[_Change],
+    values: Mapping[str, object],
+    *,
+    adds: str = "",
+    strict: bool = False,
+) -> tuple[Edit, ...]:
+    """The changes as edits, if they put `values` at their pointers (`NOTHING`: none). Strict JSON isn't read again."""
+    edits = tuple(
+        Edit(path=doc.text.path, start=start, end=end, replacement=text, adds=adds)
+        for start, end, text in sorted(changes, key=lambda change: (change.start, change.end))
+        if text or start < end
+    )
+    if not doc.marks and not doc.json_only:
+        return edits
+    meant: Any = deepcopy(doc.data)
+    for pointer, value in values.items():
+        if not pointer:
+            meant = value
+            continue
+        parent, key = _split(pointer)
+        holder: Any = value_at(meant, parent)
+        place = int(key) if isinstance(holder, list) else key
+        if value is NOTHING:
+            del holder[place]
+        else:
+            holder[place] = value
+    content = apply_edits(doc.text.content, edits)
+    again = read_json(Text(path=doc.text.path, content=content, lines=(content,)))
+    reads = (
+        again.json_reads
+        if strict
+        else not again.hjson_broken or (doc.hjson_broken and not again.broken)
+    )
+    return (
+        edits
+        if reads and json.dumps(meant, sort_keys=True) == json.dumps(again.data, sort_keys=True)
+        else ()
+    )
+
+
+def _split(pointer: str) -> tuple[str, str]:
+    """The pointer of what holds a value, and the value's own key."""
+    parent, _, part = pointer.rpartition("/")
+    return parent, part.replace("~1", "/").replace("~0", "~")
+
+
+def _key_like(doc: JsonText, key_start: int, name: str) -> str:
+    """`name` as a key, without quotes if the key at `key_start` has none."""
+    bare = doc.text.content[key_start] not in "\"'" and _BARE_NAME.fullmatch(name)
+    return name if bare else dump(name)
+
+
+def _removals(doc: JsonText, pointer: str) -> list[_Change]:
+    """Remove the member or item at `pointer` with its comma, else, for the last, the one before; and its line."""
+    content, span = doc.text.content, doc.spans[pointer]
+    start, end = span.start if span.key_start is None else span.key_start, span.end
+    siblings = _children(doc, pointer.rpartition("/")[0])
+    place, after = siblings.index(pointer), _comma_after(content, end)
+    before = (
+        _comma_after(content, doc.spans[siblings[place - 1]].end)
+        if after is None and place
+        else None
+    )
+    if after is not None and not content[end:after].strip():
+        end, after = after + 1, None
+    if before is not None and not content[before + 1 : start].strip(" \t"):
+        return [_Change(before, end, "")]
+    rest = _REST.match(content, end)
+    if rest and _starts_line(doc, start):  # nothing else is on its line
+        start, end = _line_start(content, start), rest.end()
+    elif rest:
+        start = len(content[:start].rstrip(" \t"))
+    elif blank := _INDENT.match(content, end):
+        end = blank.end()
+    return [_Change(comma, comma + 1, "") for comma in (before, after) if comma is not None] + [
+        _Change(start, end, "")
+    ]
+
+
+def _insertions(doc: JsonText, pointer: str, member: str, old_indent: str) -> list[_Change]:
+    """A new last member of the object at `pointer`, whose lines after the first have the indentation `old_indent`."""
+    content, span = doc.text.content, doc.spans[pointer]
+    closer, children = span.end - 1, _children(doc, pointer)
+    inner = content[span.start + 1 : closer]
+    on_lines = _starts_line(doc, closer) and ("\n" in inner or "\r" in inner)
+    last = doc.spans[children[-1]] if children else None
+    comma = _comma_after(content, last.end) if last else None
+    changes = [_Change(last.end, last.end, ",")] if last and comma is None else []
+    if not on_lines:
+        if last is None:
+            return [_Change(span.start + 1, span.start + 1 if inner.strip() else closer, member)]
+        at = last.end if comma is None else comma + 1
+        return [_Change(at, at, f"{', ' if changes else ' '}{member}")]
+    start = (last.start if last.key_start is None else last.key_start) if last else closer
+    indent = (
+        _line_indent(doc, start)
+        if last and _starts_line(doc, start)
+        else _line_indent(doc, closer) + "    "
+    )
+    lines = _LINE.split(member)
+    if "'''" not in member and all(line.startswith(old_indent) for line in lines[1:]):
+        member = "".join([*lines[:1], *(indent + line[len(old_indent) :] for line in lines[1:])])
+    at = _line_start(content, closer)
+    return [*changes, _Change(at, at, indent + member + ("\r\n" if "\r\n" in content else "\n"))]
+
+
+def _children(doc: JsonText, pointer: str) -> list[str]:
+    value = doc.value(pointer)
+    if isinstance(value, dict):
+        return [f"{pointer}/{escape(key)}" for key in value]
+    return [f"{pointer}/{index}" for index in range(len(value))] if isinstance(value, list) else []
+
+
+def _comma_after(content: str, pos: int) -> int | None:
+    """The offset of the comma that comes next after a value's end, if one does."""
+    comes = Tokens(content=content).skip(pos)
+    return comes if content.startswith(",", comes) else None
+
+
+def _line_start(content: str, pos: int) -> int:
+    return max(content.rfind("\n", 0, pos), content.rfind("\r", 0, pos)) + 1
+
+
+def _starts_line(doc: JsonText, pos: int) -> bool:
+    return not doc.text.content[_line_start(doc.text.content, pos) : pos].strip(" \t")
+
+
+def _line_indent(doc: JsonText, pos: int) -> str:
+    indent = _INDENT.match(doc.text.content, _line_start(doc.text.content, pos))
+    return indent.group() if indent else ""

@@ -1,0 +1,342 @@
+"""DeepSpeed's JSON with the place of every key and value, as both of its readers see it.
+
+DeepSpeed reads its config with hjson, which accepts comments, bare keys and much more; accelerate, Hugging Face and
+Megatron-DeepSpeed read the same file with Python's strict `json`. A `JsonText` has what each of them reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import partial
+from typing import Final, NamedTuple
+
+from ...dataclass import dataclass
+from ...findings import Location
+from ...places import Lines, Values
+from ..source import escape
+from ..text import Text
+from ..wording import value_at
+from .tokens import Mark, Refused, Tokens
+
+MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 20_000  # as many as of a YAML document
+MAX_POINTER_CHARACTERS: Final = (
+    100_000_000  # of all pointers together: long keys around many values would fill memory
+)
+
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
+_BYTE_ORDER_MARKS: Final = ("\ufeff", "\xef\xbb\xbf")
+
+
+class Span(NamedTuple):
+    """The place of a value: characters `start` up to `end` of the text; `key_*`: its key, quotes included."""
+
+    start: int
+    end: int
+    key_start: int | None = None
+    key_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duplicate:
+    """A key that an object has twice: DeepSpeed refuses it, `json` keeps the last. Offsets of the two keys."""
+
+    pointer: str
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """The place from which on a reader fails, and why."""
+
+    offset: int
+    message: str
+
+
+def read_document(
+    content: str, line_of: Callable[[int], int], *, constants: bool = False
+) -> _Document:
+    """The whole text: with braces, else as members without them, else as one bare value, as hjson tries them."""
+    mark = next((mark for mark in _BYTE_ORDER_MARKS if content.startswith(mark)), "")
+    first = _Document(content, line_of, constants, len(mark))
+    first.run(braces=None)
+    if first.broken and first.one_value_next:
+        second = _Document(content, line_of, constants, len(mark))
+        second.run(braces=True)
+        if second.broken is None:
+            return second
+        first.tokens.json_only.extend(second.tokens.json_only)
+    return first
+
+
+class _Slot(NamedTuple):
+    """Where a value goes: its pointer, what takes it, and its key's place."""
+
+    pointer: str
+    put: Callable[[object], None]
+    key_start: int | None = None
+    key_end: int | None = None
+    hidden: bool = False  #: it belongs to a key that was there before: it is not kept
+
+
+class _Document:
+    """Puts words together: `root`, `places`, `duplicates`, `broken`; `tokens` has the deviations."""
+
+    def __init__(
+        self, content: str, line_of: Callable[[int], int], constants: bool, start: int
+    ) -> None:
+        self.tokens = Tokens(content=content, constants=constants)
+        self.root: object = None
+        self.places: dict[str, Span] = {}
+        self.duplicates: list[Duplicate] = []
+        self.broken: Broken | None = None
+        self.twice = False  #: an object that is closed has a key twice
+        self.one_value_next = False  #: hjson would now try to read the whole as one value
+        self._content = content
+        self._line = line_of
+        self._start = start
+        self._room = MAX_POINTER_CHARACTERS
+        self._values = self._depth = 0
+        self._unclosed: list[
+            tuple[int, str]
+        ] = []  # where the reading broke off, innermost first: offset and closer
+
+    def run(self, *, braces: bool | None) -> None:
+        """Read to the end, or to where it can't be read on. `braces` None: an object may have none around it."""
+        try:
+            self._document(braces)
+        except Refused as problem:
+            swallowed, where = self.tokens.swallowed, problem.offset
+            at_end = where >= len(self._content.rstrip())
+            if at_end and swallowed is not None and self._line(swallowed) < self._line(where):
+                where = swallowed  # which took the bracket that is missed
+            self.broken = Broken(offset=where, message=problem.message + self._hint(problem.offset))
+            without = bool(self._unclosed) and self._unclosed[-1][1] == ""
+            self.one_value_next = without and not problem.final and not self.twice
+
+    def _document(self, braces: bool | None) -> None:
+        content, marks = self._content, self.tokens.marks
+        if self._start:
+            marks.append(Mark("a byte order mark", 0, self._start, ""))
+        pos = self.tokens.skip(self._start)
+        if pos == len(content) and not self._start:
+            marks.append(Mark("no value at all", pos, pos, "{}"))
+            self.root = {}
+            self.places[""] = Span(pos, pos)
+            return
+        if braces is None and content[pos : pos + 1] not in ("{", "["):
+            marks.append(Mark("no braces around the whole", pos, pos, "{"))
+            end = self._collection({}, "", pos, _Slot("", partial(setattr, self, "root")))
+        else:
+            end = self._value(pos, _Slot("", partial(setattr, self, "root")))
+        end = self.tokens.skip(end)
+        if end != len(content):
+            raise Refused(end, "the document ends before this, but more text follows")
+
+    def _value(self, pos: int, slot: _Slot) -> int:
+        """Read the value at `pos`, whose end is returned."""
+        first = self._content[pos : pos + 1]
+        if first == "{" or first == "[":
+            return self._collection(
+                {} if first == "{" else [], "}" if first == "{" else "]", pos, slot
+            )
+        value, end = self.tokens.word(pos)
+        self._keep(value, slot, pos, end)
+        return end
+
+    def _collection(
+        self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot
+    ) -> int:
+        """Read what is between `closer` and its opener at `pos`; an empty one: there are no braces up to the end."""
+        if self._depth >= MAX_DEPTH:
+            raise Refused(pos, f"this is nested more than {MAX_DEPTH} deep", final=True)
+        self._keep(value, slot, pos, pos)  # the end comes when it is closed
+        self._depth += 1
+        end = len(self._content)
+        try:
+            first = self.tokens.skip(pos + 1) if closer else pos
+            if closer and self._content.startswith(closer, first):
+                end = behind = first + 1
+            else:
+                end, behind = self._members(value, closer, first, slot)
+        except Refused:
+            self._unclosed.append((pos, closer))
+            raise
+        finally:
+            self._depth -= 1
+            self._place(slot, pos, end)
+        return behind
+
+    def _members(
+        self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot
+    ) -> tuple[int, int]:
+        """Read values up to the closer: the end of the collection, and where to read on."""
+        content, marks, count = self._content, self.tokens.marks, 0
+        keys: dict[str, int] = {}  # offsets, in an object
+        while True:
+            if isinstance(value, list):
+                inner = _Slot(f"{slot.pointer}/{len(value)}", value.append, hidden=slot.hidden)
+            else:
+                pos, inner = self._key(value, keys, pos, slot)
+                count += 1
+            value_end = self._value(pos, inner)
+            pos = comma = self._skip(value_end)
+            comes = content[pos : pos + 1]
+            if comes == ",":
+                pos = self._skip(pos + 1)
+                comes = content[pos : pos + 1]
+                if comes == closer:
+                    marks.append(Mark("a trailing comma", comma, comma + 1, ""))
+            elif comes != closer:
+                marks.append(Mark("a missing comma", value_end, value_end, ","))
+            if comes == closer:
+                break
+        self.twice = self.twice or count > len(keys)
+        if closer:
+            return pos + 1, pos + 1
+        marks.append(Mark("", pos, pos, "}"))
+        return comma if comma < pos else value_end, pos
+
+    def _skip(self, pos: int) -> int:
+        blank = _BLANK.match(self._content, pos)
+        pos = blank.end() if blank else pos
+        return self.tokens.skip(pos) if self._content[pos : pos + 1] in ("#", "/") else pos
+
+    def _key(
+        self, holder: dict[str, object], keys: dict[str, int], pos: int, slot: _Slot
+    ) -> tuple[int, _Slot]:
+        """Read a key: where its value starts, and where that goes."""
+        key, end = self.tokens.key(pos)
+        behind = self.tokens.skip(end) + 1
+        if not self._content.startswith(":", behind - 1):
+            raise Refused(behind - 1, "`:` is missing after a key")
+        start, pointer = self._skip(behind), f"{slot.pointer}/{escape(key)}"
+        first = keys.setdefault(key, pos)
+        if first != pos:
+            self.duplicates.append(Duplicate(pointer=pointer, first=first, second=pos))
+        return start, _Slot(
+            pointer, partial(holder.__setitem__, key), pos, end, slot.hidden or first != pos
+        )
+
+    def _keep(self, value: object, slot: _Slot, start: int, end: int) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise Refused(
+                slot.key_start or 0,
+                f"there are more than {MAX_VALUES:,} values before this",
+                final=True,
+            )
+        self._room -= len(slot.pointer)
+        if self._room < 0:
+            message = (
+                f"the paths to here have {MAX_POINTER_CHARACTERS:,} characters: keys are too long"
+            )
+            raise Refused(slot.key_start or 0, message, final=True)
+        if not slot.hidden:
+            slot.put(value)
+        self._place(slot, start, end)
+
+    def _place(self, slot: _Slot, start: int, end: int) -> None:
+        if not slot.hidden:
+            self.places[slot.pointer] = Span(start, end, slot.key_start, slot.key_end)
+
+    def _hint(self, offset: int) -> str:
+        """Name what else may be the cause, where the text breaks off."""
+        hints = ""
+        start, closer = self._unclosed[0] if self._unclosed else (0, "")
+        if closer and offset >= len(self._content.rstrip()):
+            hints += f"; the `{self._content[start]}` in line {self._line(start)} is not closed"
+        if self.tokens.swallowed is not None:
+            line = self._line(self.tokens.swallowed)
+            hints += f"; the string without quotes in line {line} goes on to the end of its line, brackets included"
+        return hints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonText(Values):
+    """A JSON or HJSON document. Offsets count characters of `text.content`; pointers are JSON pointers (RFC 6901).
+
+    `data` is what DeepSpeed reads, or what `json` reads where only that reads it; of a broken text, what was read up to
+    there. Numbers are those of `json`: hjson makes an int of `1e9` and of every whole float below 1e10.
+    """
+
+    text: Text
+    data: object  #: dict, list, str, int, float, bool, None; of duplicate keys the first is kept
+    spans: Mapping[str, Span]  #: of every value of `data`
+    duplicates: tuple[Duplicate, ...]
+    deviations: tuple[
+        Mark, ...
+    ]  #: in the order of the text; none: `json` reads it, unless it is broken
+    broken: Broken | None  #: neither of the two reads it
+    json_data: object = None  #: what `json` reads: `data`, save where `json_only` has something
+    json_only: tuple[
+        Mark, ...
+    ] = ()  #: NaN, Infinity, 1e999: `json` reads floats, hjson text or nothing
+    hjson_broken: Broken | None = None  #: why hjson doesn't read it; `broken` unless `json` does
+    marks: tuple[Mark, ...] = field(
+        default=(), repr=False
+    )  #: the deviations with what strict JSON has there
+    lines: Lines = field(repr=False, compare=False)
+
+    @property
+    def json_reads(self) -> bool:
+        """Return whether Python's `json.load` reads the text."""
+        return self.broken is None and not self.deviations
+
+    def has(self, pointer: str) -> bool:
+        """Return whether there is a value at `pointer`."""
+        return pointer in self.spans
+
+    def value(self, pointer: str, default: object = None) -> object:
+        """The value at `pointer`, else `default`."""
+        return value_at(self.data, pointer, default) if pointer in self.spans else default
+
+    def locate(self, pointer: str) -> Location:
+        """The place of a value, else of the nearest thing around it."""
+        span = self._nearest(pointer)
+        return (
+            self.lines.locate(span.start, pointer)
+            if span
+            else Location(path=self.text.path, pointer=pointer)
+        )
+
+    def locate_key(self, pointer: str) -> Location:
+        """The place of the key whose value is at `pointer`, else as `locate`."""
+        span = self._nearest(pointer)
+        if span is None or span.key_start is None or pointer not in self.spans:
+            return self.locate(pointer)
+        return self.lines.locate(span.key_start, pointer)
+
+    def _nearest(self, pointer: str) -> Span | None:
+        while pointer and pointer not in self.spans:
+            pointer = pointer.rpartition("/")[0]
+        return self.spans.get(pointer)
+
+
+def read_json(text: Text) -> JsonText:
+    """`text` as data. Never raises: what is wrong with it is in `broken`, `duplicates` and `deviations`."""
+    lines = Lines(text)
+    read = read_document(text.content, lines.line_of)
+    strict = None
+    if read.tokens.json_only:
+        strict = read_document(text.content, lines.line_of, constants=True)
+        if strict.broken or strict.tokens.marks:
+            strict = None  # not JSON for another reason as well
+    shown = strict if strict and read.broken else read
+    marks = () if strict else tuple(sorted(read.tokens.marks, key=lambda mark: mark.start))
+    return JsonText(
+        text=text,
+        data=shown.root,
+        spans=shown.places,
+        duplicates=tuple(shown.duplicates),
+        deviations=tuple(mark for mark in marks if mark.what),
+        broken=None if strict else read.broken,
+        json_data=strict.root if strict else read.root,
+        json_only=tuple(strict.tokens.json_only) if strict else (),
+        hjson_broken=read.broken,
+        marks=marks,
+        lines=lines,
+    )

@@ -1,0 +1,240 @@
+"""Files that documents name, found as a program would find them, among the documents that were read and on the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import accumulate, takewhile
+from pathlib import Path
+from posixpath import basename, commonprefix, dirname, isabs, isdir, isfile, join, normpath
+from typing import Any, Final, Protocol, cast
+
+from .around import names_in
+from .document import Document, Kind
+
+_MOST: Final = 10_000  # names of one folder that are compared
+_LETTERS: Final = 4  # of a word in which one is a slip
+
+
+class _Written(Document, Protocol):
+    """A config that a script writes."""
+
+    target: str | None
+
+
+def place_of(path: str) -> str:
+    """A path without detours, with slashes on every system."""
+    return normpath(path.replace(os.sep, "/"))
+
+
+def end_alike(one: str, other: str) -> bool:
+    """Return whether one of two paths is the end of the other, by whole names."""
+    return all(map(str.__eq__, reversed(_parts(one)), reversed(_parts(other))))
+
+
+def _parts(path: str) -> list[str]:
+    """The names of a path, without the root or the folders above that it begins with."""
+    parts = place_of(path).lstrip("/").split("/")
+    return parts[parts.count("..") :] or [""]
+
+
+def is_slip(name: str, other: str) -> bool:
+    """Return whether a letter too many, too few or another, or two that are swapped, make one name of the other. Not a
+    digit, and not in a word of few letters: `zero2` and `zero3`, `_s` and `_m` are meant to differ."""
+    if abs(len(name) - len(other)) > 1:
+        return False
+    same = len(commonprefix((name, other)))
+    end = min(len(commonprefix((name[::-1], other[::-1]))), len(name) - same, len(other) - same)
+    one, two = name[same : len(name) - end], other[same : len(other) - end]
+    swapped = len(one) == 2 and one == two[::-1]
+    if not swapped and max(len(one), len(two)) != 1:
+        return False
+    longer = max(name, other, key=len)
+    word = (
+        re.findall(r"[A-Za-z]*\Z", longer[:same])[0] + re.findall(r"^[A-Za-z]*", longer[same:])[0]
+    )
+    other_letter = len(one) == len(two) and not swapped
+    enough = (
+        _LETTERS if other_letter or not same else _LETTERS - 1
+    )  # `min.py` lacks a letter of `main.py`
+    digits = any(map(str.isdigit, one + two)) and not (
+        swapped and any(map(str.isalpha, one))
+    )  # `zer2o` is `zero2`
+    meant = digits or "/" in one + two or ((one + two).isalpha() and len(word) < enough)
+    return not meant
+
+
+def is_written(document: Document) -> bool:
+    """Return whether this is a config that a script writes, from a here-document or a template."""
+    return getattr(document, "target", None) not in (None, document.path)
+
+
+class Files:
+    """The documents by place and by name; `roots` are the paths under which they were looked for."""
+
+    def __init__(self, documents: Iterable[Document], roots: Iterable[str] = ()) -> None:
+        self._roots = frozenset(place_of(root) for root in roots)
+        self._documents = tuple(documents)
+        self._here = place_of(str(Path.cwd()))
+        self.releases: dict[tuple[str, str], Any] = {}  #: by program and folder
+        self.links: dict[
+            int, tuple[Any, ...]
+        ] = {}  #: the files that a document names, by its identity
+
+    def roots_of(self, folder: str) -> Iterator[str]:
+        return (above for above in map(place_of, _above(folder)) if above in self._roots)
+
+    @cached_property
+    def _by_place(self) -> dict[str, list[Document]]:
+        """Documents by their path; a config that a script writes by its path from the script's folder."""
+        found = defaultdict[str, list[Document]](list)
+        for document in self._documents:
+            if getattr(document, "launch", None) is None and not is_written(document):
+                found[place_of(document.path)].append(document)
+        for script, configs in self._written_by.items():
+            for config in configs:
+                found[place_of(join(dirname(script), config.target or ""))].append(config)
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        found = defaultdict[str, list[str]](list)
+        for place in self._by_place:
+            found[basename(place)].append(place)
+        return found
+
+    @cached_property
+    def _by_folder(self) -> dict[tuple[str, Kind], list[Document]]:
+        found = defaultdict[tuple[str, Kind], list[Document]](list)
+        for place, documents in self._by_place.items():
+            for document in documents:
+                found[dirname(place), document.document_kind].append(document)
+        return found
+
+    @cached_property
+    def _written_by(self) -> dict[str, list[_Written]]:
+        """Configs that scripts write, by the script's path, which is before them."""
+        found, script = defaultdict[str, list[_Written]](list), ""
+        for document in self._documents:
+            if hasattr(document, "launches"):  # of a script, or of the command of a job
+                script = document.path
+            elif is_written(document):
+                found[script].append(cast("_Written", document))
+        return found
+
+    def beside(self, holder: str, kind: Kind) -> list[Any]:
+        return self._by_folder.get((dirname(place_of(holder)), kind), [])
+
+    def find(
+        self, path: str, holder: str, *kinds: Kind, starts: Iterable[str] = ()
+    ) -> tuple[Document, ...]:
+        """The document of these kinds that the file `holder` means by `path`; empty where it can't be known.
+
+        Looked for from the folders in which a program may be started: `starts`, the file's own, those above it, and
+        the working directory. Where the path begins elsewhere, as in `$ROOT/configs/ds.json`, its end has to be that
+        of one file only; of an absolute path the file's name and its folder's. Several are those that `holder` itself
+        may write there.
+        """
+        own = tuple(
+            one for one in self._written_by.get(holder, ()) if end_alike(one.target or "", path)
+        )
+        if "DeepSpeed config" in kinds and own:
+            copies = self._at(place_of(join(dirname(holder), basename(path))), kinds)
+            return (*own, *(one for one in copies if not is_written(one)))
+        places = self._places(path, holder, starts)
+        found = next((here for place in places if (here := self._at(place, kinds))), None)
+        if found is None:
+            ends = self._ends(path)
+            found = [one for place in ends for one in self._at(place, kinds)]
+        return tuple(found) if len({one.path for one in found}) == 1 else ()
+
+    def _at(self, place: str, kinds: tuple[Kind, ...]) -> list[Document]:
+        return [one for one in self._by_place.get(place, ()) if one.document_kind in kinds]
+
+    def exists(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
+        """Return whether there is a file that `holder` may mean by `path`, document or not."""
+        return any(
+            place in self._by_place or isfile(place) for place in self._places(path, holder, starts)
+        )
+
+    def document_at(self, path: str, holder: str, starts: Iterable[str]) -> str | None:
+        """The path of the document that lies where `holder` would write `path`."""
+        ends = self._ends(path) if isabs(path) else []
+        places = (*self._places(path, holder, starts), *(ends if len(ends) == 1 else ()))
+        here = (one for place in places for one in self._by_place.get(place, ()))
+        return next((one.path for one in here if one.path != holder and not is_written(one)), None)
+
+    def has_folder(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
+        """Return whether there is a folder that `holder` may mean by `path`."""
+        return any(isdir(place) for place in self._places(path, holder, starts))
+
+    def near(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
+        """The path of a file that is there, where `path`, which isn't, differs from it by a slip of one letter."""
+        written = place_of(path)
+        for place in () if isabs(path) else self._places(written, holder, starts):
+            parts = _parts(written)
+            folders = accumulate(parts[:-1], join, initial=place.removesuffix("/".join(parts)))
+            there = list(takewhile(lambda folder: isdir(folder or "."), folders))
+            for at, folder in reversed(
+                [*enumerate(there)]
+            ):  # the file's name, then the folders that lead to it
+                below = "/".join(parts[at + 1 :])
+                for other in names_in(folder, dirname(holder))[:_MOST]:
+                    if is_slip(parts[at], other) and (
+                        not below or isfile(join(folder, other, below))
+                    ):
+                        above = path
+                        for _ in parts[at:]:
+                            above = dirname(above)
+                        return join(above, other, below).removesuffix("/")
+        end = (
+            "/".join(_parts(written)[-2:]) if isabs(path) else written
+        )  # of another machine's its folder counts
+        depth = end.count("/")
+        tails = (
+            ("/".join(place.split("/")[-depth - 1 :]) for place in self._by_place) if depth else ()
+        )
+        return next((tail for tail in tails if is_slip(end, tail)), None)
+
+    def _ends(self, path: str) -> list[str]:
+        """The places that end as a path does, of which the folders above are others here; none of a name alone."""
+        parts = _parts(path)
+        same = self._by_name.get(parts[-1], ())
+        if not isabs(path):
+            end = f"/{'/'.join(parts)}"
+            return [place for place in same if f"/{place}".endswith(end)] if len(parts) > 1 else []
+        same = [place for place in same if not all(map(is_written, self._by_place[place]))]
+        for first in range(len(parts) - 1):
+            end = f"/{'/'.join(parts[first:])}"
+            if ends := [place for place in same if join(self._here, place).endswith(end)]:
+                return ends
+        return []
+
+    def _places(self, path: str, holder: str, starts: Iterable[str]) -> Iterator[str]:
+        """Yield where the file may lie, likely places first."""
+        if isabs(path):
+            yield place_of(path)
+            if Path(path).is_relative_to(Path.cwd()):
+                yield place_of(str(Path(path).relative_to(Path.cwd())))
+            return
+        for folder in dict.fromkeys((*starts, *self.folders(holder))):
+            yield place_of(join(folder, path))
+
+    def folders(self, holder: str) -> Iterator[str]:
+        """Yield the folders from which a file may be started, likely ones first. They are its own, those above it up to
+        the highest path that was named, and the working directory."""
+        folders = list(_above(dirname(place_of(holder))))
+        named = [number for number, folder in enumerate(folders) if (folder or ".") in self._roots]
+        yield from folders[: max(named, default=0) + 1]
+        yield ""
+
+
+def _above(folder: str) -> Iterator[str]:
+    """A folder and those that it is in, up to the working directory or the root of the disk."""
+    yield folder
+    while folder and dirname(folder) != folder:
+        folder = dirname(folder)
+        yield folder

@@ -1,0 +1,1 @@
+"""Shell scripts, read as bash does: words, variables, commands, here-documents."""

@@ -1,0 +1,527 @@
+"""Expansion of a raw word or here-document: quotes, escapes, variables, arithmetic, and the words they stand for."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...places import IN_WORDS
+from .records import Word
+from .tokens import scan
+from .values import (
+    HOLE,
+    Element,
+    Piece,
+    Source,
+    State,
+    Value,
+    blanks,
+    parts_of_pieces,
+    perhaps,
+    region_of,
+    split,
+    text_of_pieces,
+)
+
+_SIMPLE: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+#: Runs of characters without a meaning, and the names of variables; the rest is looked at one by one.
+_VARIABLE: Final = r"\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}"
+_UNQUOTED: Final = re.compile(rf"([^\\\"'$`{HOLE}<>]+)|{_VARIABLE}")
+_QUOTED: Final = re.compile(rf'([^\\"$`{HOLE}]+)|{_VARIABLE}')
+_BODY: Final = re.compile(rf"([^\\$`{HOLE}]+)|{_VARIABLE}")
+_BRACES: Final = re.compile(r"\{|,|\.\.|\}")  # `{a,b}` and `{1..3}` have one of the middle two
+_GLOB: Final = re.compile(r"[*?]|\[[^\[\]]+\]")
+_OPTION: Final = re.compile(r"--?[A-Za-z]")
+_BLANK: Final = re.compile(r"[ \t\n]")
+_MOST_NAMES: Final = 8  # of variables that one piece remembers
+#: Set by the scheduler, the launcher or the service before the script runs, so a default in the script doesn't count.
+_SET_OUTSIDE: Final = re.compile(
+    r"(SLURM|SRUN|SBATCH|PBS|LSB|OMPI|PMI|PMIX|MPI|AZUREML|AZ|COBALT|SGE|KUBERNETES)_\w*|"
+    r"(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|CUDA_VISIBLE_DEVICES|"
+    r"HOST|HOSTNAME|HOME|USER|LOGNAME|PWD|OLDPWD|PATH|LD_LIBRARY_PATH|TMPDIR|UID|EUID|RANDOM|SECONDS|BASHPID|PPID|"
+    r"LINENO|BASH\w*|FUNCNAME|IFS"
+)
+_PARAMETER: Final = re.compile(
+    r"(!|#(?=[\w@*]))?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL
+)
+_DEEPEST_DEFAULT: Final = 4  # `${A:-${B:-...}}`; what lies deeper is unknown
+_ARITHMETIC: Final = re.compile(r"[\w\s+*/%(){}$-]{1,200}", re.ASCII)
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # a leading 0 means base 8
+_WIDTH: Final = 2**63  # bash counts in 64 bits; what leaves them is called unknown
+
+
+@dataclass(slots=True)
+class Field:
+    """A word while it is put together. `region` is its place when that isn't the place of the raw word."""
+
+    pieces: list[Piece]
+    region: tuple[int, int] | None = None
+    foreign: bool = False  #: made of text that was written elsewhere, and of nothing else
+
+    def place(self, raw_region: tuple[int, int]) -> tuple[int, int]:
+        """Return its place, if it came from the raw word at `raw_region` of the document."""
+        if not self.foreign:
+            return raw_region
+        return self.region or (region_of(self.pieces) if self.pieces else raw_region)
+
+    def word(self, raw_region: tuple[int, int], content: str) -> Word:
+        """The finished word, if it came from the raw word at `raw_region` of the document."""
+        start, end = self.place(raw_region)
+        value = text_of_pieces(self.pieces)
+        return Word(
+            raw=content[start:end],
+            value=value,
+            offset=start,
+            parts=(value,) if value is not None else parts_of_pieces(self.pieces),
+            variables=tuple(
+                dict.fromkeys(name for piece in self.pieces for name in piece.names if name)
+            ),
+            perhaps=self.pieces[0].perhaps if len(self.pieces) == 1 else (),
+        )
+
+
+class Expander:
+    """Expands words of a source. `positional` are the arguments of the shell, None where they can't be known."""
+
+    def __init__(
+        self,
+        source: Source,
+        state: State,
+        positional: Sequence[Element] | None = None,
+        depth: int = 0,
+    ) -> None:
+        self._source = source
+        self._state = state
+        self._positional = positional
+        self._depth = depth
+        self._deeper: Expander | None = None  # for defaults within, which come one at a time
+        self._found: list[Field] = []  # the words so far
+        self._current: Field | None = None  # the word that is being written
+        self._splits = True  # off in assignments
+
+    def fields(self, start: int, end: int) -> list[Field]:
+        """The words that the raw word from `start` to `end` stands for: none, one or several."""
+        self._found, self._current, self._splits = [], None, True
+        self._unquoted(start, end)
+        self._end_field()
+        return self._found
+
+    def pieces(self, start: int, end: int, here_document: bool = False) -> tuple[Piece, ...]:
+        """The value of an assignment, or of a here-document's body: nothing is split."""
+        self._found, self._current, self._splits = [], None, False
+        if here_document:
+            self._in_quotes(start, end, _BODY)
+        else:
+            self._unquoted(start, end)
+        self._end_field()
+        return tuple(piece for found in self._found for piece in found.pieces)
+
+    def _unquoted(self, start: int, end: int) -> None:
+        text, position, bare = self._source.text, start, ""
+        if text.startswith("~", start):
+            position += 1
+            self._unknown(start, position)
+        while position < end:
+            part = _UNQUOTED.match(text, position, end)
+            if part is None:
+                position = self._special(position, end)
+            elif part.lastindex == 1:
+                bare += part[0]
+                position = part.end()
+                self._written(part.start(), position)
+            else:
+                position = part.end()
+                self._plain(part[2] or part[3], None, part.start(), position, False)
+        if bare and self._splits:
+            braces = set(_BRACES.findall(bare)) if "{" in bare else set()
+            if _GLOB.search(bare) or (
+                {"{", "}"} <= braces and len(braces) > 2
+            ):  # bash looks for file names
+                self._found, self._current = (
+                    [],
+                    Field([Piece(None, *self._source.region(start, end))]),
+                )
+
+    def _special(self, position: int, end: int) -> int:
+        """A quote, escape or expansion outside quotes; where it ends."""
+        text, character = self._source.text, self._source.text[position]
+        if character == "\\":
+            if text.startswith("\\\r\n", position):
+                return position + 3
+            if not text.startswith("\\\n", position) and position + 1 < end:
+                self._literal(text[position + 1], position, position + 2)
+            return position + 2
+        if character == "<" and (placeholder := IN_WORDS.match(text, position, end)):
+            self._unknown(position, placeholder.end())
+            return placeholder.end()
+        if character == "'":
+            close = text.find("'", position + 1, end)
+            close = end if close < 0 else close
+            self._written(position + 1, close)
+            return close + 1
+        if character == '"' or text.startswith('$"', position):
+            return self._double(position + (character == "$"), end)
+        if text.startswith("$'", position):
+            close = min(scan(text, position)[0], end)
+            self._unknown(position, close)
+            return close
+        return self._expansion(position, end, quoted=False)
+
+    def _double(self, position: int, end: int) -> int:
+        """A text in double quotes; where it ends."""
+        text = self._source.text
+        tokens_end = min(scan(text, position + 1, ('"',))[0], end)
+        inner_end = tokens_end - 1 if tokens_end - 1 > position else tokens_end
+        was_open, before = self._current is not None, len(self._found)
+        self._in_quotes(position + 1, inner_end, _QUOTED)
+        only_array = text.startswith(("${", "$@"), position + 1) and "@" in text[position:inner_end]
+        if not only_array and (self._current is None or self._current.foreign):
+            if not was_open and before == len(self._found):
+                self._open()  # "" is a word
+            if self._current is not None:
+                self._current.foreign = False
+        return tokens_end
+
+    def _in_quotes(self, position: int, end: int, run_of: re.Pattern[str]) -> None:
+        text = self._source.text
+        while position < end:
+            part = run_of.match(text, position, end)
+            if part:
+                position = part.end()
+                if part.lastindex == 1:
+                    self._written(part.start(), position)
+                else:
+                    self._plain(part[2] or part[3], None, part.start(), position, True)
+            elif text[position] == "\\":
+                following = text[position + 1 : position + 2]
+                if following in ("$", "`", "\\") or (following == '"' and run_of is _QUOTED):
+                    self._literal(following, position, position + 2)
+                elif following != "\n" and not text.startswith("\r\n", position + 1):
+                    self._written(position, min(position + 2, end))
+                position += 3 if text.startswith("\r\n", position + 1) else 2
+            elif text[position] == '"':
+                self._written(position, position + 1)
+                position += 1
+            else:
+                position = self._expansion(position, end, quoted=True)
+
+    def _expansion(self, position: int, end: int, quoted: bool) -> int:
+        """Read what begins with `$`, a backtick, `<(` or a hole; return where it ends."""
+        text, character = self._source.text, self._source.text[position]
+        simple = _SIMPLE.match(text, position + 1, end) if character == "$" else None
+        if simple:
+            self._plain(simple[0], None, position, simple.end(), quoted)
+            return simple.end()
+        opens = character == "`" or (
+            character == "$" and text[position + 1 : position + 2] in ("{", "(", "[")
+        )
+        if not opens:
+            self._written(position, position + 1)
+            return position + 1
+        close = min(_expansion_end(text, position, quoted), end)
+        old = text.startswith("$[", position)  # the old form of $((...))
+        if (
+            text.startswith("${", position)
+            and text[close - 1] == "}"
+            and not text.startswith("${{", position)
+        ):
+            self._braces(position, close, quoted)
+        elif old and text[close - 1] == "]":
+            self._computed(
+                _evaluated(text[position + 2 : close - 1], self._state.text), position, close
+            )
+        elif text.startswith("$((", position) and text.endswith("))", position, close):
+            self._computed(
+                _evaluated(text[position + 3 : close - 2], self._state.text), position, close
+            )
+        else:
+            self._unknown(position, close)
+        return close
+
+    # What variables, arrays and arguments of the shell stand for.
+
+    def _braces(self, start: int, end: int, quoted: bool) -> None:
+        """`${...}`, from `start` up to `end`."""
+        match = _PARAMETER.fullmatch(self._source.text, start + 2, end - 1)
+        if match is None:
+            self._unknown(start, end)
+            return
+        mark, name, index, operation = match.groups()
+        if mark == "!" or (mark == "#" and operation):
+            self._unknown(start, end, (name,))
+        elif mark == "#":
+            value = self._state.get(name)
+            if value is not None and index in ("@", "*"):
+                known = all(text_of_pieces(element.pieces) is not None for element in value.words)
+                self._computed(len(value.words) if known else None, start, end)
+            else:
+                text = value.text if value is not None else None
+                self._computed(len(text) if text is not None else None, start, end)
+        elif not operation:
+            self._plain(name, index, start, end, quoted)
+        elif operation.startswith(":") and operation[1:].lstrip().isdigit():
+            elements = (
+                self._positional
+                if name == "@"
+                else None
+                if name == "*"
+                else self._elements(name, index)
+            )
+            rest = None if elements is None else elements[int(operation[1:]) :]
+            self._list(rest, name, start, end, index == "*", quoted)
+        else:
+            self._changed(name, index, match.start(4), start, end, quoted)
+
+    def _elements(self, name: str, index: str | None) -> Sequence[Element] | None:
+        """The words that `$@` or `${NAME[@]}` stands for; None where they can't be known or it is no list."""
+        if name in ("@", "*"):
+            return self._positional[1:] if self._positional is not None else None
+        value = self._state.get(name) if index in ("@", "*") else None
+        return value.words if value else None
+
+    def _plain(self, name: str, index: str | None, start: int, end: int, quoted: bool) -> None:
+        """`$NAME`, `${NAME}`, `${NAME[i]}`, `$1`, `$@`."""
+        if name in ("@", "*") or index in ("@", "*"):
+            self._list(self._elements(name, index), name, start, end, "*" in (name, index), quoted)
+        else:
+            self._embed(self._scalar(name, index), name, start, end, quoted)
+
+    def _scalar(self, name: str, index: str | None) -> Sequence[Piece] | None:
+        if name.isdigit():
+            number, given = int(name[:4]), self._positional or ()
+            return given[number].pieces if number < len(given) else None
+        value = self._state.get(name)
+        if value is None or index is None:
+            return value.scalar if value else None
+        if value.elements is None or not index.isdigit():
+            return None
+        elements = value.elements[: int(index[:6]) + 1]
+        known = len(elements) == int(index[:6]) + 1 and all(
+            text_of_pieces(e.pieces) is not None for e in elements
+        )
+        return elements[-1].pieces if known else None
+
+    def _changed(
+        self, name: str, index: str | None, operation: int, start: int, end: int, quoted: bool
+    ) -> None:
+        """`${NAME:-default}` and its kin; operations on the text are unknown unless simple."""
+        text, state = self._source.text, self._state
+        colon = text.startswith(":", operation)
+        mark = text[operation + colon : operation + colon + 1]
+        pieces = None if index in ("@", "*") or name in ("@", "*") else self._scalar(name, index)
+        value = text_of_pieces(pieces) if pieces is not None else None
+        defaults = False
+        if mark in ("-", "=", "+", "?") and value is not None and pieces is not None:
+            if (bool(value) or not colon) != (mark == "+"):
+                self._embed(pieces if mark != "+" else (), name, start, end, quoted)
+                return
+            defaults = mark != "?"
+        elif (
+            mark == "-" and name.isdigit()
+        ):  # of the script's own arguments: it may be started without
+            defaults = pieces is None and not any(
+                frame.kind == "function" for frame in state.frames
+            )
+        elif mark in ("-", "=") and pieces is None and index is None and name[0] not in "@*#?$!-":
+            defaults = not _SET_OUTSIDE.fullmatch(name) and state.get(name) is None
+        elif mark in ("%", "#") and not colon and value is not None:
+            cut, pattern = text[operation : end - 1], text[operation : end - 1].lstrip(mark)
+            if not re.search(r"[*?\[\]$`'\"\\{}~()]", pattern) and len(cut) - len(pattern) <= 2:
+                value = value.removesuffix(pattern) if mark == "%" else value.removeprefix(pattern)
+                self._embed(
+                    (Piece(value, *self._source.region(start, end), (name,)),),
+                    name,
+                    start,
+                    end,
+                    quoted,
+                )
+                return
+        if (not defaults and mark != "+") or self._depth >= _DEEPEST_DEFAULT:
+            self._unknown(start, end, (name,))
+            return
+        if self._deeper is None:
+            self._deeper = Expander(self._source, state, self._positional, self._depth + 1)
+        pieces = self._deeper.pieces(operation + colon + 1, end - 1)
+        if not defaults:  # that text, or none
+            self._add(
+                Piece(None, *self._source.region(start, end), (name,), perhaps([split(pieces)]))
+            )
+            return
+        if mark == "=":
+            state.set(name, Value(pieces=pieces))
+        self._embed(pieces, name, start, end, quoted)
+
+    # What an expansion adds to the word that is being written, and where it splits one into several.
+
+    def _open(self) -> Field:
+        """The word that is being written, a new one where none is."""
+        if self._current is None:
+            self._current = Field([])
+        return self._current
+
+    def _end_field(self) -> None:
+        if self._current is not None:
+            self._found.append(self._current)
+            self._current = None
+
+    def _add(self, *pieces: Piece) -> None:
+        """Adds what was written here to the word."""
+        current = self._open()
+        current.foreign = False
+        current.pieces.extend(pieces)
+
+    def _written(self, start: int, end: int) -> None:
+        """Adds the source's characters from `start` up to `end` as they are."""
+        self._add(*self._source.pieces(start, end))
+
+    def _literal(self, text: str, start: int, end: int) -> None:
+        """Adds what `start` up to `end` stand for."""
+        self._add(Piece(text, *self._source.region(start, end)))
+
+    def _computed(self, number: int | None, start: int, end: int) -> None:
+        """Adds a result of the shell's, which no variable holds."""
+        if number is None:
+            self._unknown(start, end)
+        else:
+            self._add(Piece(str(number), *self._source.region(start, end), ("",)))
+
+    def _unknown(self, start: int, end: int, names: tuple[str, ...] = ()) -> None:
+        """Adds that `start` up to `end` stand for what can't be known."""
+        self._add(Piece(None, *self._source.region(start, end), names))
+
+    def _list(
+        self,
+        elements: Sequence[Element] | None,
+        name: str,
+        start: int,
+        end: int,
+        joined: bool,
+        quoted: bool,
+    ) -> None:
+        """Array elements, if known: one word each, or one for all (`joined`, or where nothing is split)."""
+        if elements is None:
+            self._unknown(start, end, (name,))
+            return
+        characters = sum(_characters(element.pieces) for element in elements)
+        if not self._state.spend(len(elements) + characters // 2):
+            self._add(Piece(None, 0, 0))
+            return
+        for number, element in enumerate(elements):
+            if number and ((joined and quoted) or not self._splits):
+                self._add(Piece(" ", element.start, element.start))
+            elif number:
+                self._end_field()
+            if not quoted and self._splits:
+                self._split_into_fields(element.pieces, True)
+            else:
+                foreign = self._current is None or self._current.foreign
+                field = self._open()
+                field.pieces.extend(element.pieces)
+                if foreign and not field.region and self._splits and not joined:
+                    field.region, field.foreign = (element.start, element.end), True
+
+    def _embed(
+        self, pieces: Sequence[Piece] | None, name: str, start: int, end: int, quoted: bool
+    ) -> None:
+        """A variable's value, if known. One word counts as written where it is used, an option or several where set."""
+        if pieces is None or not self._state.spend(len(pieces) + _characters(pieces) // 2):
+            self._unknown(start, end, (name,))
+            return
+        first = pieces[0].text if pieces else None
+        several = any(piece.text is not None and _BLANK.search(piece.text) for piece in pieces)
+        elsewhere = several or bool(first and _OPTION.match(first))
+        if not elsewhere:
+            here = self._source.region(start, end)
+            pieces = [
+                Piece(one.text, *here, (name, *one.names)[:_MOST_NAMES], one.perhaps)
+                for one in pieces
+            ]
+        if not quoted and self._splits:
+            self._split_into_fields(pieces, elsewhere)
+        else:
+            self._add(*pieces)
+
+    def _split_into_fields(self, pieces: Sequence[Piece], elsewhere: bool) -> None:
+        for piece in pieces:
+            for start, end, blank in (
+                blanks(piece.text) if piece.text is not None else [(0, 0, False)]
+            ):
+                if blank:
+                    self._end_field()
+                    continue
+                text = piece.text[start:end] if piece.text is not None else ""
+                cut = piece.cut(start, end) if piece.text is not None else piece
+                if _GLOB.search(text) or ("<" in text and IN_WORDS.search(text)):
+                    cut = Piece(None, cut.start, cut.end, cut.names)
+                fresh = self._current is None
+                field = self._open()
+                field.foreign = elsewhere and (fresh or field.foreign)
+                field.pieces.append(cut)
+
+
+def _characters(pieces: Sequence[Piece]) -> int:
+    return sum([len(piece.text or "") for piece in pieces])
+
+
+def _expansion_end(text: str, position: int, quoted: bool) -> int:
+    """Return where what begins with `${`, `$(` or a backtick ends."""
+    if text.startswith("${{", position):
+        close = text.find("}}", position, position + 500)
+        if close >= 0:
+            return close + 2
+    if text.startswith("$[", position):  # with more in it than names and numbers
+        return text.find("]", position) + 1 or len(text)
+    if text[position] == "`":
+        return scan(text, position + 1, ("`",))[0]
+    brace = '"}' if quoted else "}"
+    return scan(text, position + 2, (brace if text[position + 1] == "{" else ")",))[0]
+
+
+def _evaluated(text: str, value_of: Callable[[str], str | None]) -> int | None:
+    """The value of an arithmetic expression; None where it can't be known. `value_of` gives a variable's text."""
+
+    def number(name: re.Match[str]) -> str:
+        value = (value_of(name[1]) or "").strip()
+        return f"({value})" if _INTEGER.fullmatch(value) else "?"
+
+    if not _ARITHMETIC.fullmatch(text):
+        return None
+    plain = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", number, text)
+    try:
+        return _value_of(ast.parse(f"({plain})", mode="eval").body)
+    except (SyntaxError, ArithmeticError, LookupError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _value_of(node: ast.expr) -> int:
+    """The value of a Python expression, whose operators are bash's but for division; an error where it isn't known."""
+    if isinstance(node, ast.BinOp):
+        value = _OPERATORS[type(node.op)](_value_of(node.left), _value_of(node.right))
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        value = _value_of(node.operand) * (-1 if isinstance(node.op, ast.USub) else 1)
+    elif isinstance(node, ast.Constant) and type(node.value) is int:
+        value = node.value
+    else:
+        raise ValueError(node)
+    if not -_WIDTH <= value < _WIDTH:
+        raise ValueError(value)
+    return value
+
+
+def _quotient(left: int, right: int) -> int:
+    """Division towards zero, as in C."""
+    return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+
+
+_OPERATORS: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: lambda left, right: int(left**right) if 0 <= right < 64 else _WIDTH,
+    ast.Div: _quotient,
+    ast.Mod: lambda left, right: left - right * _quotient(left, right),
+}

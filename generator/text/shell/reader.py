@@ -1,0 +1,297 @@
+"""Goes through a script's tokens in order, as bash would: blocks open and close, and commands are noted.
+
+What isn't understood is skipped; nothing in a script makes the reader fail.
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ...findings import Location
+from ...places import Lines
+from ..text import Text
+from .commands import Shell
+from .records import Directive, ShellScript, Word
+from .tokens import ARRAY, ASSIGNMENT, COMMENT, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
+from .values import UNKNOWN, Piece, Source, State, Value
+
+_OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
+_CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
+_LOOPS: Final = frozenset({"for", "while", "until", "select"})
+_DEEPEST_LOOP: Final = 20  # deeper, every variable counts as changed
+_HEADERS: Final = frozenset({"for", "select", "case", "function"})
+_BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
+_RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLOSING)
+_NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING)
+#: The words of `#SBATCH` lines, which Slurm reads by rules of its own.
+_SBATCH_WORD: Final = re.compile(
+    r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""", re.ASCII
+)
+_QUOTES: Final = re.compile(r"\\(.)|[\"']")
+_JOINS: Final = frozenset(
+    {"&&", "||", "|", "|&"}
+)  # a list goes on behind them, on the next line too
+_FUNCTION: Final = re.compile(
+    r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE
+)
+_TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
+#: A condition that compares a variable with a text or a number.
+_COMPARED: Final = re.compile(
+    r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=|-eq|-ne|-gt|-ge|-lt|-le)\s+["']?([\w.-]*)["']?\s+\]?\]"""
+)
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
+
+
+def read_command_text(
+    content: str, place: Callable[[int], Location], path: str = ""
+) -> ShellScript:
+    """Reads a command within another document; `place` gives the place there of an offset in `content`."""
+    return read_script(Text(path=path, content=content, lines=content.splitlines()), place)
+
+
+def read_script(text: Text, place: Callable[[int], Location] | None = None) -> ShellScript:
+    """Read a bash script; `place` gives the place of an offset where the text is part of another document."""
+    script = ShellScript(text=text, place=place, lines=Lines(text))
+    shell = Shell(script, Source(text.content), State())
+    collects = gc.isenabled()
+    gc.disable()  # a script's parts have no cycles, and Python would go through all of them often to look for some
+    try:
+        Reader(shell).read()
+    finally:
+        if collects:
+            gc.enable()
+    script.history = shell.state.history
+    return script
+
+
+class Reader:
+    """Reads the text of one shell."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._state = shell.state
+        self._base = len(shell.state.frames)
+        self._open: dict[str, int] = {}  # how many blocks of a kind are open
+        self._changes: dict[int, set[str]] = {}  # the names that a loop assigns, by its place
+        self._pattern = False  # a pattern of `case` comes next
+        self._function = ""  # the function whose body comes next
+        self._parameters = False  # the `)` of `name()` comes next
+        self._conditional = False
+        self._before = "\n"  # the operator or line end before the command
+        self._executed = False  # a command was seen, so sbatch reads no further directive
+        self._asked = False  # a condition of `if` comes next
+        self._ended = False  # by `exit`: what comes after it never runs
+
+    def read(self) -> None:
+        shell, text = self._shell, self._shell.source.text
+        tokens = Tokens(text)
+        if shell.depth == 0:
+            shell.script.unterminated = tokens.unterminated
+        self._changes = _loop_changes(tokens.found, text)
+        names = (match[1] or match[2] for match in _FUNCTION.finditer(text))
+        self._state.functions.update(
+            {name: frozenset() for name in names if name not in self._state.functions}
+        )
+        command: list[Token] = []
+        for token in tokens.found:
+            if self._ended:
+                break
+            if token.kind in (NEWLINE, OPERATOR):
+                if command or token.kind == OPERATOR or self._before not in _JOINS:
+                    self._until(command, token.text)
+                    command, self._before = [], token.text
+            elif token.kind != COMMENT:
+                command.append(token)
+            elif shell.depth == 0:
+                shell.script.directives.append(_directive(token, text, self._executed))
+        self._until([] if self._ended else command, "\n")
+        while len(self._state.frames) > self._base:
+            self._state.close()
+
+    def _open_block(self, kind: str, place: int = -1) -> None:
+        """Opens a block; a loop's begins at `place`."""
+        changing = self._changes.get(place, set())
+        self._open[kind] = self._open.get(kind, 0) + 1
+        if kind == "loop" and self._open[kind] > _DEEPEST_LOOP:
+            changing = set(self._state.values) if self._open[kind] == _DEEPEST_LOOP + 1 else set()
+        self._state.open(kind, changing)
+
+    def _close_within(self, kind: str) -> None:
+        """Closes what was left open inside the innermost block of a kind."""
+        while self._state.frames[-1].kind != kind:
+            self._close_block(self._state.frames[-1].kind)
+
+    def _close_block(self, kind: str) -> None:
+        if self._open.get(kind):
+            self._close_within(kind)
+            self._open[kind] -= 1
+            self._pattern = self._pattern and kind != "case"
+            self._state.close()
+
+    def _until(self, tokens: list[Token], separator: str) -> None:
+        """One command's tokens, and the operator or line end after them."""
+        if self._pattern and self._skip_pattern(tokens, separator):
+            return
+        names = (
+            [self._shell.raw(token) for token in tokens if token.kind == WORD]
+            if separator == "("
+            else []
+        )
+        if names and names[-1] not in _NO_FUNCTION:  # `name (` of a function's definition
+            self._function, self._parameters = names[-1], True
+            return
+        if tokens:
+            tokens = self._keywords(tokens)
+        if tokens:
+            self._executed = True
+            inner = self._shell.add(tokens, self._conditional)
+            always = (
+                self._before in ("\n", ";", "&")
+                and separator in ("\n", ";")
+                and not self._state.frames
+            )
+            self._ended = always and self._shell.raw(tokens[0]) == "exit"
+            if inner is not None:
+                Reader(inner).read()
+        if separator in ("\n", ";"):
+            self._assume(tokens)
+            self._conditional = False
+            return
+        if separator == "(":
+            self._open_block("(")
+        elif separator == ")" and self._parameters:
+            self._parameters = False
+        elif separator == ")":
+            self._close_block("(")
+        elif separator in (";;", ";&", ";;&") and self._open.get(
+            "case"
+        ):  # the pattern of the next branch follows
+            self._close_within("case")
+            self._state.next_branch()
+            self._state.frames[-1].ended = True
+            self._pattern = True
+        # the command before `&&` may well fail
+        may_fail = self._conditional
+        if tokens:
+            may_fail = tokens[0].kind == TEST or self._shell.raw(tokens[0]) in _TESTS
+        self._conditional = separator == "||" or (separator == "&&" and may_fail)
+
+    def _assume(self, tokens: list[Token]) -> None:
+        """Takes from a branch's condition whether it runs, and a variable's value: `if [ "$MODE" = "train" ]`."""
+        asked, self._asked = self._asked, False
+        source = self._shell.source
+        if not tokens or self._conditional or not asked:
+            return
+        if test := _COMPARED.fullmatch(source.text, tokens[0].start, tokens[-1].end):
+            name, sign, text = test.groups()
+            self._state.decide(_holds(self._state.text(name), sign, text))
+            if sign in ("=", "=="):
+                place = source.place(test.start(3))
+                self._state.assume(name, Value((Piece(text, place, place),)))
+
+    def _skip_pattern(self, tokens: list[Token], separator: str) -> bool:
+        """Passes over a pattern of `case`; whether these tokens were part of it."""
+        if tokens and self._shell.raw(tokens[0]) == "esac":
+            self._pattern = False
+            return False
+        if separator == ")":
+            self._pattern = False
+            frame = self._state.frames[-1]
+            frame.ended = False
+            frame.total = frame.total or (len(tokens) == 1 and self._shell.raw(tokens[0]) == "*")
+        return True
+
+    def _keywords(self, tokens: list[Token]) -> list[Token]:
+        """Handles the reserved words before a command; the tokens that are left."""
+        for position, token in enumerate(tokens):
+            raw = self._shell.raw(token)
+            if raw not in _RESERVED or token.kind != WORD:
+                return tokens[position:]
+            self._executed = True
+            self._asked = raw == "if" or (raw == "elif" and self._open.get("if", 0) > 0)
+            if raw in _HEADERS:
+                return self._header(raw, tokens[position:])
+            if raw in _OPENING:
+                kind = "function" if raw == "{" and self._function else _OPENING[raw]
+                self._open_block(kind, token.start)
+                if kind == "function":
+                    self._state.frames[-1].name, self._function = self._function, ""
+            elif raw in _CLOSING:
+                kind, frames = _CLOSING[raw], self._state.frames
+                self._close_block(
+                    "function" if kind == "{" and frames and frames[-1].kind == "function" else kind
+                )
+            elif raw in ("else", "elif") and self._open.get("if"):
+                self._close_within("if")
+                self._state.next_branch(total=raw == "else")
+        return []
+
+    def _header(self, raw: str, tokens: list[Token]) -> list[Token]:
+        """`for NAME in words`, `case WORD in`, `function NAME`; the tokens of a command that follows."""
+        names = [self._shell.raw(token) for token in tokens]
+        if raw == "function":
+            self._function = names[1] if len(names) > 1 else ""
+            return self._keywords(tokens[names.index("{") :]) if "{" in names else []
+        if raw == "case":
+            self._open_block("case")
+            self._pattern = True
+            return []
+        self._open_block("loop", tokens[0].start)
+        if len(names) > 1 and names[1].isidentifier():
+            found = self._shell.words(tokens[3:]) if names[2:3] == ["in"] else []
+            only = found[0] if len(found) == 1 and found[0].value is not None else None
+            value = Value((Piece(only.value, only.offset, only.offset),)) if only else UNKNOWN
+            self._state.set(names[1], value)
+        return []
+
+
+def _holds(value: str | None, sign: str, text: str) -> bool | None:
+    """The result of a comparison; None where it can't be known, or is none of numbers."""
+    if value is None or sign not in _COMPARISONS:
+        return None if value is None else (value == text) is (sign != "!=")
+    numbers = [int(one) for one in (value, text) if one.isdecimal()]
+    return _COMPARISONS[sign](*numbers) if len(numbers) == 2 else None
+
+
+def _directive(token: Token, text: str, ignored: bool) -> Directive:
+    """The directive of a comment; `ignored` where sbatch has stopped reading them."""
+    words: list[Word] = []
+    match = _SBATCH_WORD.match(text, token.start + len("#SBATCH"), token.end)
+    while match is not None:
+        value = _QUOTES.sub(r"\1", match[1])
+        words.append(Word(raw=match[1], value=value, offset=match.start(1), parts=(value,)))
+        match = _SBATCH_WORD.match(text, match.end(), token.end)
+    return Directive(words=tuple(words), offset=token.start, ignored=ignored)
+
+
+def _loop_changes(tokens: Sequence[Token], text: str) -> dict[int, set[str]]:
+    """The names that each loop assigns, by the place of its first token."""
+    changes: dict[int, set[str]] = {}
+    if "done" not in text:
+        return changes
+    stack: list[tuple[int, set[str]]] = []
+    for token in tokens:
+        if token.text in _LOOPS and token.kind == WORD:
+            if len(stack) < _DEEPEST_LOOP:
+                stack.append((token.start, set()))
+        elif not stack or token.kind not in (WORD, ARRAY):
+            continue
+        elif token.text == "done":
+            place, changes[place] = stack[-1]
+            stack.pop()
+            if stack:
+                stack[-1][1].update(changes[place])
+        elif match := ASSIGNMENT.match(text, token.start, token.end):
+            stack[-1][1].add(match[1])
+    return changes

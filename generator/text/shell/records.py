@@ -1,0 +1,160 @@
+"""A bash launch script as far as it can be known without running it: its parts, each with its offset."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import field
+from typing import Final, NamedTuple
+
+from ...dataclass import dataclass
+from ...findings import Location
+from ...places import Lines
+from ..text import Text
+
+SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
+TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c[a-z]*")  # the option before the text that a shell reads
+
+
+class Word(NamedTuple):
+    """One word of a command or an array, as the program would get it."""
+
+    raw: str  #: as written
+    value: str | None  #: after quotes and expansion; None where a part can't be known
+    offset: int  #: of `raw`, in characters from the start of the document
+    parts: tuple[str | None, ...] = ()  #: the known and the unknown parts (None) in order
+    variables: tuple[str, ...] = ()  #: the variables that the shell expands in it
+    #: Where branches differ: the texts of words of which some may be in its place, None for one that can't be known.
+    #: Empty where that can be anything.
+    perhaps: tuple[str | None, ...] = ()
+
+    @property
+    def prefix(self) -> str:
+        """The text that it is known to begin with."""
+        return (self.parts[0] or "") if self.parts else ""
+
+    @property
+    def path(self) -> str | None:
+        """The path that it is; its end where the folders before it are a variable: `$HERE/ds.json`."""
+        if self.value is not None:
+            return self.value
+        tail = ((self.parts[-1] if self.parts else None) or "").partition("/")[2]
+        name = self.raw.strip("\"'").rpartition("/")[2].strip("\"'")
+        if not name or set(name) & set("$`*?{}\"'"):
+            return tail or None
+        return tail if tail.endswith(name) else name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """`NAME=value`, exported or not, on its own or before a command."""
+
+    name: str
+    value: str | None  #: after expansion; of `NAME+=` the whole value; None where it can't be known
+    raw: str  #: what is behind the equals sign, as written
+    exported: bool
+    offset: int  #: of the name
+    value_offset: int  #: of `raw`
+    command_index: int  #: the index of the command that follows it or that it belongs to
+    words: tuple[Word, ...] | None = None  #: of an array, all its words
+    parts: tuple[
+        str | None, ...
+    ] = ()  #: the known and the unknown parts of the value, as in `Word`
+    inside: int | None = None  #: the index of the command whose `bash -c` it is in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A simple command without its redirections."""
+
+    words: tuple[Word, ...]
+    environment: tuple[Assignment, ...]  #: `A=b` before the command
+    offset: int
+    index: int  #: its place among the script's commands
+    shell: str | None = None  #: the text of the `bash -c` that it is in, None in the script itself
+    inside: int | None = None  #: the index of the command whose `bash -c` it is in
+    guarded: bool = False  #: in a branch, loop or function: it may not run, or run often
+
+    @property
+    def run(self) -> tuple[Word, ...]:
+        """The words from the program, builtin or function on."""
+        behind = len(self.words) > 1 and self.words[0].value in ("builtin", "command", "exec")
+        return self.words[1:] if behind else self.words
+
+    @property
+    def single_quoted(self) -> bool:
+        """Return whether that text is in single quotes, so that the outer shell expands nothing in it."""
+        return (self.shell or "").startswith("'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directive:
+    """A `#SBATCH` line."""
+
+    words: tuple[Word, ...]
+    offset: int
+    ignored: bool  #: a command is before it, so sbatch doesn't read it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heredoc:
+    """A file that the script writes from a here-document."""
+
+    content: str  #: variables are expanded where known, and stay as written where not
+    offset: int  #: where the content starts
+    complete: bool  #: whether every expansion is known
+    literal: (
+        bool  #: nothing was expanded: offsets in the content and in the script differ by `offset`
+    )
+    target: Word | None = (
+        None  #: the word that names the file; None: the text is another program's input
+    )
+
+
+#: The last assignments of a variable: the index of the next command, and the value, None where it can't be known.
+History = dict[str, list[tuple[int, str | None]]]
+
+
+@dataclass(slots=True, kw_only=True)
+class ShellScript:
+    """A script's commands, assignments, directives and here-documents, each in order, over all its nested shells."""
+
+    text: Text
+    lines: Lines = field(repr=False, compare=False)
+    place: Callable[[int], Location] | None = field(
+        default=None, repr=False
+    )  #: of an offset, in another document
+    directives: list[Directive] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    heredocs: list[Heredoc] = field(default_factory=list)
+    written: list[Word] = field(
+        default_factory=list
+    )  #: the words that name files which commands write
+    edited: list[Word] = field(
+        default_factory=list
+    )  #: those of files to which commands add, or which they change
+    history: History = field(default_factory=dict, repr=False)
+    unterminated: int | None = (
+        None  #: the offset of a quote, bracket or here-document that nothing closes
+    )
+
+    @property
+    def shebang(self) -> str | None:
+        return self.text.lines[0] if self.text.content.startswith("#!") else None
+
+    def locate(
+        self, thing: Word | Assignment | Command | Directive | Heredoc | int, pointer: str = ""
+    ) -> Location:
+        """The place of a part of the script, or of an offset."""
+        offset = thing if isinstance(thing, int) else thing.offset
+        return self.lines.locate(offset, pointer) if self.place is None else self.place(offset)
+
+    def value_of(self, name: str, before: int | None = None) -> str | None:
+        """The value of a variable where the command of index `before` begins; at the end of the script with None."""
+        changes = self.history.get(name, [])
+        if before is None:
+            return changes[-1][1] if changes else None
+        index = bisect_right(changes, before, key=lambda change: change[0])
+        return changes[index - 1][1] if index else None

@@ -1,0 +1,432 @@
+"""Values of a shell's variables, in pieces that know where they were written, and what branches leave of them."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from typing import Final, NamedTuple
+
+from ...places import IN_WORDS
+
+#: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has this non-character.
+HOLE: Final = "\ufdd0"
+_CLOSE: Final = 4  # characters between two pieces of one word: quotes, or a backslash
+#: A value may cost this much (pieces, or 64 characters each), and a whole script that much: a text that doubles itself
+#: line by line ends as an unknown value instead of filling the memory.
+_MOST_PER_VALUE: Final = 10_000
+_MOST_PER_SCRIPT: Final = 300_000
+_DEEPEST: Final = 30  # blocks in blocks; what is set deeper is unknown, or each would merge what all within it set
+_MOST_PERHAPS: Final = 100  # words that may be in the place of one
+_MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
+_GUARDS: Final = frozenset({"if", "loop", "case", "function"})
+_RUNS: Final = re.compile(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
+
+
+# Named tuples, where the house has frozen dataclasses: a long script makes hundreds of thousands of them.
+class Piece(NamedTuple):
+    """A part of a value. `text` is None where it can't be known; `start` and `end` are places in the document."""
+
+    text: str | None
+    start: int
+    end: int
+    names: tuple[str, ...] = ()  #: the variables whose expansion gave this piece
+    perhaps: tuple[str | None, ...] = ()  #: as in `Word`
+
+    @property
+    def mapped(self) -> bool:
+        """Return whether the text is in the document character by character."""
+        return self.text is not None and not self.names and self.end - self.start == len(self.text)
+
+    def cut(self, start: int, end: int) -> Piece:
+        """The characters `start` up to `end` of this piece."""
+        text = self.text or ""
+        if self.mapped:
+            return Piece(text[start:end], self.start + start, self.start + end)
+        return Piece(text[start:end], self.start, self.end, self.names)
+
+
+class Element(NamedTuple):
+    """One word of an array, with the place where it was written."""
+
+    pieces: tuple[Piece, ...]
+    start: int
+    end: int
+
+
+class Value(NamedTuple):
+    """The value of a variable: pieces, or an array's elements."""
+
+    pieces: tuple[Piece, ...] = ()
+    elements: tuple[Element, ...] | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The text, or None where a part can't be known. An array's is that of its first element, as in bash."""
+        return text_of_pieces(self.scalar)
+
+    @property
+    def words(self) -> tuple[Element, ...]:
+        """The elements that `${NAME[@]}` stands for."""
+        return self.elements if self.elements is not None else (Element(self.pieces, 0, 0),)
+
+    @property
+    def scalar(self) -> tuple[Piece, ...]:
+        """The pieces that `$NAME` stands for."""
+        if self.elements is None:
+            return self.pieces
+        return self.elements[0].pieces if self.elements else ()
+
+
+UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
+
+
+def text_of_pieces(pieces: Iterable[Piece]) -> str | None:
+    """The text of pieces, or None where one of them can't be known."""
+    texts: list[str] = []
+    for piece in pieces:
+        if piece.text is None:
+            return None
+        texts.append(piece.text)
+    return "".join(texts)
+
+
+def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:
+    """The known and unknown parts in order; neighbours of one kind are one part."""
+    texts = groupby((piece.text for piece in pieces), key=lambda text: text is not None)
+    return tuple("".join(text or "" for text in group) if known else None for known, group in texts)
+
+
+def region_of(pieces: Sequence[Piece]) -> tuple[int, int]:
+    """The place in the document of pieces that make one word: all of them where they are side by side."""
+    start, end = pieces[0].start, pieces[0].end
+    for piece in pieces[1:]:
+        if piece.start == start and piece.end == end:
+            continue
+        if not end <= piece.start <= end + _CLOSE:
+            break
+        end = piece.end
+    return start, end
+
+
+def blanks(text: str) -> list[tuple[int, int, bool]]:
+    """Runs of blanks and of other characters: start, end, whether blank."""
+    return [(match.start(), match.end(), match[0][0] in " \t\n") for match in _RUNS.finditer(text)]
+
+
+class Source:
+    """A text to read, and the place in the document of each of its characters."""
+
+    __slots__ = ("_pieces", "_starts", "direct", "text")
+
+    def __init__(self, text: str, pieces: Sequence[Piece] = ()) -> None:
+        self.text = text
+        self.direct = (
+            not pieces
+        )  #: whether it is the document itself, so that places in both are the same
+        self._pieces = pieces
+        self._starts: list[int] = []
+        position = 0
+        for piece in pieces:
+            self._starts.append(position)
+            position += 1 if piece.text is None else len(piece.text)
+
+    def region(self, start: int, end: int) -> tuple[int, int]:
+        """The place in the document of the characters `start` up to `end`."""
+        if self.direct:
+            return start, end
+        return region_of(self.pieces(start, end)) if end > start else (self.place(start),) * 2
+
+    def place(self, offset: int) -> int:
+        """The place in the document of one character."""
+        if self.direct:
+            return offset
+        index = max(bisect_right(self._starts, offset) - 1, 0)
+        piece = self._pieces[index]
+        return (
+            piece.start + min(offset - self._starts[index], piece.end - piece.start)
+            if piece.mapped
+            else piece.start
+        )
+
+    def pieces(self, start: int, end: int) -> tuple[Piece, ...]:
+        """The characters `start` up to `end` as pieces; unknown ones where there is a hole."""
+        if self.direct:
+            return (Piece(self.text[start:end], start, end),)
+        found: list[Piece] = []
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        while index < len(self._pieces) and self._starts[index] < end:
+            piece, first = self._pieces[index], self._starts[index]
+            length = 1 if piece.text is None else len(piece.text)
+            if piece.text is None:
+                found.append(piece)
+            elif first + length > start:
+                found.append(piece.cut(max(start - first, 0), min(end - first, length)))
+            index += 1
+        return tuple(found)
+
+
+@dataclass(slots=True)
+class Frame:
+    """An open `if`, `case`, loop, function, group or subshell."""
+
+    kind: str
+    name: str = ""  #: of a function
+    before: dict[str, Value | None] = field(
+        default_factory=dict
+    )  #: as they were when it opened, where changed since
+    branches: list[dict[str, Value | None]] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)  #: changed in the branch that is open
+    assumed: dict[str, Value | None] = field(
+        default_factory=dict
+    )  #: as it was of what the branch's condition tells
+    refuted: dict[str, Value | None] = field(
+        default_factory=dict
+    )  #: the same of what the branches to come refute
+    told: str = ""  #: the variable that has the value which the branch's condition tells
+    total: bool = False  #: whether one of the branches always runs
+    runs: bool | None = None  #: whether the condition of the branch that is open holds
+    chosen: bool = False  #: a branch's condition holds, so that none after it runs
+    ended: bool = False  #: the last branch has ended, and no other has begun
+
+    def touch(self, name: str, before: Value | None) -> None:
+        """Notes that a variable changes in the open branch, and had the value `before`."""
+        told = self.assumed.pop(name, before)
+        self.before.setdefault(name, self.refuted.get(name, told))
+        self.touched.add(name)
+
+
+class State:
+    """The variables of one shell. A shell started by another (`parent`) sees what that one exports."""
+
+    def __init__(self, parent: State | None = None) -> None:
+        self.values: dict[str, Value] = {}
+        self.exported: set[str] = set(parent.exported) if parent is not None else set()
+        self.frames: list[Frame] = []
+        self.history: dict[str, list[tuple[int, str | None]]] = {}
+        self.commands = 0  #: how many were read
+        self.guards = 0  #: how many of the frames may run more or less often than once
+        self.all_exported = False
+        self.functions: dict[
+            str, frozenset[str]
+        ] = {}  #: the variables that each sets, as far as it was read
+        self._assumed: set[str] = set()  # has the value that a condition tells
+        self._sourced = False  # a file that wasn't read may have defined functions
+        self._parent = parent
+        self._left: list[int] = (
+            parent._left if parent is not None else [_MOST_PER_SCRIPT]
+        )  # of all shells together
+
+    def spend(self, cost: int) -> bool:
+        """Takes the cost of an expansion from what the script may spend; whether there was enough."""
+        self._left[0] -= cost + 1
+        return self._left[0] > 0
+
+    def get(self, name: str) -> Value | None:
+        value = self.values.get(name)
+        if value is None and self._parent is not None and name in self._parent.exported:
+            return self._parent.get(name)
+        return value
+
+    def text(self, name: str) -> str | None:
+        """The text that a variable holds; None where it can't be known."""
+        value = self.get(name)
+        return value.text if value else None
+
+    def set(self, name: str, value: Value | None) -> None:
+        """Gives a variable a value; one that is too large becomes unknown. None unsets it: its value is unknown then,
+        as the environment may still have it."""
+        pieces = [one for word in value.words for one in word.pieces] if value is not None else ()
+        size = len(pieces) + sum([len(piece.text) for piece in pieces if piece.text]) // 64
+        if size > _MOST_PER_VALUE or not self.spend(size) or len(self.frames) > _DEEPEST:
+            value = UNKNOWN
+        self._touch(name)
+        self._put(name, value)
+        if self.all_exported:
+            self.exported.add(name)
+
+    def _touch(self, name: str) -> None:
+        if self.frames:
+            self.frames[min(len(self.frames), _DEEPEST) - 1].touch(name, self.values.get(name))
+            self._assumed.discard(name)
+
+    def _put(self, name: str, value: Value | None) -> None:
+        if value is None:
+            self.values.pop(name, None)
+        else:
+            self.values[name] = value
+        self.history.setdefault(name, []).append((self.commands, value.text if value else None))
+
+    def open(self, kind: str, changing: Iterable[str] = ()) -> None:
+        """Opens a block. What a loop will change (`changing`) is unknown from its first line on."""
+        self.frames.append(Frame(kind))
+        self.guards += kind in _GUARDS
+        for name in changing:
+            if name in self.values:
+                self._touch(name)
+                self._put(name, UNKNOWN)
+
+    def assume(self, name: str, value: Value) -> None:
+        """Gives a variable the value that the condition of the innermost block says, in this branch alone."""
+        frame, known = self.frames[-1], self.text(name)
+        if name not in frame.touched:
+            frame.assumed.setdefault(name, self.values.get(name))
+            same = known == value.text
+            frame.told = name if same else frame.told
+            self._put(name, UNKNOWN if self._sourced and not same else value)
+            self._assumed.add(name)
+
+    def call(self, name: str, sources: bool) -> None:
+        """Runs a function of the script, or code that isn't read: what they may set can't be known from here."""
+        self._sourced = self._sourced or sources
+        for assumed in self._assumed:
+            self._put(assumed, UNKNOWN)
+        self._assumed.clear()
+        changed = self.functions.get(name, frozenset())
+        for changing in changed if self.spend(len(changed)) else ():
+            self.set(changing, UNKNOWN)
+
+    def decide(self, runs: bool | None) -> None:
+        """Says of the branch that is open whether its condition holds; a function may be called with other values."""
+        if not any(frame.kind == "function" for frame in self.frames[:_DEEPEST]):
+            self.frames[-1].runs = runs
+
+    def _end_branch(self, frame: Frame) -> None:
+        """Keeps what the branch that is open leaves of the variables, if it may run."""
+        for name in tuple(frame.assumed):
+            self._put(name, frame.assumed.pop(name))
+            self._assumed.discard(name)
+        if frame.runs is not False and not frame.chosen and not frame.ended:
+            frame.branches.append({name: self.values.get(name) for name in frame.touched})
+        frame.chosen = frame.chosen or frame.runs is True
+        frame.total, frame.runs = frame.total or frame.chosen, None
+
+    def next_branch(self, total: bool = False) -> None:
+        """Ends a branch of the innermost block; the next one begins from what was before the block."""
+        if self.frames:
+            frame = self.frames[-1]
+            self._end_branch(frame)
+            for name in frame.touched:
+                self._put(name, UNKNOWN if name in frame.refuted else frame.before[name])
+            frame.touched.clear()
+            frame.total = frame.total or total
+            if frame.told and frame.told not in frame.refuted:
+                frame.refuted[frame.told] = self.values.get(frame.told)
+                self._put(frame.told, UNKNOWN)
+            frame.told = ""
+
+    def close(self) -> None:
+        """Closes the innermost block and merges what its branches left."""
+        frame = self.frames.pop()
+        self._end_branch(frame)
+        for name in frame.refuted.keys() - frame.before.keys():
+            self._put(name, frame.refuted[name])
+        if frame.kind == "function":
+            self.functions[frame.name] = frozenset(frame.before)
+        self.guards -= frame.kind in _GUARDS
+        if frame.kind == "(":
+            for name in frame.touched:
+                self._put(name, frame.before[name])
+            return
+        if frame.kind != "{":  # the commands of a group always run
+            branches = [*frame.branches, *([] if frame.total else [{}])]
+            too_many = len(branches) * len(frame.before) > _MOST_MERGED
+            for name, before in frame.before.items():
+                self._put(
+                    name,
+                    _merged([] if too_many else [branch.get(name, before) for branch in branches]),
+                )
+        for name, before in frame.before.items() if self.frames else ():
+            self.frames[-1].touch(name, before)
+
+
+def _merged(values: Sequence[Value | None]) -> Value:
+    """Return the words that all of the values begin and end with, of which a variable may hold any."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return UNKNOWN
+    first, arrays = known[0], [value.elements for value in known if value.elements is not None]
+    different = [first, *(value for value in known if value is not first)]
+    if (
+        len(
+            {
+                (value.elements is None, *(_identity(word.pieces) for word in value.words))
+                for value in different
+            }
+        )
+        == 1
+    ):
+        return first
+    if len(arrays) == len(known):
+        return Value(elements=_common(arrays))
+    if arrays:
+        return UNKNOWN
+    words = _common([split(value.pieces) for value in known])
+    spaced = [
+        piece for word in words for piece in (Piece(" ", word.start, word.start), *word.pieces)
+    ]
+    return Value(pieces=tuple(spaced[1:]))
+
+
+def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
+    """The elements that all lists begin with, one unknown, and those that all end with."""
+    shortest = min(len(elements) for elements in lists)
+    front = back = 0
+    while front < shortest and _equal([elements[front] for elements in lists]):
+        front += 1
+    while back < shortest - front and _equal([elements[-1 - back] for elements in lists]):
+        back += 1
+    longest = max(lists, key=len)
+    place = longest[front] if front < len(longest) else Element((), 0, 0)
+    between = perhaps([elements[front : len(elements) - back] for elements in lists])
+    hole = Element((Piece(None, place.start, place.end, (), between),), place.start, place.end)
+    return (*longest[:front], hole, *(longest[len(longest) - back :]))
+
+
+def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
+    """The texts of words of which any list may be there; none where it begins, or goes on, with what isn't known."""
+    found: list[str | None] = []
+    for elements in lists:
+        texts = [text for one in elements for text in _texts(one.pieces)]
+        if texts and not (texts[0] or "").startswith("-"):
+            return ()
+        found += texts
+    if any(
+        after is None and not (option or "").startswith("-") for option, after in pairwise(found)
+    ):
+        return ()
+    return tuple(found) if len(found) <= _MOST_PERHAPS else ()
+
+
+def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
+    """The text of a word, of `--name=` the known part, of one from branches those that may be there."""
+    first = pieces[0] if pieces else Piece("", 0, 0)
+    begun = first.text if first.text and first.text.startswith("--") else None
+    return first.perhaps or (begun or text_of_pieces(pieces),)
+
+
+def _equal(elements: Sequence[Element]) -> bool:
+    return len({_identity(element.pieces) for element in elements}) == 1
+
+
+def _identity(pieces: Sequence[Piece]) -> tuple[object, ...] | str:
+    """The mark of a value, by which two are the same: the text, or the place of what is unknown."""
+    text = text_of_pieces(pieces)
+    return text if text is not None else tuple((p.text, p.start, p.end) for p in pieces)
+
+
+def split(pieces: Sequence[Piece]) -> list[Element]:
+    """The words that a value falls into where bash splits it at blanks. Unknown pieces stay in the word they touch."""
+    words: list[list[Piece]] = [[]]
+    for piece in pieces:
+        if piece.text is None:
+            words[-1].append(piece)
+            continue
+        for start, end, blank in blanks(piece.text):
+            if not blank:
+                words[-1].append(piece.cut(start, end))
+            elif words[-1]:
+                words.append([])
+    return [Element(tuple(word), *region_of(word)) for word in words if word]

@@ -1,0 +1,147 @@
+"""JSON pointers (RFC 6901) into plain data, and how keys and values are written in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+from typing import Any, Final
+
+from ..dataclass import dataclass
+from ..findings import printable
+from ..places import NOTHING as NOTHING
+
+
+def dots(version: Iterable[int]) -> str:
+    """A version as one writes it: `0.19.8`."""
+    return ".".join(map(str, version))
+
+
+def escape(key: str) -> str:
+    """`key` as one part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def whole_number(value: object) -> int | None:
+    """An integer, which true and false are not."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def value_at(data: object, pointer: str, default: object = None) -> object:
+    """Return the value at a JSON pointer in plain data; `default` where there is none."""
+    escaped = "~" in pointer
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~") if escaped else part
+        if isinstance(data, dict) and key in data:
+            data = data[key]
+        elif isinstance(data, list) and key.isdecimal() and len(key) < 10 and int(key) < len(data):
+            data = data[int(key)]
+        else:
+            return default
+    return data
+
+
+def walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
+    """Every value with its pointer, in file order; without recursion, for aliases can nest deeply."""
+    stack = [(pointer, value)]
+    while stack:
+        pointer, value = stack.pop()
+        yield pointer, value
+        if isinstance(value, Mapping):
+            stack.extend((f"{pointer}/{escape(key)}", value[key]) for key in reversed(list(value)))
+        elif isinstance(value, list):
+            stack.extend(
+                (f"{pointer}/{index}", value[index]) for index in reversed(range(len(value)))
+            )
+
+
+def dotted(pointer: str) -> str:
+    """A JSON pointer as people write it: `training.global_batch`, `launch.arguments[2]`."""
+    name = ""
+    for part in pointer.split("/")[1:]:
+        plain = printable(part.replace("~1", "/").replace("~0", "~"))
+        name += f"[{plain}]" if plain.isdigit() else f".{plain}" if name else plain
+    return name or "the job spec"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 host`, `2 hosts`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def show(value: object) -> str:
+    """A value in a message: short, and text as text."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "empty"
+    if isinstance(value, str):
+        return repr(value if len(value) <= 60 else f"{value[:57]}...")
+    return str(value)
+
+
+def kind_in_words(value: object) -> str:
+    """Name the kind of a value without the value: a file that isn't what it should be may be private."""
+    return (
+        "text"
+        if isinstance(value, str)
+        else "a number"
+        if type(value) in (int, float)
+        else show(value)
+    )
+
+
+def listed(values: Iterable[object]) -> str:
+    """`1`, `1 or 2`, `1, 2 or 4`."""
+    words = [str(v) for v in values]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """Words for the keys of a job and their values; as in a job spec, where there is no other phrase."""
+
+    #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}", "data": "{} replicas"}`;
+    #: by key with a value that has a phrase of its own, as in `{"offload: none": "no offload"}`; and by `without` and
+    #: a key, for what to do to switch something off.
+    phrases: Mapping[str, str] = field(default_factory=dict)
+    by_batch: bool = (
+        False  #: whether micro-batches are set by the global batch, without a key of their own
+    )
+
+    def says(self, key: str, *values: object) -> str:
+        """A key with a value, or with a choice of values: `tensor: 3`, `tensor: 1, 2 or 4`."""
+        shown = [in_spec(value) for value in values]
+        if any(f"{key}: {value}" in self.phrases for value in shown):
+            return listed(self._one(key, value) for value in shown)
+        return self._one(key, listed(shown))
+
+    def without(self, key: str) -> str:
+        """Say how to switch something off: `use sequence_parallel: false`, `remove --sequence-parallel`."""
+        return self.phrases.get(f"without {key}", f"use {self.says(key, False)}")
+
+    def micro_batches(self, counts: Iterable[int], layout: Any) -> str:
+        """Numbers of a layout's micro-batches, over all replicas, as the key that sets them."""
+        if self.by_batch:
+            return self.says(
+                "global_batch", *(count * layout.micro_batch * layout.data for count in counts)
+            )
+        return self.says("gradient_accumulation", *counts)
+
+    def _one(self, key: str, value: str) -> str:
+        phrase = self.phrases.get(f"{key}: {value}", self.phrases.get(key, f"{key}: {{}}"))
+        return phrase.replace("{}", value)
+
+
+def in_spec(value: object) -> str:
+    """A value as a job spec writes it: `true`, `8`, `full`, `[core_attn, mlp]`."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(getattr(value, "label", value))
+
+
+#: The vocabulary of job specs.
+OF_SPECS: Final = Vocabulary()
