@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from .dataclass import dataclass
+from .faults import note, path_in
 from .findings import Finding, Location, Severity, Version, Violation, Violations, When
 
 S = TypeVar("S")
@@ -127,6 +128,22 @@ class Rule:
             not self.before or version < self.before
         )
 
+    def allows(self, *planned: Any) -> Any:
+        """Whether `columns.holds` of a layout, or of columns; a rule that raises removes none."""
+        try:
+            return self.columns.holds(*planned)
+        except Exception as error:
+            note(error, f"rule {self.id}", path_in(*planned))
+            return True
+
+    def applies(self, job: Any) -> bool:
+        """Whether the rule applies to a job; one that raises does not."""
+        try:
+            return self.columns.binds(job)
+        except Exception as error:
+            note(error, f"rule {self.id}", path_in(job))
+            return False
+
     def finding(self, violation: Violation) -> Finding:
         return Finding(
             rule=self.id,
@@ -231,15 +248,40 @@ def findings_of(rules: Iterable[Rule], whole: Any) -> Iterator[Finding]:
 
 
 def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, Iterator[Finding]]]:
-    """As `findings_of`, by rule that is broken; a rule looks for as many as are asked of it."""
+    """As `findings_of`, by rule that is broken; a rule looks for as many as are asked of it.
+
+    A rule that raises on a subject is noted as a fault of dsgen, and says no more of that subject.
+    """
     subjects: dict[
         Callable[..., Iterable[Any]], tuple[Any, ...]
     ] = {}  # each way to divide it is walked once
     for rule in rules:
-        own = subjects.get(rule.subjects)
-        if own is None:
-            own = subjects[rule.subjects] = tuple(rule.subjects(whole))
-        broken = chain.from_iterable(map(rule.check, own))
-        first = next(broken, None) if own else None
+        of_rule = subjects.get(rule.subjects)
+        if of_rule is None:
+            of_rule = subjects[rule.subjects] = tuple(_subjects(rule, whole))
+        broken = _violations(rule, of_rule, whole)
+        first = next(broken, None) if of_rule else None
         if first is not None:
             yield rule, map(rule.finding, chain((first,), broken))
+
+
+def _subjects(rule: Rule, whole: Any) -> Iterator[Any]:
+    try:
+        yield from rule.subjects(whole)
+    except Exception as error:
+        note(error, f"rule {rule.id}", path_read(rule, whole))
+
+
+def _violations(rule: Rule, subjects: Iterable[Any], whole: Any) -> Iterator[Violation]:
+    for subject in subjects:
+        try:
+            yield from rule.check(subject)
+        except Exception as error:
+            note(error, f"rule {rule.id}", path_in(subject) or path_read(rule, whole))
+
+
+def path_read(rule: Rule, whole: Any) -> str:
+    """The path of the first document of a submission that a rule reads, or of whatever else it judges."""
+    documents = getattr(whole, "documents", ())
+    read = [one for one in documents if one.document_kind in rule.reads]
+    return path_in(*read, *documents, whole)

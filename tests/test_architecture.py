@@ -20,7 +20,7 @@ PACKAGE = ROOT / "generator"
 
 ORDER = (
     {"version", "dataclass", "resources"},
-    {"units", "secrets"},
+    {"units", "secrets", "faults"},
     {"findings"},
     {"places"},
     {"rule", "shape"},
@@ -255,3 +255,24 @@ def test_every_test_states_its_claim() -> None:
         if node.name.startswith("test_")
     }
     assert [name for name, claim in claims.items() if not claim.endswith(".")] == []
+
+
+#: Where a rule asks another, or a rule on files one of planning, which are themselves asked by `rule.py`.
+ASK_WITHIN_RULES = {
+    "programs/megatron/rules/batch.py",
+    "programs/megatron/rules/shape.py",
+    "rules/run.py",
+}
+
+
+def test_rules_are_asked_where_faults_are_noted() -> None:
+    """Only `rule.py` calls what a rule's author wrote, and notes what it raises; a rule may ask another."""
+    asked = {
+        f"{shown(path)}: {ast.unparse(node.func)}"
+        for path in PATHS
+        if shown(path) not in {"rule.py", *ASK_WITHIN_RULES}
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call)
+        and re.search(r"\.check$|\.subjects$|\bcolumns\.(holds|binds)$", ast.unparse(node.func))
+    }
+    assert asked == set()

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ..findings import NOTE, WARNING, Finding
+from ..faults import Fault
+from ..findings import NOTE, WARNING, Finding, Location
 from ..rule import Rule, rule_of_reader
 
 _text = partial(rule_of_reader, checks="files", source="the documented forms of the files")
@@ -15,6 +16,9 @@ _engine = partial(rule_of_reader, checks="engine", source="the installed DeepSpe
 _silent = partial(_text, when="silent")
 _note = partial(_text, severity=NOTE, when="silent")
 _warning = partial(_text, severity=WARNING, when="silent")
+_fault = partial(
+    rule_of_reader, checks="files", source="dsgen itself", severity=WARNING, when="silent"
+)
 _engine_note = partial(_engine, severity=NOTE, when="silent")
 
 UNREADABLE: Final = _text("""FILE001: Every file is readable UTF-8 text.
@@ -50,6 +54,13 @@ ENGINE_VERSION: Final = _engine_note("""ENG002: The installed DeepSpeed is the v
     Prevents: No error: the job's own DeepSpeed may accept or refuse other keys than the parser that was asked.
     Fix: set --deepspeed-version to the installed version, or install the version that the job runs""")
 
+RULE_FAILED: Final = _fault("""DSG001: Every rule of dsgen judges every file.
+    Prevents: No error: what the rule would have found in the file isn't reported. All other rules have judged it.
+    Fix: report the fault to the project; until it is mended, `--ignore DSG001` hides it""")
+READER_FAILED: Final = _fault("""DSG002: Every reader of dsgen reads every file.
+    Prevents: No error: the file isn't checked, or a part of it isn't. All others are.
+    Fix: report the fault to the project; until it is mended, `--ignore DSG002` hides it""")
+
 #: What the reader of job specs calls the same, by its ids.
 _FROM_SPEC: Final[Mapping[str, Rule]] = {
     "SPEC001": UNREADABLE,
@@ -67,3 +78,14 @@ def from_spec(finding: Finding) -> Finding:
     """Make a finding of the reader of job specs one on a document of another kind."""
     rule = _FROM_SPEC.get(finding.rule)
     return replace(finding, rule=rule.id) if rule else finding
+
+
+#: The place of a fault that no file is known for.
+ALL_FILES: Final = "<dsgen>"
+
+
+def of_fault(fault: Fault) -> Finding:
+    """Make a fault of dsgen a finding, which has neither the exception's traceback nor the file's text."""
+    rule = RULE_FAILED if fault.is_rule else READER_FAILED
+    where = Location(path=fault.path or ALL_FILES)
+    return rule.at(where, fault.message, "report it; --debug shows the traceback")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from ..faults import guarded
 from ..findings import NOTE, Finding, Location
 from ..programs.deepspeed.config import DsConfig
 from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
@@ -35,6 +36,7 @@ _KINDS: Final = (
 OWN_PROGRAM: Final = "read by a program of the repository's own"
 LAUNCH_LINES: Final = "launch lines, but no script"
 WRITTEN: Final = "written by a script"
+_READER: Final = "the reader of files"
 _LARGE_OR_BINARY: Final = (
     "SPEC005",
     "SPEC014",
@@ -89,7 +91,9 @@ def read_texts(texts: Iterable[Text]) -> Reading:
     reading = Reading()
     for text in texts:
         if kinds.is_candidate(Path(text.path)):
-            _take(File(text.path, text.content, text.folder, named=False), text.path, reading, None)
+            file = File(text.path, text.content, text.folder, named=False)
+            with guarded(_READER, text.path, meant=UnreadableText):
+                _take(file, text.path, reading, None)
     return reading
 
 
@@ -128,7 +132,9 @@ def _read_file(
     try:
         shown, content = read_content(name, MAX_BYTES)
         content = reading.instead.get(shown, content)
-        _take(File(shown, content, Path(name).parent, named=named), name, reading, consumer)
+        file = File(shown, content, Path(name).parent, named=named)
+        with guarded(_READER, shown, meant=UnreadableText):
+            _take(file, name, reading, consumer)
     except UnreadableText as problem:
         foreign = problem.finding.rule in _LARGE_OR_BINARY or (
             in_folder and not kinds.tells_by_name(Path(name))
@@ -169,7 +175,8 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
         reading.documents += found
         reading.findings += map(codes.from_spec, file.yaml().findings)
     elif kind is not None:
-        _read_kind(kind, file, name, reading)
+        with guarded(f"the reader of the kind `{kind}`", file.name):
+            _read_kind(kind, file, name, reading)
     elif file.named:
         message = "unknown kind of document"
         if file.program:

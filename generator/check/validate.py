@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import PurePath
 from typing import Any, Final
 
 from ..dataclass import dataclass
+from ..faults import Fault, collected, guarded
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
 from ..job.overrides import plain_source
 from ..job.records import Job, JobLaunch
@@ -52,6 +53,7 @@ class Answer:
     left_alone: Mapping[str, str] = field(
         default_factory=dict
     )  #: files that weren't judged, with the reason
+    faults: tuple[Fault, ...] = ()  #: of dsgen itself; each is a finding too
 
 
 def validate(
@@ -69,11 +71,16 @@ def validate(
     With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
     `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
     """
-    with checking(paths := tuple(paths)):
+    with checking(paths := tuple(paths)), collected() as faults:
         read = read_documents(
             paths, consumer=flags.get("consumer"), skip_unknown=skip_unknown, instead=instead
         )
-        return _checked(read, paths, flags, job, reported if engine else None)
+        answer = _checked(read, paths, flags, job, reported if engine else None)
+        if not faults:
+            return answer
+        secrets = {value for text in answer.texts.values() for value in text.secret_values}
+        found = (*answer.findings, *without(secrets, map(codes.of_fault, faults)))
+        return replace(answer, findings=in_file_order(found), faults=tuple(faults))
 
 
 def _checked(
@@ -100,7 +107,7 @@ def _checked(
     jobs = {path: own for path, (own, _) in specs.items() if own is not None}
     groups = _of_counts(documents, context)
     if job is None:
-        groups = ((group, context) for group in submissions_of(documents, files))
+        groups = ((group, context) for group in _grouped(documents, files))
     submissions = []
     for group, own in groups:
         of_group = tuple(jobs[document.path] for document in group if document.path in jobs)
@@ -133,6 +140,13 @@ def _checked(
         texts=texts,
         left_alone={**reading.left_alone, **dict.fromkeys(sorted(old), WRITTEN)},
     )
+
+
+def _grouped(documents: Sequence[Document], files: Files) -> Iterable[tuple[Document, ...]]:
+    """The documents of each submission; each document by itself where the grouping fails."""
+    with guarded("the grouping of files", documents[0].path if documents else ""):
+        return tuple(submissions_of(documents, files))
+    return ((document,) for document in documents)
 
 
 def _stated(
@@ -232,12 +246,15 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
     from ..programs.job_rules import check_job
     from ..rules.run import check_pinned_fit, check_pins
 
+    read = None
     try:
-        job, findings = load_with_findings(
-            path, FRAMEWORKS, may_read=None if is_named else is_within
-        )
+        with guarded("the reader of job specs", os.fspath(path), meant=InvalidJob):
+            read = load_with_findings(path, FRAMEWORKS, may_read=None if is_named else is_within)
     except InvalidJob as invalid:
         return None, invalid.findings
+    if read is None:
+        return None, ()
+    job, findings = read
     findings = (*findings, *check_job(job), *check_pins(job))
     if any(finding.severity is Severity.ERROR for finding in findings):
         return None, in_file_order(findings)

@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from click_default_group import DefaultGroup
 
 from ..version import __version__
+from .faults import debug_option, told_of
 from .options import COMMANDS
 from .printing import ExitStatus, echo, shown_errors
 
@@ -27,6 +28,8 @@ class _OnDemand(Mapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         command: click.Command = getattr(import_module(f".{COMMANDS[name]}", __package__), name)
+        if not any("--debug" in parameter.opts for parameter in command.params):
+            command.params.append(debug_option())
         return command
 
     def __iter__(self) -> Iterator[str]:
@@ -80,7 +83,7 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with shown_errors():
+        with shown_errors(), told_of(ctx):
             return super().invoke(ctx)
 
 
@@ -90,7 +93,7 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
     default="generate",
     default_if_no_args=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 ok, 1 findings, 2 usage, 3 infeasible, 4 would overwrite.",
+    epilog="Exit status: 0 ok, 1 findings, 2 usage, 3 infeasible, 4 would overwrite, 5 a fault of dsgen.",
 )
 @click.version_option(__version__, prog_name="dsgen")
 def commands() -> None:

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ..faults import FAULTS
 from ..findings import Finding
 from ..job import codes
 from ..rule import Rule, rules_in
@@ -24,6 +25,7 @@ _UNREAD: Final = frozenset(
         *("FILE001", "FILE002", "FILE004", "FILE005", "FILE006"),
         *("SPEC001", "SPEC002", "SPEC004", "SPEC005", "SPEC014"),
         "PARSE016",
+        *FAULTS,
     }
 )
 _WHEN: Final = {
@@ -144,6 +146,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "CMP": "compilation",
     "DATA": "data",
     "DISK": "room on disks",
+    "DSG": "faults of dsgen itself",
     "ELAS": "elasticity",
     "ENG": "the installed DeepSpeed",
     "ENV": "environment",

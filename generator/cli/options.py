@@ -14,6 +14,7 @@ from ..findings import printable
 from ..job.schema import frameworks, launch_targets
 from ..secrets import find, mask
 from ..text.wording import listed
+from .faults import FORM
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -56,8 +57,19 @@ class Request(NamedTuple):
 def form_option(*forms: str) -> Callable[[Command], Command]:
     """`--format`, which a command receives as `form`; the first of the forms is the default."""
     choice = click.Choice(forms)
+
+    def keep(context: click.Context, _: click.Parameter, value: str) -> str:
+        context.find_root().meta[FORM] = value
+        return value
+
     return click.option(
-        "--format", "form", type=choice, default=forms[0], show_default=True, help="Output format."
+        "--format",
+        "form",
+        type=choice,
+        default=forms[0],
+        show_default=True,
+        callback=keep,
+        help="Output format.",
     )
 
 

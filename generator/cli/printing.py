@@ -135,6 +135,7 @@ class ExitStatus(IntEnum):
     USAGE = 2  #: the command line is wrong
     INFEASIBLE = 3  #: no layout passes every rule and fits
     WOULD_OVERWRITE = 4  #: files exist with other contents, and --force was not given
+    FAULT = 5  #: a rule or reader of dsgen failed, whatever else came of the command
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> NoReturn:

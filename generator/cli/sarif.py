@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from .. import __version__
+from ..faults import FAULTS
 from ..findings import Finding, printable
 from ..rule import Rule
 from ..secrets import find
@@ -44,9 +45,9 @@ def sarif_log(
         "semanticVersion": __version__,
         "rules": described,
     }
-    invocation: Json = {
-        "executionSuccessful": not any(flag.severity.value == "error" for flag in flags)
-    }
+    failed = any(flag.severity.value == "error" for flag in flags)
+    failed = failed or any(finding.rule in FAULTS for finding in placed)
+    invocation: Json = {"executionSuccessful": not failed}
     if flags:
         driver["notifications"] = [
             _rule(rule, rules.get(rule)) for rule in sorted({f.rule for f in flags})

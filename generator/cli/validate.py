@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..faults import FAULTS
 from ..text.wording import counted
+from .faults import show_traces
 from .options import form_option
 from .printing import ExitStatus, echo_diff, json_text, working
 
@@ -123,6 +125,10 @@ def validate(
     click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
     if answer.left_alone:
         click.echo(_left_alone(answer.left_alone), err=True)
+    faulty = {finding.rule for finding in findings} & FAULTS
+    if faulty:
+        show_traces(answer.faults, click.get_current_context())
+        raise click.exceptions.Exit(ExitStatus.FAULT)
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
     if any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
@@ -186,16 +192,20 @@ def _told(
     findings: Sequence[Finding] = tuple(filter(selected, answer.findings))
     if baseline is None:
         return findings
+    # A baseline has no faults of dsgen: they are nothing that a team adopts.
+    faults = [finding for finding in findings if finding.rule in FAULTS]
+    judged = [finding for finding in answer.findings if finding.rule not in FAULTS]
     from .baseline import compare, write_baseline  # here, to save start-up time
 
     if write:
+        kept = tuple(filter(selected, judged))
         click.echo(
-            f"{counted(write_baseline(baseline, findings), 'finding')} written to {baseline}",
+            f"{counted(write_baseline(baseline, kept), 'finding')} written to {baseline}",
             err=True,
         )
-        return ()
+        return faults
     # All of them are compared: what isn't selected is no unused entry.
-    return tuple(filter(selected, compare(baseline, answer.findings, answer.texts)))
+    return (*faults, *filter(selected, compare(baseline, judged, answer.texts)))
 
 
 def _output(findings: Sequence[Finding], answer: Answer, form: str, *, strict: bool) -> str:

@@ -51,7 +51,7 @@ def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule,
     """The rules on layouts that apply to `job`."""
     global _latest
     if _latest[0] is not job or _latest[1] is not rules:
-        _latest = (job, rules, tuple(rule for rule in rules if rule.columns.binds(job)))
+        _latest = (job, rules, tuple(rule for rule in rules if rule.applies(job)))
     return _latest[2]
 
 
@@ -64,14 +64,14 @@ def violations_of(rule: Rule, facts: Facts) -> Violations:
             yield from rule.check(subject)
     elif rule in (*WORLD_RULES, *BATCH_RULES):
         yield from _by_product(rule, facts)
-    elif knows(job, *rule.columns.reads, *rule.columns.facts) and rule.columns.binds(job):
+    elif knows(job, *rule.columns.reads, *rule.columns.facts) and rule.applies(job):
         yield from rule.check((job, layout_of(pinned_values(job.pins))))
 
 
 def _by_product(rule: Rule, facts: Facts) -> Violations:
     """The violation of a product: the sizes that are given divide their total, of GPUs or of sequences."""
     job, sizes = facts.job, pinned_values(facts.job.pins)
-    if not rule.columns.binds(job):
+    if not rule.applies(job):
         return
     if rule in WORLD_RULES and knows(job, "gpus", "tensor", "pipeline", "context"):
         if (

@@ -243,7 +243,7 @@ class Enumeration:
         legal = np.ones(len(table), np.bool_)
         for rule in self._rules.get(stage, ()):
             read = {name: self._column(table, name) for name in rule.columns.reads}
-            holds = rule.columns.holds(self.job, cast(LayoutLike, SimpleNamespace(**read)))
+            holds = rule.allows(self.job, cast(LayoutLike, SimpleNamespace(**read)))
             removed = int(table.weight[legal & np.logical_not(holds)].sum())
             if removed:
                 self.rejected_by[rule.id] = self.rejected_by.get(rule.id, 0) + removed

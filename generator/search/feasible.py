@@ -300,9 +300,7 @@ def _fit(
     """Find the rows that fit; count the others by rule, each as often as its weight says."""
     fits = np.ones(len(rows), np.bool_)
     for rule in FIT_RULES:
-        holds = np.broadcast_to(
-            np.asarray(rule.columns.holds(job, rows, ledger), np.bool_), fits.shape
-        )
+        holds = np.broadcast_to(np.asarray(rule.allows(job, rows, ledger), np.bool_), fits.shape)
         broken = fits & ~holds
         if broken.any():
             count = broken.sum() if weight is None else weight[broken].sum()

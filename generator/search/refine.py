@@ -378,7 +378,7 @@ def _made(
             [getattr(rows.layouts, name) != getattr(turned, name) for name in setting], axis=0
         )
         for rule in rules:
-            differs = differs & np.asarray(rule.columns.holds(job, turned), np.bool_)
+            differs = differs & np.asarray(rule.allows(job, turned), np.bool_)
         of.append(np.flatnonzero(differs))
         changed.append(turned.take(of[-1]))
     every, at = joined(changed), np.concatenate([np.zeros(0, np.int64), *of])

@@ -95,8 +95,10 @@ def kind_in_words(value: object) -> str:
 
 
 def listed(values: Iterable[object]) -> str:
-    """`1`, `1 or 2`, `1, 2 or 4`."""
+    """`1`, `1 or 2`, `1, 2 or 4`. Raises `ValueError` without a value: the caller says what holds then."""
     words = [str(v) for v in values]
+    if not words:
+        raise ValueError("there is nothing to list")
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 

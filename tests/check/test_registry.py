@@ -9,13 +9,18 @@ from dsgen.check import codes
 from dsgen.check.rules.planning import RULES as JOB_RULES_ON_FILES
 from dsgen.check.rules.run import all_file_rules
 from dsgen.cli.known_rules import checks, known_rules
+from dsgen.faults import FAULTS
 from dsgen.findings import Severity
 from dsgen.programs.job_rules import PLANNING_RULES
 from dsgen.rule import rules_in
 from tests.case import NAMES, read_case
 
 #: Rules on texts that have tests of their own instead of a case: they need no file, or DeepSpeed.
-TESTED_ELSEWHERE = {codes.UNKNOWN_NAME.id, codes.ENGINE_REFUSES.id, codes.ENGINE_VERSION.id}
+TESTED_ELSEWHERE = {
+    codes.UNKNOWN_NAME.id,
+    codes.ENGINE_REFUSES.id,
+    codes.ENGINE_VERSION.id,
+} | FAULTS
 
 
 def test_ids_are_well_formed_and_unique() -> None:

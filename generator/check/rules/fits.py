@@ -226,7 +226,7 @@ def fits_device(need: Need) -> Violations:
     Fix: shard, divide, recompute or offload more"""
     job, layout, ledger = need.job, need.layout, need.ledger
     surely = ledger.required_bytes > ledger.capacity_bytes
-    if _DEVICE.columns.holds(job, layout, ledger) or not (surely or need.whole):
+    if _DEVICE.allows(job, layout, ledger) or not (surely or need.whole):
         return
     states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
     part = f", {_gib(states)} of it model states" if states > GIB else ""
@@ -243,7 +243,7 @@ def fits_host(need: Need) -> Violations:
     """What a run offloads fits in the memory of its nodes.
     Prevents: The node's out-of-memory killer ends the run: exit code -9.
     Fix: offload less, or use more nodes"""
-    if need.device == "cpu" and not _HOST.columns.holds(need.job, need.layout, need.ledger):
+    if need.device == "cpu" and not _HOST.allows(need.job, need.layout, need.ledger):
         cluster, needed = (
             need.job.cluster,
             f"offloaded states need about {_gib(need.ledger.host_bytes_per_node)}",

@@ -9,11 +9,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from ...faults import guarded, note, path_in
 from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.config import has_auto
 from ...programs.deepspeed.facts import says_layout
 from ...programs.file_rules import programs_of, rules_of_programs
-from ...rule import Rule, findings_by_rule, rules_in
+from ...rule import Rule, findings_by_rule, path_read, rules_in
 from ...submission.releases import is_of_copy
 from ...submission.repository import is_named
 from ...submission.submission import Submission
@@ -50,11 +51,13 @@ MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the s
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
     """Every rule that the documents break, by themselves or against one another, in file order."""
     # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
-    estimated = (
-        submission.megatron
-        or (submission.cluster and submission.configs)
-        or says_layout(submission)
-    )
+    estimated: object = True
+    with guarded("the facts of a run", path_in(submission)):
+        estimated = (
+            submission.megatron
+            or (submission.cluster and submission.configs)
+            or says_layout(submission)
+        )
     rules = (*rules_of_programs(programs_of(submission)), *_rules_on_all())
     return in_file_order(
         _bounded((*rules, *_rules_on_estimates()) if estimated else rules, submission)
@@ -64,19 +67,28 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
     """The findings of each rule, the first `MOST_FINDINGS` of a file; what comes after these is said to be unknown."""
     for rule, found in findings_by_rule(rules, submission):
-        said: Counter[str] = Counter()
-        certain = _as_certain(rule, found, submission)
-        for finding in islice(
-            _without_repeats(certain), MOST_FINDINGS * (1 + len(submission.documents))
-        ):
-            said[finding.where.path] += 1
-            if said[finding.where.path] <= MOST_FINDINGS:
-                yield finding
-            if said[finding.where.path] == MOST_FINDINGS:
-                message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
-                yield TOO_MUCH.at(
-                    finding.where, message, "mend these, and check again", severity=Severity.NOTE
-                )
+        try:
+            yield from _bounded_of_rule(rule, found, submission)
+        except Exception as error:
+            note(error, f"rule {rule.id}", path_read(rule, submission))
+
+
+def _bounded_of_rule(
+    rule: Rule, found: Iterator[Finding], submission: Submission
+) -> Iterator[Finding]:
+    said: Counter[str] = Counter()
+    certain = _as_certain(rule, found, submission)
+    for finding in islice(
+        _without_repeats(certain), MOST_FINDINGS * (1 + len(submission.documents))
+    ):
+        said[finding.where.path] += 1
+        if said[finding.where.path] <= MOST_FINDINGS:
+            yield finding
+        if said[finding.where.path] == MOST_FINDINGS:
+            message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
+            yield TOO_MUCH.at(
+                finding.where, message, "mend these, and check again", severity=Severity.NOTE
+            )
 
 
 def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:

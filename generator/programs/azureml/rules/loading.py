@@ -249,12 +249,10 @@ def _rule(
 
 
 def _modes(difference: _Difference) -> str | None:
-    modes = difference.problem.choices
-    return (
-        f"use {listed(modes if 'upload' in modes else modes[:3])}"
-        if difference.key == "mode"
-        else None
-    )
+    modes = difference.problem.choices  # none of a value that isn't even text
+    if difference.key != "mode" or not modes:
+        return None
+    return f"use {listed(modes if 'upload' in modes else modes[:3])}"
 
 
 def _keys_of_type(difference: _Difference) -> str | None:

@@ -467,7 +467,7 @@ def heads_divide(submission: Submission) -> Violations:
             message = f"sp_size {size} and {model.name}'s {kv_heads} key-value heads: neither divides the other"
         else:
             continue
-        yield Violation(sizes.of_sequence, message, f"use sp_size {listed(fits)}")
+        yield Violation(sizes.of_sequence, message, f"use sp_size {listed(fits or [1])}")
 
 
 @accelerate_calls.rule(

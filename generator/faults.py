@@ -1,0 +1,156 @@
+"""Faults of dsgen itself: a rule or a reader that raises is noted, and the rest goes on.
+
+`collected` collects the faults of a command. Where nobody collects, as in a test or a notebook, the exception goes on.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
+from pathlib import PurePath
+from typing import Final
+
+from .dataclass import dataclass
+
+#: The ids of `check/codes.py` by which faults are reported.
+FAULTS: Final = frozenset({"DSG001", "DSG002"})
+
+_MOST_NAMED = 3  # parts of dsgen in a message
+_MOST_SAID = 200  # characters of an exception in a message
+_MOST_LOOKED_AT = 200  # values in which the path of a subject is looked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One exception, and the parts of dsgen that raised it on one file."""
+
+    parts: tuple[str, ...]  #: such as `rule SLM004` and `the reader of launch scripts`
+    is_rule: bool  #: whether the parts are rules
+    path: str  #: of the file; empty where it isn't known
+    error: str  #: such as `IndexError: list index out of range, at job/wording.py:101`
+    trace: str  #: the traceback
+
+    @property
+    def message(self) -> str:
+        """Say what failed, and how."""
+        named, more = ", ".join(self.parts[:_MOST_NAMED]), len(self.parts) - _MOST_NAMED
+        others = f" and {more} more" if more > 0 else ""
+        return f"this is a fault of dsgen: {named}{others} failed ({self.error})"
+
+
+class Faults:
+    """The faults so far: one for each cause and file, however many rules fail by it."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[bool, str, str], Fault] = {}
+
+    def add(self, error: Exception, part: str, path: str, *, is_rule: bool) -> None:
+        """Add an exception that `part` has raised on the file at `path`."""
+        text = _text(error)
+        known = self._found.get(key := (is_rule, path, text))
+        if known is None:
+            trace = "".join(traceback.format_exception(error))
+            self._found[key] = Fault(
+                parts=(part,), is_rule=is_rule, path=path, error=text, trace=trace
+            )
+        elif part not in known.parts:
+            self._found[key] = Fault(
+                parts=(*known.parts, part),
+                is_rule=is_rule,
+                path=path,
+                error=text,
+                trace=known.trace,
+            )
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(tuple(self._found.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+
+_faults: ContextVar[Faults | None] = ContextVar("faults", default=None)
+
+
+@contextmanager
+def collected() -> Iterator[Faults]:
+    """Collect the faults of what runs in here."""
+    faults = Faults()
+    token = _faults.set(faults)
+    try:
+        yield faults
+    finally:
+        _faults.reset(token)
+
+
+def note(error: Exception, part: str, path: str = "", *, is_rule: bool = True) -> None:
+    """Note a fault; called where the exception is handled. Raises it again where nobody collects faults.
+
+    So it does without memory: what comes next would fail for the same reason, and dsgen is not at fault.
+    """
+    faults = _faults.get()
+    if faults is None or isinstance(error, MemoryError):
+        raise error
+    faults.add(error, part, path, is_rule=is_rule)
+
+
+@contextmanager
+def guarded(
+    part: str, path: str = "", *, meant: type[Exception] | tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """An exception in here is noted as a fault of `part` on the file at `path`, and ends the block alone.
+
+    Exceptions that are `meant` tell of the input, and go on.
+    """
+    try:
+        yield
+    except meant:
+        raise
+    except Exception as error:
+        note(error, part, path, is_rule=False)
+
+
+def path_in(*values: object) -> str:
+    """The first path of a document, or place, that one of these values is or has in a field; empty without any."""
+    waiting = list(values)
+    for count, value in enumerate(waiting):
+        if path := _path_of(value):
+            return path
+        if count < _MOST_LOOKED_AT:
+            waiting += _parts(value)
+    return ""
+
+
+def _path_of(value: object) -> str:
+    try:
+        path = getattr(value, "path", "")
+    except Exception:  # what fails may be the very thing that is asked
+        return ""
+    return path if isinstance(path, str) else ""
+
+
+def _parts(value: object) -> list[object]:
+    """The fields of a record, or the values of a collection."""
+    if isinstance(value, (tuple, list)):
+        return list(value[:_MOST_LOOKED_AT])
+    if isinstance(value, dict):
+        return list(value.values())[:_MOST_LOOKED_AT]
+    if is_dataclass(value):
+        return [getattr(value, field.name, None) for field in fields(value)]
+    return []
+
+
+def _text(error: Exception) -> str:
+    """The exception with its place in the package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    package = PurePath(__file__).parent
+    inside = [frame for frame in frames if package in PurePath(frame.filename).parents]
+    kind, said = type(error).__name__, " ".join(str(error).split())[:_MOST_SAID]
+    text = f"{kind}: {said}" if said else kind
+    if not inside:
+        return text
+    place = PurePath(inside[-1].filename).relative_to(package).as_posix()
+    return f"{text}, at {place}:{inside[-1].lineno}"
