@@ -197,7 +197,7 @@ def _cluster(row: dict[str, str]) -> Cluster | None:
         return None
     per_node = _number(row, "gpus_per_node", 8)
     rack = accelerator.name in ("gb200", "gb300")
-    usual = ("infiniband", USUAL_GBITS.get(accelerator.generation, 1600))
+    usual = ("infiniband", USUAL_GBITS.get(accelerator.generation.name, 1600))
     network, gbits = next(((n, g) for word, n, g in NETWORKS if word in row["interconnect"]), usual)
     return Cluster(
         name=row["source_key"],

@@ -145,12 +145,15 @@ def regimes(pairs: Sequence[Pair]) -> list[tuple[str, Callable[[Run], bool]]]:
         (f"steps under {SMALL_STEP_S:g} s", lambda run: (run.step_time_s or 0) < SMALL_STEP_S),
     ]
     precisions = sorted({pair.run.job.training.precision for pair in pairs})
-    generations = sorted({pair.run.job.cluster.accelerator.generation for pair in pairs})
+    generations = sorted({pair.run.job.cluster.accelerator.generation.name for pair in pairs})
     frameworks = sorted({pair.run.job.framework.name for pair in pairs})
     return [
         *fixed,
         *((p, lambda run, p=p: run.job.training.precision == p) for p in precisions),
-        *((g, lambda run, g=g: run.job.cluster.accelerator.generation == g) for g in generations),
+        *(
+            (g, lambda run, g=g: run.job.cluster.accelerator.generation.name == g)
+            for g in generations
+        ),
         *((f, lambda run, f=f: run.job.framework.name == f) for f in frameworks),
     ]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from setuptools import find_packages
 
 import dsgen
+from dsgen.catalog import load_catalog
 from dsgen.programs.launchers import LAUNCHERS
 
 ROOT = Path(__file__).parent.parent
@@ -210,6 +211,17 @@ def test_imports_inside_the_package_are_relative() -> None:
     """No module names its own package absolutely, so that it can't be imported under two names."""
     assert [
         shown(path) for path in PATHS if {"dsgen", "generator"} & set(absolute_imports(path))
+    ] == []
+
+
+def test_no_module_names_a_generation() -> None:
+    """What accelerators of a generation are able to do is asked of its entry in the catalog, never by its name."""
+    names = {name.lower() for name in load_catalog().generations}
+    assert [
+        f"{shown(path)}:{node.lineno}"
+        for path in PATHS
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Constant) and str(node.value).lower() in names
     ] == []
 
 

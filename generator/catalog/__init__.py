@@ -1,11 +1,12 @@
 """Facts on hardware and models, every entry with its source."""
 
 from .names import closest, find_accelerator, find_model, find_node_type
-from .records import Accelerator, Catalog, Model, ModelEntry, NodeType, load_catalog
+from .records import Accelerator, Catalog, Generation, Model, ModelEntry, NodeType, load_catalog
 
 __all__ = [
     "Accelerator",
     "Catalog",
+    "Generation",
     "Model",
     "ModelEntry",
     "NodeType",

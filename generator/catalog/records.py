@@ -15,12 +15,32 @@ from ..units import GB, GB_PER_S, GBIT_PER_S, GIB, MIB, TFLOPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What every accelerator of a generation is able to do, beside its rates."""
+
+    name: str  #: volta | ampere | ada | hopper | blackwell | blackwell-ultra | cdna2-4 | gaudi2 | gaudi3
+    fp8_recipes: tuple[str, ...]  #: of Transformer Engine: delayed, tensorwise, blockwise, mxfp8
+    fp8_both_ways: bool  #: products read an fp8 tensor by rows or by columns: one copy is enough
+    #: Collectives start before the product behind them with CUDA_DEVICE_MAX_CONNECTIONS=1 alone.
+    one_queue: bool
+    flash_attention: bool  #: the kernels of `attention: flash` run
+    grouped_products: bool  #: products of many experts run as one
+    transformer_engine: bool  #: NVIDIA's Transformer Engine has kernels, and its user buffers
+    deepep: bool  #: DeepEP's kernels run
+    source: str
+    unverified: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
     """One device as the framework sees it. Rates are datasheet values, dense, one direction."""
 
     name: str  #: catalog name, lower case, e.g. `a100-80gb-sxm`
     vendor: str  #: nvidia | amd | intel
-    generation: str  #: volta | ampere | ada | hopper | blackwell | blackwell-ultra | cdna2-4 | gaudi2 | gaudi3
+    generation: Generation
     memory_bytes: float  #: usable device memory, as the framework sees it
     memory_bytes_per_s: float
     flops_per_s: Mapping[
@@ -201,6 +221,7 @@ class ModelEntry:
 class Catalog:
     """Everything dsgen knows by name. Keys are canonical names; `aliases` maps other spellings to them."""
 
+    generations: Mapping[str, Generation]
     accelerators: Mapping[str, Accelerator]
     node_types: Mapping[str, NodeType]
     models: Mapping[str, ModelEntry]
@@ -231,19 +252,28 @@ def build_catalog(
     models: Mapping[str, Any],
     prices: Mapping[str, Any] | None = None,
 ) -> Catalog:
-    """The catalog of YAML documents, or `ValueError`: an entry has no source, or a name or alias is used twice."""
+    """The catalog of YAML documents.
+
+    Raises `ValueError`: an entry has no source, a name or alias is used twice, or an accelerator's generation has no
+    entry.
+    """
     listed = _list_prices(prices or {})
     if strange := listed.keys() - node_types.keys():
         raise ValueError(f"prices of unknown node types: {', '.join(sorted(strange))}")
     presets = _spread_families(models)
+    accelerators = dict(accelerators)
+    generations = {
+        name: _generation(name, entry) for name, entry in accelerators.pop("generations").items()
+    }
     cards = {
-        name: _accelerator(name, entry)
+        name: _accelerator(name, entry, generations)
         for name, entry in accelerators.items()
         if "slice_of" not in entry
     }
     parts = {name: entry for name, entry in accelerators.items() if "slice_of" in entry}
     cards |= {name: _slice(name, entry, cards[entry["slice_of"]]) for name, entry in parts.items()}
     return Catalog(
+        generations=generations,
         accelerators=cards,
         node_types={
             name: _node_type(name, entry, listed.get(name), cards)
@@ -323,12 +353,26 @@ def _fields(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, **converted, **own}
 
 
-def _accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
+def _generation(name: str, entry: Mapping[str, Any]) -> Generation:
+    return Generation(**_fields(name, entry) | {"fp8_recipes": tuple(entry["fp8_recipes"])})
+
+
+def _accelerator(
+    name: str, entry: Mapping[str, Any], generations: Mapping[str, Generation]
+) -> Accelerator:
     fields = _fields(name, entry)
+    generation = fields.pop("generation")
+    if generation not in generations:
+        raise ValueError(f"catalog entry {name!r}: no generation is called {generation!r}")
     peak = {precision: tflops * TFLOPS for precision, tflops in fields.pop("dense_tflops").items()}
     measured = fields.pop("measured_tflops", None)
     achievable = measured * TFLOPS / peak.get("bf16", peak["fp16"]) if measured else None
-    return Accelerator(flops_per_s=peak, achievable_fraction=achievable, **fields)
+    return Accelerator(
+        generation=generations[generation],
+        flops_per_s=peak,
+        achievable_fraction=achievable,
+        **fields,
+    )
 
 
 def _node_type(

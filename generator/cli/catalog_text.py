@@ -77,6 +77,9 @@ def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
         return {"name": model.name, "parameters": parameter_count(model), **asdict(model)}
     if isinstance(record, NodeType):
         return {**asdict(record), "accelerator": record.accelerator.name}
+    if isinstance(record, Accelerator):
+        abilities = asdict(record.generation)
+        return {**asdict(record), "generation": abilities.pop("name"), "abilities": abilities}
     return asdict(record)
 
 

@@ -10,9 +10,7 @@ from ..dataclass import dataclass
 from ..job.records import Job
 from .layout import LayoutLike
 
-#: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
-_DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
-#: Networks that it knows: its kernels drive NICs of InfiniBand and RoCE themselves (NVSHMEM's IBGDA), and stop at the
+#: Networks that DeepEP knows: its kernels drive NICs of InfiniBand and RoCE themselves (NVSHMEM's IBGDA), and stop at the
 #: first step on others (deepseek-ai/DeepEP issue 369; NVIDIA-NeMo/Megatron-Bridge issue 3343, on EFA).
 _DEEPEP_NETWORKS = ("infiniband", "roce")
 #: Ranks of a node as it counts them: it has no kernels for NVLink across nodes (deepseek-ai/DeepEP,
@@ -46,10 +44,7 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     """Tell where experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster = job.cluster
-    known = (
-        cluster.accelerator.generation in _DEEPEP_GENERATIONS
-        and cluster.network in _DEEPEP_NETWORKS
-    )
+    known = cluster.accelerator.generation.deepep and cluster.network in _DEEPEP_NETWORKS
     return (
         (job.framework.dispatches_by_node and known)
         & (ring.size > ring.per_node)
@@ -62,8 +57,5 @@ def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
 
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher @ core_v0.16.1.
     """
-    inside = (
-        job.framework.dispatches_inside
-        and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
-    )
+    inside = job.framework.dispatches_inside and job.cluster.accelerator.generation.deepep
     return sends_tokens_once_per_node(job, layout) | (inside & (layout.expert > 1))

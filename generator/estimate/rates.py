@@ -59,7 +59,7 @@ def constants() -> Mapping[str, Family]:
 def selectors(job: Job) -> dict[str, str]:
     """The key that a constant is picked by, for each `Family.by`."""
     cluster = job.cluster
-    generation = cluster.accelerator.generation
+    generation = cluster.accelerator.generation.name
     return {
         "any": "default",
         "generation": generation,

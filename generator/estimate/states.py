@@ -50,8 +50,8 @@ def fp8_copies(job: Job) -> int:
     float8_blockwise_tensor.py:213 have both copies. Weights' are kept between micro-batches (get_weight_workspace in
     pytorch/module/base.py:1333).
     """
-    single = job.training.fp8_recipe in ("delayed", "tensorwise")
-    return 1 if single and job.cluster.accelerator.generation.startswith("blackwell") else 2
+    single_scale = job.training.fp8_recipe in ("delayed", "tensorwise")
+    return 1 if single_scale and job.cluster.accelerator.generation.fp8_both_ways else 2
 
 
 def sums_gradients_in_fp32(job: Job) -> bool:

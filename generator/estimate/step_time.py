@@ -89,13 +89,11 @@ _LAYER_BY = (
 def _has_several_queues(job: Job, layout: LayoutLike) -> Any:
     """Where collectives of tensor parallelism start behind the product that they should run beside.
 
-    Megatron's FSDP refuses the single hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1) that orders them on accelerators
-    before Blackwell. **Source**: Megatron-LM training/arguments.py:1049, 1453-1479 @ core_v0.16.1.
+    Megatron's FSDP refuses the single hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1) that accelerators before Blackwell
+    need for it. **Source**: Megatron-LM training/arguments.py:1049, 1453-1479 @ core_v0.16.1.
     """
-    ordered = not job.framework.runs(
-        "Megatron-LM"
-    ) or job.cluster.accelerator.generation.startswith("blackwell")
-    return np.logical_and(not ordered, layout.zero_stage >= 2)
+    waits = job.framework.runs("Megatron-LM") and job.cluster.accelerator.generation.one_queue
+    return np.logical_and(waits, layout.zero_stage >= 2)
 
 
 def per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def _within(factor: float) -> Band:
 
 def time_regime(job: Job, layout: Layout) -> str:
     """The regime of a step time, by that about the job which is known least."""
-    if job.cluster.accelerator.generation not in constants()["product_fraction"].by_key:
+    if job.cluster.accelerator.generation.name not in constants()["product_fraction"].by_key:
         return "unknown"
     if job.model.is_moe:
         return "moe"

@@ -272,7 +272,7 @@ def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes
         precision=training.get("precision", precision),
         optimizer=training.get("optimizer", "adamw"),
         attention=training.get(
-            "attention", "unfused" if accelerator.generation == "volta" else "flash"
+            "attention", "flash" if accelerator.generation.flash_attention else "unfused"
         ),
         duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
         duration_steps=whole(training.get("duration", {}).get("steps")),

@@ -11,6 +11,18 @@ from dsgen.catalog import closest, find_accelerator, find_model, find_node_type,
 from dsgen.catalog.records import build_catalog
 
 ACCELERATORS: dict[str, Any] = {
+    "generations": {
+        "ampere": {
+            "fp8_recipes": [],
+            "fp8_both_ways": False,
+            "one_queue": True,
+            "flash_attention": True,
+            "grouped_products": True,
+            "transformer_engine": True,
+            "deepep": False,
+            "source": "a white paper",
+        },
+    },
     "whole": {
         "vendor": "nvidia",
         "generation": "ampere",

@@ -30,12 +30,11 @@ LAYOUT = Layout(data=16)
 
 
 def on_generation(generation: str) -> Job:
-    """The small job on machines of a generation."""
+    """The small job on machines of a generation by another name."""
     small = job()
-    cluster = replace(
-        small.cluster, accelerator=replace(small.cluster.accelerator, generation=generation)
-    )
-    return replace(small, cluster=cluster)
+    accelerator = small.cluster.accelerator
+    renamed = replace(accelerator, generation=replace(accelerator.generation, name=generation))
+    return replace(small, cluster=replace(small.cluster, accelerator=renamed))
 
 
 @pytest.mark.parametrize("regime", TIME_REGIMES)

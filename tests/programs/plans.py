@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from dsgen.catalog import load_catalog
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
@@ -49,10 +50,17 @@ MODELS = {m.name: m for m in (GPT, LLAMA, MIXTRAL, DEEPSEEK, TINY)}
 def make_accelerator(generation: str = "ampere") -> Accelerator:
     """An accelerator of `generation`; frameworks look at nothing else of it."""
     return Accelerator(
-        name="test", vendor="nvidia", generation=generation, memory_bytes=80e9, memory_bytes_per_s=2e12,
-        flops_per_s={"bf16": 312e12}, achievable_fraction=None, link_bytes_per_s=3e11, pcie_bytes_per_s=2.5e10,
+        name="test",
+        vendor="nvidia",
+        generation=load_catalog().generations[generation],
+        memory_bytes=80e9,
+        memory_bytes_per_s=2e12,
+        flops_per_s={"bf16": 312e12},
+        achievable_fraction=None,
+        link_bytes_per_s=3e11,
+        pcie_bytes_per_s=2.5e10,
         source="test",
-    )  # fmt: skip
+    )
 
 
 def make_job(

@@ -1,4 +1,4 @@
-"""Jobs built by hand, so that the rules' tests need neither loader nor catalog."""
+"""Jobs built by hand, so that the rules' tests need no loader."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dsgen.catalog import load_catalog
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.findings import Location
 from dsgen.job.records import (
@@ -33,7 +34,7 @@ MOE: Changes = {
 A100 = Accelerator(
     name="a100-80gb-sxm",
     vendor="nvidia",
-    generation="ampere",
+    generation=load_catalog().generations["ampere"],
     memory_bytes=80 * GB,
     memory_bytes_per_s=2e12,
     flops_per_s={"fp32": 19.5e12, "fp16": 312e12, "bf16": 312e12},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dsgen.catalog import load_catalog
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.job.records import BatchRamp, Job, Lora
 from tests.rules.jobs import MOE, job
@@ -391,7 +392,10 @@ OVERLAP = {
         "8 accelerators",
     ),
     "MLM123": case(
-        job(accelerator={"vendor": "amd"}), {}, {"tensor_overlap": True}, "a100-80gb-sxm"
+        job(accelerator={"generation": load_catalog().generations["cdna3"]}),
+        {},
+        {"tensor_overlap": True},
+        "a100-80gb-sxm",
     ),
     "MLM124": case(
         job(model=MOE),

@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 
 import dsgen
+from dsgen.catalog import load_catalog
 from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.programs.job_rules import JOB_RULES, check_job
 from tests.rules.jobs import MOE, job
 from tests.rules.mount_cases import MOUNTS
 
 MDS = "megatron-deepspeed"
-V100 = {"name": "v100", "generation": "volta", "flops_per_s": {"fp32": 15.7e12, "fp16": 125e12}}
+GENERATIONS = load_catalog().generations
+V100 = {
+    "name": "v100",
+    "generation": GENERATIONS["volta"],
+    "flops_per_s": {"fp32": 15.7e12, "fp16": 125e12},
+}
 SLICE = {"name": "a100-mig-1g.10gb", "is_slice": True}
 ROTARY = {"position_embedding": "rotary"}
 
@@ -374,11 +380,14 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
     "PREC033": (
         job(
             training={"precision": "fp8", "fp8_recipe": "mxfp8"},
-            accelerator={"generation": "blackwell"},
+            accelerator={"generation": GENERATIONS["blackwell"]},
         ),
-        job(training={"precision": "fp8", "fp8_recipe": "mxfp8"}),
+        job(
+            training={"precision": "fp8", "fp8_recipe": "mxfp8"},
+            accelerator={"generation": GENERATIONS["hopper"]},
+        ),
         "/training/fp8_recipe",
-        ("fp8_recipe: mxfp8", "ampere"),
+        ("fp8_recipe: mxfp8", "hopper"),
         "fp8_recipe: blockwise",
     ),
     "OPT044": (

@@ -67,7 +67,7 @@ def planned(plan: Plan) -> Planned:
         rotary=job.model.position_embedding == "rotary",
         grouped_queries=job.model.kv_heads != job.model.heads and not job.model.is_mla,
         linear_bias=job.model.output_bias or job.model.mlp_bias or job.model.expert_bias,
-        grouped_gemm=job.cluster.accelerator.generation != "volta",
+        grouped_gemm=job.cluster.accelerator.generation.grouped_products,
         fsdp=layout.zero_stage >= 2,
         full=layout.recompute.label == "full",
         offloads=layout.offload.label != "none",
@@ -186,12 +186,10 @@ def program(plan: Plan) -> Program:
         notes.append(
             "CUDA_DEVICE_MAX_CONNECTIONS is unset: FSDP refuses 1, which tensor and context parallelism prefer."
         )
-    # One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP.
+    # One hardware queue where that has communication start before the GEMM behind it; never with FSDP.
     # Micro-batches that overlap need many. Source: training/arguments.py:940-950 @ core_v0.16.1.
-    blackwell = job.cluster.accelerator.generation.startswith("blackwell")
-    queues = (
-        "32" if layout.expert_overlap else "1" if cut and not p.fsdp and not blackwell else None
-    )
+    ordered = cut and not p.fsdp and job.cluster.accelerator.generation.one_queue
+    queues = "32" if layout.expert_overlap else "1" if ordered else None
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {}
     return make_program(
         job, groups_of(p, "megatron-lm", COMMENTS), environment=environment, notes=tuple(notes)

@@ -120,12 +120,12 @@ def hardware_scales_blocks(job: Job) -> Violations:
     """MXFP8 needs an accelerator that scales blocks of 32 itself: Blackwell.
     Prevents: Transformer Engine stops: device compute capability 10.0 or higher required for MXFP8 execution.
     Fix: set training.fp8_recipe to blockwise on Hopper"""
-    accelerator = job.cluster.accelerator
-    if job.training.fp8_recipe == "mxfp8" and not accelerator.generation.startswith("blackwell"):
-        message = f"{job.says('fp8_recipe', 'mxfp8')} is not supported by {accelerator.name} ({accelerator.generation})"
-        yield violation(
-            job, "/training/fp8_recipe", message, f"use {job.says('fp8_recipe', 'blockwise')}"
-        )
+    accelerator, recipe = job.cluster.accelerator, job.training.fp8_recipe
+    recipes = accelerator.generation.fp8_recipes  # without any, PREC002 refuses fp8 itself
+    if recipes and recipe not in recipes:
+        said, hint = job.says("fp8_recipe", recipe), f"use {job.says('fp8_recipe', recipes[-1])}"
+        message = f"{said} is not supported by {accelerator.name} ({accelerator.generation})"
+        yield violation(job, "/training/fp8_recipe", message, hint)
 
 
 @autotp_jobs.rule(
@@ -154,9 +154,9 @@ def hardware_runs_flash_attention(job: Job) -> Violations:
     Prevents: FlashAttention-2 stops at the first forward pass: it only supports Ampere GPUs or newer.
     Fix: set training.attention to unfused"""
     accelerator = job.cluster.accelerator
-    if job.training.attention == "flash" and accelerator.generation == "volta":
-        flash = job.says("attention", "flash")
-        message = f"{flash} does not run on {accelerator.name}: FlashAttention-2 needs Ampere or later, not Volta"
+    if job.training.attention == "flash" and not accelerator.generation.flash_attention:
+        flash, generation = job.says("attention", "flash"), accelerator.generation.name.title()
+        message = f"{flash} does not run on {accelerator.name}: FlashAttention-2 needs Ampere or later, not {generation}"
         yield violation(
             job, "/training/attention", message, f"use {job.says('attention', 'unfused')}"
         )

@@ -17,17 +17,13 @@ from .tensor import tensor_domain
 
 _OVERLAP = "--overlap-moe-expert-parallel-comm"
 _CONFIG = "core/transformer/transformer_config.py"
-_OLDER = frozenset({"volta", "turing"})  #: for which Transformer Engine has no kernels
 _HALF = ("bf16", "fp16", "fp8")  #: fp8 computes on top of bf16
 
 
 def _has_engine(job: Job) -> bool:
     """Ask whether Transformer Engine runs here, and its user buffers, over NVLink (NVIDIA/TransformerEngine 985)."""
-    accelerator, joined = (
-        job.cluster.accelerator,
-        not knows(job, "intra_node") or job.cluster.intra_node != "pcie",
-    )
-    return accelerator.vendor == "nvidia" and accelerator.generation not in _OLDER and joined
+    joined = not knows(job, "intra_node") or job.cluster.intra_node != "pcie"
+    return job.cluster.accelerator.generation.transformer_engine and joined
 
 
 _elsewhere = partial(layouts, applies=lambda job: not job.framework.runs("Megatron-LM"))

@@ -203,7 +203,7 @@ def own_modules(job: Job) -> Modules:
         found |= Modules.MLP
     if model.is_moe:
         found |= Modules.MOE
-        if job.cluster.accelerator.generation != "volta":
+        if job.cluster.accelerator.generation.grouped_products:
             found |= Modules.MOE_ACT
         if model.shared_ffn:
             found |= Modules.SHARED_EXPERTS

@@ -15,8 +15,6 @@ _CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 _UNKNOWN: Final = object()
 _FSDP: Final = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
 #: Generations before Blackwell, by compute capability below 10, and before Ampere, below 8.
-_BEFORE_BLACKWELL: Final = frozenset({"volta", "turing", "ampere", "ada", "hopper"})
-_BEFORE_AMPERE: Final = frozenset({"volta", "turing"})
 
 #: Where a script names a variable and doesn't set it: comments on lines of their own, and unset.
 _NOT_SET: Final = re.compile(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
@@ -80,7 +78,8 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     names = [match.lower() for request in requests for match in _NAMES.findall(request)]
     older = not any("b" in name for name in names) if names else None  # None: not known
     if cluster is not None:
-        older = cluster.accelerator.generation in _BEFORE_BLACKWELL
+        accelerator = cluster.accelerator
+        older = accelerator.vendor == "nvidia" and accelerator.generation.one_queue
     name = next((name for name in (TENSOR, CONTEXT) if (run.degree(name) or 1) > 1), None)
     if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
         return
@@ -157,6 +156,8 @@ def grouped_products_have_their_hardware(run: MegatronRun) -> Violations:
     Prevents: AssertionError: Unsupported compute capability for GroupedGEMM kernels
     Fix: remove --moe-grouped-gemm"""
     name, cluster = "--moe-grouped-gemm", run.submission.cluster
-    if run.has(name) and cluster is not None and cluster.accelerator.generation in _BEFORE_AMPERE:
+    if cluster is None or cluster.accelerator.generation.grouped_products:
+        return
+    if run.has(name):
         message = f"{name} on {cluster.accelerator.name}: its kernels are for Ampere and later"
         yield at(run, name, message, f"remove {name}")
