@@ -50,6 +50,35 @@ def test_one_hardware_queue_is_asked_for_by_the_plans_cards(
     )
 
 
+@pytest.mark.parametrize("target", ["slurm", "shell", "kubernetes", "skypilot", "azureml"])
+@pytest.mark.parametrize(
+    ("framework", "layout", "rule", "queues"),
+    [
+        ("megatron-lm", {"tensor": 2}, "MLM012", "8"),
+        ("megatron-lm", {"zero_stage": 3, "tensor": 1}, "MLM013", "1"),
+        ("megatron-deepspeed", {"tensor": 2, "sequence_parallel": True}, "MDS012", "8"),
+    ],
+)
+def test_the_spec_says_the_framework_whatever_the_script_is_called(
+    target: str, framework: str, layout: dict[str, Any], rule: str, queues: str
+) -> None:
+    """Files of a Megatron job break the rules of Megatron with train.py as they do with pretrain_gpt.py."""
+    for script in ("train.py", "pretrain_gpt.py"):
+        rules = found(
+            framework=framework,
+            layout=layout,
+            cluster={**H100, "accelerator": "a100-80gb-sxm"},
+            nodes=1,
+            data__tokenizer={"type": "GPTSentencePieceTokenizer", "path": "/d"},
+            launch={
+                "target": target,
+                "script": script,
+                "environment": {"CUDA_DEVICE_MAX_CONNECTIONS": queues},
+            },
+        )
+        assert rules.get(rule) == Severity.ERROR, script
+
+
 def test_fp32_states_of_sgd_need_no_option() -> None:
     """SGD with a master copy in fp32, which is its own, gets no option that is Adam's alone."""
     assert found(training__optimizer="sgd", training__master_dtype="fp32") == {}

@@ -50,6 +50,9 @@ MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the s
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
     """Every rule that the documents break, by themselves or against one another, in file order."""
+    with guarded("the arguments of the job's script", path_in(submission)):
+        submission = _with_stated_arguments(submission)
+
     # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
     estimated: object = True
     with guarded("the facts of a run", path_in(submission)):
@@ -62,6 +65,20 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     return in_file_order(
         _bounded((*rules, *_rules_on_estimates()) if estimated else rules, submission)
     )
+
+
+def _with_stated_arguments(submission: Submission) -> Submission:
+    """The submission with the arguments on launch lines of which the job spec alone says whose they are."""
+    if submission.job is None:
+        return submission
+
+    from ...programs.megatron.arguments import of_job  # saves start-up time without a job spec
+
+    shown = {id(arguments.launch) for arguments in submission.megatron}
+    rest = (launch for launch in submission.launches if id(launch) not in shown)
+    stated = tuple(of_job(submission.job, rest))
+    documents = (*submission.documents, *stated)
+    return replace(submission, documents=documents) if stated else submission
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:

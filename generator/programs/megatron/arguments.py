@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 from ...findings import Location
+from ...job.records import Job
 from ...places import IN_WORDS, Lines
 from ...submission.repository import program_of
 from ...text.document import FileText, Kind
@@ -50,6 +51,20 @@ _SIGNS: Final = frozenset(
     ]
 )
 _ENOUGH_SIGNS: Final = 3
+#: Options that no other parser has. With enough signs they say whose arguments they are, whatever the script is called.
+_OWN_SIGNS: Final = frozenset(
+    {
+        "--tensor-model-parallel-size",
+        "--pipeline-model-parallel-size",
+        "--context-parallel-size",
+        "--expert-model-parallel-size",
+        "--use-distributed-optimizer",
+        "--use-megatron-fsdp",
+        "--use-torch-fsdp2",
+        "--no-pipeline-parallel",
+        "--transformer-impl",
+    }
+)
 MOST_STRAYS: Final = 300  #: unknown options that are compared with all others
 #: Options that mean Megatron-DeepSpeed, whatever else is given.
 _DEEPSPEED_SIGNS: Final = frozenset(
@@ -161,9 +176,14 @@ class MegatronArguments:
         return self.places.get(name) or self.places.get("", Location(path=self.path))
 
 
-def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
-    """The arguments on the launch lines of programs that take them, and nowhere show that they aren't Megatron's. GLM,
-    CPM and SwissArmyTransformer, of what began as Megatron-LM 1.0, have options that Megatron refuses."""
+def from_launches(
+    launches: Iterable[Launch], stated: Flavour | None = None
+) -> Iterator[MegatronArguments]:
+    """The arguments on the launch lines of programs that take them, and nowhere show that they aren't Megatron's.
+
+    GLM, CPM and SwissArmyTransformer, of what began as Megatron-LM 1.0, have options that Megatron refuses. Where a job
+    spec has `stated` the framework, any sign is enough.
+    """
     for launch in launches:
         path, first = launch.script.text.path, launch.program
         last = first.parts[-1] if first is not None and first.parts else None
@@ -175,11 +195,27 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
         words = (*([first] if differs and first is not None else []), *launch.arguments)
         names, known = _names(words), program in OWN_PROGRAMS["megatron-lm"]
         old = not known and names & REMOVED.keys() and "--micro-batch-size" not in names
-        if len(names & _SIGNS) < (1 if known else _ENOUGH_SIGNS) or old:
+        if len(names & _SIGNS) < (1 if known or stated else _ENOUGH_SIGNS) or old:
             continue
-        theirs = program is None or known or program.startswith("pretrain") or program_of(launch)
+        named = program is None or known or program.startswith("pretrain")
+        said = stated is not None or not names.isdisjoint(_OWN_SIGNS)
+        theirs = named or said or program_of(launch)
         if theirs and options_beside(program_of(launch)).of_megatron:
-            yield _arguments(path, words, launch.script.locate, launch=launch, program=program)
+            locate = launch.script.locate
+            yield _arguments(path, words, locate, launch=launch, program=program, stated=stated)
+
+
+def stated_flavour(job: Job) -> Flavour | None:
+    """The project whose arguments a job's script reads, as the spec's framework says."""
+    return next((flavour for flavour in OWN_PROGRAMS if flavour == job.framework.name), None)
+
+
+def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
+    """The arguments of the job's own script on launch lines that don't show by themselves whose they are."""
+    stated, script = stated_flavour(job), PurePosixPath(job.launch.script).name
+    for arguments in from_launches(launches, stated) if stated else ():
+        if arguments.program == script:
+            yield arguments
 
 
 def read_file(file: FileText) -> Iterator[MegatronArguments]:
@@ -219,6 +255,7 @@ def _arguments(
     *,
     launch: Launch | None = None,
     program: str | None = None,
+    stated: Flavour | None = None,
 ) -> MegatronArguments:
     beside, lines = options_beside(program_of(launch)), launch.script.text.lines if launch else []
     names = {name for name in _names(words) if name not in beside.strings}
@@ -226,7 +263,7 @@ def _arguments(
     # Whose options they are: of two projects that read most of them, the one that alone has more.
     more = sum(mds.has(name) - lm.has(name) for name in names) > 0
     signs = _DEEPSPEED_SIGNS & (names if beside.parser is None else beside.strings)
-    flavour: Flavour = (
+    flavour: Flavour = stated or (
         "megatron-deepspeed" if signs or (more and beside.parser is None) else "megatron-lm"
     )
     parsed = _less(parse_words(words, option_table(flavour), locate), beside, lines)

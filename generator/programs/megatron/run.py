@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Final
 
 from ...submission.submission import Submission, named_in
 from ...submission.world import world_of
 from ..deepspeed.config import Config
-from .arguments import MegatronArguments
+from .arguments import MegatronArguments, stated_flavour
 from .table import option_of, size
 
 TENSOR: Final = "--tensor-model-parallel-size"
@@ -106,6 +107,18 @@ class MegatronRun(MegatronArguments):
     @property
     def is_lm(self) -> bool:
         return self.flavour == "megatron-lm"
+
+    @property
+    def trains(self) -> bool:
+        return self.is_planned or super().trains
+
+    @cached_property
+    def is_planned(self) -> bool:
+        """Return whether it is the training run of the submission's job spec, whatever its script is called."""
+        job = self.submission.job
+        if job is None or self.launch is None or stated_flavour(job) != self.flavour:
+            return False
+        return PurePosixPath(job.launch.script).name == self.program
 
     tensor = _degree_of("layout.tensor")  #: tensor parallelism
     pipeline = _degree_of("layout.pipeline")  #: pipeline stages

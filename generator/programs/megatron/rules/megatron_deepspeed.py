@@ -270,7 +270,7 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
     Prevents: AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism
     Fix: add --no-pipeline-parallel"""
     run, config = configured
-    engine = run.program == "pretrain_gpt.py" and run.has("--deepspeed")
+    engine = (run.is_planned or run.program == "pretrain_gpt.py") and run.has("--deepspeed")
     if not engine or (config.stage or 0) < 2 or not run.lacks("--no-pipeline-parallel"):
         return
     if run.pipeline == 1:  # more stages are reported by another rule

@@ -267,4 +267,5 @@ def _starts_anew(launch: Launch, texts: list[str], saves: bool) -> bool:
     known = all(word.value is not None or word.prefix.startswith("-") for word in launch.arguments)
     name = PurePosixPath(launch.program.value or "").name if launch.program is not None else ""
     told = "--overwrite_output_dir" in texts or program_text(launch) is not None
-    return known and (told or (name.startswith("pretrain_") and saves))
+    megatron = name.startswith("pretrain_") or any(map(_MEGATRON_LENGTH.match, texts))
+    return known and (told or (megatron and saves))
