@@ -190,6 +190,11 @@ HIDDEN: Final = re.compile(
 )
 
 
+def escape(key: str) -> str:
+    """Return `key` as one part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
 def printable(text: str, keep: str = "") -> str:
     """`text` with an escape in place of every character that acts on a terminal or can't be seen, but for `keep`."""
     return HIDDEN.sub(

@@ -24,7 +24,7 @@ ORDER = (
     {"units", "secrets", "faults"},
     {"findings"},
     {"places"},
-    {"rule", "shape"},
+    {"rule", "shape", "json_schema"},
     {"text"},
     {"catalog"},
     {"job"},

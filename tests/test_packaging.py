@@ -111,7 +111,7 @@ def test_uvx_and_pipx_run_the_wheel(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_plain_install_needs_no_torch(wheel: Path) -> None:
-    """The requirements of a plain install are the seven light libraries, and nothing that brings torch."""
+    """The requirements of a plain install are the five light libraries, and nothing that brings torch."""
     archive = zipfile.ZipFile(wheel)
     [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
     headers = Parser().parsestr(archive.read(metadata).decode())
@@ -120,7 +120,7 @@ def test_plain_install_needs_no_torch(wheel: Path) -> None:
         for r in headers.get_all("Requires-Dist", [])
         if "extra ==" not in r
     }
-    assert plain == {"click", "click-default-group", "jinja2", "jsonschema", "numpy", "pyyaml"}
+    assert plain == {"click", "click-default-group", "jinja2", "numpy", "pyyaml"}
 
 
 @pytest.mark.integration

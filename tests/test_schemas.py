@@ -14,7 +14,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import dsgen
-from dsgen.job.schema import _KEYWORDS, conforms, load_schema
+from dsgen.job.schema import load_schema
+from dsgen.json_schema import KEYWORDS, conforms
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launchers import LAUNCHERS
 from dsgen.text.source import parse
@@ -117,7 +118,7 @@ def _schemas(node: Any) -> Iterator[dict[str, Any]]:
 def test_every_keyword_of_the_checked_schemas_is_known(name: str) -> None:
     """No keyword of a schema that input is checked by is passed over."""
     words = {word for schema in _schemas(load_schema(name)) for word in schema}
-    assert words - NOTES - set(_KEYWORDS) == set()
+    assert words - NOTES - KEYWORDS == set()
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

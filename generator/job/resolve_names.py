@@ -21,7 +21,7 @@ from ..version import __version__
 from . import codes
 from .hf_config import ConfigError, model_from_config, unknown_keys
 from .records import Calibration, Cluster
-from .schema_check import violations
+from .schema_check import broken_keywords, refused_value
 
 ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
 _FAST_NETWORK_GBITS_PER_S: Final = (
@@ -192,7 +192,6 @@ def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str 
 
 
 _HINT = "give a file that `dsgen calibrate` wrote"
-_LONGEST = 120  # characters of a message of the schema's checker
 
 
 def resolve_calibration(
@@ -249,18 +248,22 @@ def resolve_calibration(
 
 def _violations(document: Source) -> Iterator[Finding]:
     """Every violation of the schema."""
-    for pointer, problem in violations(document, "calibration"):
-        if problem.validator == "additionalProperties":
-            for key in (key for key in problem.instance if key not in problem.schema["properties"]):
+    refused = set[str]()
+    for breach in broken_keywords(document, "calibration"):
+        pointer = breach.pointer
+        if breach.keyword == "additionalProperties":
+            for key in breach.keys:
                 where = document.locate_key(f"{pointer}/{escape(key)}")
-                yield codes.CALIBRATION.at(
-                    where, f"unknown key {show(key)} in a calibration", f"remove {key}"
-                )
-        else:
-            name = f"`{dotted(pointer)}`: " if pointer else ""
-            yield codes.CALIBRATION.at(
-                document.locate(pointer), f"{name}{problem.message[:_LONGEST]}", _HINT
-            )
+                message = f"unknown key {show(key)} in a calibration"
+                yield codes.CALIBRATION.at(where, message, f"remove {key}")
+        elif breach.keyword == "required":
+            message = f"`{dotted(f'{pointer}/{breach.keys[0]}')}` is missing"
+            yield codes.CALIBRATION.at(document.locate(pointer), message, _HINT)
+        elif pointer not in refused:
+            refused.add(pointer)
+            shown = document.texts.get(pointer) or show(breach.value)
+            _, message, _ = refused_value(dotted(pointer), shown, breach)
+            yield codes.CALIBRATION.at(document.locate(pointer), message, _HINT)
 
 
 _MOST_FOLDERS: Final = 1000  # that are looked into

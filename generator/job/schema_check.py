@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from ..catalog import closest
 from ..findings import Finding
+from ..json_schema import TYPE_WORDS, Breach, breaches
 from ..rule import Rule
 from ..text.source import Source, escape
 from ..text.wording import dotted, listed, show
 from ..text.yaml_core import resolve_plain
 from . import codes
 from .quantities import length_of
-from .schema import TYPE_WORDS, conforms, load_schema
+from .schema import load_schema
 
 #: By the key's path, names of Megatron-LM's arguments, of DeepSpeed's and the Trainer's keys, and everyday short forms.
 OTHER_NAMES: Final[Mapping[str, str]] = {
@@ -64,14 +65,10 @@ _MOST_KEYS: Final = 100  # that are named one by one
 _MOST_HOMES: Final = 3  # that a hint names
 
 
-def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:
-    """Every error of the schema's validator, with the pointer of the value that it refuses."""
-    if conforms(source.data, load_schema(name), load_schema(name)["$defs"]):
-        return
-    from jsonschema import Draft202012Validator  # here, to save start-up time
-
-    for problem in Draft202012Validator(load_schema(name)).iter_errors(source.data):
-        yield "".join(f"/{escape(str(part))}" for part in problem.absolute_path), problem
+def broken_keywords(source: Source, name: str = "job") -> Iterator[Breach]:
+    """What a document breaks of a published schema, by default that of job specs."""
+    schema = load_schema(name)
+    yield from breaches(source.data, schema, schema["$defs"])
 
 
 def takes_text(path: tuple[str, ...]) -> bool:
@@ -92,18 +89,19 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     findings: list[Finding] = []
     lacking: list[tuple[Finding, set[str]]] = []  # with the paths of which one is missing
     refused, meant = set[str](), set[str]()
-    for pointer, problem in violations(source):
-        if problem.validator == "additionalProperties":
-            for finding, paths in _unknown_keys(source, pointer, problem):
+    for breach in broken_keywords(source):
+        pointer = breach.pointer
+        if breach.keyword == "additionalProperties":
+            for finding, paths in _unknown_keys(source, breach):
                 findings.append(finding)
                 meant.update(paths)
-        elif problem.validator == "required":
-            lacking.append(_missing_key(source, pointer, problem))
-        elif problem.validator == "oneOf":
-            # Of what is no mapping `type` says it better, and of epochs alone `dependentRequired`.
-            if isinstance(problem.instance, dict) and set(problem.instance) != {"epochs"}:
-                lacking.append(_alternatives(source, pointer, problem))
-        elif problem.validator == "dependentRequired":
+        elif breach.keyword == "required":
+            lacking.append(_missing_key(source, breach))
+        elif breach.keyword == "oneOf":
+            # What is no mapping, other keywords judge; of epochs alone `dependentRequired` says more.
+            if isinstance(breach.value, dict) and set(breach.value) != {"epochs"}:
+                lacking.append(_alternatives(source, breach))
+        elif breach.keyword == "dependentRequired":
             where = source.locate_key(f"{pointer}/epochs")
             message = f"`{dotted(pointer)}.epochs` counts passes over `samples`, which is missing"
             findings.append(
@@ -111,28 +109,25 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
             )
         elif pointer not in refused:  # a value's first violation is the most general
             refused.add(pointer)
-            shown = source.texts.get(pointer) or show(problem.instance)
-            rule, message, hint = _value_problem(dotted(pointer), shown, problem)
-            if pointer.startswith("/layout/") and problem.instance == "auto":
+            shown = source.texts.get(pointer) or show(breach.value)
+            rule, message, hint = refused_value(dotted(pointer), shown, breach)
+            if pointer.startswith("/layout/") and breach.value == "auto":
                 hint = "leave the key out: dsgen chooses its value"
             findings.append(rule.at(source.locate(pointer), message, hint))
     lacks = (lack for lack, paths in lacking if meant.isdisjoint(paths))
     return (*findings, *lacks), tuple(f"/{path.replace('.', '/')}" for path in meant)
 
 
-def _unknown_keys(
-    source: Source, pointer: str, problem: Any
-) -> Iterator[tuple[Finding, tuple[str, ...]]]:
-    """A finding for each, with the paths of the keys that it may stand for."""
-    known = tuple(problem.schema["properties"])
+def _unknown_keys(source: Source, breach: Breach) -> Iterator[tuple[Finding, tuple[str, ...]]]:
+    """A finding for each unknown key, with the paths of the keys that it may stand for."""
+    pointer, unknown = breach.pointer, breach.keys
+    known = tuple(breach.schema["properties"])
     section = dotted(pointer) if pointer else ""
     place = f"`{section}`" if pointer else "the job spec"
-    unknown = [key for key in problem.instance if key not in known]
+
     for key in unknown[:_MOST_KEYS]:
-        where, paths = (
-            source.locate_key(f"{pointer}/{escape(key)}"),
-            _meant_keys(key, known, section),
-        )
+        where = source.locate_key(f"{pointer}/{escape(key)}")
+        paths = _meant_keys(key, known, section)
         homes = [path.rpartition(".")[0] for path in paths]
         hint = f"write it {' or '.join(f'under `{home}`' if home else 'at the top level' for home in homes)}"
         if not paths:
@@ -209,86 +204,82 @@ def key_paths() -> dict[str, str]:
     return paths | {path: path for path in paths.values()}
 
 
-def _missing_key(source: Source, pointer: str, problem: Any) -> tuple[Finding, set[str]]:
-    # jsonschema reports one missing key at a time, and names it only in its message.
-    key = next(name for name in problem.validator_value if problem.message.startswith(repr(name)))
-    hint = f"add `{key}: {_example(problem.schema['properties'][key])}`"
+def _missing_key(source: Source, breach: Breach) -> tuple[Finding, set[str]]:
+    pointer, (key,) = breach.pointer, breach.keys
+    hint = f"add `{key}: {_example(breach.schema['properties'][key])}`"
     paths = {dotted(f"{pointer}/{key}")}
     if pointer == "/cluster":
         paths.add("cluster.preset")
         if key == "accelerator":
             hint += f", or `preset: {_example(load_schema()['properties']['cluster'])}`"
+
     empty = source.keys.get(f"{pointer}/{key}")  # there, but without a value
     message = f"`{dotted(f'{pointer}/{key}')}` is {'empty' if empty else 'missing'}"
     return codes.MISSING_KEY.at(empty or source.locate(pointer), message, hint), paths
 
 
-def _alternatives(source: Source, pointer: str, problem: Any) -> tuple[Finding, set[str]]:
-    choices = _ONE_OF[pointer]
-    given = [key for key in choices if key in problem.instance]
+def _alternatives(source: Source, breach: Breach) -> tuple[Finding, set[str]]:
+    pointer, choices = breach.pointer, _ONE_OF[breach.pointer]
+    given = [key for key in choices if key in breach.value]
     prefix = f"{dotted(pointer)}." if pointer else ""
     if not given:
-        hint = f"add `{choices[0]}: {_example(problem.schema['properties'][choices[0]])}`"
+        hint = f"add `{choices[0]}: {_example(breach.schema['properties'][choices[0]])}`"
         message = f"{' or '.join(f'`{prefix}{key}`' for key in choices)} is missing"
         return codes.MISSING_KEY.at(source.locate(pointer), message, hint), {
             f"{prefix}{key}" for key in choices
         }
     message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} exclude each other"
     where = source.locate_key(f"{pointer}/{given[-1]}")
-    kept = str(source.texts.get(f"{pointer}/{given[0]}", problem.instance[given[0]]))
+    kept = str(source.texts.get(f"{pointer}/{given[0]}", breach.value[given[0]]))
     return codes.CONFLICTING_KEYS.at(where, message, f"keep `{given[0]}: {kept[:60]}`"), set()
 
 
-def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str | None]:
+def refused_value(name: str, shown: str, breach: Breach) -> tuple[Rule, str, str | None]:
     """Rule, message and hint for one value that the schema refuses."""
-    wanted, keyword = problem.validator_value, problem.validator
-    if (
-        keyword == "type" and wanted == "string" and "enum" in problem.schema
-    ):  # no quotes would help
-        wanted, keyword = problem.schema["enum"], "enum"
+    wanted, keyword = breach.wanted, breach.keyword
+    if keyword == "type" and wanted == "string" and "enum" in breach.schema:  # no quotes would help
+        wanted, keyword = breach.schema["enum"], "enum"
     key = name.rpartition(".")[2]
     hint = None
-    if "examples" in problem.schema:
-        example = _example(problem.schema)
+    if "examples" in breach.schema:
+        example = _example(breach.schema)
         hint = f"write a value such as `{example if key.endswith(']') else f'{key}: {example}'}`"
-        if isinstance(problem.schema["examples"][0], int) and (
-            number := length_of(str(problem.instance))
+        if isinstance(breach.schema["examples"][0], int) and (
+            number := length_of(str(breach.value))
         ):
             hint = f"write the number: `{key}: {number}`"
     if keyword == "type":
         types = [wanted] if isinstance(wanted, str) else wanted
         expected = f"`{name}` is {shown}; expected {_types(types)}"
-        if re.search(problem.schema.get("pattern", ""), shown):  # else no quotes would help
+        if re.search(breach.schema.get("pattern", ""), shown):  # else no quotes would help
             hint = _type_hint(
-                problem.instance, shown, types, name, hint or _of_keys(problem.schema, key)
+                breach.value, shown, types, name, hint or _of_keys(breach.schema, key)
             )
         return codes.WRONG_TYPE, expected, hint
     if keyword == "enum":
         choices = [str(choice) for choice in wanted]
-        near = _meant(problem.instance, choices) if isinstance(problem.instance, str) else None
-        near = "none" if problem.instance is False and "none" in choices else near
+        near = _meant(breach.value, choices) if isinstance(breach.value, str) else None
+        near = "none" if breach.value is False and "none" in choices else near
         hint = f"did you mean `{near}`?" if near else None  # the message names all
         return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {listed(choices)}", hint
     if keyword in _BOUNDS:
-        low, high = (problem.schema.get(bound) for bound in ("minimum", "maximum"))
+        low, high = (breach.schema.get(bound) for bound in ("minimum", "maximum"))
         both = None not in (low, high)  # else the bound that is broken
         expected = (
-            f"{low:,} to {high:,}" if both else f"{_BOUNDS[keyword]} {problem.schema[keyword]:,}"
+            f"{low:,} to {high:,}" if both else f"{_BOUNDS[keyword]} {breach.schema[keyword]:,}"
         )
         return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {expected}", hint
-    if keyword == "pattern" and problem.instance:
-        as_path = f"./{problem.instance}"
-        if problem.instance.startswith("-") and re.search(wanted, as_path):
+    if keyword == "pattern" and breach.value:
+        as_path = f"./{breach.value}"
+        if breach.value.startswith("-") and re.search(wanted, as_path):
             hint = f"write `{as_path if key.endswith(']') else f'{key}: {as_path}'}`"
         return (
             codes.WRONG_VALUE,
-            f"`{name}` is {shown}; expected {problem.schema['patternErrorMessage']}",
+            f"`{name}` is {shown}; expected {breach.schema['patternErrorMessage']}",
             hint,
         )
     if keyword in _SIZES:
-        message = (
-            f"`{name}` has {len(problem.instance)} {_SIZES[keyword]}; expected at most {wanted}"
-        )
+        message = f"`{name}` has {len(breach.value)} {_SIZES[keyword]}; expected at most {wanted}"
         return codes.WRONG_VALUE, message, "shorten it"
     return codes.WRONG_VALUE, f"`{name}` is empty", hint or "give it a value, or remove the key"
 

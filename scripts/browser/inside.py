@@ -80,7 +80,6 @@ def prepare() -> None:
     for name in ("frameworks.FRAMEWORKS", "launchers.LAUNCHERS"):
         module, _, records = name.partition(".")
         list(getattr(importlib.import_module(f"dsgen.programs.{module}"), records).values())
-    importlib.import_module("jsonschema")
     importlib.import_module("dsgen.catalog").load_catalog()
 
 

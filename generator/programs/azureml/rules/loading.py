@@ -11,8 +11,9 @@ from math import isfinite
 from typing import Any, Final
 
 from ....dataclass import dataclass
-from ....facts.shapes import Problem, Reader, differences, has_type, read_schemas
+from ....facts.shapes import Problem, Reader, differences, read_schemas
 from ....findings import ERROR, Violation, Violations
+from ....json_schema import Dialect, has_type
 from ....rule import Rule
 from ....rules.violations import azureml, listed, suggest, violation
 from ....submission.subjects import Subject, subject
@@ -108,25 +109,27 @@ def _distribution(value: Any) -> str:
 
 
 READER: Final = Reader(
-    accepts=_accepts,
-    forms={
-        "version": lambda value: isinstance(value, (str, int, float)),
-        "literal": lambda value: isinstance(value, (str, bytes, int)) or _is_finite(value),
-        "environment": environment_fits,
-        "environment id": lambda value: isinstance(value, str) and value.startswith("azureml:"),
-        "identity": lambda value: isinstance(value, str) and _snake(value) in _IDENTITIES,
-    },
-    chosen={
-        "environment": lambda value: (
-            "environment" if isinstance(value, dict) else "environment name"
-        ),
-        "text or list": lambda value: "list of text" if isinstance(value, list) else "text",
-        "distribution": _distribution,
-        "input": _input,
-        "service": _service,
-        "identity": _identity,
-    },
-    takes_null=False,
+    dialect=Dialect(
+        accepts=_accepts,
+        forms={
+            "version": lambda value: isinstance(value, (str, int, float)),
+            "literal": lambda value: isinstance(value, (str, bytes, int)) or _is_finite(value),
+            "environment": environment_fits,
+            "environment id": lambda value: isinstance(value, str) and value.startswith("azureml:"),
+            "identity": lambda value: isinstance(value, str) and _snake(value) in _IDENTITIES,
+        },
+        chosen={
+            "environment": lambda value: (
+                "environment" if isinstance(value, dict) else "environment name"
+            ),
+            "text or list": lambda value: "list of text" if isinstance(value, list) else "text",
+            "distribution": _distribution,
+            "input": _input,
+            "service": _service,
+            "identity": _identity,
+        },
+        null="where listed",
+    ),
     lists_keys=True,
 )
 
