@@ -19,6 +19,7 @@ OUTCOMES = {
     ExitStatus.WOULD_OVERWRITE: "files exist with other contents, and `--force` was not given",
     ExitStatus.FAULT: "a rule or a reader of dsgen failed, which is a fault to report; all else is answered. It "
     "comes before every other status",
+    ExitStatus.READER_GONE: "nothing reads the pipe any more, as after `| head -1`; as if SIGPIPE had ended the program",
 }
 
 

@@ -21,6 +21,7 @@ from ..version import __version__
 from .faults import debug_option, told_of
 from .options import COMMANDS
 from .printing import ExitStatus, echo, shown_errors
+from .streams import guarded
 
 
 class _OnDemand(Mapping[str, click.Command]):
@@ -40,7 +41,11 @@ class _OnDemand(Mapping[str, click.Command]):
 
 
 class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has no types
-    """The commands, whose usage errors can't write to the terminal."""
+    """The commands. What they print passes the filter of `streams`, usage errors and help too."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        with guarded():
+            return super().main(*args, **extra)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with shown_errors():
@@ -69,7 +74,7 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] == "help" and not os.path.lexists("help"):
             if len(args) == 1:
-                click.echo(ctx.get_help())
+                echo(ctx.get_help())
                 ctx.exit()
             args = [args[1], "--help"]
         elif args[0] not in COMMANDS and len(args) > 1 and not args[0].startswith("-"):
@@ -93,7 +98,8 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
     default="generate",
     default_if_no_args=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 ok, 1 findings, 2 usage, 3 infeasible, 4 would overwrite, 5 a fault of dsgen.",
+    epilog="Exit status: 0 ok, 1 findings, 2 usage, 3 infeasible, 4 would overwrite, 5 a fault of dsgen, "
+    "141 nothing reads the pipe.",
 )
 @click.version_option(__version__, prog_name="dsgen")
 def commands() -> None:
@@ -124,17 +130,17 @@ def main(arguments: list[str] | None = None) -> None:
             stream, "reconfigure"
         ):  # a terminal without Unicode gets question marks, not a traceback
             stream.reconfigure(errors="replace")
-    try:
+    with guarded():
         try:
-            commands.main(args=arguments, prog_name="dsgen")
-        finally:
-            sys.stdout.flush()
-    except OSError as problem:  # a full disk behind standard output, for one
-        echo(f"dsgen: error: {problem.strerror or problem}", err=True)
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # discard the rest of the buffer
-        sys.exit(ExitStatus.FINDINGS)
+            try:
+                commands.main(args=arguments, prog_name="dsgen")
+            finally:
+                sys.stdout.flush()
+        except OSError as problem:  # a full disk behind standard output, for one
+            echo(f"dsgen: error: {problem.strerror or problem}", err=True)
+            # discard the rest of the buffer
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(ExitStatus.FINDINGS)
 
 
 #: Variables that this process has beside the user's.

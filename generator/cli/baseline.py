@@ -22,6 +22,7 @@ from ..text.text import UnusableJson, read_json
 from ..text.wording import counted
 from ..write import CannotWrite, write
 from .findings_text import relative_path
+from .printing import echo
 from .writing import tell
 
 _FORMAT: Final = 1
@@ -60,7 +61,7 @@ def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> 
         else:
             new.append(finding)
     if known := len(findings) - len(new):
-        click.echo(f"{counted(known, 'finding')} of {path} left out", err=True)
+        echo(f"{counted(known, 'finding')} of {path} left out", err=True)
     present = {_from_folder(file, path) for file in checked}
     if unused := sorted(
         entry for entry, count in left.items() if count > 0 and entry[1] in present
@@ -69,7 +70,7 @@ def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> 
         more = f" and {len(unused) - _MOST_NAMED:,} more" if len(unused) > _MOST_NAMED else ""
         entries = f"{len(unused):,} {'entries' if len(unused) > 1 else 'entry'} of {path}"
         text = f"{entries} without a finding: {named}{more}; write it anew with --write-baseline"
-        click.echo(text, err=True)
+        echo(text, err=True)
     return new
 
 

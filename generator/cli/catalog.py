@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 
 from ..resources import read_text
 from .options import form_option
-from .printing import print_json, unknown
+from .printing import echo, print_json, unknown
 
 KINDS = ("accelerators", "node-types", "models")
 
@@ -79,7 +79,7 @@ def schema(name: str, deepspeed_version: str | None) -> None:
         raise click.UsageError("--deepspeed-version requires deepspeed")
 
     package = __package__.rpartition(".")[0]
-    click.echo(read_text(f"{package}.schemas", f"{name}.schema.json"), nl=False)
+    echo(read_text(f"{package}.schemas", f"{name}.schema.json"), nl=False)
 
 
 @click.command(short_help="List or explain the rules.")
@@ -109,7 +109,7 @@ def rules(rule_id: str | None, form: str) -> None:
     if form == "json":
         print_json({"rules": [rule_document(rule) for rule in chosen]})
     elif form == "markdown":
-        click.echo("\n".join(page for _, page in subject_pages(chosen, {})), nl=False)
+        echo("\n".join(page for _, page in subject_pages(chosen, {})), nl=False)
     elif len(chosen) > 1:
         print_parts(rules_table(chosen))
     else:
@@ -129,4 +129,4 @@ def completion(context: click.Context, shell: str) -> None:
     """
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(context.find_root().command, {}, "dsgen", "_DSGEN_COMPLETE").source())
+    echo(made(context.find_root().command, {}, "dsgen", "_DSGEN_COMPLETE").source())

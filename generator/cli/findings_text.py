@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from ..findings import Finding, Location, Severity, printable
-from .printing import BLUE, ORANGE, RED, ExitStatus, wanted
+from .printing import BLUE, ORANGE, RED, ExitStatus, echo_styled, wanted
 
 _MANY_FILES = 4  # of which the same is said: shown once, with a list
 _MOST_PLACES, _MOST_LINES = 5, 8  # in such a list
@@ -123,7 +123,7 @@ def counted(finding: Finding) -> str:
 def print_findings(findings: Iterable[Finding]) -> None:
     """Print every finding to stderr, as wide as the terminal."""
     for same in together(findings):
-        click.echo(finding_text(*same, colour=True, width=_columns()), err=True)
+        echo_styled(finding_text(*same, colour=True, width=_columns()), err=True)
 
 
 def _columns() -> int:

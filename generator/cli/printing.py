@@ -17,6 +17,7 @@ import click
 
 from ..findings import HIDDEN, printable
 from ..secrets import mask
+from .streams import READER_GONE, redraw
 
 #: Numbers of the 256 fixed colours, of medium brightness; the first 16 are whatever a terminal's theme makes of them.
 RED: Final = 160
@@ -35,6 +36,11 @@ _MOST_OFFERED = 12  # names in a hint
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print text that has no colours: lines and tabs as they are, escapes for what else acts on a terminal."""
     click.echo(printable(text, keep="\n\t"), err=err, nl=nl)
+
+
+def echo_styled(text: str, *, err: bool = False) -> None:
+    """Print text of which all that isn't dsgen's own has its escapes already; colours reach terminals alone."""
+    click.echo(text, err=err)
 
 
 def echo_diff(text: str, *, err: bool = False) -> None:
@@ -113,10 +119,11 @@ def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
                 shutil.get_terminal_size().columns or 80
             )  # Python 3.10 says 0 where the terminal doesn't know
             text = printable(", ".join(filter(None, parts)))[: columns - 1]
-            print(f"\r{text:<{width}}", end="", file=sys.stderr, flush=True)
+            redraw(f"{text:<{width}}")
             width = len(text)
         if width:
-            print(f"\r{'':<{width}}\r", end="", file=sys.stderr, flush=True)
+            redraw(" " * width)
+            redraw("")
 
     thread = Thread(target=show, daemon=True)
     thread.start()
@@ -136,6 +143,7 @@ class ExitStatus(IntEnum):
     INFEASIBLE = 3  #: no layout passes every rule and fits
     WOULD_OVERWRITE = 4  #: files exist with other contents, and --force was not given
     FAULT = 5  #: a rule or reader of dsgen failed, whatever else came of the command
+    READER_GONE = READER_GONE  #: what reads the output has ended, as `head` does
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> NoReturn:

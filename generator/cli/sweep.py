@@ -286,7 +286,7 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
     )
     if goal is None:
         if not timed:
-            click.echo("note: set training.duration for days, GPU-hours and price", err=True)
+            echo("note: set training.duration for days, GPU-hours and price", err=True)
     elif not timed:
         raise click.UsageError(
             "training.duration is missing; add --set training.duration.tokens=300B"

@@ -12,11 +12,9 @@ from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import click
-
 from ..findings import printable
 from ..text.wording import listed
-from .printing import ASIDE, BOLD, wanted
+from .printing import ASIDE, BOLD, echo_styled, wanted
 
 if TYPE_CHECKING:
     from ..search.plan import Plan
@@ -260,7 +258,7 @@ def wrapped(text: str, room: int) -> list[str]:
 def print_parts(*parts: Part, err: bool = False) -> None:
     """Text and tables, as wide as the terminal; plain and of one width when piped."""
     for line in lines_of(parts, _width()):
-        click.echo(line, err=err)
+        echo_styled(line, err=err)
 
 
 def height(*parts: Part) -> int:

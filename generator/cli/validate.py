@@ -11,7 +11,8 @@ from ..faults import FAULTS
 from ..text.wording import counted
 from .faults import show_traces
 from .options import form_option
-from .printing import ExitStatus, echo_diff, json_text, working
+from .printing import ExitStatus, echo, echo_diff, echo_styled, print_json, working
+from .streams import print_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -117,14 +118,10 @@ def validate(
         findings = folded(
             findings, across=form in ("text", "json")
         )  # others note what they say beside its line
-    output = _output(findings, answer, form, strict=strict)
-    if output:
-        click.echo(
-            output
-        )  # all lines at once: there may be tens of thousands, and every call flushes
-    click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
+    _print(findings, answer, form, strict=strict)
+    echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
     if answer.left_alone:
-        click.echo(_left_alone(answer.left_alone), err=True)
+        echo(_left_alone(answer.left_alone), err=True)
     faulty = {finding.rule for finding in findings} & FAULTS
     if faulty:
         show_traces(answer.faults, click.get_current_context())
@@ -199,31 +196,31 @@ def _told(
 
     if write:
         kept = tuple(filter(selected, judged))
-        click.echo(
-            f"{counted(write_baseline(baseline, kept), 'finding')} written to {baseline}",
-            err=True,
-        )
+        written = counted(write_baseline(baseline, kept), "finding")
+        echo(f"{written} written to {baseline}", err=True)
         return faults
     # All of them are compared: what isn't selected is no unused entry.
     return (*faults, *filter(selected, compare(baseline, judged, answer.texts)))
 
 
-def _output(findings: Sequence[Finding], answer: Answer, form: str, *, strict: bool) -> str:
+def _print(findings: Sequence[Finding], answer: Answer, form: str, *, strict: bool) -> None:
+    """Print all lines at once: there may be tens of thousands, and every call flushes."""
     from .findings_text import annotation, azure_annotation, findings_document, findings_text
 
     if form == "json":
-        return json_text(findings_document(findings, answer.documents, answer.left_alone))
-    if form == "sarif":
+        print_json(findings_document(findings, answer.documents, answer.left_alone))
+    elif form == "sarif":
         from .known_rules import known_rules
         from .sarif import sarif_log
 
         rules = {rule.id: rule for rule in known_rules()}
-        return json_text(sarif_log(findings, rules, answer.documents, answer.left_alone))
-    if form == "github":
-        return "\n".join(map(annotation, findings))
-    if form == "azure":
-        return "\n".join(map(azure_annotation, findings))
-    return findings_text(findings, strict=strict)
+        print_json(sarif_log(findings, rules, answer.documents, answer.left_alone))
+    elif form == "github":
+        print_commands(map(annotation, findings))
+    elif form == "azure":
+        print_commands(map(azure_annotation, findings))
+    elif text := findings_text(findings, strict=strict):
+        echo_styled(text)
 
 
 def _summary(
