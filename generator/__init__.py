@@ -61,9 +61,11 @@ Source = str | os.PathLike[str] | TextIO | Mapping[str, object]
 
 
 class _Package(ModuleType):
-    """The package, where `estimate`, `render` and `search` stay functions once the parts of these names are imported.
+    """The package, where `estimate`, `render` and `search` stay functions once the parts of these
+    names are imported.
 
-    Importing a part sets it as an attribute of the package, which would put the module in the function's place.
+    Importing a part sets it as an attribute of the package, which would put the module in the
+    function's place.
     """
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -91,9 +93,10 @@ def load_job(
 ) -> Job:
     """The job that `source` (a path, a text stream or a mapping) describes, resolved and checked.
 
-    `overrides` maps dotted paths of the spec, such as `training.global_batch`, to values. Raises `InvalidJob`, which
-    holds every finding, when the spec is wrong or its facts contradict each other. Pinned layout keys that break a rule
-    are for `estimate` to show and for `search` to answer with `Infeasible`; with `check_pins` they raise here too.
+    `overrides` maps dotted paths of the spec, such as `training.global_batch`, to values. Raises
+    `InvalidJob`, which holds every finding, when the spec is wrong or its facts contradict each
+    other. Pinned layout keys that break a rule are for `estimate` to show and for `search` to
+    answer with `Infeasible`; with `check_pins` they raise here too.
     """
     return check_job(source, overrides=overrides, check_pins=check_pins)[0]
 
@@ -101,7 +104,10 @@ def load_job(
 def check_job(
     source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = True
 ) -> tuple[Job, tuple[Finding, ...]]:
-    """The job as `load_job` gives it, pinned keys checked, with its warnings and notes. Raises `InvalidJob`."""
+    """The job as `load_job` gives it, pinned keys checked, with its warnings and notes.
+
+    Raises `InvalidJob`.
+    """
     from .findings import (
         InvalidJob,
         Severity,
@@ -121,10 +127,11 @@ def check_job(
 
 
 def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
-    """Every legal layout of `job` that fits, estimated and ranked: the best `top`, or why there is none.
+    """Every legal layout of `job` that fits, estimated and ranked: the best `top`, or why there is
+    none.
 
-    The best isn't always the fastest (docs/search.md); with `bold`, it may go to the card's edge, and be of a kind that
-    no run was measured of.
+    The best isn't always the fastest (docs/search.md); with `bold`, it may go to the card's edge,
+    and be of a kind that no run was measured of.
     """
     from .search import search
 
@@ -134,8 +141,8 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
 def estimate(job: Job) -> Plan:
     """One layout of `job`, estimated without a search.
 
-    Layout keys that the job leaves open use the framework's defaults. Layout and fit rules that it breaks are in the
-    plan's `findings`; it is estimated all the same.
+    Layout keys that the job leaves open use the framework's defaults. Layout and fit rules that it
+    breaks are in the plan's `findings`; it is estimated all the same.
     """
     from .search import estimate
 
@@ -164,14 +171,16 @@ def validate(
 ) -> tuple[Finding, ...]:
     """Every finding in the documents at `paths`, in file order: in each document, and between them.
 
-    What is said several times is one finding, at the first place, with the others in `again`; unless `strict`.
+    What is said several times is one finding, at the first place, with the others in `again`;
+    unless `strict`.
 
-    Documents are job specs, DeepSpeed configs, launch scripts, AzureML jobs, accelerate configs, TrainingArguments,
-    Megatron arguments, hostfiles, and folders of them. The rest is what the files don't contain: `cluster` and
-    `model` are names as in a job spec, `job` the path of one, `consumer` the program that reads the DeepSpeed config
-    (deepspeed, huggingface, accelerate or megatron-deepspeed). With `engine` the installed DeepSpeed's own parser is
-    run too: `ModuleNotFoundError` without one. With `skip_unknown` files that are no such document are left out
-    though they are named. Raises nothing else: bad input is a finding.
+    Documents are job specs, DeepSpeed configs, launch scripts, AzureML jobs, accelerate configs,
+    TrainingArguments, Megatron arguments, hostfiles, and folders of them. The rest is what the
+    files don't contain: `cluster` and `model` are names as in a job spec, `job` the path of one,
+    `consumer` the program that reads the DeepSpeed config (deepspeed, huggingface, accelerate or
+    megatron-deepspeed). With `engine` the installed DeepSpeed's own parser is run too:
+    `ModuleNotFoundError` without one. With `skip_unknown` files that are no such document are left
+    out though they are named. Raises nothing else: bad input is a finding.
     """
     from .check.validate import folded, validate
 

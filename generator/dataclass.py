@@ -1,7 +1,9 @@
-"""`dataclass` of the standard library, made in a fifth of the time where a class is frozen and has slots.
+"""`dataclass` of the standard library, made in a fifth of the time where a class is frozen and has
+slots.
 
-Before Python 3.13 the standard library compiles six methods of each such class, half a millisecond in all, which is a
-fifth of a command's time with two hundred classes. Here `__init__` alone is compiled, when first asked for.
+Before Python 3.13 the standard library compiles six methods of each such class, half a millisecond
+in all, which is a fifth of a command's time with two hundred classes. Here `__init__` alone is
+compiled, when first asked for.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ def _refuse(self: object, name: str, *_: object) -> NoReturn:
 
 
 class _Init:
-    """`__init__` of a class, compiled when it is first asked for: a command makes objects of few classes."""
+    """`__init__` of a class, compiled when it is first asked for: a command makes objects of few
+    classes.
+    """
 
     def __init__(self, *of: Any) -> None:
         self.of = of

@@ -1,6 +1,7 @@
 """Faults of dsgen itself: a rule or a reader that raises is noted, and the rest goes on.
 
-`collected` collects the faults of a command. Where nobody collects, as in a test or a notebook, the exception goes on.
+`collected` collects the faults of a command. Where nobody collects, as in a test or a notebook, the
+exception goes on.
 """
 
 from __future__ import annotations
@@ -87,9 +88,12 @@ def collected() -> Iterator[Faults]:
 
 
 def note(error: Exception, part: str, path: str = "", *, is_rule: bool = True) -> None:
-    """Note a fault; called where the exception is handled. Raises it again where nobody collects faults.
+    """Note a fault; called where the exception is handled.
 
-    So it does without memory: what comes next would fail for the same reason, and dsgen is not at fault.
+    Raises it again where nobody collects faults.
+
+    So it does without memory: what comes next would fail for the same reason, and dsgen is not at
+    fault.
     """
     faults = _faults.get()
     if faults is None or isinstance(error, MemoryError):
@@ -101,7 +105,8 @@ def note(error: Exception, part: str, path: str = "", *, is_rule: bool = True) -
 def guarded(
     part: str, path: str = "", *, meant: type[Exception] | tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """An exception in here is noted as a fault of `part` on the file at `path`, and ends the block alone.
+    """An exception in here is noted as a fault of `part` on the file at `path`, and ends the block
+    alone.
 
     Exceptions that are `meant` tell of the input, and go on.
     """
@@ -114,7 +119,9 @@ def guarded(
 
 
 def path_in(*values: object) -> str:
-    """The first path of a document, or place, that one of these values is or has in a field; empty without any."""
+    """The first path of a document, or place, that one of these values is or has in a field; empty
+    without any.
+    """
     waiting = list(values)
     for count, value in enumerate(waiting):
         if path := _path_of(value):

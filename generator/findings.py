@@ -24,8 +24,8 @@ ERROR: Final = Severity.ERROR
 WARNING: Final = Severity.WARNING
 NOTE: Final = Severity.NOTE
 
-#: When a run would notice: the reader's own parser; the start of the engine; during training; the launcher's own
-#: process; the scheduler or service on submission; never.
+#: When a run would notice: the reader's own parser; the start of the engine; during training; the
+#: launcher's own process; the scheduler or service on submission; never.
 When = Literal["parse", "init", "training", "launcher", "submit", "silent"]
 
 Version = tuple[int, ...]
@@ -57,20 +57,24 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A replacement in a file's text: characters `start` (0-based) up to `end` become `replacement`."""
+    """A replacement in a file's text: characters `start` (0-based) up to `end` become
+    `replacement`.
+    """
 
     path: str
     start: int
     end: int
     replacement: str
-    adds: str = (
-        ""  #: pointer of the key of a JSON file that comes with it, which one finding alone can add
-    )
+    #: pointer of the key of a JSON file that comes with it, which one finding alone can add
+    adds: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One place that breaks a rule. `message` says what is wrong with both numbers; `hint` names what would pass."""
+    """One place that breaks a rule.
+
+    `message` says what is wrong with both numbers; `hint` names what would pass.
+    """
 
     where: Location
     message: str
@@ -83,7 +87,9 @@ Violations = Iterator[Violation]
 
 
 def against(other: Location, violation: Violation) -> Violation:
-    """A violation of two places of different files; its message ends with the other one: `(ds_config.json:3)`."""
+    """A violation of two places of different files; its message ends with the other one:
+    `(ds_config.json:3)`.
+    """
     if other.path == violation.where.path:
         return violation
     place = other.name if other.line is None else f"{other.name}:{other.line}"
@@ -92,9 +98,11 @@ def against(other: Location, violation: Violation) -> Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem. `message` says what is wrong with both numbers; `hint` names a value that would pass.
+    """One problem. `message` says what is wrong with both numbers; `hint` names a value that would
+    pass.
 
-    None holds a secret, whatever rule quotes a file: it is masked here, where every finding is made.
+    None holds a secret, whatever rule quotes a file: it is masked here, where every finding is
+    made.
     """
 
     rule: str  #: rule id, such as `MLM004`
@@ -102,12 +110,10 @@ class Finding:
     where: Location
     message: str
     hint: str | None = None
-    edits: tuple[
-        Edit, ...
-    ] = ()  #: what fixes it, where there is one safe answer; none of them overlap
-    again: tuple[
-        Location, ...
-    ] = ()  #: other places of which the same is said, in this file and others
+    #: what fixes it, where there is one safe answer; none of them overlap
+    edits: tuple[Edit, ...] = ()
+    #: other places of which the same is said, in this file and others
+    again: tuple[Location, ...] = ()
 
     @property
     def lines(self) -> tuple[int, ...]:
@@ -183,7 +189,8 @@ def without(secrets: Iterable[str], findings: Iterable[Finding]) -> tuple[Findin
 
 
 # What a terminal obeys, what turns or hides the text around it, and what UTF-8 can't hold.
-# Source: Unicode 16.0, general categories Cc, Cf, Cs, Zl and Zp; UTR #36, section 2.5 (bidirectional text spoofing).
+# Source: Unicode 16.0, general categories Cc, Cf, Cs, Zl and Zp; UTR #36, section 2.5
+# (bidirectional text spoofing).
 HIDDEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e0fff]"
@@ -196,7 +203,9 @@ def escape(key: str) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """`text` with an escape in place of every character that acts on a terminal or can't be seen, but for `keep`."""
+    """`text` with an escape in place of every character that acts on a terminal or can't be seen,
+    but for `keep`.
+    """
     return HIDDEN.sub(
         lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode("ascii"), text
     )

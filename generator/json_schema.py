@@ -1,8 +1,9 @@
-"""JSON Schema, as far as the schemas of the house use it, and where a document of plain data breaks one.
+"""JSON Schema, as far as the schemas of the house use it, and where a document of plain data breaks
+one.
 
-The answer is jsonschema's (draft 2020-12), which takes a tenth of a short command to load. A schema that describes what
-a program makes of a document, rather than the document, is read with the program's `Dialect`: its conversions, and
-keywords that JSON Schema lacks:
+The answer is jsonschema's (draft 2020-12), which takes a tenth of a short command to load. A schema
+that describes what a program makes of a document, rather than the document, is read with the
+program's `Dialect`: its conversions, and keywords that JSON Schema lacks:
 
 - `chosen` names a way to choose the definition that a value goes by,
 - `form` names a check of its own,
@@ -65,7 +66,8 @@ class Dialect:
 
     #: Whether a value is, or is converted to, one of the types.
     accepts: Callable[[object, Collection[str]], bool]
-    #: What null is: a value like any other, the same as a key that is left out, or wrong unless its type is listed.
+    #: What null is: a value like any other, the same as a key that is left out, or wrong unless its
+    #: type is listed.
     null: Literal["a value", "left out", "where listed"] = "a value"
     #: Whether a value has a `form`, by its name.
     forms: Mapping[str, Callable[[object], bool]] = field(default_factory=dict)
@@ -114,8 +116,8 @@ def breaches(
 ) -> Iterator[Breach]:
     """Every keyword that a document breaks, top down.
 
-    `definitions` are the schema's `$defs`; `odd_keys` are pointers of keys that aren't text, which no property is
-    named by. Of a value of the wrong type nothing else is said.
+    `definitions` are the schema's `$defs`; `odd_keys` are pointers of keys that aren't text, which
+    no property is named by. Of a value of the wrong type nothing else is said.
     """
     yield from _Walk(definitions, dialect, odd_keys).breaches(value, schema, "", ())
 
@@ -195,7 +197,9 @@ class _Walk:
     def inside(
         self, place: _Place, schema: Schema | bool, value: Any, key: str | int | None = None
     ) -> Iterator[Breach]:
-        """What a value breaks that is the place's own, or with a key or index the one that is there."""
+        """What a value breaks that is the place's own, or with a key or index the one that is
+        there.
+        """
         pointer = place.pointer if key is None else f"{place.pointer}/{escape(str(key))}"
         return self.breaches(value, schema, pointer, place.schemas)
 
@@ -216,7 +220,8 @@ def _lower(values: Collection[object]) -> list[str]:
     return [str(value).lower() for value in values]
 
 
-#: Keywords about one value: the type that each is about, and whether a value of it holds by the keyword's own value.
+#: Keywords about one value: the type that each is about, and whether a value of it holds by the
+#: keyword's own value.
 _OF_VALUES: Final[Mapping[str, tuple[str, Callable[[Any, Any], bool]]]] = {
     "enum": ("any", lambda value, choices: any(_same(value, choice) for choice in choices)),
     "case_insensitive_enum": (
@@ -290,7 +295,9 @@ def _pattern_properties(
 
 
 def _additional(walk: _Walk, place: _Place, wanted: Schema | bool) -> Iterator[Breach]:
-    """What breaks in the keys that no property and no pattern names; where there may be none, all of them at once."""
+    """What breaks in the keys that no property and no pattern names; where there may be none, all
+    of them at once.
+    """
     schema = place.schemas[-1]
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     others = [
@@ -346,7 +353,8 @@ def _read(place: _Place) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-#: Keywords that hold schemas, or need the dialect: the type that each is about, and what breaks in a place with it.
+#: Keywords that hold schemas, or need the dialect: the type that each is about, and what breaks in
+#: a place with it.
 _WITHIN: Final[Mapping[str, tuple[str, Callable[[_Walk, _Place, Any], Iterator[Breach]]]]] = {
     "$ref": ("any", _ref),
     "chosen": ("any", _chosen),

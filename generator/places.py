@@ -1,4 +1,6 @@
-"""Values of documents with their places, values that are left to the reader, and names that say what a file is for."""
+"""Values of documents with their places, values that are left to the reader, and names that say
+what a file is for.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ ValueKind = Literal["null", "bool", "int", "float", "str", "list", "object"]
 
 
 class Values(Protocol):
-    """A document by name: a JSON pointer in a config, an argument of a program, an option of a launch line."""
+    """A document by name: a JSON pointer in a config, an argument of a program, an option of a
+    launch line.
+    """
 
     def value(self, name: str, default: object = None) -> object:
         """Return the value of `name`; `default` where there is none, or where it can't be known."""
@@ -69,7 +73,9 @@ class Values(Protocol):
         """The place of the value of `name`, else of the nearest thing around it."""
 
     def kind(self, name: str) -> ValueKind | None:
-        """The type of what is written for `name`; None where nothing is, or where it can't be known."""
+        """The type of what is written for `name`; None where nothing is, or where it can't be
+        known.
+        """
         value = self.value(name, NOTHING)
         return None if value is NOTHING else kind_of_value(value)
 
@@ -92,7 +98,8 @@ def kind_of_value(value: object) -> ValueKind:
     return "str"
 
 
-#: `<name>`, `{{ name }}`, `{name}`, `[a name]`, `@NAME@`, `__NAME__`, `XXX`, `your_name`: marks that templates have.
+#: `<name>`, `{{ name }}`, `{name}`, `[a name]`, `@NAME@`, `__NAME__`, `XXX`, `your_name`: marks
+#: that templates have.
 _PLACEHOLDER: Final = re.compile(
     r"<\s*[A-Za-z][^<>]*>|\{\{|\{%|(?<![${])\{\s*[A-Za-z_]\w*\s*\}|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|"
     r"\byour[_-]|\bXXX+\b|(?<![\w\]$\[])\[(?=[^\[\]\n]*[A-Za-z])"
@@ -102,15 +109,18 @@ _PLACEHOLDER: Final = re.compile(
 _CONSTANT: Final = re.compile(r"[A-Z]+(?:[_-][A-Z]+)+")  # `CHANGE_ME`, `PARTITION_NAME`
 #: A value that is left to the reader: `...`, `xx`, `x.x.x.x`, `10.0.0.x`, `/path/to/data`, `%s`.
 _LEFT_OPEN: Final = re.compile(
-    r"\.{2,}|…|\?+|[xX*_-]{2,}|[xX]|(?=.*[xX*])(?:[0-9]{1,3}|[xX*]{1,3})(?:\.(?:[0-9]{1,3}|[xX*]{1,3})){3}|"
-    r"(?:[xX#?*]{1,5}[.:]){1,7}[xX#?*]{1,5}|%(?:\(\w+\))?[ds]|.*(?<![A-Za-z])(?:your[_ -]|path[/_]to[/_]).*",
+    r"\.{2,}|…|\?+|[xX*_-]{2,}|[xX]|"
+    r"(?=.*[xX*])(?:[0-9]{1,3}|[xX*]{1,3})(?:\.(?:[0-9]{1,3}|[xX*]{1,3})){3}|"
+    r"(?:[xX#?*]{1,5}[.:]){1,7}[xX#?*]{1,5}|%(?:\(\w+\))?[ds]|"
+    r".*(?<![A-Za-z])(?:your[_ -]|path[/_]to[/_]).*",
     re.IGNORECASE,
 )
-#: Words that no number is, and no name of a host, which has neither blanks nor underscores (RFC 1123, section 2.1).
+#: Words that no number is, and no name of a host, which has neither blanks nor underscores (RFC
+#: 1123, section 2.1).
 _WORDS: Final = re.compile(r"[a-z]+(?:[_ .-]*[_ ]+[a-z]+)+", re.IGNORECASE)
 
-#: The same in a shell's words, where `<` and `>` would be redirections: `<path to data>`, but neither `<in >out`
-#: nor `<in>out` nor `<in 2> err`.
+#: The same in a shell's words, where `<` and `>` would be redirections: `<path to data>`, but
+#: neither `<in >out` nor `<in>out` nor `<in 2> err`.
 IN_WORDS: Final = re.compile(
     r"<[A-Za-z][^<>|;&$`\"\n]{0,100}(?<![ \t])(?<![ \t]\d)>(?=[\s\"'/:,._\\;)|&-]|\Z)(?!/dev/)"
 )
@@ -122,7 +132,9 @@ def is_placeholder(text: str) -> bool:
 
 
 def is_left_open(text: str, name: str = "") -> bool:
-    """Return whether a whole value, of option `name`, is a placeholder: `...`, `x.x.x.x`, `--port=port`."""
+    """Return whether a whole value, of option `name`, is a placeholder: `...`, `x.x.x.x`,
+    `--port=port`.
+    """
     text = text.strip().strip("\"'[]")
     own = set(re.split(r"[_-]+", name.lstrip("-").lower()))
     named = set(re.split(r"[_ .-]+", text.lower())) <= own

@@ -1,4 +1,6 @@
-"""From a plan to the files of the job, or of short trials of plans, as values: nothing is written here."""
+"""From a plan to the files of the job, or of short trials of plans, as values: nothing is written
+here.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,16 @@ if TYPE_CHECKING:
     from .search.elastic import Elastic
 
 _STARTING_S: Final = 900  # containers, imports, the first collectives: assumed
-_SLACK: Final = 3  # times the slow end of the estimate, for the first steps and kernels that are compiled: assumed
+# times the slow end of the estimate, for the first steps and kernels that are compiled: assumed
+_SLACK: Final = 3
 
 
 def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
-    """Every file of `plan`, sorted by path: configuration, launch files, `arguments.txt` and `plan.json`.
+    """Every file of `plan`, sorted by path: configuration, launch files, `arguments.txt` and
+    `plan.json`.
 
-    The same plan and command give the same bytes. `command` is quoted in the files' headers. Local paths of
-    `launch.azureml` stand as in the spec, and so hold for files in its folder.
+    The same plan and command give the same bytes. `command` is quoted in the files' headers. Local
+    paths of `launch.azureml` stand as in the spec, and so hold for files in its folder.
     """
     program = program_for(plan)
     document = json.dumps(plan.to_dict(), indent=2, ensure_ascii=False)
@@ -40,7 +44,10 @@ def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile,
 
 
 def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
-    """The files of each plan, in a folder for its count, and the launch file that picks one. May raise `ValueError`."""
+    """The files of each plan, in a folder for its count, and the launch file that picks one.
+
+    May raise `ValueError`.
+    """
     launcher = LAUNCHERS[elastic.plans[0].job.launch.target]
     if launcher.pick is None:
         raise ValueError(f"jobs of {launcher.name} have one number of nodes")
@@ -58,14 +65,15 @@ def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[
 
 
 def trial(plan: Plan, steps: int) -> Plan:
-    """The plan as a run of that many steps, which saves and loads nothing, and ends at its time limit."""
+    """The plan as a run of that many steps, which saves and loads nothing, and ends at its time
+    limit.
+    """
     job, training = plan.job, plan.job.training
     limit_s = 60 * -(-int(_STARTING_S + _SLACK * steps * plan.uncertainty.step_time.high) // 60)
     given = job.launch.time_limit_s
     for_whole_runs = LAUNCHERS[job.launch.target].for_whole_runs
-    bound = bindings(
-        job
-    )  # before the folders of checkpoints go, whose names the script's arguments may have
+    # before the folders of checkpoints go, whose names the script's arguments may have
+    bound = bindings(job)
     kept = {key: value for key, value in job.launch.options.items() if key not in for_whole_runs}
     saving = {
         name
@@ -88,7 +96,9 @@ def trial(plan: Plan, steps: int) -> Plan:
 
 
 def trial_files(plans: Sequence[Plan], steps: int, command: str) -> tuple[RenderedFile, ...]:
-    """A folder of files for each plan, and the file that starts them all: `LookupError` where the target has none."""
+    """A folder of files for each plan, and the file that starts them all: `LookupError` where the
+    target has none.
+    """
     launcher = LAUNCHERS[plans[0].job.launch.target]
     if launcher.trials is None:
         raise LookupError(launcher.name)

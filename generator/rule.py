@@ -1,7 +1,9 @@
-"""`Rule`: one requirement, written once, whatever it judges: a spec, a job, a layout, an estimate, or files.
+"""`Rule`: one requirement, written once, whatever it judges: a spec, a job, a layout, an estimate,
+or files.
 
-A rule is the decorator on its check, and the check's docstring, a record of three fields: the requirement, after
-`Prevents: ` the error that the rule prevents, or what goes wrong silently, and after `Fix: ` what fixes it.
+A rule is the decorator on its check, and the check's docstring, a record of three fields: the
+requirement, after `Prevents: ` the error that the rule prevents, or what goes wrong silently, and
+after `Fix: ` what fixes it.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from .findings import Finding, Location, Severity, Version, Violation, Violation
 
 S = TypeVar("S")
 
-#: What a rule judges: the text of a job spec, tables and logs of runs, a job, a layout, an estimate against capacity,
-#: files, or files read by the installed DeepSpeed's own parser.
+#: What a rule judges: the text of a job spec, tables and logs of runs, a job, a layout, an estimate
+#: against capacity, files, or files read by the installed DeepSpeed's own parser.
 Checks = Literal["spec", "runs", "job", "layout", "fit", "files", "engine"]
 
 _SECTION: Final = re.compile(r"^ *(Prevents|Fix): ", re.MULTILINE)
@@ -28,14 +30,15 @@ _SECTION: Final = re.compile(r"^ *(Prevents|Fix): ", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The judgement of layouts by a rule: of one, or of columns in the search. Empty for rules on anything else."""
+    """The judgement of layouts by a rule: of one, or of columns in the search.
 
-    reads: tuple[
-        str, ...
-    ] = ()  #: the fields of `Layout` that `holds` reads; the first is where a finding points
-    facts: tuple[
-        str, ...
-    ] = ()  #: what it reads of the job, where a job is inferred and may lack some
+    Empty for rules on anything else.
+    """
+
+    #: the fields of `Layout` that `holds` reads; the first is where a finding points
+    reads: tuple[str, ...] = ()
+    #: what it reads of the job, where a job is inferred and may lack some
+    facts: tuple[str, ...] = ()
     #: From job, layout or columns, and ledger: a bool, or an array of bools.
     holds: Callable[..., Any] = lambda *_: True
     explain: Callable[..., tuple[str, str]] = lambda *_: (
@@ -56,19 +59,15 @@ STATED_IN: Final = {
 class InFiles:
     """The way in which a rule on jobs or layouts judges the facts that files state of a run."""
 
-    kinds: tuple[str, ...] = (
-        "Megatron arguments",
-    )  #: the files that it judges; or a DeepSpeed config
-    only: tuple[
-        Any, ...
-    ] = ()  #: software that it is applied to, where another rule does more for the rest
-    unless: tuple[
-        str, ...
-    ] = ()  #: options with which something else decides what the rule would judge
+    #: the files that it judges; or a DeepSpeed config
+    kinds: tuple[str, ...] = ("Megatron arguments",)
+    #: software that it is applied to, where another rule does more for the rest
+    only: tuple[Any, ...] = ()
+    #: options with which something else decides what the rule would judge
+    unless: tuple[str, ...] = ()
     cut: bool = False  #: whether older parsers cut the pipeline to the GPUs before they judge it
-    severity: Severity | None = (
-        None  #: where it is not the rule's own: the run goes on and trains what is written
-    )
+    #: where it is not the rule's own: the run goes on and trains what is written
+    severity: Severity | None = None
     facts: tuple[str, ...] = ()  #: of a rule on jobs: what it reads
 
     @property
@@ -85,17 +84,14 @@ class Rule:
     severity: Severity
     when: When
     source: str  #: where the requirement comes from: project, file:line and version
-    text: str = field(
-        repr=False
-    )  #: the check's docstring: the requirement, what it prevents, and a fix
+    #: the check's docstring: the requirement, what it prevents, and a fix
+    text: str = field(repr=False)
     checks: Checks = "files"
     reads: tuple[str, ...] = ()  #: the kinds of documents that it looks at
-    check: Callable[..., Any] = (
-        lambda _: ()
-    )  #: the violations of a subject; none where a reader reports them itself
-    subjects: Callable[..., Iterable[Any]] = field(
-        default=lambda _: (), repr=False
-    )  #: what is checked one by one
+    #: the violations of a subject; none where a reader reports them itself
+    check: Callable[..., Any] = lambda _: ()
+    #: what is checked one by one
+    subjects: Callable[..., Iterable[Any]] = field(default=lambda _: (), repr=False)
     since: Version = ()  #: first DeepSpeed version that it holds for; empty: all
     before: Version = ()  #: first DeepSpeed version that it no longer holds for; empty: none
     also: tuple[Rule, ...] = ()  #: the same check under other ids, for other programs
@@ -170,7 +166,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Subject(Generic[S]):
-    """The things that rules look at one by one: `subjects` divides a submission, or a job, into them."""
+    """The things that rules look at one by one: `subjects` divides a submission, or a job, into
+    them.
+    """
 
     reads: tuple[str, ...]
     subjects: Callable[[Any], Iterable[S]]
@@ -195,7 +193,10 @@ class Subject(Generic[S]):
         since: Version = (),
         before: Version = (),
     ) -> Callable[[Callable[[S], Violations] | Rule], Rule]:
-        """Make a rule of the check below. `reads`: the documents, where they are others than the subject's."""
+        """Make a rule of the check below.
+
+        `reads`: the documents, where they are others than the subject's.
+        """
 
         def made(check: Callable[[S], Violations] | Rule) -> Rule:
             own: dict[str, Any] = {
@@ -242,7 +243,9 @@ def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:
 
 
 def findings_of(rules: Iterable[Rule], whole: Any) -> Iterator[Finding]:
-    """Yield the findings on a submission, a job, or a layout: on every subject of every rule that breaks it."""
+    """Yield the findings on a submission, a job, or a layout: on every subject of every rule that
+    breaks it.
+    """
     for _, found in findings_by_rule(rules, whole):
         yield from found
 
@@ -252,9 +255,8 @@ def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, 
 
     A rule that raises on a subject is noted as a fault of dsgen, and says no more of that subject.
     """
-    subjects: dict[
-        Callable[..., Iterable[Any]], tuple[Any, ...]
-    ] = {}  # each way to divide it is walked once
+    # each way to divide it is walked once
+    subjects: dict[Callable[..., Iterable[Any]], tuple[Any, ...]] = {}
     for rule in rules:
         of_rule = subjects.get(rule.subjects)
         if of_rule is None:
@@ -281,7 +283,9 @@ def _violations(rule: Rule, subjects: Iterable[Any], whole: Any) -> Iterator[Vio
 
 
 def path_read(rule: Rule, whole: Any) -> str:
-    """The path of the first document of a submission that a rule reads, or of whatever else it judges."""
+    """The path of the first document of a submission that a rule reads, or of whatever else it
+    judges.
+    """
     documents = getattr(whole, "documents", ())
     read = [one for one in documents if one.document_kind in rule.reads]
     return path_in(*read, *documents, whole)

@@ -1,4 +1,6 @@
-"""Secrets, and text without them: the only judge of what is one, for planning, checking and all that is shown."""
+"""Secrets, and text without them: the only judge of what is one, for planning, checking and all
+that is shown.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,10 @@ class Likeness(IntEnum):
 
 @cache
 def patterns() -> Any:
-    """Names and forms of secrets, with where they are from. A form has the parts that a text with such a secret has one
-    of (`needs`), where it ends if not with the pattern (`ends`), and whether it is base64 of a secret (`decoded`).
+    """Names and forms of secrets, with where they are from.
+
+    A form has the parts that a text with such a secret has one of (`needs`), where it ends if not
+    with the pattern (`ends`), and whether it is base64 of a secret (`decoded`).
     """
     read = json.loads(read_text(__package__, "secrets.json"))
     return {**read, "placeholders": frozenset(read["placeholders"])}
@@ -37,7 +41,9 @@ def patterns() -> Any:
 
 @lru_cache(maxsize=4096)
 def likeness(name: str) -> Likeness:
-    """How likely a value of this name is a secret. **Source**: `secrets.json`, which names where its words are from."""
+    """How likely a value of this name is a secret. **Source**: `secrets.json`, which names where
+    its words are from.
+    """
     words = _words(name)
     if not words or words[0] in patterns()["settings"]:
         return Likeness.NONE
@@ -78,7 +84,8 @@ def _words(name: str) -> list[str]:
     return words
 
 
-#: A variable, a part of a template or of a program, a comment, an alias or tag of YAML, a scheme of HTTP.
+#: A variable, a part of a template or of a program, a comment, an alias or tag of YAML, a scheme of
+#: HTTP.
 _REFERENCE: Final = re.compile(
     r"\$[\w({'\"@*?!-].*|`.*|%\w+%|<[^<>]*>|\$?\{\{.*|[\[{(].*|\*\w+|\W|@\w+\(.*"
     r"|#(?:\s.*)?|!(?:Ref|Sub|GetAtt|Join|ImportValue|reference)\b.*"
@@ -110,10 +117,12 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
 
 
 def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) -> bool:
-    """Return whether a value is a secret that no file may hold, by the name of its variable, option or key.
+    """Return whether a value is a secret that no file may hold, by the name of its variable, option
+    or key.
 
-    With `sure`, as a stranger's files are judged: a value that may be an example or a word isn't taken for one.
-    With `variable`, as a spec's variables are judged: after KEY or AUTH, any text but a short word.
+    With `sure`, as a stranger's files are judged: a value that may be an example or a word isn't
+    taken for one. With `variable`, as a spec's variables are judged: after KEY or AUTH, any text
+    but a short word.
     """
     kind = likeness(name)
     text = value.strip()
@@ -149,7 +158,9 @@ def _says_where(text: str) -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """Return whether a value has nothing of a word: there are digits, and its letters and digits change often."""
+    """Return whether a value has nothing of a word: there are digits, and its letters and digits
+    change often.
+    """
     changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", value))
     numbers = sum(char.isdigit() for char in value)
     return (
@@ -184,9 +195,13 @@ _QUOTE: Final = r"""\\{0,15}["']|%22|&quot;"""
 #: Up to the quote that closes as the first opens, or to the end of the line.
 _QUOTED: Final = rf"(?P<quote>{_QUOTE})(?P<quoted>(?:''|(?!(?<!\\)(?P=quote))[^\n]){{0,4096}})"
 _BARE: Final = r"""(?P<bare>(?:[^\s"';|<>()`,}\]&]|[,&](?=[^\s&"'])){1,4096})"""
-#: Between a name and its value: `=` and its like; for options also a space, a comma, or the next item of a list.
+#: Between a name and its value: `=` and its like; for options also a space, a comma, or the next
+#: item of a list.
 _SET: Final = rf"(?:{_QUOTE})?\]?[ \t]{{0,8}}(?::[-=]|=>|=(?!=)|:|%3[AaDd])[ \t]{{0,8}}"
-_NEXT: Final = rf"(?:{_QUOTE})?[ \t]{{0,8}}(?:,\s{{0,40}}|\\?\r?\n[ \t]{{0,40}}(?:-[ \t]{{1,8}})?|[ \t])[ \t]{{0,8}}"
+_NEXT: Final = (
+    rf"(?:{_QUOTE})?[ \t]{{0,8}}"
+    r"(?:,\s{0,40}|\\?\r?\n[ \t]{0,40}(?:-[ \t]{1,8})?|[ \t])[ \t]{0,8}"
+)
 _NAME: Final = re.compile(r"[\w.-]*")
 _LONGEST_NAME: Final = 80
 _SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
@@ -213,9 +228,8 @@ class Secret:
 
 def find(text: str) -> tuple[Secret, ...]:
     """The secrets in a text, in order, none within another."""
-    return (
-        _found_in_line(text) if len(text) <= 200 else _found(text)
-    )  # those of short texts are kept
+    # those of short texts are kept
+    return _found_in_line(text) if len(text) <= 200 else _found(text)
 
 
 def _found(text: str) -> tuple[Secret, ...]:
@@ -238,9 +252,8 @@ def _found(text: str) -> tuple[Secret, ...]:
     return tuple(kept)
 
 
-_found_in_line: Final = lru_cache(maxsize=2048)(
-    _found
-)  #: of messages, which are the same for many files
+#: of messages, which are the same for many files
+_found_in_line: Final = lru_cache(maxsize=2048)(_found)
 
 
 @cache
@@ -281,13 +294,14 @@ def _by_form(text: str) -> Iterator[Secret]:
 
 
 def _is_token(rest: str, least: int) -> bool:
-    """Return whether what follows a token's beginning is no name: a long part of letters and digits that is random."""
+    """Return whether what follows a token's beginning is no name: a long part of letters and digits
+    that is random.
+    """
     part = max(re.split(r"[^A-Za-z0-9]", rest), key=len)
     changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", part))
     long = len(rest) >= least and len(part) >= min(least, _LONG)
-    return long and (
-        len(part) >= 30 or changes >= max(2, len(part) // 6)
-    )  # no name has 30 letters and digits in a row
+    # no name has 30 letters and digits in a row
+    return long and (len(part) >= 30 or changes >= max(2, len(part) // 6))
 
 
 def _of_form(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
@@ -311,9 +325,8 @@ def _of_block(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
     position, last, pattern = 0, text.rfind(form["ends"]), re.compile(form["pattern"])
     while match := pattern.search(text, position):
         end = text.find(form["ends"], match.end()) if last >= match.end() else -1
-        stop = (
-            text.find("\n", end) if end >= 0 else match.end() + 8192
-        )  # of a key whose end is missing
+        # of a key whose end is missing
+        stop = text.find("\n", end) if end >= 0 else match.end() + 8192
         position = len(text) if stop < 0 else min(stop, len(text))
         yield Secret(
             start=match.start(), end=position, name="", what=form["what"], at=match.start()
@@ -321,7 +334,9 @@ def _of_block(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
 
 
 def _is_variable(value: str) -> bool:
-    """Return whether what is where a secret would be is a variable, or says that one belongs there."""
+    """Return whether what is where a secret would be is a variable, or says that one belongs
+    there.
+    """
     plain = value.strip("*x.X") == "" or value.lower() in (
         "password",
         "pass",
@@ -344,9 +359,8 @@ def _of_names() -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _named_value(words: tuple[str, ...]) -> re.Pattern[str]:
     """One of these words of a secret's name with the value after it."""
-    firsts = "".join(
-        {letter for word in words for letter in (word[0], word[0].upper())}
-    )  # one set is searched fast
+    # one set is searched fast
+    firsts = "".join({letter for word in words for letter in (word[0], word[0].upper())})
     rest = "|".join(f"(?<={word[0]}){word[1:]}" for word in sorted(words, reverse=True))
     return re.compile(
         rf"(?P<word>[{firsts}](?i:{rest}))"
@@ -426,7 +440,9 @@ def mask_sure(text: str) -> str:
 
 
 class Hider:
-    """Masks secrets that are known by their values, whole or cut short, besides those that a text shows by itself."""
+    """Masks secrets that are known by their values, whole or cut short, besides those that a text
+    shows by itself.
+    """
 
     def __init__(self, values: Iterable[str]) -> None:
         self._values = sorted(

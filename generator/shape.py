@@ -1,4 +1,6 @@
-"""Types of plain data, and what a reader makes of a value: one checker, with a profile of coercions for each reader."""
+"""Types of plain data, and what a reader makes of a value: one checker, with a profile of coercions
+for each reader.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ TypeName = Literal[
     "union",
     "section",
 ]
-#: `text`: text that is no such number. `fraction`: a number that is not whole. `choice`: none of the values.
-#: `bound`: out of range. `null`: null. `type`: anything else.
+#: `text`: text that is no such number. `fraction`: a number that is not whole. `choice`: none of
+#: the values. `bound`: out of range. `null`: null. `type`: anything else.
 Slip = Literal["type", "text", "fraction", "choice", "bound", "null"]
 
 _WORDS: Final[Mapping[str, str]] = {
@@ -46,9 +48,8 @@ class Type:
 
     name: TypeName
     values: tuple[int | str, ...] = ()  #: of an enum or literal
-    of: tuple[
-        Type, ...
-    ] = ()  #: the choices of a union; the one type of a list's items, or of an enum's values
+    #: the choices of a union; the one type of a list's items, or of an enum's values
+    of: tuple[Type, ...] = ()
     section: str | None = None  #: the section's JSON pointer
 
     def __str__(self) -> str:
@@ -104,13 +105,16 @@ class Refused(Exception):
         self.slip: Slip = slip
 
 
-#: Makes of a value what a reader holds of it, or raises `Refused`; the reader's profile is for the types within it.
+#: Makes of a value what a reader holds of it, or raises `Refused`; the reader's profile is for the
+#: types within it.
 Coercion = Callable[[object, Type, "Profile"], object]
 Profile = Mapping[TypeName, Coercion]
 
 
 def convert(value: object, shape: Shape, profile: Profile) -> object:
-    """Return what a reader holds of a value, or a `Mismatch` where it refuses it; not a section's inside."""
+    """Return what a reader holds of a value, or a `Mismatch` where it refuses it; not a section's
+    inside.
+    """
     if value is None and shape.optional:
         return None
     try:

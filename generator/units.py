@@ -1,4 +1,7 @@
-"""Units, as plain factors to SI: `80 * GIB` is bytes, `400 * GBIT_PER_S` bytes per second. Quantities as text."""
+"""Units, as plain factors to SI: `80 * GIB` is bytes, `400 * GBIT_PER_S` bytes per second.
+
+Quantities as text.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ _COLUMN_UNITS = (
 
 
 def time_unit(durations_s: Sequence[float], *, steps: bool = False) -> tuple[float, str]:
-    """The seconds and the name of the unit that suits all of these times; steps are in seconds or below."""
+    """The seconds and the name of the unit that suits all of these times; steps are in seconds or
+    below.
+    """
     units = _COLUMN_UNITS[-1:] if steps else _COLUMN_UNITS
     longest, shortest = max(durations_s, default=0.0), min(durations_s, default=0.0)
     fits = (
@@ -47,7 +52,9 @@ def time_unit(durations_s: Sequence[float], *, steps: bool = False) -> tuple[flo
 
 
 def same_unit(durations_s: Sequence[float], *, steps: bool = False) -> list[str]:
-    """Times as a column shows them, in one unit and with three digits: `22.1 s`, `1,037 s`; steps are in seconds."""
+    """Times as a column shows them, in one unit and with three digits: `22.1 s`, `1,037 s`; steps
+    are in seconds.
+    """
     size, name = time_unit(durations_s, steps=steps)
     values = [duration / size for duration in durations_s]
     return [
@@ -56,7 +63,9 @@ def same_unit(durations_s: Sequence[float], *, steps: bool = False) -> list[str]
 
 
 def clock(duration: float) -> str:
-    """Seconds as `D-HH:MM:SS`, the form that has one meaning only to Slurm; other schedulers have others."""
+    """Seconds as `D-HH:MM:SS`, the form that has one meaning only to Slurm; other schedulers have
+    others.
+    """
     minutes, second = divmod(int(duration), 60)
     hours, minute = divmod(minutes, 60)
     day, hour = divmod(hours, 24)

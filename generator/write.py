@@ -1,7 +1,8 @@
 """Rendered files on disk: compared first, then written all or not at all. Nothing here prints.
 
-New files are written in a working folder, and then renamed to their places one after another, `plan.json` last, while
-signals wait. When a rename fails, all is put back; after a kill the next run says so. CONTRIBUTING.md has the promise.
+New files are written in a working folder, and then renamed to their places one after another,
+`plan.json` last, while signals wait. When a rename fails, all is put back; after a kill the next
+run says so. CONTRIBUTING.md has the promise.
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _WRITTEN_BY = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
 Tell = Callable[[str], object]  #: takes a line for the user
 NAME: Final = ".dsgen-writing"  #: the working folder, in the folder that is written to
-PLAN: Final = (
-    "plan.json"  #: the last file of a set to come to its place: where it is, the set is whole
-)
+#: the last file of a set to come to its place: where it is, the set is whole
+PLAN: Final = "plan.json"
 PATIENCE_S: Final = 10.0  # a run holds the lock for a fraction of a second
 _LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"
 _LOOK: Final = "look at the file, then run the command again"
@@ -46,7 +46,8 @@ _LACKING: Final = {
     errno.EOPNOTSUPP,
     errno.ENOTSUP,
 }  #: errors of systems that can't
-#: Errors of `link` on file systems without hard links, for files that may not have one more, and on a full disk.
+#: Errors of `link` on file systems without hard links, for files that may not have one more, and on
+#: a full disk.
 _NO_LINK: Final = _LACKING | {errno.EPERM, errno.EMLINK, errno.ENOSPC, errno.EDQUOT}
 _NO_SYNC: Final = _LACKING | {errno.EINVAL, errno.EBADF}  #: errors of `fsync` on folders
 
@@ -70,7 +71,9 @@ class Change(NamedTuple):
 
 
 class WouldOverwrite(Exception):
-    """Files are there with other contents, and `force` was not given; `changes` holds every conflict."""
+    """Files are there with other contents, and `force` was not given; `changes` holds every
+    conflict.
+    """
 
     def __init__(self, changes: tuple[Change, ...]) -> None:
         self.changes = changes
@@ -80,7 +83,10 @@ class WouldOverwrite(Exception):
 
 
 class CannotWrite(Exception):
-    """The file system or the path refuses. The folder is as it was, unless `unfinished` has the old files."""
+    """The file system or the path refuses.
+
+    The folder is as it was, unless `unfinished` has the old files.
+    """
 
     def __init__(
         self, path: Path, reason: str, *, hint: str | None = None, unfinished: Path | None = None
@@ -93,7 +99,9 @@ class CannotWrite(Exception):
 
 
 def fingerprint(path: Path) -> str | None:
-    """Return what tells apart two states of a file: contents and mode, or where a link leads; None where nothing is."""
+    """Return what tells apart two states of a file: contents and mode, or where a link leads; None
+    where nothing is.
+    """
     try:
         status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -113,7 +121,9 @@ def fingerprint_of(contents: bytes, mode: int) -> str:
 
 
 def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
-    """Return what writing `files` into `folder` does, in order; raises `CannotWrite` for a path that is no place."""
+    """Return what writing `files` into `folder` does, in order; raises `CannotWrite` for a path
+    that is no place.
+    """
     for place in (folder, *folder.parents):
         try:
             there, is_folder = os.path.lexists(place), place.is_dir()
@@ -130,7 +140,9 @@ def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
 
 
 def diff(changes: Iterable[Change]) -> str:
-    """Return what would change, as a unified diff; a file that only changes its executable bit has one line."""
+    """Return what would change, as a unified diff; a file that only changes its executable bit has
+    one line.
+    """
     lines: list[str] = []
     for change in changes:
         before = (change.before or b"").decode("utf-8", errors="replace")
@@ -154,9 +166,8 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
             raise CannotWrite(path, "it is a folder", hint="choose another name with -o")
         if not path.exists():
             found = fingerprint(path)
-            action = (
-                Action.CONFLICT if found else Action.CREATE
-            )  # a link that leads nowhere is in the way
+            # a link that leads nowhere is in the way
+            action = Action.CONFLICT if found else Action.CREATE
             return Change(file=file, path=path, action=action, before=None, found=found)
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
@@ -203,7 +214,9 @@ def encoded(file: RenderedFile, path: Path) -> bytes:
 
 
 def unified_diff(before: str, after: str, source: str, target: str) -> Iterator[str]:
-    """Yield the lines of a unified diff, without the secrets of either text, which have line feeds alone."""
+    """Yield the lines of a unified diff, without the secrets of either text, which have line feeds
+    alone.
+    """
     hide = Hider(secret.value_in(text) for text in (before, after) for secret in find(text))
     old, new = (_LINE.findall(mask(text)) for text in (before, after))
     for line in difflib.unified_diff(old, new, source, target):
@@ -217,10 +230,12 @@ def write(
     force: bool = False,
     tell: Tell = lambda line: None,
 ) -> tuple[Change, ...]:
-    """Write what differs, all or nothing, and return what was done. `tell` hears what an interrupted run left.
+    """Write what differs, all or nothing, and return what was done.
 
-    Raises `WouldOverwrite` for conflicts without `force`, and `CannotWrite` when the file system refuses or another
-    program writes there at the same time; the folder is then as it was.
+    `tell` hears what an interrupted run left.
+
+    Raises `WouldOverwrite` for conflicts without `force`, and `CannotWrite` when the file system
+    refuses or another program writes there at the same time; the folder is then as it was.
     """
     files = tuple(files)
     recover(folder, tell)
@@ -236,7 +251,10 @@ def write(
 
 
 def replace(changes: Sequence[Change], folder: Path, *, tell: Tell = lambda line: None) -> None:
-    """Make changes to files below `folder`, all or none. Raises `CannotWrite`, also where one isn't what was found."""
+    """Make changes to files below `folder`, all or none.
+
+    Raises `CannotWrite`, also where one isn't what was found.
+    """
     with _working(folder, tell) as work:
         _exchange(changes, work, tell)
 
@@ -248,7 +266,9 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def recover(folder: Path, tell: Tell) -> bool:
-    """Put back what an interrupted run had moved aside, where nothing has come since; whether anything was moved."""
+    """Put back what an interrupted run had moved aside, where nothing has come since; whether
+    anything was moved.
+    """
     moved = False
     for work in leftovers(folder):
         with held(), ExitStack() as stack:
@@ -270,7 +290,10 @@ def _allowed(changes: tuple[Change, ...], force: bool) -> tuple[Change, ...]:
 
 @contextmanager
 def _working(folder: Path, tell: Tell) -> Iterator[Path]:
-    """The working folder, nobody else's until the block is over; signals wait too. `OSError` becomes `CannotWrite`."""
+    """The working folder, nobody else's until the block is over; signals wait too.
+
+    `OSError` becomes `CannotWrite`.
+    """
     work = Path(os.path.realpath(folder)) / NAME
     last = time.monotonic() + PATIENCE_S
     while time.monotonic() < last:
@@ -309,7 +332,9 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 
 def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
-    """Lock a working folder until the stack is closed; False while another run has it, or when that just left."""
+    """Lock a working folder until the stack is closed; False while another run has it, or when that
+    just left.
+    """
     try:
         if not stat.S_ISDIR(work.lstat().st_mode):
             raise CannotWrite(
@@ -333,7 +358,8 @@ def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
     except OSError as error:
         reason = error.strerror or error
         tell(
-            f"{work.parent}: warning: files can't be locked here ({reason}): let no two runs write here at once"
+            f"{work.parent}: warning: files can't be locked here ({reason}): let no two "
+            "runs write here at once"
         )
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(lock), (work / _LOCK).lstat())
@@ -341,7 +367,9 @@ def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
 
 
 def _exchange(changes: Sequence[Change], work: Path, tell: Tell) -> None:
-    """Write every new file beside its place, then rename one after another; on an error all is put back."""
+    """Write every new file beside its place, then rename one after another; on an error all is put
+    back.
+    """
     root, old = work.parent, work / _OLD
     files = _by_place(changes, root)
     staged = _stage(files, work)
@@ -367,7 +395,8 @@ def _exchange(changes: Sequence[Change], work: Path, tell: Tell) -> None:
         )
         put(old / name, kept)
         tell(
-            f"{root / name}: warning: another program wrote to it while it was replaced: that is kept in {kept}"
+            f"{root / name}: warning: another program wrote to it while it was replaced: "
+            f"that is kept in {kept}"
         )
 
 
@@ -403,7 +432,9 @@ def _stage(files: Mapping[Path, Change], work: Path) -> dict[Path, str | None]:
 
 
 def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
-    """Move old files aside and new ones to their places; folders that are made for them come to `made`."""
+    """Move old files aside and new ones to their places; folders that are made for them come to
+    `made`.
+    """
     root, new, old = work.parent, work / _NEW, work / _OLD
     write_new(work / _RENAMING, b"")
     for name, change in reversed([*files.items()]):  # the mark of a whole set goes first
@@ -426,7 +457,9 @@ def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
 
 
 def _take_back(staged: Mapping[Path, str | None], work: Path) -> None:
-    """Remove new files from their places, but those that somebody wrote to since, and put old ones back."""
+    """Remove new files from their places, but those that somebody wrote to since, and put old ones
+    back.
+    """
     for name, of_new in staged.items():
         place, aside = work.parent / name, work / _OLD / name
         if fingerprint(place) == of_new:
@@ -441,7 +474,9 @@ def _refuse_changed(aside: Path, change: Change) -> None:
 
 
 def _put_back(work: Path, tell: Tell) -> bool:
-    """Put back what an interrupted run had moved aside, where nothing is; the mark of a set only with the rest."""
+    """Put back what an interrupted run had moved aside, where nothing is; the mark of a set only
+    with the rest.
+    """
     if not any(os.path.lexists(work / name) for name in (_RENAMING, _NEW, _OLD)):
         return False
     root, old = work.parent, work / _OLD
@@ -488,7 +523,8 @@ def _clear_or_tell(work: Path, tell: Tell) -> None:
     except OSError as error:
         reason = error.strerror or error
         tell(
-            f"{work}: warning: cannot be removed: {reason}; the next run that writes there removes it"
+            f"{work}: warning: cannot be removed: {reason}; the next run that "
+            "writes there removes it"
         )
         return
     if others and not os.path.lexists(work / _RENAMING):
@@ -498,7 +534,9 @@ def _clear_or_tell(work: Path, tell: Tell) -> None:
 def write_new(
     path: Path, contents: bytes, *, like: Path | None = None, executable: bool = False
 ) -> None:
-    """A new file, on the disk when this returns; owner, mode and attributes are those of the file `like`, if any."""
+    """A new file, on the disk when this returns; owner, mode and attributes are those of the file
+    `like`, if any.
+    """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         left = memoryview(contents)
@@ -510,15 +548,13 @@ def write_new(
                 if (user, group) not in ((-1, mine.st_gid), (mine.st_uid, -1)):
                     with suppress(PermissionError):
                         os.chown(path, user, group)
-            shutil.copystat(
-                like, path
-            )  # mode and extended attributes; the times it takes along are put right
+            # mode and extended attributes; the times it takes along are put right
+            shutil.copystat(like, path)
             os.utime(path)
         mode = path.stat().st_mode & 0o7777
         if bool(mode & 0o100) != executable:
-            mode = (
-                mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
-            )  # who may read may execute
+            # who may read may execute
+            mode = mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
             path.chmod(mode)
         os.fsync(file)
     finally:
@@ -526,7 +562,10 @@ def write_new(
 
 
 def put(source: Path, place: Path) -> None:
-    """Move to a place where nothing is. `FileExistsError` where something is, whenever it came to be there."""
+    """Move to a place where nothing is.
+
+    `FileExistsError` where something is, whenever it came to be there.
+    """
     if source.is_file() and not source.is_symlink():
         try:
             os.link(source, place)
@@ -571,8 +610,8 @@ def remove(path: Path) -> None:
 def held() -> Iterator[None]:
     """Signals that end the program wait until the block is over, and are then delivered.
 
-    A mask would not do: it holds for one thread, and numpy starts others, which the system may choose. Outside of the
-    main thread Python lets nobody handle signals, and nothing is held.
+    A mask would not do: it holds for one thread, and numpy starts others, which the system may
+    choose. Outside of the main thread Python lets nobody handle signals, and nothing is held.
     """
     came: list[int] = []
     former = {}

@@ -98,22 +98,23 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
     default="generate",
     default_if_no_args=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 ok, 1 findings, 2 usage, 3 infeasible, 4 would overwrite, 5 a fault of dsgen, "
+    epilog="Exit status: 0 ok, 1 findings, 2 usage, 3 infeasible, 4 would overwrite, "
+    "5 a fault of dsgen, "
     "141 nothing reads the pipe.",
 )
 @click.version_option(__version__, prog_name="dsgen")
 def commands() -> None:
     """Plan, check and write the files of a large training run.
 
-    `dsgen --gpus 1024` plans a job and writes the files that launch it: it is short for `dsgen generate --gpus 1024`.
+    `dsgen --gpus 1024` plans a job and writes the files that launch it: it is short for `dsgen
+    generate --gpus 1024`.
     """
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and exit with a status of `ExitStatus`."""
-    gc.set_threshold(
-        100_000
-    )  # imports leave little to collect, and looking for it takes a tenth of a short command
+    # imports leave little to collect, and looking for it takes a tenth of a short command
+    gc.set_threshold(100_000)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if (
             getattr(sys, name) is None
@@ -148,9 +149,11 @@ ADDED: dict[str, str] = {}
 
 
 def run() -> None:
-    """Run `main` as a process of its own, which ends without freeing its memory: a tenth of a short command's time.
+    """Run `main` as a process of its own, which ends without freeing its memory: a tenth of a short
+    command's time.
 
-    With numpy comes a thread of OpenBLAS per core, which waits busily, as long again; nothing here multiplies matrices.
+    With numpy comes a thread of OpenBLAS per core, which waits busily, as long again; nothing here
+    multiplies matrices.
     """
     ADDED.update({"OPENBLAS_NUM_THREADS": "1"} if "OPENBLAS_NUM_THREADS" not in os.environ else {})
     os.environ |= ADDED

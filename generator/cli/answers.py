@@ -1,4 +1,6 @@
-"""The answer of a search as text: the plan and its memory, ranked plans, what was ruled out, why nothing fits."""
+"""The answer of a search as text: the plan and its memory, ranked plans, what was ruled out, why
+nothing fits.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ _BESIDE: Final = 38  #: columns that the rest of a row takes
 
 
 def answer_lines(plan: Plan, *more: Line, name: str = "Chosen") -> Lines:
-    """The plan in words, its memory, speed, length and price; with more lines, such as where its files are."""
+    """The plan in words, its memory, speed, length and price; with more lines, such as where its
+    files are.
+    """
     styles = {"Chosen": BOLD, "Memory": "" if fits(plan) else BAD}
     lines = (*answer(plan, name), *more)
     return Lines(((label, Text(text, styles.get(label, ""))) for label, text in lines), least=NAMES)
@@ -71,9 +75,11 @@ def report(
     details: Sequence[Line],
     counts: Elastic | None = None,
 ) -> tuple[Part, ...]:
-    """Return the chosen plan with `more` lines about it, the plans beside it or of other counts, and `details`.
+    """Return the chosen plan with `more` lines about it, the plans beside it or of other counts,
+    and `details`.
 
-    Where `--top` isn't given, the next best plans are as many as a screen has room for, and details fill the rest.
+    Where `--top` isn't given, the next best plans are as many as a screen has room for, and details
+    fill the rest.
     """
     best, table = found.plans[0], rows(found, top)
     said = f"{found.feasible:,} of {found.considered:,} layouts fit"
@@ -106,7 +112,9 @@ def fitted(
 
 
 def plans(table: Sequence[Row]) -> tuple[Part, ...]:
-    """The plans as a table with a column per dimension, and the reasons of those that have a name."""
+    """The plans as a table with a column per dimension, and the reasons of those that have a
+    name.
+    """
     best = table[0].plan
     figures = (
         numbers("GiB"),
@@ -126,7 +134,9 @@ def plans(table: Sequence[Row]) -> tuple[Part, ...]:
 
 
 def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple[Part, ...]:
-    """Return what `--explain` adds: memory as bars, why the plan decides as it does, the time's factors, the rules."""
+    """Return what `--explain` adds: memory as bars, why the plan decides as it does, the time's
+    factors, the rules.
+    """
     from .asked_text import factors  # here, to save start-up time
 
     headline = Text("Why this plan: each decision against the best plan with another value", BOLD)
@@ -140,7 +150,9 @@ def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple
 
 
 def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
-    """A row for each other value that a decision was compared with, and why faster ones were not chosen."""
+    """A row for each other value that a decision was compared with, and why faster ones were not
+    chosen.
+    """
     figures = (numbers("time"), numbers("GiB", drop=1), words("cause", least=14))
     table = Table(whole("decision"), whole("chosen"), whole("other"), *figures)
     before = ""
@@ -159,11 +171,16 @@ def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
 
 
 def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
-    """Say why nothing fits: changes after which it does, the nearest miss, and the rules that removed the layouts."""
+    """Say why nothing fits: changes after which it does, the nearest miss, and the rules that
+    removed the layouts.
+    """
     from .known_rules import title_of  # here, to save start-up time
 
     job, nearest = found.job, found.nearest
-    head = f"{job.name}: none of {found.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
+    head = (
+        f"{job.name}: none of {found.considered:,} layouts on {job.gpus:,} GPUs passes "
+        "every rule and fits."
+    )
     broken = (
         [finding.message for finding in nearest.findings if finding.severity.value == "error"]
         if nearest
@@ -174,21 +191,27 @@ def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
     )
     binding = ("Binding", f"{found.binding_rule}: {title_of(found.binding_rule)}")
     indivisible = nearest is None and job.training.global_batch % job.gpus > 0
-    # A batch that doesn't divide is the cause of what breaks the rules: the GPUs that are left have nothing else to do.
+    # A batch that doesn't divide is the cause of what breaks the rules: the GPUs that are left have
+    # nothing else to do.
     first, last = ([near], [binding]) if indivisible else ([], [near, binding])
     parts: list[Part] = [Text(head, style=BAD), *([Lines(first)] if first else [])]
     if found.suggestions:
         head = "Each of these changes makes it fit (checked by searching again):"
         parts += [head, _changes_table(found.suggestions)]
     else:
-        none = "No single change of GPUs, batch, headroom, number formats or a pinned key was found that makes it fit."
+        none = (
+            "No single change of GPUs, batch, headroom, number formats or a pinned key was "
+            "found that makes it fit."
+        )
         parts.append(none)
     removed = ("", "Ruled out, by rule:", _rejected_table(found.rejected_by)) if rules else ()
     return [*parts, "", Lines(last), *removed]
 
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
-    """Changes with the best plan of each: its speed, and that per GPU compared to the fastest of them."""
+    """Changes with the best plan of each: its speed, and that per GPU compared to the fastest of
+    them.
+    """
     rates_of = (
         numbers("tokens/s", drop=1),
         numbers("per GPU"),
@@ -211,7 +234,9 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
 
 
 def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
-    """Return the changes of one key that are clearly faster per GPU; of a layout or `training`, with their memory."""
+    """Return the changes of one key that are clearly faster per GPU; of a layout or `training`,
+    with their memory.
+    """
     texts: dict[bool, list[str]] = {
         False: [],
         True: [],
@@ -263,7 +288,9 @@ def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
 
 
 def _batch(job: Job) -> Line:
-    """The possible numbers of replicas, with the places of GPUs and batch: often what the rules fail on."""
+    """The possible numbers of replicas, with the places of GPUs and batch: often what the rules
+    fail on.
+    """
     batch, ramp = job.training.global_batch, job.training.batch_ramp
     common = batch if ramp is None else gcd(batch, ramp.start, ramp.increment)
     choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == common % n == 0]
@@ -288,7 +315,9 @@ def _at(job: Job, pointer: str) -> str:
 
 
 def counts_report(elastic: Elastic) -> Iterator[Part]:
-    """One row per count, then the others with why they are left out, those of one reason together."""
+    """One row per count, then the others with why they are left out, those of one reason
+    together.
+    """
     first, shown = elastic.plans[0], elastic.plans[:_COUNTS]
     batch = f"{first.layout.global_batch:,} sequences per step"
     yield Text(f"{counted(len(elastic.plans), 'count')}, {batch} on each:", style=BOLD)
@@ -305,21 +334,29 @@ def counts_report(elastic: Elastic) -> Iterator[Part]:
         (numbers("GPUs"), numbers("nodes")), (numbers("step"), numbers("tokens/s")), lines
     )
     if more := elastic.plans[_COUNTS:]:
-        yield f"and {counted(len(more), 'other count')}, down to {more[-1].job.gpus:,} GPUs (all are in --format json)"
+        yield (
+            f"and {counted(len(more), 'other count')}, down to {more[-1].job.gpus:,} GPUs (all "
+            "are in --format json)"
+        )
     reasons = dict.fromkeys(elastic.left_out.values())
     for why in [*reasons][:_REASONS]:
         yield Text(
-            f"left out: {_some([gpus for gpus, said in elastic.left_out.items() if said == why])}: {why}",
+            "left out: "
+            f"{_some([gpus for gpus, said in elastic.left_out.items() if said == why])}: {why}",
             ASIDE,
         )
     if len(reasons) > _REASONS:
         yield Text(
-            f"left out for {counted(len(reasons) - _REASONS, 'other reason')} (all are in --format json)",
+            f"left out for {counted(len(reasons) - _REASONS, 'other reason')} (all "
+            "are in --format json)",
             ASIDE,
         )
     better = elastic.better_batch
     if better is not None:
-        yield f"a global batch of {better[0]:,} is whole on {len(better[1])} of the counts: {_some(better[1])}"
+        yield (
+            f"a global batch of {better[0]:,} is whole on {len(better[1])} of the "
+            f"counts: {_some(better[1])}"
+        )
     from ..programs.launching.write import (
         across_counts,
     )  # here, to save start-up time: few jobs are elastic
@@ -381,7 +418,10 @@ class MemoryBars(NamedTuple):
 
 
 def _bar(cells: float, width: int) -> str:
-    """A bar as long as `cells` characters, to an eighth; at least one eighth. Beyond the card it ends with `+`."""
+    """A bar as long as `cells` characters, to an eighth; at least one eighth.
+
+    Beyond the card it ends with `+`.
+    """
     if cells > width:
         return "█" * width + "+"
     full, eighths = divmod(max(1, round(8 * cells)), 8)
@@ -389,7 +429,9 @@ def _bar(cells: float, width: int) -> str:
 
 
 def _total(width: int, required: float, limit: float) -> str:
-    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the end of the card."""
+    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the end
+    of the card.
+    """
     filled = min(round(width * required), width)
     cells = ["█" if cell < filled else "·" for cell in range(width)]
     cells[min(round(width * limit), width - 1)] = "│"

@@ -1,4 +1,6 @@
-"""What `dsgen plan` says when asked: plans side by side, by cause; smaller counts of nodes; the factors of the time."""
+"""What `dsgen plan` says when asked: plans side by side, by cause; smaller counts of nodes; the
+factors of the time.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def _verdict(answer: Comparison, name: str) -> Iterator[tuple[str, str | Text]]:
     if answer.difference is None and answer.theirs is not None and answer.verdict != "same":
         yield (
             "",
-            f"{in_words(answer.theirs.layout)}: {seconds(answer.theirs.step_time.total_s)} per step",
+            f"{in_words(answer.theirs.layout)}: "
+            f"{seconds(answer.theirs.step_time.total_s)} per step",
         )
     yield from dict.fromkeys(
         ("", f"hint: {finding.hint}") for finding in answer.findings if finding.hint
@@ -65,14 +68,17 @@ def _verdict(answer: Comparison, name: str) -> Iterator[tuple[str, str | Text]]:
     if answer.findings and answer.kept:
         yield (
             "",
-            f"note: the job pins {', '.join(answer.kept)}; KEY=null in the question leaves one open",
+            f"note: the job pins {', '.join(answer.kept)}; KEY=null in the "
+            "question leaves one open",
         )
     for finding in answer.warnings:
         yield "", f"warning: {finding.message} [{finding.rule}]"
 
 
 def _side_by_side(asked: Sequence[Difference | None]) -> Table:
-    """What differs of decisions, time and memory: ours and theirs; of one question, the differences and ranges too."""
+    """What differs of decisions, time and memory: ours and theirs; of one question, the differences
+    and ranges too.
+    """
     shown = [each for each in asked if each]
     ours, alone = shown[0].ours, len(shown) == 1
     numbered = (f"asked {number}" for number, each in enumerate(asked, start=1) if each)
@@ -120,7 +126,9 @@ def _add_causes(
     unit: float,
     alone: bool,
 ) -> None:
-    """A row for each cause that differs, of several questions for the largest; `asked` has those of each question."""
+    """A row for each cause that differs, of several questions for the largest; `asked` has those of
+    each question.
+    """
     found = [{cause.label: cause for cause in causes} for causes in asked]
     names = dict.fromkeys(name for causes in found for name in causes)
     most = {
@@ -137,11 +145,14 @@ def _add_causes(
 
 
 def spares_report(spares: Spares) -> Iterator[Part]:
-    """List the counts that a run continues on after nodes are lost, and why other counts don't do."""
+    """List the counts that a run continues on after nodes are lost, and why other counts don't
+    do.
+    """
     chosen, replica = spares.plan.layout, spares.plan.layout.world // spares.plan.layout.data
     nodes = spares.plan.job.nodes
     yield Text(
-        f"After losing some of {nodes:,} nodes, with the same batch and {replica:,} GPUs per replica:",
+        f"After losing some of {nodes:,} nodes, with the same batch and "
+        f"{replica:,} GPUs per replica:",
         BOLD,
     )
     if counts := spares.counts:
@@ -170,7 +181,10 @@ def spares_report(spares: Spares) -> Iterator[Part]:
             )
         yield from ("", table)
     else:
-        yield f"No smaller count of nodes works: {chosen.data} replicas share a batch of {chosen.global_batch:,}."
+        yield (
+            f"No smaller count of nodes works: {chosen.data} replicas share a batch of "
+            f"{chosen.global_batch:,}."
+        )
     for number, finding in spares.refused:
         yield f"{number:,} nodes: {finding.message} [{finding.rule}]"
     if counts and counts[-1].plan.job.nodes > SMALLEST_SHARE * nodes:
@@ -210,12 +224,18 @@ def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
         else f"{count(training.duration_tokens)} tokens"
     )
     yield "data", tokens, "set by the job: how many are enough is not estimated"
-    steps = f"the optimizer ({training.optimizer}) needs no more steps with a batch of {layout.global_batch:,}"
+    steps = (
+        f"the optimizer ({training.optimizer}) needs no more steps with a batch of "
+        f"{layout.global_batch:,}"
+    )
     yield "convergence", "as many steps as the data makes", steps
     grown = "the same from the first step"
     if ramp is not None:
         longer = f", which takes {long_time(plan.run.ramp_s)} more" if plan.run else ""
-        grown = f"grows from {ramp.start:,} by {ramp.increment:,} over {count(ramp.samples)} sequences{longer}"
+        grown = (
+            f"grows from {ramp.start:,} by {ramp.increment:,} over "
+            f"{count(ramp.samples)} sequences{longer}"
+        )
     accumulated = f"{layout.gradient_accumulation} micro-batches per replica"
     yield "batch", f"{layout.global_batch:,} sequences, {accumulated}", grown
 
@@ -312,10 +332,15 @@ def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _saved(plan: Plan) -> str:
-    """Size and interval of the checkpoints, what they take in all, and the interval that would lose least."""
+    """Size and interval of the checkpoints, what they take in all, and the interval that would lose
+    least.
+    """
     saving, run = plan.saving, plan.run
     each = saving.interval_steps * float(plan.step_time.total_s)
-    text = f"{sized(saving.checkpoint_bytes)} in {seconds(saving.save_s)} every {saving.interval_steps:,} steps"
+    text = (
+        f"{sized(saving.checkpoint_bytes)} in {seconds(saving.save_s)} every "
+        f"{saving.interval_steps:,} steps"
+    )
     text += f" ({long_time(each)})"
     if run is None:
         return text
@@ -325,7 +350,8 @@ def _saved(plan: Plan) -> str:
     kept = (
         f"; {sized(run.kept_bytes)} if {some} kept" if run.steps > run.save_interval_steps else ""
     )
-    return f"{text}{kept}{'' if run.save_interval_steps == best else f'; {best:,} steps would lose least'}"
+    better = "" if run.save_interval_steps == best else f"; {best:,} steps would lose least"
+    return f"{text}{kept}{better}"
 
 
 def _assumed(given: float | None, assumption: Assumption, unit: str) -> str:

@@ -1,7 +1,8 @@
-"""`--baseline`: findings that were there when a team adopted dsgen are left out, whatever line they have moved to.
+"""`--baseline`: findings that were there when a team adopted dsgen are left out, whatever line they
+have moved to.
 
-A file in JSON has of each finding its rule, its path from the baseline's folder, a fingerprint of its line (judged
-anew when it is edited), and how often it is there.
+A file in JSON has of each finding its rule, its path from the baseline's folder, a fingerprint of
+its line (judged anew when it is edited), and how often it is there.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
 
 
 def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> list[Finding]:
-    """The findings that the baseline doesn't have. Says how many it has, and which entries on `checked` files none."""
+    """The findings that the baseline doesn't have.
+
+    Says how many it has, and which entries on `checked` files none.
+    """
     left, new = _read(path), list[Finding]()
     for finding in findings:
         entry = _entry(finding, path)
@@ -103,7 +107,9 @@ def _read(path: Path) -> Counter[Entry]:
 
 
 def _entry(finding: Finding, baseline: Path) -> Entry:
-    """A finding without the number of its line; of one without a line that may be shown, the message stands for it."""
+    """A finding without the number of its line; of one without a line that may be shown, the
+    message stands for it.
+    """
     where = finding.where
     text = (where.excerpt or "").strip() or f"{where.pointer}\0{finding.message}"
     digest = hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()[:16]

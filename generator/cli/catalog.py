@@ -1,4 +1,6 @@
-"""`dsgen catalog`, `rules`, `schema` and `completion`: print rules, catalog entries, schemas and completions."""
+"""`dsgen catalog`, `rules`, `schema` and `completion`: print rules, catalog entries, schemas and
+completions.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ KINDS = ("accelerators", "node-types", "models")
 @click.argument("name", required=False)
 @form_option("text", "json")
 def catalog(kind: str | None, name: str | None, form: str) -> None:
-    """List the entries of the catalog, or print entry NAME with its source, in SI units (bytes, seconds, FLOP/s)."""
+    """List the entries of the catalog, or print entry NAME with its source, in SI units (bytes,
+    seconds, FLOP/s).
+    """
     from ..catalog import load_catalog  # here, to save start-up time
     from .catalog_text import entry, entry_lines, kind_of, listing
     from .tables import print_parts
@@ -57,7 +61,8 @@ NAMES = ("job", "plan", "sweep", "calibration", "findings", "deepspeed")
     help="With deepspeed: the release; default: the newest known.",
 )
 def schema(name: str, deepspeed_version: str | None) -> None:
-    """Print a JSON Schema: of job specs, plan.json, sweeps, calibrations, or the findings of validate --format json.
+    """Print a JSON Schema: of job specs, plan.json, sweeps, calibrations, or the findings of
+    validate --format json.
 
     `deepspeed` is the schema of a DeepSpeed config, for editors.
     """

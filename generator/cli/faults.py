@@ -1,4 +1,6 @@
-"""How a command ends when dsgen itself fails: the faults are findings, and the status is `ExitStatus.FAULT`."""
+"""How a command ends when dsgen itself fails: the faults are findings, and the status is
+`ExitStatus.FAULT`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def debug_option() -> click.Option:
 
 @contextmanager
 def told_of(context: click.Context) -> Iterator[None]:
-    """Run a command; its faults are told at its end, which has the status for them, whatever else came of it.
+    """Run a command; its faults are told at its end, which has the status for them, whatever else
+    came of it.
 
     What nothing else has caught is a fault of the whole command, which has no other answer then.
     """

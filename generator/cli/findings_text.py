@@ -17,7 +17,8 @@ from .printing import BLUE, ORANGE, RED, ExitStatus, echo_styled, wanted
 
 _MANY_FILES = 4  # of which the same is said: shown once, with a list
 _MOST_PLACES, _MOST_LINES = 5, 8  # in such a list
-#: What differs between messages that say the same: numbers, paths, quoted text, options with their values.
+#: What differs between messages that say the same: numbers, paths, quoted text, options with their
+#: values.
 _SPECIFIC = re.compile(r"(?<!\S)\S*[\d/=`'\"$]\S*")  # from a word's start alone: words may be long
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
@@ -25,7 +26,8 @@ _LATER = "dsgen.findings"  #: in the context of the command: what is printed at 
 
 
 def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: int = 0) -> str:
-    """`path:line:column: severity: message [ID]` of findings at one place, the source line with a caret, and `hint:`.
+    """`path:line:column: severity: message [ID]` of findings at one place, the source line with a
+    caret, and `hint:`.
 
     With a width in columns, text wraps between words, and notes have no source line.
     """
@@ -45,7 +47,9 @@ def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: 
 
 
 def together(findings: Iterable[Finding], alone: Container[int] = ()) -> list[list[Finding]]:
-    """Findings of one cause: at one place, with one hint; those of an `id` in `alone` each by itself."""
+    """Findings of one cause: at one place, with one hint; those of an `id` in `alone` each by
+    itself.
+    """
     found: dict[object, list[Finding]] = {}
     for finding in findings:
         by_itself = id(finding) in alone or finding.again
@@ -68,7 +72,9 @@ def _folded(text: str, width: int) -> str:
 
 
 def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
-    """Every finding; one that many files share once, with the list of the others unless `strict`."""
+    """Every finding; one that many files share once, with the list of the others unless
+    `strict`.
+    """
     shared: dict[tuple[str, Severity, str], list[Finding]] = {}
     for finding in findings:
         shared.setdefault(
@@ -157,7 +163,9 @@ def stop(findings: Iterable[Finding]) -> NoReturn:
 
 
 def relative_path(path: str) -> str | None:
-    """`path` relative to the working directory, with slashes; None for what is no file, such as `<flags>`."""
+    """`path` relative to the working directory, with slashes; None for what is no file, such as
+    `<flags>`.
+    """
     if path.startswith("<") and path.endswith(">"):
         return None
     try:
@@ -170,7 +178,9 @@ def relative_path(path: str) -> str | None:
 def findings_document(
     findings: Iterable[Finding], documents: int = 0, left_alone: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """As JSON (`schemas/findings.schema.json`): the findings, how many `documents` were judged, and what was not."""
+    """As JSON (`schemas/findings.schema.json`): the findings, how many `documents` were judged, and
+    what was not.
+    """
     told = []
     for finding in findings:
         places = [
@@ -199,7 +209,9 @@ def annotation(finding: Finding) -> str:
 
 
 def azure_annotation(finding: Finding) -> str:
-    """For Azure: `##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=3;code=MLM004]message%0Ahint: ...`."""
+    """For Azure: `##vso[task.logissue
+    type=error;sourcepath=job.yaml;linenumber=3;code=MLM004]message%0Ahint: ...`.
+    """
     if finding.severity is Severity.NOTE:  # which Azure has none of: a plain line of the log
         return f"{_place(finding.where)}: note: {_line(counted(finding))} [{finding.rule}]"
     names = {"file": "sourcepath", "line": "linenumber", "col": "columnnumber", "title": "code"}
@@ -249,7 +261,8 @@ def _properties(finding: Finding) -> dict[str, str]:
     return {name: printable(str(value)) for name, value in known.items() if value is not None}
 
 
-# Source: actions/toolkit packages/core/src/command.ts: what a runner decodes in data and in properties.
+# Source: actions/toolkit packages/core/src/command.ts: what a runner decodes in data and in
+# properties.
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

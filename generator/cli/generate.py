@@ -47,7 +47,8 @@ def generate(
 ) -> None:
     """Plan the job in SPEC, and write the files that launch it.
 
-    SPEC defaults to dsgen.yaml in this folder, else to a built-in example: GPT-3 175B on Azure ND A100 v4.
+    SPEC defaults to dsgen.yaml in this folder, else to a built-in example: GPT-3 175B on Azure ND
+    A100 v4.
     """
     from ..job.needs import not_ready  # here, to save start-up time
     from .loading import prepared
@@ -72,7 +73,9 @@ def generate(
 
 
 def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool) -> None:
-    """The plan, its files and the next command, or what the job lacks for it; then the others beside it."""
+    """The plan, its files and the next command, or what the job lacks for it; then the others
+    beside it.
+    """
     from ..job.needs import gated, not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
     from ..search.suggestions import faster_nearby
@@ -100,13 +103,13 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     )
     lora = best.job.training.lora
     adapters: list[str] = []
-    adapts = re.compile(
-        r"--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE
-    )  # an option, or a file of them
+    # an option, or a file of them
+    adapts = re.compile(r"--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE)
     if lora is not None and not any(adapts.search(file.text) for file in made.files):
         values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
         adapters = [
-            f"{launch.script} gets no option for LoRA: it has to make the adapters as arguments.txt has them "
+            f"{launch.script} gets no option for LoRA: it has to make the adapters as "
+            "arguments.txt has them "
             f"({values}), or read them from options of its own in launch.arguments."
         ]
     notes = [*launcher.lost(best.job), *adapters, *token, launcher.before(launch, folder)]
@@ -121,7 +124,9 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
 
 
 def _listed(paths: Sequence[Path]) -> str:
-    """Paths by name; folders that have the same files once: `launch.sbatch, 64gpus/ and 32gpus/ with job.yaml`."""
+    """Paths by name; folders that have the same files once: `launch.sbatch, 64gpus/ and 32gpus/
+    with job.yaml`.
+    """
     folders: dict[tuple[str, ...], list[str]] = {}
     for parent in dict.fromkeys(path.parent for path in paths):
         names = tuple(path.name for path in paths if path.parent == parent)

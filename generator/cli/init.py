@@ -47,11 +47,13 @@ def init(
 ) -> None:
     """Write a job spec, dsgen.yaml.
 
-    Asks for model, machines, GPUs, purpose, framework, target and length. Defaults come from files in this folder,
-    sinfo and nvidia-smi. Without a terminal the defaults are used, and flags must give the rest.
+    Asks for model, machines, GPUs, purpose, framework, target and length. Defaults come from files
+    in this folder, sinfo and nvidia-smi. Without a terminal the defaults are used, and flags must
+    give the rest.
 
-    With --from, the spec is made from an existing launch: DeepSpeed configs, Slurm and shell scripts, Megatron
-    arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. Settings that a spec can't hold are listed.
+    With --from, the spec is made from an existing launch: DeepSpeed configs, Slurm and shell
+    scripts, Megatron arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. Settings
+    that a spec can't hold are listed.
     """
     from ..job.overrides import parse_value
     from ..text.around import checking  # here, to save start-up time
@@ -103,7 +105,8 @@ def _write(output: Path, text: str, force: bool) -> None:
     name = "" if output.name == DEFAULT_SPEC and output.parent == Path() else f" {output}"
     echo(f"written: {output}")
     echo(
-        f"Next:\n  dsgen plan{name}      # the best layouts\n  dsgen{name}           # its launch files"
+        f"Next:\n  dsgen plan{name}      # the best layouts\n  dsgen{name}          "
+        " # its launch files"
     )
 
 
@@ -116,12 +119,12 @@ def _head(output: Path) -> list[str]:
         output.parent.absolute(),
         Path(str(files(f"{package}.schemas").joinpath("job.schema.json"))),
     )
-    inside = installed.is_relative_to(
-        folder
-    )  # as a virtual environment in the project is, wherever that is cloned to
+    # as a virtual environment in the project is, wherever that is cloned to
+    inside = installed.is_relative_to(folder)
     schema = f"./{installed.relative_to(folder).as_posix()}" if inside else str(installed)
     return [
-        f"yaml-language-server: $schema={SCHEMA_NAME if (folder / SCHEMA_NAME).is_file() else schema}"
+        "yaml-language-server: "
+        f"$schema={SCHEMA_NAME if (folder / SCHEMA_NAME).is_file() else schema}"
     ]
 
 
@@ -247,7 +250,8 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
 
 _LEFT_OPEN: Final = (
     "Everything else has a default, or is chosen by dsgen. Often set:",
-    "  training: {sequence_length: 4096, precision: bf16, learning_rate: 1.0e-4, duration: {tokens: 300e9}}",
+    "  training: {sequence_length: 4096, precision: bf16, learning_rate: 1.0e-4, "
+    "duration: {tokens: 300e9}}",
     "  data: {path: ..., tokenizer: {path: ...}}",
     "  output: {checkpoints: /shared/run}",
     "  layout: {tensor: 2, zero_stage: 1, micro_batch: 1, recompute: full}",
@@ -257,7 +261,9 @@ _LEFT_OPEN: Final = (
 
 
 def _mark_guess(draft: Keys, answers: Mapping[str, Any], *, taken: bool = False) -> None:
-    """A network rate that nobody said has a comment, and is told where the proposal was not confirmed either."""
+    """A network rate that nobody said has a comment, and is told where the proposal was not
+    confirmed either.
+    """
     from .questions import RATE, is_asked  # here, to save start-up time
 
     if not isinstance(draft.get("cluster"), dict) or (is_asked() and not taken) or RATE in answers:

@@ -1,4 +1,6 @@
-"""Every rule in one table; those that `--select` and `--ignore` choose; rules as data, text and Markdown."""
+"""Every rule in one table; those that `--select` and `--ignore` choose; rules as data, text and
+Markdown.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from ..rule import Rule, rules_in
 from .printing import BOLD, unknown
 from .tables import Lines, Part, Table, Text, whole, words
 
-#: Reported whatever is selected, unless ignored by name: files that could not be read were not checked at all.
+#: Reported whatever is selected, unless ignored by name: files that could not be read were not
+#: checked at all.
 _UNREAD: Final = frozenset(
     {
         *("FILE001", "FILE002", "FILE004", "FILE005", "FILE006"),
@@ -49,7 +52,10 @@ def known_rules() -> tuple[Rule, ...]:
 
 
 def rules_called(rule_id: str) -> tuple[Rule, ...]:
-    """Return the rule of an id, as in `known_rules`, or nothing. Only modules whose text has the id are imported."""
+    """Return the rule of an id, as in `known_rules`, or nothing.
+
+    Only modules whose text has the id are imported.
+    """
     found = list[Rule]()
     package = Path(__file__).parents[1]
     for folder, _, names in sorted(os.walk(package)):
@@ -67,7 +73,9 @@ def rules_called(rule_id: str) -> tuple[Rule, ...]:
 
 
 def checks(rule: Rule) -> str:
-    """Name what the rule checks: spec, runs, job, layout, fit, files or engine; of one that checks files too, both."""
+    """Name what the rule checks: spec, runs, job, layout, fit, files or engine; of one that checks
+    files too, both.
+    """
     return f"{rule.checks}, files" if rule.reads and rule.checks != "files" else rule.checks
 
 
@@ -77,7 +85,10 @@ def title_of(rule_id: str) -> str:
 
 
 class Selection(NamedTuple):
-    """Ids and prefixes of ids, such as `SLM` and `SLM004`. The longest that fits a rule decides; of two, `ignore`."""
+    """Ids and prefixes of ids, such as `SLM` and `SLM004`.
+
+    The longest that fits a rule decides; of two, `ignore`.
+    """
 
     select: tuple[str, ...] = ()  #: empty: all
     ignore: tuple[str, ...] = ()
@@ -229,7 +240,10 @@ def rules_table(rules: Iterable[Rule]) -> Table:
 
 
 def subject_pages(rules: Iterable[Rule], examples: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """A page for each subject, by the subject's prefix. `examples` has the output for a bad file, by rule id."""
+    """A page for each subject, by the subject's prefix.
+
+    `examples` has the output for a bad file, by rule id.
+    """
     for subject, group in groupby(rules, key=subject_of):
         lines = [f"# {heading(subject)}"]
         for rule in group:

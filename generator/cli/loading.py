@@ -1,4 +1,6 @@
-"""From the command line's request to a checked job, and to its plans; findings are printed on the way."""
+"""From the command line's request to a checked job, and to its plans; findings are printed on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,10 @@ class JobLoader:
     def reported(
         self, *, check_pins: bool = True, beside: Callable[[Job], Iterable[Finding]] = lambda _: ()
     ) -> tuple[Job, tuple[Finding, ...]]:
-        """The job as it is asked for, with its warnings, printed. Errors end the program; `beside` adds some."""
+        """The job as it is asked for, with its warnings, printed.
+
+        Errors end the program; `beside` adds some.
+        """
         try:
             job, findings = check_job(
                 self._again(), overrides=self._overrides, check_pins=check_pins
@@ -73,7 +78,10 @@ class JobLoader:
         return job, findings
 
     def checked(self, values: Mapping[str, object]) -> Job:
-        """The job with these keys set, by dotted path. Raises `InvalidJob`, for pins that break a rule too."""
+        """The job with these keys set, by dotted path.
+
+        Raises `InvalidJob`, for pins that break a rule too.
+        """
         return check_job(self._again(), overrides=self._with(values))[0]
 
     def unchecked(self, values: Mapping[str, object]) -> Job:
@@ -109,7 +117,10 @@ class JobLoader:
 def planned(
     job: Job, form: str, top: int, bold: bool, *, explain: bool = True
 ) -> tuple[SearchResult, Elastic | None]:
-    """The plans of a job; of one with several counts on the most, and a plan of each. Exits when nothing fits."""
+    """The plans of a job; of one with several counts on the most, and a plan of each.
+
+    Exits when nothing fits.
+    """
     found: SearchResult | Infeasible | Elastic
     with working(planning(job), form):
         if job.elastic:
@@ -215,7 +226,9 @@ def _pinned(plan: Plan) -> Job:
 
 
 def placed(job: Job, request: Request, folder: Path) -> Job:
-    """The job with the paths of its launcher's options from its files in `folder`; the spec has them from its own."""
+    """The job with the paths of its launcher's options from its files in `folder`; the spec has
+    them from its own.
+    """
     job, lacking = _moved(job, request, folder)
     if lacking:
         stop(lacking)
@@ -243,7 +256,10 @@ def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding
     ):
         at, script = f"launch/{launcher.name}/code", launch.script
         key = at.replace("/", ".")
-        hint = f"make {uploaded} and put {script} into it, or leave {key} out and put {script} into {folder}"
+        hint = (
+            f"make {uploaded} and put {script} into it, or leave {key} out and put "
+            f"{script} into {folder}"
+        )
         message = f"there is no folder {uploaded}, which {key} names"
         where = job.locate(f"/{at}")
         return job, (
@@ -261,7 +277,10 @@ def _check_target(job: Job) -> None:
             name for name, launcher in LAUNCHERS.items() if launcher.pick is not None
         )
         key = "gpus" if "/gpus" in job.origin.locations else "nodes"
-        message = f"`{key}` is a range, but a job of `target: {job.launch.target}` has one number of nodes"
+        message = (
+            f"`{key}` is a range, but a job of `target: {job.launch.target}` has "
+            "one number of nodes"
+        )
         stop(
             (
                 WRONG_VALUE.at(
@@ -272,7 +291,9 @@ def _check_target(job: Job) -> None:
 
 
 def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
-    """The spec as a path or a stream, and what overrides its keys; reported on stderr when it isn't named."""
+    """The spec as a path or a stream, and what overrides its keys; reported on stderr when it isn't
+    named.
+    """
     if request.spec == "-":
         return sys.stdin, request.overrides
     if request.spec is not None:
@@ -287,7 +308,9 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
 
 
 def suggest_command(spec: str) -> None:
-    """A mistyped command is parsed as SPEC: suggest the closest command when no such file exists."""
+    """A mistyped command is parsed as SPEC: suggest the closest command when no such file
+    exists.
+    """
     matches = difflib.get_close_matches(spec, COMMANDS, n=1)
     if os.path.lexists(spec):
         return
@@ -314,10 +337,12 @@ BATCH_TOKENS = 4_194_304
 
 
 def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
-    """The overrides of the built-in example, with those that take out what doesn't belong to the job, and a sentence.
+    """The overrides of the built-in example, with those that take out what doesn't belong to the
+    job, and a sentence.
 
-    Another model makes another job, of which only the launcher is as in the example. What it lacks is asked for, and
-    its batch has a default. Another framework or cluster takes out what was chosen for the example's.
+    Another model makes another job, of which only the launcher is as in the example. What it lacks
+    is asked for, and its batch has a default. Another framework or cluster takes out what was
+    chosen for the example's.
     """
     given = {path.partition(".")[0] for path in overrides}
     dropped = [key for changed, keys in _OWN.items() if changed in given for key in keys]
@@ -347,7 +372,9 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
 
 
 def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:
-    """A batch for what a job is for: tokens, or of a fine-tuning sequences that every GPU has a part of."""
+    """A batch for what a job is for: tokens, or of a fine-tuning sequences that every GPU has a
+    part of.
+    """
     from .questions import BATCHES, gpus_of  # here, to save start-up time
 
     sequences, gpus = BATCHES.get(purpose), gpus_of(answers)
@@ -355,7 +382,9 @@ def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:
 
 
 def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
-    """The batch where none is given: of tokens; of sequences, where a model's weights are trained on."""
+    """The batch where none is given: of tokens; of sequences, where a model's weights are trained
+    on.
+    """
     if "training" in overrides or any(
         path.startswith("training.global_batch") for path in overrides
     ):

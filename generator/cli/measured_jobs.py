@@ -1,4 +1,6 @@
-"""The jobs of measured runs, each the spec with what the run sets; the fit to them, and its report as text."""
+"""The jobs of measured runs, each the spec with what the run sets; the fit to them, and its report
+as text.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,14 @@ _RUNS_SHOWN, _FACTORS_SHOWN = 20, 8
 def fit(
     paths: Sequence[str], specs: Sequence[str], assignments: Mapping[str, object]
 ) -> tuple[CalibrationReport, list[Finding]]:
-    """The fit, with warnings on runs that it doesn't use. Everything that is wrong with the jobs ends the program."""
+    """The fit, with warnings on runs that it doesn't use.
+
+    Everything that is wrong with the jobs ends the program.
+    """
     measurements = _measurements(paths, specs)
     runs: list[MeasuredRun] = []
-    findings: dict[
-        Finding, None
-    ] = {}  # in order, each once: what is wrong with the spec is wrong for every run
+    # in order, each once: what is wrong with the spec is wrong for every run
+    findings: dict[Finding, None] = {}
     for measurement, spec in measurements:
         run, problems = _job_of(measurement, spec, assignments)
         findings |= dict.fromkeys(problems)
@@ -105,7 +109,8 @@ def _job_of(
 ) -> tuple[MeasuredRun | None, tuple[Finding, ...]]:
     """The run as the fit uses it, or everything that is wrong with its job.
 
-    `spec`: a path, or None when the run has everything. `assignments`: dotted paths that override spec and run.
+    `spec`: a path, or None when the run has everything. `assignments`: dotted paths that override
+    spec and run.
     """
     overrides = {**run.keys, "calibration": None, **assignments}
     try:
@@ -134,7 +139,9 @@ def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Finding) -> Finding:
-    """A finding on a value of the run, with its place in the run; one on the spec or a flag stays where it is."""
+    """A finding on a value of the run, with its place in the run; one on the spec or a flag stays
+    where it is.
+    """
     path = finding.where.pointer.strip("/").replace("/", ".")
     if path in assignments or finding.where.path not in ("<flags>", "<mapping>"):
         return finding
@@ -143,7 +150,9 @@ def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Findin
 
 
 def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
-    """The model's shape in a log against the job's; both identities, of GPUs and batch; an unknown ZeRO stage."""
+    """The model's shape in a log against the job's; both identities, of GPUs and batch; an unknown
+    ZeRO stage.
+    """
     for field, size in run.shape.items():
         ours = getattr(job.model, field)
         if size != ours:
@@ -153,7 +162,8 @@ def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
             )
     if layout.world != job.gpus:
         message = (
-            f"data {layout.data} × tensor {layout.tensor} × pipeline {layout.pipeline} × context {layout.context}"
+            f"data {layout.data} × tensor {layout.tensor} × pipeline {layout.pipeline} × "
+            f"context {layout.context}"
             f" = {layout.world}; the run has {job.gpus} GPUs"
         )
         yield RUNS_VALUE.at(
@@ -161,15 +171,23 @@ def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
         )
     elif layout.global_batch != job.training.global_batch:
         message = (
-            f"micro_batch {layout.micro_batch} × gradient_accumulation {layout.gradient_accumulation} × data"
-            f" {layout.data} = {layout.global_batch}; the run's global batch is {job.training.global_batch}"
+            f"micro_batch {layout.micro_batch} × gradient_accumulation "
+            f"{layout.gradient_accumulation} × data"
+            f" {layout.data} = {layout.global_batch}; the run's global batch is "
+            f"{job.training.global_batch}"
         )
         hint = "correct global_batch, micro_batch or gradient_accumulation, here or in the job spec"
         yield RUNS_VALUE.at(run.where, message, hint)
     # It decides most on communication and memory, and a guess would be fitted to.
     if job.pins.zero_stage is None and layout.data * layout.context > 1:
-        message = f"neither the run nor its job says which ZeRO stage its {layout.data * layout.context} replicas had"
-        hint = "add --set layout.zero_stage=N, the key to the spec of --job, or a column zero_stage to the table"
+        message = (
+            "neither the run nor its job says which ZeRO stage its "
+            f"{layout.data * layout.context} replicas had"
+        )
+        hint = (
+            "add --set layout.zero_stage=N, the key to the spec of --job, or a column "
+            "zero_stage to the table"
+        )
         yield RUNS_ZERO_STAGE.at(
             run.where, message, f"{hint} (Megatron's distributed optimizer is 1)"
         )
@@ -195,12 +213,17 @@ def report_parts(report: CalibrationReport) -> Iterator[Part]:
     yield table
     yield ""
     if len(report.runs) < LEAST_RUNS:
-        yield f"A fit needs at least {LEAST_RUNS} runs, of different layouts or sizes: the shipped constants are kept."
+        yield (
+            f"A fit needs at least {LEAST_RUNS} runs, of different layouts or sizes: the "
+            "shipped constants are kept."
+        )
     elif not report.helps:
-        yield "No factors predict a run left out better than the shipped constants do, so these are kept."
-    moved = [
-        item for item in report.factors if abs(item.factor - 1) >= 0.02
-    ]  # others are as good as 1
+        yield (
+            "No factors predict a run left out better than the shipped constants "
+            "do, so these are kept."
+        )
+    # others are as good as 1
+    moved = [item for item in report.factors if abs(item.factor - 1) >= 0.02]
     for item in moved[:_FACTORS_SHOWN]:
         yield f"{item.name}: {item.text}"
     rest = len(report.factors) - len(moved[:_FACTORS_SHOWN])

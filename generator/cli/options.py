@@ -51,7 +51,8 @@ class Request(NamedTuple):
     spec: str | None
     overrides: Mapping[str, object]  #: by dotted path
     flags: Mapping[str, str]  #: by dotted path, as they were written
-    command: str  #: that asks for the same job, for generated files; without folders and the values of variables
+    #: that asks for the same job, for generated files; without folders and the values of variables
+    command: str
 
 
 def form_option(*forms: str) -> Callable[[Command], Command]:
@@ -100,7 +101,8 @@ bold_option = click.option(
 explain_option = click.option(
     "--explain",
     is_flag=True,
-    help="Also show memory as bars, the reasons for the layout, and the factors of the training time.",
+    help="Also show memory as bars, the reasons for the layout, and the factors "
+    "of the training time.",
 )
 
 
@@ -118,13 +120,14 @@ def set_option(text: str) -> Callable[[Command], Command]:
 
 def job_options(command: Command) -> Command:
     """Give a command the argument SPEC and the override flags, which it receives as `request`."""
-    return job_flags(
-        click.argument("spec", required=False, metavar="[SPEC]")(command)
-    )  # `-` is standard input
+    # `-` is standard input
+    return job_flags(click.argument("spec", required=False, metavar="[SPEC]")(command))
 
 
 def job_flags(command: Command) -> Command:
-    """Give a command that reads SPEC itself, as `spec`, the override flags; it receives both as `request`."""
+    """Give a command that reads SPEC itself, as `spec`, the override flags; it receives both as
+    `request`.
+    """
 
     @functools.wraps(command)
     def collected(**parameters: Any) -> Any:
@@ -197,7 +200,9 @@ class _Number(click.IntRange):
 
 
 class _Counts(_Number):
-    """A number, a range such as `960..1024` or `960..1024:32`, or a list, which the spec's reader checks."""
+    """A number, a range such as `960..1024` or `960..1024:32`, or a list, which the spec's reader
+    checks.
+    """
 
     name = "integer, range or list"
 

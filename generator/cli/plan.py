@@ -1,4 +1,6 @@
-"""`dsgen plan`: ranked plans, and questions about them; `dsgen estimate`: one pinned layout, without a search."""
+"""`dsgen plan`: ranked plans, and questions about them; `dsgen estimate`: one pinned layout,
+without a search.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ def _keys(text: str) -> Asked:
     multiple=True,
     metavar="KEY=VALUE,...",
     callback=lambda _, __, texts: tuple(map(_keys, texts)),
-    help="Compare with another layout, such as tensor=8,pipeline=8. Keys left out are searched; KEY=null frees a key "
+    help="Compare with another layout, such as tensor=8,pipeline=8. Keys left out are searched; "
+    "KEY=null frees a key "
     "that SPEC sets. Repeatable.",
 )
 @bold_option
@@ -166,8 +169,8 @@ def _answer(
 def estimate(request: Request, explain: bool, form: str) -> None:
     """Estimate one layout of the job in SPEC: memory, step time, duration, cost.
 
-    Without a layout in SPEC it is the best one; of a layout, keys that are left open use the framework's defaults.
-    Rules that the layout breaks are reported, not enforced.
+    Without a layout in SPEC it is the best one; of a layout, keys that are left open use the
+    framework's defaults. Rules that the layout breaks are reported, not enforced.
     """
     from ..job.records import Pins  # here, to save start-up time
     from ..search import estimate as estimate_layout

@@ -1,4 +1,6 @@
-"""Printed text without tables, its colours and its escapes; the line that shows progress; how commands end."""
+"""Printed text without tables, its colours and its escapes; the line that shows progress; how
+commands end.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from ..findings import HIDDEN, printable
 from ..secrets import mask
 from .streams import READER_GONE, redraw
 
-#: Numbers of the 256 fixed colours, of medium brightness; the first 16 are whatever a terminal's theme makes of them.
+#: Numbers of the 256 fixed colours, of medium brightness; the first 16 are whatever a terminal's
+#: theme makes of them.
 RED: Final = 160
 ORANGE: Final = 130
 GREEN: Final = 28
@@ -34,12 +37,16 @@ _MOST_OFFERED = 12  # names in a hint
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print text that has no colours: lines and tabs as they are, escapes for what else acts on a terminal."""
+    """Print text that has no colours: lines and tabs as they are, escapes for what else acts on a
+    terminal.
+    """
     click.echo(printable(text, keep="\n\t"), err=err, nl=nl)
 
 
 def echo_styled(text: str, *, err: bool = False) -> None:
-    """Print text of which all that isn't dsgen's own has its escapes already; colours reach terminals alone."""
+    """Print text of which all that isn't dsgen's own has its escapes already; colours reach
+    terminals alone.
+    """
     click.echo(text, err=err)
 
 
@@ -95,13 +102,16 @@ BOLD: Final = style(bold=True)
 
 
 def wanted() -> bool:
-    """Return whether a terminal's text may be coloured: not with NO_COLOR (https://no-color.org) or TERM=dumb."""
+    """Return whether a terminal's text may be coloured: not with NO_COLOR (https://no-color.org) or
+    TERM=dumb.
+    """
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager
 def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
-    """Say `what` takes so long, with the seconds, and what the function that this gives is told; print nothing inside.
+    """Say `what` takes so long, with the seconds, and what the function that this gives is told;
+    print nothing inside.
 
     On standard error, and only where both streams are a terminal and the form is for people.
     """
@@ -115,9 +125,8 @@ def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
         width = 0
         while not done.wait(_EVERY_S):
             parts = (what, told[-1], f"{time.monotonic() - since:.0f} s")
-            columns = (
-                shutil.get_terminal_size().columns or 80
-            )  # Python 3.10 says 0 where the terminal doesn't know
+            # Python 3.10 says 0 where the terminal doesn't know
+            columns = shutil.get_terminal_size().columns or 80
             text = printable(", ".join(filter(None, parts)))[: columns - 1]
             redraw(f"{text:<{width}}")
             width = len(text)

@@ -1,4 +1,6 @@
-"""Values that a folder and its machine propose for a job spec: a model, launch files, `sinfo`, `nvidia-smi`."""
+"""Values that a folder and its machine propose for a job spec: a model, launch files, `sinfo`,
+`nvidia-smi`.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,9 @@ def said_by(*words: str) -> str:
 
 
 def cards_of(text: str) -> tuple[str, int] | None:
-    """The catalog's name of the GPUs that nvidia-smi prints, a line `NAME, MIB` for each, and their number."""
+    """The catalog's name of the GPUs that nvidia-smi prints, a line `NAME, MIB` for each, and their
+    number.
+    """
     rows = [line.rpartition(",") for line in text.splitlines()[:_MOST_LINES] if line.strip()]
     found = {accelerator_called(name, mib) for name, _, mib in rows}
     kind = found.pop() if len(found) == 1 else None
@@ -156,7 +160,9 @@ def cards_of(text: str) -> tuple[str, int] | None:
 
 
 def accelerator_called(name: str, mib: str = "") -> str | None:
-    """The accelerator that a driver calls so: its family's letters and digits, its memory, SXM or PCIe."""
+    """The accelerator that a driver calls so: its family's letters and digits, its memory, SXM or
+    PCIe.
+    """
     words = re.findall(r"[a-z0-9.]+", name.lower())
     if not mib and (known := find_accelerator("-".join(words))) is not None:
         return known.name
@@ -175,7 +181,9 @@ def accelerator_called(name: str, mib: str = "") -> str | None:
 
 
 def partitions_of(text: str) -> Iterator[Partition]:
-    """The partitions with GPUs that sinfo prints: a line `PARTITION|NODES|GRES` for each kind of node."""
+    """The partitions with GPUs that sinfo prints: a line `PARTITION|NODES|GRES` for each kind of
+    node.
+    """
     for line in text.splitlines()[:_MOST_LINES]:
         name, _, rest = line.strip().partition("|")
         nodes, _, gres = rest.partition("|")

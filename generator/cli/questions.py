@@ -1,4 +1,6 @@
-"""The questions of `dsgen init`: a value for each key that a job needs, from flags, files or the terminal."""
+"""The questions of `dsgen init`: a value for each key that a job needs, from flags, files or the
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ from .proposals import Proposals
 _NODES: Final = re.compile(r"([1-9][0-9]{0,5}) nodes?")
 _PURPOSE: Final = "purpose"
 RATE: Final = "cluster.network_gbits_per_s_per_node"
-#: Sequences of a batch by purpose. **Source**: Taori et al., Stanford Alpaca (README, 128); Dettmers et al. 2023, QLoRA
-#: (arXiv:2305.14314, appendix B.4, 16).
+#: Sequences of a batch by purpose. **Source**: Taori et al., Stanford Alpaca (README, 128);
+#: Dettmers et al. 2023, QLoRA (arXiv:2305.14314, appendix B.4, 16).
 BATCHES: Final = {"fine-tuning": 128, "lora": 16}
 _MODEL = "Model: a preset (dsgen catalog models), or a folder with a config.json"
 _MACHINES = "Machines: a node type (dsgen catalog node-types), or GPUs per node, as in 4xa100-40gb"
@@ -138,8 +140,11 @@ def is_asked() -> bool:
 
 
 def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
-    """The answers to all questions: as known, else from the terminal. Without one, they are what is found here, and
-    all that is still missing is an error. What a job is for is answered by its framework too."""
+    """The answers to all questions: as known, else from the terminal.
+
+    Without one, they are what is found here, and all that is still missing is an error. What a job
+    is for is answered by its framework too.
+    """
     answers = {
         one.key: one.read(str(known[one.key]))
         if isinstance(known[one.key], str | int)
@@ -187,7 +192,9 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
 
 
 def purpose_of(answers: Mapping[str, object]) -> str:
-    """What a job is for, by its keys: a model of the Hub has weights that the Trainer goes on from."""
+    """What a job is for, by its keys: a model of the Hub has weights that the Trainer goes on
+    from.
+    """
     if any(path.startswith("training.lora") for path in answers):
         return "lora"
     on_weights = answers.get("framework") == "huggingface" and "/" in str(answers.get("model"))
@@ -195,7 +202,9 @@ def purpose_of(answers: Mapping[str, object]) -> str:
 
 
 def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that follow from what the job is for, and the purpose of a job whose framework is said."""
+    """The keys that follow from what the job is for, and the purpose of a job whose framework is
+    said.
+    """
     if answers.get(_PURPOSE) is None:
         return {_PURPOSE: purpose_of(answers)} if "framework" in answers else {}
     return {key: value for key, value in PURPOSES[answers[_PURPOSE]].items() if key not in answers}

@@ -32,7 +32,10 @@ def sarif_log(
     documents: int = 0,
     left_alone: Mapping[str, str] | None = None,
 ) -> Json:
-    """The log of one run. `rules` explains rules by id. Findings on flags have no file: they are notifications."""
+    """The log of one run. `rules` explains rules by id.
+
+    Findings on flags have no file: they are notifications.
+    """
     placed: list[Finding] = []
     flags: list[Finding] = []
     for finding in findings:
@@ -154,5 +157,7 @@ def _fix(finding: Finding) -> Json:
 
 
 def _text(text: str) -> str:
-    """A text with escapes for what would be placeholders and links in a message (sections 3.11.5 and 3.11.6)."""
+    """A text with escapes for what would be placeholders and links in a message (sections 3.11.5
+    and 3.11.6).
+    """
     return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", re.sub(r"\{(\d+)\}", r"{{\1}}", text))

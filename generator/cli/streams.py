@@ -1,8 +1,10 @@
-"""The filter that everything printed passes: no text acts on a terminal, and none is a CI runner's command.
+"""The filter that everything printed passes: no text acts on a terminal, and none is a CI runner's
+command.
 
-`guarded` puts it in front of standard output and error while a command runs, so nothing that prints goes around it:
-answers in every format, errors, help, prompts, progress and other libraries' warnings. What is escaped gets the escape
-of a JSON string, which leaves a JSON document's values as they are.
+`guarded` puts it in front of standard output and error while a command runs, so nothing that prints
+goes around it: answers in every format, errors, help, prompts, progress and other libraries'
+warnings. What is escaped gets the escape of a JSON string, which leaves a JSON document's values as
+they are.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from typing import Any, Final, TextIO
 
 from ..findings import HIDDEN
 
-#: The exit status of a program that SIGPIPE ended, as shells report it: 128 and the signal's number.
+#: The exit status of a program that SIGPIPE ended, as shells report it: 128 and the signal's
+#: number.
 READER_GONE: Final = 141
 
-#: What a terminal or a log viewer obeys, but for line ends, tabs and the styles of `printing.style`.
+#: What a terminal or a log viewer obeys, but for line ends, tabs and the styles of
+#: `printing.style`.
 _CONTROL: Final = re.compile(rf"\x1b\[[0-9;]*m|\r\n|(?![\n\t]){HIDDEN.pattern}")
 
 # Runners compare by rules of a language, which pass over marks and formats: so do these patterns.
@@ -30,14 +34,15 @@ _LETTER: Final = r"[^\x20-\x2f:-@\[-^`{-\x7e\n]"  # of a command's area, and mar
 
 #: The beginning of a command, with the character that is escaped.
 #:
-#: - GitHub Actions: `::name` at the beginning of a line, after blanks; `##[name` anywhere in a line.
-#:   **Source**: actions/runner, src/Runner.Common/ActionCommand.cs, TryParseV2 and TryParse.
-#: - Azure Pipelines: `##vso[` anywhere in a line, and a warning for `##vso` alone; `##[group]` and its like.
-#:   **Source**: microsoft/azure-pipelines-agent, src/Agent.Worker/WorkerCommandManager.cs; learn.microsoft.com,
-#:   Logging commands.
-#: - TeamCity: `##teamcity[` anywhere in a line. **Source**: jetbrains.com/help/teamcity, Service messages.
-#: - GitLab: sections begin with a control sequence and a carriage return. **Source**: gitlab.org/gitlab,
-#:   lib/gitlab/regex.rb, build_trace_section_regex.
+#: - GitHub Actions: `::name` at the beginning of a line, after blanks; `##[name` anywhere in a
+#:   line. **Source**: actions/runner, src/Runner.Common/ActionCommand.cs, TryParseV2 and TryParse.
+#: - Azure Pipelines: `##vso[` anywhere in a line, and a warning for `##vso` alone; `##[group]` and
+#:   its like. **Source**: microsoft/azure-pipelines-agent,
+#:   src/Agent.Worker/WorkerCommandManager.cs; learn.microsoft.com, Logging commands.
+#: - TeamCity: `##teamcity[` anywhere in a line. **Source**: jetbrains.com/help/teamcity, Service
+#:   messages.
+#: - GitLab: sections begin with a control sequence and a carriage return. **Source**:
+#:   gitlab.org/gitlab, lib/gitlab/regex.rb, build_trace_section_regex.
 _COMMAND: Final = re.compile(
     rf"^{_BLANK}*(?P<colon>:){_BLANK}*:|#{_MARK}*(?P<hash>#)(?:(?i:vso)|{_LETTER}*\[)", re.MULTILINE
 )
@@ -49,7 +54,9 @@ _MEANT: Final = re.compile(r"::(?:error|warning|notice) |##vso\[task\.logissue "
 
 
 def harmless(text: str, line: str = "") -> str:
-    """`text` as it is printed where the line holds `line` already: with escapes, no command of a runner or terminal."""
+    """`text` as it is printed where the line holds `line` already: with escapes, no command of a
+    runner or terminal.
+    """
     text = _CONTROL.sub(lambda match: match[0] if len(match[0]) > 1 else _escape(match[0]), text)
     whole, printed = line + text, len(line)
     if whole.isascii() and "::" not in whole and "##" not in whole:  # as nearly all text
@@ -71,7 +78,9 @@ def _escape(char: str) -> str:
 
 
 class Guarded:
-    """A text stream that prints what is `harmless`. It has no `buffer`, which would lead around it."""
+    """A text stream that prints what is `harmless`. It has no `buffer`, which would lead
+    around it.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -104,7 +113,9 @@ class Guarded:
         self.flush()
 
     def commands(self, lines: Iterable[str]) -> None:
-        """Print lines of which each may begin with a command that dsgen means; the rest of each is filtered."""
+        """Print lines of which each may begin with a command that dsgen means; the rest of each is
+        filtered.
+        """
         shown = list[str]()
         for line in lines:
             meant = _MEANT.match(line)
@@ -122,7 +133,9 @@ class Guarded:
             self._end()
 
     def _end(self) -> None:
-        """End the program as SIGPIPE ends others: what comes after `| head` is neither an error nor a finding."""
+        """End the program as SIGPIPE ends others: what comes after `| head` is neither an error nor
+        a finding.
+        """
         with suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._stream.fileno())  # for what is still in the stream's buffer

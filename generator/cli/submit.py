@@ -1,4 +1,7 @@
-"""`dsgen submit`: show and check what will run, and hand it to its scheduler. The only place that starts programs."""
+"""`dsgen submit`: show and check what will run, and hand it to its scheduler.
+
+The only place that starts programs.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +61,11 @@ def submit(
     dry_run: bool,
     form: str,
 ) -> None:
-    """Write the files of the job in SPEC, as `dsgen generate` does, show plan and command, and submit it.
+    """Write the files of the job in SPEC, as `dsgen generate` does, show plan and command, and
+    submit it.
 
-    SPEC may also be a folder that `dsgen generate` wrote: its files, edited or not, are checked and submitted. Of
-    another folder, its dsgen.yaml is SPEC.
+    SPEC may also be a folder that `dsgen generate` wrote: its files, edited or not, are checked and
+    submitted. Of another folder, its dsgen.yaml is SPEC.
 
     The job's working folder is the current one, as with the scheduler's own command.
     """
@@ -120,7 +124,9 @@ def _written(
 
 
 def _plan_in(folder: Path) -> Path | None:
-    """The plan.json in a folder, to which no link leads out; of an elastic job, that of the most GPUs."""
+    """The plan.json in a folder, to which no link leads out; of an elastic job, that of the most
+    GPUs.
+    """
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
     launches = any((folder / launcher.file).is_file() for launcher in LAUNCHERS.values())
@@ -146,7 +152,9 @@ def _of_spec_in(folder: Path, request: Request) -> Request:
 
 
 def _checked(folder: Path, written: Path, request: Request) -> Ready:
-    """The files in `folder`. What is an error to `dsgen validate` is printed and ends the program."""
+    """The files in `folder`. What is an error to `dsgen validate` is printed and ends the
+    program.
+    """
     from ..programs.launchers import LAUNCHERS
     from ..text.text import UnusableJson  # here, to save start-up time
     from .findings_text import print_findings, stop
@@ -206,11 +214,16 @@ def _answer_of(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _machines(plan: Mapping[str, Any]) -> str:
     job = plan["job"]
-    return f"{job['name']}: {job['gpus']:,} GPUs on {job['nodes']:,} × {job['cluster']['name']}, {job['target']}"
+    return (
+        f"{job['name']}: {job['gpus']:,} GPUs on {job['nodes']:,} × "
+        f"{job['cluster']['name']}, {job['target']}"
+    )
 
 
 def _missing(ready: Ready) -> list[str]:
-    """What the plan lacks for a submission, and the script where it isn't found; one at `/` may be in a container."""
+    """What the plan lacks for a submission, and the script where it isn't found; one at `/` may be
+    in a container.
+    """
     script = ready.plan["job"]["script"]
     lacks = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
     absent = ready.launcher.in_folder and not script.startswith("/") and not Path(script).exists()
@@ -236,7 +249,10 @@ class Reply(NamedTuple):
 
 
 def command_of(launcher: Launcher, file: Path, name: str, *, dry_run: bool) -> list[str]:
-    """The words that submit a file, or ask about it. A relative path begins with a dot, and so is no option."""
+    """The words that submit a file, or ask about it.
+
+    A relative path begins with a dot, and so is no option.
+    """
     check_dry_run(launcher, file.parent, dry_run=dry_run)
     command = (launcher.scheduler.trial if dry_run else launcher.scheduler.submit) or ()
     path = str(file) if file.is_absolute() else f"./{file}"
@@ -281,15 +297,17 @@ def submit_file(launcher: Launcher, words: Sequence[str], *, dry_run: bool) -> R
 
 
 def run(words: Sequence[str], *, prints: bool = False) -> str:
-    """Return what a program prints; nothing where it `prints` by itself. A failure ends the program."""
+    """Return what a program prints; nothing where it `prints` by itself.
+
+    A failure ends the program.
+    """
     import subprocess  # here, to save start-up time
 
     from . import ADDED
 
     stdout = None if prints else subprocess.PIPE
-    own = {
-        name: value for name, value in os.environ.items() if name not in ADDED
-    }  # which sbatch hands to the job
+    # which sbatch hands to the job
+    own = {name: value for name, value in os.environ.items() if name not in ADDED}
     try:
         done = subprocess.run(
             words, stdout=stdout, env=own, text=True, errors="replace", check=False
@@ -307,7 +325,9 @@ def run(words: Sequence[str], *, prints: bool = False) -> str:
 
 
 def wait_for(launcher: Launcher, reply: Reply) -> None:
-    """Return when a job has ended, or when its scheduler has not known it several times in a row."""
+    """Return when a job has ended, or when its scheduler has not known it several times in a
+    row.
+    """
     import subprocess  # here, to save start-up time
 
     words = [*(word.format(id=reply.identity) for word in launcher.scheduler.state), *reply.where]

@@ -1,4 +1,6 @@
-"""`dsgen sweep`: a job planned at many values of one or two keys; `dsgen report`: a page of HTML on a plan."""
+"""`dsgen sweep`: a job planned at many values of one or two keys; `dsgen report`: a page of HTML on
+a plan.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,8 @@ class Term(NamedTuple):
 
     path: str
     text: str
-    parts: tuple[
-        tuple[str, re.Match[str] | None], ...
-    ]  #: of the text, each with its ends where it is a range
+    #: of the text, each with its ends where it is a range
+    parts: tuple[tuple[str, re.Match[str] | None], ...]
 
 
 def split_terms(
@@ -114,7 +115,10 @@ def _range(
     factor = bool(bounds["times"]) or bounds["step"] is None
     step = _number(term, bounds["step"] or "2")
     if step <= (1 if factor else 0) or (factor and low <= 0):
-        hint = f"write {term.path}={low}..{high}:STEP with a step above 0, or :xFACTOR with a factor above 1"
+        hint = (
+            f"write {term.path}={low}..{high}:STEP with a step above 0, or :xFACTOR "
+            "with a factor above 1"
+        )
         raise click.UsageError(f"{term.path}={term.text}: the range never ends; {hint}")
     values = [low]
     while (following := values[-1] * step if factor else low + len(values) * step) <= high * (
@@ -151,7 +155,9 @@ def _number(term: Term, text: str) -> int | float:
 
 
 def read_time(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
-    """Seconds of `30d`, `12h`, `2w`, `90m`, or of a time as Slurm writes it: `720:00:00`, `30-00:00:00`."""
+    """Seconds of `30d`, `12h`, `2w`, `90m`, or of a time as Slurm writes it: `720:00:00`,
+    `30-00:00:00`.
+    """
     from ..job.quantities import read_time_limit  # here, to save start-up time
 
     if text is None:
@@ -198,7 +204,8 @@ def read_price(_: click.Context, __: click.Parameter, text: str | None) -> float
     "--at-most",
     metavar="PRICE",
     callback=read_price,
-    help="Name the smallest value that costs at most 2.5M, ...: in US dollars at list prices, else your currency.",
+    help="Name the smallest value that costs at most 2.5M, ...: in US dollars at list prices, "
+    "else your currency.",
 )
 @bold_option
 @form_option("table", "json", "csv")
@@ -210,12 +217,13 @@ def sweep(
     bold: bool,
     form: str,
 ) -> None:
-    """Plan the job in SPEC at many values of one or two keys: gpus=512..2048, tensor=1..8, precision=bf16,fp8.
+    """Plan the job in SPEC at many values of one or two keys: gpus=512..2048, tensor=1..8,
+    precision=bf16,fp8.
 
     Without a key, from half of the job's GPUs to twice, or the GPUs of --gpus 64,128,256.
 
-    VALUES is a list A,B,C or a range. A..B doubles; of gpus and nodes it has up to eight counts to a doubling, of whole
-    nodes. A..B:STEP adds, A..B:x4 multiplies. At most 200 points.
+    VALUES is a list A,B,C or a range. A..B doubles; of gpus and nodes it has up to eight counts to
+    a doubling, of whole nodes. A..B:STEP adds, A..B:x4 multiplies. At most 200 points.
     """
     from ..search.sweep import Goal  # here, to save start-up time
     from ..search.sweep import sweep as plan_points
@@ -248,7 +256,9 @@ def sweep(
 
 
 def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[Axis]]:
-    """The job with the first of all values, and the values; of no terms, GPUs from half of the job's to twice."""
+    """The job with the first of all values, and the values; of no terms, GPUs from half of the
+    job's to twice.
+    """
     from ..job.overrides import parse_value  # here, to save start-up time
 
     usual = False
@@ -299,7 +309,9 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
 
 
 def _print_csv(found: Sweep) -> None:
-    """One line per point: the values, the layout, step time, speed, the whole run, and the rule where there is none."""
+    """One line per point: the values, the layout, step time, speed, the whole run, and the rule
+    where there is none.
+    """
     rows = []
     for point in found.points:
         flat = point.to_dict()
@@ -308,7 +320,8 @@ def _print_csv(found: Sweep) -> None:
     print_csv(rows)
 
 
-#: GPU counts of the sweep that nobody asked for, over the job's own, and how many layouts each may have to try.
+#: GPU counts of the sweep that nobody asked for, over the job's own, and how many layouts each may
+#: have to try.
 _SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4)
 _MOST_CONSIDERED, _MOST_TIMED = 500_000, 10_000
 
@@ -330,7 +343,8 @@ _MOST_CONSIDERED, _MOST_TIMED = 500_000, 10_000
     multiple=True,
     metavar="KEY=VALUES",
     callback=lambda _, __, words: tuple(map(read_term, words)),
-    help="Add a curve over gpus=512..2048 or values of any key; one or two. Without it, over GPU counts if few layouts "
+    help="Add a curve over gpus=512..2048 or values of any key; one or two. Without it, over GPU "
+    "counts if few layouts "
     "are to be tried.",
 )
 @click.option("--no-sweep", is_flag=True, help="Add no curve.")
@@ -347,8 +361,8 @@ def report(
 ) -> None:
     """Plan the job in SPEC and write one page of HTML that shows the plan, and needs no network.
 
-    It shows memory by stage, the step as a timeline, all plans that fit, the rules that removed the others, a sweep,
-    and the uncertainty of the estimates.
+    It shows memory by stage, the step as a timeline, all plans that fit, the rules that removed the
+    others, a sweep, and the uncertainty of the estimates.
     """
     from ..programs.program import RenderedFile  # here, to save start-up time
     from ..report.page import report_page

@@ -27,7 +27,9 @@ _WIDE, _FAR = 4.0, 20.0  #: values and heights this far apart are drawn on a log
 
 
 def sweep_report(found: Sweep) -> Iterator[Part]:
-    """The points that answer, the table, the rules of points without a plan, and a curve where a screen has room."""
+    """The points that answer, the table, the rules of points without a plan, and a curve where a
+    screen has room.
+    """
     shown = [point for point in found.points if point.plan or len(found.points) <= _MANY]
     parts: list[Part] = [
         Lines(_answer(found, found.goal) if found.goal else _ends(found)),
@@ -94,7 +96,9 @@ def _table(found: Sweep, shown: Sequence[Point]) -> Table:
 
 
 def _cells(points: Sequence[Point], columns: Iterable[str]) -> Iterator[tuple[Point, list[str]]]:
-    """Each point's cells by column, times in one unit, empty where its run isn't known; and why it has no plan."""
+    """Each point's cells by column, times in one unit, empty where its run isn't known; and why it
+    has no plan.
+    """
     plans = [point.plan for point in points if point.plan]
     steps = iter(same_unit([float(plan.step_time.total_s) for plan in plans], steps=True))
     times = iter(same_unit([plan.run.wall_s for plan in plans if plan.run]))
@@ -121,7 +125,9 @@ def _value(value: object) -> str:
 
 
 class _Curve(NamedTuple):
-    """Price, time or speed over the key that has numbers, as wide as there is room; nothing where none has."""
+    """Price, time or speed over the key that has numbers, as wide as there is room; nothing where
+    none has.
+    """
 
     found: Sweep
     height: int
@@ -151,7 +157,9 @@ def _key(axis: Axis) -> str:
 
 
 def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | None], float | None]:
-    """Return the quantity that the curve shows, its value for each plan, and the goal's limit on it."""
+    """Return the quantity that the curve shows, its value for each plan, and the goal's limit on
+    it.
+    """
     goal, runs = found.goal, [plan.run for plan in plans]
     if goal is not None and goal.at_most is not None and goal.within_s is None:
         return "price", [run.wall_cost if run else None for run in runs], goal.at_most
@@ -163,7 +171,9 @@ def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | No
 
 
 def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
-    """The smallest that meets the goal, and the smallest that meets it at the slow end; else the nearest."""
+    """The smallest that meets the goal, and the smallest that meets it at the slow end; else the
+    nearest.
+    """
     within = f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else ""
     wanted = " and ".join(
         filter(None, (within, f"for at most {goal.at_most:,.0f}" if goal.at_most else ""))
@@ -191,7 +201,10 @@ def _named(point: Point) -> str:
             values if plan is None else f"{values}: {count(plan.throughput.tokens_per_s)} tokens/s"
         )
     price = price_of(plan.job, plan.run)
-    return f"{values}: {long_time(plan.run.wall_s)} ({time_range(plan.run.wall_s, wall_band(plan, plan.run))}), {price}"
+    return (
+        f"{values}: {long_time(plan.run.wall_s)} "
+        f"({time_range(plan.run.wall_s, wall_band(plan, plan.run))}), {price}"
+    )
 
 
 def chart(
@@ -202,7 +215,9 @@ def chart(
     columns: int = 80,
     height: int = HEIGHT,
 ) -> list[str]:
-    """Curves by name as lines of text: a mark per point, `limit` as a dashed line; y starts at 0, or is logarithmic."""
+    """Curves by name as lines of text: a mark per point, `limit` as a dashed line; y starts at 0,
+    or is logarithmic.
+    """
     points = [point for curve in curves.values() for point in curve]
     row, ticks, far = _heights(
         [y for _, y in points] + ([limit] if limit is not None else []), height
@@ -231,7 +246,9 @@ def chart(
 def _heights(
     values: Sequence[float], height: int
 ) -> tuple[Callable[[float], int], list[float], bool]:
-    """The line of a value, from the top, the values that the axis names, and whether it is logarithmic."""
+    """The line of a value, from the top, the values that the axis names, and whether it is
+    logarithmic.
+    """
     low, high = min(values), max(values)
     far = low > 0 and high / low >= _FAR
     # The highest is the next value whose quarters are short numbers.

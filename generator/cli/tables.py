@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _GAP = 2
 PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
-PlanRow = tuple[
-    Sequence[str], "Plan | None", Sequence[str]
-]  #: cells before and after a plan's dimensions
-#: Words, a number with its unit or `ZeRO 1` as one; and words alone, where a column has no room for both.
+#: cells before and after a plan's dimensions
+PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]
+#: Words, a number with its unit or `ZeRO 1` as one; and words alone, where a column has no room for
+#: both.
 _WORDS = (
     re.compile(r"\s*(?:(?<!\S)(?:[\d.,]+ (?=[A-Za-z×])|ZeRO (?=\d)))?\S+"),
     re.compile(r"\s*\S+"),
@@ -48,7 +48,9 @@ Part = str | Text | Shown
 
 
 class Column(NamedTuple):
-    """One column: whole cells, text that may wrap between words, or text that is cut where there is no room."""
+    """One column: whole cells, text that may wrap between words, or text that is cut where there is
+    no room.
+    """
 
     heading: str = ""
     right: bool = False
@@ -65,7 +67,10 @@ asides = partial(Column, least=8, cut=True)  #: of text that is cut: the row sta
 
 
 class Table:
-    """A table without lines. Where it is wider than the terminal, columns go; at last, rows become named lines."""
+    """A table without lines.
+
+    Where it is wider than the terminal, columns go; at last, rows become named lines.
+    """
 
     def __init__(self, *columns: Column) -> None:
         self._columns = columns
@@ -89,7 +94,9 @@ class Table:
             ).lines(width)
 
     def cut(self, width: int) -> Iterator[tuple[str, str]]:
-        """The first cell of each row whose text is cut, or left out, where there is no room; and that text."""
+        """The first cell of each row whose text is cut, or left out, where there is no room; and
+        that text.
+        """
         shown = self._shown(width)
         for row in self._rows if shown else ():
             for i, column in enumerate(self._columns):
@@ -97,7 +104,9 @@ class Table:
                     yield row[0].plain, row[i].plain
 
     def _shown(self, width: int) -> dict[int, int]:
-        """The columns that there is room for, with their widths; none where even those that stay don't fit."""
+        """The columns that there is room for, with their widths; none where even those that stay
+        don't fit.
+        """
         shown = list(range(len(self._columns)))
         for goes in [None, *sorted((c.drop, i) for i, c in enumerate(self._columns) if c.drop)]:
             shown = [i for i in shown if goes is None or i != goes[1]]
@@ -151,7 +160,9 @@ class Table:
 
 
 def columns_of(text: str) -> int:
-    """The columns that text takes on a terminal: two for a wide character, none for a mark on the one before."""
+    """The columns that text takes on a terminal: two for a wide character, none for a mark on the
+    one before.
+    """
     if text.isascii():
         return len(text)
     return sum(
@@ -173,7 +184,9 @@ def _cut(text: str, width: int) -> str:
 def plan_table(
     labels: Sequence[Column], figures: Sequence[Column], rows: Iterable[PlanRow]
 ) -> Table:
-    """Labels, a column for each dimension that any plan uses, and figures; a row without a plan is grey."""
+    """Labels, a column for each dimension that any plan uses, and figures; a row without a plan is
+    grey.
+    """
     from ..search.summary import (
         dimension_cells,
     )  # here, to save the start-up time of tables without plans
@@ -196,7 +209,10 @@ def plan_table(
 
 
 class Lines:
-    """Lines with names in front: `Speed   22.1 s a step`. Text wraps between words; longer words are left whole."""
+    """Lines with names in front: `Speed   22.1 s a step`.
+
+    Text wraps between words; longer words are left whole.
+    """
 
     def __init__(self, rows: Iterable[tuple[str, str | Text]], *, least: int = 0) -> None:
         self._rows = [(name, text if isinstance(text, Text) else Text(text)) for name, text in rows]
@@ -215,7 +231,9 @@ class Lines:
 
 
 class Noted:
-    """A table, and lines below it on its rows: their reasons, then texts that have no room in the table."""
+    """A table, and lines below it on its rows: their reasons, then texts that have no room in the
+    table.
+    """
 
     def __init__(self, table: Table, reasons: Iterable[tuple[str, str]]) -> None:
         self._table = table
@@ -275,7 +293,9 @@ def _width() -> int:
 
 
 def lines_of(parts: Iterable[Part], width: int) -> list[str]:
-    """The lines of parts as they are printed: text wraps between words, and control characters are escapes."""
+    """The lines of parts as they are printed: text wraps between words, and control characters are
+    escapes.
+    """
     lines = list[Sequence[Text]]()
     for part in parts:
         if isinstance(part, str | Text):

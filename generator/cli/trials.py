@@ -1,4 +1,6 @@
-"""Trials of plans: started and waited for; what was measured as a table, as a table of runs, and as a calibration."""
+"""Trials of plans: started and waited for; what was measured as a table, as a table of runs, and as
+a calibration.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,9 @@ def announced(
 
 
 def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
-    """One row a trial: what was estimated and measured, how far off that is, and what ran out of memory."""
+    """One row a trial: what was estimated and measured, how far off that is, and what ran out of
+    memory.
+    """
     known = [one.step_time_s for one in trials if one.step_time_s is not None]
     times = dict(zip(known, same_unit(known, steps=True), strict=True))
     figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
@@ -201,9 +205,8 @@ def written(
         ) from None
     for change in write_files(files, folder, force=force, hint=OVERWRITE):
         if change.action.value == "conflict" and change.path.name == "plan.json":
-            (change.path.parent / TRIAL_LOG).unlink(
-                missing_ok=True
-            )  # of the plan that was here before
+            # of the plan that was here before
+            (change.path.parent / TRIAL_LOG).unlink(missing_ok=True)
     return launcher, folder / next(file.path for file in files if "/" not in file.path)
 
 
@@ -249,7 +252,9 @@ def started(
 
 
 def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
-    """The plans in the folders of trials, the fastest measured first, those that weren't measured last."""
+    """The plans in the folders of trials, the fastest measured first, those that weren't measured
+    last.
+    """
     found = outcomes(folder, TRIAL)
     trials: list[Trial] = []
     for number in range(1, MOST_TRIALS + 1):

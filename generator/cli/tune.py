@@ -1,4 +1,6 @@
-"""`dsgen tune`: the best plans as short trials, ranked by what was measured; `dsgen calibrate`: a fit to own runs."""
+"""`dsgen tune`: the best plans as short trials, ranked by what was measured; `dsgen calibrate`: a
+fit to own runs.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +61,12 @@ def tune(
     only_read: bool,
     form: str,
 ) -> None:
-    """Run the best plans of the job in SPEC as short trials, one after another, and rank them by measured time.
+    """Run the best plans of the job in SPEC as short trials, one after another, and rank them by
+    measured time.
 
-    A trial has the plan's own files, but saves and loads nothing. The trials are an array on Slurm, a sweep on AzureML,
-    and a loop on plain machines. DIR gets the measured runs as runs.csv, and calibration.json, which `dsgen plan
-    --calibration` takes.
+    A trial has the plan's own files, but saves and loads nothing. The trials are an array on Slurm,
+    a sweep on AzureML, and a loop on plain machines. DIR gets the measured runs as runs.csv, and
+    calibration.json, which `dsgen plan --calibration` takes.
     """
     from .loading import JobLoader, placed, planned, say_range  # here, to save start-up time
     from .tables import file_name
@@ -115,9 +118,10 @@ def calibrate(
 ) -> None:
     """Fit the model to measured RUNS of one cluster and framework, and write a calibration file.
 
-    RUNS are CSV tables, one run a row: step_time_s, optionally peak_memory_gib and peak_memory_kind, and columns named
-    like keys of the job spec (gpus, global_batch, tensor, micro_batch, recompute). Or they are logs of Megatron-LM,
-    Megatron-DeepSpeed, DeepSpeed or the Hugging Face Trainer. Other values are read from SPEC.
+    RUNS are CSV tables, one run a row: step_time_s, optionally peak_memory_gib and
+    peak_memory_kind, and columns named like keys of the job spec (gpus, global_batch, tensor,
+    micro_batch, recompute). Or they are logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed or the
+    Hugging Face Trainer. Other values are read from SPEC.
 
     Use the file with `dsgen plan --calibration FILE`, or as `calibration: FILE` in a job spec.
     """
@@ -140,5 +144,8 @@ def calibrate(
     if form == "json":
         print_json(report.to_dict())
     else:
-        use = f"{output} written; use it with --calibration {output}, or `calibration:` in the job spec"
+        use = (
+            f"{output} written; use it with --calibration {output}, or "
+            "`calibration:` in the job spec"
+        )
         print_parts(*report_parts(report), "", use)

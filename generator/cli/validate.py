@@ -96,8 +96,8 @@ def validate(
 ) -> None:
     """Check the files and folders at PATH. Exit with status 1 on errors.
 
-    With --fix, report the findings that remain. The diff goes to standard output, or to standard error for formats
-    other than text.
+    With --fix, report the findings that remain. The diff goes to standard output, or to standard
+    error for formats other than text.
     """
     from ..check.validate import folded  # here, to save start-up time
     from .known_rules import Selection, ids_of
@@ -115,9 +115,8 @@ def validate(
         files, answer = (), check({})
     findings = _told(answer, selected.keeps, baseline, write=write_baseline)
     if not strict:
-        findings = folded(
-            findings, across=form in ("text", "json")
-        )  # others note what they say beside its line
+        # others note what they say beside its line
+        findings = folded(findings, across=form in ("text", "json"))
     _print(findings, answer, form, strict=strict)
     echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
     if answer.left_alone:
@@ -164,7 +163,9 @@ def _fixed(
     write: bool,
     quiet: bool,
 ) -> tuple[tuple[FixedFile, ...], Answer]:
-    """The files that `--fix` changes, as a diff and, with `write`, on disk; and the answer on the rest."""
+    """The files that `--fix` changes, as a diff and, with `write`, on disk; and the answer on the
+    rest.
+    """
     from ..write import CannotWrite
     from .writing import fix_files, refuse_unwritable, settled, tell, unified_diff, write_fixed
 
@@ -185,7 +186,9 @@ def _fixed(
 def _told(
     answer: Answer, selected: Callable[[Finding], bool], baseline: Path | None, *, write: bool
 ) -> Sequence[Finding]:
-    """The selected findings that a baseline doesn't have; none where it is written, for then it has all."""
+    """The selected findings that a baseline doesn't have; none where it is written, for then it has
+    all.
+    """
     findings: Sequence[Finding] = tuple(filter(selected, answer.findings))
     if baseline is None:
         return findings

@@ -34,7 +34,10 @@ MAX_ROUNDS: Final = 10
 def write_files(
     files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str
 ) -> tuple[Change, ...]:
-    """Write all or nothing. Files that are in the way are printed, with `hint`, and end the program."""
+    """Write all or nothing.
+
+    Files that are in the way are printed, with `hint`, and end the program.
+    """
     try:
         return disk.write(files, folder, force=force, tell=tell)
     except disk.WouldOverwrite as conflict:
@@ -63,7 +66,9 @@ def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
 def refuse_unwritable(
     problem: CannotWrite, hint: str = "choose a writable folder with -o"
 ) -> NoReturn:
-    """Report what the file system refuses, with the problem's own hint or `hint`; exit with `ExitStatus.FINDINGS`."""
+    """Report what the file system refuses, with the problem's own hint or `hint`; exit with
+    `ExitStatus.FINDINGS`.
+    """
     outcome = "nothing was written"
     if problem.unfinished:
         outcome = f"old and new files may be mixed, and the old ones are in {problem.unfinished}"
@@ -90,18 +95,18 @@ def fix_files(
 ) -> tuple[tuple[FixedFile, ...], Answer]:
     """The files that change, and the answer on the changed files. Nothing is written.
 
-    `check` answers with contents by path instead of what files hold; findings that are not `wanted` are left alone.
-    Edits of one finding are made together or not at all; of findings whose edits overlap, or add the same key, the
-    first is fixed, the others in the next round. After `MAX_ROUNDS` the result of the last round is kept.
+    `check` answers with contents by path instead of what files hold; findings that are not `wanted`
+    are left alone. Edits of one finding are made together or not at all; of findings whose edits
+    overlap, or add the same key, the first is fixed, the others in the next round. After
+    `MAX_ROUNDS` the result of the last round is kept.
     """
     contents: dict[str, str] = {}
     answer = check(contents)
     before: dict[str, str] = {}
     seen = [dict(contents)]
     for _ in range(MAX_ROUNDS):
-        before = {
-            path: text.content for path, text in answer.texts.items()
-        } | before  # some are read later only
+        # some are read later only
+        before = {path: text.content for path, text in answer.texts.items()} | before
         after = contents | _applied((f for f in answer.findings if wanted(f)), before | contents)
         if after in seen:  # nothing changes, or what one round fixes another breaks again
             break
@@ -113,7 +118,9 @@ def fix_files(
 
 
 def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
-    """Finish or undo what interrupted runs left where `paths` are; whether files were moved for it."""
+    """Finish or undo what interrupted runs left where `paths` are; whether files were moved
+    for it.
+    """
     folders = {path if path.is_dir() else path.parent for path in map(Path, paths)}
     return sum(disk.recover(folder, tell) for folder in sorted(folders)) > 0
 
@@ -121,10 +128,12 @@ def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
 def write_fixed(
     files: Sequence[FixedFile], tell: Callable[[str], object] = lambda line: None
 ) -> None:
-    """Write every file, or none; links are followed, owner, mode and byte order mark kept. Raises `CannotWrite`.
+    """Write every file, or none; links are followed, owner, mode and byte order mark kept.
 
-    A file that is read-only, has other hard links or could not keep its owner is refused, and so is one that is no
-    longer what was checked: that is compared again when it is replaced.
+    Raises `CannotWrite`.
+
+    A file that is read-only, has other hard links or could not keep its owner is refused, and so is
+    one that is no longer what was checked: that is compared again when it is replaced.
     """
     changes = {change.path: change for change in map(_change, files)}  # a file may have two names
     if changes:

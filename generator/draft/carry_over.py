@@ -1,4 +1,6 @@
-"""The spec is planned, its files compared with those it came from, and what they lack is carried over or named."""
+"""The spec is planned, its files compared with those it came from, and what they lack is carried
+over or named.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ _MISSING: Final = object()
 
 
 def carry_over(draft: Draft) -> Outcome:
-    """Plan the draft's job, and carry over into the draft what its files lack. Never raises for what is in them."""
+    """Plan the draft's job, and carry over into the draft what its files lack.
+
+    Never raises for what is in them.
+    """
     outcome = Outcome()
     prune(draft)
     base = dict(draft.left)
@@ -78,7 +83,9 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
 
 
 def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
-    """The options that the files or `launch.arguments` give, also in other words, and those that a plan decides."""
+    """The options that the files or `launch.arguments` give, also in other words, and those that a
+    plan decides.
+    """
     parser, names = draft.parser, {one.name for one in draft.options}
     given = {one.key for one in draft.options} | {
         parser.key(words[0].partition("=")[0]) for words in carried
@@ -91,9 +98,11 @@ def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
 def _carry_config(
     draft: Draft, plan: Plan, carried: list[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's arguments that repeat it.
+    """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's
+    arguments that repeat it.
 
-    The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
+    The Trainer compares the optimizer's parameters with its arguments: those that have these are
+    "auto" in the config.
     """
     config, trainer = draft.found.config, plan.job.framework.runs("Trainer")
     without = program_for(replace(plan, job=replace(plan.job, deepspeed_config={})))
@@ -222,7 +231,9 @@ def _is_default(parser: Parser, key: str, words: tuple[str, ...]) -> bool:
 
 
 def _carry_unplanned(draft: Draft) -> None:
-    """Without a plan nothing can be compared: every option goes over as it is, but for those that a plan decides."""
+    """Without a plan nothing can be compared: every option goes over as it is, but for those that a
+    plan decides.
+    """
     decided = megatron.PLANNED if draft.parser.flavour else scripts.PLANNED
     words: list[str] = []
     for one in draft.options:
@@ -242,9 +253,12 @@ def _config_patch(
     fills: bool,
     at: str = "",
 ) -> dict[str, Any]:
-    """Return the patch of the plan's section, `theirs`, that makes it read as the config's own. `at`: where it is.
+    """Return the patch of the plan's section, `theirs`, that makes it read as the config's own.
 
-    Keys that the plan decides, and "auto" that nothing fills in before, are named where they differ.
+    `at`: where it is.
+
+    Keys that the plan decides, and "auto" that nothing fills in before, are named where they
+    differ.
     """
     patch: dict[str, Any] = {}
     named = {_now(config, at, key) for key in ours} | {

@@ -1,4 +1,5 @@
-"""`Keys`, a spec while it is written, and `Draft`, one from files, with everything of these that it doesn't take.
+"""`Keys`, a spec while it is written, and `Draft`, one from files, with everything of these that it
+doesn't take.
 
 A program's options, as its launch line gives them, and as its parser names them and fills them in.
 """
@@ -25,7 +26,8 @@ from .find import ExistingRun
 
 #: Why a value that looks like a secret, or is named like one, isn't carried over.
 SECRET: Final = "it may be a secret, which a spec doesn't hold"
-#: What is left out of a shell script; the lines of dsgen's own that this is true of are written again by `generate`.
+#: What is left out of a shell script; the lines of dsgen's own that this is true of are written
+#: again by `generate`.
 _OF_SCRIPTS: Final = (
     "its value is not in the files",
     "whether it is given depends",
@@ -46,9 +48,8 @@ class LeftOut(NamedTuple):
     def __str__(self) -> str:
         place = PurePath(self.where.path).name
         line = f":{self.where.line}" if self.where.line else ""
-        what = " ".join(
-            re.sub(r"\\?\n", " ", mask(self.what)).split()
-        )  # half a secret isn't known as one
+        # half a secret isn't known as one
+        what = " ".join(re.sub(r"\\?\n", " ", mask(self.what)).split())
         return (
             f"{place}{line}: {what if len(what) <= _WIDTH else what[:_WIDTH] + ' ...'}: {self.why}"
         )
@@ -72,9 +73,8 @@ class Keys:
     """The spec's keys so far."""
 
     spec: dict[str, Any] = field(default_factory=dict)
-    comments: dict[str, str] = field(
-        default_factory=dict
-    )  #: by dotted path: why a value that no file says
+    #: by dotted path: why a value that no file says
+    comments: dict[str, str] = field(default_factory=dict)
 
     def set(self, path: str, value: object) -> None:
         """Set a key by its dotted path, where a value is known."""
@@ -115,7 +115,9 @@ class Parser(NamedTuple):
     trainer: bool = False  #: whether it is that of TrainingArguments
 
     def option(self, key: str) -> MegatronOption | None:
-        """The option of Megatron's; None where it has none of that name, or the parser is another's."""
+        """The option of Megatron's; None where it has none of that name, or the parser is
+        another's.
+        """
         return option_table(self.flavour).get(key) if self.flavour is not None else None
 
     def _argument(self, key: str) -> Mapping[str, Any]:
@@ -133,7 +135,9 @@ class Parser(NamedTuple):
         return option.default if option is not None else self._argument(key).get("default")
 
     def most(self, key: str) -> int | None:
-        """The most values that an option can have; None where that isn't known, or as many as one likes."""
+        """The most values that an option can have; None where that isn't known, or as many as one
+        likes.
+        """
         option = self.option(key)
         if option is not None:
             return (
@@ -148,7 +152,9 @@ class Parser(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Draft(Keys):
-    """The spec of a run, what of its files was left out, and the options of its program that are to be carried over."""
+    """The spec of a run, what of its files was left out, and the options of its program that are to
+    be carried over.
+    """
 
     found: ExistingRun
     left: dict[LeftOut, None] = field(default_factory=dict)  #: each once, in order

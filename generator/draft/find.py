@@ -21,7 +21,9 @@ from ..text.lookup import Files, end_alike
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingRun:
-    """One run: its training program's launch line or arguments, its DeepSpeed config, and the files around them."""
+    """One run: its training program's launch line or arguments, its DeepSpeed config, and the files
+    around them.
+    """
 
     submission: Submission
     megatron: MegatronFacts | None = None
@@ -49,13 +51,16 @@ class ExistingRun:
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[ExistingRun, ...]]:
-    """Return what was read, and its runs: Megatron's first, then other launches, then configs that nothing starts."""
+    """Return what was read, and its runs: Megatron's first, then other launches, then configs that
+    nothing starts.
+    """
     reading = read_documents(paths := tuple(paths))
     files = Files(reading.documents, [os.fspath(path) for path in paths])
     runs: list[ExistingRun] = []
     for group in submissions_of(reading.documents, files):
         documents = list[Document]()
-        for one in group:  # arguments of which some are in variables, as if these held none: the rest has its default
+        # arguments of which some are in variables, as if these held none: the rest has its default
+        for one in group:
             if isinstance(one, MegatronArguments):
                 documents.append(replace(one, complete=True, extended=False))
             elif not isinstance(one, JobSpec):

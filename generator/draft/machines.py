@@ -1,4 +1,6 @@
-"""Requests of a launch to its machines and its scheduler: nodes and GPUs, Slurm's options, those of the services."""
+"""Requests of a launch to its machines and its scheduler: nodes and GPUs, Slurm's options, those of
+the services.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def read_machines(draft: Draft) -> None:
 
 
 def _read_plan(draft: Draft, folder: Path) -> None:
-    """What scripts that dsgen wrote leave to their program, from the plan beside them: machines, length, adapters."""
+    """What scripts that dsgen wrote leave to their program, from the plan beside them: machines,
+    length, adapters.
+    """
     path, plan = folder / "plan.json", None
     with suppress(UnusableJson):
         plan = read_json(path) if is_readable(path, folder) else None
@@ -107,7 +111,9 @@ def _cluster(planned: Mapping[str, Any]) -> str | dict[str, Any]:
 
 
 def _read_cluster(draft: Draft, per_node: int | None, nodes: int | None) -> None:
-    """Machines of the type that a request names, where the catalog has it; their network is nobody's to say."""
+    """Machines of the type that a request names, where the catalog has it; their network is
+    nobody's to say.
+    """
     name = draft.get("launch.slurm.gres_type") or draft.comments.pop("accelerator", None)
     accelerator = find_accelerator(str(name).replace("_", "-")) if name else None
     if accelerator is None or not per_node:
@@ -126,9 +132,8 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
             draft.set("launch.target", "shell")
         return
     draft.set("launch.target", "slurm")
-    written = (
-        ("--signal", "--open-mode") if script.shell.text.path in draft.ours else ()
-    )  # where a run goes on
+    # where a run goes on
+    written = ("--signal", "--open-mode") if script.shell.text.path in draft.ours else ()
     for option in script.sbatch.entries:
         if script.sbatch.get(option.name) is option and option.name not in written:
             _read_option(draft, script, option, request.tasks_per_node)
@@ -179,7 +184,9 @@ def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int 
 
 
 def _read_commands(draft: Draft, script: LaunchScript) -> None:
-    """Modules, the environment that is entered, and the container of srun; other commands are named."""
+    """Modules, the environment that is entered, and the container of srun; other commands are
+    named.
+    """
     modules: list[str] = []
     others: dict[str, Any] = {}
     launched = {id(call.command) for launch in script.launches for call in launch.calls}
@@ -255,7 +262,9 @@ def _read_environment(draft: Draft) -> None:
 
 
 def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """The values of a YAML document that are keys of the spec; its other top-level keys are named."""
+    """The values of a YAML document that are keys of the spec; its other top-level keys are
+    named.
+    """
     for name, path in keys.items():
         value = document.value(name)
         draft.set(path, value if isinstance(value, str | int | bool) else None)
@@ -326,7 +335,9 @@ def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
 
 
 def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str | None]]:
-    """Lists of what a pod mounts, gets and asks for, as a spec has them; an entry that no spec can have is named."""
+    """Lists of what a pod mounts, gets and asks for, as a spec has them; an entry that no spec can
+    have is named.
+    """
 
     def each(place: str, why: str, read: Callable[[Any], str | None]) -> list[str | None]:
         found = list[str | None]()

@@ -33,7 +33,8 @@ _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
     "zero_copies": lambda pins, _: pins.zero_copies != 1,
     "zero_hpz": lambda pins, _: pins.zero_hpz != 1,
 }
-#: Vocabularies of tokenizers that are one file. Source: their own files; OpenAI's GPT-2, Meta's Llama 2, Google's BERT.
+#: Vocabularies of tokenizers that are one file. Source: their own files; OpenAI's GPT-2, Meta's
+#: Llama 2, Google's BERT.
 _VOCABULARIES: Final = {
     "GPT2BPETokenizer": 50257,
     "Llama2Tokenizer": 32000,
@@ -73,7 +74,9 @@ def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
 
 
 def _pins(facts: MegatronFacts) -> Iterator[tuple[str, Any]]:
-    """The layout keys that the arguments state, by default too, less those that follow from others."""
+    """The layout keys that the arguments state, by default too, less those that follow from
+    others.
+    """
     run, pins, moe = facts.run, facts.job.pins, at_least(facts.job).model.is_moe
     for field in fields(Pins):
         value = getattr(pins, field.name)
@@ -153,7 +156,9 @@ def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
 
 
 def _vocabulary(draft: Draft, run: MegatronRun) -> int:
-    """The tokenizer's tokens: as given, as its kind has them, as the model has that its path names, or a guess."""
+    """The tokenizer's tokens: as given, as its kind has them, as the model has that its path names,
+    or a guess.
+    """
     kind, given = str(run.value("--tokenizer-type")), run.size("--vocab-size")
     if given:
         return given + (kind == NULL_TOKENIZER)
@@ -179,7 +184,9 @@ def _read_training(draft: Draft, facts: MegatronFacts) -> None:
 
 
 def _state(key: str, value: Any, run: MegatronRun) -> Any:
-    """A type of the states; of gradients only where they are not summed in fp32, which is the default."""
+    """A type of the states; of gradients only where they are not summed in fp32, which is the
+    default.
+    """
     if not run.is_lm and key == "gradient_dtype":
         bf16 = run.has("--bf16")
         return value if bf16 and value == "same" else None

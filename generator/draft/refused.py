@@ -42,7 +42,10 @@ class Outcome(NamedTuple):
 
 
 def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
-    """The job of a spec with its findings; the search says what is wrong with its layout. Raises `InvalidJob`."""
+    """The job of a spec with its findings; the search says what is wrong with its layout.
+
+    Raises `InvalidJob`.
+    """
     job, findings = load_with_findings(spec, FRAMEWORKS)
     findings = (*findings, *check_job(job))
     if any(finding.severity is Severity.ERROR for finding in findings):
@@ -51,7 +54,9 @@ def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
 
 
 def leave_secrets(draft: Draft) -> None:
-    """Take out of the draft what has a secret: by its looks or name, or one that the files have elsewhere."""
+    """Take out of the draft what has a secret: by its looks or name, or one that the files have
+    elsewhere.
+    """
     source = None
     while (
         source is None
@@ -74,7 +79,9 @@ def leave_secrets(draft: Draft) -> None:
 
 
 def prune(draft: Draft) -> None:
-    """Take out of the draft what a spec refuses; it is named, and options of the program go over as they are."""
+    """Take out of the draft what a spec refuses; it is named, and options of the program go over as
+    they are.
+    """
     leave_secrets(draft)
     for _ in range(5):
         try:
@@ -102,7 +109,9 @@ def _order(pointer: str) -> list[tuple[int, str]]:
 
 
 def _take_out(draft: Draft, keys: list[str], why: str) -> None:
-    """Take a key out of the draft, or what it is an item of; of a tokenizer all, which goes over as options."""
+    """Take a key out of the draft, or what it is an item of; of a tokenizer all, which goes over as
+    options.
+    """
     while keys and draft.get(keys) is None:
         keys = keys[:-1]
     path, where, config = ".".join(keys), draft.found.where, draft.found.config

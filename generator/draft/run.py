@@ -1,4 +1,6 @@
-"""One run of files that exist as a draft of a spec, with what its user says over it, and the spec as short YAML."""
+"""One run of files that exist as a draft of a spec, with what its user says over it, and the spec
+as short YAML.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,8 @@ def draft_run(
     """The spec of a run as its files say it; `answers`, by dotted path, go before what they say."""
     texts = found.submission.texts
     ours = {path for path, text in texts.items() if "# Written by dsgen " in text.content[:4096]}
-    of_service = {
-        job.path for job in found.submission.azureml_jobs
-    }  # which has the values of its expressions
+    # which has the values of its expressions
+    of_service = {job.path for job in found.submission.azureml_jobs}
     draft = Draft(
         found=found,
         ours=frozenset(ours - of_service),
@@ -184,8 +185,10 @@ def _lines(
     elif path == "launch.arguments":
         yield f"{pad}{name}:"
         yield f"{pad}  ["
-        for words in grouped(value):  # numbers keep their form without quotes
-            yield f"{pad}    {', '.join(word if _NUMBER.fullmatch(word) else _scalar(word) for word in words)},"
+        for words in grouped(value):
+            # Numbers keep their form without quotes.
+            items = (word if _NUMBER.fullmatch(word) else _scalar(word) for word in words)
+            yield f"{pad}    {', '.join(items)},"
         yield f"{pad}  ]"
     else:
         yield f"{pad}{name}: {_flow(value)}{note}"

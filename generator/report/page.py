@@ -1,4 +1,6 @@
-"""The page: one file of HTML with its words, tables, styles and scripts inside; it loads nothing."""
+"""The page: one file of HTML with its words, tables, styles and scripts inside; it loads
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def report_page(
     command: str = "dsgen",
     spec: str = "",
 ) -> str:
-    """The page as text, with the layouts that were found, the command for the job, and its spec, without secrets."""
+    """The page as text, with the layouts that were found, the command for the job, and its spec,
+    without secrets.
+    """
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # here, to save start-up time
 
     environment = Environment(
@@ -74,9 +78,8 @@ def report_page(
         "sweep": sweep_document(sweep) if sweep else None,
     }
     text = json.dumps(drawn_data, separators=(",", ":"), ensure_ascii=True)
-    inline = re.sub(
-        "[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text
-    )  # ends no script, and begins no comment
+    # ends no script, and begins no comment
+    inline = re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text)
     page = {
         "version": __version__,
         "command": command,
@@ -97,12 +100,16 @@ def report_page(
 def _texts(answer: SearchResult, drawn_data: Mapping[str, Any]) -> dict[str, Any]:
     best, stages, points = answer.plans[0], drawn_data["memory"], drawn_data["sweep"]
     job, model = best.job, best.job.model
-    machines = f"{job.gpus:,} × {job.cluster.accelerator.name}, {counted(job.nodes, 'node')} of {job.cluster.name}"
+    machines = (
+        f"{job.gpus:,} × {job.cluster.accelerator.name}, {counted(job.nodes, 'node')} "
+        f"of {job.cluster.name}"
+    )
     own = {name: sizes for name, sizes in stages["own"].items() if any(sizes)}
     return {
         "plan": best,
         "answer": answer,
-        "headline": f"{model.name} ({count(parameter_count(model))} parameters) with {job.framework} on {machines}",
+        "headline": f"{model.name} ({count(parameter_count(model))} parameters) with "
+        f"{job.framework} on {machines}",
         "short": in_words(best.layout),
         "tiles": [*tiles(best)],
         "table": plans_table(answer),
@@ -134,7 +141,8 @@ MEANINGS: Mapping[str, str] = {
     "expert": "all-to-all of tokens to their experts and back",
     "pipeline": "sends and receives between pipeline stages",
     "bubble": "idle time while the pipeline fills and drains",
-    "data": "data parallel communication of gradients and parameters, as far as compute doesn't hide it",
+    "data": "data parallel communication of gradients and parameters, as far as "
+    "compute doesn't hide it",
     "optimizer": "parameter update, and fixed work at the start of a step",
     "offload": "copies to and from host memory, and the update on the CPU",
 }
@@ -264,7 +272,9 @@ def time_ledger(plan: Plan) -> list[dict[str, Any]]:
 
 
 def memory_bars(stages: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A bar for each stage, in shares of the card; of many, evenly spaced ones with the ends and the fullest."""
+    """A bar for each stage, in shares of the card; of many, evenly spaced ones with the ends and
+    the fullest.
+    """
     peaks, required = stages["peak"], stages["own"]["required"]
     whole = max(stages["capacity_bytes"], *required)
     every = range(0, len(required), -(-len(required) // 16))

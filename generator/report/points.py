@@ -1,4 +1,6 @@
-"""Data that the page draws: the layouts that the best was chosen from, as columns, and the memory of every stage."""
+"""Data that the page draws: the layouts that the best was chosen from, as columns, and the memory
+of every stage.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 _ALL_OF = 2000  #: so few are all shown
-#: Points near the front that are all shown, and how near these may be, as shares of the front's step time.
+#: Points near the front that are all shown, and how near these may be, as shares of the front's
+#: step time.
 _MOST_NEAR, _NEAR = 1200, (0.25, 0.1, 0.04, 0.02, 0.01, 0.0)
 #: Of the others, the fastest of each cell of such a grid over the logarithms of memory and time.
 _CELLS = (48, 36)
@@ -34,9 +37,8 @@ class Points(NamedTuple):
 
     rows: Rows
     front: NDArray[np.bool_]  #: which of them nothing is faster than with as little memory
-    names: dict[
-        int, str
-    ]  #: what the answer calls some of them: `chosen`, `2`, `fastest`, `6 roomy`
+    #: what the answer calls some of them: `chosen`, `2`, `fastest`, `6 roomy`
+    names: dict[int, str]
     near: float  #: up to this share beyond the front's step time, all layouts are shown
     of: int  #: how many were estimated
 
@@ -51,7 +53,9 @@ def pareto_front(total_s: Floats, required_bytes: Floats) -> NDArray[np.bool_]:
 
 
 def chosen_points(answer: SearchResult, found: Estimates) -> Points:
-    """The front and what is near it, the plans that the answer names, and an even sample of the rest."""
+    """The front and what is near it, the plans that the answer names, and an even sample of the
+    rest.
+    """
     front = pareto_front(found.total_s, found.required_bytes)
     # The share by which each row is slower than the fastest with as little memory.
     on = np.flatnonzero(front)
@@ -138,8 +142,9 @@ def _six(column: Any, count: int) -> list[float]:
 def at_peak(ledger: Memory) -> dict[str, float]:
     """Divide the allocator's peak into its parts; context and NCCL are beside it.
 
-    Activations, logits and buffers have peaks of their own, which need not meet: where buffers alone make the peak (the
-    reduction at the step's end), they are it; else activations come first, and what of the rest is there then.
+    Activations, logits and buffers have peaks of their own, which need not meet: where buffers
+    alone make the peak (the reduction at the step's end), they are it; else activations come first,
+    and what of the rest is there then.
     """
     sizes = {name: float(getattr(ledger, f"{name}_bytes")) for name in PARTS}
     found = {name: sizes[name] for name in PARTS[:3]}  # of the states

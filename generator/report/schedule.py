@@ -1,4 +1,5 @@
-"""The step as a timeline: every stage's passes, and what follows them, adding up to the estimated step time.
+"""The step as a timeline: every stage's passes, and what follows them, adding up to the estimated
+step time.
 
 The order of passes on a stage, and when each can start, are those of 1F1B and interleaved 1F1B.
 """
@@ -51,8 +52,8 @@ def passes_of(shape: Shape, stage: int) -> Iterator[Pass]:
     """The passes of one stage in the order in which it makes them.
 
     **Source**: 2104.04473 sec 2.2; Megatron-LM core/pipeline_parallel/schedules.py @ core_v0.16.1:
-    `get_pp_rank_microbatches` (how many forward passes come first), `get_schedule_table` (groups of as many
-    micro-batches as there are stages go through one chunk after the other).
+    `get_pp_rank_microbatches` (how many forward passes come first), `get_schedule_table` (groups of
+    as many micro-batches as there are stages go through one chunk after the other).
     """
     forward = [*_in_turn(shape, backward=False)]
     backward = [*_in_turn(shape, backward=True)]
@@ -67,7 +68,9 @@ def passes_of(shape: Shape, stage: int) -> Iterator[Pass]:
 
 
 def _in_turn(shape: Shape, *, backward: bool) -> Iterator[Pass]:
-    """All passes of one direction: the micro-batches of a group through one chunk after the other."""
+    """All passes of one direction: the micro-batches of a group through one chunk after the
+    other.
+    """
     chunks = range(shape.chunks)
     for first in range(0, shape.micro_batches, shape.stages):
         group = range(first, min(first + shape.stages, shape.micro_batches))
@@ -76,7 +79,9 @@ def _in_turn(shape: Shape, *, backward: bool) -> Iterator[Pass]:
 
 
 def timed(shape: Shape, forward_s: Floats, backward_s: Floats) -> list[Timed]:
-    """Each stage's passes, as early as their inputs are there; seconds of a pass through a chunk, by stage."""
+    """Each stage's passes, as early as their inputs are there; seconds of a pass through a chunk,
+    by stage.
+    """
     orders = [[*passes_of(shape, stage)] for stage in range(shape.stages)]
     ends: list[dict[Pass, float]] = [{} for _ in orders]
     spans: list[list[tuple[float, float]]] = [[] for _ in orders]
@@ -105,9 +110,8 @@ def _ready(shape: Shape, stage: int, each: Pass, ends: list[dict[Pass, float]]) 
     """Return when the input of a pass is there; `None` while what makes it has not been placed."""
     backward, chunk, _ = each
     final = shape.stages - 1
-    step = (
-        1 if backward else -1
-    )  # gradients come from the next stage, activations from the one before
+    # gradients come from the next stage, activations from the one before
+    step = 1 if backward else -1
     if stage != (final if backward else 0):
         return ends[stage + step].get(each)
     if chunk == (
@@ -139,8 +143,9 @@ class Timeline(NamedTuple):
 def timeline(plan: Plan) -> Timeline:
     """The estimated step as a timeline: passes start as early as their inputs are there.
 
-    The estimate's bubble knows the stages' sum alone, and differs a little from that order where stages or chunks
-    differ: time in which the slowest stage waits is stretched to what the estimate says.
+    The estimate's bubble knows the stages' sum alone, and differs a little from that order where
+    stages or chunks differ: time in which the slowest stage waits is stretched to what the estimate
+    says.
     """
     layout, time, spread = plan.layout, plan.step_time, passes(plan.job, plan.layout)
     whole = Shape(
@@ -181,9 +186,11 @@ def timeline(plan: Plan) -> Timeline:
 def _parts(
     whole: Shape, time: StepTime, spread: Passes
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Seconds of a micro-batch forward and backward on the slowest stage, by cause: communication has the sends too.
+    """Seconds of a micro-batch forward and backward on the slowest stage, by cause: communication
+    has the sends too.
 
-    Sends belong to the passes after which they are made, but for those that fill and empty the pipeline.
+    Sends belong to the passes after which they are made, but for those that fill and empty the
+    pipeline.
     """
     m, p = whole.micro_batches, whole.stages
     compute, talk = (
@@ -205,7 +212,8 @@ def _parts(
 
 
 def _stretched(rows: list[Timed], pace: Timed, length_s: float) -> tuple[list[Timed], float]:
-    """The rows on a clock that runs otherwise while the slowest stage waits, so that the last pass ends at `length_s`.
+    """The rows on a clock that runs otherwise while the slowest stage waits, so that the last pass
+    ends at `length_s`.
 
     The clock never runs backwards, so that nothing starts before its input is there.
     """
@@ -231,22 +239,26 @@ def _notes(plan: Plan, line: Timeline, rows: int) -> list[str]:
     left = shape.micro_batches - line.drawn
     if left:
         said.append(
-            f"{left:,} of {shape.micro_batches:,} micro-batches are left out at the break: {line.left_out_s:.3g} s of "
+            f"{left:,} of {shape.micro_batches:,} micro-batches are left out at the break: "
+            f"{line.left_out_s:.3g} s of "
             "the same passes."
         )
     if rows < shape.stages:
         said.append(f"{rows} of {shape.stages} stages are drawn.")
     if plan.layout.zero_stage >= 2 and plan.step_time.data_s > 0:
         said.append(
-            "Data parallel communication runs during every pass; its exposed part is drawn at the end."
+            "Data parallel communication runs during every pass; its exposed part "
+            "is drawn at the end."
         )
     if plan.layout.offload is Offload.OPTIMIZER_AND_PARAMETERS:
         said.append(
-            "Parameters are copied from the host during every pass; the exposed part is drawn at the end."
+            "Parameters are copied from the host during every pass; the exposed part "
+            "is drawn at the end."
         )
     if abs(line.stretch - 1) > 0.01:
         said.append(
-            f"Idle times are scaled by {line.stretch:.2f}, so that the drawing adds up to the estimated step."
+            f"Idle times are scaled by {line.stretch:.2f}, so that the drawing adds up to "
+            "the estimated step."
         )
     return said
 
@@ -263,9 +275,8 @@ def drawn(plan: Plan, line: Timeline) -> dict[str, Any]:
         {*range(0, shape.stages, -(-shape.stages // most)), shape.stages - 1, line.pace}
     ):
         row = line.rows[stage]
-        left = (shape.micro_batches - line.drawn) * (
-            row.start >= cut_s * (1 - 1e-9)
-        )  # counted behind the break
+        # counted behind the break
+        left = (shape.micro_batches - line.drawn) * (row.start >= cut_s * (1 - 1e-9))
         each = [
             [int(p.backward), p.chunk, p.micro_batch + int(n)]
             for p, n in zip(row.passes, left, strict=True)
