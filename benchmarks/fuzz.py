@@ -1,8 +1,16 @@
-"""Damaged, resized and very long inputs: `dsgen` answers each soon, within bounds, and never with a traceback.
+"""Random search for faults: `dsgen` answers whatever it is given soon, within bounds, and never with a traceback.
 
-`python -m benchmarks.fuzz` takes the inputs of `benchmarks.fuzz_inputs` through the command line's own entry, in forked
-workers: an input that takes more than `MOST_S` of processor time or `MOST_MIB` more than a worker has at its start, or
-that raises anything but the end of the program, is a failure, and named.
+`make fuzz` takes made inputs through the command line's own entry, in forked workers: documents of the project that are
+damaged, resized or made very long (`benchmarks.fuzz_inputs`), and every third time a folder made to do harm
+(`benchmarks.fuzz_folders`). An answer is a failure, and named, when it
+
+- is a traceback, or a status that says that dsgen is at fault;
+- takes more processor time than a second to begin with, one for each 100 kB, and what the search of a real job takes;
+- takes more than 500 MiB more than a worker has at its start;
+- opens, makes or changes a file outside of a folder that is named;
+- shows a secret, writes a line that a CI runner takes for a command, or isn't the JSON that was asked for.
+
+What is found becomes a case of the tests. An input is made anew from its seed and number: `--keep DIR`.
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,15 +36,20 @@ from typing import Any, Final
 
 from dsgen.cli import main as dsgen
 
-from .fuzz_inputs import Input, documents, input_of, read_by_others
+from . import fuzz_folders, fuzz_inputs, fuzz_judge, fuzz_watch
+from .fuzz_inputs import Laid
 
-Answer = Callable[[Any, Path], dict[str, Any]]
+STOP_S: Final = 40  #: processor time after which an input is stopped
+_LOST_S: Final = 600  #: time on the clock after which a worker is ended that says nothing
+_TRIES: Final = (
+    3  #: of an input that takes too long: what counts is the least time of a busy machine
+)
 
-MOST_S: Final = 2.0
-MOST_MIB: Final = 500
-STOP_S: Final = 20  #: processor time after which an input is stopped
-_LOST_S: Final = 120  #: time on the clock after which a worker is ended that says nothing
-STATUSES: Final = frozenset(range(5))
+LayOut = Callable[[int, int, Path], Laid]
+KINDS: Final[dict[str, LayOut]] = {
+    "documents": fuzz_inputs.lay_out,
+    "folders": fuzz_folders.lay_out,
+}
 
 
 @dataclass(slots=True)
@@ -60,7 +73,7 @@ class Tally:
         name = f"#{answer['number']} {answer['origin']}"
         self.slowest = sorted([*self.slowest, (answer["cpu_s"], name)], reverse=True)[:10]
         self.largest = max(self.largest, (answer["mib"], name))
-        if answer["trace"] or answer["cpu_s"] > MOST_S or answer["mib"] > MOST_MIB:
+        if answer["faults"]:
             self.failures.append(answer)
 
 
@@ -72,66 +85,88 @@ def _time_up(_number: int, _frame: FrameType | None) -> None:
     raise _TimeUp
 
 
-def answer_to(given: Input, folder: Path) -> dict[str, Any]:
-    """Return what the program makes of one input: status, seconds, and the traceback where it has one."""
-    for name, text in given.files.items():
-        (folder / name).write_bytes(
-            text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace")
-        )
+def kind_of(number: int, kinds: Sequence[str]) -> LayOut:
+    """How the input of a number is made: of three, two are documents."""
+    return KINDS[kinds[0] if len(kinds) == 1 or number % 3 else kinds[-1]]
+
+
+def answer_to(laid: Laid, folder: Path) -> dict[str, Any]:
+    """Return what the program makes of one input: status, seconds, memory, and what is wrong with its answer."""
     status: Any = None
-    trace, text, before = "", "", time.process_time()
+    problems = list[str]()
+    there, beside = set(folder.rglob("*")), laid.beside()
+    paths = [folder / ".output", folder / ".errors"]
+    streams = [path.open("w+", encoding="utf-8", errors="surrogateescape") for path in paths]
+
+    before = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, STOP_S)
-    try:
-        with (folder / ".output").open("w+", encoding="utf-8", errors="replace") as output:
-            try:
-                with chdir(folder), redirect_stdout(output), redirect_stderr(output):
-                    dsgen([*given.arguments])
-            finally:
-                output.seek(0)
-                text = output.read()
-    except SystemExit as end:
-        status = end.code or 0
-        trace = "" if status in STATUSES else f"status {status}"
-    except (Exception, _TimeUp):
-        trace = traceback.format_exc()
-    signal.setitimer(signal.ITIMER_PROF, 0)
+    with fuzz_watch.watched(laid.start, laid.inside) as outside:
+        try:
+            with chdir(laid.start), redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+                dsgen([*laid.arguments])
+        except SystemExit as end:
+            status = end.code or 0
+        except BaseException:
+            problems.append(traceback.format_exc()[-3000:])
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+    took = time.process_time() - before
+
+    texts = list[str]()
+    for stream, path in zip(streams, paths, strict=True):
+        stream.close()
+        texts.append(path.read_bytes().decode(errors="replace"))
+    written = fuzz_judge.made_since({*there, *paths}, folder) if laid.secrets else ""
+    if not problems:
+        problems = fuzz_judge.faults(laid.arguments, status, *texts, written, laid.secrets)
+    if laid.beside() != beside:
+        problems.append("changed what lies beside")
+    if outside:
+        problems.append(f"outside: {sorted(set(outside))[:5]}")
     rules = {
         line.rpartition("[")[2][:-1]
-        for line in text.splitlines()
+        for line in texts[0].splitlines()
         if line.endswith("]") and len(line) < 1000
     }
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "status": status,
-        "cpu_s": time.process_time() - before,
-        "mib": peak,
-        "trace": trace[-3000:],
+        "cpu_s": took,
+        "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "faults": problems,
         "rules": sorted(rule for rule in rules if rule[:3].isalpha() and rule.isalnum()),
     }
 
 
-def _work(numbers: range, given: Callable[[int], Any], answer: Answer, writer: int) -> None:
-    """Answer inputs, a line each; ends early after one that took much memory."""
+def _work(numbers: range, lay_out: Callable[[int, Path], Laid], writer: int) -> None:
+    """Answer inputs, a line each; ends early after one that failed or took much memory."""
     resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))
     signal.signal(signal.SIGPROF, _time_up)
     with os.fdopen(writer, "w") as pipe, tempfile.TemporaryDirectory() as name:
         for number in numbers:
-            folder, one = Path(name, str(number)), given(number)
-            folder.mkdir()
-            print(
-                json.dumps({"number": number, "origin": getattr(one, "origin", "")}),
-                file=pipe,
-                flush=True,
-            )
-            said = answer(one, folder)
-            shutil.rmtree(folder)
-            print(json.dumps(said), file=pipe, flush=True)
-            if said["mib"] > MOST_MIB / 2 or said["trace"]:
+            answer = dict[str, Any]()
+            for attempt in range(_TRIES):
+                folder = Path(name, f"{number}-{attempt}")
+                folder.mkdir()
+                laid = lay_out(number, folder)
+                begun = {"number": number, "origin": laid.origin, "arguments": laid.arguments}
+                if not attempt:
+                    print(json.dumps(begun), file=pipe, flush=True)
+                answer = answer_to(laid, folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                most_s = fuzz_judge.allowed_s(laid.arguments, laid.bytes)
+                if answer["faults"] or answer["cpu_s"] <= most_s:
+                    break
+            else:
+                answer["faults"] += [f"{answer['cpu_s']:.1f} s for {laid.bytes:,} bytes"]
+            if answer["mib"] > fuzz_judge.MOST_MIB:
+                answer["faults"] += [f"{answer['mib']:.0f} MiB"]
+            print(json.dumps(answer), file=pipe, flush=True)
+            if answer["mib"] > fuzz_judge.MOST_MIB / 2 or answer["faults"]:
                 return
 
 
 def answers(
-    given: Callable[[int], Any], answer: Answer, number: int, count: int
+    lay_out: Callable[[int, Path], Laid], number: int, count: int
 ) -> Iterator[dict[str, Any]]:
     """The answers to the inputs number `number` to `count`, of one worker after another."""
     while number < count:
@@ -140,7 +175,9 @@ def answers(
         if not child:
             os.close(reader)
             try:
-                _work(range(number, count), given, answer, writer)
+                _work(range(number, count), lay_out, writer)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(0)
         os.close(writer)
@@ -156,14 +193,8 @@ def answers(
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         if begun:  # the worker died of it, or was ended
-            yield {
-                **begun,
-                "status": None,
-                "cpu_s": 0.0,
-                "mib": 0.0,
-                "rules": [],
-                "trace": "the worker was lost",
-            }
+            lost = {"status": None, "cpu_s": 0.0, "mib": 0.0, "rules": []}
+            yield {**begun, **lost, "faults": ["the worker was lost"]}
             number = begun["number"] + 1
         if number == before:
             raise RuntimeError("a worker did nothing")
@@ -178,47 +209,55 @@ def _lines(reader: int) -> Iterator[str]:
             yield from map(bytes.decode, whole)
 
 
-def fuzz(seed: int, first: int, count: int) -> Tally:
-    """Inputs number `first` to `count` answered."""
+def fuzz(seed: int, first: int, count: int, kinds: Sequence[str] = tuple(KINDS)) -> Tally:
+    """`count` inputs of a seed answered, from number `first` on; failures are printed as they come."""
     tally = Tally()
-    known, others = documents(), read_by_others()
     for answer in answers(
-        lambda number: input_of(seed, number, known, others), answer_to, first, count
+        lambda number, folder: kind_of(number, kinds)(seed, number, folder), first, first + count
     ):
-        failures = len(tally.failures)
         tally.add(answer)
-        if len(tally.failures) > failures:
-            print(json.dumps(answer), file=sys.stderr, flush=True)
+        if answer["faults"]:
+            print(json.dumps({"seed": seed, **answer}), flush=True)
     return tally
+
+
+def report(seed: int, tally: Tally) -> None:
+    """Print what came of the inputs of a seed."""
+    print(f"seed {seed}: {tally.inputs:,} inputs, {len(tally.failures)} failures")
+    print(f"  {tally.cpu_s:.0f} s of processor time, {tally.largest[0]:.0f} MiB at most")
+    print(f"  {len(tally.rules)} different rules; statuses {dict(sorted(tally.statuses.items()))}")
+    for seconds, origin in tally.slowest[:3]:
+        print(f"  {seconds:.2f} s: {origin[:160]}")
 
 
 def main() -> None:
     """Print what came of the inputs; exit with 1 when any of them failed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=30_000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="one run for each")
+    parser.add_argument("--inputs", type=int, default=20_000, help="of each seed")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    parser.add_argument(
-        "--write", type=int, metavar="NUMBER", help="only write this input's files here"
-    )
+    parser.add_argument("--kind", choices=KINDS, nargs="+", default=[*KINDS])
+    parser.add_argument("--strace", action="store_true", help="watch system calls of folders, too")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="only make the first input there")
     arguments = parser.parse_args()
-    if arguments.write is not None:
-        given = input_of(arguments.seed, arguments.write, documents(), read_by_others())
-        for name, text in given.files.items():
-            Path(name).write_bytes(text.encode(errors="replace"))
-        print(given.origin, *given.arguments)
+    if arguments.keep:
+        shutil.rmtree(arguments.keep, ignore_errors=True)
+        arguments.keep.mkdir()
+        lay_out = kind_of(arguments.first, arguments.kind)
+        laid = lay_out(arguments.seed[0], arguments.first, arguments.keep.resolve())
+        print(f"in {laid.start}: dsgen", *map(repr, laid.arguments))
         return
-    tally = fuzz(arguments.seed, arguments.first, arguments.inputs)
-    print(
-        f"{tally.inputs:,} inputs (seed {arguments.seed}) from {len(documents()):,} documents: {tally.cpu_s:.0f} s"
-    )
-    print(
-        f"{len(tally.failures)} failures; {len(tally.rules)} different rules fired; statuses {dict(tally.statuses)}"
-    )
-    print(f"largest: {tally.largest[0]:.0f} MiB ({tally.largest[1]})")
-    for seconds, origin in tally.slowest:
-        print(f"{seconds:.2f} s: {origin}")
-    sys.exit(bool(tally.failures))
+    if arguments.strace:
+        sys.exit(bool(fuzz_watch.strace(arguments.seed[0], arguments.first, arguments.inputs)))
+    fuzz_watch.start()
+    failed = False
+    for seed in arguments.seed:
+        tally = fuzz(seed, arguments.first, arguments.inputs, arguments.kind)
+        report(seed, tally)
+        failed = failed or bool(tally.failures)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

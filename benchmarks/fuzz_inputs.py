@@ -1,15 +1,22 @@
-"""Inputs for `benchmarks.fuzz`: the project's own documents, damaged, with other sizes in them, or made very long."""
+"""Inputs for `benchmarks.fuzz`: the project's own documents, damaged, with other sizes in them, or made very long.
+
+Each with a command that reads it; and words that nobody expects, as flags and arguments of every command.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
+from dsgen.cli.options import COMMANDS
 from tests.case import NAMES, read_case
+from tests.secrets.samples import VARIABLES
 
 ROOT: Final = Path(__file__).parent.parent
 FOLDERS: Final = ("examples", "tests/golden", "tests/programs/ds_configs", "tests/invalid")
@@ -21,7 +28,7 @@ SUFFIXES: Final = frozenset(
 MOST: Final = 1_000_000  #: characters of the longest inputs
 
 #: Text that readers stumble over: quotes, brackets, expansions, numbers out of range, characters out of place.
-PIECES: Final = (
+_PIECES: Final = (
     *"\"'`$\\{}[]()<>|&;#:=,.-+*?!~@%^\t\n ",
     *(
         "\r\n",
@@ -95,6 +102,37 @@ PIECES: Final = (
         "torchrun a.py --num-layers 2\n",
     ),
 )
+#: Blanks, digits that are not ASCII's, numbers beyond what `int` reads, and what a CI runner takes for a command.
+PIECES: Final = (
+    *_PIECES,
+    *(" " * 3000, "\t" * 3000, "\n" * 3000, " \t" * 500, "\u00a0", "\u3000" * 100),
+    *(
+        "²",
+        "٣",
+        "१२",
+        "１６",
+        "8²",
+        "-٣",
+        "${A[²]}",
+        "²e³",
+        "Ⅷ",
+        "9" * 4301,
+        "0" * 5000,
+        "1_" * 3000 + "1",
+    ),
+    *(
+        "::stop-commands::evil",
+        "\n::stop-commands::evil\n",
+        "\n   ::add-mask::x",
+        "::set-output name=a::b",
+    ),
+    *(
+        "##vso[task.setvariable variable=a]b",
+        "##[error]x",
+        "\r##vso[task.complete]",
+        "::error file=a::b",
+    ),
+)
 #: Numbers at the ends of types, primes, numbers with many divisors, and what is no number.
 SIZES: Final = (
     *(
@@ -125,7 +163,12 @@ SIZES: Final = (
         "4294967296",
     ),
     *("999999999989", "963761198400", "1000000000000", "999999999999999989", "897612484786617600"),
-    *("1000000000000000000", "9223372036854775807", "9223372036854775808", "9" * 30, "9" * 4400),
+    *("1000000000000000000", "9223372036854775807", "9223372036854775808", "9" * 30, "9" * 4301),
+    *("²", "٣٢", "１６", "8²", "0" * 5000 + "8"),
+)
+#: Secrets whose names or forms show them wherever they are.
+SECRETS: Final = tuple(
+    (name, value) for name, value in VARIABLES.items() if len(value) > 8 and "\n" not in value
 )
 _BRACKETS: Final = (
     ("[", "]"),
@@ -167,12 +210,18 @@ _PLACES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """A command line, in a folder with files."""
+class Laid:
+    """An input on disk: a command line, and what it may open and must not show."""
 
-    origin: str  #: the document it is made of, and how
+    origin: str  #: what it is made of, and how
+    start: Path  #: the folder that the command runs in
     arguments: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
+    bytes: int
+    secrets: frozenset[str] = frozenset()
+    inside: tuple[
+        str, ...
+    ] = ()  #: paths below which files may be opened; anywhere where it is empty
+    beside: Callable[[], object] = lambda: None  #: a state that the command must not change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,36 +362,115 @@ def lengthened(text: str, rng: random.Random) -> str:
 _MADE: Final[tuple[Callable[[str, random.Random], str], ...]] = (damaged, resized, lengthened)
 
 
-def input_of(seed: int, number: int, known: list[Known], others: list[Known]) -> Input:
-    """An input by its number: documents that are validated alone or by threes, what other commands read, or flags."""
+@cache
+def _all() -> tuple[list[Known], list[Known]]:
+    return documents(), read_by_others()
+
+
+def lay_out(seed: int, number: int, folder: Path) -> Laid:
+    """Make the input of a number in `folder`: documents alone or by threes, what other commands read, or flags."""
     rng = random.Random(f"{seed}/{number}")
+    known, others = _all()
     chance = rng.random()
-    if chance < 0.05:
-        return _flags(rng)
-    if chance < 0.25:
-        return _changed([rng.choice(others)], rng)
-    return _changed(rng.choices(known, k=3 if rng.random() < 0.1 else 1), rng)
+    if chance < 0.06:
+        return _flags(rng, folder)
+    if chance < 0.08:
+        return _words(rng, folder)
+    if chance < 0.3:
+        return _changed([rng.choice(others)], rng, folder)
+    return _changed(rng.choices(known, k=3 if rng.random() < 0.1 else 1), rng, folder)
 
 
-def _changed(chosen: list[Known], rng: random.Random) -> Input:
-    """Documents, each changed in one way, with the command that reads the first, or all in its folder."""
-    files, how = {}, []
+def _changed(chosen: list[Known], rng: random.Random, folder: Path) -> Laid:
+    """Documents, each changed in one way, with a command that reads the first, or all in its folder."""
+    files, how, secrets = dict[str, str](), [], set[str]()
     for known in chosen:
         make = rng.choices(_MADE, (5, 4, 1))[0]
         files[known.name] = make(known.text, rng)
         how.append(f"{known.origin} {make.__name__}")
-    arguments = chosen[0].arguments if len(chosen) == 1 else ("validate", ".")
-    if arguments[0] == "validate" and rng.random() < 0.6:
+        if rng.random() < 0.15:
+            files[known.name], secret = _with_secret(files[known.name], known.name, rng)
+            secrets.add(secret)
+
+    arguments = _asked(chosen[0].arguments if len(chosen) == 1 else ("validate", "."), rng)
+    size_bytes = 0
+    for name, text in files.items():
+        content = text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace")
+        (folder / name).write_bytes(content)
+        size_bytes += len(content)
+    return Laid(
+        origin=", ".join(how),
+        start=folder,
+        arguments=arguments,
+        bytes=size_bytes,
+        secrets=frozenset(secrets),
+    )
+
+
+def _asked(arguments: tuple[str, ...], rng: random.Random) -> tuple[str, ...]:
+    """A command that reads what `arguments` read, in one of its forms."""
+    verb, *rest = arguments
+    if verb == "validate":
+        if rng.random() < 0.15:
+            return ("init", "--from", *rest, "-o", "new.yaml", *rng.choice(_FACTS))
+        form = ("--format", rng.choice(("json", "sarif", "github", "azure")))
         arguments += (
-            "--gpus",
-            "64" if rng.random() < 0.8 else size(rng),
-            "--cluster",
-            "nvidia/dgx-h100",
+            form if rng.random() < 0.4 else rng.choice(((), ("--fix",), ("--fix", "--diff")))
         )
-    return Input(origin=", ".join(how), arguments=arguments, files=files)
+        if rng.random() < 0.6:
+            gpus = "64" if rng.random() < 0.8 else size(rng)
+            arguments += ("--gpus", gpus, "--cluster", "nvidia/dgx-h100")
+        return arguments
+    if verb == "estimate":
+        return (*arguments, "--format", rng.choice(("table", "json")))
+    if verb == "plan":
+        asked = rng.choice(_PLAN_FORMS)
+        return (*arguments, *(size(rng) if word == "N" else word for word in asked))
+    if verb == "generate":
+        other = rng.choice(_FOR_SPECS)
+        return (other[0], *rest, *other[1:])
+    return arguments
 
 
-def _flags(rng: random.Random) -> Input:
+#: What files don't say themselves.
+_FACTS: Final = ((), ("--gpus", "8"), ("--gpus", "64", "--cluster", "nvidia/dgx-h100"))
+_PLAN_FORMS: Final = (
+    *((), ("--format", "json"), ("--format", "csv"), ("--explain",), ("--top", "100")),
+    *(("--compare", "tensor=2"), ("--compare", "fastest"), ("--bold",), ("--spares", "N")),
+)
+#: Commands that read a spec, but for `plan` and `estimate`, which are drawn by themselves.
+_FOR_SPECS: Final = (
+    *(
+        ("generate", "-o", "out"),
+        ("generate", "-o", "out", "--diff"),
+        ("generate", "-o", ".", "--force"),
+    ),
+    *(
+        ("sweep", "gpus=8,64"),
+        ("sweep", "gpus=64,128", "--format", "json"),
+        ("tune", "--dry-run", "-o", "t"),
+    ),
+    *(("report", "-o", "r.html", "--no-sweep"), ("submit", "--dry-run", "-o", "out")),
+)
+
+
+def _with_secret(text: str, name: str, rng: random.Random) -> tuple[str, str]:
+    """`text` with a secret on a line of its own, in the way of the file's kind, and the secret."""
+    variable, secret = rng.choice(SECRETS)
+    quoted = json.dumps(secret)
+    form = {
+        ".json": f'"{variable}": {quoted},',
+        ".yaml": f"{variable}: {quoted}",
+        ".yml": f"{variable}: {quoted}",
+    }.get(Path(name).suffix, f"export {variable}={quoted}")
+    lines = text.split("\n")
+    place = rng.randrange(len(lines) + 1)
+    after = lines[place] if place < len(lines) else ""
+    indent = after[: len(after) - len(after.lstrip())]
+    return "\n".join([*lines[:place], indent + form, *lines[place:]]), secret
+
+
+def _flags(rng: random.Random, folder: Path) -> Laid:
     """A command with an example and sizes as flags."""
     verb = rng.choice(("plan", "estimate", "generate", "plan", "sweep"))
     example = rng.choice(sorted((ROOT / "examples").glob("*.yaml")))
@@ -356,4 +484,41 @@ def _flags(rng: random.Random) -> Input:
         flags += ["--set", f"{place}={size(rng)}"]
     if verb == "sweep":
         flags += [f"gpus=64,{size(rng)}"]
-    return Input(origin=f"{verb} {example.name} flags", arguments=(verb, str(example), *flags))
+    if verb != "generate" and rng.random() < 0.5:
+        flags += ["--format", "json"]
+    return Laid(
+        origin=f"{verb} {example.name} flags",
+        start=folder,
+        arguments=(verb, str(example), *flags),
+        bytes=example.stat().st_size,
+    )
+
+
+def _words(rng: random.Random, folder: Path) -> Laid:
+    """A command with words that it doesn't expect."""
+    verb = rng.choice(sorted(set(COMMANDS) - {"tune", "submit"}))
+    options = (
+        "--gpus",
+        "--model",
+        "--cluster",
+        "--framework",
+        "--target",
+        "--format",
+        "--set",
+        "-o",
+        "--from",
+        "--job",
+    )
+    words = [
+        rng.choice(options) if rng.random() < 0.4 else _word(rng)
+        for _ in range(rng.randrange(1, 5))
+    ]
+    return Laid(origin="words", start=folder, arguments=(verb, *words), bytes=sum(map(len, words)))
+
+
+def _word(rng: random.Random) -> str:
+    """A word that a process can be given."""
+    word = rng.choice(
+        (*PIECES, *SIZES, "gpt2", "h100", "nvidia/dgx-h100", "job", "ZERO021", "fastest")
+    )
+    return word.replace("\0", "").replace("\ud800", "\udcff")

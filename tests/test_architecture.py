@@ -10,12 +10,14 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
 from setuptools import find_packages
 
 import dsgen
 from dsgen.catalog import load_catalog
 from dsgen.programs.launchers import LAUNCHERS
 
+pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the sources, once
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "generator"
 
@@ -51,6 +53,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a module's syntax."""
+    return tuple(ast.walk(tree(path)))
+
+
 def shown(path: Path) -> str:
     """A module's path in the package."""
     return str(path.relative_to(PACKAGE))
@@ -76,7 +84,7 @@ def relative_imports(path: Path) -> tuple[str, ...]:
 
 def _relative_imports(path: Path) -> Iterator[str]:
     package = path.parent.relative_to(PACKAGE).parts
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - (node.level - 1)]
             module = ".".join((*base, *(node.module.split(".") if node.module else ())))
@@ -87,7 +95,7 @@ def _relative_imports(path: Path) -> Iterator[str]:
 
 def absolute_imports(path: Path) -> Iterator[str]:
     """Top-level names of the absolute imports of the module at `path`."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -107,7 +115,7 @@ def executed(path: Path) -> set[str]:
 @cache
 def functions(path: Path) -> tuple[ast.FunctionDef, ...]:
     """The functions of a module, also those within others."""
-    return tuple(node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef))
+    return tuple(node for node in nodes(path) if isinstance(node, ast.FunctionDef))
 
 
 def test_imports_make_no_circle() -> None:
@@ -135,9 +143,14 @@ def test_imports_in_functions_save_start_up_time() -> None:
     """A module that imports something within a function has a comment that says it saves start-up time."""
     silent = []
     for path in PATHS:
-        inside = [node for function in functions(path) for node in ast.walk(function)]
-        imports = any(isinstance(node, ast.Import | ast.ImportFrom) for node in inside)
-        if imports and not any("start-up" in comment for comment in comments(path)):
+        imports = [node for node in nodes(path) if isinstance(node, ast.Import | ast.ImportFrom)]
+        indented = any(node.col_offset for node in imports)
+        inside = indented and any(
+            isinstance(node, ast.Import | ast.ImportFrom)
+            for function in functions(path)
+            for node in ast.walk(function)
+        )
+        if inside and not any("start-up" in comment for comment in comments(path)):
             silent.append(shown(path))
     assert silent == []
 
@@ -165,7 +178,7 @@ def constants(node: ast.AST) -> set[object]:
 
 def names_asked_for(path: Path) -> Iterator[ast.AST]:
     """Where a module outside their folders compares a framework's or a launch target's name, or lists targets."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Compare) and any(
             constants(part) - {None} for part in (node.left, *node.comparators)
         ):
@@ -256,15 +269,21 @@ def test_there_is_one_version() -> None:
     assert written == [PACKAGE / "version.py"]
 
 
+def claims_of(syntax: ast.Module | ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Tests of a module or a class, with their docstrings."""
+    for node in syntax.body:
+        if isinstance(node, ast.ClassDef):
+            yield from claims_of(node)
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield node.name, ast.get_docstring(node) or ""
+
+
 def test_every_test_states_its_claim() -> None:
     """Every test function has a docstring that ends with a full stop."""
-    tests = [
-        (path, node) for path in (ROOT / "tests").rglob("test_*.py") for node in functions(path)
-    ]
     claims = {
-        f"{path.name}: {node.name}": (ast.get_docstring(node) or "").rstrip()
-        for path, node in tests
-        if node.name.startswith("test_")
+        f"{path.name}: {name}": claim.rstrip()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name, claim in claims_of(tree(path))
     }
     assert [name for name, claim in claims.items() if not claim.endswith(".")] == []
 

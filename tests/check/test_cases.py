@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,21 @@ def findings_of(
     return dsgen.validate(".", **keywords_of(case.flags))
 
 
+def one_of_each_question() -> list[str]:
+    """The first case of each subject of rules, and of each set of options."""
+    first = dict[object, str]()
+    for name in NAMES:
+        subject = re.match("[A-Z]+", name)
+        first.setdefault(subject and subject[0], name)
+        first.setdefault(read_case(name).flags, name)
+    return sorted(set(first.values()))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_case_is_as_it_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool
 ) -> None:
-    """API and command line find what is expected in the bad submission, and leave it alone; the good one passes.
+    """What is expected is found in the bad submission, which is left alone; the good one passes.
 
     What is expected has a finding of the rule that the case is for.
     """
@@ -51,13 +62,22 @@ def test_a_case_is_as_it_says(
         update_expected(name, output)
     assert output == read_case(name).expected
     assert f"[{case.rule}]" in output
-    printed = json.loads(run("validate", ".", "--format", "json", *case.flags).stdout)["findings"]
-    expected = [finding.to_dict() for finding in findings]
-    assert [{key: finding[key] for key in expected[0]} for finding in printed] == expected
     assert files_of(tmp_path / "bad") == case.bad
     assert case.rule not in {
         finding.rule for finding in findings_of(case, "good", tmp_path / "good", monkeypatch)
     }
+
+
+@pytest.mark.parametrize("name", one_of_each_question())
+def test_the_command_line_prints_what_the_api_finds(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--format json` has the findings of the function, for each subject of rules and each set of options."""
+    case = read_case(name)
+    expected = [finding.to_dict() for finding in findings_of(case, "bad", tmp_path, monkeypatch)]
+    printed = json.loads(run("validate", ".", "--format", "json", *case.flags).stdout)["findings"]
+    assert [{key: finding[key] for key in expected[0]} for finding in printed] == expected
+    assert files_of(tmp_path) == case.bad
 
 
 def test_a_change_is_a_diff_whose_lines_are_found() -> None:
