@@ -9,7 +9,7 @@ QUICK := $(addprefix tests/,catalog job rules/test_check.py rules/test_fit_rules
 	rules/test_layout_rules.py check/test_cases.py test_architecture.py test_write.py)
 COMPONENTS := slurmctld slurmd slurm-client pdsh openssh-server chromium zsh fish man-db
 
-.PHONY: demo test quick lint docs browser accuracy picture clean
+.PHONY: demo test quick fuzz lint docs browser accuracy picture clean
 
 # setuptools keeps build/ and would install modules that are gone from the sources.
 demo: $(BIN)/python
@@ -32,6 +32,14 @@ quick: $(BIN)/python
 	@$(BIN)/python -c "import xdist, hypothesis, dsgen, sys; sys.exit(dsgen.__file__ != '$(CURDIR)/generator/__init__.py')" 2>/dev/null \
 		|| $(PIP) install -e '.[unit]'
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 -m 'not integration and not slow' $(QUICK)
+
+# Random search for faults, over all commands and readers: `make fuzz SEED="7 8 9" INPUTS=20000`. What it finds becomes a case.
+SEED ?= 1
+INPUTS ?= 20000
+fuzz: $(BIN)/python
+	@$(BIN)/python -c "import dsgen, sys; sys.exit(dsgen.__file__ != '$(CURDIR)/generator/__init__.py')" 2>/dev/null \
+		|| $(PIP) install -e '.[unit]'
+	$(BIN)/python -m benchmarks.fuzz --seed $(SEED) --inputs $(INPUTS)
 
 lint:
 	$(BIN)/ruff check .

@@ -103,7 +103,7 @@ def answer_to(laid: Laid, folder: Path) -> dict[str, Any]:
     with fuzz_watch.watched(laid.start, laid.inside) as outside:
         try:
             with chdir(laid.start), redirect_stdout(streams[0]), redirect_stderr(streams[1]):
-                dsgen([*laid.arguments])
+                dsgen([*laid.arguments, "--debug"])
         except SystemExit as end:
             status = end.code or 0
         except BaseException:

@@ -63,7 +63,7 @@ def faults(
     what none of these may hold.
     """
     form = form_of(arguments)
-    problems = [] if status in STATUSES else [f"status {status}"]
+    problems = [] if status in STATUSES else [f"status {status}: {told[-2000:]}"]
     problems += [
         f"{name} shows {secret!r}"
         for name, text in (("output", printed + told), ("file", written))

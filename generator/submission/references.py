@@ -152,9 +152,10 @@ def templates_of(document: Document, files: Files) -> Iterator[Document]:
     """The configs that commands of a script read to make others: `sed "s/STAGE/1/" ds_TEMPLATE.json > ds.json`."""
     if not isinstance(document, LaunchScript):
         return
+    starts = _starts(document)
     for word in document.beside_launches:
         if (path := word.path) and path.endswith(_DATA) and not document.makes(path):
-            yield from files.find(path, document.path, "DeepSpeed config", starts=_starts(document))
+            yield from files.find(path, document.path, "DeepSpeed config", starts=starts)
 
 
 def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
@@ -166,10 +167,11 @@ def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
         one for one in every if one.document_kind == "DeepSpeed config" and not is_written(one)
     ]
     for script in scripts:
-        places = (*_starts(script), *files.folders(script.path))
+        starts = _starts(script)
+        places = (*starts, *files.folders(script.path))
         for word in script.shell.written:
             known = (word.path or "") if word.value or "/" in (word.path or "") else ""
-            if known and (path := files.document_at(known, script.path, _starts(script))):
+            if known and (path := files.document_at(known, script.path, starts)):
                 found.add(path)
             pattern = _pattern(word.parts) if word.value is None else None
             for one in configs if pattern else ():
@@ -455,7 +457,7 @@ def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
     commands = script.shell.commands if script is not None else ()
     moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in _MOVES]
     moved = [join(here, move) for move in moves if move and not move.startswith(("~", "-"))]
-    return (*moved, here)
+    return tuple(dict.fromkeys((*moved, here)))
 
 
 def _is_missing(path: str, launch: Launch, written: Word) -> bool:

@@ -220,6 +220,7 @@ def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Pat
             "requirements.txt": "".join(f"-r a{n}.txt\n" for n in range(60_000)),
             "ds_config.json": '{"train_batch_size": 8, "aio": {"x": 1}}',
         },
+        {"run.sh": "cd src\nsed -i s/2/3/ ds_config.json\n" * 10_000 + f"{LAUNCH}\n"},
     ],
     ids=[
         "words",
@@ -229,6 +230,7 @@ def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Pat
         "a placeholder",
         "a path",
         "requirements",
+        "commands that name a file",
     ],
 )
 def test_long_files_of_a_folder_are_answered_in_time(files: dict[str, str], tmp_path: Path) -> None:
