@@ -76,7 +76,7 @@ def megatron_report(checkout: Path) -> Tool:
     exec(compile(source, MEGATRON, "exec"), found)
 
     def estimate(run: Run) -> float | None:
-        if not run.job.framework.runs("Megatron layers") or run.layout.recompute == Recompute.FULL:
+        if not run.job.engine.has_parallel_layers or run.layout.recompute == Recompute.FULL:
             return None
         arguments = _megatron_arguments(run)
         kind = "" if run.layout.sequence_parallel or run.layout.tensor == 1 else "_without_sp"

@@ -61,8 +61,8 @@ class InFiles:
 
     #: the files that it judges; or a DeepSpeed config
     kinds: tuple[str, ...] = ("Megatron arguments",)
-    #: software that it is applied to, where another rule does more for the rest
-    only: tuple[Any, ...] = ()
+    #: asks whether it is applied to an engine, where another rule does more for the rest
+    only: Callable[[Any], bool] | None = None
     #: options with which something else decides what the rule would judge
     unless: tuple[str, ...] = ()
     cut: bool = False  #: whether older parsers cut the pipeline to the GPUs before they judge it

@@ -15,6 +15,7 @@ from setuptools import find_packages
 
 import dsgen
 from dsgen.catalog import load_catalog
+from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launchers import LAUNCHERS
 
 pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the sources, once
@@ -307,3 +308,81 @@ def test_rules_are_asked_where_faults_are_noted() -> None:
         and re.search(r"\.check$|\.subjects$|\bcolumns\.(holds|binds)$", ast.unparse(node.func))
     }
     assert asked == set()
+
+
+#: Programs and parts of programs that a formula or rule might ask for by name, beside the frameworks' own names.
+SOFTWARE = (
+    *("deepspeed", "megatron", "megatron-core", "megatron layers", "deepspeed engine", "autotp"),
+    *("trainer", "transformers", "own script", "fsdp", "fsdp2", "torchtitan", "megatron-bridge"),
+)
+
+
+#: Who reads a file, and whose arguments it has: facts of files, which have no engine.
+FILE_FACTS = ("consumer", "flavour")
+
+
+def compared(node: ast.AST) -> Iterator[ast.AST]:
+    """What a node compares values with: operands, patterns, and the arguments of methods that look at a text."""
+    if isinstance(node, ast.Compare):
+        if not (isinstance(node.left, ast.Attribute) and node.left.attr in FILE_FACTS):
+            yield from (node.left, *node.comparators)
+    elif isinstance(node, ast.MatchValue):
+        yield node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        yield from node.args if node.func.attr in ("startswith", "endswith", "runs") else ()
+
+
+def texts(operand: ast.AST) -> Iterator[str]:
+    """The texts that an operand is, or has as an element."""
+    if isinstance(operand, ast.Constant):
+        yield str(operand.value).lower()
+    elif isinstance(operand, ast.Tuple | ast.List | ast.Set):
+        for element in operand.elts:
+            yield from texts(element)
+
+
+def asks_for(names: set[str], code: ast.AST) -> list[int]:
+    """The lines of a module that compare a value with one of these names, or ask which software runs."""
+    return sorted(
+        {
+            node.lineno
+            for node in ast.walk(code)
+            if (isinstance(node, ast.Attribute) and node.attr == "software")
+            or not names.isdisjoint(text for each in compared(node) for text in texts(each))
+        }
+    )
+
+
+def test_nothing_compares_with_the_name_of_a_framework() -> None:
+    """Outside of programs, what an engine does is asked of its record's properties, never by a program's name."""
+    engines = [framework.engine for framework in FRAMEWORKS.values()]
+    measured = {name for each in engines for name in (each.measured_as, each.measured_cut) if name}
+    names = {name.lower() for name in (*FRAMEWORKS, *measured, *SOFTWARE)}
+    # What belongs together is told by the programs that read it, which are not what trains.
+    folders = {path.relative_to(PACKAGE).parts[0] for path in PATHS} - {"programs", "submission"}
+    asked = {
+        shown(path): lines
+        for path in PATHS
+        if path.relative_to(PACKAGE).parts[0] in folders and (lines := asks_for(names, tree(path)))
+    }
+    assert asked == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'job.framework.name == "megatron-lm"',
+        '"deepspeed" != name',
+        'name in ("deepspeed", "other")',
+        'name not in {"Megatron-LM"}',
+        'job.framework.runs("AutoTP")',
+        'name.startswith("megatron")',
+        "framework.software",
+        'match name:\n    case "huggingface" | "other":\n        pass',
+    ],
+)
+def test_a_question_for_a_name_is_noticed(code: str) -> None:
+    """Comparisons, memberships, patterns and calls that ask for a program's name are found."""
+    assert asks_for(
+        {"megatron-lm", "deepspeed", "autotp", "megatron", "huggingface"}, ast.parse(code)
+    )

@@ -121,7 +121,7 @@ def _check_plan(spec: dict[str, Any], result: SearchResult) -> None:
     assert not [f for f in plan.findings if f.severity.value == "error"]
     assert {name: layout.to_dict()[name] for name in spec["layout"]} == spec["layout"]
     json.loads({file.path: file.text for file in dsgen.render(plan)}["plan.json"])
-    if job.framework.runs("DeepSpeed engine"):
+    if job.engine.sharding == "partitions":
         assert batch_triple(parse_plan(plan)) == meant_triple(plan)
     with TemporaryDirectory() as folder:
         spec_path = Path(folder) / "job.yaml"

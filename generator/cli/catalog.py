@@ -50,7 +50,8 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
             print_parts(f"{kind} ({len(records[kind])})", listing(records[kind]), "")
 
 
-NAMES = ("job", "plan", "sweep", "calibration", "findings", "deepspeed")
+PUBLISHED = ("job", "plan", "sweep", "calibration", "findings")  #: files of the package
+NAMES = (*PUBLISHED, "deepspeed")
 
 
 @click.command(short_help="Print a published JSON Schema.")
@@ -66,7 +67,7 @@ def schema(name: str, deepspeed_version: str | None) -> None:
 
     `deepspeed` is the schema of a DeepSpeed config, for editors.
     """
-    if name == "deepspeed":
+    if name not in PUBLISHED:
         from ..programs.deepspeed.json_schema import (
             deepspeed_json_schema,
         )  # here, to save start-up time

@@ -32,9 +32,10 @@ COMMANDS: Mapping[str, str] = {
 }
 
 #: What a job is for, and the keys that this decides.
+FINE_TUNING = "fine-tuning"
 PURPOSES: Mapping[str, Mapping[str, Any]] = {
     "pretraining": {},
-    "fine-tuning": {"framework": "huggingface"},
+    FINE_TUNING: {"framework": "huggingface"},
     "lora": {"framework": "huggingface", "training.lora": {"rank": 16}},
 }
 

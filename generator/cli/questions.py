@@ -19,7 +19,7 @@ from ..catalog.names import Machines, machines_of, nearest, nodes_with
 from ..job.quantities import read_tokens
 from ..job.resolve_names import described_node
 from ..job.schema import frameworks, launch_targets
-from .options import PURPOSES
+from .options import FINE_TUNING, PURPOSES
 from .printing import echo, unknown
 from .proposals import Proposals
 
@@ -197,8 +197,8 @@ def purpose_of(answers: Mapping[str, object]) -> str:
     """
     if any(path.startswith("training.lora") for path in answers):
         return "lora"
-    on_weights = answers.get("framework") == "huggingface" and "/" in str(answers.get("model"))
-    return "fine-tuning" if on_weights else "pretraining"
+    tuned = answers.get("framework") == PURPOSES[FINE_TUNING]["framework"]
+    return FINE_TUNING if tuned and "/" in str(answers.get("model")) else "pretraining"
 
 
 def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:

@@ -148,7 +148,9 @@ def _checker(
             with working(f"checking {', '.join(paths)}", form):
                 return check(paths, instead=instead, reported=reported, **context)
         except ModuleNotFoundError as missing:
-            if not context["engine"] or missing.name != "deepspeed":
+            from ..check.engine import NoEngine  # here, to save start-up time
+
+            if not isinstance(missing, NoEngine):
                 raise
             raise click.UsageError(f"--engine requires DeepSpeed: {missing.msg}") from None
 

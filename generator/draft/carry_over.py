@@ -68,7 +68,7 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     carried = _carried(draft, rendered)
     if found.launch is not None or found.megatron is not None or draft.options:
         carried += _restored(draft, rendered, carried)
-    if plan.job.framework.runs("DeepSpeed engine"):
+    if plan.job.framework.planned:
         carried += _carry_config(draft, plan, carried)
     draft.drop("launch.arguments")
     draft.set("launch.arguments", [word for one in carried for word in one])
@@ -104,7 +104,7 @@ def _carry_config(
     The Trainer compares the optimizer's parameters with its arguments: those that have these are
     "auto" in the config.
     """
-    config, trainer = draft.found.config, plan.job.framework.runs("Trainer")
+    config, trainer = draft.found.config, plan.job.framework.adapters
     without = program_for(replace(plan, job=replace(plan.job, deepspeed_config={})))
     bare: dict[str, Any] = next(
         (json.loads(file.text) for file in without.files if file.path == FILE_NAME), {}

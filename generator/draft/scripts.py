@@ -98,7 +98,7 @@ def _read_usual(draft: Draft) -> None:
         value = values.get(row.option.replace("_", "-"), "")
         if value.isdecimal() and int(value) and draft.get(row.key) is None:
             draft.set(row.key, int(value))
-    adapts = FRAMEWORKS[draft.get("framework")].runs("Trainer")
+    adapts = FRAMEWORKS[draft.get("framework")].adapters
     if adapts and any(
         is_true(values.get(name, "no")) for name in ("--use-lora", "--use-peft", "--lora-enable")
     ):

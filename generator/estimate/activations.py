@@ -205,7 +205,7 @@ def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
     # LoRA: the embedding's output, which is made to require gradients, and the model's last hidden states (counted).
     ends = 0 if job.training.lora is None else 3 * weight_bytes(job)
     buffers = 0 * stage
-    if job.framework.runs("DeepSpeed engine"):
+    if job.engine.keeps_stage_ends:
         copies = (stage > 0) * 1 + (stage < layout.pipeline - 1)
         buffers = np.where(layout.pipeline > 1, copies * weight_bytes(job), 0)
     return (mask + ends + buffers) * job.model.hidden / sequence_cut(layout)
@@ -213,12 +213,10 @@ def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
 
 #: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at once; an encoder's
 #: loss stays in 16 bit (both counted by tests/estimate/test_memory_tracker.py). Megatron: 16-bit logits and an fp32
-#: copy, worked on in place (megatron/core/tensor_parallel/cross_entropy.py, core_v0.16.1), which Megatron-DeepSpeed's
-#: older one (4efb479d) copies again to subtract the maximum. Fused: 16-bit logits, the gradient.
+#: copy, worked on in place (megatron/core/tensor_parallel/cross_entropy.py, core_v0.16.1), or more as the engine says.
+#: Fused: 16-bit logits, the gradient.
 _EAGER_LOGIT_BYTES = 12
 _EAGER_ENCODER_LOGIT_BYTES = 6
-_UNFUSED_LOGIT_BYTES = 6
-_COPIED_LOGIT_BYTES = 10
 _FUSED_LOGIT_BYTES = 4
 
 
@@ -306,11 +304,7 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     if (job.training.cross_entropy or job.framework.cross_entropy) == "fused":
         logit = _FUSED_LOGIT_BYTES * wide
     elif fused:
-        logit = (
-            _COPIED_LOGIT_BYTES
-            if job.framework.runs("Megatron-DeepSpeed")
-            else _UNFUSED_LOGIT_BYTES
-        ) * wide
+        logit = job.engine.unfused_logit_bytes * wide
     else:
         logit = _EAGER_LOGIT_BYTES if model.causal else _EAGER_ENCODER_LOGIT_BYTES * wide
     chunked = (job.training.cross_entropy or "") == "chunked" or (fused and not job.framework.fused)

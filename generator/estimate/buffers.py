@@ -106,10 +106,10 @@ def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> An
     ZeRO 2 makes the new micro-batch's share (stage_1_and_2.py, get_flat_partition) before it adds it, but not to fp32
     sums of 16-bit gradients.
     """
-    if not job.framework.runs("DeepSpeed engine"):
+    if not job.engine.has_buckets:
         return 0.0
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
-    small = (parameters <= _REDUCED_AT_ONCE) & (not job.framework.runs("own script"))
+    small = (parameters <= _REDUCED_AT_ONCE) & (not job.engine.scripted)
     joined = np.where(small, np.where(stage == 0, element, FP32), 0) + np.where(
         stage == 0, 0, element
     )
@@ -124,7 +124,7 @@ def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
 
     **Source**: runtime/zero/stage_1_and_2.py, `allreduce_and_copy_with_multiple_ranks`.
     """
-    if not job.framework.runs("DeepSpeed engine"):
+    if not job.engine.has_buckets:
         return 0.0
     sharded = (layout.zero_stage == 1) | (layout.zero_stage == 2)
     ours = sharded & np.logical_not(has_flat_gradients(job, layout))
@@ -143,7 +143,7 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     share = parameters / d
     if job.training.optimizer == _FOREACH_ADAMW:
         return (_FOREACH + weight_bytes(job) * (layout.zero_stage < 3)) * share * half
-    if not job.framework.runs("DeepSpeed engine"):
+    if not job.engine.converts_gradients:
         return 0.0
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
     narrow = element if element == summed_bytes(job) else 0
@@ -159,7 +159,7 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
 
 def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any:
     """Device bytes of `gradients` that are gone in the update: ZeRO 1 keeps a `share` of the parameters alone."""
-    if not job.framework.runs("DeepSpeed engine"):
+    if not job.engine.frees_gradients:
         return 0.0
     whole = (layout.zero_stage == 1) & np.logical_not(has_flat_gradients(job, layout))
     kept = np.where(layout.offload >= Offload.OPTIMIZER, 0, summed_bytes(job) * share)
@@ -173,7 +173,7 @@ def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: An
     **Source**: runtime/engine.py, `_take_model_step`, which sets gradients to None; counted with the engine. Without
     ZeRO, where the step's end is mostly the peak, they count as lasting: other programs zero them.
     """
-    if not job.framework.runs("DeepSpeed engine"):
+    if not job.engine.frees_gradients:
         return 0.0
     stage = layout.zero_stage
     once = (

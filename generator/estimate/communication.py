@@ -289,7 +289,7 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
     **Source**: 2104.04473 sec 4.1: the tensor is cut by sequence parallelism, whole otherwise; DeepSpeed's pipeline
     engine cuts it by tensor parallelism too (runtime/pipe/engine.py:137, `pipe_partitioned`).
     """
-    cut = layout.tensor if job.framework.runs("DeepSpeed engine") else sequence_cut(layout)
+    cut = layout.tensor if job.engine.cuts_sends else sequence_cut(layout)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden / cut
     crosses = layout.world > job.cluster.accelerators_per_node * job.nodes_together
     return np.where(layout.pipeline > 1, send_s(job, size, crosses), 0.0)
@@ -343,7 +343,7 @@ def data_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backw
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     reduced = traffic.reduce_s + traffic.across_s
     once = spread_s(job, reduced, backward_s / v, v, p, traffic.messages)
-    if job.framework.runs("DeepSpeed engine"):
+    if job.engine.gathers_after_update:
         once = np.where(p > 1, reduced, once) + traffic.gather_s
     else:
         once = once + spread_s(job, traffic.gather_s, forward_s / v, v, p, traffic.messages)
@@ -406,7 +406,7 @@ def _seconds(
     ring = group(job, replicas / copies, stride)
     across = group(job, copies, stride * ring.size)
     element = weight_bytes(job)
-    size = (element if job.framework.runs("DeepSpeed engine") else summed_bytes(job)) * updated
+    size = (summed_bytes(job) if job.engine.reduces_sums else element) * updated
     kept = 1 if job.training.fp8_parameters else element
     gathered = kept * np.where(layout.zero_stage >= 3, base_share(job) * count, updated)
     # Full buckets, or under stage 3 what is fetched at once, matrices at most.
@@ -432,10 +432,8 @@ def _seconds(
 
 
 def _bucket(job: Job, layout: LayoutLike, replicas: Any) -> Any:
-    """Elements of one message of stages 1 and 2.
-
-    **Source**: Megatron-LM core/distributed/distributed_data_parallel.py: max(40e6, 1e6 × ranks).
-    """
-    if job.framework.runs("DeepSpeed engine"):
+    """Elements of one message of stages 1 and 2."""
+    if job.engine.message_elements is None:
         return bucket_elements(job, layout)
-    return np.maximum(40e6, 1e6 * replicas)
+    least, a_replica = job.engine.message_elements
+    return np.maximum(least, a_replica * replicas)

@@ -250,22 +250,17 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
     return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts
 
 
-#: Bytes of traffic an element, forward and backward, of adding an expert's bias times the token's weight after its
-#: second product: in fp32, by expert, and joined again. Counted from the operators of Megatron-LM core_v0.16.1,
-#: core/transformer/moe/experts.py, TEGroupedMLP._apply_bias, which nothing fuses.
-_BIAS_TRAFFIC = (28, 36)
-
-
 def _routed_streams(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
     """Sorting tokens by expert and back, and the biases of experts."""
     model, constants = job.model, rates(job)
     width = model.hidden / sequence_cut(layout)
     moved = permuted_copies(job, layout) * weight_bytes(job) * width / constants.permute_share
     sorting = stream_s(job, tokens * (constants.streaming_passes * moved))
-    if not (model.expert_bias and job.framework.runs("Megatron-LM")):
+    if not (model.expert_bias and any(job.engine.expert_bias_traffic_bytes)):
         return Passes(sorting, sorting)
     added = (
-        stream_s(job, tokens * model.experts_per_token * size * width) for size in _BIAS_TRAFFIC
+        stream_s(job, tokens * model.experts_per_token * size * width)
+        for size in job.engine.expert_bias_traffic_bytes
     )
     return Passes(sorting, sorting) + Passes(*added)
 
@@ -284,7 +279,7 @@ def permuted_copies(job: Job, layout: LayoutLike) -> Any:
     arrive = np.where(once, ranks * (1 - (1 - 1 / ranks) ** copies), 1.0)
     sorts = (
         np.logical_not(once)
-        & ((ranks > 1) | job.framework.runs("Megatron-LM"))
+        & ((ranks > 1) | job.engine.sorts_local_experts)
         & (ranks < job.model.experts)
     )
     return 2 * (arrive + copies) + np.where(sorts, 4 * copies, 0)

@@ -65,10 +65,9 @@ PROGRAMS: Final = ("Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed")
 
 
 def program_of(job: Job) -> int:
-    """The number of the program that trains: with DeepSpeed, Megatron's layers, or any others."""
-    if job.framework.runs("Megatron-LM"):
-        return 0
-    return 1 if job.framework.runs("Megatron layers") else 2
+    """The number of the program whose runs speak for the job's; one more than any where none was measured."""
+    program = job.engine.measured_as
+    return PROGRAMS.index(program) if program in PROGRAMS else len(PROGRAMS)
 
 
 #: Parts of a kind beside the program and the ZeRO stage.
@@ -259,11 +258,8 @@ def evidence(job: Job, layout: Layout) -> Evidence:
     nearest = octaves[totals.argmin()]
     beyond = []
     if not (same & (counts > 0)).any():
-        program = (
-            "AutoTP"
-            if layout.tensor > 1 and job.framework.runs("AutoTP")
-            else PROGRAMS[program_of(job)]
-        )
+        cut = job.engine.measured_cut if layout.tensor > 1 else None
+        program = cut or job.engine.measured_as
         used = [name for name, part in _PARTS.items() if part(job, layout)]
         beyond.append(
             f"ZeRO {layout.zero_stage} in {program}{' with ' if used else ''}{', '.join(used)}"

@@ -229,13 +229,13 @@ def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -
 
 
 def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
-    """DeepSpeed's buckets that gradients are reduced through.
+    """The engine's own buckets that gradients are reduced through.
 
     **Source**: DeepSpeed 0.19.8: `setup_buckets` allocates them whole (stage_1_and_2.py), twice where communication
     overlaps, which a pipeline engine switches off; in fp32 where stage 1 sums in it. Stage 3 has one (stage3.py).
     BF16_Optimizer has none. Parameters are gathered in place since pull request 4705, and before it by a bucket.
     """
-    if not job.framework.runs("DeepSpeed engine"):
+    if not job.engine.has_buckets:
         return 0.0
     gather = np.minimum(buffers.bucket_elements(job, layout), parameters) * (
         job.deepspeed_version < _GATHERS_IN_PLACE
@@ -262,14 +262,15 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageContents, rows: An
         layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
     )
     table = activations.table_gradient_bytes(job, rows)
-    if job.framework.runs("DeepSpeed engine"):
+    layers = job.engine.gathered_layers
+    if layers is None:
         held = adapters.base_share(job) * (count.shared + count.experts)
         live = element * np.minimum(buffers.max_live_elements(job, layout), held)
         widest = activations.weight_gradient_bytes(job, layout)
         arriving = np.minimum(element * buffers.prefetch_elements(job, layout) + widest, live)
         gathered = np.maximum(live + arriving, np.maximum(table, widest))
     else:
-        gathered = 2 * np.maximum(
+        gathered = layers * np.maximum(
             element * buffers.layer_elements(job.model) / layout.tensor, table
         )
     return np.where((layout.zero_stage >= 3) & np.logical_not(alone), gathered, 0.0)

@@ -78,10 +78,9 @@ def saved_weight_bytes(job: Job, layout: LayoutLike) -> Any:
     `generate_state_dict`; fp8 weights are saved in 16 bits.
     """
     weights = weight_bytes(job)
-    if not job.framework.runs("DeepSpeed engine"):
-        return weights + 0 * layout.zero_stage
-    again = weights if job.framework.runs("Trainer") else 0
-    return np.where(layout.zero_stage >= 3, 0, weights) + again
+    again = weights if job.engine.saves_model else 0
+    alone = (layout.zero_stage >= 3) & job.engine.saves_partitions
+    return np.where(alone, 0, weights) + again
 
 
 def saved_optimizer_bytes(job: Job, layout: LayoutLike) -> Any:

@@ -45,7 +45,7 @@ def split(job: Job, layout: LayoutLike) -> Split:
     Megatron-LM counts the loss, or embedding and loss, as layers; else, without interleaving, its last stage, which
     has the head to compute, holds fewer; else every chunk is listed. Stages that are pinned come before all these.
     """
-    if job.framework.runs("DeepSpeed engine"):
+    if job.engine.balances_stages:
         return _balanced(job, layout)
     layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
     full = -(-layers // chunks)

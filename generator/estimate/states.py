@@ -73,10 +73,10 @@ def moment_bytes(job: Job) -> float:
 
 
 def is_precision_aware(job: Job) -> bool:
-    """Tell whether Megatron-LM's optimizer is the precision-aware one, which the types of its states ask for."""
+    """Tell whether the optimizer is the precision-aware one, which the types of its states ask for."""
     kept = (job.training.moment_dtype, job.training.master_dtype)
     adam = job.training.optimizer != "sgd"
-    return adam and job.framework.runs("Megatron-LM") and any(dtype is not None for dtype in kept)
+    return adam and job.engine.chooses_types and any(dtype is not None for dtype in kept)
 
 
 def master_bytes(job: Job) -> int:
@@ -85,6 +85,8 @@ def master_bytes(job: Job) -> int:
     **Source**: Megatron-LM core_v0.16.1, core/optimizer/optimizer_config.py, store_param_remainders: beside bf16
     weights the precision-aware optimizer keeps only the 16 bits that they lack of fp32, unless their type is fp8.
     """
+    if not job.engine.chooses_types:
+        return FP32
     if job.training.master_dtype == "fp16":
         return _HALF
     remainders = (
@@ -96,52 +98,17 @@ def master_bytes(job: Job) -> int:
 
 
 def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
-    """Device bytes per parameter after sharding over `d` ranks and offloading.
-
-    **Source**: ZeRO (1910.02054 sec 3, K=12); Megatron-LM docs/source/api-guide/dist_optimizer.md (6 + 12/d in bf16,
-    4 + 16/d in fp16, 8 + 8/d in fp32); of DeepSpeed's, see below.
-    """
-    if job.framework.runs("DeepSpeed engine"):
-        return _offloaded(job, layout, _deepspeed(job, layout, d))
-    return _offloaded(job, layout, _megatron(job, layout.zero_stage, d))
-
-
-def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
-    """Megatron's optimizer: whole on every rank, distributed from stage 1, or FSDP's.
-
-    bf16 gradients go with the precision-aware optimizer, which reads them as they are; fp16 ones are copied to fp32.
-    fp8 parameters are their own cache: a byte, and one for the other copy where there is one.
-    """
-    moments = moment_bytes(job)
-    cut, cut_gradients, cut_parameters = (np.where(stage >= least, d, 1) for least in (1, 2, 3))
-    if job.training.precision == "fp32":
-        return StateBytes(
-            parameters=FP32 / cut_parameters,
-            gradients=FP32 / cut_gradients,
-            optimizer=moments / cut,
-        )
-    fp16 = job.training.precision == "fp16"
-    gradients = FP32 if sums_gradients_in_fp32(job) else _HALF
-    master = master_bytes(job) + (FP32 if fp16 else 0)
-    scaled = 1 + _WEIGHT_SCALES.get(job.training.fp8_recipe, 0.0)
-    cache = fp8_copies(job) * scaled if job.training.precision == "fp8" else 0
-    kept = _HALF / cut_parameters + cache
-    return StateBytes(
-        parameters=scaled * (1 / cut_parameters + fp8_copies(job) - 1)
-        if job.training.fp8_parameters
-        else kept,
-        gradients=gradients / cut_gradients,
-        optimizer=(master + moments) / cut,
-    )
+    """Device bytes per parameter after sharding over `d` ranks and offloading."""
+    return _offloaded(job, layout, _held(job, layout, d))
 
 
 def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
-    """Tell where DeepSpeed's BF16_Optimizer runs, which keeps all of a rank's gradients in one flat tensor.
+    """Tell where all of a rank's gradients are kept in one flat tensor, as DeepSpeed's BF16_Optimizer does.
 
     **Source**: DeepSpeed 0.19.8, runtime/engine.py, `_do_optimizer_sanity_check`: for bf16 at stage 1 with fp32 sums
     and no offload, and under a pipeline without ZeRO, where it shards the optimizer all the same.
     """
-    if not job.framework.runs("DeepSpeed engine") or job.training.precision in ("fp32", "fp16"):
+    if not job.engine.flat_gradients or job.training.precision in ("fp32", "fp16"):
         return layout.zero_stage < 0
     sharded = (
         (layout.zero_stage == 1) & (layout.offload == Offload.NONE) & sums_gradients_in_fp32(job)
@@ -158,23 +125,40 @@ def reduces_at_once(layout: LayoutLike) -> Any:
     return (layout.gradient_accumulation == 1) & (layout.pipeline == 1)
 
 
-def _deepspeed(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
-    """DeepSpeed's optimizers, by ZeRO stage, while micro-batches run.
+def _held(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
+    """What the engine's optimizer holds by ZeRO stage, while micro-batches run.
 
-    **Source**: DeepSpeed 0.19.8: 16-bit sums are the weights' own gradients at stages 0 and 1; fp32 sums replace them,
+    Megatron's is whole on every rank, distributed from stage 1, or FSDP's. Its bf16 gradients go with the
+    precision-aware optimizer, which reads them as they are. fp8 parameters are their own cache: a byte, and one for the
+    other copy where there is one.
+
+    **Source**: ZeRO (1910.02054 sec 3, K=12); Megatron-LM docs/source/api-guide/dist_optimizer.md (6 + 12/d in bf16,
+    4 + 16/d in fp16, 8 + 8/d in fp32); DeepSpeed 0.19.8: 16-bit sums are the weights' own gradients at stages 0 and 1; fp32 sums replace them,
     but in BF16_Optimizer, which holds both (runtime/bf16_optimizer.py). ZeRO++'s hpZ keeps a second, 16-bit copy over
     fewer ranks (partition_parameters.py, ds_secondary_tensor). Counted with the engine itself
     (tests/estimate/test_deepspeed_memory.py).
     """
+    engine, training = job.engine, job.training
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
     half, summed = element < FP32, summed_bytes(job)
-    whole = np.where(stage == 0, element, summed) + element * flat
-    sharded = (stage >= 2) | ((stage == 1) & reduces_at_once(layout) & np.logical_not(flat))
-    master = np.where((stage >= 1) | half, FP32, 0)
-    extra = fp8_copies(job) if job.training.precision == "fp8" else 0
-    second = np.where(layout.zero_hpz > 1, element / layout.zero_hpz, 0)
+
+    whole = np.where(stage < engine.sums_from, element, summed) + element * flat
+    at_once = (stage == 1) & reduces_at_once(layout) & np.logical_not(flat)
+    sharded = (stage >= 2) | (at_once & engine.frees_gradients)
+
+    copied = FP32 if training.precision == "fp16" and engine.copies_fp16_gradients else 0
+    has_master = (stage >= 1) & engine.copies_fp32 | half
+    master = np.where(has_master, master_bytes(job) + copied, 0)
+
+    scale = _WEIGHT_SCALES.get(training.fp8_recipe, 0.0) if engine.chooses_types else 0.0
+    cache = fp8_copies(job) * (1 + scale) if training.precision == "fp8" else 0
+    second = np.where(layout.zero_hpz > 1, element / layout.zero_hpz, 0) * engine.has("zero_hpz")
+    parameters = np.where(stage >= 3, element / d + second, element) + cache
+    if half and training.fp8_parameters and engine.chooses_types:
+        parameters = (1 + scale) * (1 / np.where(stage >= 3, d, 1) + fp8_copies(job) - 1)
+
     return StateBytes(
-        parameters=np.where(stage >= 3, element / d + second, element) + extra,
+        parameters=parameters,
         gradients=np.where(sharded, summed / d, whole),
         optimizer=(master + moment_bytes(job)) / np.where((stage >= 1) | flat, d, 1),
     )
@@ -186,7 +170,7 @@ def second_shares(layout: LayoutLike) -> Any:
 
 
 def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
-    """Bytes that stay on the device: DeepSpeed's gradient partitions go with an offloaded optimizer.
+    """Bytes that stay on the device; a rank's part of the gradients may go with an offloaded optimizer.
 
     **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: stage 1 sums whole gradients on the device first, and
     fp32 sums of stage 2 stay there (`_build_compact_grad_partition_buffer`).
@@ -195,7 +179,7 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
     parameters_out = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
     stays = np.where(out, 1.0 - layout.offload_fraction, 1.0)
     gradients = held.gradients
-    if job.framework.runs("DeepSpeed engine"):
+    if job.engine.offloads_gradients:
         wide = weight_bytes(job) < FP32 and sums_gradients_in_fp32(job)
         at_end = (layout.zero_stage == 1) & np.logical_not(reduces_at_once(layout))
         stay = at_end | ((layout.zero_stage == 2) & wide)

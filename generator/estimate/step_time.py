@@ -92,8 +92,10 @@ def _has_several_queues(job: Job, layout: LayoutLike) -> Any:
     Megatron's FSDP refuses the single hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1) that accelerators before Blackwell
     need for it. **Source**: Megatron-LM training/arguments.py:1049, 1453-1479 @ core_v0.16.1.
     """
-    waits = job.framework.runs("Megatron-LM") and job.cluster.accelerator.generation.one_queue
-    return np.logical_and(waits, layout.zero_stage >= 2)
+    refused = job.engine.several_queues_from
+    if refused is None or not job.cluster.accelerator.generation.one_queue:
+        return layout.zero_stage < 0
+    return layout.zero_stage >= refused
 
 
 def per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:

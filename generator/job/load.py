@@ -65,7 +65,8 @@ def load_with_findings(
         changed = apply_overrides(read, overrides or {})
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
-    tidy = written_out(replace(changed, data=_without_empty(changed.data), may_read=may_read))
+    bare = replace(changed, data=_without_empty(changed.data), may_read=may_read)
+    tidy = written_out(bare, frameworks)
     secrets = spec_secrets(tidy)
     job, findings = _check(tidy, secrets, frameworks)
     findings = without((secret.value for secret in secrets), findings)

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from ..catalog import find_model
 from ..dataclass import dataclass
-from ..text.wording import dots
 from .arguments import argument_values, gives, options_of
-from .records import Job, Software
+from .records import Job
 from .schema import launch_keys
 
 _RESUME: Final = "output.resume"
@@ -185,42 +184,18 @@ IMAGES: Final = {
     "amd": "rocm/pytorch:latest",
     "intel": "vault.habana.ai/gaudi-docker/1.21.0/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:latest",
 }
-#: By the software of a framework, versions of programs, or those that one requires. DeepSpeed's version is the job's.
-_VERSIONS: Final[Mapping[Software, Mapping[str, str]]] = {
-    # Source: NVIDIA/Megatron-LM @ core_v0.16.1: megatron/training/arguments.py, pyproject.toml:23, 70,
-    # docker/.ngc_version.dev
-    "Megatron-LM": {
-        "Megatron-LM": "core_v0.16.1",
-        "Transformer Engine": ">=2.9,<2.12",
-        "torch": ">=2.6.0",
-        "image": IMAGES["nvidia"],
-    },
-    # Source: deepspeedai/Megatron-DeepSpeed @ 4efb479d megatron/arguments.py
-    "Megatron-DeepSpeed": {"Megatron-DeepSpeed": "4efb479d"},
-    # Source: huggingface/transformers @ 5.23.0 src/transformers/training_args.py and setup.py, the extra `torch`;
-    # huggingface/accelerate @ 1.15.0 src/accelerate/accelerator.py
-    "Trainer": {"transformers": "5.23.0", "accelerate": "1.15.0", "torch": ">=2.6"},
-    # Source: deepspeedai/DeepSpeed @ 0.19.8 requirements/requirements.txt
-    "DeepSpeed engine": {"torch": ">=2.0.0"},
-}
 
 
 def written_for(job: Job) -> dict[str, str]:
     """The version of each program that the job's files are written for, `>=2.6` being at least."""
-    found: dict[str, str] = {}
-    for software, versions in _VERSIONS.items():
-        if job.framework.runs(software):
-            found |= {name: version for name, version in versions.items() if name not in found}
+    found = dict(job.framework.versions)
     vendor = job.cluster.accelerator.vendor
     if vendor != "nvidia":
         found.pop("Transformer Engine", None)  # ROCm's fork is in its images
         found |= {"image": IMAGES[vendor]} if "image" in found else {}
     if job.training.lora is not None:
         found["peft"] = "0.21"  # huggingface/peft @ 0.21 src/peft/tuners/lora/config.py
-    found |= job.framework.packages(job)
-    if job.framework.runs("DeepSpeed engine"):
-        found["DeepSpeed"] = dots(job.deepspeed_version)
-    return found
+    return {**found, **job.framework.packages(job)}
 
 
 def listed_versions(job: Job) -> str:

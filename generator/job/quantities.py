@@ -11,6 +11,7 @@ from typing import Any, Final
 from ..catalog.names import find_model, machines_of
 from ..text.source import Source
 from .arguments import gives
+from .records import Frameworks
 
 MOST_COUNTS: Final = 200  #: of an elastic job
 _SUFFIXES: Final = "kmbt"  #: the first to the fourth power
@@ -101,7 +102,7 @@ _MODELS: Final = ("--model_name_or_path", "--config_name", "--model_type", "--mo
 _TOKENS: Final = re.compile(r"\d+(?:\.\d+)?(?:e\d+)? ?[kmbt]?(?: tokens)?", re.IGNORECASE)
 
 
-def written_out(source: Source) -> Source:
+def written_out(source: Source, frameworks: Frameworks) -> Source:
     """The spec without short forms; what is none stays, for the schema to judge."""
     if not isinstance(source.data, dict):
         return source
@@ -126,11 +127,11 @@ def written_out(source: Source) -> Source:
         data["data"] = {**read, "tokenizer": {"path": read["tokenizer"]}}
     model: Any = data.get("model")
     named = isinstance(model, str) and model.count("/") == 1 and find_model(model) is not None
-    if (
-        named
-        and data.get("framework") == "huggingface"
-        and not ((source.folder or Path()) / model).exists()
-    ):
+    framework = (
+        frameworks.get(data["framework"]) if isinstance(data.get("framework"), str) else None
+    )
+    goes_on = named and framework is not None and framework.goes_on_from_weights
+    if goes_on and not ((source.folder or Path()) / model).exists():
         launch = (
             {} if data.get("launch") is None else data["launch"]
         )  # weights of the Hub, as Trainer scripts take them

@@ -10,18 +10,7 @@ from ..catalog.records import Model, NodeType
 from ..dataclass import dataclass
 from ..findings import Location
 from ..text.wording import OF_SPECS, Vocabulary
-
-#: Code that a run executes, and whose requirements it meets: Megatron-LM's or Megatron-DeepSpeed's own, the parallel
-#: layers of either, DeepSpeed's engine, its AutoTP, the Trainer of Transformers, a script of the user's own.
-Software = Literal[
-    "Megatron-LM",
-    "Megatron-DeepSpeed",
-    "Megatron layers",
-    "DeepSpeed engine",
-    "AutoTP",
-    "Trainer",
-    "own script",
-]
+from .engine import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +44,7 @@ class Framework:
     """One framework: its traits, and the function that writes for it. A trait that is left out is plain PyTorch's."""
 
     name: str  #: as in a job spec
-    software: frozenset[Software]
+    engine: Engine
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
     exit_option: str | None = (
@@ -76,8 +65,16 @@ class Framework:
     #: Keys of the DeepSpeed config that the plan decides, as pointers, and the key of the spec that says each.
     planned: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()  #: what a submission needs
+    #: Versions of programs that its files are written for, or that one of them requires, and the image that has them.
+    versions: Mapping[str, str] = field(default_factory=dict)
     #: Packages that only some jobs import, by name, with their versions; `any` where none is required.
     packages: Callable[[Job], Mapping[str, str]] = lambda _: {}
+    #: The first release of DeepSpeed with the Ulysses that the framework calls, where it leaves that to a script.
+    first_with_ulysses: tuple[int, ...] = ()
+    goes_on_from_weights: bool = False  #: of the Hub's repository that the job's model names
+    adapters: bool = False  #: it trains low-rank adapters, and Adam in 8 bits
+    #: The script's argument that keeps fewer checkpoints, where the job's `output.keep` has no key.
+    retain_option: str | None = None
     data_paths: Literal["one", "weighted", "several"] = (
         "one"  #: in `data.path`: of several, each with a weight or any
     )
@@ -138,10 +135,6 @@ class Framework:
     program: Callable[[Any], Any] = field(
         repr=False
     )  #: from a plan to the program that every process runs
-
-    def runs(self, *software: Software) -> bool:
-        """Return whether a run executes any of these."""
-        return not self.software.isdisjoint(software)
 
     def __str__(self) -> str:
         return self.name
@@ -379,6 +372,11 @@ class Job:
     def locate(self, pointer: str) -> Location:
         """The place of a value in what describes the job, else of the nearest mapping around it."""
         return self.origin.locate(pointer)
+
+    @property
+    def engine(self) -> Engine:
+        """What trains, by its properties."""
+        return self.framework.engine
 
     @property
     def nodes(self) -> int:

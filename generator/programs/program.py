@@ -246,7 +246,8 @@ def make_program(
     named = ", and --model_name_or_path from its model where these name none"
     weights = (
         named
-        if job.framework.runs("Trainer") and gives(job.launch.arguments, "--model_name_or_path")
+        if job.framework.goes_on_from_weights
+        and gives(job.launch.arguments, "--model_name_or_path")
         else ""
     )
     own = ArgumentGroup(

@@ -65,24 +65,21 @@ def memory_bytes(text: object, *, of_slurm: bool) -> float:
 
 def _smaller(job: Job, layout: Layout) -> list[str]:
     """Changes to a layout that need less device memory and break no rule."""
-    stage, optimizer, megatron = (
-        layout.zero_stage,
-        job.training.optimizer,
-        job.framework.runs("Megatron-LM"),
-    )
-    moe = job.model.is_moe and not job.framework.runs("Trainer")
+    stage, optimizer = layout.zero_stage, job.training.optimizer
+    distributed = job.engine.sharding == "distributed"
+    moe = job.model.is_moe and job.engine.experts != "whole"
     highest = (
-        0 if optimizer == "lamb" else 1 if megatron or layout.pipeline > 1 else 2 if moe else 3
+        0 if optimizer == "lamb" else 1 if distributed or layout.pipeline > 1 else 2 if moe else 3
     )
-    moves = stage >= 1 and optimizer in HOST_OPTIMIZERS and (megatron or layout.pipeline == 1)
+    moves = stage >= 1 and optimizer in HOST_OPTIMIZERS and (distributed or layout.pipeline == 1)
     changes = {
         job.says("micro_batch", 1): layout.micro_batch > 1,
         job.says("recompute", Recompute.FULL): layout.recompute != Recompute.FULL,
         job.says("zero_stage", stage + 1): stage < highest,
         job.says("offload", Offload.OPTIMIZER): moves and layout.offload == Offload.NONE,
-        "more tensor parallelism": job.framework.runs("AutoTP") and job.training.lora is None,
+        "more tensor parallelism": not job.engine.has_parallel_layers and job.training.lora is None,
         "more GPUs": job.training.lora is not None,
-        "more tensor or pipeline parallelism": not job.framework.runs("AutoTP"),
+        "more tensor or pipeline parallelism": job.engine.has_parallel_layers,
     }
     return [change for change, possible in changes.items() if possible]
 

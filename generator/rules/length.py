@@ -120,8 +120,8 @@ def checkpoints_have_room(saved: tuple[Job, Run | None]) -> Violations:
     room = None if job.output.checkpoints is None else job.output.space_tb
     if run is not None and room is not None and run.kept_bytes > room * 1e12:
         hint = f"set save_interval to {ceil(run.steps / max(1, room * 1e12 // run.checkpoint_bytes)):,} or more steps"
-        if job.framework.runs("Megatron-LM"):
-            hint += ", or add --save-retain-interval to launch.arguments"
+        if job.framework.retain_option:
+            hint += f", or add {job.framework.retain_option} to launch.arguments"
         keep = (
             f", or keep to {int(room * 1e12 // run.checkpoint_bytes)}"
             if job.framework.keeps

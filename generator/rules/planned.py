@@ -12,7 +12,8 @@ import numpy as np
 from ..dataclass import dataclass
 from ..estimate.layout import FIELDS
 from ..findings import Location, Severity, Violation, Violations, When
-from ..job.records import Job, Software
+from ..job.engine import Engine
+from ..job.records import Job
 from ..rule import Checks, Columns, InFiles, Rule, Subject
 
 #: What a rule on layouts yields: first what holds; then, asked of one layout that breaks it, its message and hint.
@@ -26,15 +27,56 @@ def _whole(planned: Any) -> Iterable[Any]:
 jobs: Final[Subject[Job]] = Subject((), _whole, "job")
 
 
-def jobs_of(*software: Software) -> Subject[Job]:
-    """Jobs whose run executes any of these."""
-    return jobs.where(lambda job: job.framework.runs(*software))
+def has_fixed_layers(engine: Engine) -> bool:
+    """Ask whether an engine's layers are parallel ones of one kind, without the parts that newer models have."""
+    return engine.layers == "fixed"
 
 
-lm_jobs: Final = jobs_of("Megatron-LM")
-mds_jobs: Final = jobs_of("Megatron-DeepSpeed")
-megatron_jobs: Final = jobs_of("Megatron layers")
-autotp_jobs: Final = jobs_of("AutoTP")
+def has_composed_layers(engine: Engine) -> bool:
+    """Ask whether an engine's layers are parallel ones, composed of the parts that a model asks for."""
+    return engine.layers == "composed"
+
+
+def has_parallel_layers(engine: Engine) -> bool:
+    """Ask whether an engine's layers are its own, and cut by tensor parallelism."""
+    return engine.has_parallel_layers
+
+
+def replaces_layers(engine: Engine) -> bool:
+    """Ask whether an engine replaces the linear layers of any model by cut ones."""
+    return engine.layers == "replaced"
+
+
+def has_partitions(engine: Engine) -> bool:
+    """Ask whether an engine updates a rank's part of flat tensors."""
+    return engine.sharding == "partitions"
+
+
+def distributes_states(engine: Engine) -> bool:
+    """Ask whether an engine spreads the states of an optimizer, and gathers units of a model from stage 2."""
+    return engine.sharding == "distributed"
+
+
+def passes_around(engine: Engine) -> bool:
+    """Ask whether context parallelism passes keys and values around a ring."""
+    return engine.context == "ring"
+
+
+def exchanges_heads(engine: Engine) -> bool:
+    """Ask whether the engine's own attention exchanges sequence for heads."""
+    return engine.context == "exchange"
+
+
+def is_scripted(engine: Engine) -> bool:
+    """Ask whether the user's script builds model and groups."""
+    return engine.scripted
+
+
+composed_jobs: Final = jobs.where(lambda job: has_composed_layers(job.engine))
+fixed_jobs: Final = jobs.where(lambda job: has_fixed_layers(job.engine))
+parallel_jobs: Final = jobs.where(lambda job: has_parallel_layers(job.engine))
+replaced_jobs: Final = jobs.where(lambda job: replaces_layers(job.engine))
+adapted_jobs: Final = jobs.where(lambda job: job.framework.adapters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,34 +133,52 @@ class LayoutSubject:
 
 def layouts(
     *reads: str,
-    of: tuple[Software, ...] = (),
+    of: Callable[[Engine], bool] | None = None,
+    detail: str | None = None,
     applies: Callable[[Job], bool] | None = None,
     checks: Literal["layout", "fit"] = "layout",
 ) -> LayoutSubject:
     """Layouts as a rule judges them; with `checks="fit"`, each with its ledger.
 
-    `reads`: fields of `Layout`, of which the first is where a finding points, and facts of the job. `of`: the software
-    that requires it; empty: any. `applies`: a condition on facts alone.
+    `reads`: fields of `Layout`, of which the first is where a finding points, and facts of the job. `of`: asks
+    whether an engine requires it, and `detail` whether it has that detail; left out: any. `applies`: a condition on facts alone.
     """
     fields = tuple(name for name in reads if name in FIELDS)
     facts = tuple(name for name in reads if name not in FIELDS)
 
     def binds(job: Job) -> bool:
-        return (not of or job.framework.runs(*of)) and (applies is None or applies(job))
+        required = (of is None or of(job.engine)) and (detail is None or job.engine.has(detail))
+        return required and (applies is None or applies(job))
 
     return LayoutSubject(columns=Columns(reads=fields, facts=facts, binds=binds), checks=checks)
 
 
 IN_CONFIGS: Final = InFiles(kinds=("DeepSpeed config",))
 IN_ALL: Final = InFiles(kinds=("Megatron arguments", "DeepSpeed config"))
-ONLY_MDS: Final = InFiles(only=("Megatron-DeepSpeed",))
+ONLY_FIXED: Final = InFiles(only=has_fixed_layers)
 NO_RAMP_UP: Final = InFiles(unless=("--rampup-batch-size",))
-lm_layouts: Final = partial(layouts, of=("Megatron-LM",))
-mds_layouts: Final = partial(layouts, of=("Megatron-DeepSpeed",))
-megatron_layouts: Final = partial(layouts, of=("Megatron layers",))
-engine_layouts: Final = partial(layouts, of=("DeepSpeed engine",))
-autotp_layouts: Final = partial(layouts, of=("AutoTP",))
-trainer_layouts: Final = partial(layouts, of=("Trainer",))
+composed_layouts: Final = partial(layouts, of=has_composed_layers)
+fixed_layouts: Final = partial(layouts, of=has_fixed_layers)
+parallel_layouts: Final = partial(layouts, of=has_parallel_layers)
+replaced_layouts: Final = partial(layouts, of=replaces_layers)
+partition_layouts: Final = partial(layouts, of=has_partitions)
+distributed_layouts: Final = partial(layouts, of=distributes_states)
+ring_layouts: Final = partial(layouts, of=passes_around)
+exchange_layouts: Final = partial(layouts, of=exchanges_heads)
+
+
+def detail_layouts(
+    *reads: str,
+    applies: Callable[[Job], bool] | None = None,
+    checks: Literal["layout", "fit"] = "layout",
+) -> LayoutSubject:
+    """Layouts of engines that have the detail which the rule reads first."""
+    return layouts(*reads, detail=reads[0], applies=applies, checks=checks)
+
+
+def without_detail(name: str) -> LayoutSubject:
+    """Layouts of engines that don't have a detail."""
+    return layouts(name, of=lambda engine: not engine.has(name))
 
 
 def given(job: Job, layout: Any, *keys: str) -> str:

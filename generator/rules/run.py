@@ -74,10 +74,7 @@ def _by_product(rule: Rule, facts: Facts) -> Violations:
     if not rule.applies(job):
         return
     if rule in WORLD_RULES and knows(job, "gpus", "tensor", "pipeline", "context"):
-        if (
-            job.framework.runs("Megatron-DeepSpeed")
-            and sizes["tensor"] * sizes["pipeline"] > job.gpus
-        ):
+        if job.engine.caps_sizes and sizes["tensor"] * sizes["pipeline"] > job.gpus:
             return  # it reduces sizes that are too large, which another rule reports
         # The GPUs of a file needn't be whole nodes.
         product = replace(

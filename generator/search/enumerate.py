@@ -56,10 +56,10 @@ class Variable(NamedTuple):
 
 
 def _expert_cuts(job: Job, tensor: int) -> Sequence[int]:
-    """Experts whole, or cut as the rest of the layer is; only Megatron-LM has the choice."""
+    """Experts whole, or cut as the rest of the layer is; some engines have the choice."""
     if not job.model.is_moe:
         return (1,)
-    return sorted({1, tensor}) if job.framework.runs("Megatron-LM") else (tensor,)
+    return sorted({1, tensor}) if job.engine.has("expert_tensor") else (tensor,)
 
 
 def _micro_batches(job: Job, data: int) -> Column:

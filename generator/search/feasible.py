@@ -83,9 +83,7 @@ def asks_script(job: Job) -> bool:
 
     Source: DeepSpeed's Ulysses refuses batches without position_ids (runtime/sequence_parallel/ulysses_sp.py @ 0.19.8).
     """
-    return "context" not in known_values(job) and not job.framework.runs(
-        "Megatron-LM", "Megatron-DeepSpeed"
-    )
+    return "context" not in known_values(job) and job.engine.context == "script"
 
 
 def _tried(job: Job) -> Job:
@@ -142,7 +140,7 @@ def _dominated(
     chunks keep up to half as many micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may have
     to give time for them, unless its activations would fit twice.
     """
-    whole = (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
+    whole = (job.pins.virtual_pipeline is not None) | (not job.engine.has("virtual_pipeline"))
     twice = (
         ledger.device_bytes
         + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
@@ -208,7 +206,7 @@ def _promising(
     One micro-batch in a step is looked at by itself, where gradients or layers of a second one are not held.
     """
     smallest = (rows.gradient_accumulation == 1) & (
-        job.framework.runs("DeepSpeed engine") | rows.expert_overlap
+        job.engine.frees_gradients | rows.expert_overlap
     )
     begin = np.flatnonzero(smallest | starts(_columns(rows, but=("micro_batch",)), len(rows)))
     sizes = np.diff(begin, append=len(rows))

@@ -20,7 +20,7 @@ from ..estimate.memory import memory
 from ..estimate.stages import inner_layers
 from ..estimate.uncertainty import time_shares
 from ..findings import Severity
-from ..job.records import Job, Software
+from ..job.records import Job
 from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.recompute import module_choices
 from ..rules.run import binding_rules
@@ -104,7 +104,6 @@ class Detail:
     ]  #: the fields that it sets; where one of them is pinned, the detail is the user's
     settings: Callable[[Job, Layouts], Settings]
     saves: str  #: the cause of the step time that it can shorten
-    of: Software = "Megatron-LM"  #: what has it
     replaces: Mapping[str, Any] = field(default_factory=dict)  #: values for which it does a part
     largest: Mapping[str, Any] = field(
         default_factory=dict
@@ -120,7 +119,7 @@ def _node_choices(job: Job, rows: Layouts) -> Settings:
 
 
 def _switch(name: str, *, saves: str) -> Detail:
-    """A detail of Megatron-LM that is on or off."""
+    """A detail that is on or off."""
     on = {name: True}
     return Detail(turns=(name,), settings=lambda job, rows: iter([on]), saves=saves, best=on)
 
@@ -147,17 +146,19 @@ DETAILS: tuple[Detail, ...] = (
     _switch("expert_overlap", saves="expert_s"),
     Detail(turns=("context_heads",), settings=head_choices, saves="context_s"),
     Detail(turns=("zero_copies",), settings=copy_choices, saves="data_s"),
-    Detail(turns=("zero_copies",), of="DeepSpeed engine", settings=copy_choices, saves="data_s"),
-    Detail(turns=("zero_hpz",), of="DeepSpeed engine", settings=_node_choices, saves="data_s"),
+    Detail(turns=("zero_hpz",), settings=_node_choices, saves="data_s"),
 )
 
 
 _CHUNKS = Detail(turns=("virtual_pipeline",), settings=chunk_choices, saves="pipeline_s")
 
 
+_OF_ALL = frozenset({"recompute", "offload"})  #: fields that every engine turns
+
+
 def open_details(job: Job) -> list[Detail]:
-    """The details that the job's framework has and its user left open."""
-    mine = (d for d in DETAILS if job.framework.runs(d.of))
+    """The details that the job's engine has and its user left open."""
+    mine = (d for d in DETAILS if job.engine.has(*{*d.turns} - _OF_ALL))
     return [d for d in mine if all(getattr(job.pins, name) is None for name in d.turns)]
 
 
@@ -271,7 +272,7 @@ def least_s(job: Job, found: Estimates) -> float:
 
 def _cuts_chunks(job: Job) -> bool:
     """Ask whether stages may be cut into model chunks."""
-    return job.pins.virtual_pipeline is None and job.framework.runs("Megatron-LM")
+    return job.pins.virtual_pipeline is None and job.engine.has("virtual_pipeline")
 
 
 def _fastest(job: Job, rows: Estimates, details: Sequence[Detail]) -> dict[str, Any]:

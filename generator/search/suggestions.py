@@ -166,7 +166,7 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
                 )
             )
     if layout.recompute != Recompute.NONE or layout.offload != Offload.NONE:
-        staged = job.framework.runs("Megatron-LM", "Megatron layers")
+        staged = job.engine.has_parallel_layers
         pins = replace(job.pins, **cut, pipeline=layout.pipeline) if staged else job.pins
         for name, value, other in lighter(job):
             if smaller := searches.best(replace(other, pins=pins)):

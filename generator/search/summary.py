@@ -91,8 +91,8 @@ def run_text(plan: Plan) -> str:
     hours = f"{gpu_hours(run.wall_gpu_hours)} GPU-hours"
     disk, framework = f"{sized(run.kept_bytes)} on disk", plan.job.framework
     if run.kept > 1:
-        fewer = "output.keep" if framework.keeps else "--save-retain-interval"
-        option = f" (fewer: {fewer})" if framework.keeps or framework.runs("Megatron-LM") else ""
+        fewer = "output.keep" if framework.keeps else framework.retain_option
+        option = f" (fewer: {fewer})" if fewer else ""
         disk = f"{sized(run.kept_bytes)} in {run.kept:,} saves{option}"
     return ", ".join((days, hours, price_of(plan.job, run), disk))
 

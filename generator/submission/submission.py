@@ -245,7 +245,8 @@ class Submission:
             yield "lightning"
         if any(arguments.flavour == "megatron-deepspeed" for arguments in self.megatron):
             yield "megatron-deepspeed"
-        if self.job is not None and self.job.framework.runs("Trainer", "Megatron-DeepSpeed"):
+        # A script of the user's own may hand the config to whatever it likes.
+        if self.job is not None and self.job.framework.planned and not self.job.engine.scripted:
             yield self.job.framework.name
         if any(arguments.has("deepspeed") for arguments in self.training_arguments):
             yield "huggingface"

@@ -343,7 +343,9 @@ def _subject(need: Need) -> str:
     layout = need.layout
     model = "" if need.whole else f" {need.job.model.name}"
     sizes = f", tensor {layout.tensor} × pipeline {layout.pipeline}" if need.whole else ""
-    stage = "" if need.job.framework.runs("Megatron-LM") else f" at ZeRO stage {layout.zero_stage}"
+    stage = (
+        "" if need.job.engine.sharding == "distributed" else f" at ZeRO stage {layout.zero_stage}"
+    )
     return f"training{model} on {layout.world} GPU{'s' * (layout.world > 1)}{sizes}{stage} needs"
 
 

@@ -49,7 +49,7 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
 
     def check(facts: Facts) -> Violations:
         run = facts.run if isinstance(facts, MegatronFacts) else None
-        if in_files.only and not facts.job.framework.runs(*in_files.only):
+        if in_files.only is not None and not in_files.only(facts.job.engine):
             return
         if run is not None and (
             run.has_any(*in_files.unless) or {one.word for one in run.strays} & {*in_files.unless}

@@ -58,7 +58,7 @@ def batch_ranks(job: Job, layout: Layout) -> int:
 
 def uses_autotp(job: Job, layout: Layout) -> bool:
     """Return whether tensor parallelism is DeepSpeed's own: not a Megatron's, nor a PipelineModule's."""
-    return layout.tensor > 1 and layout.pipeline == 1 and job.framework.runs("AutoTP")
+    return layout.tensor > 1 and layout.pipeline == 1 and job.engine.layers == "replaced"
 
 
 def derives_train_batch(job: Job, layout: Layout) -> bool:
@@ -71,7 +71,7 @@ def derives_train_batch(job: Job, layout: Layout) -> bool:
     transformers 5.23, integrations/deepspeed.py, `trainer_config_process`.
     """
     with_autotp = uses_autotp(job, layout) and layout.zero_stage == 3
-    return with_autotp or (job.framework.runs("Trainer") and layout.context > 1)
+    return with_autotp or (job.engine.experts == "whole" and layout.context > 1)
 
 
 def _train_batch(job: Job, layout: Layout) -> int | None:

@@ -29,6 +29,7 @@ from ..program import (
     holds,
     make_program,
 )
+from .engine import ENGINE, VERSIONS, release
 from .options import EIGHT_BIT, PLANNED, batch_ranks, derives_train_batch, uses_autotp, written
 
 FILE_NAME = "ds_config.json"
@@ -104,7 +105,7 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block["stage3_param_persistence_threshold"] = persistence_threshold(job)
         block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
         block.update(written(job, layout, *_AT_STAGE_3).get("zero_optimization", {}))
-        if job.framework.runs("Trainer"):  # Trainer.save_model would write a model without weights
+        if job.engine.saves_model:  # the Trainer would write one without weights
             block["stage3_gather_16bit_weights_on_model_save"] = True
     block.update(written(job, layout, "layout.offload").get("zero_optimization", {}))
     if layout.offload >= Offload.OPTIMIZER_AND_PARAMETERS:
@@ -295,7 +296,10 @@ def program(plan: Plan) -> Program:
 
 FRAMEWORK: Final = Framework(
     name="deepspeed",
-    software=frozenset({"own script", "AutoTP", "DeepSpeed engine"}),
+    engine=ENGINE,
+    versions=VERSIONS,
+    packages=release,
+    first_with_ulysses=(0, 19),  # makes its groups of a config that is a file
     script="train.py",
     only={"cross_entropy": "unfused"},
     options=OPTIONS,

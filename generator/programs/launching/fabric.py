@@ -73,7 +73,7 @@ def allocator(plan: Plan, program: Program) -> dict[str, str]:
     2.9 PYTORCH_ALLOC_CONF is the newer one, which older releases ignore and Megatron-LM doesn't look for.
     """
     job, layout = plan.job, plan.layout
-    varies = job.model.experts > 0 or layout.zero_stage == 3 or job.framework.runs("Trainer")
+    varies = job.model.experts > 0 or layout.zero_stage == 3 or job.engine.experts == "whole"
     pinned = any(
         isinstance(a, str) and a.partition("=")[0] in _PINS_MEMORY for a in program.arguments
     )

@@ -306,7 +306,7 @@ def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) 
 
 def across_counts(plan: Plan) -> str:
     """Say which checkpoints of an elastic job resume with another number of replicas."""
-    if plan.job.framework.runs("Megatron-LM"):
+    if plan.job.engine.sharding == "distributed":
         return (
             "Distributed checkpoints (--ckpt-format torch_dist) resume with any number of replicas."
         )
@@ -327,7 +327,7 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
     """
     job, layout = plan.job, plan.layout
     cut = (
-        job.framework.runs("DeepSpeed engine")
+        job.engine.sharding == "partitions"
         and layout.zero_stage > 0
         and job.output.checkpoints is not None
     )

@@ -9,7 +9,7 @@ from ...catalog import closest
 from ...findings import ERROR, Violations
 from ...job.arguments import argument_values, gives
 from ...job.records import Job
-from ...rules.planned import lm_jobs, mds_jobs
+from ...rules.planned import composed_jobs, fixed_jobs
 from ...rules.violations import megatron_deepspeed, megatron_lm, violation
 from .options import TOKENIZERS, Flavour, option_table
 
@@ -44,7 +44,7 @@ def tokenizer_type(job: Job) -> str | None:
 
 def _of_any_model(job: Job) -> str:
     """The program's name for a tokenizer of transformers."""
-    return _OF_TRANSFORMERS[0 if job.framework.runs("Megatron-LM") else 1]
+    return _OF_TRANSFORMERS[0 if job.framework.name == "megatron-lm" else 1]
 
 
 def packages(job: Job) -> dict[str, str]:
@@ -54,8 +54,10 @@ def packages(job: Job) -> dict[str, str]:
     return {_IMPORTED[kind]: "any"} if kind in _IMPORTED else {}
 
 
-@lm_jobs.rule("TOK001", ERROR, "init", megatron_lm("training/arguments.py (--tokenizer-type)"))
-@mds_jobs.rule(
+@composed_jobs.rule(
+    "TOK001", ERROR, "init", megatron_lm("training/arguments.py (--tokenizer-type)")
+)
+@fixed_jobs.rule(
     "TOK003", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--tokenizer-type)")
 )
 def tokenizer_kind_is_known(job: Job) -> Violations:
@@ -63,7 +65,9 @@ def tokenizer_kind_is_known(job: Job) -> Violations:
     Prevents: error: argument --tokenizer-type: invalid choice
     Fix: set data.tokenizer.type to one of the program's kinds"""
     kind, where = job.data.tokenizer.type, "/data/tokenizer/type"
-    flavour: Flavour = "megatron-lm" if job.framework.runs("Megatron-LM") else "megatron-deepspeed"
+    flavour: Flavour = (
+        "megatron-lm" if job.framework.name == "megatron-lm" else "megatron-deepspeed"
+    )
     option = option_table(flavour).get(_TYPE) if kind is not None else None
     known = tuple(map(str, option.choices)) if option else ()
     if kind is not None and kind not in known:
@@ -72,13 +76,13 @@ def tokenizer_kind_is_known(job: Job) -> Violations:
         yield violation(job, where, f"`type: {kind}` is no tokenizer of {job.framework}", hint)
 
 
-@lm_jobs.rule(
+@composed_jobs.rule(
     "TOK002",
     ERROR,
     "init",
     "NVIDIA/Megatron-LM megatron/training/tokenizer/tokenizer.py:21 @ core_v0.16.1",
 )
-@mds_jobs.rule("TOK004", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:14"))
+@fixed_jobs.rule("TOK004", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:14"))
 def tokenizer_has_its_files(job: Job) -> Violations:
     """A tokenizer comes with the files that its kind reads: a path, or a vocabulary and merges.
     Prevents: AssertionError: args.vocab_file is not None
@@ -101,7 +105,7 @@ def tokenizer_has_its_files(job: Job) -> Violations:
         for key, option in options.items()
         if getattr(tokenizer, key) is None and not given(option)
     ]
-    if kind == _TIK and job.framework.runs("Megatron-LM") and not given(_PATTERN):
+    if kind == _TIK and job.framework.name == "megatron-lm" and not given(_PATTERN):
         hint = f"add {_PATTERN} v2 to launch.arguments"
         yield violation(job, place, f"{_TIK} reads {_PATTERN}, which is missing", hint)
     if lacking:

@@ -13,11 +13,13 @@ from ...estimate.layout import Offload
 from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
 from ...job.arguments import gives
+from ...job.needs import IMAGES
 from ...job.records import Checkpoints, Framework, Job, Need
 from ...rules.job.model import missing_parts
 from ...search.plan import Plan
 from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, group, make_program
 from .encode import Planned
+from .engine import MEGATRON_LM
 from .options import Flavour
 from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES, STARTS_ANEW
 from .tokenizer import packages, tokenizer_type
@@ -198,7 +200,7 @@ def program(plan: Plan) -> Program:
 
 FRAMEWORK: Final = Framework(
     name="megatron-lm",
-    software=frozenset({"Megatron-LM", "Megatron layers"}),
+    engine=MEGATRON_LM,
     script="pretrain_gpt.py",
     only={"kernels": "fused"},
     exit_option=EXIT_OPTION,
@@ -208,6 +210,13 @@ FRAMEWORK: Final = Framework(
     decides=DECIDED,
     needs=NEEDS,
     packages=packages,
+    # Source: megatron/training/arguments.py, pyproject.toml:23, 70, docker/.ngc_version.dev @ core_v0.16.1.
+    versions={
+        "Megatron-LM": "core_v0.16.1",
+        "Transformer Engine": ">=2.9,<2.12",
+        "torch": ">=2.6.0",
+        "image": IMAGES["nvidia"],
+    },
     data_paths="several",
     data_prefix=True,
     evaluation=EVALUATION,
@@ -224,5 +233,6 @@ FRAMEWORK: Final = Framework(
     routes_cut_sequences=True,
     dispatches_by_node=True,
     checkpoints=Checkpoints(folder="iter_", tracker="latest_checkpointed_iteration.txt"),
+    retain_option="--save-retain-interval",
     program=program,
 )

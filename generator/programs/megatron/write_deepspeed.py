@@ -13,9 +13,11 @@ from ...estimate.layout import Layout
 from ...job.records import Checkpoints, Framework, Job
 from ...search.plan import Plan
 from ..deepspeed import write as ds_config
+from ..deepspeed.engine import VERSIONS, release
 from ..deepspeed.options import PLANNED
 from ..program import Program, make_program
 from .encode import Planned
+from .engine import MEGATRON_DEEPSPEED
 from .table import DECIDED, EVALUATION, EXIT_OPTION, OF_FILES, STARTS_ANEW
 from .tokenizer import packages
 from .write import COMMENTS, NEEDS, Comment, common_notes, groups_of, planned, sizes
@@ -65,7 +67,7 @@ def program(plan: Plan) -> Program:
 
 FRAMEWORK: Final = Framework(
     name="megatron-deepspeed",
-    software=frozenset({"Megatron-DeepSpeed", "Megatron layers", "DeepSpeed engine"}),
+    engine=MEGATRON_DEEPSPEED,
     script="pretrain_gpt.py",
     only={"kernels": "fused", "cross_entropy": "unfused"},
     exit_option=EXIT_OPTION,
@@ -74,10 +76,13 @@ FRAMEWORK: Final = Framework(
     decides=DECIDED,
     planned=PLANNED,
     needs=NEEDS,
+    versions={"Megatron-DeepSpeed": "4efb479d", **VERSIONS},  # megatron/arguments.py
     # what reads the tokenizer, and what --use-flash-attn-v2 imports (megatron/model/transformer.py)
-    packages=lambda job: (
-        packages(job) | ({"flash-attn": ">=2"} if job.training.attention == "flash" else {})
-    ),
+    packages=lambda job: {
+        **packages(job),
+        **({"flash-attn": ">=2"} if job.training.attention == "flash" else {}),
+        **release(job),
+    },
     data_paths="weighted",
     data_prefix=True,
     evaluation=EVALUATION,

@@ -19,8 +19,10 @@ from ...job.arguments import argument_values, gives
 from ...job.records import Checkpoints, Framework, Job, Need
 from ...search.plan import Plan
 from ..deepspeed import write as ds_config
+from ..deepspeed.engine import release
 from ..deepspeed.options import EIGHT_BIT, PLANNED
 from ..program import Program, Resume, Value, group, holds, make_program
+from .engine import ENGINE
 from .table import GROUPS, KEPT, ROWS
 
 #: Of TrainingArguments, and of the example scripts of transformers and trl.
@@ -253,7 +255,13 @@ def program(plan: Plan) -> Program:
 
 FRAMEWORK: Final = Framework(
     name="huggingface",
-    software=frozenset({"Trainer", "AutoTP", "DeepSpeed engine"}),
+    engine=ENGINE,
+    # Source: huggingface/transformers @ 5.23.0 src/transformers/training_args.py and setup.py, the extra `torch`;
+    # huggingface/accelerate @ 1.15.0 src/accelerate/accelerator.py
+    versions={"transformers": "5.23.0", "accelerate": "1.15.0", "torch": ">=2.6"},
+    first_with_ulysses=(0, 18, 2),  # has what accelerate calls
+    goes_on_from_weights=True,
+    adapters=True,
     script="train.py",
     only={"cross_entropy": "unfused"},
     # Source: transformers 5.23, training_args.py, save_strategy (steps by default); trainer_callback.py,
@@ -264,7 +272,7 @@ FRAMEWORK: Final = Framework(
     planned=PLANNED,
     in_environment=frozenset({"output.logs"}),
     needs=NEEDS,
-    packages=_packages,
+    packages=lambda job: {**_packages(job), **release(job)},
     cross_entropy="unfused",
     loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,

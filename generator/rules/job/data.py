@@ -23,7 +23,7 @@ from ...job.needs import (
 )
 from ...job.records import Job
 from ...text.wording import NOTHING, counted, value_at
-from ..planned import jobs, megatron_jobs
+from ..planned import jobs, parallel_jobs
 from ..violations import azureml, derived, violation
 
 _CACHE: Final = "--data-cache-path"
@@ -95,7 +95,7 @@ def data_names_its_files(job: Job) -> Violations:
             yield violation(job, pointer, message, hint)
 
 
-@megatron_jobs.rule(
+@parallel_jobs.rule(
     "AML048",
     WARNING,
     "training",
@@ -210,7 +210,7 @@ def arguments_agree(job: Job) -> Violations:
     }
     said |= {key_of(option): key for option, key in job.framework.decides.items()}
     # Other words of Megatron's are options for something else.
-    common = {} if job.framework.runs("Megatron-LM", "Megatron-DeepSpeed") else _COMMON
+    common = {} if job.engine.has_parallel_layers else _COMMON
     for option in {each.key: each for each in options_of(job.launch.arguments)}.values():
         key, text = said.get(option.key) or common.get(option.key), " ".join(option.values)
         if key and (found := _other(job, key, text)):
@@ -223,7 +223,7 @@ def arguments_agree(job: Job) -> Violations:
             write = f"remove {option.written}" if by_us or key == _ATTENTION else write
             write = f"write the name of {value} there" if key == "model" else write
             # A script of the user's own may mean something else by the word.
-            severity = None if by_us or job.framework.runs("Trainer") else WARNING
+            severity = WARNING if job.engine.scripted and not by_us else None
             where = job.locate(f"/launch/arguments/{option.at}")
             yield Violation(where, message, f"{write}, or set {other}", severity=severity)
 
@@ -284,10 +284,7 @@ def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
 def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The spec's number for a key, and the key with that of an option, where the two differ."""
     # A number of no weight in a plan counts where it is the spec's own, or repeated in the DeepSpeed config.
-    own = (
-        job.framework.runs("Trainer", "own script")
-        or f"/{key.replace('.', '/')}" in job.origin.locations
-    )
+    own = not job.engine.has_parallel_layers or f"/{key.replace('.', '/')}" in job.origin.locations
     training, given, (section, _, last) = job.training, _number(text), key.rpartition(".")
     if key.startswith("training.duration"):
         value = training.duration_tokens if training.batch_ramp is None else None
@@ -370,7 +367,7 @@ def config_has_a_reader(job: Job) -> Violations:
     """Only frameworks that run on DeepSpeed have a deepspeed_config.
     Prevents: No error: nothing reads the keys.
     Fix: remove deepspeed_config, or use a framework that runs on DeepSpeed"""
-    if job.deepspeed_config and not job.framework.runs("DeepSpeed engine"):
+    if job.deepspeed_config and not job.framework.planned:
         message = f"deepspeed_config is not available with {job.says('framework', job.framework)}"
         hint = f"remove it, or use {job.says('framework', 'deepspeed')}"
         yield violation(job, "/deepspeed_config", message, hint)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...findings import ERROR, NOTE, WARNING, Violations
 from ...job.records import Job
 from ...rule import InFiles
-from ..planned import jobs, jobs_of, lm_jobs, mds_jobs, megatron_jobs
+from ..planned import composed_jobs, fixed_jobs, jobs, parallel_jobs, replaced_jobs
 from ..violations import derived, divisors, megatron_deepspeed, megatron_lm, nearest, violation
 
 _MOST_SEQUENCES = 100_000
@@ -58,7 +58,7 @@ def sequence_within_trained_positions(job: Job) -> Violations:
         yield violation(job, "/training/sequence_length", message, hint)
 
 
-@mds_jobs.rule(
+@fixed_jobs.rule(
     "MDS019",
     ERROR,
     "silent",
@@ -73,7 +73,7 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
         yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
-@mds_jobs.rule(
+@fixed_jobs.rule(
     "MDS020",
     ERROR,
     "silent",
@@ -93,7 +93,7 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
         yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
-@mds_jobs.rule(
+@fixed_jobs.rule(
     "MDS022",
     WARNING,
     "silent",
@@ -111,7 +111,7 @@ def megatron_deepspeed_has_positions(job: Job) -> Violations:
         yield violation(job, "/model", message, hint)
 
 
-@lm_jobs.rule(
+@composed_jobs.rule(
     "MLM044", ERROR, "silent", megatron_lm("training/arguments.py (--position-embedding-type)")
 )
 def megatron_lm_has_positions(job: Job) -> Violations:
@@ -124,7 +124,7 @@ def megatron_lm_has_positions(job: Job) -> Violations:
         yield violation(job, "/framework", message, hint)
 
 
-@megatron_jobs.rule(
+@parallel_jobs.rule(
     "OPT016", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)")
 )
 def megatron_has_optimizer(job: Job) -> Violations:
@@ -215,9 +215,7 @@ def ramp_reaches_the_batch(job: Job) -> Violations:
         )
 
 
-@jobs_of("own script", "Trainer").rule(
-    "BATCH026", ERROR, "silent", derived("only Megatron has --rampup-batch-size")
-)
+@replaced_jobs.rule("BATCH026", ERROR, "silent", derived("only Megatron has --rampup-batch-size"))
 def ramps_need_megatron(job: Job) -> Violations:
     """A batch ramp-up needs Megatron.
     Prevents: No error: the global batch is the same from the first step on.
@@ -240,9 +238,9 @@ def _scalings(job: Job) -> tuple[str, ...]:
 
 def missing_parts(job: Job) -> tuple[str, ...]:
     """Return the parts of `job.model` that the job's Megatron has no option for, as in messages; none elsewhere."""
-    if not job.framework.runs("Megatron layers"):
+    if not job.engine.has_parallel_layers:
         return ()
-    if job.framework.runs("Megatron-LM"):
+    if job.engine.layers == "composed":
         parts = _missing(job, _scalings(job))
     else:  # beyond what rules of its own refuse
         model, window = job.model, job.model.sliding_window
@@ -287,7 +285,7 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
 _FP8_LAYERS = megatron_deepspeed("megatron/model/transformer.py:1772")
 
 
-@megatron_jobs.rule(
+@parallel_jobs.rule(
     "MLM045",
     WARNING,
     "silent",
@@ -307,7 +305,7 @@ def megatron_has_every_part(job: Job) -> Violations:
         )
 
 
-@mds_jobs.rule(
+@fixed_jobs.rule(
     "MDS023", ERROR, "init", _FP8_LAYERS, InFiles(facts=("precision", "heads", "kv_heads"))
 )
 def fp8_layers_have_equal_heads(job: Job) -> Violations:

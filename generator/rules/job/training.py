@@ -15,7 +15,7 @@ from ...job.records import Job
 from ...job.schema import launch_keys
 from ...rule import InFiles
 from ...text.wording import counted, dots
-from ..planned import IN_ALL, autotp_jobs, jobs, jobs_of, lm_jobs
+from ..planned import IN_ALL, adapted_jobs, composed_jobs, jobs, replaced_jobs
 from ..violations import (
     deepspeed,
     deepspeed_now,
@@ -128,7 +128,7 @@ def hardware_scales_blocks(job: Job) -> Violations:
         yield violation(job, "/training/fp8_recipe", message, hint)
 
 
-@autotp_jobs.rule(
+@replaced_jobs.rule(
     "PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only")
 )
 def framework_computes_fp8(job: Job) -> Violations:
@@ -230,7 +230,7 @@ def quantized_communication_is_deepspeeds(job: Job) -> Violations:
     """Quantized weights and gradients are DeepSpeed's.
     Prevents: No error: other frameworks have no such option, and nothing would be quantized.
     Fix: remove the key, or use a framework that runs on DeepSpeed"""
-    for key in () if job.framework.runs("DeepSpeed engine") else _asked(job):
+    for key in () if job.engine.has_buckets else _asked(job):
         message = f"training.{job.says(key, True)} is not available with {job.says('framework', job.framework)}"
         hint = f"remove it, or use {job.says('framework', 'deepspeed')}"
         yield violation(job, f"/training/{key}", message, hint)
@@ -276,7 +276,7 @@ def framework_has_state_types(job: Job) -> Violations:
     """Optimizer states other than fp32 need Megatron-LM, or 8-bit Adam of the Trainer.
     Prevents: No error: the optimizer's states would be fp32, and the job could run out of memory.
     Fix: remove moment_dtype and master_dtype, or use framework: megatron-lm"""
-    if job.framework.runs("Megatron-LM"):
+    if job.engine.chooses_types:
         return
     for key, kept in _narrow_states(job):
         message = (
@@ -286,7 +286,7 @@ def framework_has_state_types(job: Job) -> Violations:
         yield violation(job, f"/training/{key}", message, hint)
 
 
-@lm_jobs.rule(
+@composed_jobs.rule(
     "OPT043",
     ERROR,
     "init",
@@ -310,7 +310,7 @@ def fp8_parameters_need_fp8(job: Job) -> Violations:
     Fix: set training.precision to fp8 with framework: megatron-lm, or remove fp8_parameters and fp8_recipe"""
     given = {"fp8_parameters": job.training.fp8_parameters, "fp8_recipe": job.training.fp8_recipe}
     missing = []
-    if not job.framework.runs("Megatron-LM"):
+    if not job.engine.chooses_types:
         missing.append((job.says("framework", job.framework), job.says("framework", "megatron-lm")))
     if job.training.precision != "fp8":
         missing.append(
@@ -330,13 +330,12 @@ def framework_has_8bit_adam(job: Job) -> Violations:
     """Adam in 8 bits needs the Hugging Face Trainer.
     Prevents: DeepSpeed stops at start: it has no optimizer of that name.
     Fix: set training.optimizer to adamw, or use framework: huggingface"""
-    if job.training.optimizer == "adamw-8bit" and job.framework.runs("own script"):
+    if job.training.optimizer == "adamw-8bit" and job.engine.scripted:
         message = f"{job.says('optimizer', 'adamw-8bit')} is not available with {job.says('framework', job.framework)}"
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'huggingface')}"
         yield violation(job, "/training/optimizer", message, hint)
 
 
-_trainer_jobs = jobs_of("Trainer")
 _TENSORS = "models/mixtral/modeling_mixtral.py, MixtralExperts: parameters of three dimensions"
 
 
@@ -347,13 +346,13 @@ def lora_needs_the_trainer(job: Job) -> Violations:
     """LoRA is trained with the Hugging Face Trainer.
     Prevents: No error: other launch files have no adapters, and the whole model would be trained.
     Fix: set framework to huggingface, or remove training.lora"""
-    if job.training.lora is not None and not job.framework.runs("Trainer"):
+    if job.training.lora is not None and not job.framework.adapters:
         message = f"training.lora is not available with {job.says('framework', job.framework)}"
         hint = f"use {job.says('framework', 'huggingface')}, or remove training.lora"
         yield violation(job, "/training/lora", message, hint)
 
 
-@_trainer_jobs.rule(
+@adapted_jobs.rule(
     "LORA002", ERROR, "init", derived("peft's LoraConfig names modules by the model's own names")
 )
 def lora_needs_known_modules(job: Job) -> Violations:
@@ -368,7 +367,7 @@ def lora_needs_known_modules(job: Job) -> Violations:
         yield violation(job, "/training/lora", message, hint)
 
 
-@_trainer_jobs.rule("LORA003", ERROR, "silent", transformers(_TENSORS))
+@adapted_jobs.rule("LORA003", ERROR, "silent", transformers(_TENSORS))
 def lora_modules_exist(job: Job) -> Violations:
     """Every module with adapters is a linear layer of the model; routed experts are none.
     Prevents: No error: names that the model lacks get no adapter, unless none is left.
@@ -398,7 +397,7 @@ def lora_modules_exist(job: Job) -> Violations:
         )
 
 
-@_trainer_jobs.rule("LORA004", ERROR, "silent", transformers(_TENSORS))
+@adapted_jobs.rule("LORA004", ERROR, "silent", transformers(_TENSORS))
 def four_bits_need_linear_layers(job: Job) -> Violations:
     """A base in 4 bits is a dense model.
     Prevents: No error: bitsandbytes quantizes linear layers only, the experts stay in 16 bits and fill the memory.
@@ -408,7 +407,7 @@ def four_bits_need_linear_layers(job: Job) -> Violations:
         yield violation(job, "/training/lora/base", message, "use base: unquantized")
 
 
-@_trainer_jobs.rule(
+@adapted_jobs.rule(
     "LORA005", ERROR, "silent", derived("peft computes adapters in the weights' type")
 )
 def lora_has_no_fp8(job: Job) -> Violations:

@@ -8,17 +8,18 @@ from ...job.records import Job
 from ...rule import InFiles
 from ..planned import (
     IN_ALL,
-    ONLY_MDS,
+    ONLY_FIXED,
     Judgement,
+    composed_layouts,
+    detail_layouts,
     divides,
     elsewhere,
-    engine_layouts,
+    fixed_layouts,
     given,
     is_moe,
+    is_scripted,
     layouts,
-    lm_layouts,
-    mds_layouts,
-    trainer_layouts,
+    partition_layouts,
 )
 from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megatron_lm, nearest
 
@@ -31,27 +32,28 @@ def _has_biased_experts(job: Job) -> bool:
 
 _WHOLE_WEIGHTS = InFiles(unless=("--expert-tensor-parallel-num-weight-shards",))
 _BIASES = "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)"
-_experts = engine_layouts("expert", "experts", applies=is_moe)
+_experts = partition_layouts("expert", "experts", applies=is_moe)
 _dense = layouts("expert", "experts", applies=lambda job: not job.model.is_moe)
-_replicas = engine_layouts("expert", "data", "context", "gpus", "experts")
+_replicas = partition_layouts("expert", "data", "context", "gpus", "experts")
 _native_experts = layouts(
-    "zero_stage", "expert", "experts", of=("own script", "Megatron-DeepSpeed"), applies=is_moe
+    "zero_stage", "expert", "experts", of=lambda engine: engine.experts == "module", applies=is_moe
 )
-_unpinned = layouts("expert", of=("own script",), applies=lambda job: job.pins.expert is None)
-_biased = lm_layouts(
+_unpinned = layouts("expert", of=is_scripted, applies=lambda job: job.pins.expert is None)
+_biased = detail_layouts(
     "expert_tensor", "tensor", "experts", "output_bias", "mlp_bias", applies=_has_biased_experts
 )
-_expert_ranks = lm_layouts(
-    "expert", "expert_tensor", "data", "tensor", "context", "gpus", "experts"
+_expert_ranks = layouts(
+    *("expert", "expert_tensor", "data", "tensor", "context", "gpus", "experts"),
+    detail="expert_tensor",
 )
-_as_the_rest = engine_layouts("expert_tensor", "tensor", applies=is_moe)
+_as_the_rest = partition_layouts("expert_tensor", "tensor", applies=is_moe)
 _nothing_to_cut = layouts("expert_tensor", applies=lambda job: not job.model.is_moe)
-_pipelined_experts = mds_layouts(
+_pipelined_experts = fixed_layouts(
     "pipeline", applies=lambda job: job.model.is_moe and job.pins.pipeline is None
 )
 
 
-@lm_layouts(applies=is_moe).rule(
+@composed_layouts(applies=is_moe).rule(
     "MLM017", ERROR, "init", megatron_lm("training/arguments.py:1655"), InFiles()
 )
 @_experts.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), IN_ALL)
@@ -113,13 +115,13 @@ def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', *nearest(fitting, layout.expert))}"
 
 
-@_native_experts.rule("MOE002", ERROR, "init", deepspeed("runtime/engine.py:1890"), ONLY_MDS)
+@_native_experts.rule("MOE002", ERROR, "init", deepspeed("runtime/engine.py:1890"), ONLY_FIXED)
 def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With DeepSpeed's MoE layers, the ZeRO stage is at most 2.
     Prevents: DeepSpeed stops at start: native MoE is not supported with ZeRO stage 3.
     Fix: set layout.zero_stage to 2 or lower"""
     # The MoE layers of Megatron-DeepSpeed are DeepSpeed's at any expert parallel size.
-    has_other_layers = False if job.framework.runs("Megatron-DeepSpeed") else layout.expert == 1
+    has_other_layers = layout.expert == 1 if job.engine.scripted else False
     yield (layout.zero_stage <= 2) | has_other_layers
     both = given(job, layout, "zero_stage", "expert")
     message = (
@@ -141,7 +143,7 @@ def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', 1)}, or pin layout.{expert} if the script does"
 
 
-@trainer_layouts("expert").rule(
+@layouts("expert", of=lambda engine: engine.experts == "whole").rule(
     "HF021", ERROR, "silent", derived("transformers' MoE layers are not DeepSpeed's")
 )
 def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:

@@ -17,7 +17,7 @@ from ...findings import ERROR
 from ...job.records import Job, Pins
 from ...rule import InFiles, Rule
 from ...text.wording import Vocabulary
-from ..planned import NO_RAMP_UP, Judgement, autotp_layouts, lm_layouts, mds_layouts
+from ..planned import NO_RAMP_UP, Judgement, composed_layouts, fixed_layouts, replaced_layouts
 from ..violations import deepspeed, divisors, megatron_deepspeed, megatron_lm, nearest, neighbours
 from .sequence import exchanges_heads_only
 from .tensor import tensor_values
@@ -112,13 +112,13 @@ _NO_BATCH_SCHEDULE = InFiles(
 )
 
 
-@lm_layouts().rule(
+@composed_layouts().rule(
     "MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), InFiles(cut=True)
 )
-@mds_layouts().rule(
+@fixed_layouts().rule(
     "MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), InFiles(cut=True)
 )
-@autotp_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
+@replaced_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
 def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product data × tensor × pipeline × context is the number of GPUs.
     Prevents: The framework stops at start: the world size is not divisible by the product of the parallel sizes.
@@ -127,17 +127,19 @@ def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     yield world_product(job, _factors(layout, WORLD_FACTORS)).explain(whole=True)
 
 
-@lm_layouts().rule(
+@composed_layouts().rule(
     "MLM002",
     ERROR,
     "init",
     megatron_lm("core/num_microbatches_calculator.py:381"),
     _NO_BATCH_SCHEDULE,
 )
-@mds_layouts().rule(
+@fixed_layouts().rule(
     "MDS008", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:64"), NO_RAMP_UP
 )
-@autotp_layouts(*BATCH_FACTORS).rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937"))
+@replaced_layouts(*BATCH_FACTORS).rule(
+    "BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937")
+)
 def batch_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product micro_batch × gradient_accumulation × data is the global batch.
     Prevents: Megatron stops at start: the global batch size is not divisible by micro batch size times data parallel
@@ -189,9 +191,9 @@ def implied_values(job: Job) -> dict[str, Any]:
                 ("data", "tensor", "pipeline", "context", "expert", "virtual_pipeline"), 1
             )
         )
-    if job.framework.runs("AutoTP"):
+    if not job.engine.has_parallel_layers:
         implied.update(pipeline=1, expert=1, sequence_parallel=False)
-    if not job.framework.runs("Megatron-LM"):
+    if not job.engine.has("virtual_pipeline"):
         implied["virtual_pipeline"] = 1
     if not job.model.is_moe:
         implied.update(expert=1, expert_tensor=1)
@@ -202,7 +204,7 @@ def known_values(job: Job) -> dict[str, Any]:
     """Implied values, overruled by pins, with the last factor of the world filled in when the others are known."""
     known = {**implied_values(job), **pinned_values(job.pins)}
     missing = [name for name in WORLD_FACTORS if name not in known]
-    if "tensor" in known and not job.framework.runs("Megatron-LM"):
+    if "tensor" in known and not job.engine.has("expert_tensor"):
         known.setdefault("expert_tensor", known["tensor"])
     if any(
         name in known for name in RECOMPUTE_DETAILS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from ...estimate.layout import LayoutLike, Modules, Recompute
@@ -11,7 +9,7 @@ from ...facts.facts import knows
 from ...findings import ERROR
 from ...job.records import Job
 from ...rule import InFiles
-from ..planned import Judgement, divides, elsewhere, given, implies, layouts, lm_layouts
+from ..planned import Judgement, detail_layouts, divides, elsewhere, given, implies, without_detail
 from ..violations import derived, megatron_lm, transformer_engine
 from .tensor import tensor_domain
 
@@ -26,10 +24,9 @@ def _has_engine(job: Job) -> bool:
     return job.cluster.accelerator.generation.transformer_engine and joined
 
 
-_elsewhere = partial(layouts, applies=lambda job: not job.framework.runs("Megatron-LM"))
-_buffers = lm_layouts("tensor_overlap", "tensor", "accelerators_per_node")
-_devices = lm_layouts("tensor_overlap", "accelerator", applies=lambda job: not _has_engine(job))
-_precise = lm_layouts(
+_buffers = detail_layouts("tensor_overlap", "tensor", "accelerators_per_node")
+_devices = detail_layouts("tensor_overlap", "accelerator", applies=lambda job: not _has_engine(job))
+_precise = detail_layouts(
     "expert_overlap", "precision", applies=lambda job: job.training.precision not in _HALF
 )
 
@@ -42,7 +39,7 @@ def _refused(job: Job, field: str, others: str) -> tuple[str, str]:
     return f"{job.says(field, True)} with {others} is refused", _off(job, field)
 
 
-@_elsewhere("tensor_overlap").rule(
+@without_detail("tensor_overlap").rule(
     "MLM120", ERROR, "silent", derived("only Megatron-LM has --tp-comm-overlap")
 )
 def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
@@ -53,7 +50,7 @@ def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     yield elsewhere(job, layout, "tensor_overlap", False, "megatron-lm")
 
 
-@_elsewhere("expert_overlap").rule(
+@without_detail("expert_overlap").rule(
     "MLM121", ERROR, "silent", derived(f"only Megatron-LM has {_OVERLAP}")
 )
 def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
@@ -64,7 +61,7 @@ def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     yield elsewhere(job, layout, "expert_overlap", False, "megatron-lm")
 
 
-@lm_layouts("tensor_overlap", "sequence_parallel").rule(
+@detail_layouts("tensor_overlap", "sequence_parallel").rule(
     "MLM011", ERROR, "init", megatron_lm("training/arguments.py:1441"), InFiles()
 )
 def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
@@ -103,7 +100,7 @@ def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _off(job, "tensor_overlap")
 
 
-@lm_layouts("expert_overlap", "expert").rule(
+@detail_layouts("expert_overlap", "expert").rule(
     "MLM124", ERROR, "init", megatron_lm(f"{_CONFIG}:3012"), InFiles()
 )
 def expert_overlap_needs_expert_parallelism(job: Job, layout: LayoutLike) -> Judgement:
@@ -114,7 +111,7 @@ def expert_overlap_needs_expert_parallelism(job: Job, layout: LayoutLike) -> Jud
     yield _refused(job, "expert_overlap", given(job, layout, "expert"))
 
 
-@lm_layouts("expert_overlap", "pipeline", "virtual_pipeline").rule(
+@detail_layouts("expert_overlap", "pipeline", "virtual_pipeline").rule(
     "MLM125", ERROR, "init", megatron_lm(f"{_CONFIG}:3007"), InFiles()
 )
 def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement:
@@ -130,7 +127,7 @@ def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement
     )
 
 
-@lm_layouts("expert_overlap", "recompute").rule(
+@detail_layouts("expert_overlap", "recompute").rule(
     "MLM126", ERROR, "init", megatron_lm(f"{_CONFIG}:3021"), InFiles()
 )
 def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
@@ -142,7 +139,7 @@ def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('recompute', Recompute.NONE)}, or {_off(job, 'expert_overlap')}"
 
 
-@lm_layouts("expert_overlap", "recompute", "recompute_modules").rule(
+@detail_layouts("expert_overlap", "recompute", "recompute_modules").rule(
     "MLM135",
     ERROR,
     "init",
@@ -169,7 +166,7 @@ def expert_overlap_has_half_precision(job: Job, layout: LayoutLike) -> Judgement
     yield _refused(job, "expert_overlap", job.says("precision", job.training.precision))
 
 
-@lm_layouts("expert_overlap", "tensor_overlap").rule(
+@detail_layouts("expert_overlap", "tensor_overlap").rule(
     "MLM128",
     ERROR,
     "init",

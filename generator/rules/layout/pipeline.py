@@ -16,16 +16,18 @@ from ...rule import InFiles
 from ..planned import (
     IN_CONFIGS,
     Judgement,
-    autotp_layouts,
+    detail_layouts,
     divides,
     elsewhere,
-    engine_layouts,
+    fixed_layouts,
     given,
+    has_fixed_layers,
     implies,
+    is_scripted,
     layouts,
-    lm_layouts,
-    mds_layouts,
-    megatron_layouts,
+    parallel_layouts,
+    partition_layouts,
+    replaced_layouts,
 )
 from ..violations import (
     deepspeed,
@@ -46,10 +48,10 @@ END_LAYERS = 2
 def pipeline_values(job: Job) -> list[int]:
     """Stage counts that cut the layers: evenly, with the ends counted as layers too for the Megatrons, or freely."""
     layers = job.model.layers
-    if job.framework.runs("Megatron-LM"):
+    if job.engine.pipeline == "stages":
         return list(range(1, layers + 1))
     fitting = set(divisors(layers))
-    if job.framework.runs("Megatron layers"):
+    if job.engine.has_parallel_layers:
         fitting.update(divisors(layers + END_LAYERS, layers))
     return sorted(fitting)
 
@@ -78,21 +80,23 @@ def _hint(job: Job, pipeline: int) -> str:
 
 
 #: A fork's option may count embeddings as layers that stages share, or weigh layers otherwise.
-_STAGES_OF_LAYERS = InFiles(only=("Megatron-DeepSpeed",), unless=("--pp-partition-method",))
+_STAGES_OF_LAYERS = InFiles(only=has_fixed_layers, unless=("--pp-partition-method",))
 _DEFAULT_GROUPS = InFiles(
     unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size")
 )
 _CONSTANT_BATCH = InFiles(
     unless=("--rampup-batch-size", "--step-batch-size-schedule"), severity=NOTE
 )
-_interleaved = lm_layouts("gradient_accumulation", "virtual_pipeline", "pipeline", "gpus")
+_interleaved = layouts(
+    "gradient_accumulation", "virtual_pipeline", "pipeline", "gpus", detail="virtual_pipeline"
+)
 _pipelined = layouts("gradient_accumulation", "pipeline", "gpus")
-_trainers = layouts("pipeline", of=("Trainer",))
-_unpinned = layouts("pipeline", of=("own script",), applies=lambda job: job.pins.pipeline is None)
-_sharded = layouts("zero_stage", "pipeline", of=("own script", "Megatron-DeepSpeed"))
+_trainers = layouts("pipeline", of=lambda engine: engine.pipeline == "none")
+_unpinned = layouts("pipeline", of=is_scripted, applies=lambda job: job.pins.pipeline is None)
+_sharded = layouts("zero_stage", "pipeline", of=lambda engine: engine.pipeline == "module")
 
 
-@mds_layouts("pipeline").rule(
+@fixed_layouts("pipeline").rule(
     "MDS046", ERROR, "silent", megatron_deepspeed("megatron/model/gpt_model.py:463")
 )
 def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
@@ -107,7 +111,7 @@ def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{message} (embedding and loss counted as layers)", _hint(job, layout.pipeline)
 
 
-@lm_layouts(*_SIZES, "pipeline").rule(
+@detail_layouts(*_SIZES, "pipeline").rule(
     "MLM003",
     ERROR,
     "init",
@@ -150,7 +154,7 @@ def _size_hint(job: Job, layout: LayoutLike) -> str:
     )
 
 
-@layouts("pipeline", of=("own script",)).rule(
+@layouts("pipeline", of=is_scripted).rule(
     "PIPE012", ERROR, "silent", derived("uneven stages wait for the fullest")
 )
 def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
@@ -164,7 +168,7 @@ def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
     )
 
 
-@megatron_layouts("pipeline", "layers").rule(
+@parallel_layouts("pipeline", "layers").rule(
     "PIPE013",
     ERROR,
     "init",
@@ -182,7 +186,7 @@ def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     )
 
 
-@lm_layouts("virtual_pipeline", "pipeline", *_SIZES).rule(
+@detail_layouts("virtual_pipeline", "pipeline", *_SIZES).rule(
     "MLM015",
     ERROR,
     "init",
@@ -214,7 +218,7 @@ def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
     )
 
 
-@engine_layouts(*_SIZES).rule(
+@partition_layouts(*_SIZES).rule(
     "PIPE017", ERROR, "silent", derived("PipelineModule deals the layers by itself")
 )
 def engine_sizes_stages(job: Job, layout: LayoutLike) -> Judgement:
@@ -226,7 +230,7 @@ def engine_sizes_stages(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"leave it out, or use {job.says('framework', 'megatron-lm')}"
 
 
-@lm_layouts("virtual_pipeline", "pipeline").rule(
+@detail_layouts("virtual_pipeline", "pipeline").rule(
     "MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000")
 )
 def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
@@ -238,7 +242,7 @@ def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{both} has no stages to interleave", f"use {job.says('virtual_pipeline', 1)}"
 
 
-@engine_layouts("virtual_pipeline").rule(
+@partition_layouts("virtual_pipeline").rule(
     "PIPE011", ERROR, "silent", derived("deepspeed/runtime/pipe/schedule.py")
 )
 def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
@@ -321,7 +325,7 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
     yield message, f"use {job.says('zero_stage', 1, 0)}, or {job.says('pipeline', 1)}"
 
 
-@autotp_layouts("tensor", "pipeline", "context").rule(
+@replaced_layouts("tensor", "pipeline", "context").rule(
     "PIPE015", ERROR, "init", derived("AutoTP and Ulysses have no pipeline topology")
 )
 def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:

@@ -10,15 +10,17 @@ from typing import Any, Final
 from ...estimate.layout import LayoutLike
 from ...findings import ERROR
 from ...job.records import Job
-from ..planned import Judgement, layouts
+from ..planned import Judgement, has_parallel_layers, layouts
 from ..violations import megatron_lm
 
 _CALCULATOR: Final = (
     "core/num_microbatches_calculator.py (RampupBatchsizeNumMicroBatchesCalculator.update)"
 )
 _ramped = partial(layouts, applies=lambda job: job.training.batch_ramp is not None)
-_divided = _ramped("micro_batch", "data", of=("Megatron layers",))
-_interleaved = _ramped("virtual_pipeline", "micro_batch", "data", "pipeline", of=("Megatron-LM",))
+_divided = _ramped("micro_batch", "data", of=has_parallel_layers)
+_interleaved = _ramped(
+    "virtual_pipeline", "micro_batch", "data", "pipeline", detail="virtual_pipeline"
+)
 
 
 def _common(job: Job) -> int:

@@ -13,16 +13,17 @@ from ...job.records import Job
 from ...rule import InFiles
 from ..planned import (
     Judgement,
-    autotp_layouts,
+    composed_layouts,
+    detail_layouts,
+    distributed_layouts,
     elsewhere,
-    engine_layouts,
+    exchange_layouts,
     given,
     implies,
     layouts,
-    lm_layouts,
-    mds_layouts,
-    megatron_layouts,
-    trainer_layouts,
+    parallel_layouts,
+    partition_layouts,
+    replaced_layouts,
 )
 from ..violations import (
     deepspeed,
@@ -45,7 +46,7 @@ _other_optimizers = layouts(
 )
 
 
-@engine_layouts("offload", "zero_stage").rule(
+@partition_layouts("offload", "zero_stage").rule(
     "ZERO043", ERROR, "silent", derived("stages 1 to 3 read zero_optimization.offload_optimizer")
 )
 def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
@@ -57,7 +58,7 @@ def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
-@engine_layouts("offload", "zero_stage").rule(
+@partition_layouts("offload", "zero_stage").rule(
     "ZERO006", ERROR, "silent", deepspeed("runtime/zero/config.py:157")
 )
 def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
@@ -71,7 +72,7 @@ def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
 
 
 # Runs at stage 1 in bf16 end well, on 4 and 8 GPUs of a public repository too, so that files get a note.
-@engine_layouts("offload", "pipeline").rule(
+@partition_layouts("offload", "pipeline").rule(
     "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", InFiles(severity=NOTE)
 )
 def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
@@ -97,7 +98,7 @@ def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     )
 
 
-@lm_layouts("offload", "zero_stage").rule(
+@distributed_layouts("offload", "zero_stage").rule(
     "MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884")
 )
 def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
@@ -109,7 +110,7 @@ def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
-@lm_layouts("offload").rule(
+@distributed_layouts("offload").rule(
     "MLM043", ERROR, "silent", derived("--optimizer-cpu-offload moves optimizer states only")
 )
 def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
@@ -120,9 +121,12 @@ def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
     yield elsewhere(job, layout, "offload", Offload.OPTIMIZER)
 
 
-_adapted = autotp_layouts("tensor", applies=lambda job: job.training.lora is not None)
-_quantized = trainer_layouts(
-    "offload", applies=lambda job: getattr(job.training.lora, "base", None) == "4bit"
+_adapted = replaced_layouts("tensor", applies=lambda job: job.training.lora is not None)
+_quantized = layouts(
+    "offload",
+    applies=lambda job: (
+        job.framework.adapters and getattr(job.training.lora, "base", None) == "4bit"
+    ),
 )
 
 
@@ -167,19 +171,19 @@ _CORE_ATTENTION = megatron_lm(
 )
 _BLOCK = "core/transformer/transformer_block.py"
 _CONFIG = "core/transformer/transformer_config.py"
-_details = engine_layouts(*RECOMPUTE_DETAILS)
-_any_details = megatron_layouts(*RECOMPUTE_DETAILS, "recompute")
-_groups = lm_layouts("recompute_layers", "recompute_group")
-_split_groups = megatron_layouts(
+_details = partition_layouts(*RECOMPUTE_DETAILS)
+_any_details = parallel_layouts(*RECOMPUTE_DETAILS, "recompute")
+_groups = detail_layouts("recompute_layers", "recompute_group")
+_split_groups = parallel_layouts(
     "recompute_group", "pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers"
 )
-_modules = lm_layouts("recompute_modules", "recompute")
-_fp8 = lm_layouts(
+_modules = detail_layouts("recompute_modules", "recompute")
+_fp8 = detail_layouts(
     "recompute_modules",
     "recompute",
     applies=lambda job: job.training.precision == "fp8" and job.training.fp8_recipe == "delayed",
 )
-_flash = lm_layouts(
+_flash = composed_layouts(
     "recompute",
     "recompute_modules",
     applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None,
@@ -226,7 +230,7 @@ _SETS = (
 
 def module_choices(job: Job) -> list[Modules]:
     """Sets of modules worth a try between no and full recomputation; they may break rules with other fields."""
-    if not job.framework.runs("Megatron-LM"):
+    if not job.engine.has("recompute_modules"):
         return []
     own = own_modules(job) & ~Modules.CORE_ATTN
     if job.training.precision == "fp8":
@@ -251,7 +255,7 @@ def _details_of(job: Job, layout: LayoutLike) -> str:
     return says_modules(job, Modules(int(layout.recompute_modules)))
 
 
-@autotp_layouts("recompute").rule(
+@replaced_layouts("recompute").rule(
     "ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers")
 )
 def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
@@ -263,7 +267,7 @@ def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} is not available with {job.says('framework', job.framework)}", _hint(job)
 
 
-@mds_layouts("recompute", "context", "attention").rule(
+@exchange_layouts("recompute", "context", "attention").rule(
     "MDS021", ERROR, "silent", _SELECTIVE, InFiles(severity=WARNING)
 )
 def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
@@ -302,7 +306,7 @@ def recompute_has_no_details(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: the script would repeat every layer by itself, and memory would differ from the plan.
     Fix: leave out recompute_layers, recompute_modules and recompute_group, or use framework: megatron-lm"""
     whole = (layout.recompute_layers == 0) & (layout.recompute_modules == int(Modules.CORE_ATTN))
-    yield whole & (job.framework.runs("Megatron layers") | (layout.recompute_group == 1))
+    yield whole & (job.engine.has("recompute_group") | (layout.recompute_group == 1))
     message = (
         f"{_details_of(job, layout)} cannot be set with {job.says('framework', job.framework)}"
     )

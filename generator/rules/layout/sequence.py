@@ -14,18 +14,20 @@ from ..planned import (
     IN_ALL,
     IN_CONFIGS,
     Judgement,
-    autotp_layouts,
+    composed_layouts,
+    detail_layouts,
     divide_either_way,
     divides,
     elsewhere,
-    engine_layouts,
+    exchange_layouts,
     given,
     implies,
     is_moe,
-    layouts,
-    lm_layouts,
-    mds_layouts,
-    megatron_layouts,
+    parallel_layouts,
+    partition_layouts,
+    replaced_layouts,
+    ring_layouts,
+    without_detail,
 )
 from ..violations import (
     deepspeed,
@@ -38,21 +40,21 @@ from ..violations import (
 )
 from .tensor import has_grouped_heads, tensor_values
 
-_along_tensor = megatron_layouts("sequence_parallel", "tensor")
-_ulysses_sequence = mds_layouts("context", "sequence_length")
-_ulysses_cut = mds_layouts("context", "sequence_parallel")
-_cut = megatron_layouts("sequence_parallel", "tensor", "context", "sequence_length")
-_moe = lm_layouts("sequence_parallel", "tensor", "experts", applies=is_moe)
-_grouped = engine_layouts("context", "heads", "kv_heads", applies=has_grouped_heads)
-_ulysses = mds_layouts("context", "tensor", "pipeline")
-_older_ulysses = autotp_layouts(
+_along_tensor = parallel_layouts("sequence_parallel", "tensor")
+_ulysses_sequence = exchange_layouts("context", "sequence_length")
+_ulysses_cut = exchange_layouts("context", "sequence_parallel")
+_cut = parallel_layouts("sequence_parallel", "tensor", "context", "sequence_length")
+_moe = composed_layouts("sequence_parallel", "tensor", "experts", applies=is_moe)
+_grouped = partition_layouts("context", "heads", "kv_heads", applies=has_grouped_heads)
+_ulysses = exchange_layouts("context", "tensor", "pipeline")
+_older_ulysses = replaced_layouts(
     "context", applies=lambda job: job.deepspeed_version < _first_with_ulysses(job)
 )
 
 
 def _first_with_ulysses(job: Job) -> tuple[int, ...]:
     """The first DeepSpeed with what accelerate calls, or that makes Ulysses' groups of a config that is a file."""
-    return (0, 18, 2) if job.framework.runs("Trainer") else (0, 19)
+    return job.framework.first_with_ulysses
 
 
 @_older_ulysses.rule(
@@ -106,7 +108,7 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}{instead}"
 
 
-@autotp_layouts("sequence_parallel").rule(
+@replaced_layouts("sequence_parallel").rule(
     "SEQ002", ERROR, "silent", derived("AutoTP has no sequence parallel layers")
 )
 def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
@@ -130,7 +132,7 @@ def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
     yield message, f"use {job.says('sequence_parallel', True)}"
 
 
-@lm_layouts("context", "sequence_length").rule(
+@ring_layouts("context", "sequence_length").rule(
     "MLM008", ERROR, "init", megatron_lm("training/arguments.py:1335"), InFiles()
 )
 def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
@@ -147,7 +149,7 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('context', *nearest(fitting, layout.context))}"
 
 
-@lm_layouts("context", "attention").rule(
+@ring_layouts("context", "attention").rule(
     "MLM136",
     ERROR,
     "training",
@@ -167,7 +169,7 @@ def ring_needs_fused_attention(job: Job, layout: LayoutLike) -> Judgement:
     )
 
 
-@autotp_layouts().rule(
+@replaced_layouts().rule(
     "SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"), IN_CONFIGS
 )
 @_ulysses_sequence.rule(
@@ -194,7 +196,7 @@ def _ulysses_hint(job: Job) -> str:
     return f"use {job.says('context', *fitting)}"
 
 
-@engine_layouts("context", "heads").rule(
+@partition_layouts("context", "heads").rule(
     "SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), IN_ALL
 )
 def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
@@ -257,7 +259,7 @@ _ATTENTION = "attention/dot_product_attention/context_parallel.py"
 
 def exchanges_heads_only(job: Job) -> bool:
     """Ask whether the model's attention runs under context parallelism only where all ranks exchange heads (a2a)."""
-    if not job.framework.runs("Megatron-LM"):
+    if not job.engine.has("context_heads"):
         return False
     window = job.model.sliding_window if knows(job, "sequence_length") else None
     return job.model.attention_sinks or (
@@ -265,12 +267,12 @@ def exchanges_heads_only(job: Job) -> bool:
     )
 
 
-_elsewhere = layouts("context_heads", applies=lambda job: not job.framework.runs("Megatron-LM"))
-_exchanged = lm_layouts("context_heads", "tensor", "heads", "kv_heads", "kv_lora_rank")
-_local = lm_layouts(
+_elsewhere = without_detail("context_heads")
+_exchanged = detail_layouts("context_heads", "tensor", "heads", "kv_heads", "kv_lora_rank")
+_local = detail_layouts(
     "context_heads", "context", "sliding_window", "attention_sinks", applies=exchanges_heads_only
 )
-_latent = lm_layouts(
+_latent = detail_layouts(
     "context_heads", "context", "kv_lora_rank", applies=lambda job: job.model.is_mla
 )
 
@@ -289,7 +291,7 @@ def levels_of_context_are_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     yield elsewhere(job, layout, "context_heads", 1, "megatron-lm")
 
 
-@lm_layouts("context_heads", "context").rule(
+@detail_layouts("context_heads", "context").rule(
     "MLM130",
     ERROR,
     "init",

@@ -13,13 +13,12 @@ from ..planned import (
     IN_ALL,
     IN_CONFIGS,
     Judgement,
-    autotp_layouts,
     divide_either_way,
     divides,
     is_moe,
     layouts,
-    mds_layouts,
-    megatron_layouts,
+    parallel_layouts,
+    replaced_layouts,
 )
 from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megatron_lm, transformers
 
@@ -58,7 +57,7 @@ def tensor_values(job: Job) -> list[int]:
     cuts += [tensor_domain(job)] if knows(job, "accelerators_per_node") else []
     cuts += widths(job).values() if knows(job, "hidden", "ffn", "experts") else []
     cuts += expert_widths(job).values() if knows(job, "experts", "moe_ffn") else []
-    matches = divides if job.framework.runs("Megatron-DeepSpeed") else divide_either_way
+    matches = divide_either_way if job.engine.repeats_kv_heads else divides
     return [
         t
         for t in divisors(gcd(*cuts))
@@ -85,13 +84,21 @@ _CUT_AS_REST = InFiles(unless=("--expert-tensor-parallel-size",))
 _USUAL_PADDING = InFiles(unless=("--make-vocab-size-divisible-by",))
 _EQUAL_LAYERS = InFiles(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern"))
 _heads = layouts("tensor", "heads")
-_vocabulary = megatron_layouts("tensor", "vocab")
+_vocabulary = parallel_layouts("tensor", "vocab")
 _kv_heads = layouts(
-    "tensor", "heads", "kv_heads", of=("Megatron-LM", "AutoTP"), applies=has_grouped_heads
+    "tensor",
+    "heads",
+    "kv_heads",
+    of=lambda engine: engine.repeats_kv_heads,
+    applies=has_grouped_heads,
 )
-_mds_kv_heads = mds_layouts("tensor", "heads", "kv_heads", applies=has_grouped_heads)
+_divided_kv_heads = layouts(
+    *("tensor", "heads", "kv_heads"),
+    of=lambda engine: not engine.repeats_kv_heads,
+    applies=has_grouped_heads,
+)
 _widths = layouts("tensor", "hidden", "ffn", "experts")
-_expert_widths = megatron_layouts(
+_expert_widths = parallel_layouts(
     "tensor", "experts", "moe_ffn", applies=lambda job: bool(expert_widths(job))
 )
 _free = layouts(applies=lambda job: job.pins.tensor is None)
@@ -130,7 +137,7 @@ def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     )
 
 
-@_mds_kv_heads.rule(
+@_divided_kv_heads.rule(
     "MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), InFiles()
 )
 def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
@@ -145,7 +152,7 @@ def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     )
 
 
-@autotp_layouts("tensor", "heads", "kv_heads", applies=has_grouped_heads).rule(
+@replaced_layouts("tensor", "heads", "kv_heads", applies=has_grouped_heads).rule(
     "TP004", WARNING, "silent", deepspeed("runtime/engine.py:761"), IN_CONFIGS
 )
 def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
@@ -215,7 +222,7 @@ def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} does not divide the {domain} accelerators that share the fast fabric", _hint(job)
 
 
-@autotp_layouts("tensor", applies=is_moe).rule(
+@replaced_layouts("tensor", applies=is_moe).rule(
     "HF019", ERROR, "init", transformers("integrations/deepspeed.py:350")
 )
 def tensor_has_convertible_weights(job: Job, layout: LayoutLike) -> Judgement:

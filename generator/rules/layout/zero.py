@@ -14,13 +14,13 @@ from ...text.wording import dots
 from ..planned import (
     IN_CONFIGS,
     Judgement,
-    autotp_layouts,
+    distributed_layouts,
     divides,
-    engine_layouts,
     given,
     implies,
     layouts,
-    lm_layouts,
+    partition_layouts,
+    replaced_layouts,
 )
 from ..violations import deepspeed, deepspeed_now, derived, divisors, megatron_lm, nearest
 
@@ -32,13 +32,13 @@ _ASSERTION_OF_0_19_3 = (
 
 _FSDP = "NVIDIA/Megatron-LM megatron/core/distributed/fsdp: sharding with tensor, context and expert parallelism only"
 
-_older_autotp = autotp_layouts(
+_older_autotp = replaced_layouts(
     "zero_stage", "tensor", applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
 )
 _lamb = layouts("zero_stage", applies=lambda job: job.training.optimizer == "lamb")
 
 
-@lm_layouts("zero_stage", "pipeline").rule("MLM042", ERROR, "silent", _FSDP)
+@distributed_layouts("zero_stage", "pipeline").rule("MLM042", ERROR, "silent", _FSDP)
 def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
     """With a pipeline in Megatron-LM, the ZeRO stage is 0 or 1: stages 2 and 3 are Megatron FSDP's.
     Prevents: No error: Megatron FSDP would gather and reduce the model again for every micro-batch of every stage.
@@ -89,8 +89,8 @@ def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 0)}, or training.{job.says('optimizer', 'adamw')}"
 
 
-_state_types = lm_layouts("zero_stage", applies=is_precision_aware)
-_fp8_parameters = lm_layouts("zero_stage", applies=lambda job: job.training.fp8_parameters)
+_state_types = distributed_layouts("zero_stage", applies=is_precision_aware)
+_fp8_parameters = distributed_layouts("zero_stage", applies=lambda job: job.training.fp8_parameters)
 
 
 @_state_types.rule(
@@ -126,16 +126,16 @@ _MICS = "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics.py @ 0.19.6 (removed 
 
 def has_mics(job: Job) -> bool:
     """Ask whether the engine has MiCS; the Trainer and Megatron-DeepSpeed build models under plain zero.Init."""
-    return job.framework.runs("own script") and job.deepspeed_version < FIRST_WITHOUT_MICS
+    return job.engine.scripted and job.deepspeed_version < FIRST_WITHOUT_MICS
 
 
-_instances = lm_layouts(
+_instances = distributed_layouts(
     "zero_copies", "data", "context", "tensor", "expert", "expert_tensor", "experts"
 )
-_without_mics = engine_layouts("zero_copies", applies=lambda job: not has_mics(job))
-_mics = engine_layouts("zero_copies", "zero_stage", "offload", "zero_hpz", applies=has_mics)
-_shards = engine_layouts("zero_copies", "data", "context", "tensor", applies=has_mics)
-_quantized = engine_layouts(
+_without_mics = partition_layouts("zero_copies", applies=lambda job: not has_mics(job))
+_mics = partition_layouts("zero_copies", "zero_stage", "offload", "zero_hpz", applies=has_mics)
+_shards = partition_layouts("zero_copies", "data", "context", "tensor", applies=has_mics)
+_quantized = partition_layouts(
     "zero_stage",
     applies=lambda job: bool(job.training.quantized_weights or job.training.quantized_gradients),
 )
@@ -157,7 +157,7 @@ def copies_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_copies', *nearest(divisors(common), layout.zero_copies))}"
 
 
-@lm_layouts("zero_copies", "zero_stage").rule(
+@distributed_layouts("zero_copies", "zero_stage").rule(
     "MLM134", ERROR, "init", megatron_lm("core/distributed/distributed_data_parallel.py:357")
 )
 def copies_are_of_the_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
@@ -233,16 +233,14 @@ def second_partitions_need_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Second partitions of the parameters (ZeRO++ hpZ) need DeepSpeed's ZeRO stage 3.
     Prevents: No error: zero_hpz_partition_size has no effect below stage 3.
     Fix: set layout.zero_stage to 3, or zero_hpz to 1"""
-    yield (layout.zero_hpz == 1) | (
-        job.framework.runs("DeepSpeed engine") & (layout.zero_stage == 3)
-    )
+    yield (layout.zero_hpz == 1) | (job.engine.has("zero_hpz") & (layout.zero_stage == 3))
     message = (
         f"{given(job, layout, 'zero_hpz')} has no effect with {given(job, layout, 'zero_stage')}"
     )
     yield f"{message} of {job.says('framework', job.framework)}", f"use {job.says('zero_hpz', 1)}"
 
 
-@engine_layouts("zero_hpz", "data", "context", "tensor").rule(
+@partition_layouts("zero_hpz", "data", "context", "tensor").rule(
     "ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943")
 )
 def second_partitions_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:

@@ -37,7 +37,7 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
         return None
     apart: Number = world.pipeline
     if submission.megatron or (
-        submission.job is not None and submission.job.framework.runs("Megatron layers")
+        submission.job is not None and submission.job.engine.has_parallel_layers
     ):
         apart *= world.tensor * world.context
     elif config.version >= _DIVIDES_BY_SEQUENCE:

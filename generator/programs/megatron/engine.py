@@ -1,0 +1,49 @@
+"""The engines of Megatron-LM and Megatron-DeepSpeed: what they keep, send and hide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ...job.engine import Engine
+from ..deepspeed.engine import ENGINE as DEEPSPEED
+
+#: Source: Megatron-LM core_v0.16.1.
+MEGATRON_LM: Final = Engine(
+    layers="composed",  # core/models/gpt/gpt_layer_specs.py
+    sharding="distributed",  # core/optimizer/distrib_optimizer.py; core/distributed/fsdp
+    context="ring",  # core/extensions/transformer_engine.py, cp_comm_type
+    pipeline="stages",  # core/pipeline_parallel/schedules.py
+    experts="parallel",  # core/transformer/moe
+    details=frozenset(
+        {
+            *("virtual_pipeline", "first_stage_layers", "last_stage_layers"),
+            *("recompute_layers", "recompute_group", "recompute_modules", "offload_fraction"),
+            *("expert_tensor", "tensor_overlap", "expert_overlap", "context_heads"),
+            "zero_copies",
+        }
+    ),
+    chooses_types=True,  # core/optimizer/optimizer_config.py, use_precision_aware_optimizer
+    copies_fp16_gradients=True,  # core/optimizer/distrib_optimizer.py, _copy_model_grads_to_main_grads
+    gathered_layers=2,  # FSDP: the layer in use and the one prefetched
+    # Adding an expert's bias times the token's weight after its second product: in fp32, by expert, and joined again.
+    # Counted from the operators of core/transformer/moe/experts.py, TEGroupedMLP._apply_bias, which nothing fuses.
+    expert_bias_traffic_bytes=(28, 36),
+    message_elements=(40e6, 1e6),  # core/distributed/distributed_data_parallel.py
+    sorts_local_experts=True,  # core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs
+    several_queues_from=2,  # training/arguments.py:1049
+    measured_as="Megatron-LM",
+)
+#: Source: deepspeedai/Megatron-DeepSpeed @ 4efb479d; what isn't said here is DeepSpeed's.
+MEGATRON_DEEPSPEED: Final = replace(
+    DEEPSPEED,
+    layers="fixed",  # megatron/model/transformer.py
+    context="exchange",  # megatron/model/transformer.py, DistributedAttention
+    details=DEEPSPEED.details | {"recompute_group"},  # --checkpoint-num-layers
+    scripted=False,
+    repeats_kv_heads=False,  # megatron/model/transformer.py, num_key_value_heads_per_partition
+    caps_sizes=True,  # megatron/arguments.py:92-99
+    unfused_logit_bytes=10,  # megatron/core/tensor_parallel/cross_entropy.py subtracts the maximum in a copy
+    measured_as="Megatron-DeepSpeed",
+    measured_cut=None,
+)
