@@ -1,4 +1,4 @@
-"""What setup.cfg can't say: the packages, and the description without links and pictures of a checkout."""
+"""The packages, and the description without a checkout's links: setup.cfg can say neither."""
 
 import re
 from pathlib import Path

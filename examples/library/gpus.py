@@ -1,7 +1,7 @@
 """How many GPUs a run needs to be done in time: dsgen as a library.
 
-`python gpus.py SPEC DAYS` plans the job on growing numbers of GPUs, and stops at the first that is done
-within so many days, with saving, failures and restarts.
+`python gpus.py SPEC DAYS` plans the job on growing numbers of GPUs, and stops at the first that is
+done within so many days, with saving, failures and restarts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""AzureML command jobs as azure-ai-ml loads them, those within pipelines and sweeps each as a document of its own.
+"""AzureML command jobs as azure-ai-ml loads them, those within pipelines and sweeps each as a
+document of its own.
 
 Their commands are read as shell scripts with places in the YAML file.
-Source: azure-ai-ml azure/ai/ml/_schema/pipeline/pipeline_job.py and _schema/sweep/sweep_job.py @ 1.35.2.
+Source: azure-ai-ml azure/ai/ml/_schema/pipeline/pipeline_job.py and _schema/sweep/sweep_job.py @
+1.35.2.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ from ..launching.script import CommandDocument, LaunchScript, places
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Source):
-    """A job within a file: its keys are the file's at `prefix`, but for those that it has of the file."""
+    """A job within a file: its keys are the file's at `prefix`, but for those that it has of the
+    file.
+    """
 
     prefix: str
     inherited: frozenset[str] = frozenset()
 
     def locate(self, pointer: str) -> Location:
-        """The place of a value, else of the nearest thing around it; its pointer is that in the file."""
+        """The place of a value, else of the nearest thing around it; its pointer is that in the
+        file.
+        """
         own = pointer.split("/")[1:2] not in [[name] for name in self.inherited]
         return replace(
             Source.locate(self, pointer), pointer=f"{self.prefix}{pointer}" if own else pointer
@@ -38,7 +44,9 @@ class Part(Source):
 
 
 def parts(source: Source) -> Iterator[Part]:
-    """The steps of a pipeline and the trial of a sweep that have a command; components in files of their own don't."""
+    """The steps of a pipeline and the trial of a sweep that have a command; components in files of
+    their own don't.
+    """
     data = source.data if isinstance(source.data, dict) else {}
     compute, steps = source.value("/settings/default_compute"), data.get("jobs")
     defaults = {"compute": compute} if isinstance(compute, str) else {}
@@ -179,7 +187,8 @@ OTHER_TYPES: Final = (
     "finetuning",
     "distillation",
 )
-#: Types of a component's inputs that no job has. Source: azure-ai-ml _schema/component/input_output.py @ 1.35.2.
+#: Types of a component's inputs that no job has. Source: azure-ai-ml
+#: _schema/component/input_output.py @ 1.35.2.
 _PARAMETERS: Final = ("integer", "number", "string", "boolean")
 #: Keys of files that no command job has, and what these files are.
 _OTHERS: Final = (
@@ -221,10 +230,12 @@ def is_of_azureml(schema: object) -> bool:
 
 
 def other_than_command(source: Source) -> str | None:
-    """Return what a file with the keys of a job is instead, as in `pipeline job`; None where it has command jobs.
+    """Return what a file with the keys of a job is instead, as in `pipeline job`; None where it has
+    command jobs.
 
-    azure-ai-ml reads `type`, and loads a job without one as a command job; `$schema` is for editors, and shows which
-    files are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @ 1.35.2.
+    azure-ai-ml reads `type`, and loads a job without one as a command job; `$schema` is for
+    editors, and shows which files are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @
+    1.35.2.
     """
     data = source.data if isinstance(source.data, dict) else {}
     if any(parts(source)):

@@ -1,10 +1,12 @@
-"""Azure Machine Learning: a v2 command job, in which the service starts a process per GPU (AML013); trials as a sweep.
+"""Azure Machine Learning: a v2 command job, in which the service starts a process per GPU (AML013);
+trials as a sweep.
 
-The command is words that a shell takes as data, but for the paths that the service puts in: it replaces
-`${{inputs.NAME}}` and the like in the text of a command, and azure-ai-ml makes `${{inputs.NAME}}` of `{inputs.NAME}`
-before; a shell of each process runs what comes out.
-Source: azure-ai-ml azure/ai/ml/_utils/utils.py:845-869 (map_single_brackets_and_warn), _schema/_sweep/sweep_job.py,
-parameterized_sweep.py @ 1.35.2; Azure/azureml-examples @ 085cd6ea cli/jobs/basics/hello-sweep.yml.
+The command is words that a shell takes as data, but for the paths that the service puts in: it
+replaces `${{inputs.NAME}}` and the like in the text of a command, and azure-ai-ml makes
+`${{inputs.NAME}}` of `{inputs.NAME}` before; a shell of each process runs what comes out.
+Source: azure-ai-ml azure/ai/ml/_utils/utils.py:845-869 (map_single_brackets_and_warn),
+_schema/_sweep/sweep_job.py, parameterized_sweep.py @ 1.35.2; Azure/azureml-examples @ 085cd6ea
+cli/jobs/basics/hello-sweep.yml.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from ..program import (
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
 _WIDTH: Final = 110  #: of lines of YAML
 _NOTES = (
-    "The service starts one process per GPU and sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: "
+    "The service starts one process per GPU and sets RANK, LOCAL_RANK, WORLD_SIZE, "
+    "MASTER_ADDR and MASTER_PORT: "
     "a launcher inside the command would start them twice.",
     "Configuration files travel as inputs, so they arrive whatever folder `code` is. "
     "Paths here are relative to this file.",
@@ -55,13 +58,14 @@ class Command:
     program: Program
     bound: Bindings
     apart: frozenset[str] = frozenset()  #: variables that are set in the command
-    configs: Mapping[
-        str, str
-    ]  #: what stands for the path of each configuration file, as a shell word
+    #: what stands for the path of each configuration file, as a shell word
+    configs: Mapping[str, str]
 
     @property
     def text(self) -> str:
-        """The command: the variables that hold expressions or would be taken for some, then the program."""
+        """The command: the variables that hold expressions or would be taken for some, then the
+        program.
+        """
         held_back = [f"{name}={word}" for name, word in self._held_back()]
         words = [
             *(("env", *held_back) if held_back else ()),
@@ -76,11 +80,14 @@ class Command:
 
     @property
     def until_saved(self) -> str:
-        """The end of a command that fails while the last step isn't saved; empty where status 0 is success."""
+        """The end of a command that fails while the last step isn't saved; empty where status 0 is
+        success.
+        """
         step, job = step_to_reach(self.plan, self.program), self.plan.job
         if not step:
             return ""
-        tracker = f"{self._word(str(job.output.checkpoints))}/{_data(str(job.framework.checkpoints.tracker))}"
+        folder = self._word(str(job.output.checkpoints))
+        tracker = f"{folder}/{_data(str(job.framework.checkpoints.tracker))}"
         saved, why = (
             f'grep -qE "(^|[^0-9]){step}$" {tracker}',
             f"step {step} is not saved: submit the job again to resume",
@@ -121,20 +128,27 @@ class Command:
         """Return what finds the last whole checkpoint, and makes the words that name it."""
         folder = f"{self._word(resume.folder)}/{_data(resume.prefix)}"
         return (
-            f'last=-1; for file in {folder}*/{_data(resume.complete)}; do step="${{file%/*}}"; step="${{step##*-}}"; '
-            'if [ "$step" -gt "$last" ] 2>/dev/null && ! [ -e "${file%/*}/checkpoint-is-incomplete.txt" ] && '
+            f'last=-1; for file in {folder}*/{_data(resume.complete)}; do step="${{file%/*}}"; '
+            f'step="${{step##*-}}"; '
+            'if [ "$step" -gt "$last" ] 2>/dev/null && ! [ -e '
+            '"${file%/*}/checkpoint-is-incomplete.txt" ] && '
             'tail -c 2 "$file" 2>/dev/null | grep -q "}"; then last="$step"; fi; done; '
-            f'set --; if [ "$last" -ge 0 ]; then set -- {_data(resume.option)} {folder}"$last"; fi; '
+            f'set --; if [ "$last" -ge 0 ]; then set -- {_data(resume.option)} '
+            f'{folder}"$last"; fi; '
         )
 
 
 def expression(section: str, name: str) -> str:
-    """An expression that the service replaces, as a part of a shell word: in quotes, for it may be a path or a URL."""
+    """An expression that the service replaces, as a part of a shell word: in quotes, for it may be
+    a path or a URL.
+    """
     return f'"${{{{{section}.{name}}}}}"'
 
 
 def _data(text: str) -> str:
-    """A shell word for text, with nothing in it that the service replaces: the quotes are left between its marks."""
+    """A shell word for text, with nothing in it that the service replaces: the quotes are left
+    between its marks.
+    """
     return _LIVE.sub(lambda match: f"{match[0]}''", shell_word(text))
 
 
@@ -153,9 +167,8 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
         file.path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(file.path).stem)
         for file in program.files
     }
-    names = {
-        path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()
-    }  # of inputs
+    # of inputs
+    names = {path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()}
     configs = {path: expression("inputs", name) for path, name in names.items()}
     made, limit_s = (
         Command(plan=plan, program=program, bound=bound, configs=configs),
@@ -179,14 +192,17 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    """Return what a reader would ask: processes, paths, the environment, and what happens when the job starts again."""
+    """Return what a reader would ask: processes, paths, the environment, and what happens when the
+    job starts again.
+    """
     yield from _NOTES
     if (
         "environment" not in launch_options(plan)
         and plan.job.cluster.accelerator.vendor == "nvidia"
     ):
         yield (
-            f"`environment` stands in for yours: {CURATED} pins no DeepSpeed (its tag says {TAGGED_DEEPSPEED}). Name "
+            f"`environment` stands in for yours: {CURATED} pins no DeepSpeed (its tag says "
+            f"{TAGGED_DEEPSPEED}). Name "
             "one with the versions above in launch.azureml.environment."
         )
     outputs = bindings(plan.job).outputs
@@ -202,21 +218,31 @@ def _notes(plan: Plan) -> Iterator[str]:
         )
     code, script = launch_options(plan).get("code", OWN_FOLDER), plan.job.launch.script
     if code == OWN_FOLDER:
-        yield f"`code` is this folder and all that is uploaded: put {script} and its modules here, or name another."
+        yield (
+            f"`code` is this folder and all that is uploaded: put {script} and its modules "
+            "here, or name another."
+        )
     else:
         yield f"`code` is all that is uploaded: it holds {script} and its modules."
     for name, path in fabric.host_files(plan.job).items():
-        yield f"Azure's images set {name} to {path}; an image without that file needs a copy, or all-reduce is slow."
+        yield (
+            f"Azure's images set {name} to {path}; an image without that file needs a copy, or "
+            "all-reduce is slow."
+        )
 
 
 def _uploaded(launch: JobLaunch, folder: Path) -> Path | None:
-    """The folder on this machine that is `code`; None where it is a registered asset or a repository."""
+    """The folder on this machine that is `code`; None where it is a registered asset or a
+    repository.
+    """
     code = str(launch.options.get("code", OWN_FOLDER))
     return None if ":" in code else Path(os.path.normpath(folder / code))
 
 
 def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str, Any]:
-    """The options with local paths, which the spec has from its own folder, from that of job.yml."""
+    """The options with local paths, which the spec has from its own folder, from that of
+    job.yml.
+    """
 
     def place(value: str) -> str:
         elsewhere = value.startswith(("/", "~")) or ":" in value or "$" in value or value[:1] == "<"
@@ -240,11 +266,15 @@ def _before(launch: JobLaunch, folder: Path) -> str:
     if uploaded is None or (uploaded / launch.script).exists():
         return f"Start the job, which uploads {uploaded or launch.options['code']}:"
     other = "" if "code" in launch.options else " (or set launch.azureml.code)"
-    return f"Put {launch.script} and its modules into {uploaded}, which is uploaded{other}, and start it:"
+    return (
+        f"Put {launch.script} and its modules into {uploaded}, which is "
+        f"uploaded{other}, and start it:"
+    )
 
 
-#: The curated environment of azureml-examples @ 085cd6ea. What it holds: Azure/azureml-assets @ 4b41f8cc,
-#: assets/training/general/environments/acpt-pytorch-2.8-cuda12.6, whose Dockerfile and requirements pin no DeepSpeed.
+#: The curated environment of azureml-examples @ 085cd6ea. What it holds: Azure/azureml-assets @
+#: 4b41f8cc, assets/training/general/environments/acpt-pytorch-2.8-cuda12.6, whose Dockerfile and
+#: requirements pin no DeepSpeed.
 CURATED: Final = "acpt-pytorch-2.8-cuda12.6"
 _CURATED_ID: Final = f"azureml://registries/azureml/environments/{CURATED}/labels/latest"
 TAGGED_DEEPSPEED: Final = "0.13.1"  #: spec.yaml, tags
@@ -265,9 +295,8 @@ def described(plan: Plan, name: str) -> dict[str, object]:
 def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str, object]:
     """Return what runs on the nodes."""
     options, (provider, _, size) = launch_options(plan), plan.job.cluster.name.partition("/")
-    serverless = (
-        "compute" not in options and provider == "azure"
-    )  # and the instance type says what to run on
+    # and the instance type says what to run on
+    serverless = "compute" not in options and provider == "azure"
     vendor = plan.job.cluster.accelerator.vendor
     name = options.get("environment", _CURATED_ID if vendor == "nvidia" else IMAGES[vendor])
     bare, image = name.removeprefix("azureml:"), "/" in name and not name.startswith("azureml:")
@@ -313,10 +342,12 @@ _SWEEP_SCHEMA: Final = "https://azuremlschemas.azureedge.net/latest/sweepJob.sch
 _TRIALS: Final = "trials"  #: the folder of this file, with the configuration files of all trials
 _NUMBER: Final = "${{search_space.trial}}"
 _SWEEP_NOTE: Final = (
-    "Grid sampling runs every number once. No metric is logged, so the service names no best trial: dsgen tune reads "
+    "Grid sampling runs every number once. No metric is logged, so the service names no best "
+    "trial: dsgen tune reads "
     "the logs, each of which begins with its trial's number."
 )
-#: Brings the logs of the trials, which are jobs of their own: of a sweep, az downloads those of the best one alone.
+#: Brings the logs of the trials, which are jobs of their own: of a sweep, az downloads those of the
+#: best one alone.
 #: Source: azure-ai-ml azure/ai/ml/operations/_job_operations.py:1167-1185 @ 1.35.2.
 _COLLECT: Final = (
     'az ml job list --parent-job-name "$1" --query "[].name" --output tsv | while read -r name; do '
@@ -420,7 +451,8 @@ LAUNCHER: Final = Launcher(
         identity=r"^(\S+)$",
         watch=("az ml job stream --name {id}", "az ml job show --name {id} --web"),
         state=("az", "ml", "job", "show", "--name", "{id}", "--query", "status", "--output", "tsv"),
-        # Source: azure-ai-ml azure/ai/ml/operations/_run_history_constants.py:76-82 (TERMINAL_STATUSES) @ 1.35.2
+        # Source: azure-ai-ml azure/ai/ml/operations/_run_history_constants.py:76-82
+        # (TERMINAL_STATUSES) @ 1.35.2
         unfinished=r"^(?!(?:Completed|Failed|Canceled|NotResponding|Paused)\s*$)",
         collect=("sh", "-c", _COLLECT, "collect", "{id}", "{folder}"),
     ),

@@ -1,9 +1,11 @@
-"""A DeepSpeed config: as text, and as the program that reads it reads it; each question on that is answered here alone.
+"""A DeepSpeed config: as text, and as the program that reads it reads it; each question on that is
+answered here alone.
 
-Values are converted as the parser of the release converts them: `"3"`, `3.0` and `3` are the same stage. A key that is
-left out has the release's default; so has one that is "auto" where DeepSpeed's models read it, which drop it. None is
-the answer where the value is not known: "auto" that Transformers or accelerate will fill in, and what the parser
-refuses, such as the placeholder of a template.
+Values are converted as the parser of the release converts them: `"3"`, `3.0` and `3` are the same
+stage. A key that is left out has the release's default; so has one that is "auto" where DeepSpeed's
+models read it, which drop it. None is the answer where the value is not known: "auto" that
+Transformers or accelerate will fill in, and what the parser refuses, such as the placeholder of a
+template.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ from .schema import PROFILES, DeepSpeedSchema, Key, Version, as_hjson, load_sche
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DsConfig(Values):
-    """A DeepSpeed configuration: JSON or HJSON, a file of its own or a here-document of a launch script."""
+    """A DeepSpeed configuration: JSON or HJSON, a file of its own or a here-document of a launch
+    script.
+    """
 
     document_kind: ClassVar[Kind] = "DeepSpeed config"
 
@@ -56,7 +60,9 @@ class DsConfig(Values):
         return self.json.text.path
 
     def value(self, pointer: str, default: object = None) -> object:
-        """Return the value at a JSON pointer, such as `/zero_optimization/stage`; `default` where there is none."""
+        """Return the value at a JSON pointer, such as `/zero_optimization/stage`; `default` where
+        there is none.
+        """
         return self.json.value(pointer, default)
 
     def has(self, pointer: str) -> bool:
@@ -83,7 +89,9 @@ _TRIED: Final = re.compile(
 
 
 def read_file(file: FileText) -> Iterator[DsConfig]:
-    """The config that a file is; of YAML that isn't JSON too, what a program hands on that reads it as YAML."""
+    """The config that a file is; of YAML that isn't JSON too, what a program hands on that reads it
+    as YAML.
+    """
     source = file.yaml() if file.is_yaml and file.json().deviations else None
     if source is not None and source.complete and isinstance(source.data, dict):
         yield config_from_yaml(source.data, source, file.text, {})
@@ -94,7 +102,9 @@ def read_file(file: FileText) -> Iterator[DsConfig]:
 def config_from_yaml(
     data: Mapping[str, object], source: Source, text: Text, at: Mapping[str, str]
 ) -> DsConfig:
-    """A DeepSpeed config that a program hands on as a mapping; `at`: where its keys are in the file, by pointer."""
+    """A DeepSpeed config that a program hands on as a mapping; `at`: where its keys are in the
+    file, by pointer.
+    """
     lines = Lines(text)
 
     def offset(where: Location) -> int:
@@ -120,7 +130,8 @@ def config_from_yaml(
 
 
 def tuning_space(json_text: JsonText) -> JsonText:
-    """A config as DeepSpeed's autotuner reads it: a list in place of a number is what it tries, as "auto" is.
+    """A config as DeepSpeed's autotuner reads it: a list in place of a number is what it tries, as
+    "auto" is.
 
     Source: deepspeed/autotuning/autotuner.py:305-322 and :544, utils.py:285 @ 0.19.8.
     """
@@ -175,7 +186,8 @@ class Config(DsConfig):
     """One config, read by one release of DeepSpeed on behalf of one consumer."""
 
     consumer: str  #: one of `CONSUMERS`
-    guessed: bool = False  #: whether nothing names the consumer: an "auto" tells it, or it is DeepSpeed by default
+    #: whether nothing names the consumer: an "auto" tells it, or it is DeepSpeed by default
+    guessed: bool = False
     #: Whether it was found in a folder, where nothing names it: what its program does is unknown.
     unclaimed: bool = False
     release: Release  #: of DeepSpeed
@@ -196,7 +208,8 @@ class Config(DsConfig):
 
     @property
     def tuned(self) -> bool:
-        """Ask whether DeepSpeed's autotuner reads the config, and writes those to train with, ZeRO stage and all.
+        """Ask whether DeepSpeed's autotuner reads the config, and writes those to train with, ZeRO
+        stage and all.
 
         Source: deepspeed/autotuning/autotuner.py:676 and :753, scheduler.py:366 @ 0.19.8.
         """
@@ -219,11 +232,15 @@ class Config(DsConfig):
 
     @property
     def is_readable(self) -> bool:
-        """Return whether it is an object that could be read to its end, so that what it leaves out is known too."""
+        """Return whether it is an object that could be read to its end, so that what it leaves out
+        is known too.
+        """
         return self.json.broken is None and isinstance(self.json.data, dict) and not self.is_empty
 
     def read(self, pointer: str) -> object:
-        """Return the value that the parser holds of a key; None for null, "auto" and where it is not known."""
+        """Return the value that the parser holds of a key; None for null, "auto" and where it is
+        not known.
+        """
         held = self._hold(pointer)
         return None if held is _UNKNOWN or held == "auto" else held
 
@@ -239,7 +256,9 @@ class Config(DsConfig):
         return value if isinstance(value, str) else None
 
     def switch(self, pointer: str, default: bool = False) -> bool | None:
-        """Return whether the flag there is on, as Python's `if` reads it; `default`: of a key that no table has."""
+        """Return whether the flag there is on, as Python's `if` reads it; `default`: of a key that
+        no table has.
+        """
         if pointer not in self.json.spans and self.schema.at(pointer)[2] is None:
             return default
         held = self._hold(pointer)
@@ -251,7 +270,9 @@ class Config(DsConfig):
 
     @cached_property
     def bf16(self) -> str:
-        """The pointer of the block that is read as bf16: the old name's where the new one is not there."""
+        """The pointer of the block that is read as bf16: the old name's where the new one is not
+        there.
+        """
         key = self.schema.key("/bf16")
         takes_null = key is not None and "null" not in key.refuses  # then null counts as left out
         absent = not self.has("/bf16") or (takes_null and self.value("/bf16") is None)
@@ -274,7 +295,9 @@ class Config(DsConfig):
         return "auto" in (self.value("/fp16/enabled"), self.value(f"{self.bf16}/enabled"))
 
     def offload(self, what: Offloaded) -> Device | None:
-        """Return the place of optimizer states or parameters, by the new keys or the deprecated ones."""
+        """Return the place of optimizer states or parameters, by the new keys or the deprecated
+        ones.
+        """
         section = f"{ZERO}/offload_{what}"
         block = self._hold(section)
         if isinstance(block, dict):
@@ -295,7 +318,9 @@ class Config(DsConfig):
 
     @cached_property
     def optimizer(self) -> str | None:
-        """The type of the optimizer that is built, in lower case where DeepSpeed ignores case; None where none is."""
+        """The type of the optimizer that is built, in lower case where DeepSpeed ignores case; None
+        where none is.
+        """
         name = self.value("/optimizer/type")
         if not isinstance(name, str) or (name == "auto" and self.filled):
             return None
@@ -314,12 +339,16 @@ class Config(DsConfig):
 
     @property
     def sums_in(self) -> str | None:
-        """The type that gradients accumulate in, by its usual name; None where it isn't set or isn't known."""
+        """The type that gradients accumulate in, by its usual name; None where it isn't set or
+        isn't known.
+        """
         return DTYPES.get(self.accumulates_in or "")
 
     @property
     def is_elastic(self) -> bool:
-        """Return whether the batch follows from the elasticity block, whatever the batch keys are."""
+        """Return whether the batch follows from the elasticity block, whatever the batch keys
+        are.
+        """
         return self.schema.section("/elasticity") is not None and bool(
             self.block("/elasticity").get("enabled")
         )
@@ -330,7 +359,9 @@ class Config(DsConfig):
         return self._held[pointer]
 
     def _parsed(self, pointer: str) -> object:
-        """Parse a key as the parser does: models convert values and drop "auto", mappings keep what is written."""
+        """Parse a key as the parser does: models convert values and drop "auto", mappings keep what
+        is written.
+        """
         section, home, key, others = self.schema.at(pointer)
         there = self.json.spans
         place = (
@@ -357,7 +388,9 @@ class Config(DsConfig):
         return _UNKNOWN if isinstance(held, Mismatch) else held
 
     def _default(self, pointer: str, section: str, key: Key) -> object:
-        """Return the value of a key that is left out: its default, but for two that the parser works out."""
+        """Return the value of a key that is left out: its default, but for two that the parser
+        works out.
+        """
         around = self.value(section, {})
         if pointer == f"{ZERO}/stage" and isinstance(around, bool):  # the old form: true is stage 1
             return int(around)
@@ -369,7 +402,9 @@ class Config(DsConfig):
 
 
 def has_auto(config: DsConfig, least: int = 1) -> bool:
-    """Return whether so many values of a config are "auto", which DeepSpeed itself never fills in."""
+    """Return whether so many values of a config are "auto", which DeepSpeed itself never fills
+    in.
+    """
     return sum(value == "auto" for _, value in walk("", config.json.data)) >= least
 
 

@@ -1,4 +1,6 @@
-"""The facts that a DeepSpeed config states of a run, each with its place, and what the submission adds to them."""
+"""The facts that a DeepSpeed config states of a run, each with its place, and what the submission
+adds to them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A JSON Schema of DeepSpeed configs for editors, made from the table of keys of a release.
 
-It refuses what the release's own parser refuses, and no more: which values a model takes is asked of `coercions`.
+It refuses what the release's own parser refuses, and no more: which values a model takes is asked
+of `coercions`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _WORD: Final = "|".join(
     "".join(f"[{c}{c.upper()}]" for c in word)
     for word in ("true", "false", "yes", "no", "on", "off")
 )
-#: A value of each kind, from the widest form of a type to the narrowest; the first that is accepted is enough.
+#: A value of each kind, from the widest form of a type to the narrowest; the first that is accepted
+#: is enough.
 _PROBES: Final[tuple[tuple[tuple[object, Schema], ...], ...]] = (
     ((None, {"type": "null"}),),
     ((True, {"type": "boolean"}),),
@@ -62,7 +64,8 @@ _PROBES: Final[tuple[tuple[tuple[object, Schema], ...], ...]] = (
     ),
 )
 _AUTO: Final[Schema] = {"const": "auto"}
-#: A variable that a program fills in before DeepSpeed reads the config, as the rules on templates know them.
+#: A variable that a program fills in before DeepSpeed reads the config, as the rules on templates
+#: know them.
 _VARIABLE: Final[Schema] = {"type": "string", "pattern": r"^\s*([$@<%{].*|[A-Z][A-Z0-9_]*)\s*,?$"}
 #: As DeepSpeed's documentation writes them.
 _OPTIMIZERS: Final = (
@@ -86,7 +89,9 @@ _WORDS: Final[Mapping[str, Mapping[str, str]]] = yaml.safe_load(
 
 
 def deepspeed_json_schema(version: str) -> Schema:
-    """The schema of the config that a release reads, or the release nearest to it that has a table."""
+    """The schema of the config that a release reads, or the release nearest to it that has a
+    table.
+    """
     release = load_schema(version)
     made: Schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -215,9 +220,8 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
 
 def _of_mapping(section: Section, key: Key) -> list[Schema]:
     """Return the schema of what DeepSpeed doesn't fail on: a plain mapping checks no types."""
-    is_batch = (
-        not section.pointer and key.name in BATCH_KEYS
-    )  # which an elastic config may have in any form
+    # which an elastic config may have in any form
+    is_batch = not section.pointer and key.name in BATCH_KEYS
     refused, found = key.refuses & {"str", "object"} if is_batch else key.refuses, list[Schema]()
     if section.pointer == "/optimizer" and key.name == "type":
         refused, found = refused | {"str"}, [{"type": "string", "examples": sorted(_OPTIMIZERS)}]

@@ -1,7 +1,8 @@
 """Logs of DeepSpeed's engine and pipeline engine.
 
-**Source**: deepspeed 0.19.8: utils/timer.py, ThroughputTimer.stop; runtime/pipe/engine.py, train_batch;
-runtime/engine.py, wall_clock_breakdown; runtime/utils.py, see_memory_usage; runtime/config.py, DeepSpeedConfig.print.
+**Source**: deepspeed 0.19.8: utils/timer.py, ThroughputTimer.stop; runtime/pipe/engine.py,
+train_batch; runtime/engine.py, wall_clock_breakdown; runtime/utils.py, see_memory_usage;
+runtime/config.py, DeepSpeedConfig.print.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _PRECISIONS: Final = (
     ("bfloat16_enabled", "True", "bf16"),
     ("fp16_enabled", "True", "fp16"),
 )
-#: A time that is printed with three decimals says the batch to a thousandth only from here on, in seconds.
+#: A time that is printed with three decimals says the batch to a thousandth only from here on, in
+#: seconds.
 _EXACT_FROM_S: Final = 0.5
 
 
@@ -87,9 +89,11 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         notes=("forward, backward and step added up",)
         if timers and not (pipeline or samples)
         else (),
-        hint="CurrSamplesPerSec needs the batch: keep the configuration that DeepSpeed prints at the start in the log"
+        hint="CurrSamplesPerSec needs the batch: keep the configuration that DeepSpeed prints at "
+        "the start in the log"
         if samples
-        else 'DeepSpeed writes them with `"steps_per_print": 1`, and parts of them with `"wall_clock_breakdown": true`',
+        else 'DeepSpeed writes them with `"steps_per_print": 1`, and parts of them with '
+        '`"wall_clock_breakdown": true`',
     )
 
 

@@ -1,4 +1,5 @@
-"""The keys of a DeepSpeed config that say what a job spec says: one row each, for writing and for reading back.
+"""The keys of a DeepSpeed config that say what a job spec says: one row each, for writing and for
+reading back.
 
 What else a config has is written by `write_config`.
 """
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from .config import Config
 
 OPTIMIZER_TYPES: Final = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD"}
-EIGHT_BIT: Final = "adamw-8bit"  #: bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with ZeRO
+#: bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with ZeRO
+EIGHT_BIT: Final = "adamw-8bit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +28,12 @@ class Option:
 
     pointer: str  #: of the config
     spec: str  #: dotted
-    decode: Callable[
-        [Config, str], object
-    ]  #: from a config and the pointer; None where it says none or isn't known
+    #: from a config and the pointer; None where it says none or isn't known
+    decode: Callable[[Config, str], object]
     encode: Callable[[Job, Layout], object] | None = None  #: else the value of the spec's key
     planned: bool = False  #: whether the plan decides it, so that `deepspeed_config` may not
-    megatron: bool = (
-        False  #: whether Megatron-DeepSpeed too takes it from the config, not from an argument
-    )
+    #: whether Megatron-DeepSpeed too takes it from the config, not from an argument
+    megatron: bool = False
 
     def value(self, job: Job, layout: Layout) -> object:
         """Return the value in the config of a plan; None to leave the key out."""
@@ -47,8 +47,9 @@ class Option:
 def batch_ranks(job: Job, layout: Layout) -> int:
     """Ranks by which DeepSpeed multiplies the micro batch to check `train_batch_size`.
 
-    Where the engine gets an mpu (Megatron-DeepSpeed, and every PipelineModule) these are the model replicas. Otherwise
-    DeepSpeed divides the world by the sequence-parallel size alone, so the ranks of an AutoTP group count one by one.
+    Where the engine gets an mpu (Megatron-DeepSpeed, and every PipelineModule) these are the model
+    replicas. Otherwise DeepSpeed divides the world by the sequence-parallel size alone, so the
+    ranks of an AutoTP group count one by one.
 
     **Source**: DeepSpeed 0.19.8, runtime/config.py, `DeepSpeedConfig.__init__`.
     """
@@ -57,18 +58,22 @@ def batch_ranks(job: Job, layout: Layout) -> int:
 
 
 def uses_autotp(job: Job, layout: Layout) -> bool:
-    """Return whether tensor parallelism is DeepSpeed's own: not a Megatron's, nor a PipelineModule's."""
+    """Return whether tensor parallelism is DeepSpeed's own: not a Megatron's, nor a
+    PipelineModule's.
+    """
     return layout.tensor > 1 and layout.pipeline == 1 and job.engine.layers == "replaced"
 
 
 def derives_train_batch(job: Job, layout: Layout) -> bool:
-    """Return whether `train_batch_size` has to be left to DeepSpeed, because two checks require different numbers.
+    """Return whether `train_batch_size` has to be left to DeepSpeed, because two checks require
+    different numbers.
 
-    With AutoTP, `deepspeed.initialize` compares it with all ranks and stage 3's `zero.Init`, later, with the replicas.
-    With Ulysses, the Trainer compares it with all ranks and DeepSpeed with the replicas.
+    With AutoTP, `deepspeed.initialize` compares it with all ranks and stage 3's `zero.Init`, later,
+    with the replicas. With Ulysses, the Trainer compares it with all ranks and DeepSpeed with the
+    replicas.
 
-    **Source**: DeepSpeed 0.19.8, runtime/zero/partition_parameters.py, `Init.__init__` (seen with the engine);
-    transformers 5.23, integrations/deepspeed.py, `trainer_config_process`.
+    **Source**: DeepSpeed 0.19.8, runtime/zero/partition_parameters.py, `Init.__init__` (seen with
+    the engine); transformers 5.23, integrations/deepspeed.py, `trainer_config_process`.
     """
     with_autotp = uses_autotp(job, layout) and layout.zero_stage == 3
     return with_autotp or (job.engine.experts == "whole" and layout.context > 1)
@@ -80,7 +85,9 @@ def _train_batch(job: Job, layout: Layout) -> int | None:
 
 
 def _bf16(job: Job, layout: Layout) -> bool | None:
-    """Return whether bf16 is on; off is said, so that nobody takes it for forgotten. fp8 is bf16 to DeepSpeed."""
+    """Return whether bf16 is on; off is said, so that nobody takes it for forgotten. fp8 is bf16 to
+    DeepSpeed.
+    """
     return None if job.training.precision == "fp16" else job.training.precision != "fp32"
 
 

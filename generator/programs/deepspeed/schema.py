@@ -1,6 +1,7 @@
 """Tables of what each release of DeepSpeed knows of its config: sections, keys, types, defaults.
 
-The tables in `deepspeed_keys/` are read out of DeepSpeed's own classes by `scripts/deepspeed_keys.py`, one a release.
+The tables in `deepspeed_keys/` are read out of DeepSpeed's own classes by
+`scripts/deepspeed_keys.py`, one a release.
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ from ...text.wording import dots
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
 _FALSE: Final = frozenset({"0", "off", "f", "false", "n", "no"})
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
-_WHOLE_DIGITS: Final = (
-    4300  # Python's limit on the digits of an int in text (sys.int_info.default_max_str_digits)
-)
+# Python's limit on the digits of an int in text (sys.int_info.default_max_str_digits)
+_WHOLE_DIGITS: Final = 4300
 _INT64: Final = 2.0**63  # pydantic 2 makes no int of a float beyond
 
 
@@ -136,7 +136,8 @@ _SECOND: Final[Profile] = {
     "enum": _member,
     "literal": one_of,
 }
-#: By pydantic's generation. The first makes text of numbers, and of an empty list or text an empty object.
+#: By pydantic's generation. The first makes text of numbers, and of an empty list or text an empty
+#: object.
 PROFILES: Final[Mapping[int, Profile]] = {
     1: {
         **_SECOND,
@@ -162,15 +163,16 @@ class Deprecation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key(Shape):
-    """A key of a section. Of mappings only `default`, `type` (section or any), `refuses` and `needs` are known."""
+    """A key of a section. Of mappings only `default`, `type` (section or any), `refuses` and
+    `needs` are known.
+    """
 
     name: str  #: the field's
     alias: str | None = None  #: the name one writes; the field's name is accepted as well
     default: object = None
     deprecated: Deprecation | None = None
-    refuses: frozenset[str] = (
-        frozenset()
-    )  #: JSON kinds that fail: null, bool, int, float, str, list, object
+    #: JSON kinds that fail: null, bool, int, float, str, list, object
+    refuses: frozenset[str] = frozenset()
     needs: tuple[str, ...] = ()  #: keys that an object here must have
     required: bool = False  #: of schedulers
 
@@ -185,12 +187,10 @@ class Section:
     """One object of the config."""
 
     pointer: str
-    kind: Literal[
-        "model", "mapping"
-    ]  #: a pydantic model, which checks types; or a plain mapping, which doesn't
-    extra: Literal[
-        "forbidden", "ignored", "taken"
-    ]  #: what becomes of unknown keys; taken: handed on to something else
+    #: a pydantic model, which checks types; or a plain mapping, which doesn't
+    kind: Literal["model", "mapping"]
+    #: what becomes of unknown keys; taken: handed on to something else
+    extra: Literal["forbidden", "ignored", "taken"]
     checks: frozenset[str]  #: names of the model's own validators
     keys: Mapping[str, Key]  #: by every name accepted
 
@@ -205,12 +205,10 @@ class DeepSpeedSchema:
 
     version: Version  #: of the table: the release asked for, or one near it
     pydantic: int  #: 1 or 2: whose conversions the models follow
-    removed: Mapping[
-        str, frozenset[str]
-    ]  #: section to keys that are refused because they were removed
-    optimizers: Mapping[
-        str, Mapping[str, Key] | None
-    ]  #: by name in lower case; None: parameters not known
+    #: section to keys that are refused because they were removed
+    removed: Mapping[str, frozenset[str]]
+    #: by name in lower case; None: parameters not known
+    optimizers: Mapping[str, Mapping[str, Key] | None]
     schedulers: Mapping[str, Mapping[str, Key]]
     _sections: Mapping[str, Any] = field(repr=False)
     _read: dict[str, Section | None] = field(default_factory=dict, repr=False, compare=False)
@@ -219,7 +217,9 @@ class DeepSpeedSchema:
     )
 
     def section(self, pointer: str) -> Section | None:
-        """The section at a JSON pointer such as `/zero_optimization`; `""` is the whole; None where there is none."""
+        """The section at a JSON pointer such as `/zero_optimization`; `""` is the whole; None where
+        there is none.
+        """
         if pointer not in self._read:
             table = self._sections.get(pointer)
             checks = frozenset(table.get("checks", ())) if table else frozenset[str]()
@@ -237,7 +237,8 @@ class DeepSpeedSchema:
         return self.at(pointer)[2]
 
     def at(self, pointer: str) -> tuple[str, Section | None, Key | None, tuple[str, ...]]:
-        """The pointer of the section around a pointer, the section, the key, and the pointers where it may be written.
+        """The pointer of the section around a pointer, the section, the key, and the pointers where
+        it may be written.
 
         These have its own two names, and those of deprecated keys whose value it gets.
         """
@@ -264,7 +265,9 @@ class DeepSpeedSchema:
 
 
 def as_hjson(value: Any) -> Any:
-    """A number as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py `getfn`)."""
+    """A number as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py
+    `getfn`).
+    """
     return (
         int(value)
         if isinstance(value, float) and value.is_integer() and abs(value) < 1e10
@@ -284,8 +287,9 @@ def versions() -> tuple[Version, ...]:
 def load_schema(version: Version | str) -> DeepSpeedSchema:
     """The keys of a release: from the nearest table at or below it that has its minor version.
 
-    A release whose minor version only has later tables gets the first of them: a key too many is a milder mistake than
-    one too few. One whose minor version has none gets the nearest table below, else the oldest.
+    A release whose minor version only has later tables gets the first of them: a key too many is a
+    milder mistake than one too few. One whose minor version has none gets the nearest table below,
+    else the oldest.
     """
     return _load(table_for(numbers(version) if isinstance(version, str) else version))
 
@@ -298,7 +302,9 @@ def table_for(version: Version) -> Version:
 
 
 def first_version_of(section: str, key: str, after: Version = ()) -> Version | None:
-    """The first release later than `after` that knows this key of the section at `section`; None: none does."""
+    """The first release later than `after` that knows this key of the section at `section`; None:
+    none does.
+    """
     return next(
         (version for version in versions() if version > after and _knows(version, section, key)),
         None,
@@ -306,7 +312,9 @@ def first_version_of(section: str, key: str, after: Version = ()) -> Version | N
 
 
 def last_version_of(section: str, key: str) -> Version | None:
-    """The last release with a table that knows this key of the section at `section`; None: none does."""
+    """The last release with a table that knows this key of the section at `section`; None: none
+    does.
+    """
     return next(
         (version for version in reversed(versions()) if _knows(version, section, key)), None
     )
@@ -348,7 +356,9 @@ def _keys(table: Mapping[str, Any]) -> dict[str, Key]:
 
 
 def _type(facts: Any) -> Type:
-    """A name, or a mapping whose first key is the kind: `{"list": "str"}`, `{"enum": [...], "of": "int"}`."""
+    """A name, or a mapping whose first key is the kind: `{"list": "str"}`, `{"enum": [...], "of":
+    "int"}`.
+    """
     if isinstance(facts, str):
         return Type(name=facts)  # type: ignore[arg-type]
     if "section" in facts:

@@ -34,24 +34,26 @@ from .options import EIGHT_BIT, PLANNED, batch_ranks, derives_train_batch, uses_
 
 FILE_NAME = "ds_config.json"
 MAX_LIVE_KEYS = ("stage3_max_live_parameters", "stage3_max_reuse_distance")
-#: Keys of the spec that zero_optimization says at stage 3: parameters on part of the ranks (MiCS, ZeRO++ hpZ), and in
-#: fewer bits on the way (qwZ, qgZ).
+#: Keys of the spec that zero_optimization says at stage 3: parameters on part of the ranks (MiCS,
+#: ZeRO++ hpZ), and in fewer bits on the way (qwZ, qgZ).
 _AT_STAGE_3 = (
     "layout.zero_copies",
     "layout.zero_hpz",
     "training.quantized_weights",
     "training.quantized_gradients",
 )
-_UNTESTED_WITH_ZERO = frozenset(
-    {"lamb", "sgd"}
-)  #: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
+#: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
+_UNTESTED_WITH_ZERO = frozenset({"lamb", "sgd"})
 Config = dict[str, Any]
-#: What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling only.
+#: What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling
+#: only.
 LOGGING: Config = {"steps_per_print": 10, "wall_clock_breakdown": False}
 
 
 def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
-    """Say why the batch of an AutoTP run looks too large; `counted_by` says who counts every rank."""
+    """Say why the batch of an AutoTP run looks too large; `counted_by` says who counts every
+    rank.
+    """
     if not uses_autotp(job, layout):
         return ()
     product = f"{layout.micro_batch} × {layout.gradient_accumulation} × {batch_ranks(job, layout)}"
@@ -61,13 +63,16 @@ def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
         else "A script that passes an mpu to deepspeed.initialize must leave it out of the JSON."
     )
     return (
-        f"train_batch_size is {product}: {counted_by} every rank of a tensor group, although {layout.tensor} of them "
+        f"train_batch_size is {product}: {counted_by} every rank of a tensor group, although "
+        f"{layout.tensor} of them "
         f"share a sample, and {layout.global_batch} samples are used per step. {left_out}",
     )
 
 
 def precision_block(job: Job, layout: Layout) -> Config:
-    """fp16 with a dynamic loss scale, bf16, or neither; fp8 is bf16 to DeepSpeed, the script's layers do the rest."""
+    """fp16 with a dynamic loss scale, bf16, or neither; fp8 is bf16 to DeepSpeed, the script's
+    layers do the rest.
+    """
     if job.training.precision == "fp16":
         dynamic = {
             "loss_scale": 0,
@@ -114,9 +119,12 @@ def zero_block(job: Job, layout: Layout) -> Config:
 
 
 def optimizer_block(job: Job, layout: Layout) -> Config:
-    """`optimizer` and what its type needs. With optimizer offload, DeepSpeed itself puts its CPU Adam in.
+    """`optimizer` and what its type needs.
 
-    The 8-bit Adam is bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with ZeRO.
+    With optimizer offload, DeepSpeed itself puts its CPU Adam in.
+
+    The 8-bit Adam is bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with
+    ZeRO.
     """
     name = job.training.optimizer
     if name == EIGHT_BIT:
@@ -152,13 +160,16 @@ def common_config(job: Job, layout: Layout) -> Config:
 
 
 def script_config(job: Job, layout: Layout, own: Config) -> Config:
-    """The config where DeepSpeed makes the optimizer and tensor parallelism is AutoTP; `own` is the framework's."""
+    """The config where DeepSpeed makes the optimizer and tensor parallelism is AutoTP; `own` is the
+    framework's.
+    """
     sizes = written(job, layout, "layout.tensor", "layout.context")
     return {**common_config(job, layout), **optimizer_block(job, layout), **sizes, **own, **LOGGING}
 
 
 def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
-    """`config` under a JSON merge patch: null leaves a key out, other values replace, objects are merged.
+    """`config` under a JSON merge patch: null leaves a key out, other values replace, objects are
+    merged.
 
     **Source**: RFC 7386, section 2.
     """
@@ -175,14 +186,17 @@ def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
 
 
 def rendered(job: Job, config: Config) -> RenderedFile:
-    """The file, in strict JSON: Transformers, Accelerate and Megatron-DeepSpeed read nothing else."""
+    """The file, in strict JSON: Transformers, Accelerate and Megatron-DeepSpeed read nothing
+    else.
+    """
     return RenderedFile(
         path=FILE_NAME, text=json.dumps(merged(config, job.deepspeed_config), indent=2) + "\n"
     )
 
 
-#: What the script is given of `data` and `output`, named after the parameters of engine.save_checkpoint and
-#: load_checkpoint (deepspeed/runtime/engine.py @ 0.19.8). A script with other names gets the values by them.
+#: What the script is given of `data` and `output`, named after the parameters of
+#: engine.save_checkpoint and load_checkpoint (deepspeed/runtime/engine.py @ 0.19.8). A script with
+#: other names gets the values by them.
 OPTIONS: Final = {
     "data.path": ("--data_path",),
     "data.split": ("--data_split",),
@@ -225,12 +239,15 @@ def config(job: Job, layout: Layout) -> Config:
 
 
 def notes(plan: Plan) -> Iterator[str]:
-    """Say what the script must do for the plan to hold: DeepSpeed saves and loads no checkpoints by itself."""
+    """Say what the script must do for the plan to hold: DeepSpeed saves and loads no checkpoints by
+    itself.
+    """
     job, layout, output = plan.job, plan.layout, plan.job.output
     yield from autotp_notes(job, layout, "without an mpu DeepSpeed counts")
     if layout.context > 1:
         yield (
-            f"Ulysses over {layout.context} ranks: the script must use DeepSpeed's DistributedAttention (or "
+            f"Ulysses over {layout.context} ranks: the script must use DeepSpeed's "
+            "DistributedAttention (or "
             f"UlyssesSPAttentionHF) and feed each rank 1/{layout.context} of every sequence."
         )
     if layout.expert > 1:
@@ -242,16 +259,23 @@ def notes(plan: Plan) -> Iterator[str]:
     if layout.recompute != Recompute.NONE:
         yield f"recompute {layout.recompute.label}: the script must checkpoint every layer itself."
     if job.training.precision == "fp8":
-        yield "fp8: DeepSpeed runs in bf16; the script's own layers (Transformer Engine) must compute in fp8."
+        yield (
+            "fp8: DeepSpeed runs in bf16; the script's own layers (Transformer Engine) "
+            "must compute in fp8."
+        )
     if steps := job.training.steps:
         yield f"training.duration is {steps} optimizer steps: the script must stop there."
     if "scheduler" not in job.deepspeed_config:
         yield (
-            f"{FILE_NAME} has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to "
+            f"{FILE_NAME} has no scheduler: the learning rate is constant, unless the script "
+            "passes lr_scheduler to "
             "deepspeed.initialize."
         )
     if output.checkpoints is not None:
-        load = " before the first step engine.load_checkpoint(load_dir), which returns (None, {}) where there is none,"
+        load = (
+            " before the first step engine.load_checkpoint(load_dir), which returns (None, {}) "
+            "where there is none,"
+        )
         yield (
             f"Checkpoints are the script's to write and read: on every rank it must call"
             f"{f'{load} and' if output.resume else ''} every {plan.saving.interval_steps} steps "
@@ -261,7 +285,9 @@ def notes(plan: Plan) -> Iterator[str]:
 
 
 def program(plan: Plan) -> Program:
-    """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
+    """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines
+    it.
+    """
     job, layout, values, own = (
         plan.job,
         plan.layout,

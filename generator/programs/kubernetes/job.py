@@ -1,9 +1,11 @@
-"""Kubernetes jobs that train: their pods, and the command of these as a shell script with places in the file.
+"""Kubernetes jobs that train: their pods, and the command of these as a shell script with places in
+the file.
 
-A command is a list of words that no shell reads, or a shell with a script. What the container and the controllers set
-in its environment comes first, as exports.
-Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go and elastic.go @ v1.9.4, pkg/runtime/framework/plugins/
-torch/torch.go @ v2.3.0; Kubernetes' Job controller (JOB_COMPLETION_INDEX of indexed jobs).
+A command is a list of words that no shell reads, or a shell with a script. What the container and
+the controllers set in its environment comes first, as exports.
+Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go and elastic.go @ v1.9.4,
+pkg/runtime/framework/plugins/ torch/torch.go @ v2.3.0; Kubernetes' Job controller
+(JOB_COMPLETION_INDEX of indexed jobs).
 """
 
 from __future__ import annotations
@@ -48,9 +50,8 @@ GPU_RESOURCE: Final = re.compile(
     r"(?:nvidia\.com/(?:gpu|mig-.+)|amd\.com/gpu|habana\.ai/gaudi\d?|gpu\.intel\.com/.+)"
 )
 _CONTAINER: Final = "pytorch"  # the one that a PyTorchJob's controller looks for
-_NODE: Final = (
-    "node"  # of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
-)
+# of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
+_NODE: Final = "node"
 
 
 def label_of(text: str, longest: int) -> str:
@@ -170,7 +171,9 @@ def gpu_requests(job: YamlDocument, resources: str) -> Iterator[tuple[str, str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesJob(CommandDocument):
-    """A PyTorchJob, TrainJob, JobSet or Indexed Job; the command is that of its first pod that trains."""
+    """A PyTorchJob, TrainJob, JobSet or Indexed Job; the command is that of its first pod that
+    trains.
+    """
 
     document_kind: ClassVar[Kind] = "Kubernetes job"
     in_image: ClassVar[bool] = True
@@ -204,7 +207,9 @@ class KubernetesJob(CommandDocument):
 
     @property
     def trainers(self) -> tuple[Role, ...]:
-        """The pods that are one training; of a JobSet, whose jobs may do different things, those with most GPUs."""
+        """The pods that are one training; of a JobSet, whose jobs may do different things, those
+        with most GPUs.
+        """
         most = (
             max(self.roles, key=lambda role: role.gpus or 0, default=None)
             if self.kind_of_job == "JobSet"
@@ -252,7 +257,9 @@ def is_training_job(content: str) -> bool:
 
 
 def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
-    """The jobs of a file, and what is wrong with its text; of text that can't be read to its end, that alone."""
+    """The jobs of a file, and what is wrong with its text; of text that can't be read to its end,
+    that alone.
+    """
     parts = [*documents_of(file.text)]
     maps = [(read_yaml(part), part) for part in parts if _CONFIG_MAP.search(part.content)]
     for part in parts:
@@ -272,7 +279,9 @@ def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
 def _mounted(
     job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
 ) -> Iterator[Piece]:
-    """The files of the ConfigMaps that the container which trains mounts, as a script that writes them."""
+    """The files of the ConfigMaps that the container which trains mounts, as a script that writes
+    them.
+    """
     containers = [(main.pod, main.container)]
     if job.kind_of_job == "TrainJob":  # of the runtime; the job patches it
         named = (
@@ -296,7 +305,9 @@ def _mounted(
 def _files(
     view: YamlDocument, text: Text, mounts: list[dict[str, object]], items: object
 ) -> Iterator[Piece]:
-    """The files of a ConfigMap where it is mounted: all of them, or the `items` of a volume, by the paths there."""
+    """The files of a ConfigMap where it is mounted: all of them, or the `items` of a volume, by the
+    paths there.
+    """
     chosen = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
     paths = {one.get("key"): one.get("path") for one in chosen}
     for key, at, content in view.entries("data"):
@@ -380,7 +391,9 @@ def _quoted(script: str, where: Callable[[int], Location]) -> Piece:
 
 
 def _word(text: str) -> str:
-    """A word of a command as a word of bash: what has variables, which Kubernetes or `envsubst` expands, in quotes."""
+    """A word of a command as a word of bash: what has variables, which Kubernetes or `envsubst`
+    expands, in quotes.
+    """
     if "$" not in text:
         return shlex.quote(text)
     variables = re.sub(r"\$\((\w+)\)", r"${\1}", text)
@@ -388,7 +401,9 @@ def _word(text: str) -> str:
 
 
 def _variables(job: YamlDocument, container: str) -> Iterator[Piece]:
-    """The environment of a container: literal values, and those from elsewhere, which can't be known."""
+    """The environment of a container: literal values, and those from elsewhere, which can't be
+    known.
+    """
     for at, item in job.mappings(f"{container}/env"):
         name, value = item.get("name"), item.get("value")
         if isinstance(name, str) and NAME.fullmatch(name):

@@ -1,4 +1,6 @@
-"""Rules on Kubernetes jobs: against the custom resource definitions and the checks of their controllers."""
+"""Rules on Kubernetes jobs: against the custom resource definitions and the checks of their
+controllers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from ..cluster_jobs import (
 from ..secret_rules import secrets_of
 from .job import OF_MASTER, OF_TRAINER, KubernetesJob, Role, containers_of, label_of
 
-_SCHEMAS: Final = "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset config/components/crd @ v0.12.0"
+_SCHEMAS: Final = (
+    "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; "
+    "kubernetes-sigs/jobset config/components/crd @ v0.12.0"
+)
 _ROLES: Final = ("Master", "Worker")
 _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _LONGEST: Final = 63
@@ -62,10 +67,12 @@ def keys_are_known(difference: Difference) -> Violations:
 
 @_differences.rule("KUB002", ERROR, "submit", _SCHEMAS)
 def values_have_their_types(difference: Difference) -> Violations:
-    """Values have the types of the custom resource definition, and the keys that it requires are there.
-    Prevents: Invalid value: "integer": spec.nprocPerNode in body must be of type string. A warning for a name that
-    another release may have.
-    Fix: put numbers and truth values in quotes where text is expected"""
+    """Values have the types of the custom resource definition, and the keys that it requires are
+    there.
+    Prevents: Invalid value: "integer": spec.nprocPerNode in body must be of type string. A warning
+    for a name that another release may have.
+    Fix: put numbers and truth values in quotes where text is expected
+    """
     if not difference.is_key:
         yield difference.violation()
 
@@ -74,9 +81,11 @@ def values_have_their_types(difference: Difference) -> Violations:
     "KUB003", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:79")
 )
 def name_is_a_label(job: KubernetesJob) -> Violations:
-    """A job's name is a label as of DNS: small letters, digits and dashes, a letter first, at most 63.
+    """A job's name is a label as of DNS: small letters, digits and dashes, a letter first, at most
+    63.
     Prevents: metadata.name: Invalid value: should match: a DNS-1035 label.
-    Fix: write the name in small letters, with dashes"""
+    Fix: write the name in small letters, with dashes
+    """
     value = job.text("metadata/name")
     if (
         value is not None
@@ -121,9 +130,11 @@ def roles_are_known(job: KubernetesJob) -> Violations:
     derived("the controller makes pods with it, and the API server refuses them"),
 )
 def restart_policy_is_known(job: KubernetesJob) -> Violations:
-    """restartPolicy is Always, OnFailure, Never or ExitCode in a PyTorchJob, and OnFailure or Never in a JobSet.
+    """restartPolicy is Always, OnFailure, Never or ExitCode in a PyTorchJob, and OnFailure or Never
+    in a JobSet.
     Prevents: No pod is created: Unsupported value: supported values: "OnFailure", "Never".
-    Fix: use OnFailure or Never"""
+    Fix: use OnFailure or Never
+    """
     for role in job.roles:
         at = f"{role.at if job.kind_of_job == 'PyTorchJob' else role.pod}/restartPolicy"
         value, known = job.text(at), _POLICIES.get(job.kind_of_job, ())
@@ -159,8 +170,10 @@ def clean_pod_policy_is_known(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB007", ERROR, "submit", training_operator("core/job.go:82 (PastActiveDeadline)"))
 def deadline_is_positive(job: KubernetesJob) -> Violations:
     """A deadline is a number of seconds above 0, and backoffLimit is not negative.
-    Prevents: Invalid value: must be greater than or equal to 0; or a job that ends as soon as it starts.
-    Fix: write seconds"""
+    Prevents: Invalid value: must be greater than or equal to 0; or a job that ends as soon as it
+    starts.
+    Fix: write seconds
+    """
     for name in (
         "spec/runPolicy/activeDeadlineSeconds",
         "spec/activeDeadlineSeconds",
@@ -212,8 +225,10 @@ def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
 )
 def containers_have_an_image(job: KubernetesJob) -> Violations:
     """Every container has an image.
-    Prevents: spec.containers[0].image: Required value. A note where the key is there, to be filled in.
-    Fix: add image"""
+    Prevents: spec.containers[0].image: Required value. A note where the key is there, to be filled
+    in.
+    Fix: add image
+    """
     for role, at, container in _containers(job):
         if not container.get("image"):
             message = f"the container {show(container.get('name'))} of {role.name} has no image"
@@ -291,9 +306,8 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
     """Every volume that a container mounts is one of its pod's.
     Prevents: spec.containers[0].volumeMounts[0].name: Not found.
     Fix: add the volume, or correct the name"""
-    claimed = job.has(
-        "spec/volumeClaimPolicies"
-    )  # of a JobSet, whose claims are volumes of its pods
+    # of a JobSet, whose claims are volumes of its pods
+    claimed = job.has("spec/volumeClaimPolicies")
     for role, at, _ in _containers(job) if not claimed else ():
         names = [each.get("name") for _, each in job.mappings(f"{role.pod}/volumes")]
         for place, mount in job.mappings(f"{at}/volumeMounts"):
@@ -311,9 +325,10 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB014", NOTE, "training", _SHM)
 def shared_memory_is_there(job: KubernetesJob) -> Violations:
     """A pod with several GPUs has a volume at /dev/shm, in memory.
-    Prevents: No space left on device; RuntimeError: DataLoader worker is killed by signal: Bus error. A note: not
-    every program needs it.
-    Fix: add an emptyDir with medium: Memory, mounted at /dev/shm"""
+    Prevents: No space left on device; RuntimeError: DataLoader worker is killed by signal: Bus
+    error. A note: not every program needs it.
+    Fix: add an emptyDir with medium: Memory, mounted at /dev/shm
+    """
     for role in job.roles if job.kind_of_job != "TrainJob" else ():
         paths = [
             each.get("mountPath") for _, each in job.mappings(f"{role.container}/volumeMounts")
@@ -323,7 +338,10 @@ def shared_memory_is_there(job: KubernetesJob) -> Violations:
             and "/dev/shm" not in paths
             and not job.value(f"{role.pod}/hostIPC")
         ):
-            message = f"{role.name} has {role.gpus} GPUs, and nothing is mounted at /dev/shm, which has 64 MiB"
+            message = (
+                f"{role.name} has {role.gpus} GPUs, and nothing is mounted at "
+                "/dev/shm, which has 64 MiB"
+            )
             hint = "mount an emptyDir with medium: Memory at /dev/shm"
             yield violation(job, role.container, message, hint)
 
@@ -336,9 +354,10 @@ def shared_memory_is_there(job: KubernetesJob) -> Violations:
 )
 def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
     """The variables of the rendezvous are left to the controller.
-    Prevents: spec.trainer.env: must not have reserved envs. A note where the runtime may set none, or the controller's
-    value counts.
-    Fix: remove them from env"""
+    Prevents: spec.trainer.env: must not have reserved envs. A note where the runtime may set none,
+    or the controller's value counts.
+    Fix: remove them from env
+    """
     reserved = {"TrainJob": OF_TRAINER, "PyTorchJob": OF_MASTER if job.has_master else ()}
     names = reserved.get(job.kind_of_job, ())
     certain = job.text("spec/runtimeRef/name") == "torch-distributed"
@@ -346,7 +365,10 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
         for place, item in job.mappings(f"{role.container}/env"):
             name = item.get("name")
             if isinstance(name, str) and name in names:
-                message = f"{name} is set here, and the controller of a {job.kind_of_job} sets it for each pod"
+                message = (
+                    f"{name} is set here, and the controller of a {job.kind_of_job} "
+                    "sets it for each pod"
+                )
                 yield violation(
                     job, f"{place}/name", message, "remove it", severity=ERROR if certain else NOTE
                 )
@@ -363,8 +385,10 @@ _OTHERS: Final = derived(
 @jobs.rule("KUB020", ERROR, "init", _ENVIRONMENT)
 def processes_are_the_gpus(job: KubernetesJob) -> Violations:
     """nprocPerNode is the number of a pod's GPUs, where torchrun is not told otherwise.
-    Prevents: CUDA error: invalid device ordinal; or, a warning, GPUs that are paid for and not used.
-    Fix: set it to the GPUs of a pod"""
+    Prevents: CUDA error: invalid device ordinal; or, a warning, GPUs that are paid for and not
+    used.
+    Fix: set it to the GPUs of a pod
+    """
     at = _PROCESSES.get(job.kind_of_job, "")
     text, gpus = str(job.value(at)) if at else "", job.gpus
     calls = [call for launch in job.launches for call in launch.calls if call.program == "torchrun"]
@@ -383,10 +407,12 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
 
 @jobs.rule("KUB021", ERROR, "silent", _OTHERS)
 def launchers_know_the_other_pods(job: KubernetesJob) -> Violations:
-    """A launcher in the pods of a job gets the number of nodes, from the controller or by an option.
-    Prevents: No error: as many trainings as there are pods, each by itself. A warning for a launcher that may read a
-    file of the image's.
-    Fix: use torchrun, in a JobSet with PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR"""
+    """A launcher in the pods of a job gets the number of nodes, from the controller or by an
+    option.
+    Prevents: No error: as many trainings as there are pods, each by itself. A warning for a
+    launcher that may read a file of the image's.
+    Fix: use torchrun, in a JobSet with PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR
+    """
     hint = "set PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR, which torchrun reads"
     hint = (
         hint
@@ -413,9 +439,12 @@ def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
     derived("torch/distributed/run.py: an option counts, and not the variable"),
 )
 def launchers_count_pods_and_gpus(job: KubernetesJob) -> Violations:
-    """torchrun's options, where it has any, have a process for each GPU of a pod and a node for each pod.
-    Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other pods than there are.
-    Fix: leave --nnodes and --nproc-per-node to the variables that torchrun reads"""
+    """torchrun's options, where it has any, have a process for each GPU of a pod and a node for
+    each pod.
+    Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other pods than
+    there are.
+    Fix: leave --nnodes and --nproc-per-node to the variables that torchrun reads
+    """
     yield from miscounted(
         job, "pod", f"--nproc-per-node={job.gpus}", f"--nnodes={job.nodes}, or leave it out"
     )
@@ -428,9 +457,12 @@ def launchers_count_pods_and_gpus(job: KubernetesJob) -> Violations:
     "kubernetes.io/docs/concepts/workloads/controllers/job, Completion mode: Indexed",
 )
 def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
-    """Pods of an Indexed Job that are called by their names have a subdomain, which a headless Service serves.
-    Prevents: Temporary failure in name resolution, in every pod but the one that is named, until the rendezvous ends.
-    Fix: add a headless Service and its name as the pods' subdomain, and call a pod NAME-0.SUBDOMAIN"""
+    """Pods of an Indexed Job that are called by their names have a subdomain, which a headless
+    Service serves.
+    Prevents: Temporary failure in name resolution, in every pod but the one that is named, until
+    the rendezvous ends.
+    Fix: add a headless Service and its name as the pods' subdomain, and call a pod NAME-0.SUBDOMAIN
+    """
     name = job.text("metadata/name")
     for role in job.roles if job.kind_of_job == "Job" and name else ():
         pod, called = (
@@ -447,7 +479,10 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
         for at, text in texts if not (pod.get("subdomain") or pod.get("hostNetwork")) else ():
             if isinstance(text, str) and (found := called.search(text)):
                 message = f"{found[0]} is a pod of this Job, and no other pod can look it up"
-                hint = f"add subdomain: {name} and a headless Service of that name, and write {found[0]}.{name}"
+                hint = (
+                    f"add subdomain: {name} and a headless Service of that name, and "
+                    f"write {found[0]}.{name}"
+                )
                 yield violation(job, at, f"{message}: the pods have no subdomain", hint)
 
 

@@ -1,10 +1,13 @@
-"""Kubernetes: a Kubeflow PyTorchJob, a TrainJob of Kubeflow Trainer 2, or a JobSet; a pod per node, torchrun in each.
+"""Kubernetes: a Kubeflow PyTorchJob, a TrainJob of Kubeflow Trainer 2, or a JobSet; a pod per node,
+torchrun in each.
 
-torchrun gets the number of nodes, its own and the master's address by PET_ variables: the PyTorchJob's and TrainJob's
-controllers set them, a JobSet has them here. What the container starts is a list of words, which no shell reads,
-but for a program that has to be told of its last checkpoint.
-Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go @ v1.9.4, pkg/runtime/framework/plugins/torch/torch.go
-@ v2.3.0; kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go @ v0.12.0.
+torchrun gets the number of nodes, its own and the master's address by PET_ variables: the
+PyTorchJob's and TrainJob's controllers set them, a JobSet has them here. What the container starts
+is a list of words, which no shell reads, but for a program that has to be told of its last
+checkpoint.
+Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go @ v1.9.4,
+pkg/runtime/framework/plugins/torch/torch.go @ v2.3.0; kubernetes-sigs/jobset
+pkg/webhooks/jobset_webhook.go @ v0.12.0.
 """
 
 from __future__ import annotations
@@ -35,14 +38,16 @@ _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
 _SHM_SIZE: Final = "64Gi"
 _RESTARTS: Final = 3
-#: Of what a node can hand out; the rest is for daemon sets, of which no cloud says how much they request.
+#: Of what a node can hand out; the rest is for daemon sets, of which no cloud says how much they
+#: request.
 _REQUESTED: Final = 0.9
 #: GKE keeps shares of a node's memory, each up to so many GiB. Source:
 #: cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes.
 _KEPT_BY_GKE: Final = ((4, 0.25), (8, 0.2), (16, 0.1), (128, 0.06), (inf, 0.02))
-#: AKS keeps 20 MB a pod (of 250 at most) and 50 MB, but no more than a quarter; and 0.1 cores and a hundredth of all.
-#: EKS keeps less of both. Source: learn.microsoft.com/azure/aks/node-resource-reservations, 1.29;
-#: awslabs/amazon-eks-ami nodeadm/internal/kubelet/config.go, getMemoryMebibytesToReserve, getCPUMillicoresToReserve.
+#: AKS keeps 20 MB a pod (of 250 at most) and 50 MB, but no more than a quarter; and 0.1 cores and a
+#: hundredth of all. EKS keeps less of both. Source:
+#: learn.microsoft.com/azure/aks/node-resource-reservations, 1.29; awslabs/amazon-eks-ami
+#: nodeadm/internal/kubelet/config.go, getMemoryMebibytesToReserve, getCPUMillicoresToReserve.
 _KEPT_BY_AKS: Final = (250 * 20e6 + 50e6) / GIB
 _EVICTION_GIB: Final = 100 / 1024  # free memory below which pods are evicted, on all three
 _DEVIATIONS: Final = 3  # of a Poisson distribution, beyond the failures to expect
@@ -51,25 +56,28 @@ _SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkp
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
 #: Devices whose drivers pin memory, which a container needs the capability IPC_LOCK for.
 _PINS_MEMORY: Final = re.compile(r"rdma|efa|roce|infiniband|hca|/ib", re.IGNORECASE)
-#: Their names by network, where a device plugin has one by default. Source: docs.aws.amazon.com/eks/latest/userguide/
-#: device-management-efa.html and node-efa.html; Mellanox/k8s-rdma-shared-dev-plugin README.md.
+#: Their names by network, where a device plugin has one by default. Source:
+#: docs.aws.amazon.com/eks/latest/userguide/ device-management-efa.html and node-efa.html;
+#: Mellanox/k8s-rdma-shared-dev-plugin README.md.
 _DEVICES: Final = {
     "efa": "vpc.amazonaws.com/efa=N with a node's number of EFA interfaces, 32 of p5.48xlarge",
     **dict.fromkeys(("infiniband", "roce"), "rdma/hca_shared_devices_a=1"),
 }
-#: What `$` begins in a command or a variable's value: a reference to another variable, or `$` itself.
+#: What `$` begins in a command or a variable's value: a reference to another variable, or `$`
+#: itself.
 _REFERENCE: Final = re.compile(r"\$(?=[$(])")
 _LONGEST_LIST: Final = 128  # of words, in a TrainJob. Source: its custom resource definition
-_LONGEST_NAME: Final = (
-    40  # of 63 characters of a pod's name; the rest is for -worker-12345 and the like
-)
+# of 63 characters of a pod's name; the rest is for -worker-12345 and the like
+_LONGEST_NAME: Final = 40
 _INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 Entry = dict[str, Any]
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`job.yaml`, to be submitted with `kubectl apply -f job.yaml`: the configuration files as a ConfigMap, the job."""
+    """`job.yaml`, to be submitted with `kubectl apply -f job.yaml`: the configuration files as a
+    ConfigMap, the job.
+    """
     job = _Job(plan, program, write.launch_options(plan))
     made = {"apiVersion": API_VERSIONS[job.kind], "kind": job.kind, "metadata": job.metadata()}
     parts = [{**made, "spec": _SPECS[job.kind](job)}]
@@ -137,7 +145,8 @@ class _Job:
     def command(self) -> list[str]:
         """torchrun and what it starts; Kubernetes expands `$(NAME)` in it, and `$$` to `$`.
 
-        Where the script is told of its last checkpoint, or saves on TERM, bash starts it, with the other words.
+        Where the script is told of its last checkpoint, or saves on TERM, bash starts it, with the
+        other words.
         """
         start: tuple[str, ...] = ("torchrun",)
         if self.program.resume is not None or self.saves:
@@ -165,7 +174,9 @@ class _Job:
 
     @property
     def restarts(self) -> int:
-        """How often the job may start again: a few times at least, and more often than failures are likely."""
+        """How often the job may start again: a few times at least, and more often than failures are
+        likely.
+        """
         run = self.plan.run
         likely = ceil(run.failures + _DEVIATIONS * sqrt(run.failures)) if run else 0
         return int(self.options.get("restarts", max(_RESTARTS, likely)))
@@ -191,7 +202,9 @@ class _Job:
         return [{"name": name, **entry} for name, entry in found.items()]
 
     def resources(self) -> Entry:
-        """Requests and limits, which have to be the same for devices; cores and memory by default have no limit."""
+        """Requests and limits, which have to be the same for devices; cores and memory by default
+        have no limit.
+        """
         name = self.options.get(
             "gpu_resource", _RESOURCES[self.plan.job.cluster.accelerator.vendor]
         )
@@ -203,7 +216,9 @@ class _Job:
         return {"requests": {**amounts, **self._shares()}, "limits": amounts}
 
     def _shares(self) -> Entry:
-        """Requests of cores and memory that the spec hasn't: without any, a pod is the first to be evicted."""
+        """Requests of cores and memory that the spec hasn't: without any, a pod is the first to be
+        evicted.
+        """
         cluster = self.plan.job.cluster
         share = _REQUESTED * write.processes_per_node(self.plan) / cluster.accelerators_per_node
         cores, memory = _allocatable(cluster.cpu_cores or 0, (cluster.host_memory_bytes or 0) / GIB)
@@ -326,30 +341,38 @@ class _Job:
         yield f"The image has to have {self.program.script}{relative} and what it imports."
         if shares := self._shares():
             yield (
-                f"The requests of {' and '.join(shares)} are {_REQUESTED:.0%} of the accelerators' share of what "
-                f"clouds let pods have of {self.plan.job.cluster.name}, without a limit: kubectl describe node shows "
+                f"The requests of {' and '.join(shares)} are {_REQUESTED:.0%} of the "
+                "accelerators' share of what "
+                f"clouds let pods have of {self.plan.job.cluster.name}, without a limit: kubectl "
+                "describe node shows "
                 "yours, launch.kubernetes.resources sets others."
             )
         elif not {"cpu", "memory"} & self._pairs("resources").keys():
             yield (
-                "Neither cpu nor memory is requested, so these pods are the first to be evicted (BestEffort): "
+                "Neither cpu nor memory is requested, so these pods are the first to be "
+                "evicted (BestEffort): "
                 "launch.kubernetes.resources sets them, such as memory=512Gi."
             )
         if self.kind == "PyTorchJob" and self.restarts:
             nodes = self.plan.job.nodes
-            yield f"backoffLimit counts the restarts of every pod: {self.restarts} of the job × {nodes} pods, and one."
+            yield (
+                f"backoffLimit counts the restarts of every pod: {self.restarts} of the job × "
+                f"{nodes} pods, and one."
+            )
         if self.plan.job.nodes > 1 and not self._pins_memory():
             cluster = self.plan.job.cluster
-            own = (
-                cluster.network != "roce" or cluster.provider is None
-            )  # clouds' RoCE has devices of their plugins
+            # clouds' RoCE has devices of their plugins
+            own = cluster.network != "roce" or cluster.provider is None
             device = _DEVICES.get(cluster.network) if own else None
             yield (
                 "No device of the network is requested, without which NCCL may be left to TCP: "
                 f"launch.kubernetes.resources names it{f', such as {device}' if device else ''}."
             )
         if not self.options.get("volumes"):
-            yield "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for data and checkpoints."
+            yield (
+                "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for "
+                "data and checkpoints."
+            )
         of_machine = (key for key in ("host_network", "priority_class") if self.options.get(key))
         asked = " and ".join(f"launch.kubernetes.{key}" for key in of_machine)
         if self.kind == "TrainJob" and asked:
@@ -358,7 +381,9 @@ class _Job:
 
 
 def _allocatable(cores: float, memory_gib: float) -> tuple[float, float]:
-    """Cores and GiB of a node that pods may request, on the one of GKE, AKS and EKS that keeps most for itself."""
+    """Cores and GiB of a node that pods may request, on the one of GKE, AKS and EKS that keeps most
+    for itself.
+    """
     by_gke, start = 0.0, 0.0
     for end, share in _KEPT_BY_GKE:
         by_gke, start = by_gke + share * max(0, min(memory_gib, end) - start), end
@@ -377,7 +402,8 @@ def _lost(job: Job) -> Iterator[str]:
     """Notes on racks that pods don't see, and on paths that are on no mounted volume."""
     if job.nodes_together > 1:
         yield (
-            f"Racks: the plan counts on NVLink between {job.nodes_together} nodes in rank order: add the claim of a "
+            f"Racks: the plan counts on NVLink between {job.nodes_together} nodes in rank order: "
+            "add the claim of a "
             "ComputeDomain (NVIDIA's DRA driver for GPUs) to the pods, and place them rack by rack."
         )
     yield from write.not_mounted(
@@ -386,12 +412,17 @@ def _lost(job: Job) -> Iterator[str]:
 
 
 def _literal(text: str) -> str:
-    """Text that Kubernetes doesn't expand. Source: kubernetes third_party/forked/golang/expansion/expand.go @ v1.33."""
+    """Text that Kubernetes doesn't expand.
+
+    Source: kubernetes third_party/forked/golang/expansion/expand.go @ v1.33.
+    """
     return _REFERENCE.sub("$$", text)
 
 
 def _pytorch_job(job: _Job) -> Entry:
-    """A master and workers: the controller sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_NPROC_PER_NODE."""
+    """A master and workers: the controller sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and
+    PET_NPROC_PER_NODE.
+    """
     nodes, pod = (
         job.plan.job.nodes,
         {"restartPolicy": "OnFailure", "template": job.pod("pytorch", "")},
@@ -400,7 +431,8 @@ def _pytorch_job(job: _Job) -> Entry:
         "Master": {"replicas": 1, **pod},
         **({"Worker": {"replicas": nodes - 1, **pod}} if nodes > 1 else {}),
     }
-    # The controller sums up the restarts of all pods, and ends the job at the limit; one that fails ends all.
+    # The controller sums up the restarts of all pods, and ends the job at the limit; one that fails
+    # ends all.
     limit = job.restarts * nodes + 1 if job.restarts else 0
     return {
         "nprocPerNode": str(write.processes_per_node(job.plan)),
@@ -410,7 +442,9 @@ def _pytorch_job(job: _Job) -> Entry:
 
 
 def _train_job(job: _Job) -> Entry:
-    """The runtime has the pods; its plugin for torch sets the PET_ variables, and patches add the volumes."""
+    """The runtime has the pods; its plugin for torch sets the PET_ variables, and patches add the
+    volumes.
+    """
     words, container = job.command(), {"name": "node", **job.in_container()}
     parts = (
         words[:_LONGEST_LIST],
@@ -437,7 +471,9 @@ def _train_job(job: _Job) -> Entry:
 
 
 def _job_set(job: _Job) -> Entry:
-    """One indexed job with a pod per node; a pod that fails ends them all, and the set starts them again."""
+    """One indexed job with a pod per node; a pod that fails ends them all, and the set starts them
+    again.
+    """
     nodes = job.plan.job.nodes
     variables: tuple[Entry, ...] = (
         {"name": "PET_NNODES", "value": str(nodes)},
@@ -462,10 +498,13 @@ def _job_set(job: _Job) -> Entry:
 
 _SPECS: Final = {"PyTorchJob": _pytorch_job, "TrainJob": _train_job, "JobSet": _job_set}
 _WRITTEN_FOR: Final = {
-    "PyTorchJob": "For Kubeflow's Training Operator 1.9, whose controller sets PET_NNODES, PET_NODE_RANK and "
+    "PyTorchJob": "For Kubeflow's Training Operator 1.9, whose controller sets "
+    "PET_NNODES, PET_NODE_RANK and "
     "PET_MASTER_ADDR for torchrun.",
-    "TrainJob": "For Kubeflow Trainer 2.3 and its runtime torch-distributed, which sets PET_NNODES, PET_NODE_RANK and "
-    "PET_MASTER_ADDR for torchrun. How often a failed pod is started again is the runtime's to say.",
+    "TrainJob": "For Kubeflow Trainer 2.3 and its runtime torch-distributed, which sets "
+    "PET_NNODES, PET_NODE_RANK and "
+    "PET_MASTER_ADDR for torchrun. How often a failed pod is started again is "
+    "the runtime's to say.",
     "JobSet": "For JobSet 0.12. When a pod fails, all are started again.",
 }
 

@@ -1,4 +1,6 @@
-"""SkyPilot's names of accelerators, and the rule that a job asks for those that it is planned for."""
+"""SkyPilot's names of accelerators, and the rule that a job asks for those that it is planned
+for.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def accelerator_is_the_plans(job: Job) -> Violations:
     own, planned = accelerator_name(job.cluster.accelerator.name), job.cluster.accelerator.name
     known = {accelerator_name(name).lower() for name in load_catalog().accelerators}
     if given.lower() in known - {own.lower()}:
-        message = f"launch.skypilot.accelerator is {given}; the plan is for {planned}, which SkyPilot calls {own}"
+        message = (
+            f"launch.skypilot.accelerator is {given}; the plan is for {planned}, which "
+            f"SkyPilot calls {own}"
+        )
         yield violation(
             job, "/launch/skypilot/accelerator", message, f"write {own}, or plan for {given}"
         )

@@ -46,8 +46,10 @@ def _differences(submission: Submission) -> Iterator[Difference]:
 @_differences.rule("SKY001", ERROR, "submit", _SCHEMA)
 def keys_are_known(difference: Difference) -> Violations:
     """Every key of a task is one that SkyPilot has, at every level.
-    Prevents: Invalid task YAML: Additional properties are not allowed. A warning where another release may have it.
-    Fix: correct the key, or remove it"""
+    Prevents: Invalid task YAML: Additional properties are not allowed. A warning where another
+    release may have it.
+    Fix: correct the key, or remove it
+    """
     if difference.is_key:
         yield difference.violation()
 
@@ -76,10 +78,12 @@ def there_is_a_node(task: SkyPilotTask) -> Violations:
     "SKY004", ERROR, "silent", skypilot("skylet/constants.py:641-646; torch: --nnodes is 1:1")
 )
 def launchers_know_the_other_nodes(task: SkyPilotTask) -> Violations:
-    """A launcher in a task of several nodes gets their number, its own, and the address of the first.
-    Prevents: No error: as many trainings as there are nodes, each by itself. A warning for a launcher that may read a
-    file of the image's.
-    Fix: give torchrun --nnodes, --node-rank and --master-addr from SkyPilot's variables"""
+    """A launcher in a task of several nodes gets their number, its own, and the address of the
+    first.
+    Prevents: No error: as many trainings as there are nodes, each by itself. A warning for a
+    launcher that may read a file of the image's.
+    Fix: give torchrun --nnodes, --node-rank and --master-addr from SkyPilot's variables
+    """
     options = '--node-rank=$SKYPILOT_NODE_RANK --master-addr=$(head -n1 <<< "$SKYPILOT_NODE_IPS")'
     yield from without_the_other_nodes(
         task, f"write torchrun --nnodes=$SKYPILOT_NUM_NODES {options}"
@@ -116,8 +120,10 @@ def every_gpu_has_a_process(task: SkyPilotTask) -> Violations:
 )
 def launchers_count_nodes_and_gpus(task: SkyPilotTask) -> Violations:
     """torchrun has a process for each GPU of a node, and as many nodes as the task.
-    Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other nodes than there are.
-    Fix: give torchrun $SKYPILOT_NUM_NODES and $SKYPILOT_NUM_GPUS_PER_NODE"""
+    Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other nodes than
+    there are.
+    Fix: give torchrun $SKYPILOT_NUM_NODES and $SKYPILOT_NUM_GPUS_PER_NODE
+    """
     each, nodes = '--nproc-per-node="$SKYPILOT_NUM_GPUS_PER_NODE"', '--nnodes="$SKYPILOT_NUM_NODES"'
     yield from miscounted(task, "node", each, nodes)
 

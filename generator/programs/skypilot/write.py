@@ -1,7 +1,8 @@
 """SkyPilot: a task that torchrun starts on every node, on any cloud or on Kubernetes.
 
-SkyPilot runs the task's `run` by bash on each node, with SKYPILOT_NODE_RANK, SKYPILOT_NODE_IPS, SKYPILOT_NUM_NODES and
-SKYPILOT_NUM_GPUS_PER_NODE set. Source: skypilot 0.14.1 sky/skylet/constants.py:641-646, sky/skylet/log_lib.py:391.
+SkyPilot runs the task's `run` by bash on each node, with SKYPILOT_NODE_RANK, SKYPILOT_NODE_IPS,
+SKYPILOT_NUM_NODES and SKYPILOT_NUM_GPUS_PER_NODE set. Source: skypilot 0.14.1
+sky/skylet/constants.py:641-646, sky/skylet/log_lib.py:391.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from .accelerators import accelerator_name
 
 _PORT: Final = 29500
 _SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
-_EMPTY: Final = re.compile(
-    r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE
-)  # of secrets: without a value
+# of secrets: without a value
+_EMPTY: Final = re.compile(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)
 #: What a task's name may be. Source: skypilot 0.14.1 sky/task.py:46 (_VALID_NAME_REGEX).
 _NAME: Final = re.compile(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
-#: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885 (ALL_CLOUDS).
+#: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885
+#: (ALL_CLOUDS).
 _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`task.yaml`, to be submitted with `sky launch task.yaml` from the folder that holds the script."""
+    """`task.yaml`, to be submitted with `sky launch task.yaml` from the folder that holds the
+    script.
+    """
     return (
         write.yaml_file("task.yaml", plan, program, command, _notes(plan), _task(plan, program)),
     )
@@ -84,10 +87,11 @@ def _pairs(options: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
 def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     cluster, gpus = plan.job.cluster, write.processes_per_node(plan)
     cloud = cluster.provider if cluster.provider in _CLOUDS else None
+    card = options.get("accelerator", accelerator_name(cluster.accelerator.name))
     found = {
         "infra": options.get("infra", cloud),
         "instance_type": options.get("instance_type"),
-        "accelerators": f"{options.get('accelerator', accelerator_name(cluster.accelerator.name))}:{gpus}",
+        "accelerators": f"{card}:{gpus}",
         "image_id": options.get("image"),
         "use_spot": options.get("use_spot"),
         "disk_size": options.get("disk_size"),
@@ -100,12 +104,21 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
 
 def _notes(plan: Plan) -> Iterator[str]:
     options, script = write.launch_options(plan), plan.job.launch.script
-    yield "For SkyPilot 0.14. Its paths are relative to the folder that sky launch runs in, not to this file."
+    yield (
+        "For SkyPilot 0.14. Its paths are relative to the folder that sky launch runs "
+        "in, not to this file."
+    )
     if "workdir" not in options:
-        yield f"`workdir` is that folder, which is uploaded and holds {script}; launch.skypilot.workdir names another."
+        yield (
+            f"`workdir` is that folder, which is uploaded and holds {script}; "
+            "launch.skypilot.workdir names another."
+        )
     yield from _lost(plan.job)
     if options.get("use_spot"):
-        yield "sky launch starts nothing again when a machine is taken away: sky jobs launch does, with the same file."
+        yield (
+            "sky launch starts nothing again when a machine is taken away: sky jobs launch "
+            "does, with the same file."
+        )
     if options.get("passed_variables"):
         yield "The secrets are taken from where it is launched: sky launch --secret NAME for each."
 

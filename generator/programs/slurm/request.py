@@ -1,4 +1,6 @@
-"""Requests to Slurm, in `#SBATCH` blocks and in calls of sbatch, salloc and srun, read as Slurm does."""
+"""Requests to Slurm, in `#SBATCH` blocks and in calls of sbatch, salloc and srun, read as Slurm
+does.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Request(CommandLine):
         return self.block.launches if self.block else ()
 
     def edit(self, word: Word, replacement: str | None) -> tuple[Edit, ...]:
-        """The edit that puts `replacement` in a word's place; none in a command within another document."""
+        """The edit that puts `replacement` in a word's place; none in a command within another
+        document.
+        """
         if self.block is None or replacement is None:
             return ()
         end = word.offset + len(word.raw)
@@ -62,16 +66,20 @@ class Request(CommandLine):
         )
 
     def valued(self, *names: str) -> Iterator[Argument[str]]:
-        """The options (of these names) whose values are known, also with shell variables in `#SBATCH` lines."""
+        """The options (of these names) whose values are known, also with shell variables in
+        `#SBATCH` lines.
+        """
         for option in self.options.entries:
             value = option.values[0].value if option.known and option.values else None
             if value is not None and (not names or option.name in names):
                 yield self.view(option, value)
 
     def texts(self, *names: str, last: bool = False) -> Iterator[Argument[str]]:
-        """The options of these names as sbatch gets them; variables and placeholders have rules of their own.
+        """The options of these names as sbatch gets them; variables and placeholders have rules of
+        their own.
 
-        With `last`, an option that is given again later is left out: Slurm reads some values only when all are there.
+        With `last`, an option that is given again later is left out: Slurm reads some values only
+        when all are there.
         """
         for found in self.valued(*names):
             open_ = is_placeholder(found.value) or found.option.written in self.left_open
@@ -81,7 +89,9 @@ class Request(CommandLine):
 
     @cached_property
     def left_open(self) -> frozenset[Word]:
-        """The words of `#SBATCH` lines in which a placeholder of several words is left: `--gres=[number of GPUs]`."""
+        """The words of `#SBATCH` lines in which a placeholder of several words is left:
+        `--gres=[number of GPUs]`.
+        """
         lines = self.shell.directives if self.block else ()
         left = (
             line.words
@@ -121,7 +131,9 @@ class Request(CommandLine):
 
     @cached_property
     def tasks_per_node(self) -> int | None:
-        """Tasks on each node as far as the options say: --ntasks over the nodes, else --ntasks-per-node, else 1."""
+        """Tasks on each node as far as the options say: --ntasks over the nodes, else
+        --ntasks-per-node, else 1.
+        """
         each, tasks = self.count("--ntasks-per-node"), self.count("--ntasks")
         if tasks is not None and self.nodes:
             return tasks.value // self.nodes if tasks.value % self.nodes == 0 else None
@@ -134,13 +146,17 @@ class Request(CommandLine):
 
     @cached_property
     def gpus_per_node(self) -> Argument[int] | None:
-        """The option that says how many GPUs a node gives: --gres before --gpus-per-node, as Slurm has it."""
+        """The option that says how many GPUs a node gives: --gres before --gpus-per-node, as Slurm
+        has it.
+        """
         asked = self.read("--gres", lambda text: [one.count for one in gpus_of(text)] or None)
         return self.view(asked.option, sum(asked.value)) if asked else self.gpus("--gpus-per-node")
 
     @cached_property
     def share_of_a_node(self) -> Argument[int] | None:
-        """--gpus with a node's even share of it; None where another option says what a node or a task gets."""
+        """--gpus with a node's even share of it; None where another option says what a node or a
+        task gets.
+        """
         total, nodes = self.gpus(), self.nodes if self.has("--nodes") else 1
         if (
             self.gpus_per_node
@@ -160,7 +176,9 @@ class Request(CommandLine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A launch through srun in a script with an `#SBATCH` block, with the nodes and tasks that it gets."""
+    """A launch through srun in a script with an `#SBATCH` block, with the nodes and tasks that it
+    gets.
+    """
 
     block: Request
     launch: Launch
@@ -186,7 +204,9 @@ class Step:
 
 
 def steps_of(block: Request) -> Iterator[Step]:
-    """The steps of a batch script; of those that join another job the block is empty, as nothing is known of it."""
+    """The steps of a batch script; of those that join another job the block is empty, as nothing is
+    known of it.
+    """
     for launch in block.launches:
         srun = launch.call("srun")
         if srun is not None:
@@ -213,7 +233,9 @@ def steps_of(block: Request) -> Iterator[Step]:
 
 
 def _tasks(own: Request, block: Request, nodes: int | None) -> tuple[int | None, Location | None]:
-    """Tasks on each node. srun takes the job's number of tasks, and then its own --ntasks-per-node doesn't count."""
+    """Tasks on each node. srun takes the job's number of tasks, and then its own --ntasks-per-node
+    doesn't count.
+    """
     if own.opaque or own.has("--ntasks-per-gpu", "--gpus-per-task", "--multi-prog"):
         return None, None
     given, total = own.argument("--ntasks"), own.count("--ntasks")

@@ -9,7 +9,8 @@ from typing import Final
 from ...dataclass import dataclass
 from ...job.quantities import slurm_seconds
 
-# Numbers have up to 12 digits: more is no number that anybody means, and int() of Python refuses thousands.
+# Numbers have up to 12 digits: more is no number that anybody means, and int() of Python refuses
+# thousands.
 _NUMBER: Final = re.compile(r"\s*\+?(\d{1,12})\s*", re.ASCII)
 _MEMORY: Final = re.compile(r"\s*\+?(\d{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
 _NODES: Final = re.compile(r"\s*\+?(\d{1,12})(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
@@ -20,7 +21,8 @@ _GRES: Final = re.compile(
 _COUNT: Final = re.compile(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
 _SIGNAL: Final = re.compile(r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.ASCII | re.IGNORECASE)
 _MIB: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
-#: Slurm's names, and Linux' numbers of signals. Source: src/common/proc_args.c, signals_mapping @ slurm-22-05-8-1
+#: Slurm's names, and Linux' numbers of signals. Source: src/common/proc_args.c, signals_mapping @
+#: slurm-22-05-8-1
 SIGNALS: Final = tuple(
     "HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU".split()  # noqa: SIM905
 )
@@ -82,7 +84,10 @@ def _nodes(text: str) -> int | None:
 
 
 def gres_list(text: str) -> tuple[Gres, ...] | None:
-    """The items of `--gres`; None where one of them has no form that sbatch takes. `none` is an empty list."""
+    """The items of `--gres`; None where one of them has no form that sbatch takes.
+
+    `none` is an empty list.
+    """
     if text.lower() in ("none", "help"):
         return ()
     items: list[Gres] = []

@@ -1,8 +1,10 @@
-"""Slurm: one batch script, one task per node, torchrun inside each task; its #SBATCH block, and containers.
+"""Slurm: one batch script, one task per node, torchrun inside each task; its #SBATCH block, and
+containers.
 
-**Source** of what is said of containers: NVIDIA/pyxis wiki, Usage (srun --help): `[USER@][REGISTRY#]IMAGE[:TAG]|PATH`,
-mount flags joined by `+`, --container-env; NVIDIA/enroot doc/cmd/import.md; apptainer.org/docs/user/latest:
-bind_paths_and_mounts, environment_and_metadata (--no-eval, APPTAINERENV_), gpu (--nv, --rocm), docker_and_oci.
+**Source** of what is said of containers: NVIDIA/pyxis wiki, Usage (srun --help):
+`[USER@][REGISTRY#]IMAGE[:TAG]|PATH`, mount flags joined by `+`, --container-env; NVIDIA/enroot
+doc/cmd/import.md; apptainer.org/docs/user/latest: bind_paths_and_mounts, environment_and_metadata
+(--no-eval, APPTAINERENV_), gpu (--nv, --rocm), docker_and_oci.
 """
 
 from __future__ import annotations
@@ -35,13 +37,14 @@ _LEAVES_EARLY: Final = (
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
 #: Slurm may send a signal up to a minute early. Source: sbatch(1), --signal.
 _MOST_EARLY_S: Final = 60
-_ATTEMPTS: Final = (
-    3  # in a row without a newer checkpoint: as many nodes don't fail at once, a wrong file does
-)
+# in a row without a newer checkpoint: as many nodes don't fail at once, a wrong file does
+_ATTEMPTS: Final = 3
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`launch.sbatch`, to be submitted from the folder that holds the script, and `submit.sh` for a chain of jobs."""
+    """`launch.sbatch`, to be submitted from the folder that holds the script, and `submit.sh` for a
+    chain of jobs.
+    """
     options, way = write.launch_options(plan), continuation(plan.job)
     signal_s, form = _signal_s(plan), plan.job.framework.checkpoints
     variables = write.environment(plan, program)
@@ -122,10 +125,14 @@ def _notes(
     plan: Plan, program: Program, options: Mapping[str, Any], signal_s: int
 ) -> Iterator[str]:
     if not takes_nodes(plan, options) and "memory" not in options and shared_memory(plan) is None:
-        yield "The node's memory is unknown, so Slurm's default limit applies: launch.slurm.memory sets another."
+        yield (
+            "The node's memory is unknown, so Slurm's default limit applies: "
+            "launch.slurm.memory sets another."
+        )
     if plan.job.nodes_together > 1 and not plan.job.elastic:
         yield (
-            "--segment (Slurm 23.11, topology/block) keeps groups of ranks within racks as the plan counts them: "
+            "--segment (Slurm 23.11, topology/block) keeps groups of ranks within racks as "
+            "the plan counts them: "
             "launch.slurm.directives, segment: N, sets another size."
         )
     given = [f"launch.slurm.{key}" for key in ("modules", "setup") if options.get(key)]
@@ -135,7 +142,8 @@ def _notes(
     framework = plan.job.framework
     if signal_s and framework.exit_option is not None and not saves_on_term(plan, program):
         yield (
-            f"{framework} does not handle USR1: with {framework.exit_option} in launch.arguments the workers get TERM "
+            f"{framework} does not handle USR1: with {framework.exit_option} in launch.arguments "
+            "the workers get TERM "
             "instead, save and exit."
         )
 
@@ -153,14 +161,18 @@ def _signal_s(plan: Plan) -> int:
 def pick_file(
     plans: Sequence[Plan], largest: RenderedFile, command: str
 ) -> tuple[RenderedFile, ...]:
-    """`launch.sbatch` of an elastic job: it asks for as many nodes as there are, and runs the plan for those it got."""
+    """`launch.sbatch` of an elastic job: it asks for as many nodes as there are, and runs the plan
+    for those it got.
+    """
     lines = largest.text.splitlines()[1:]
     asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
     least, most = plans[-1].job.nodes, plans[0].job.nodes
     nodes = write.Raw(f"#SBATCH --nodes={most if least == most else f'{least}-{most}'}")
-    # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no more than these.
+    # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no
+    # more than these.
     own = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
-    told = f"@{max(_signal_s(plan) for plan in plans)}"  # the plan that takes longest to save is told early enough
+    # the plan that takes longest to save is told early enough
+    told = f"@{max(_signal_s(plan) for plan in plans)}"
     kept = (
         write.Raw(re.sub(r"(?<=:USR1)@\d+$", told, line))
         for line in asked
@@ -171,7 +183,9 @@ def pick_file(
 
 
 def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
-    """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an allocation of its own."""
+    """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an
+    allocation of its own.
+    """
     options = write.launch_options(plans[0])
     limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
     own = {
@@ -203,7 +217,9 @@ LAUNCHER: Final = Launcher(
     file="launch.sbatch",
     trials=trials_file,
     pick=pick_file,
-    for_whole_runs=frozenset({"requeue", "signal_seconds", "continue", "array", "dependency", "mail_user"}),
+    for_whole_runs=frozenset(
+        {"requeue", "signal_seconds", "continue", "array", "dependency", "mail_user"}
+    ),
     token="export HF_TOKEN before sbatch",
     scheduler=Scheduler(
         submit=("sbatch", "--parsable", "{file}"),
@@ -212,16 +228,16 @@ LAUNCHER: Final = Launcher(
         elsewhere="--clusters={}",
         watch=("squeue --jobs={id}", "scontrol show job {id}"),
         state=("squeue", "--noheader", "--format=%T", "--jobs={id}"),
-        unfinished=r"(?m)^[A-Z_]+\s*$",  # squeue heads what it says of another cluster with its name
+        # squeue heads what it says of another cluster with its name
+        unfinished=r"(?m)^[A-Z_]+\s*$",
     ),
 )  # fmt: skip
 
 
 _GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by vendor
 _OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")
-_REGISTRY: Final = re.compile(
-    r"(?:[^/#]+@)?(?:[^/#]*[.:][^/#]*|localhost)/.+"
-)  # its first part is a host
+# its first part is a host
+_REGISTRY: Final = re.compile(r"(?:[^/#]+@)?(?:[^/#]*[.:][^/#]*|localhost)/.+")
 _SCHEME: Final = re.compile(r"\A[a-z]+://")
 
 
@@ -268,7 +284,9 @@ def is_file(image: str) -> bool:
 
 
 def _of_enroot(image: str) -> str:
-    """`docker://[USER@][REGISTRY#]IMAGE[:TAG]`: without `#`, the registry would be taken for a name at Docker Hub."""
+    """`docker://[USER@][REGISTRY#]IMAGE[:TAG]`: without `#`, the registry would be taken for a name
+    at Docker Hub.
+    """
     scheme = match[0] if (match := _SCHEME.match(image)) else "docker://"
     name = image.removeprefix(scheme)
     return scheme + (
@@ -287,14 +305,18 @@ _SUFFIX: Final = {"pyxis": ".sqsh", "apptainer": ".sif"}
 
 
 def _mount(mount: str, runtime: str) -> str:
-    """source[:destination[:flags]] with flags as the runtime separates them; a comma would begin the next mount."""
+    """source[:destination[:flags]] with flags as the runtime separates them; a comma would begin
+    the next mount.
+    """
     *places, flags = mount.split(":") if mount.count(":") > 1 else (mount, "")
     joined = re.sub(r"[,+]", "+" if runtime == "pyxis" else ",", flags)
     return ":".join(filter(None, (*places, joined)))
 
 
 def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
-    """Absolute paths of data and tokenizer that no mount has: they are the host's where the host has them."""
+    """Absolute paths of data and tokenizer that no mount has: they are the host's where the host
+    has them.
+    """
     data, tokenizer = plan.job.data, plan.job.data.tokenizer
     paths = [PurePosixPath(path) for path in data.path]
     found = [path.parent for path in paths] if plan.job.framework.data_prefix else paths
@@ -315,7 +337,9 @@ def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def host_path(path: str, options: Mapping[str, Any]) -> str:
-    """Return where the batch script finds `path` of the program: in a container, through the mount that has it."""
+    """Return where the batch script finds `path` of the program: in a container, through the mount
+    that has it.
+    """
     mount = _mount_of(path, options) if "container_image" in options else None
     if mount is None:
         return path
@@ -331,7 +355,9 @@ def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def torchrun(options: Mapping[str, Any]) -> write.Raw:
-    """torchrun by PATH; in a container, which has its own PATH, from the virtual environment if there is one."""
+    """torchrun by PATH; in a container, which has its own PATH, from the virtual environment if
+    there is one.
+    """
     if "container_image" in options and "virtual_environment" in options:
         return write.Raw(write.shell_word(f"{options['virtual_environment']}/bin/torchrun"))
     return write.Raw("torchrun")
@@ -375,9 +401,8 @@ PLANNED: Final[Mapping[str, str]] = {
     "time": "launch.time_limit",
     "job-name": "name",
 }
-_FOR_JOBS: Final = (
-    0.9  # of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
-)
+# of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
+_FOR_JOBS: Final = 0.9
 
 
 def block(
@@ -394,9 +419,8 @@ def block(
     if way == "requeue" or options.get("requeue", False):
         pairs["requeue"] = None
     if way != "none" or options.get("requeue", False):
-        pairs["open-mode"] = (
-            "append"  # Slurm itself starts jobs again after a node's failure, with the same log
-        )
+        # Slurm itself starts jobs again after a node's failure, with the same log
+        pairs["open-mode"] = "append"
     if signal_s:
         pairs["signal"] = f"B:USR1@{signal_s}"
     if "mail_user" in options:
@@ -443,14 +467,18 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
 
 
 def takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:
-    """Return whether nobody else may use the nodes: as asked for, else when nothing of them is left."""
+    """Return whether nobody else may use the nodes: as asked for, else when nothing of them is
+    left.
+    """
     cluster = plan.job.cluster
     leaves_room = plan.job.gpus < cluster.accelerators_per_node or cluster.accelerator.is_slice
     return bool(options.get("exclusive", not leaves_room))
 
 
 def shared_memory(plan: Plan) -> str | None:
-    """The used accelerators' share of each node's memory in Slurm's gigabytes, for which 0 would mean all of it."""
+    """The used accelerators' share of each node's memory in Slurm's gigabytes, for which 0 would
+    mean all of it.
+    """
     cluster = plan.job.cluster
     if cluster.host_memory_bytes is None:
         return None

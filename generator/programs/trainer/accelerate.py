@@ -17,7 +17,10 @@ STAGES: Final = (0, 1, 2, 3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccelerateConfig(YamlDocument):
-    """An accelerate config. Source of what its values mean: accelerate commands/launch.py, utils/launch.py @ 1.15.0."""
+    """An accelerate config.
+
+    Source of what its values mean: accelerate commands/launch.py, utils/launch.py @ 1.15.0.
+    """
 
     document_kind: ClassVar[Kind] = "accelerate config"
 
@@ -33,7 +36,9 @@ class AccelerateConfig(YamlDocument):
 
     @property
     def processes(self) -> int | None:
-        """The processes of all machines; on a single machine accelerate passes their number on, even as text."""
+        """The processes of all machines; on a single machine accelerate passes their number on,
+        even as text.
+        """
         value = self.value("num_processes")
         return (
             int(value) if self.machines == 1 and is_digits(value) else self.integer("num_processes")
@@ -51,7 +56,10 @@ class AccelerateConfig(YamlDocument):
 
     @property
     def zero_stage(self) -> int | None:
-        """The section's ZeRO stage, 2 where it has none; accelerate converts text. None where that is no stage."""
+        """The section's ZeRO stage, 2 where it has none; accelerate converts text.
+
+        None where that is no stage.
+        """
         value = self.deepspeed.get("zero_stage")
         return (
             2

@@ -1,7 +1,7 @@
 """Logs of the Hugging Face Trainer, which prints its speed once, at the end.
 
-**Source**: transformers 5.23: trainer_utils.py, speed_metrics; trainer.py, the lines under `Running training`;
-trainer_pt_utils.py, log_metrics. Numbers are text from version 5 on.
+**Source**: transformers 5.23: trainer_utils.py, speed_metrics; trainer.py, the lines under `Running
+training`; trainer_pt_utils.py, log_metrics. Numbers are text from version 5 on.
 """
 
 from __future__ import annotations
@@ -49,5 +49,6 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         keys=keys,
         lines=places,
         notes=("start of the run included: give a run of a few hundred steps",) if rate else (),
-        hint="the Trainer writes `train_steps_per_second` when it has finished: let the run end, with --max_steps",
+        hint="the Trainer writes `train_steps_per_second` when it has finished: let the run "
+        "end, with --max_steps",
     )

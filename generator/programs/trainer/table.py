@@ -1,9 +1,10 @@
-"""Arguments of the Trainer that a plan decides, a row each: forwards to write them, backwards to read and check them.
+"""Arguments of the Trainer that a plan decides, a row each: forwards to write them, backwards to
+read and check them.
 
 Types and defaults are those of training_arguments.json.
 
-**Source**: transformers 5.23, training_args.py; integrations/deepspeed.py:136-184 for the keys of a DeepSpeed config
-that must equal an argument.
+**Source**: transformers 5.23, training_args.py; integrations/deepspeed.py:136-184 for the keys of a
+DeepSpeed config that must equal an argument.
 """
 
 from __future__ import annotations
@@ -38,12 +39,10 @@ class Row:
 
     name: str
     key: str = ""  #: of the spec, which says the same
-    encode: Callable[[Plan], Value] | None = (
-        None  #: its value for a plan, else the key's; what is None is left out
-    )
-    decode: Callable[[object], object] | None = (
-        None  #: the key's value for it, else its own; None where it has none
-    )
+    #: its value for a plan, else the key's; what is None is left out
+    encode: Callable[[Plan], Value] | None = None
+    #: the key's value for it, else its own; None where it has none
+    decode: Callable[[object], object] | None = None
     pointers: tuple[str, ...] = ()  #: keys of a DeepSpeed config that must be equal, or "auto"
     by_default: bool = False  #: whether its default says the key as well
 
@@ -73,7 +72,10 @@ def _saves(plan: Plan) -> bool:
 
 
 def _warmup(plan: Plan) -> Value:
-    """Beside warmup_ratio it would count. Source: transformers 5.23, training_args.py, get_warmup_steps."""
+    """Beside warmup_ratio it would count.
+
+    Source: transformers 5.23, training_args.py, get_warmup_steps.
+    """
     return None if gives(plan.job.launch.arguments, "--warmup_ratio") else warmup_steps(plan)
 
 
@@ -102,7 +104,8 @@ _ACCUMULATION: Final = "/gradient_accumulation_steps"
 _PARAMS: Final = "/optimizer/params"
 _CLIPPING: Final = "training.gradient_clipping"
 _RATES: Final = (f"{_PARAMS}/lr", "/scheduler/params/warmup_max_lr")
-#: A run needs its last checkpoint, and the one before where that isn't whole; axolotl keeps as many by default.
+#: A run needs its last checkpoint, and the one before where that isn't whole; axolotl keeps as many
+#: by default.
 KEPT: Final = 4
 BATCH: Final = "batch per device and pass, and passes per step"
 #: The rows by the comment above them.
@@ -180,7 +183,8 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
         Row("logging_steps", encode=log_interval),
     ),
     # What the example scripts ask for; the Trainer itself doesn't read it.
-    # Source: transformers 5.23, training_args.py, do_train; examples/pytorch/language-modeling/run_clm.py.
+    # Source: transformers 5.23, training_args.py, do_train;
+    # examples/pytorch/language-modeling/run_clm.py.
     "without it the example scripts of transformers train nothing": (
         Row("do_train", encode=lambda _: "true"),
     ),

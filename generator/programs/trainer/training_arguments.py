@@ -29,7 +29,8 @@ from ...text.source import Source, escape
 from ...text.wording import whole_number
 from ..launching.launch_line import Launch
 
-#: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
+#: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them
+#: all.
 _TELLING: Final = frozenset(
     [
         *(
@@ -50,13 +51,13 @@ _TELLING: Final = frozenset(
     ]
 )
 _COMMON: Final = frozenset(["output_dir", "per_device_train_batch_size", "num_train_epochs"])
-#: Options of programs whose own arguments look alike: DeepSpeed-Chat, examples without a Trainer, Megatron.
+#: Options of programs whose own arguments look alike: DeepSpeed-Chat, examples without a Trainer,
+#: Megatron.
 _FOREIGN: Final = frozenset(
     ["zero_stage", "num_warmup_steps", "deepspeed_config", "tensor_model_parallel_size"]
 )
-_TRUE: Final = frozenset(
-    ["yes", "true", "t", "y", "1"]
-)  # transformers src/transformers/hf_argparser.py:36-46
+# transformers src/transformers/hf_argparser.py:36-46
+_TRUE: Final = frozenset(["yes", "true", "t", "y", "1"])
 _FALSE: Final = frozenset(["no", "false", "f", "n", "0"])
 FLAGS: Final = _TRUE | _FALSE
 #: The text of a Python object, in what a program writes down of its run: no parser reads it back.
@@ -99,10 +100,11 @@ class ReplicaBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingArguments(Values):
-    """Arguments by their Python name (`per_device_train_batch_size`), with the types that TrainingArguments gives them.
+    """Arguments by their Python name (`per_device_train_batch_size`), with the types that
+    TrainingArguments gives them.
 
-    An argument whose value can't be known, such as a variable's, has a place and no value. One that isn't of its type
-    has the text as written.
+    An argument whose value can't be known, such as a variable's, has a place and no value. One that
+    isn't of its type has the text as written.
     """
 
     document_kind: ClassVar[Kind] = "training arguments"
@@ -111,13 +113,14 @@ class TrainingArguments(Values):
     places: Mapping[str, Location] = field(default_factory=dict)  #: of each value
     launch: Launch | None = None  #: the launch line that has them
     complete: bool = True  #: whether there can be no others, as in words that aren't known
-    #: Those to which the program's own class may give another default, or which are given in a branch.
+    #: Those to which the program's own class may give another default, or which are given in a
+    #: branch.
     redefined: frozenset[str] = frozenset()
-    #: Those on a launch line that take a value, and have none, by whether a variable behind them is left empty.
+    #: Those on a launch line that take a value, and have none, by whether a variable behind them is
+    #: left empty.
     bare: Mapping[str, bool] = field(default_factory=dict)
-    assumed: bool = (
-        False  #: whether the program is not there or hands them on, so that they may be others
-    )
+    #: whether the program is not there or hands them on, so that they may be others
+    assumed: bool = False
 
     def value(self, name: str, default: object = None) -> object:
         """The value of an argument; `default` where none is given."""
@@ -152,7 +155,9 @@ class TrainingArguments(Values):
         return self.value(name) is True
 
     def stated(self, name: str) -> Stated | None:
-        """The value of an argument with its text, by default too; None where it can't be known or isn't of its type."""
+        """The value of an argument with its text, by default too; None where it can't be known or
+        isn't of its type.
+        """
         entry = known_arguments()[name]
         if self.has(name):
             value = self.value(name)
@@ -171,13 +176,17 @@ class TrainingArguments(Values):
         )
 
     def setting(self, name: str) -> object:
-        """The value of an argument, by default too; None where it can't be known or isn't of its type."""
+        """The value of an argument, by default too; None where it can't be known or isn't of its
+        type.
+        """
         stated = self.stated(name)
         return stated.value if stated is not None else None
 
     @property
     def batch(self) -> ReplicaBatch | None:
-        """The batch of a replica; None where it can't be known, or transformers searches for one that fits."""
+        """The batch of a replica; None where it can't be known, or transformers searches for one
+        that fits.
+        """
         micro, steps = (
             self.stated("per_device_train_batch_size"),
             self.stated("gradient_accumulation_steps"),
@@ -198,13 +207,17 @@ class TrainingArguments(Values):
 
 @cache
 def gone_arguments() -> Mapping[str, Mapping[str, str]]:
-    """Arguments of older transformers by name: the `last` release seen that has it, and what to write `instead`."""
+    """Arguments of older transformers by name: the `last` release seen that has it, and what to
+    write `instead`.
+    """
     return json.loads(read_text(__package__, "gone_arguments.json"))["arguments"]  # type: ignore[no-any-return]
 
 
 @cache
 def known_arguments() -> Mapping[str, Mapping[str, Any]]:
-    """Every argument of transformers 5.23 by name: `type`, `default`, `choices`; written by scripts/."""
+    """Every argument of transformers 5.23 by name: `type`, `default`, `choices`; written by
+    scripts/.
+    """
     return json.loads(read_text(__package__, "training_arguments.json"))["arguments"]  # type: ignore[no-any-return]
 
 
@@ -225,7 +238,9 @@ def read_file(file: FileText) -> Iterator[TrainingArguments | Finding]:
 
 
 def is_record(values: Mapping[str, object]) -> bool:
-    """Return whether a program wrote these values down of its run: among them is the text of a Python object."""
+    """Return whether a program wrote these values down of its run: among them is the text of a
+    Python object.
+    """
     return any(isinstance(value, str) and _OBJECT.match(value) for value in values.values())
 
 
@@ -280,7 +295,9 @@ def _redefined(program: Path) -> frozenset[str]:
 
 
 def _may_hide(words: tuple[Word, ...]) -> bool:
-    """Return whether a word that isn't known may be an option, or several: `$EXTRA`, but not `--seed $SEED`."""
+    """Return whether a word that isn't known may be an option, or several: `$EXTRA`, but not
+    `--seed $SEED`.
+    """
     before = ""
     for word in words:
         known = word.value is not None or word.prefix.startswith("--")
@@ -299,7 +316,9 @@ def _name(text: str) -> str:
 
 
 def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
-    """Each option's Python name, its word and its value: None where that can't be known, `_NO_VALUE` without one."""
+    """Each option's Python name, its word and its value: None where that can't be known,
+    `_NO_VALUE` without one.
+    """
     index = 0
     while index < len(words):
         word = words[index]

@@ -1,10 +1,10 @@
 """A script around the Hugging Face Trainer: its arguments, and a ds_config with identical values.
 
-The Trainer compares its own arguments with the JSON and refuses any difference. Identical numbers, rather than `auto`,
-keep the file readable by DeepSpeed and by any validator.
+The Trainer compares its own arguments with the JSON and refuses any difference. Identical numbers,
+rather than `auto`, keep the file readable by DeepSpeed and by any validator.
 
-**Source**: transformers 5.23, integrations/deepspeed.py, `HfTrainerDeepSpeedConfig`; accelerate 1.15, accelerator.py,
-`_prepare_deepspeed`, and parallelism_config.py.
+**Source**: transformers 5.23, integrations/deepspeed.py, `HfTrainerDeepSpeedConfig`; accelerate
+1.15, accelerator.py, `_prepare_deepspeed`, and parallelism_config.py.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ NEEDS: Final = (
         hint="set data.tokenizer.path, or add --model_name_or_path to launch.arguments",
         words=("model", "tokenizer"),
     ),
-    # Source: transformers 5.23, examples/pytorch/*/run_*.py, ModelArguments, which make a new model of --config_name or
-    # --model_type; trl's scripts, ModelConfig.
+    # Source: transformers 5.23, examples/pytorch/*/run_*.py, ModelArguments, which make a new model
+    # of --config_name or --model_type; trl's scripts, ModelConfig.
     Need(
         what="model",
         key="launch.arguments",
@@ -65,7 +65,8 @@ _LENGTHS: Final = {
     **dict.fromkeys(("run_mlm.py", "run_plm.py"), "--max_seq_length"),
     **dict.fromkeys(_TRL, "--max_length"),
 }
-#: What --train_file takes (examples/pytorch/language-modeling/run_clm.py); JSON lines too are no dataset of the Hub.
+#: What --train_file takes (examples/pytorch/language-modeling/run_clm.py); JSON lines too are no
+#: dataset of the Hub.
 _FILES: Final = (".csv", ".json", ".jsonl", ".txt")
 _ATTENTION: Final = "--attn_implementation"
 _REPORT: Final = "--report_to"
@@ -74,8 +75,9 @@ _REPORT: Final = "--report_to"
 def _packages(job: Job) -> dict[str, str]:
     """Return what the arguments, and the script as the plan counts on it, make transformers import.
 
-    **Source**: transformers 5.23, utils/import_utils.py, is_flash_attn_2_available, is_liger_kernel_available,
-    is_bitsandbytes_available; torch/utils/tensorboard/__init__.py; of trl the version that was read.
+    **Source**: transformers 5.23, utils/import_utils.py, is_flash_attn_2_available,
+    is_liger_kernel_available, is_bitsandbytes_available; torch/utils/tensorboard/__init__.py; of
+    trl the version that was read.
     """
     training, script = job.training, PurePosixPath(job.launch.script).name
     flash = training.attention == "flash" and job.cluster.accelerator.vendor != "intel"
@@ -92,13 +94,17 @@ def _packages(job: Job) -> dict[str, str]:
 
 
 def _reports(job: Job) -> tuple[str, ...]:
-    """Return where the Trainer reports to: as its arguments say, else TensorBoard if the job has a folder of logs."""
+    """Return where the Trainer reports to: as its arguments say, else TensorBoard if the job has a
+    folder of logs.
+    """
     told = argument_values(job.launch.arguments, _REPORT)
     return told or (("tensorboard",) if job.output.logs is not None else ())
 
 
 def _attention(job: Job, layout: Layout) -> str:
-    """The implementation of attention that the plan counts on, of which Ulysses takes no `eager`."""
+    """The implementation of attention that the plan counts on, of which Ulysses takes no
+    `eager`.
+    """
     return (
         "flash_attention_2"
         if job.training.attention == "flash"
@@ -109,11 +115,12 @@ def _attention(job: Job, layout: Layout) -> str:
 
 
 def _resume(job: Job) -> Resume | None:
-    """The last checkpoint is found when the job starts: TrainingArguments carry its path, and nothing looks for it.
+    """The last checkpoint is found when the job starts: TrainingArguments carry its path, and
+    nothing looks for it.
 
-    **Source**: transformers 5.23, training_args.py, resume_from_checkpoint ("not directly used by Trainer"), and
-    examples/pytorch/language-modeling/run_clm.py, which hands it to train; trainer.py, _save_checkpoint, writes
-    trainer_state.json after model and optimizer.
+    **Source**: transformers 5.23, training_args.py, resume_from_checkpoint ("not directly used by
+    Trainer"), and examples/pytorch/language-modeling/run_clm.py, which hands it to train;
+    trainer.py, _save_checkpoint, writes trainer_state.json after model and optimizer.
     """
     folder, option = job.output.checkpoints, "--resume_from_checkpoint"
     if (
@@ -128,7 +135,8 @@ def _resume(job: Job) -> Resume | None:
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
     """Ulysses is accelerate's to set up, which reads its size from these variables.
 
-    A replica's size is left at 1: accelerate leaves the world's division to DeepSpeed when Ulysses is on.
+    A replica's size is left at 1: accelerate leaves the world's division to DeepSpeed when Ulysses
+    is on.
     """
     logs = {"TENSORBOARD_LOGGING_DIR": job.output.logs} if job.output.logs is not None else {}
     if layout.context == 1:
@@ -158,25 +166,31 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
         *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count"),
     ]
     if layout.context > 1:
-        # Source: deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py, UlyssesSPDataLoaderAdapter.refill
+        # Source: deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py,
+        # UlyssesSPDataLoaderAdapter.refill
         texts.append(
-            "Each batch has to hold position_ids (0, 1, ... of each sequence), or Ulysses refuses it: neither the "
+            "Each batch has to hold position_ids (0, 1, ... of each sequence), or Ulysses "
+            "refuses it: neither the "
             "Trainer nor accelerate adds them."
         )
         texts.append(
-            f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "
-            f"would insist on {layout.context} times that, since it counts every rank of a Ulysses group."
+            "train_batch_size is left out: DeepSpeed derives "
+            f"{layout.global_batch * layout.tensor}, while the Trainer "
+            f"would insist on {layout.context} times that, since it counts every rank "
+            "of a Ulysses group."
         )
     texts += _adapter_notes(job, layout)
     if _resume(job) is not None:
         texts.append(
-            "To resume, the script must call trainer.train(resume_from_checkpoint=PATH), with the option of that name, "
+            "To resume, the script must call trainer.train(resume_from_checkpoint=PATH), with the "
+            "option of that name, "
             "which the launch file sets to the last whole checkpoint, or with what "
             "transformers.trainer_utils.get_last_checkpoint finds in output_dir."
         )
     if job.training.precision == "fp8":
         texts.append(
-            "fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) must compute in fp8."
+            "fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) "
+            "must compute in fp8."
         )
     return tuple(texts)
 
@@ -184,8 +198,9 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
 def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
     """Notes on what the script has to do for adapters, of which TrainingArguments knows nothing.
 
-    **Source**: peft 0.21, tuners/lora/config.py, LoraConfig, and docs/source/accelerate/deepspeed.md; transformers
-    5.23, utils/quantization_config.py, BitsAndBytesConfig; bitsandbytes 0.50.
+    **Source**: peft 0.21, tuners/lora/config.py, LoraConfig, and
+    docs/source/accelerate/deepspeed.md; transformers 5.23, utils/quantization_config.py,
+    BitsAndBytesConfig; bitsandbytes 0.50.
     """
     lora = job.training.lora
     if lora is None:
@@ -197,16 +212,22 @@ def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
         else f"[{', '.join(f'{name!r}' for name in module_names(job))}]"
     )
     yield (
-        f"LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r={lora.rank}, "
-        f"lora_alpha={lora.alpha}, target_modules={targets}, lora_dropout=0, bias='none', task_type='CAUSAL_LM'): "
+        "LoRA: the script must wrap the model by peft's get_peft_model with "
+        f"LoraConfig(r={lora.rank}, "
+        f"lora_alpha={lora.alpha}, target_modules={targets}, lora_dropout=0, bias='none', "
+        "task_type='CAUSAL_LM'): "
         f"{adapter_parameters(job):,} parameters are trained."
     )
     if layout.recompute == Recompute.FULL:
-        yield "With gradient checkpointing the script must call model.enable_input_require_grads() before training."
+        yield (
+            "With gradient checkpointing the script must call "
+            "model.enable_input_require_grads() before training."
+        )
     if lora.base == "4bit":
         kind = "float16" if job.training.precision == "fp16" else "bfloat16"
         yield (
-            "QLoRA: the script must load the model with BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4'"
+            "QLoRA: the script must load the model with BitsAndBytesConfig(load_in_4bit=True, "
+            "bnb_4bit_quant_type='nf4'"
             f", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.{kind}, "
             f"bnb_4bit_quant_storage=torch.{kind}); ZeRO-3 can shard no other storage type."
         )
@@ -242,7 +263,8 @@ def program(plan: Plan) -> Program:
         groups.append(
             group("logs for TensorBoard, in TENSORBOARD_LOGGING_DIR", {_REPORT: _reports(job)})
         )
-    # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
+    # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the
+    # world.
     return make_program(
         job,
         groups,
@@ -264,8 +286,8 @@ FRAMEWORK: Final = Framework(
     adapters=True,
     script="train.py",
     only={"cross_entropy": "unfused"},
-    # Source: transformers 5.23, training_args.py, save_strategy (steps by default); trainer_callback.py,
-    # DefaultFlowCallback, which then saves after the last step as well.
+    # Source: transformers 5.23, training_args.py, save_strategy (steps by default);
+    # trainer_callback.py, DefaultFlowCallback, which then saves after the last step as well.
     saves_nothing=("--save_strategy", "no"),
     options=OPTIONS,
     decides={row.option: row.key for row in ROWS if row.key.startswith(("training.", "layout."))},

@@ -1,4 +1,6 @@
-"""The command and the variables of an AzureML job, and who starts its processes: the service or a launcher."""
+"""The command and the variables of an AzureML job, and who starts its processes: the service or a
+launcher.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,11 @@ _NODES: Final = "resources/instance_count"
 
 @submissions.rule("AML007", ERROR, "init", _EACH_GPU, reads=("AzureML job",))
 def processes_are_the_gpus(submission: Submission) -> Violations:
-    """distribution.process_count_per_instance is the number of GPUs of a node; a warning where it is less.
+    """distribution.process_count_per_instance is the number of GPUs of a node; a warning where it
+    is less.
     Prevents: CUDA error: invalid device ordinal, or GPUs that are paid for and not used.
-    Fix: set it to the GPUs of the virtual machine"""
+    Fix: set it to the GPUs of the virtual machine
+    """
     given, at = submission.context.gpus_per_node, "distribution/process_count_per_instance"
     for job in jobs(submission):
         count, named = job.count(at), find_node_type(job.text("resources/instance_type") or "")
@@ -85,7 +89,10 @@ def processes_start_once(job: AzureMLJob) -> Violations:
                 "--nproc-per-node" if call.program == "torchrun" else "--num_gpus"
             )
             total = f"{count} × {number} = {count * number}" if number else f"{count} × {count}"
-            message = f"the service starts {count} processes on a node, and each runs {call.program}: {total} processes"
+            message = (
+                f"the service starts {count} processes on a node, and each runs "
+                f"{call.program}: {total} processes"
+            )
             program = launch.program.raw if launch.program else "train.py"
             hint = f"start python {program} ..., or set process_count_per_instance to 1"
             yield Violation(call.where, message, hint)
@@ -94,8 +101,10 @@ def processes_start_once(job: AzureMLJob) -> Violations:
 @jobs.rule("AML014", NOTE, "init", azureml_examples(f"{_BERT}:5"))
 def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
     """A program gets its place on the node from LOCAL_RANK; $RANK counts through all nodes.
-    Prevents: CUDA error: invalid device ordinal on all nodes but the first. A note: a program may prefer LOCAL_RANK.
-    Fix: remove --local_rank: the environment has LOCAL_RANK"""
+    Prevents: CUDA error: invalid device ordinal on all nodes but the first. A note: a program may
+    prefer LOCAL_RANK.
+    Fix: remove --local_rank: the environment has LOCAL_RANK
+    """
     for launch in job.launches:
         for word, after in zip(launch.arguments, (*launch.arguments[1:], None), strict=False):
             name, _, value = word.raw.partition("=")
@@ -103,7 +112,10 @@ def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
             ranks = re.fullmatch(r"[\"']?\$\{?(?:RANK|OMPI_COMM_WORLD_RANK)\}?[\"']?", value)
             if name in ("--local_rank", "--local-rank") and ranks:
                 past = "on the second node that is past the node's last GPU"
-                message = f"--local_rank {value}: {past}, unless the program takes LOCAL_RANK of the environment"
+                message = (
+                    f"--local_rank {value}: {past}, unless the program takes "
+                    "LOCAL_RANK of the environment"
+                )
                 yield Violation(
                     launch.script.locate(word), message, "remove it: the service sets LOCAL_RANK"
                 )
@@ -138,7 +150,10 @@ def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
     for match in re.finditer(r"\$\{?(NODE_RANK|RANK|MASTER_ADDR|WORLD_SIZE)\b", job.command):
         if match[1] not in assigned and not job.has(f"environment_variables/{match[1]}"):
             kind = job.distribution or "(none)"
-            message = f"the command reads {match[1]}, which distribution {kind} doesn't set on {job.nodes} nodes"
+            message = (
+                f"the command reads {match[1]}, which distribution {kind} doesn't set "
+                f"on {job.nodes} nodes"
+            )
             hint = "add distribution: {type: pytorch, process_count_per_instance: 1}"
             yield Violation(job.place_in_command(match.start()), message, hint)
             break
@@ -164,7 +179,9 @@ _OF_NODES: Final = {
 def launchers_know_the_nodes(submission: Submission) -> Violations:
     """A launcher in the command of a job of several nodes gets the number of nodes, or a hostfile.
     Prevents: No error: as many trainings as there are nodes, each by itself.
-    Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes"""
+    Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the
+    service's processes
+    """
     several = any(config.integer("num_machines") != 1 for config in submission.accelerate_configs)
     for job in jobs(submission):
         calls = (
@@ -174,7 +191,10 @@ def launchers_know_the_nodes(submission: Submission) -> Violations:
             option, hint = _OF_NODES[call.program]
             by_file = call.program == "accelerate" and (several or call.has("--config_file"))
             if not (by_file or call.opaque or call.has(option)):
-                message = f"{call.program} without {option} on {job.nodes} nodes: each node trains on its own"
+                message = (
+                    f"{call.program} without {option} on {job.nodes} nodes: each "
+                    "node trains on its own"
+                )
                 yield Violation(call.where, message, hint.format(nodes=job.nodes))
 
 
@@ -184,7 +204,10 @@ def several_nodes_have_a_distribution(job: AzureMLJob) -> Violations:
     Prevents: No error: nodes that are paid for and not used.
     Fix: add distribution: {type: pytorch, process_count_per_instance: 8}"""
     if job.nodes > 1 and not job.has("distribution"):
-        message = f"instance_count is {job.nodes}, and no distribution starts processes on the nodes as one job"
+        message = (
+            f"instance_count is {job.nodes}, and no distribution starts processes on "
+            "the nodes as one job"
+        )
         hint = "add distribution: {type: pytorch, process_count_per_instance: 8}"
         yield violation(job, _NODES, message, hint)
 
@@ -197,7 +220,10 @@ def distribution_fits_deepspeed(job: AzureMLJob) -> Violations:
     names = {word.raw.partition("=")[0] for launch in job.launches for word in launch.arguments}
     uses = names & {"--deepspeed", "--deepspeed_config", "--deepspeed-config"}
     if uses and job.distribution in ("tensorflow", "ray"):
-        message = f"distribution {job.distribution} sets no RANK, WORLD_SIZE and MASTER_ADDR, which DeepSpeed reads"
+        message = (
+            f"distribution {job.distribution} sets no RANK, WORLD_SIZE and MASTER_ADDR, "
+            "which DeepSpeed reads"
+        )
         yield violation(job, "distribution/type", message, "set type: pytorch")
 
 
@@ -231,8 +257,10 @@ def bindings_are_defined(job: AzureMLJob) -> Violations:
 )
 def inputs_are_used(job: AzureMLJob) -> Violations:
     """An input or output that is defined is used by the command.
-    Prevents: No error: an unused input is mounted or downloaded for nothing, and an unused output stays empty.
-    Fix: use it in the command, or remove it"""
+    Prevents: No error: an unused input is mounted or downloaded for nothing, and an unused output
+    stays empty.
+    Fix: use it in the command, or remove it
+    """
     if job.text("command") is None or "AZURE_ML_" in job.command:
         return
     used = {(match[1], match[2].split(".")[0]) for match in _BINDING.finditer(job.command)}
@@ -255,8 +283,10 @@ def inputs_are_used(job: AzureMLJob) -> Violations:
 )
 def bindings_have_two_braces(job: AzureMLJob) -> Violations:
     """Inputs and outputs are written ${{inputs.NAME}} in a command.
-    Prevents: azure-ai-ml accepts it and warns that {inputs.x} is deprecated; ${inputs.x} keeps its dollar sign.
-    Fix: write ${{inputs.NAME}}"""
+    Prevents: azure-ai-ml accepts it and warns that {inputs.x} is deprecated; ${inputs.x} keeps its
+    dollar sign.
+    Fix: write ${{inputs.NAME}}
+    """
     for match in _OLD_BINDING.finditer(job.command):
         effect, severity = (
             ("keeps its dollar sign", WARNING) if match[1] else ("is deprecated", NOTE)
@@ -269,7 +299,10 @@ def bindings_have_two_braces(job: AzureMLJob) -> Violations:
 
 
 _TOPOLOGY: Final = azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:21-26")
-_BLOOM: Final = "best-practices/largescale-deep-learning/Training/Bloom-Pretrain/src/deepspeed-BLOOM-AML-SDKv2.yaml"
+_BLOOM: Final = (
+    "best-practices/largescale-deep-learning/Training/Bloom-Pretrain/src/"
+    "deepspeed-BLOOM-AML-SDKv2.yaml"
+)
 
 
 @jobs.rule("AML015", WARNING, "training", azureml_examples(f"{_BLOOM}:60-65"))
@@ -284,7 +317,10 @@ def debugging_is_off(job: AzureMLJob) -> Violations:
         yield violation(job, at, message, f"set NCCL_DEBUG to {level.upper()}")
     at = "environment_variables/CUDA_LAUNCH_BLOCKING"
     if str(job.value(at)) == "1":
-        message = "CUDA_LAUNCH_BLOCKING is 1: every kernel waits for the one before, which is for debugging only"
+        message = (
+            "CUDA_LAUNCH_BLOCKING is 1: every kernel waits for the one before, which "
+            "is for debugging only"
+        )
         yield violation(job, at, message, "remove it")
 
 

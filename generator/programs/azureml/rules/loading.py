@@ -1,4 +1,5 @@
-"""AzureML command jobs as azure-ai-ml 1.35.2 loads them: its conversions, and what `load_job` refuses.
+"""AzureML command jobs as azure-ai-ml 1.35.2 loads them: its conversions, and what `load_job`
+refuses.
 
 The conversions are marshmallow's, and those of fields of its own, for what schema.json has.
 """
@@ -26,7 +27,8 @@ _MODELS: Final = ("custom_model", "mlflow_model", "triton_model")
 SERVICE_TYPES: Final = ("jupyter_lab", "ssh", "tensor_board", "vs_code")
 _IDENTITIES: Final = ("managed", "managed_identity", "aml_token", "user_identity")
 
-#: Before the path of a YAML file that is loaded for a mapping. Source: azure-ai-ml _schema/core/schema.py:94 @ 1.35.2
+#: Before the path of a YAML file that is loaded for a mapping. Source: azure-ai-ml
+#: _schema/core/schema.py:94 @ 1.35.2
 FILE_PREFIX: Final = "file:"
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*")  # that Python's int() reads
 _BOOL_WORDS: Final = frozenset(
@@ -40,7 +42,9 @@ _REGISTRY_ID: Final = re.compile(r"azureml://registries/[^/]+/[^/]+/[^/]+/versio
 
 
 def _accepts(value: object, types: Collection[str]) -> bool:
-    """Return whether marshmallow takes a value: an integer is what int() converts, but for true and false."""
+    """Return whether marshmallow takes a value: an integer is what int() converts, but for true and
+    false.
+    """
     if "string" in types:
         return isinstance(value, (str, bytes))
     if "boolean" in types:
@@ -53,7 +57,9 @@ def _accepts(value: object, types: Collection[str]) -> bool:
 
 
 def environment_fits(value: object) -> bool:
-    """Return whether text names an environment of the workspace or a registry, or its file, to azure-ai-ml."""
+    """Return whether text names an environment of the workspace or a registry, or its file, to
+    azure-ai-ml.
+    """
     if isinstance(value, str) and value.startswith(FILE_PREFIX):  # AML022 asks whether it is there
         return True
     if not isinstance(value, str) or not value.startswith("azureml:"):
@@ -138,7 +144,8 @@ _every: Final = Subject[AzureMLJob](("AzureML job",), lambda submission: submiss
 _jobs: Final = _every.where(lambda job: job.readable)
 #: The command jobs of a submission whose YAML could be read to its end.
 jobs: Final = _jobs.where(lambda job: job.value("type", "command") == "command")
-#: What names an asset, a machine or a number, where text such as `<cluster>` is one that the reader is to write.
+#: What names an asset, a machine or a number, where text such as `<cluster>` is one that the reader
+#: is to write.
 _NAMED: Final = (
     *(
         "compute",
@@ -153,7 +160,9 @@ _TO_FILL: Final = re.compile(r"<[^<>]+>|(?<!\$)\{\{|\b(?:CHANGE|REPLACE)[_-]?ME\
 
 
 def left_to_fill(job: AzureMLJob) -> tuple[str, ...]:
-    """The places of placeholders in a job's names, sizes and paths, which AML052 reports together."""
+    """The places of placeholders in a job's names, sizes and paths, which AML052 reports
+    together.
+    """
     paths = (f"{at}/path" for section in ("inputs", "outputs") for _, at, _ in job.entries(section))
     return tuple(at for at in (*_NAMED, *paths) if is_to_fill(job.value(at)))
 
@@ -193,9 +202,8 @@ class _Difference:
                     hint or f"add {self.key}, {problem.expected}",
                 )
             case "type" | "value":
-                value = (
-                    self.value
-                )  # where YAML reads it as another type than it looks like, with that type
+                # where YAML reads it as another type than it looks like, with that type
+                value = self.value
                 plain = isinstance(value, (bool, int, float, str, dict, list)) or value is None
                 written = show(value) if plain else f"{value} (a {type(value).__name__})"
                 message = f"{name} is {written}, not {problem.expected}"
@@ -210,7 +218,10 @@ class _Difference:
                 message = f"{name} is empty; azure-ai-ml accepts no null here"
                 hint = hint or f"write {problem.expected}, or remove the key"
             case "key":
-                message = f"the key {name} is read as {self.job.source.odd_keys.get(problem.pointer)!r}, not as text"
+                message = (
+                    f"the key {name} is read as "
+                    f"{self.job.source.odd_keys.get(problem.pointer)!r}, not as text"
+                )
                 hint = hint or "put it in quotes"
         return Violation(self.job.locate_key(at), message, hint)
 
@@ -225,7 +236,9 @@ class _Difference:
 
 @subject("AzureML job")
 def _differences(submission: Submission) -> Iterator[_Difference]:
-    """Every difference of the command jobs from what azure-ai-ml loads; steps and trials have schemas of their own."""
+    """Every difference of the command jobs from what azure-ai-ml loads; steps and trials have
+    schemas of their own.
+    """
     for job in jobs(submission):
         left = left_to_fill(job)
         for problem in differences(
@@ -276,7 +289,10 @@ def _home(difference: _Difference) -> str | None:
 
 
 def _needed(difference: _Difference) -> str:
-    return f"add {difference.key}: {'python train.py' if difference.key == 'command' else 'azureml:NAME@latest'}"
+    return (
+        f"add {difference.key}: "
+        f"{'python train.py' if difference.key == 'command' else 'azureml:NAME@latest'}"
+    )
 
 
 distribution_keys_are_known: Final = _rule(
@@ -289,7 +305,8 @@ output_modes_are_known: Final = _rule(
     "AML010", "_schema/job/input_output_entry.py:149-176", _modes
 )("""
     An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
-    Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount', 'direct']
+    Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount',
+    'direct']
     Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder""")
 tags_are_text: Final = _rule(
     "AML012", "_schema/job/base_job.py:51-54", lambda _: "put it in quotes"
@@ -329,12 +346,12 @@ identity_is_known: Final = _rule("AML033", "_schema/job/identity.py:24-62")("""
     identity.type is managed, aml_token or user_identity.
     Prevents: ValidationError: Value 'x' passed is not in set ['managed', 'managed_identity']
     Fix: set type to managed, aml_token or user_identity""")
-queue_settings_are_known: Final = _rule(
-    "AML034", "_schema/queue_settings.py:15-23"
-)("""
+queue_settings_are_known: Final = _rule("AML034", "_schema/queue_settings.py:15-23")("""
     queue_settings has a job_tier and a priority that azure-ai-ml has.
-    Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard', 'premium', 'null']
-    Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high""")
+    Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard',
+    'premium', 'null']
+    Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or
+    high""")
 
 
 @_differences.rule("AML001", ERROR, "submit", azureml("constants/_job/job.py:6-10"))
@@ -361,8 +378,10 @@ def distribution_type_is_known(difference: _Difference) -> Violations:
 @_differences.rule("AML003", ERROR, "submit", azureml("_schema/core/fields.py:267-342"))
 def environment_is_a_reference(difference: _Difference) -> Violations:
     """environment is azureml:NAME:VERSION, a registry's, or a mapping with image.
-    Prevents: ValidationError: In order to specify an existing environments, ... prefixed with 'azureml:'
-    Fix: write azureml:NAME:VERSION, azureml:NAME@latest, or a mapping with image"""
+    Prevents: ValidationError: In order to specify an existing environments, ... prefixed with
+    'azureml:'
+    Fix: write azureml:NAME:VERSION, azureml:NAME@latest, or a mapping with image
+    """
     value = difference.value
     if difference.problem.rule != "AML003":
         return

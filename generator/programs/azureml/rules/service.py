@@ -1,4 +1,5 @@
-"""Rules on what azure-ai-ml loads silently, and only AzureML's service or the run refuses; on files that a job names.
+"""Rules on what azure-ai-ml loads silently, and only AzureML's service or the run refuses; on files
+that a job names.
 
 Files are read relative to the job's file when it is submitted.
 """
@@ -86,9 +87,10 @@ def environment_has_a_version(job: AzureMLJob) -> Violations:
 @jobs.rule("AML005", ERROR, "submit", _COMPUTE_FIELD)
 def compute_is_a_name(job: AzureMLJob) -> Violations:
     """compute names a cluster.
-    Prevents: azure-ai-ml accepts it; only the service finds that there is no such compute. A name without azureml:
-    is fine.
-    Fix: name a cluster of the workspace"""
+    Prevents: azure-ai-ml accepts it; only the service finds that there is no such compute. A name
+    without azureml: is fine.
+    Fix: name a cluster of the workspace
+    """
     value = job.text("compute")
     if value is not None and not ("${{" in value or is_to_fill(value) or _COMPUTE.match(value)):
         message = f"compute is {show(value)}, not the name of a cluster"
@@ -202,8 +204,10 @@ def job_name_is_plain(job: AzureMLJob) -> Violations:
 @jobs.rule("AML028", ERROR, "submit", azureml("_utils/utils.py:637-645, _schema/job/job_limits.py"))
 def timeout_is_positive(job: AzureMLJob) -> Violations:
     """limits.timeout is a number of seconds above 0.
-    Prevents: azure-ai-ml accepts it; a negative duration is sent to the service, and 0 is sent as none.
-    Fix: set it to a number of seconds above 0"""
+    Prevents: azure-ai-ml accepts it; a negative duration is sent to the service, and 0 is sent as
+    none.
+    Fix: set it to a number of seconds above 0
+    """
     value = job.count("limits/timeout")
     if value is not None and value < 0:
         message = f"timeout is {value} seconds; it is sent as a negative duration"
@@ -222,15 +226,20 @@ def compute_is_named(job: AzureMLJob) -> Violations:
     Fix: set compute or resources.instance_type"""
     trains = job.has("distribution") or job.runs(*LAUNCHERS)
     if trains and not job.has("compute") and not job.has("resources/instance_type"):
-        message = "no compute and no resources.instance_type: the service picks a machine of a default size"
+        message = (
+            "no compute and no resources.instance_type: the service picks a "
+            "machine of a default size"
+        )
         yield violation(job, "", message, "set compute to azureml:NAME, or resources.instance_type")
 
 
 @jobs.rule("AML041", WARNING, "silent", _UNTYPED)
 def environment_variables_are_text(job: AzureMLJob) -> Violations:
     """The values of environment_variables are text: on, off, yes and no are read as true and false.
-    Prevents: No error from azure-ai-ml: the variable is False, not no, or the service refuses the job.
-    Fix: put the values in quotes"""
+    Prevents: No error from azure-ai-ml: the variable is False, not no, or the service refuses the
+    job.
+    Fix: put the values in quotes
+    """
     for name, at, value in job.entries("environment_variables"):
         if isinstance(value, (bool, list, dict)) or value is None:
             either = f"programs get {str(value)!r}, or the service refuses it"
@@ -244,10 +253,12 @@ def environment_variables_are_text(job: AzureMLJob) -> Violations:
     "AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField")
 )
 def code_is_there(job: AzureMLJob) -> Violations:
-    """code is a folder or file relative to the job's file, a URL, a git+ path or a registered asset with its version.
-    Prevents: ValidationError: Can't find directory or file in resolved absolute path. A note where it may be made yet:
-    outside the job's folder, or where a file beside the job names it.
-    Fix: name a folder relative to the job's file"""
+    """code is a folder or file relative to the job's file, a URL, a git+ path or a registered asset
+    with its version.
+    Prevents: ValidationError: Can't find directory or file in resolved absolute path. A note where
+    it may be made yet: outside the job's folder, or where a file beside the job names it.
+    Fix: name a folder relative to the job's file
+    """
     value = job.text("code")
     if value is not None and not _is_remote_code(value) and _is_missing(job, value):
         message = f"there is no folder or file {_seen(job, value)}, which code names"
@@ -275,9 +286,12 @@ def _is_remote_code(value: str) -> bool:
     azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py"),
 )
 def environment_files_are_there(job: AzureMLJob) -> Violations:
-    """The file, the conda file and the build folder of an environment exist, relative to the job's file.
-    Prevents: ValidationException: No such file or directory, or the environment's build has no context.
-    Fix: write a path relative to the job's file"""
+    """The file, the conda file and the build folder of an environment exist, relative to the job's
+    file.
+    Prevents: ValidationException: No such file or directory, or the environment's build has no
+    context.
+    Fix: write a path relative to the job's file
+    """
     for at, what in _OF_ENVIRONMENT:
         value = job.text(at)
         if value is None or (at == "environment" and not value.startswith(FILE_PREFIX)):
@@ -327,13 +341,18 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
 @submissions.rule("AML043", ERROR, "parse", _UPLOADED, reads=("AzureML job", "DeepSpeed config"))
 def configs_travel_with_the_code(submission: Submission) -> Violations:
     """A DeepSpeed config that the command names by its path is within the code folder.
-    Prevents: FileNotFoundError on the node, after the queue: only the code folder and the inputs are there.
-    Fix: move the config into code, or pass it as an input of type uri_file"""
+    Prevents: FileNotFoundError on the node, after the queue: only the code folder and the inputs
+    are there.
+    Fix: move the config into code, or pass it as an input of type uri_file
+    """
     for job in jobs(submission):
         code, base = job.value("code"), job.source.folder
         for link in _configs_of(job, submission) if base is not None else ():
             if code is None:
-                message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
+                message = (
+                    f"the command reads {link.path}, and the job has no code: nothing is "
+                    "uploaded to the node"
+                )
                 yield Violation(
                     link.where, message, "set code to ., or add an input of type uri_file"
                 )
@@ -347,12 +366,17 @@ def configs_travel_with_the_code(submission: Submission) -> Violations:
             elif not is_there(base / code / link.path):
                 stem = re.sub(r"\W+", "_", Path(link.path).stem)[:40] or "config"
                 message = f"the command reads {link.path}, which is not in the code folder {code}"
-                hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{stem}}}}}"
+                hint = (
+                    "move it there, or pass it as an input of type uri_file: "
+                    f"${{{{inputs.{stem}}}}}"
+                )
                 yield Violation(link.where, message, hint)
 
 
 def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
-    """DeepSpeed configs that the command names by a path from the folder in which it starts, and doesn't make."""
+    """DeepSpeed configs that the command names by a path from the folder in which it starts, and
+    doesn't make.
+    """
     script = job.script
     if script is None or any(
         one.words and one.words[0].value in ("cd", "pushd") for one in script.shell.commands
@@ -368,7 +392,9 @@ def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
 
 
 def _is_made(job: AzureMLJob, value: str) -> bool:
-    """Return whether a missing folder may be made yet: it is outside the job's, or a file beside the job names it."""
+    """Return whether a missing folder may be made yet: it is outside the job's, or a file beside
+    the job names it.
+    """
     folder, name = job.source.folder, re.escape(Path(value).name)
     if folder is None or not name or value.startswith("../"):
         return folder is not None and bool(name)

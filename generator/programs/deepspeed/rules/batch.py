@@ -1,4 +1,6 @@
-"""The batch: train_batch_size = micro batch × accumulation steps × replicas; and what is trained with it."""
+"""The batch: train_batch_size = micro batch × accumulation steps × replicas; and what is trained
+with it.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,23 @@ from ..schema import as_hjson
 from .subjects import Run, configs, runs, said, shown
 
 _TRAIN, _MICRO, _STEPS = BATCH_KEYS
-#: The first release whose parser divides the world by `sequence_parallel_size`, and the first that fails where it
-#: can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
+#: The first release whose parser divides the world by `sequence_parallel_size`, and the first that
+#: fails where it can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
 _DIVIDES_BY_SEQUENCE: Final = (0, 17)
 FAILS_BY_SEQUENCE: Final = (0, 19, 3)
 #: As many sequences in a batch are usually tokens; the rule of jobs has the same limit.
 _TOKENS_FROM: Final = 100_000
-#: bf16 has 8 bits of precision: what is added to a sum of 256 such numbers is below half of the sum's last bit.
+#: bf16 has 8 bits of precision: what is added to a sum of 256 such numbers is below half of the
+#: sum's last bit.
 _LOST_FROM: Final = 256
 
 
 def replicas_of(config: Config, submission: Submission) -> Number | None:
-    """Return the replicas that DeepSpeed's parser counts; None where no document has the number of GPUs.
+    """Return the replicas that DeepSpeed's parser counts; None where no document has the number of
+    GPUs.
 
-    Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts every GPU.
+    Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts
+    every GPU.
     """
     world = world_of(submission)
     if world.gpus is None or world.divided:
@@ -90,9 +95,11 @@ class _Batch(NamedTuple):
 
     @property
     def certainty(self) -> Severity | None:
-        """Less than an error where a program may set the batch in time: one of accelerate's, or an unknown one.
+        """Less than an error where a program may set the batch in time: one of accelerate's, or an
+        unknown one.
 
-        It can't where no number of replicas makes the product right, and no program near sets one of its keys.
+        It can't where no number of replicas makes the product right, and no program near sets one
+        of its keys.
         """
         config, uneven = self.config, False
         if self.train is not None and self.micro is not None and self.steps is not None:
@@ -109,16 +116,17 @@ class _Batch(NamedTuple):
 
 @subject("DeepSpeed config")
 def _batches(submission: Submission) -> Iterator[_Batch]:
-    """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
+    """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its
+    own.
+    """
     for config in configs(submission):
         given, written = (
             config.batch,
             [key for key in BATCH_KEYS if config.value(f"/{key}") is not None],
         )
         if config.value(ACCUMULATION) == "auto" and {_TRAIN, _MICRO} <= given.keys():
-            written.remove(
-                _STEPS
-            )  # whatever is filled in, the batch is a multiple of the micro batch
+            # whatever is filled in, the batch is a multiple of the micro batch
+            written.remove(_STEPS)
         if not config.is_elastic and list(given) == written:
             source = world_of(submission).source
             source = source if source and not source.where.flag else None
@@ -143,11 +151,12 @@ def batch_sizes_are_positive(batch: _Batch) -> Violations:
 @_batches.rule("BATCH004", ERROR, "parse", deepspeed("runtime/config.py:984"))
 def batch_is_given(batch: _Batch) -> Violations:
     """A config has train_batch_size or train_micro_batch_size_per_gpu.
-    Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
-    Fix: write the micro batch; the others follow"""
-    in_pieces = (
-        batch.config.embedded and not batch.config.json.data
-    )  # a script writes the file line by line
+    Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be
+    provided
+    Fix: write the micro batch; the others follow
+    """
+    # a script writes the file line by line
+    in_pieces = batch.config.embedded and not batch.config.json.data
     if not batch.given and not batch.is_added and not in_pieces:
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
         yield batch.violation("", message, batch.hint, batch.certainty)
@@ -156,8 +165,10 @@ def batch_is_given(batch: _Batch) -> Violations:
 @_batches.rule("BATCH005", ERROR, "parse", deepspeed("runtime/config.py:1018-1022"))
 def steps_are_not_alone(batch: _Batch) -> Violations:
     """Accumulation steps are written with a train or micro batch size.
-    Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
-    Fix: write the micro batch too"""
+    Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be
+    provided
+    Fix: write the micro batch too
+    """
     if set(batch.given) == {_STEPS} and not batch.is_added:
         message = f"`{_STEPS}` alone is no batch: DeepSpeed requires `{_TRAIN}` or `{_MICRO}` too"
         yield batch.violation(_STEPS, message, batch.hint, batch.certainty)
@@ -190,9 +201,11 @@ def batch_reaches_every_replica(batch: _Batch) -> Violations:
 
 @_sound.rule("BATCH003", ERROR, "parse", deepspeed("runtime/config.py:942-991"))
 def batch_can_be_divided(batch: _Batch) -> Violations:
-    """A train batch written with one of the other two keys, or alone, is a multiple of its divisors.
+    """A train batch written with one of the other two keys, or alone, is a multiple of its
+    divisors.
     Prevents: AssertionError: Check batch related parameters, with derived values
-    Fix: write a multiple, or only the micro batch and the steps"""
+    Fix: write a multiple, or only the micro batch and the steps
+    """
     if batch.train is None or len(batch.given) == 3:
         return
     part, replicas = batch.micro or batch.steps or 1, batch.replicas or 1
@@ -273,7 +286,10 @@ def long_sums_are_fp32(run: Run) -> Violations:
         steps = batch // (micro * replicas)
     in_bf16 = config.precision == "bf16" and config.stage and not config.accumulates_in
     if in_bf16 and steps and steps > _LOST_FROM:
-        message = f"gradient_accumulation_steps: {steps} in bf16: late micro-batches are lost to bf16 rounding"
+        message = (
+            f"gradient_accumulation_steps: {steps} in bf16: late micro-batches are "
+            "lost to bf16 rounding"
+        )
         yield violation(
             config, ACCUMULATION, message, 'add "data_types": {"grad_accum_dtype": "fp32"}'
         )
@@ -286,7 +302,10 @@ def sums_are_meant(run: Run) -> Violations:
     Fix: use mean"""
     pointer = "/gradient_allreduce_op"
     if (run.config.text(pointer) or "").lower() == "sum":
-        message = f"{said(run.config, pointer)} adds up the gradients of {run.world.replicas or 'all'} replicas"
+        message = (
+            f"{said(run.config, pointer)} adds up the gradients of "
+            f"{run.world.replicas or 'all'} replicas"
+        )
         yield violation(
             run.config, pointer, message, 'use "mean", unless the loss is divided by the replicas'
         )
@@ -294,9 +313,11 @@ def sums_are_meant(run: Run) -> Violations:
 
 @configs.rule("BATCH022", NOTE, "silent", deepspeed_now("runtime/engine.py:3457"), since=(0, 19, 4))
 def callers_scale_the_loss(config: Config) -> Violations:
-    """managed_gradient_accumulation is true where there are accumulation steps: else the script counts them.
+    """managed_gradient_accumulation is true where there are accumulation steps: else the script
+    counts them.
     Prevents: Another batch than the one written.
-    Fix: set managed_gradient_accumulation to true"""
+    Fix: set managed_gradient_accumulation to true
+    """
     steps = config.whole(ACCUMULATION)
     if config.switch("/managed_gradient_accumulation", True) is False and steps and steps > 1:
         message = f"gradient_accumulation_steps: {steps} has no effect on when a step is taken:"

@@ -1,4 +1,6 @@
-"""The blocks that few configs have: elastic training, curricula, random layerwise token dropping, compression."""
+"""The blocks that few configs have: elastic training, curricula, random layerwise token dropping,
+compression.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,12 @@ _dropping: Final = configs.where(lambda config: config.switch(f"{_LTD}/enabled")
 
 @_curricula.rule("DATA001", ERROR, "init", deepspeed(f"{_SCHEDULER}:16-105"))
 def curricula_are_complete(curriculum: _Curriculum) -> Violations:
-    """A curriculum has its difficulties, a schedule, and what its schedule requires; lists fit each other.
-    Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for uneven lists
-    Fix: add the keys that the message names"""
+    """A curriculum has its difficulties, a schedule, and what its schedule requires; lists fit each
+    other.
+    Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for
+    uneven lists
+    Fix: add the keys that the message names
+    """
     config, pointer = curriculum
     block, schedule = config.block(pointer), config.block(f"{pointer}/schedule_config")
     kind, needed = block.get("schedule_type"), ("min_difficulty", "max_difficulty", "schedule_type")
@@ -78,7 +83,10 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     if kind != "fixed_discrete" or not isinstance(levels, list) or not isinstance(steps, list):
         return
     if not steps or len(levels) != len(steps) + 1:
-        message = f"difficulty has {len(levels)} entries and max_step {len(steps)}: it must have one less, but not 0"
+        message = (
+            f"difficulty has {len(levels)} entries and max_step {len(steps)}: it must have "
+            "one less, but not 0"
+        )
         hint = "write max_step for all difficulties but the last"
         yield violation(config, f"{pointer}/schedule_config", message, hint)
 
@@ -101,9 +109,11 @@ def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
     "DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414")
 )
 def parts_are_switched_off_themselves(config: Config) -> Violations:
-    """A curriculum, or token dropping, that is enabled is within blocks that are: their `enabled` is not read.
+    """A curriculum, or token dropping, that is enabled is within blocks that are: their `enabled`
+    is not read.
     Prevents: A curriculum that runs where it seems to be off.
-    Fix: set enabled to the same in each"""
+    Fix: set enabled to the same in each
+    """
     for pointer in (_CURRICULUM, _LTD):
         parent, _, name = pointer.rpartition("/")
         around = [
@@ -191,9 +201,11 @@ _CHOICES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "PARSE022", ERROR, "parse", deepspeed("compression/config.py:18-452"), before=(0, 19, 7)
 )
 def compression_is_whole(config: Config) -> Violations:
-    """Each technique of compression_training has groups, whose params have what it needs, and methods that there are.
+    """Each technique of compression_training has groups, whose params have what it needs, and
+    methods that there are.
     Prevents: KeyError: 'different_groups'; dense_ratio must be specified for row pruning group rp1.
-    Fix: add the key, or remove the technique"""
+    Fix: add the key, or remove the technique
+    """
     for technique in (
         technique for technique in _NEEDED if technique in config.block(_COMPRESSION)
     ):
@@ -232,7 +244,8 @@ def _lacking(config: Config, at: str, needed: tuple[str, ...]) -> Violations:
             yield Violation(config.locate_key(at), message, f"add {name}, or remove the technique")
 
 
-#: deepspeed/elasticity/elasticity.py `HCN_LIST`: numbers that have more divisors than every smaller one.
+#: deepspeed/elasticity/elasticity.py `HCN_LIST`: numbers that have more divisors than every smaller
+#: one.
 _HIGHLY_COMPOSITE: Final = (
     *(
         1,
@@ -296,10 +309,13 @@ _NUMBERS: Final = (
 def chosen(
     sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool
 ) -> tuple[int, tuple[int, ...]]:
-    """The batch that suits most GPU counts, and the counts: each micro batch, and their common multiple, scaled up."""
+    """The batch that suits most GPU counts, and the counts: each micro batch, and their common
+    multiple, scaled up.
+    """
     low, high = low or 1, high or most // min(sizes)
     bases = [*sizes, math.lcm(*sizes)]
-    # By the largest highly composite number; past the list's end by its last, as in DeepSpeed's search.
+    # By the largest highly composite number; past the list's end by its last, as in DeepSpeed's
+    # search.
     scales = {
         base: max((n for n in _HIGHLY_COMPOSITE if n <= most // base), default=1) for base in bases
     }
@@ -363,7 +379,8 @@ def _problems(config: Config) -> Violations:
         yield violation(config, f"{_ELASTICITY}/version", message, "set it to 0.2")
 
 
-#: The configs with an elasticity block that is on; and those of them with nothing missing or out of range.
+#: The configs with an elasticity block that is on; and those of them with nothing missing or out of
+#: range.
 _elastic: Final = configs.where(lambda config: config.is_elastic)
 _sound: Final = runs.where(
     lambda run: run.config.is_elastic and not any(True for _ in _problems(run.config))
@@ -372,9 +389,12 @@ _sound: Final = runs.where(
 
 @_elastic.rule("ELAS001", ERROR, "parse", deepspeed("runtime/config.py:757-769"), before=(0, 19, 8))
 def batch_is_left_to_elasticity(config: Config) -> Violations:
-    """With elasticity on, the config has no batch keys of its own, or sets ignore_non_elastic_batch_info.
-    Prevents: ElasticityConfigError: One or more batch related parameters were found in your ds_config
-    Fix: remove the batch keys, or set ignore_non_elastic_batch_info to true"""
+    """With elasticity on, the config has no batch keys of its own, or sets
+    ignore_non_elastic_batch_info.
+    Prevents: ElasticityConfigError: One or more batch related parameters were found in your
+    ds_config
+    Fix: remove the batch keys, or set ignore_non_elastic_batch_info to true
+    """
     keys = [key for key in BATCH_KEYS if config.has(f"/{key}")]
     if keys and not config.block(_ELASTICITY).get("ignore_non_elastic_batch_info", False):
         message = f"`{keys[0]}` is written, but with elasticity on the batch follows from the GPUs"
@@ -396,9 +416,11 @@ def elasticity_is_complete(config: Config) -> Violations:
     "ELAS004", ERROR, "parse", deepspeed("elasticity/elasticity.py:146, :297"), before=(0, 19, 8)
 )
 def elasticity_has_the_version(run: Run) -> Violations:
-    """Elasticity with model parallelism has version 0.2, and a model_parallel_size that divides the GPUs of a node.
+    """Elasticity with model parallelism has version 0.2, and a model_parallel_size that divides the
+    GPUs of a node.
     Prevents: ElasticityConfigError: Elasticity V0.1 does not support model-parallel training
-    Fix: use version 0.2, and a divisor of a node's GPUs"""
+    Fix: use version 0.2, and a divisor of a node's GPUs
+    """
     config, version = run.config, _version(run.config)
     parallel, each = _get(config, "model_parallel_size"), _get(config, "num_gpus_per_node")
     if parallel > 1 and version != 0.2:
@@ -407,7 +429,10 @@ def elasticity_has_the_version(run: Run) -> Violations:
         )
         yield violation(config, f"{_ELASTICITY}/version", message, "set it to 0.2")
     elif version == 0.2 and each % parallel:
-        message = f"`num_gpus_per_node` {shown(each)} is not a multiple of `model_parallel_size` {shown(parallel)}"
+        message = (
+            f"`num_gpus_per_node` {shown(each)} is not a multiple of "
+            f"`model_parallel_size` {shown(parallel)}"
+        )
         yield violation(
             config, f"{_ELASTICITY}/model_parallel_size", message, "use a divisor of it"
         )
@@ -418,8 +443,10 @@ def elasticity_has_the_version(run: Run) -> Violations:
 )
 def gpus_are_elastic(run: Run) -> Violations:
     """The GPUs are among the counts that the elastic batch can be divided over.
-    Prevents: ElasticityIncompatibleWorldSize: World size (N) is not valid with the current list of ...
-    Fix: use one of the counts listed, or other micro batches"""
+    Prevents: ElasticityIncompatibleWorldSize: World size (N) is not valid with the current list of
+    ...
+    Fix: use one of the counts listed, or other micro batches
+    """
     config, pointer = run.config, f"{_ELASTICITY}/micro_batch_sizes"
     sizes, most = _get(config, "micro_batch_sizes"), _get(config, "max_train_batch_size")
     each, parallel = _get(config, "num_gpus_per_node"), _get(config, "model_parallel_size")
@@ -450,7 +477,10 @@ def gpus_are_elastic(run: Run) -> Violations:
         else [0]
     )
     if not fits and (max(fitting) if larger else min(fitting)) <= 0:
-        message = f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch of {batch * replicas}"
+        message = (
+            f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch "
+            f"of {batch * replicas}"
+        )
         hint = (
             f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
         )

@@ -18,10 +18,12 @@ from ..schema import mismatch
 from .batch import FAILS_BY_SEQUENCE
 from .subjects import configs, is_placeholder, named, shown
 
-#: The first release of transformers whose Trainer hands the config to accelerate, which refuses an "auto" that is left.
+#: The first release of transformers whose Trainer hands the config to accelerate, which refuses an
+#: "auto" that is left.
 #: Source: src/transformers/trainer.py @ v4.30.0 (create_accelerator_and_postprocess).
 _CHECKED_BY_ACCELERATE: Final = (4, 30)
-#: Releases before it spell bf16 as bfp16. Source: deepspeed/runtime/config.py:252 @ 0.12.6; bf16 @ 0.14.5
+#: Releases before it spell bf16 as bfp16. Source: deepspeed/runtime/config.py:252 @ 0.12.6; bf16 @
+#: 0.14.5
 _BF16: Final = (0, 13)
 _SAMPLING: Final = "/data_efficiency/data_sampling"
 _ZENFLOW: Final = "/zero_optimization/zenflow"
@@ -34,7 +36,9 @@ def _one_of(
     fold: Callable[[str], str] = str,
     most: int = 9,
 ) -> Violations:
-    """A violation for a text that is none of the choices; other kinds of values have a rule of their own."""
+    """A violation for a text that is none of the choices; other kinds of values have a rule of
+    their own.
+    """
     value = config.value(pointer)
     if config.schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
         return
@@ -185,7 +189,8 @@ def _unusable_elsewhere(config: Config) -> Iterator[tuple[str, str, str]]:
 
 
 _RATES: Final = ("warmup_num_steps", "total_num_steps", "warmup_min_lr", "warmup_max_lr")
-#: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; "auto" is for others to fill.
+#: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; "auto" is
+#: for others to fill.
 _HANDED_ON: Final = (
     *("/gradient_clipping", "/steps_per_print", "/gradient_predivide_factor"),
     *(f"{PARAMS}/{name}" for name in ("lr", "betas", "eps", "weight_decay")),
@@ -193,8 +198,8 @@ _HANDED_ON: Final = (
 )
 _MOST: Final = 200  #: values; more tell nothing new
 _NAMES: Final = {"huggingface": "Transformers' Trainer", "accelerate": "accelerate"}
-#: What accelerate fills in: as its plugin (utils/dataclasses.py:1280-1292, :1326 @ 1.15.0), and when it prepares
-#: (accelerator.py:2223-2356).
+#: What accelerate fills in: as its plugin (utils/dataclasses.py:1280-1292, :1326 @ 1.15.0), and
+#: when it prepares (accelerator.py:2223-2356).
 _BY_ACCELERATE: Final = frozenset(
     [
         *(
@@ -217,8 +222,8 @@ _BY_ACCELERATE: Final = frozenset(
         "zero_optimization.stage3_gather_16bit_weights_on_model_save",
     ]
 )
-#: What Transformers fills in besides (integrations/deepspeed.py:134-258 @ 5.23.0); its Trainer goes through accelerate.
-#: The keys of amp: only releases before 5 (:160-164 @ 4.57.1).
+#: What Transformers fills in besides (integrations/deepspeed.py:134-258 @ 5.23.0); its Trainer goes
+#: through accelerate. The keys of amp: only releases before 5 (:160-164 @ 4.57.1).
 _BY_TRANSFORMERS: Final = _BY_ACCELERATE | {
     *("optimizer.params.betas", "optimizer.params.eps", "amp.enabled", "amp.opt_level")
 }
@@ -243,8 +248,10 @@ def handed_on_is_not_auto(config: Config) -> Violations:
 @configs.rule("PARSE021", ERROR, "init", accelerate("utils/dataclasses.py:1357-1374"))
 def fillers_know_the_key(config: Config) -> Violations:
     """A key that is "auto" is one that Transformers or accelerate fill in.
-    Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`
-    Fix: write a value, or leave the key out"""
+    Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it
+    without `auto`
+    Fix: write a value, or leave the key out
+    """
     known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
     release = release_of("transformers", config.path) if config.consumer == "huggingface" else None
     sure = not config.guessed and (release is None or release.version >= _CHECKED_BY_ACCELERATE)
@@ -264,7 +271,10 @@ def fillers_know_the_key(config: Config) -> Violations:
             seen.add(top)
             if any(is_slip(top, name) for name in names):
                 continue  # PARSE004 reports it
-            message = f'DeepSpeed has no section {named(section)}, so nothing fills in what is "auto" in it'
+            message = (
+                f"DeepSpeed has no section {named(section)}, so nothing fills in "
+                'what is "auto" in it'
+            )
             yield violation(
                 config, section, message, "correct its name, or remove it", severity=severity
             )

@@ -29,24 +29,29 @@ from ..schema import (
 from .subjects import Fix, Place, Problem, named
 
 _COMPRESSION: Final = "/compression_training/"  # whose keys other rules check, but for slips
-#: Mappings that are handed on whole, but only read for their own keys (deepspeed/runtime/pipe/engine.py).
+#: Mappings that are handed on whole, but only read for their own keys
+#: (deepspeed/runtime/pipe/engine.py).
 _TAKEN_BUT_CLOSED: Final = frozenset({"/pipeline", "/data_efficiency/data_sampling"})
-#: Keys of blocks that the parser hands on whole, to what reads them later; `*` is a metric of any name.
-#: **Source**: deepspeed/runtime/data_pipeline/constants.py, curriculum_scheduler.py and
+#: Keys of blocks that the parser hands on whole, to what reads them later; `*` is a metric of any
+#: name. **Source**: deepspeed/runtime/data_pipeline/constants.py, curriculum_scheduler.py and
 #: data_routing/{basic_layer,scheduler}.py @ 0.19.8.
 _LTD: Final = "/data_efficiency/data_routing/random_ltd"
 _CURRICULUM: Final = "/data_efficiency/data_sampling/curriculum_learning"
 _STEPS: Final = "difficulty max_step total_curriculum_step difficulty_step root_degree"
 _CURVE: Final = "min_difficulty max_difficulty schedule_type schedule_config"
 _READ_LATER: Final[Mapping[str, str]] = {
-    _LTD: "enabled total_layer_num random_ltd_layer_num random_ltd_layer_id model_mask_name model_type"
-    " hidden_state_order micro_batch_size global_batch_size random_ltd_schedule layer_token_lr_schedule",
+    _LTD: "enabled total_layer_num random_ltd_layer_num random_ltd_layer_id "
+    "model_mask_name model_type"
+    " hidden_state_order micro_batch_size global_batch_size random_ltd_schedule "
+    "layer_token_lr_schedule",
     f"{_LTD}/random_ltd_schedule": "min_value max_value schedule_type schedule_config",
     f"{_LTD}/random_ltd_schedule/schedule_config": "require_steps seq_per_step",
-    "/data_efficiency/data_sampling/dynamic_batching": "enabled metrics_path lr_scaling_method min_batch_size"
+    "/data_efficiency/data_sampling/dynamic_batching": "enabled metrics_path "
+    "lr_scaling_method min_batch_size"
     " max_batch_size max_tokens sequence_picking_order verbose",
     _CURRICULUM: "enabled data_cluster_path curriculum_metrics",
-    f"{_CURRICULUM}/curriculum_metrics/*": f"{_CURVE} index_to_sample_path index_to_metric_path difficulty_type"
+    f"{_CURRICULUM}/curriculum_metrics/*": f"{_CURVE} index_to_sample_path "
+    "index_to_metric_path difficulty_type"
     " clustering_type",
     f"{_CURRICULUM}/curriculum_metrics/*/schedule_config": _STEPS,
     "/progressive_layer_drop": "enabled theta gamma",
@@ -76,9 +81,8 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "offload_param_device": '`"offload_param": {"device": ...}` in zero_optimization',
     "cpu_offload_params": '`"offload_param": {"device": "cpu"}`',
 }
-_ALIKE: Final = (
-    0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
-)
+# of names of which one may be the other with a slip or two, as in `check.kinds`
+_ALIKE: Final = 0.8
 _LETTERS: Final = 4  # with which a name is begun
 _OF_REMOVED: Final = ("VER001", "VER002")  # of the top level, of zero_optimization
 #: What to do about a removed key, where removing it is not all.
@@ -88,7 +92,8 @@ _AFTER_REMOVAL: Final[Mapping[str, str]] = {
     "curriculum_learning": "write it as `data_efficiency.data_sampling.curriculum_learning`",
     "mics_shard_size": "remove it; `zero_hpz_partition_size` keeps parameters within a node",
 }
-#: The first release whose sections surely are models that refuse unknown keys. Source: deepspeed/runtime/zero/config.py
+#: The first release whose sections surely are models that refuse unknown keys. Source:
+#: deepspeed/runtime/zero/config.py
 _REFUSES: Final = (0, 9)
 
 
@@ -96,7 +101,8 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     """The problem of a key that its section doesn't know; None where it does no harm."""
     section, schema = place.section, place.config.schema
     in_model = section.kind == "model"
-    # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves.
+    # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for
+    # themselves.
     if section.pointer.startswith(HANDED_ON) or (
         in_model and (place.value == "auto" or name == "strict")
     ):
@@ -144,22 +150,21 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     near = meant or near
     slip = any(is_slip(name, known) for known in others)
     slip = slip or bool((name in _INSTEAD or near) and not reads_key(name, place.config.path))
-    own = rule == "PARSE004" and not (
-        near or name in _INSTEAD or in_block
-    )  # the program's own, perhaps
-    severity = (
-        Severity.ERROR if slip else Severity.NOTE if old else None
-    )  # refused or ignored, it has no effect
-    harmless = (
-        own or _is_unused(place) or (old and place.pointer in _OWN_RULES)
-    )  # which the old release reads
+    # the program's own, perhaps
+    own = rule == "PARSE004" and not (near or name in _INSTEAD or in_block)
+    # refused or ignored, it has no effect
+    severity = Severity.ERROR if slip else Severity.NOTE if old else None
+    # which the old release reads
+    harmless = own or _is_unused(place) or (old and place.pointer in _OWN_RULES)
     harmless = harmless or ((old or not refused) and _is_default(place, near, old))
     severity = Severity.NOTE if harmless else severity
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
 
 
 def slips_read_later(config: Config) -> Iterator[Problem]:
-    """Of blocks that the parser hands on, keys that are one with a slip of what reads them, and numbers in quotes."""
+    """Of blocks that the parser hands on, keys that are one with a slip of what reads them, and
+    numbers in quotes.
+    """
     for pattern, names in _READ_LATER.items():
         first, star, rest = pattern.partition("/*")
         for pointer in (
@@ -180,7 +185,10 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
                     )
             for name in block.keys() - set(names.split()):
                 if near := closest(name[:80], missing, _ALIKE):
-                    message = f"unknown key `{printable(name)[:80]}` in {named(pointer)}: nothing reads it"
+                    message = (
+                        f"unknown key `{printable(name)[:80]}` in "
+                        f"{named(pointer)}: nothing reads it"
+                    )
                     where = config.locate_key(f"{pointer}/{escape(name)}")
                     yield (
                         "PARSE006",
@@ -191,7 +199,9 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
 
 
 def _is_default(place: Place, meant: str | None, old: bool) -> bool:
-    """Return whether what an ignored section has, or in an old release any key, is the default of what was meant."""
+    """Return whether what an ignored section has, or in an old release any key, is the default of
+    what was meant.
+    """
     schema, pointer = place.config.schema, f"{place.section.pointer}/{meant}"
     if isinstance(place.value, dict) and (section := schema.section(pointer)):
         keys = {name: section.keys.get(name) for name in place.value}
@@ -208,11 +218,12 @@ def _is_unused(place: Place) -> bool:
 
 
 def _section_meant(place: Place, name: str) -> str | None:
-    """The section that is missing here and has all keys of the one called `name`, which no program reads.
+    """The section that is missing here and has all keys of the one called `name`, which no program
+    reads.
 
-    Its name is nearly the same, or begins so as that of no other section does; or it alone has one of the keys, of
-    several words. Programs keep sections of their own beside DeepSpeed's, with keys such as `enabled` and `seed`;
-    a name with another number, such as `fp8`, is meant.
+    Its name is nearly the same, or begins so as that of no other section does; or it alone has one
+    of the keys, of several words. Programs keep sections of their own beside DeepSpeed's, with keys
+    such as `enabled` and `seed`; a name with another number, such as `fp8`, is meant.
     """
     value, schema, pointer = place.value, place.config.schema, place.section.pointer
     if not isinstance(value, dict) or not value:
@@ -252,7 +263,8 @@ def _section_meant(place: Place, name: str) -> str | None:
 
 
 def _told_once(place: Place, name: str, refused: bool) -> Problem | None:
-    """The problem of all keys that are comments, or fp16's in the bf16 block, told at the first of them.
+    """The problem of all keys that are comments, or fp16's in the bf16 block, told at the first of
+    them.
 
     Each round of fixes removes the first that is left: edits of neighbours would overlap.
     """
@@ -289,7 +301,9 @@ def _is_for_others(place: Place, name: str, refused: bool) -> bool:
 
 
 def removed(place: Place, name: str) -> Problem | None:
-    """The problem of a key that was removed: refused by the release, or a note where a named one accepts it still."""
+    """The problem of a key that was removed: refused by the release, or a note where a named one
+    accepts it still.
+    """
     section, release = place.section.pointer, place.config.release
     refused = name in place.config.schema.removed.get(section, ())
     last = last_version_of(section, name) if refused or release.where else None
@@ -336,7 +350,8 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     newer = first is not None
     first = first or last
     before = max((known for known in versions() if known < first), default=first)
-    # Of a minor version only the last release has a table, so the key may have come with an earlier one.
+    # Of a minor version only the last release has a table, so the key may have come with an earlier
+    # one.
     since = f"0.{first[1]}" if before[:2] != first[:2] else dots(first)
     message = f"{release} {'refuses' if refused else 'ignores'} {_in(section, name)}: "
     message += f"it was added in {since}" if newer else _until(last)
@@ -347,7 +362,9 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
 
 
 def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:
-    """Return the key that was probably meant; and the section it belongs to, where that is certain."""
+    """Return the key that was probably meant; and the section it belongs to, where that is
+    certain.
+    """
     if name in _INSTEAD:
         return f"write {_INSTEAD[name]}", None
     if homes := _homes(schema.version).get(name, ()):
@@ -363,7 +380,9 @@ def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, s
 
 @cache
 def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
-    """The sections that have a key of a name; names of many sections, such as `enabled`, are left out."""
+    """The sections that have a key of a name; names of many sections, such as `enabled`, are left
+    out.
+    """
     schema = load_schema(version)
     homes: dict[str, tuple[str, ...]] = {}
     for pointer in schema.pointers:
@@ -374,7 +393,9 @@ def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
 
 
 def written_twice(places: Mapping[str, Place], section: Section) -> Iterator[Problem]:
-    """Keys by their field's name and their alias, and deprecated keys, alone or with what replaces them."""
+    """Keys by their field's name and their alias, and deprecated keys, alone or with what replaces
+    them.
+    """
     written = {name: place for name, place in places.items() if place.value != "auto"}
     for key in {
         section.keys[name].name: section.keys[name] for name in places if name in section.keys

@@ -21,9 +21,8 @@ from .subjects import (
 
 _STATES: Final = f"{ZERO}/offload_optimizer"
 _PARAM: Final = f"{ZERO}/offload_param"
-_OFFLOADS: Final = tuple(
-    zip(OFFLOADED, (_STATES, _PARAM), strict=True)
-)  #: with the pointer of the block
+#: with the pointer of the block
+_OFFLOADS: Final = tuple(zip(OFFLOADED, (_STATES, _PARAM), strict=True))
 _TORCH_ADAM: Final = "/optimizer/params/torch_adam"
 #: Keys of an offload that are for NVMe only.
 _NVME_ONLY: Final = {
@@ -38,7 +37,10 @@ _ZEN: Final = "runtime/zenflow"
 _LOW: Final = f"{_ZEN}/zenflow_stage_1_and_2.py"
 _SUPER: Final = "runtime/superoffload/superoffload_stage3.py:59"
 _SWAPPED: Final = "runtime/zero/partition_parameters.py:1229; runtime/zero/stage3.py:840"
-_UNCHECKED: Final = "runtime/swap_tensor/aio_config.py:20 of DeepSpeed 0.19.8 hands them unchecked to a C++ constructor"
+_UNCHECKED: Final = (
+    "runtime/swap_tensor/aio_config.py:20 of DeepSpeed 0.19.8 hands them "
+    "unchecked to a C++ constructor"
+)
 #: Parameters of DeepSpeed's Adams that torch's AdamW doesn't have.
 _DEEPSPEEDS_OWN: Final = (
     "adam_w_mode",
@@ -51,9 +53,11 @@ _DEEPSPEEDS_OWN: Final = (
 
 @configs.rule("ZERO006", ERROR, "silent", deepspeed("runtime/engine.py:2502"))
 def parameters_leave_at_stage_3(config: Config) -> Violations:
-    """Parameters are offloaded at stage 3, where ZeRO shards them: at a lower stage the key has no effect.
+    """Parameters are offloaded at stage 3, where ZeRO shards them: at a lower stage the key has no
+    effect.
     Prevents: Parameters silently stay on the GPU: out of memory where the plan fits.
-    Fix: use stage 3"""
+    Fix: use stage 3
+    """
     if config.stage in (0, 1, 2) and config.offloads("param"):
         key = "offload_param" if config.has(_PARAM) else "cpu_offload_param"
         message = f"{key} to {config.offload('param')} has no effect at stage {config.stage}:"
@@ -68,7 +72,10 @@ def offload_starts_at_stage_1(config: Config) -> Violations:
     Fix: use stage 1, 2 or 3"""
     if config.stage == 0 and config.offloads("optimizer"):
         key = "offload_optimizer" if config.has(_STATES) else "cpu_offload"
-        message = f"{key} to {config.offload('optimizer')} has no effect at stage 0: optimizer states stay on the GPU"
+        message = (
+            f"{key} to {config.offload('optimizer')} has no effect at stage 0: optimizer "
+            "states stay on the GPU"
+        )
         yield Violation(
             config.locate_key(f"{ZERO}/{key}"), message, f"use stage 1, 2 or 3, or remove {key}"
         )
@@ -78,11 +85,15 @@ def offload_starts_at_stage_1(config: Config) -> Violations:
 def scripts_bring_cpu_adam(config: Config) -> Violations:
     """An optimizer that the script builds for offload is DeepSpeedCPUAdam or DeepSpeedCPULion.
     Prevents: `You are using ZeRO-Offload with a client provided optimizer`
-    Fix: add an optimizer block, build DeepSpeedCPUAdam, or set zero_force_ds_cpu_optimizer to false"""
+    Fix: add an optimizer block, build DeepSpeedCPUAdam, or set zero_force_ds_cpu_optimizer to false
+    """
     forced = config.switch("/zero_force_ds_cpu_optimizer") is not False
     offloaded = config.stage and config.offloads("optimizer")
     if config.consumer == "deepspeed" and offloaded and forced and not config.has("/optimizer"):
-        message = "the optimizer is offloaded and the config has none: DeepSpeed refuses one that the script builds"
+        message = (
+            "the optimizer is offloaded and the config has none: DeepSpeed refuses one "
+            "that the script builds"
+        )
         message += " unless it is DeepSpeedCPUAdam or DeepSpeedCPULion"
         hint = 'add an optimizer block, or set "zero_force_ds_cpu_optimizer" to false'
         where = config.locate_key(_STATES if config.has(_STATES) else f"{ZERO}/cpu_offload")
@@ -96,11 +107,13 @@ def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam.
     Prevents: A slow step on the CPU.
     Fix: remove torch_adam"""
-    meant = (
-        config.switch("/zero_force_ds_cpu_optimizer") is False
-    )  # "and understand the performance impacts"
+    # "and understand the performance impacts"
+    meant = config.switch("/zero_force_ds_cpu_optimizer") is False
     if config.stage and config.offloads("optimizer") and steps_by_torch(config) and not meant:
-        message = "torch_adam: true steps the offloaded states with torch's Adam, which is several times slower"
+        message = (
+            "torch_adam: true steps the offloaded states with torch's Adam, which is "
+            "several times slower"
+        )
         yield to_remove(config, _TORCH_ADAM, message)
 
 
@@ -112,15 +125,20 @@ def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
     Prevents: A CUDA kernel gets tensors of the CPU.
     Fix: use AdamW, Adagrad or Lion"""
     if config.stage and config.offloads("optimizer") and config.optimizer == "lamb":
-        message = f"optimizer {shown(config.value(OPTIMIZER))} is offloaded, but its kernel runs on GPUs only"
+        message = (
+            f"optimizer {shown(config.value(OPTIMIZER))} is offloaded, but its "
+            "kernel runs on GPUs only"
+        )
         yield violation(config, OPTIMIZER, message, "use AdamW, Adagrad or Lion")
 
 
 @building.rule("ZERO049", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:316"))
 def partial_offload_steps_adam(config: Config) -> Violations:
-    """With a ratio below 1 the optimizer is Adam: DeepSpeedCPUAdam and torch's AdamW share the step.
+    """With a ratio below 1 the optimizer is Adam: DeepSpeedCPUAdam and torch's AdamW share the
+    step.
     Prevents: `Hybrid Optimizer Only Supports DeepSpeedCPUAdam`
-    Fix: use AdamW, or ratio 1"""
+    Fix: use AdamW, or ratio 1
+    """
     ratio, name = config.number(f"{_STATES}/ratio"), config.optimizer
     torch_adam = bool(config.switch(_TORCH_ADAM))
     other = name is not None and (name not in ("adam", "adamw") or torch_adam)
@@ -132,7 +150,10 @@ def partial_offload_steps_adam(config: Config) -> Violations:
         and other
     ):
         what = "torch_adam" if torch_adam else shown(config.value(OPTIMIZER))
-        message = f"ratio: {shown(ratio)} offloads a part, which only DeepSpeedCPUAdam can: the optimizer is {what}"
+        message = (
+            f"ratio: {shown(ratio)} offloads a part, which only DeepSpeedCPUAdam can: the "
+            f"optimizer is {what}"
+        )
         yield violation(
             config, f"{_STATES}/ratio", message, 'set "ratio" to 1.0, or "type" to "AdamW"'
         )
@@ -173,7 +194,10 @@ def offload_is_pinned(config: Config) -> Violations:
             and config.switch(f"{pointer}/pin_memory") is False
         ):
             default = "" if config.has(f"{pointer}/pin_memory") else ", the default"
-            message = f"pin_memory: false{default}: copies of offload_{what} are slower and overlap nothing"
+            message = (
+                f"pin_memory: false{default}: copies of offload_{what} are slower "
+                "and overlap nothing"
+            )
             hint = 'set "pin_memory" to true where memory can be locked'
             yield violation(config, f"{pointer}/pin_memory", message, hint)
 
@@ -195,9 +219,11 @@ def nvme_has_a_path(config: Config) -> Violations:
 
 @configs.rule("ZERO009", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:219"))
 def nvme_is_for_stage_3(config: Config) -> Violations:
-    """The optimizer is offloaded to NVMe at stage 3: at stages 1 and 2 it silently goes to the CPU's memory.
+    """The optimizer is offloaded to NVMe at stage 3: at stages 1 and 2 it silently goes to the
+    CPU's memory.
     Prevents: The node's memory fills in place of the disk.
-    Fix: use stage 3, or cpu"""
+    Fix: use stage 3, or cpu
+    """
     if config.stage in (1, 2) and config.offload("optimizer") == "nvme":
         message = (
             f"offload_optimizer to nvme at stage {config.stage} silently goes to the node's memory"
@@ -224,9 +250,11 @@ def nvme_keys_are_for_nvme(config: Config) -> Violations:
 
 @configs.rule("ZERO051", NOTE, "silent", deepspeed_now("runtime/engine.py:2781"))
 def aio_is_for_nvme(config: Config) -> Violations:
-    """The aio block is written where something is offloaded to NVMe, whose reads and writes it tunes.
+    """The aio block is written where something is offloaded to NVMe, whose reads and writes it
+    tunes.
     Prevents: The settings silently have no effect.
-    Fix: remove the block"""
+    Fix: remove the block
+    """
     if config.block("/aio") and not config.may_swap():
         message, hint = (
             "aio has no effect: nothing is offloaded to nvme",
@@ -242,9 +270,8 @@ def aio_counts_are_positive(config: Config) -> Violations:
     Fix: write an integer greater than 0"""
     for pointer in ("/aio/block_size", "/aio/queue_depth", "/aio/intra_op_parallelism"):
         value, known = config.value(pointer), config.schema.key(pointer)
-        exact = (
-            isinstance(value, int) or config.consumer == "deepspeed"
-        )  # hjson reads 1e6 as an integer
+        # hjson reads 1e6 as an integer
+        exact = isinstance(value, int) or config.consumer == "deepspeed"
         positive = exact and not isinstance(value, bool) and (whole_of(value) or 0) > 0
         if known is not None and value not in (None, "auto") and not positive:
             message = f"aio {known.name} must be an integer greater than 0, not {shown(value)}"
@@ -258,9 +285,11 @@ def aio_counts_are_positive(config: Config) -> Violations:
     deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"),
 )
 def buffers_hold_a_parameter(run: Run) -> Violations:
-    """buffer_size of offload_param to NVMe is at least a rank's part of the model's largest parameter.
+    """buffer_size of offload_param to NVMe is at least a rank's part of the model's largest
+    parameter.
     Prevents: a RuntimeError when the parameter is read, or one that overwrites its neighbour
-    Fix: set buffer_size to the largest parameter's part on a rank"""
+    Fix: set buffer_size to the largest parameter's part on a rank
+    """
     config, model, world = run.config, run.submission.model, run.world
     if not model or not world.replicas or config.stage != 3 or config.offload("param") != "nvme":
         return
@@ -269,7 +298,10 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
     part, size = -(-largest // (world.replicas * world.context)), config.whole(pointer)
     if size is not None and part > size:
         default = "" if config.has(pointer) else ", the default,"
-        message = f"buffer_size: {size}{default} is less than the {part} elements of {model.name}'s embedding on a rank"
+        message = (
+            f"buffer_size: {size}{default} is less than the {part} elements of "
+            f"{model.name}'s embedding on a rank"
+        )
         yield violation(config, pointer, message, f"set buffer_size to {part} or more")
 
 
@@ -352,16 +384,21 @@ def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
     pointer = "/gradient_accumulation_steps"
     steps, update = config.whole(pointer), config.value(_UPDATE, "auto")
     if steps is not None and steps > 1 and update != steps:
-        message = f"gradient_accumulation_steps: {steps} is replaced by zenflow's update_interval: {shown(update)}"
+        message = (
+            f"gradient_accumulation_steps: {steps} is replaced by zenflow's "
+            f"update_interval: {shown(update)}"
+        )
         hint = "set gradient_accumulation_steps to 1, with a larger micro batch or a smaller batch"
         yield violation(config, pointer, message, hint)
 
 
 @_below_stage_3.rule("ZERO062", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))
 def zenflow_has_params(config: Config) -> Violations:
-    """With ZenFlow at stages 1 and 2 the optimizer has params, of which ZenFlow builds its own AdamW.
+    """With ZenFlow at stages 1 and 2 the optimizer has params, of which ZenFlow builds its own
+    AdamW.
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
-    Fix: add an optimizer block with params"""
+    Fix: add an optimizer block with params
+    """
     if not isinstance(config.value(PARAMS), dict):
         message = (
             "zenflow builds its own AdamW from the optimizer's params, but the config has none"
@@ -372,11 +409,16 @@ def zenflow_has_params(config: Config) -> Violations:
 
 @_below_stage_3.rule("ZERO063", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))
 def zenflow_params_are_torchs(config: Config) -> Violations:
-    """With ZenFlow at stages 1 and 2 the optimizer's params are ones of torch's AdamW, to which they are passed.
+    """With ZenFlow at stages 1 and 2 the optimizer's params are ones of torch's AdamW, to which
+    they are passed.
     Prevents: `TypeError: AdamW.__init__() got an unexpected keyword argument`
-    Fix: use parameters of torch's AdamW"""
+    Fix: use parameters of torch's AdamW
+    """
     for key in _DEEPSPEEDS_OWN:
         pointer = f"{PARAMS}/{key}"
         if config.has(pointer):
-            message = f"unknown parameter {key} of torch's AdamW, which zenflow builds: its constructor raises"
+            message = (
+                f"unknown parameter {key} of torch's AdamW, which zenflow builds: "
+                "its constructor raises"
+            )
             yield to_remove(config, pointer, message, at_key=True)

@@ -1,4 +1,6 @@
-"""The optimizer: which is built, the parameters of its constructor, and the norm that gradients are clipped at."""
+"""The optimizer: which is built, the parameters of its constructor, and the norm that gradients are
+clipped at.
+"""
 
 from __future__ import annotations
 
@@ -160,9 +162,11 @@ def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
 
 @building.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))
 def norm_is_no_parameter(config: Config) -> Violations:
-    """The norm to clip gradients at is the top-level gradient_clipping, not the optimizer's max_grad_norm.
+    """The norm to clip gradients at is the top-level gradient_clipping, not the optimizer's
+    max_grad_norm.
     Prevents: `'max_grad_norm' is not supported as an optimizer parameter`
-    Fix: use gradient_clipping"""
+    Fix: use gradient_clipping
+    """
     pointer = f"{PARAMS}/max_grad_norm"
     if config.has(pointer) and config.optimizer:
         message = f"{said(config, pointer)} in the optimizer's params is refused"
@@ -194,9 +198,11 @@ def norm_is_called_clipping(config: Config) -> Violations:
 
 @configs.rule("OPT003", NOTE, "silent", deepspeed_now("runtime/constants.py:203"))
 def clipping_is_written(config: Config) -> Violations:
-    """The config sets gradient_clipping: its default changed from 0 (no clipping) to 1.0 in DeepSpeed 0.19.3.
+    """The config sets gradient_clipping: its default changed from 0 (no clipping) to 1.0 in
+    DeepSpeed 0.19.3.
     Prevents: Gradients are clipped differently after an upgrade of DeepSpeed.
-    Fix: set gradient_clipping"""
+    Fix: set gradient_clipping
+    """
     default, other = "1.0", "0 (no clipping) up to 0.19.2"
     if config.version < (0, 19, 3):
         default, other = "0 (no clipping)", "1.0 since 0.19.3"
@@ -206,7 +212,10 @@ def clipping_is_written(config: Config) -> Violations:
         and not config.completed
         and not any(config.has(pointer) for pointer in names)
     ):
-        message = f"gradient_clipping is not set: the default is {default} in {config.release}, and {other}"
+        message = (
+            f"gradient_clipping is not set: the default is {default} in "
+            f"{config.release}, and {other}"
+        )
         yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping')
 
 
@@ -226,8 +235,10 @@ def clipping_is_a_norm(config: Config) -> Violations:
 @building.rule("OPT018", ERROR, "silent", deepspeed_now("runtime/config.py:290"))
 def optimizer_has_a_type(config: Config) -> Violations:
     """The optimizer block names its type: without one, DeepSpeed ignores the block.
-    Prevents: DeepSpeed builds no optimizer: `zero stage N requires an optimizer`, or the script's is used
-    Fix: add "type" """
+    Prevents: DeepSpeed builds no optimizer: `zero stage N requires an optimizer`, or the script's
+    is used
+    Fix: add "type"
+    """
     block = config.block(_OPTIMIZER)
     if block and block.get("type") is None:
         message = (
@@ -342,9 +353,8 @@ def parameters_are_the_optimizers(config: Config) -> Violations:
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
     Fix: use parameters that the constructor accepts"""
     name, offloaded = config.optimizer or "", config.offloads("optimizer") and bool(config.stage)
-    accepted = (
-        _ACCEPTED[name][offloaded] if name in _ACCEPTED else None
-    )  # else it isn't known what is
+    # else it isn't known what is
+    accepted = _ACCEPTED[name][offloaded] if name in _ACCEPTED else None
     if steps_by_torch(config):
         accepted = _ADAM | _SWITCHES | _TORCH_EXTRA
     if accepted is not None:
@@ -415,7 +425,10 @@ def numbers_are_no_text(config: Config) -> Violations:
         for key, value in config.block(block).items():
             number = isinstance(value, str) and len(value) < 32 and any(map(str.isdigit, value))
             if number and mismatch(value, Shape(type=Type(name="float"))) is None:
-                message = f'{key}: "{value}" is text, which the constructor compares with numbers: TypeError'
+                message = (
+                    f'{key}: "{value}" is text, which the constructor compares '
+                    "with numbers: TypeError"
+                )
                 yield violation(
                     config, f"{block}/{escape(key)}", message, f"write {value} without quotes"
                 )
@@ -457,12 +470,17 @@ def muon_reads_its_parameters(config: Config) -> Violations:
 
 @configs.rule("OPT041", WARNING, "silent", megatron_deepspeed("megatron/training.py:627"))
 def megatron_brings_its_optimizer(config: Config) -> Violations:
-    """A config for Megatron-DeepSpeed has no optimizer and scheduler: Megatron's arguments decide both.
+    """A config for Megatron-DeepSpeed has no optimizer and scheduler: Megatron's arguments decide
+    both.
     Prevents: training with Megatron's own learning rate, weight decay and schedule
-    Fix: use Megatron's arguments"""
+    Fix: use Megatron's arguments
+    """
     for block in ("optimizer", "scheduler") if config.consumer == "megatron-deepspeed" else ():
         if config.block(f"/{block}"):
-            message = f"{block} has no effect: Megatron-DeepSpeed passes one that it builds from its arguments"
+            message = (
+                f"{block} has no effect: Megatron-DeepSpeed passes one that it "
+                "builds from its arguments"
+            )
             yield to_remove(
                 config,
                 f"/{block}",

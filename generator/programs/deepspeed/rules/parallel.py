@@ -16,7 +16,8 @@ _ULYSSES: Final = "/sequence_parallel_size"
 _INNER: Final = "/tensor_parallel/tp/tp_size"
 _MODELS: Final = ("llama", "bloom", "chatglm", "mixtral", "deepseek_v2", "qwen2", "phi3")
 _DATA: Final = "/data_parallel_size"
-#: What the pipeline engine reads of its block; `stages`, `partition` and `seed_layers` have defaults and no reader.
+#: What the pipeline engine reads of its block; `stages`, `partition` and `seed_layers` have
+#: defaults and no reader.
 _READ: Final = (
     "activation_checkpoint_interval",
     "pipe_partitioned",
@@ -52,13 +53,18 @@ def tensor_sizes_agree(run: Run) -> Violations:
 
 @configs.rule("TP007", ERROR, "silent", deepspeed_now("runtime/engine.py:592"))
 def autotp_is_switched_on(config: Config) -> Violations:
-    """tensor_parallel sets autotp_size: where it is not above 1, the rest of the block has no effect.
+    """tensor_parallel sets autotp_size: where it is not above 1, the rest of the block has no
+    effect.
     Prevents: Nothing is split over tensor ranks, and memory runs out.
-    Fix: set autotp_size"""
+    Fix: set autotp_size
+    """
     inner = config.whole(_INNER)
     size = config.whole(_AUTOTP) if config.has(_AUTOTP) else 0
     if inner is not None and inner > 1 and size in (0, 1):
-        message = f"tp_size: {inner} has no effect: autotp_size is {size}{'' if config.has(_AUTOTP) else ' by default'}"
+        message = (
+            f"tp_size: {inner} has no effect: autotp_size is "
+            f"{size}{'' if config.has(_AUTOTP) else ' by default'}"
+        )
         yield violation(config, _INNER, message, f"set autotp_size to {inner}")
 
 
@@ -70,20 +76,28 @@ def autotp_is_switched_on(config: Config) -> Violations:
     since=(0, 16, 4),
 )
 def tensor_ranks_read_one_batch(run: Run) -> Violations:
-    """train_batch_size counts each tensor rank: with AutoTP and no mpu, DeepSpeed takes them for replicas.
+    """train_batch_size counts each tensor rank: with AutoTP and no mpu, DeepSpeed takes them for
+    replicas.
     Prevents: A batch smaller than the one written, by the tensor parallel size.
-    Fix: multiply by the tensor parallel size, or pass an mpu"""
+    Fix: multiply by the tensor parallel size, or pass an mpu
+    """
     config, gpus, job, pointer = run.config, run.world.gpus, run.submission.job, "/train_batch_size"
     size, batch = config.whole(_AUTOTP) or 1, config.whole(pointer)
     if run.submission.megatron:
         return
     if config.filled and config.value(pointer) == "auto":
-        message = f'train_batch_size: "auto" is filled in for all {gpus or "the"} GPUs, but {size} tensor ranks'
+        message = (
+            f'train_batch_size: "auto" is filled in for all {gpus or "the"} GPUs, but '
+            f"{size} tensor ranks"
+        )
         hint = f'write numbers in place of "auto", for 1/{size} as many replicas'
         yield violation(config, pointer, f"{message} read the same samples", hint)
     meant = job is not None and batch == size * job.training.global_batch
     if batch and gpus and not gpus % size and not batch % size and not meant:
-        message = f"train_batch_size: {batch} counts each of {size} tensor ranks, which read the same samples:"
+        message = (
+            f"train_batch_size: {batch} counts each of {size} tensor ranks, which "
+            "read the same samples:"
+        )
         hint = f"write {size} × the intended batch, unless the script passes an mpu"
         yield violation(
             config, pointer, f"{message} a step has {batch // size} on {gpus} GPUs", hint
@@ -104,7 +118,10 @@ def tensor_presets_are_known(config: Config) -> Violations:
     pointer = "/tensor_parallel/preset_model"
     name = config.text(pointer)
     if name is not None and name.lower() not in _MODELS:
-        message = f"unknown preset_model {shown(name)} is silently ignored: AutoTP derives the layers itself"
+        message = (
+            f"unknown preset_model {shown(name)} is silently ignored: AutoTP "
+            "derives the layers itself"
+        )
         yield violation(config, pointer, message, suggest(name, _MODELS))
 
 
@@ -152,9 +169,11 @@ _piped: Final = runs.where(lambda run: run.world.pipeline > 1)
 
 @_piped.rule("PIPE010", WARNING, "silent", deepspeed_now("runtime/engine.py:2662"))
 def pipelines_reduce_at_the_end(run: Run) -> Violations:
-    """With pipeline stages overlap_comm is off: gradients are reduced when the pipeline's schedule is at its end.
+    """With pipeline stages overlap_comm is off: gradients are reduced when the pipeline's schedule
+    is at its end.
     Prevents: The setting silently has no effect.
-    Fix: remove overlap_comm"""
+    Fix: remove overlap_comm
+    """
     config, pointer = run.config, f"{ZERO}/overlap_comm"
     if config.stage == 1 and config.switch(pointer):
         yield to_remove(
@@ -172,7 +191,10 @@ def pipeline_flags_are_flags(run: Run) -> Violations:
     for key in ("pipe_partitioned", "grad_partitioned"):
         value = run.config.value(f"/pipeline/{key}", True)
         if not isinstance(value, bool):
-            message = f"{key}: {shown(value)} is neither true nor false, which a PipelineModule's engine refuses"
+            message = (
+                f"{key}: {shown(value)} is neither true nor false, which a "
+                "PipelineModule's engine refuses"
+            )
             hint, severity = (
                 f"set {key} to true or false",
                 None if run.world.pipeline > 1 else WARNING,
@@ -187,9 +209,11 @@ def pipeline_flags_are_flags(run: Run) -> Violations:
     deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135, :211"),
 )
 def pipelines_are_code(config: Config) -> Violations:
-    """The pipeline block has only keys that the engine reads: stages and partition are set in the script.
+    """The pipeline block has only keys that the engine reads: stages and partition are set in the
+    script.
     Prevents: The settings silently have no effect.
-    Fix: pass them to PipelineModule"""
+    Fix: pass them to PipelineModule
+    """
     unread = (f"/pipeline/{escape(key)}" for key in config.block("/pipeline") if key not in _READ)
     why = "here: nothing reads it, and stages and partition are arguments of PipelineModule"
     yield from unused(config, unread, why)
@@ -202,7 +226,10 @@ def elastic_jobs_have_no_stages(run: Run) -> Violations:
     Fix: disable elasticity"""
     pointer = "/elasticity/enabled"
     if run.config.switch(pointer):
-        message = f"elasticity is enabled with {run.world.pipeline} pipeline stages, which DeepSpeed refuses"
+        message = (
+            f"elasticity is enabled with {run.world.pipeline} pipeline stages, "
+            "which DeepSpeed refuses"
+        )
         yield violation(run.config, pointer, message, 'set "enabled" to false')
 
 
@@ -219,8 +246,8 @@ _CHOICES: Final = {
     "score_func": ("auto", "softmax", "sigmoid"),
 }
 _NEVER: Final[Version] = (1000,)
-#: Sizes that are refused with AutoEP at stage 3: from which value on, in which release first, and in which no more
-#: (deepspeed/runtime/engine.py:1771, :1781 @ 0.19.3; :2176 @ 0.19.7).
+#: Sizes that are refused with AutoEP at stage 3: from which value on, in which release first, and
+#: in which no more (deepspeed/runtime/engine.py:1771, :1781 @ 0.19.3; :2176 @ 0.19.7).
 _REFUSED_WITH_AUTOEP: Final[tuple[tuple[str, int, Version, Version], ...]] = (
     (_ULYSSES, 2, (), _NEVER),
     (f"{ZERO}/zero_hpz_partition_size", 2, (), _NEVER),
@@ -241,9 +268,11 @@ _autoep: Final = configs.where(_is_on)
     "MOE006", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:110"), since=(0, 19, 2)
 )
 def expert_ranks_divide_the_gpus(run: Run) -> Violations:
-    """autoep_size divides the GPUs of a pipeline stage: its groups are cut out of the data and context parallel ranks.
+    """autoep_size divides the GPUs of a pipeline stage: its groups are cut out of the data and
+    context parallel ranks.
     Prevents: a ValueError when the groups are made
-    Fix: set it to a divisor of the GPUs"""
+    Fix: set it to a divisor of the GPUs
+    """
     gpus, stages = run.world.gpus, run.world.pipeline
     if gpus and not gpus % stages and _is_on(run.config):
         yield from divides(run.config, _SIZE, gpus // stages, "the {} GPUs of a stage")
@@ -276,9 +305,11 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
 
 @_autoep.rule("MOE004", ERROR, "init", deepspeed_now("runtime/engine.py:2219"), since=(0, 19, 2))
 def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
-    """AutoEP at stage 3 runs without Ulysses, quantized gradients, second partitions and, before 0.19.8, AutoTP.
+    """AutoEP at stage 3 runs without Ulysses, quantized gradients, second partitions and, before
+    0.19.8, AutoTP.
     Prevents: `AutoEP with ZeRO Stage 3 does not support ... yet`
-    Fix: remove one of the two"""
+    Fix: remove one of the two
+    """
     for pointer, least, first, last in _REFUSED_WITH_AUTOEP if config.stage == 3 else ():
         refused = (config.number(pointer) or 0) >= least and first <= config.version < last
         hint = f"use stage 1 or 2, or remove {pointer.rpartition('/')[2]}"
@@ -319,9 +350,11 @@ def autoep_choices_are_known(config: Config) -> Violations:
     "MOE010", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:232"), since=(0, 19, 8)
 )
 def deepep_knows_its_tokens(config: Config) -> Violations:
-    """comm_backend deepep is used with comm_max_tokens_per_rank, the most tokens that a rank routes.
+    """comm_backend deepep is used with comm_max_tokens_per_rank, the most tokens that a rank
+    routes.
     Prevents: `comm_max_tokens_per_rank must be a positive integer when comm_backend='deepep'`
-    Fix: add comm_max_tokens_per_rank"""
+    Fix: add comm_max_tokens_per_rank
+    """
     if (
         config.value(_BACKEND) == "deepep"
         and config.value(f"{_EXPERTS}/comm_max_tokens_per_rank", 0) == 0
@@ -344,7 +377,10 @@ def autoep_folds_over_experts(config: Config) -> Violations:
     Fix: use one of the two"""
     tensor, size = config.whole(_AUTOTP) or 1, config.whole(_SIZE) if config.has(_SIZE) else 1
     if tensor > 1 and size == 1:
-        message = f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would count {tensor} times"
+        message = (
+            f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would "
+            f"count {tensor} times"
+        )
         yield violation(config, _EXPERTS, message, "set autoep_size above 1, or autotp_size to 1")
     if tensor > 1 and (
         config.offloads("optimizer") or (config.offloads("param") and config.stage == 3)

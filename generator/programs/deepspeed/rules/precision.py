@@ -62,14 +62,17 @@ def loss_is_scaled(config: Config) -> Violations:
 @configs.rule("PREC008", NOTE, "silent", deepspeed_now("runtime/engine.py:1799"))
 def zero_trains_in_16_bits(config: Config) -> Violations:
     """With ZeRO, the config enables a 16-bit format.
-    Prevents: Training in fp32 by oversight, unless the script builds the model in 16 bits, or accelerate adds a block.
-    Fix: enable bf16 or fp16"""
+    Prevents: Training in fp32 by oversight, unless the script builds the model in 16 bits, or
+    accelerate adds a block.
+    Fix: enable bf16 or fp16
+    """
     blocks = [
         block
         for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast")
         if config.has(block)
     ]
-    # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the precision.
+    # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the
+    # precision.
     filled = (
         config.filled
         or config.completed
@@ -101,7 +104,10 @@ def low_precision_masters_are_offloaded(config: Config) -> Violations:
         why = (
             "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
         )
-        message = f"{pointer.rpartition('/')[2]}: true requires optimizer offload with DeepSpeedCPUAdam, but {why}"
+        message = (
+            f"{pointer.rpartition('/')[2]}: true requires optimizer offload with "
+            f"DeepSpeedCPUAdam, but {why}"
+        )
         hint = (
             "remove torch_adam"
             if torch_adam
@@ -113,8 +119,10 @@ def low_precision_masters_are_offloaded(config: Config) -> Violations:
 @configs.rule("PREC015", ERROR, "init", deepspeed("runtime/engine.py:2070"), before=(0, 19, 8))
 def amp_goes_alone(config: Config) -> Violations:
     """Apex amp is used without ZeRO, fp16 and bf16.
-    Prevents: `Amp and ZeRO are not currently compatible`, `Cannot enable both amp with ... fp16 or bfloat16`
-    Fix: use bf16 or fp16 in place of amp"""
+    Prevents: `Amp and ZeRO are not currently compatible`, `Cannot enable both amp with ... fp16 or
+    bfloat16`
+    Fix: use bf16 or fp16 in place of amp
+    """
     kind = config.precision if config.precision in ("fp16", "bf16") else None
     other = f"ZeRO stage {config.stage}" if config.stage else kind
     if config.switch("/amp/enabled") and other:
@@ -172,9 +180,11 @@ def parameter_type_is_the_models(config: Config) -> Violations:
 
 @runs.rule("PREC013", ERROR, "init", deepspeed_now("runtime/engine.py:2323"))
 def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
-    """Without ZeRO, gradients accumulate in a type that this version of DeepSpeed supports for the model's.
+    """Without ZeRO, gradients accumulate in a type that this version of DeepSpeed supports for the
+    model's.
     Prevents: `unsupported mix of model_dtype and grad_accum_dtype`
-    Fix: use the model's own type, or a ZeRO stage"""
+    Fix: use the model's own type, or a ZeRO stage
+    """
     config, version = run.config, run.config.version
     kind, summed = config.precision, config.sums_in
     fits, refused = kind, summed != kind
@@ -240,7 +250,10 @@ def gradients_fit_their_messages(config: Config) -> Violations:
     Fix: set communication_data_type to bf16 or fp32"""
     sent = config.text("/communication_data_type")
     if config.precision == "bf16" and sent is not None and sent.lower() == "fp16":
-        message = f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16: large ones become infinite,"
+        message = (
+            f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16: large "
+            "ones become infinite,"
+        )
         yield violation(
             config, "/communication_data_type", f"{message} small ones 0", 'write "bf16" or "fp32"'
         )
@@ -267,7 +280,10 @@ def autocast_names_its_type(config: Config) -> Violations:
     Prevents: fp16 training without loss scaling: small gradients silently become zero
     Fix: set torch_autocast.dtype to bf16"""
     if config.switch(_ENABLED) and config.value(f"{_AUTOCAST}/dtype") is None:
-        message = "torch_autocast without dtype casts to torch's default, fp16 on CUDA, and the loss is not scaled"
+        message = (
+            "torch_autocast without dtype casts to torch's default, fp16 on CUDA, and "
+            "the loss is not scaled"
+        )
         yield violation(config, _AUTOCAST, message, 'add "dtype": "bf16"')
 
 
@@ -289,8 +305,10 @@ def autocast_gathers_whole_weights(config: Config) -> Violations:
 @configs.rule("PREC027", NOTE, "silent", derived(_IN_ANY_CASE), since=(0, 17, 0))
 def autocast_finds_fp32(config: Config) -> Violations:
     """torch_autocast works on a model in fp32, so fp16 and bf16 are off.
-    Prevents: Two ways of mixed precision at once, of which the second has nothing left to keep in fp32.
-    Fix: disable one of the two"""
+    Prevents: Two ways of mixed precision at once, of which the second has nothing left to keep in
+    fp32.
+    Fix: disable one of the two
+    """
     precision = config.precision
     if config.switch(_ENABLED) and precision in ("fp16", "bf16"):
         message = f"torch_autocast is enabled, but {precision} casts every parameter already:"
@@ -305,7 +323,10 @@ def vocabulary_fills_tensor_cores(config: Config) -> Violations:
     Fix: use a multiple of 8"""
     size = config.read("/vocabulary_size")
     if isinstance(size, int) and not isinstance(size, bool) and size > 0 and size % 8:
-        message = f"vocabulary_size: {shown(size)} is not a multiple of 8: products with the embedding run slower"
+        message = (
+            f"vocabulary_size: {shown(size)} is not a multiple of 8: products with the "
+            "embedding run slower"
+        )
         yield violation(
             config, "/vocabulary_size", message, f"pad the vocabulary to {size + 8 - size % 8}"
         )
@@ -343,8 +364,10 @@ def initial_scale_is_a_number(config: Config) -> Violations:
 @configs.rule("PREC009", ERROR, "parse", deepspeed("runtime/config.py:1037-1047"))
 def half_precision_masters_need_zero(config: Config) -> Violations:
     """Master weights and optimizer states in half precision are used with ZeRO.
-    Prevents: AssertionError: ..._master_weights_and_grads is only supported with ZeRO Stage 1, 2, or 3
-    Fix: use ZeRO, or keep them in fp32"""
+    Prevents: AssertionError: ..._master_weights_and_grads is only supported with ZeRO Stage 1, 2,
+    or 3
+    Fix: use ZeRO, or keep them in fp32
+    """
     # Until 0.17 fp16's needed stage 2 (deepspeed/runtime/config.py `_do_error_check`).
     needs = {_MASTERS_OF_FP16: (1, 2, 3) if config.schema.version >= (0, 18) else (2,)}
     needs |= {f"{config.bf16}/{name}": (1, 2, 3) for name in _OF_BF16}

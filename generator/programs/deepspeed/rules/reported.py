@@ -1,4 +1,6 @@
-"""Rules on the text of a config, its keys and their values: the walk through its sections finds what breaks them."""
+"""Rules on the text of a config, its keys and their values: the walk through its sections finds
+what breaks them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ _TOKENS: Final = re.compile(
     r"\$\{[^}\n]{0,200}\}|\$[A-Za-z_]\w*|\$\([^)\n]{0,200}\)+"
     r"|\{\{-?\s{0,9}[A-Za-z_][^{}\n]{0,200}\}\}|\{%[^%\n]{0,200}%\}"
     r"|<[A-Za-z_][\w -]{0,60}>|%\(\w{1,60}\)s|@[A-Za-z_]\w{0,60}@"
-    r"|(?<![\w.\"])[A-Z][A-Z0-9]*(?:[A-Z0-9]|_\w*)\b(?!\"|\s*:))",  # beside a quote it lacks the other
+    # beside a quote it lacks the other
+    r"|(?<![\w.\"])[A-Z][A-Z0-9]*(?:[A-Z0-9]|_\w*)\b(?!\"|\s*:))",
     re.ASCII,
 )
 _SEARCHED: Final = 20_000  #: characters that are searched; a config has a few thousand
@@ -49,19 +52,24 @@ _MOST: Final = 50
 
 
 def leftover(config: Config) -> tuple[int, str] | None:
-    """The offset and text of the first placeholder in a text that its reader can't read, if there is one."""
+    """The offset and text of the first placeholder in a text that its reader can't read, if there
+    is one.
+    """
     broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
     return None if broken is None else next(bare_placeholders(config), None)
 
 
 def bare_placeholders(config: Config) -> Iterator[tuple[int, str]]:
-    """The offsets and texts of placeholders without quotes, which hjson reads up to the ends of their lines."""
+    """The offsets and texts of placeholders without quotes, which hjson reads up to the ends of
+    their lines.
+    """
     found = _TOKENS.finditer(config.json.text.content[:_SEARCHED])
     return ((token.start(), token["left"]) for token in found if token["left"])
 
 
 def filled_in(config: Config) -> JsonText | None:
-    """The text with a number in place of each placeholder without quotes, where each stands for a value; else None.
+    """The text with a number in place of each placeholder without quotes, where each stands for a
+    value; else None.
 
     Offsets in it are those of the config.
     """
@@ -76,7 +84,9 @@ def filled_in(config: Config) -> JsonText | None:
 
 
 def is_filled_in(submission: Submission, config: Config) -> bool:
-    """Return whether a script hands a config to a command that starts no training, which may write it anew."""
+    """Return whether a script hands a config to a command that starts no training, which may write
+    it anew.
+    """
     words = (word for script in submission.commands for word in script.beside_launches)
     return any(PurePath(word.value or word.raw).name == config.name for word in words)
 
@@ -154,7 +164,9 @@ def _of_section(
 def _found(
     id: str, source: str, severity: Severity = ERROR, when: When = "parse", *, since: Version = ()
 ) -> Callable[[str], Rule]:
-    """Return what makes a rule, which reports the problems found under its id, of its documentation."""
+    """Return what makes a rule, which reports the problems found under its id, of its
+    documentation.
+    """
 
     def made(text: str) -> Rule:
         def check(config: Config) -> Violations:
@@ -186,7 +198,8 @@ PARSE012: Final = _found(
     Fix: keep the name that starts with stage3_""")
 PARSE013: Final = _found("PARSE013", deepspeed("runtime/config_utils.py:89-91"))("""
     A deprecated key is not written together with the key that replaces it.
-    Prevents: AssertionError: Cannot provide deprecated parameter ... and replacing parameter ... together
+    Prevents: AssertionError: Cannot provide deprecated parameter ... and replacing parameter ...
+    together
     Fix: remove the deprecated key""")
 PREC003: Final = _found("PREC003", deepspeed("runtime/precision_config.py:41-75"))("""
     The bf16 block has none of fp16's keys: bf16 needs no loss scaling.
@@ -229,7 +242,8 @@ PARSE009: Final = _found(
     deepspeed("runtime/config.py:937, runtime/zero/config.py:113, runtime/engine.py:3506, :3554"),
 )("""
     A number is written as a number.
-    Prevents: ValidationError: Input should be a valid integer, unable to parse; or a TypeError at the first step
+    Prevents: ValidationError: Input should be a valid integer, unable to parse; or a TypeError at
+    the first step
     Fix: write the number without quotes""")
 PARSE010: Final = _found("PARSE010", deepspeed("runtime/zero/config.py:113"))("""
     An integer has no fraction.
@@ -255,9 +269,11 @@ PARSE007: Final = _found("PARSE007", deepspeed("runtime/config.py:931"))("""
     A batch key is "auto" only where Transformers or accelerate fill it in.
     Prevents: TypeError: '>' not supported between instances of 'str' and 'int'
     Fix: write numbers, or let Transformers or accelerate read the file""")
-PARSE008: Final = _found("PARSE008", deepspeed("runtime/config_utils.py:54-57"), ERROR, "silent")("""
+_IGNORES_AUTO: Final = deepspeed("runtime/config_utils.py:54-57")
+PARSE008: Final = _found("PARSE008", _IGNORES_AUTO, ERROR, "silent")("""
     A key that DeepSpeed drops where it is "auto" has a value.
-    Prevents: The default is used silently: "stage": "auto" trains without ZeRO, "enabled": "auto" in fp32.
+    Prevents: The default is used silently: "stage": "auto" trains without ZeRO, "enabled": "auto"
+    in fp32.
     Fix: write the value""")
 ZERO001: Final = _found("ZERO001", deepspeed("runtime/zero/config.py:81-95"))("""
     The ZeRO stage is 0, 1, 2 or 3.
@@ -282,7 +298,8 @@ PREC005: Final = _found("PREC005", deepspeed("runtime/precision_config.py:120-13
     Fix: write 0 for dynamic loss scaling""")
 PREC006: Final = _found("PREC006", deepspeed("runtime/precision_config.py:165-197"))("""
     fp16's scale window and minimum scale are integers, greater than 0 with dynamic loss scaling.
-    Prevents: ValidationError: fp16.loss_scale_window must be > 0, or fp16.min_loss_scale must be an integer
+    Prevents: ValidationError: fp16.loss_scale_window must be > 0, or fp16.min_loss_scale must be an
+    integer
     Fix: leave both out, or write 1000 and 1""")
 CMP001: Final = _found(
     "CMP001", deepspeed_now("compile/config.py:9; compile/config.py:76"), since=(0, 18, 9)
@@ -316,16 +333,19 @@ def keys_are_once(config: Config) -> Violations:
 @submissions.rule("PARSE002", WARNING, "parse", _JSON, reads=_WITH_SCRIPTS)
 def text_is_json(submission: Submission) -> Violations:
     """The config is JSON, as every program that may read it requires.
-    Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON, as
+    Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read
+    strict JSON, as
         DeepSpeed's compression does, and programs that open the config by themselves
-    Fix: write strict JSON"""
+    Fix: write strict JSON
+    """
     for config in submission.configs:
         text = filled_in(config)
         slips, filled = text.deviations if text is not None else (), text is not config.json
         if filled and any(
             slip.what not in ("a missing comma", "a trailing comma", "a comment") for slip in slips
         ):
-            continue  # that no placeholder makes: names that no pattern knows may be placeholders too
+            # that no placeholder makes: names that no pattern knows may be placeholders too
+            continue
         if text is None or text.broken is not None or not slips or config.is_empty:
             continue
         more = len(slips) - 1
@@ -338,9 +358,8 @@ def text_is_json(submission: Submission) -> Violations:
             named = any(getattr(one, "json", None) is config.json for one in link.documents)
             if not own and named and link.launch is not None and loads_json(link.launch):
                 own = f"{program_path(link.launch)} doesn't"
-        less = (
-            NOTE if config.unclaimed and slips[0].what != "a missing comma" else None
-        )  # may be as is meant
+        # may be as is meant
+        less = NOTE if config.unclaimed and slips[0].what != "a missing comma" else None
         others = "Transformers, accelerate and Megatron-DeepSpeed don't"
         others = own or ("Lightning doesn't" if config.consumer == "lightning" else others)
         yield Violation(
@@ -374,7 +393,10 @@ def text_can_be_read(config: Config) -> Violations:
             config, "", "the file is empty: there is no config in it", hint, severity=less
         )
     elif broken is not None:
-        hint = "check here: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
+        hint = (
+            "check here: quotes around texts, `:` after a key, one comma between two "
+            "members, brackets in pairs"
+        )
         if opened := re.search(r"the `([{\[])` in line \d+ is not closed", broken.message):
             hint = f"add the missing `{'}' if opened[1] == '{' else ']'}`"
         elif "quote is missing" in broken.message:
@@ -390,12 +412,14 @@ def text_can_be_read(config: Config) -> Violations:
 
 @submissions.rule("PARSE015", ERROR, "parse", _STAGES, reads=_WITH_SCRIPTS)
 def templates_are_filled_in(submission: Submission) -> Violations:
-    """No unfilled placeholder of a template is left in place of a value of a config that a job reads as it is.
-    Prevents: ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE'], or HjsonDecodeError
-    Fix: fill the template in before the job starts"""
-    made = {
-        config.path for config in submission.configs if config.embedded
-    }  # judged by what scripts make of them
+    """No unfilled placeholder of a template is left in place of a value of a config that a job
+    reads as it is.
+    Prevents: ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE'], or
+    HjsonDecodeError
+    Fix: fill the template in before the job starts
+    """
+    # judged by what scripts make of them
+    made = {config.path for config in submission.configs if config.embedded}
     for config in submission.configs:
         found = [problem for rule, problem in problems_of(config) if rule == "PARSE015"]
         named = any(

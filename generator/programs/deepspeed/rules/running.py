@@ -1,4 +1,6 @@
-"""What runs alongside training: activation checkpointing, profilers, timers, monitors and logs; and DeepCompile."""
+"""What runs alongside training: activation checkpointing, profilers, timers, monitors and logs; and
+DeepCompile.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,10 @@ _DEEPSPEEDS: Final = "runtime/activation_checkpointing/checkpointing.py"
 )
 def steps_are_counted(config: Config) -> Violations:
     """steps_per_print is an integer.
-    Prevents: Progress printed at other steps than intended, or a TypeError: Infinity in a file is text to hjson.
-    Fix: write an integer"""
+    Prevents: Progress printed at other steps than intended, or a TypeError: Infinity in a file is
+    text to hjson.
+    Fix: write an integer
+    """
     where, steps = config.locate(_PRINTED), config.number(_PRINTED)
     if is_endless(config):
         message, severity = (
@@ -42,7 +46,10 @@ def steps_are_counted(config: Config) -> Violations:
             None,
         )
         if config.consumer == "deepspeed":  # of a file; from a dict it is a float
-            message = "steps_per_print: Infinity is text to hjson, with which DeepSpeed reads its config: TypeError"
+            message = (
+                "steps_per_print: Infinity is text to hjson, with which DeepSpeed reads "
+                "its config: TypeError"
+            )
             severity = Severity.ERROR
         yield Violation(where, message, "write null for never", severity=severity)
     elif isinstance(steps, float):
@@ -54,7 +61,9 @@ def steps_are_counted(config: Config) -> Violations:
 
 
 def is_endless(config: Config) -> bool:
-    """Return whether steps_per_print is Infinity without quotes: a float to `json`, a text to hjson."""
+    """Return whether steps_per_print is Infinity without quotes: a float to `json`, a text to
+    hjson.
+    """
     data = config.json.json_data
     steps = data.get("steps_per_print") if isinstance(data, dict) else None
     return isinstance(steps, float) and not math.isfinite(steps)
@@ -82,9 +91,11 @@ def every_step_is_not_printed(config: Config) -> Violations:
 
 @configs.rule("MON002", NOTE, "silent", deepspeed_now("runtime/config.py:533"))
 def profilers_run_once(config: Config) -> Violations:
-    """The flops profiler is off in production: it times, and so synchronizes, every step, not just its own.
+    """The flops profiler is off in production: it times, and so synchronizes, every step, not just
+    its own.
     Prevents: Every step of the job waits for its timers.
-    Fix: disable it after the profile"""
+    Fix: disable it after the profile
+    """
     step = shown(config.value("/flops_profiler/profile_step", 1))
     effect = f"it profiles step {step}, and turns wall_clock_breakdown on for all steps"
     yield from while_on(
@@ -180,8 +191,10 @@ _contiguous: Final = runs.where(
 @_contiguous.rule("ACT001", ERROR, "init", deepspeed(f"{_DEEPSPEEDS}:1239"))
 def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
     """contiguous_memory_optimization is used with partition_activations.
-    Prevents: `Contiguous Checkpointing is only available with partitioned activations`. A note under the Trainer.
-    Fix: enable both, or neither"""
+    Prevents: `Contiguous Checkpointing is only available with partitioned activations`. A note
+    under the Trainer.
+    Fix: enable both, or neither
+    """
     if run.config.switch(_PARTITIONED) is False:
         message = "contiguous_memory_optimization: true requires partition_activations: true"
         severity = NOTE if run.config.filled else None  # Transformers' models don't call it
@@ -196,7 +209,10 @@ def contiguous_checkpoints_are_counted(run: Run) -> Violations:
     Prevents: `Must specify the number of layers with contiguous memory checkpointing`
     Fix: add number_checkpoints"""
     if run.config.value(_COUNT) is None:
-        message = "contiguous_memory_optimization: true requires number_checkpoints, unless the script passes it"
+        message = (
+            "contiguous_memory_optimization: true requires number_checkpoints, unless "
+            "the script passes it"
+        )
         layers = run.submission.model.layers if run.submission.model else "the number of layers"
         yield violation(run.config, _CONTIGUOUS, message, f'add "number_checkpoints": {layers}')
 
@@ -208,9 +224,11 @@ def contiguous_checkpoints_are_counted(run: Run) -> Violations:
     derived("a checkpoint is split among the ranks of its tensor parallel group"),
 )
 def partitions_have_tensor_ranks(run: Run) -> Violations:
-    """partition_activations is used with tensor parallelism: it spreads checkpoints over tensor ranks.
+    """partition_activations is used with tensor parallelism: it spreads checkpoints over tensor
+    ranks.
     Prevents: The setting silently has no effect.
-    Fix: remove it"""
+    Fix: remove it
+    """
     known = run.submission.megatron and not run.config.filled
     if known and run.world.tensor == 1:
         yield from while_on(
@@ -222,9 +240,11 @@ def partitions_have_tensor_ranks(run: Run) -> Violations:
     "ACT005", WARNING, "silent", derived("Transformers' models call torch.utils.checkpoint only")
 )
 def trainers_checkpoint_by_themselves(run: Run) -> Violations:
-    """Hugging Face models checkpoint activations by gradient_checkpointing, not by DeepSpeed's block.
+    """Hugging Face models checkpoint activations by gradient_checkpointing, not by DeepSpeed's
+    block.
     Prevents: Nothing is checkpointed, and memory runs out.
-    Fix: use gradient_checkpointing"""
+    Fix: use gradient_checkpointing
+    """
     config, arguments = run.config, run.submission.training_arguments
     on = [
         key
@@ -232,7 +252,10 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
         if config.switch(f"{_ACT}/{key}")
     ]
     if config.filled and on and not any(one.value("gradient_checkpointing") for one in arguments):
-        message = f"activation_checkpointing ({', '.join(on)}) has no effect: Transformers' models don't call it"
+        message = (
+            f"activation_checkpointing ({', '.join(on)}) has no effect: Transformers' "
+            "models don't call it"
+        )
         yield Violation(
             config.locate_key(_ACT),
             message,
@@ -280,9 +303,11 @@ def passes_of(config: Config) -> list[object]:
     "CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6)
 )
 def deepcompile_has_a_stage(config: Config) -> Violations:
-    """DeepCompile, which compiles ZeRO, is used at stage 1, 2 or 3: at stage 0 torch compiles alone.
+    """DeepCompile, which compiles ZeRO, is used at stage 1, 2 or 3: at stage 0 torch compiles
+    alone.
     Prevents: A job that is silently compiled by torch only.
-    Fix: use a ZeRO stage"""
+    Fix: use a ZeRO stage
+    """
     if config.stage == 0 and not config.has(_PASSES):
         effect = "at ZeRO stage 0 falls back to torch's compiler, which only the log reports"
         yield from while_on(config, _SWITCH, effect, "use stage 1, 2 or 3")
@@ -356,7 +381,10 @@ def autosp_has_a_low_stage(config: Config) -> Violations:
     Prevents: Sequence parallelism is silently not applied.
     Fix: use stage 0 or 1"""
     if "autosp" in passes_of(config) and config.stage in (2, 3):
-        message = f"the pass autosp at ZeRO stage {config.stage} runs torch's compiler: no sequence parallelism"
+        message = (
+            f"the pass autosp at ZeRO stage {config.stage} runs torch's compiler: no "
+            "sequence parallelism"
+        )
         yield violation(config, _PASSES, message, "use stage 0 or 1")
 
 

@@ -1,4 +1,6 @@
-"""Rules on learning-rate schedules: which is built, whether it accepts its parameters, and how it sets the rate."""
+"""Rules on learning-rate schedules: which is built, whether it accepts its parameters, and how it
+sets the rate.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,10 @@ def scheduler_has_params(config: Config) -> Violations:
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
     Fix: add params, at least empty"""
     if config.value(_PARAMS) is None:
-        message = f"scheduler {shown(config.text(_TYPE))} has no params, and DeepSpeed requires them, even empty"
+        message = (
+            f"scheduler {shown(config.text(_TYPE))} has no params, and DeepSpeed "
+            "requires them, even empty"
+        )
         yield Violation(config.locate_key(_SCHEDULER), message, 'add "params": {}')
 
 
@@ -101,9 +106,11 @@ def schedule_is_known(config: Config) -> Violations:
 
 @_of(*_TORCH).rule("OPT029", ERROR, "init", deepspeed_now("runtime/engine.py:1885"))
 def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
-    """torch's schedules are used without ZeRO, fp16 and bf16: they refuse the optimizers that wrap torch's.
+    """torch's schedules are used without ZeRO, fp16 and bf16: they refuse the optimizers that wrap
+    torch's.
     Prevents: `TypeError: DeepSpeedZeroOptimizer is not an Optimizer`
-    Fix: use a schedule of DeepSpeed"""
+    Fix: use a schedule of DeepSpeed
+    """
     stage, precision = config.stage, config.precision
     wrapper = (
         f"ZeRO stage {stage}" if stage else precision if precision in ("fp16", "bf16") else None
@@ -128,10 +135,16 @@ def parameters_are_the_schedules(config: Config) -> Violations:
     for key in (key for key in config.block(_PARAMS) if key not in accepted):
         hint = suggest(key, accepted)
         if name == "WarmupCosineLR" and key in ("warmup_max_lr", "warmup_min_lr"):
-            hint = "set the optimizer's lr, the highest rate; warmup_min_ratio and cos_min_ratio are shares of it"
+            hint = (
+                "set the optimizer's lr, the highest rate; warmup_min_ratio and "
+                "cos_min_ratio are shares of it"
+            )
         unknown[hint].append(key)
     for advice, keys in unknown.items():
-        message = f"unknown parameter{'s' * (len(keys) > 1)} {', '.join(keys)} of {name}: its constructor raises"
+        message = (
+            f"unknown parameter{'s' * (len(keys) > 1)} {', '.join(keys)} of {name}: "
+            "its constructor raises"
+        )
         yield Violation(config.locate_key(f"{_PARAMS}/{escape(keys[0])}"), message, advice)
 
 
@@ -150,8 +163,10 @@ def schedule_is_complete(config: Config) -> Violations:
 @_ending.rule("OPT012", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:816, :826, :866"))
 def warmup_ends_before_the_end(config: Config) -> Violations:
     """A schedule with an end has total_num_steps, and a shorter warm-up.
-    Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within its warm-up
-    Fix: add total_num_steps, and shorten the warm-up"""
+    Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within
+    its warm-up
+    Fix: add total_num_steps, and shorten the warm-up
+    """
     name, total, value = config.text(_TYPE), config.number(_TOTAL), config.read(_TOTAL)
     if (
         config.has(_PARAMS)
@@ -172,7 +187,10 @@ def warmup_ends_before_the_end(config: Config) -> Violations:
             if config.has(_WARMUP)
             else "warmup_num_steps, 1000 by default,"
         )
-        message = f"{warmup} is more than total_num_steps: {shown(total)}: {name} never reaches the full rate"
+        message = (
+            f"{warmup} is more than total_num_steps: {shown(total)}: {name} never "
+            "reaches the full rate"
+        )
         hint = f"set warmup_num_steps to {max(1, int(total) // 100)}"
         yield violation(config, _TOTAL, message, hint, severity=WARNING)
 
@@ -221,9 +239,11 @@ def one_rate(config: Config) -> Violations:
 
 @_rated.rule("OPT032", ERROR, "silent", deepspeed_now("runtime/lr_schedules.py:818"))
 def decay_starts_from_the_rate(config: Config) -> Violations:
-    """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is 0.001.
+    """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is
+    0.001.
     Prevents: Training at 0.001 whatever lr is.
-    Fix: set warmup_max_lr"""
+    Fix: set warmup_max_lr
+    """
     rate, name = config.number(_RATE), config.text(_TYPE)
     takes_rate = name == "WarmupLR" and config.version >= _TAKES_OPTIMIZERS_RATE
     if config.has(_PARAMS) and not config.has(_HIGHEST) and rate != 0.001 and not takes_rate:
@@ -245,15 +265,20 @@ def rate_rises_in_warmup(config: Config) -> Violations:
     Fix: set warmup_min_lr to 0"""
     lowest, highest = config.number(_LOWEST), config.number(_HIGHEST)
     if lowest is not None and highest is not None and lowest > highest:
-        message = f"warmup_min_lr: {shown(lowest)} is above warmup_max_lr: {shown(highest)}: the rate falls"
+        message = (
+            f"warmup_min_lr: {shown(lowest)} is above warmup_max_lr: "
+            f"{shown(highest)}: the rate falls"
+        )
         yield violation(config, _LOWEST, message, "set warmup_min_lr to 0")
 
 
 @_range_tests.rule("OPT034", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:314"))
 def range_tests_dont_train(config: Config) -> Violations:
-    """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable one.
+    """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable
+    one.
     Prevents: A loss that diverges by design.
-    Fix: use a training schedule"""
+    Fix: use a training schedule
+    """
     message = (
         "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
     )
@@ -321,7 +346,10 @@ def decays_have_steps(config: Config) -> Violations:
         else ()
     ):
         if rate := config.number(f"{_PARAMS}/{key}"):
-            message = f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing decays after the cycle"
+            message = (
+                f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing "
+                "decays after the cycle"
+            )
             yield violation(
                 config, f"{_PARAMS}/{key}", message, 'add "decay_step_size": the steps of a decay'
             )

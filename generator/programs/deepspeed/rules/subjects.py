@@ -24,18 +24,23 @@ from ..schema import Section
 FILL: Final = "fill the template in before the job starts; DeepSpeed expands no variables"
 #: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.
 _PLACEHOLDER: Final = re.compile(
-    r"\$\{?[A-Za-z_]\w*\}?|\{\{.*\}\}|\{%.*%\}|<[A-Za-z_][\w -]*>|%\(\w+\)s|@\w+@|[A-Z][A-Z0-9]*(?:_[A-Za-z0-9]+)+",
+    r"\$\{?[A-Za-z_]\w*\}?|\{\{.*\}\}|\{%.*%\}|<[A-Za-z_][\w -]*>|%\(\w+\)s|@\w+@|"
+    r"[A-Z][A-Z0-9]*(?:_[A-Za-z0-9]+)+",
     re.ASCII,
 )
 
 
 def is_placeholder(value: object) -> TypeGuard[str]:
-    """Ask whether a value looks like a template's variable; hjson reads one without quotes up to its line's end."""
+    """Ask whether a value looks like a template's variable; hjson reads one without quotes up to
+    its line's end.
+    """
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value.strip().rstrip(",")) is not None
 
 
 def is_variable(value: object) -> bool:
-    """Return whether the text in place of a number is the name of a template's variable, such as GBSIZE."""
+    """Return whether the text in place of a number is the name of a template's variable, such as
+    GBSIZE.
+    """
     capitals = isinstance(value, str) and value.rstrip(",").isalpha() and value.isupper()
     return capitals or is_placeholder(value)
 
@@ -43,7 +48,8 @@ def is_variable(value: object) -> bool:
 Fix = Callable[[JsonText], tuple[Edit, ...]]
 Problem = tuple[str, Violation]  #: the rule that is broken, by its id, and how
 _MAX_SHOWN: Final = 60  # characters of a value in a message
-#: Finding a safe change may read the text again; in a text that nobody wrote by hand that is too slow.
+#: Finding a safe change may read the text again; in a text that nobody wrote by hand that is too
+#: slow.
 _MOST_CHARACTERS: Final = 200_000
 
 
@@ -59,12 +65,15 @@ class Run(NamedTuple):
         return world_of(self.submission)
 
 
-#: The configs that could be read to their end, so that what they leave out is known too; no empty file.
+#: The configs that could be read to their end, so that what they leave out is known too; no empty
+#: file.
 configs: Final = ds_configs.where(lambda config: config.is_readable)
 
 
 def _built(what: str) -> Subject[Config]:
-    """The configs of whose optimizer or schedule DeepSpeed builds one: a program may pass its own in its place."""
+    """The configs of whose optimizer or schedule DeepSpeed builds one: a program may pass its own
+    in its place.
+    """
     of_programs = configs.where(lambda config: config.consumer != "megatron-deepspeed")
     return of_programs.where(
         lambda config: config.consumer != "deepspeed" or not tells(what, config.path)
@@ -79,12 +88,13 @@ runs: Final = Subject[Run](
 
 
 def shown(value: object) -> str:
-    """A value as it is written in JSON, shortened; a placeholder without the comma that hjson reads as a part of it."""
+    """A value as it is written in JSON, shortened; a placeholder without the comma that hjson reads
+    as a part of it.
+    """
     if isinstance(value, str) and is_placeholder(value):
         value = value.strip().rstrip(",")
-    text = printable(
-        json.dumps(value, ensure_ascii=False, default=str)
-    )  # a config in YAML may have dates
+    # a config in YAML may have dates
+    text = printable(json.dumps(value, ensure_ascii=False, default=str))
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
@@ -118,7 +128,9 @@ def to_remove(
     at_key: bool = False,
     severity: Severity | None = None,
 ) -> Violation:
-    """A violation that goes with the member; its edit removes the member where the config is no part of a script."""
+    """A violation that goes with the member; its edit removes the member where the config is no
+    part of a script.
+    """
     where = config.locate_key(pointer) if at_key else config.locate(pointer)
     edits = () if config.embedded else remove_member(config.json, pointer)
     hint = hint or f"remove {pointer.rpartition('/')[2]}"
@@ -155,7 +167,9 @@ def counted_from_1(config: Config, pointer: str, hint: str) -> Violations:
 def refused_with(
     config: Config, pointer: str, others: Mapping[str, object], hint: str
 ) -> Violations:
-    """A violation where a key is refused with some others; `others`: by what they are called, whether each is there."""
+    """A violation where a key is refused with some others; `others`: by what they are called,
+    whether each is there.
+    """
     if there := [name for name, is_there in others.items() if is_there]:
         yield violation(
             config, pointer, f"{said(config, pointer)} is refused with {', '.join(there)}", hint
@@ -208,7 +222,9 @@ class Place:
         fix: Fix | None = None,
         at_key: bool = False,
     ) -> Problem:
-        """Say what is wrong with the value, or with the key itself; `answer`: the one value to write in its place."""
+        """Say what is wrong with the value, or with the key itself; `answer`: the one value to
+        write in its place.
+        """
         where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
         if answer is not NOTHING:
             hint, fix = (

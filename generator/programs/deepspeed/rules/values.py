@@ -17,7 +17,8 @@ from ..schema import Key, mismatch
 from .running import is_endless
 from .subjects import FILL, Place, Problem, is_placeholder, is_variable, shown
 
-#: Values of models that break a rule of their own, and what would pass: by key and slip, "" for any slip.
+#: Values of models that break a rule of their own, and what would pass: by key and slip, "" for any
+#: slip.
 _OWN_RULES: Final[Mapping[tuple[str, str], tuple[str, str | None]]] = {
     (f"{ZERO}/stage", ""): ("ZERO001", 'set "stage" to 0, 1, 2 or 3'),
     (f"{ZERO}/offload_optimizer/device", ""): ("ZERO007", 'write "cpu", "nvme" or "none"'),
@@ -47,16 +48,18 @@ _LISTED: Final = {
     "list": "a list",
     "object": "an object",
 }
-#: Whose value "auto" DeepSpeed keeps (deepspeed/runtime/config_utils.py `DeepSpeedConfigModel.__init__`).
+#: Whose value "auto" DeepSpeed keeps (deepspeed/runtime/config_utils.py
+#: `DeepSpeedConfigModel.__init__`).
 _KEEPS_AUTO: Final = "replace_method"
-#: Keys of mappings that accept "auto": the monitors are read with one model for all four, which drops it
-#: (deepspeed/monitor/config.py `get_monitor_config`); for the last it is the default.
+#: Keys of mappings that accept "auto": the monitors are read with one model for all four, which
+#: drops it (deepspeed/monitor/config.py `get_monitor_config`); for the last it is the default.
 _ACCEPTS_AUTO: Final = frozenset(
     {"tensorboard", "wandb", "csv_monitor", "comet", "keep_in_fp32_modules"}
 )
 #: A section with one of these left out by "auto" does something else than meant.
 _DECISIVE: Final = frozenset({"stage", "enabled", "autotp_size", "tp_size"})
-#: Numbers that the parser keeps as they are and the engine computes with, at stages of ZeRO where it does.
+#: Numbers that the parser keeps as they are and the engine computes with, at stages of ZeRO where
+#: it does.
 COMPUTED_LATER: Final = {
     "/gradient_clipping": (
         (0, 1, 2, 3),
@@ -79,12 +82,17 @@ COMPUTED_LATER: Final = {
 
 
 def of_model(place: Place, key: Key) -> Problem | None:
-    """The problem of a value that a model refuses by its type or its own checks; None where it accepts it."""
+    """The problem of a value that a model refuses by its type or its own checks; None where it
+    accepts it.
+    """
     value, section = place.value, place.section.pointer
     if value == "auto" and key.name != _KEEPS_AUTO:
         default = "" if key.default is None else f", {shown(key.default)}"
         message = f'{place.name} is "auto": DeepSpeed drops it and uses its default{default}'
-        hint = 'write a value; only Transformers and accelerate fill in "auto" (--consumer huggingface)'
+        hint = (
+            'write a value; only Transformers and accelerate fill in "auto" '
+            "(--consumer huggingface)"
+        )
         severity = Severity.ERROR if key.name in _DECISIVE else Severity.NOTE
         return (
             None
@@ -93,7 +101,8 @@ def of_model(place: Place, key: Key) -> Problem | None:
         )
     why = mismatch(value, key, pydantic=place.config.schema.pydantic)
     special = _loss_scaling(place, key, why) if section == "/fp16" else None
-    # A leaf module's one name counts as a list of it (deepspeed/runtime/zero/leaf_module_config.py).
+    # A leaf module's one name counts as a list of it
+    # (deepspeed/runtime/zero/leaf_module_config.py).
     coerced = (
         "_coerce_container_types" in place.section.checks
         and isinstance(value, str)
@@ -123,7 +132,9 @@ def of_model(place: Place, key: Key) -> Problem | None:
 
 
 def of_mapping(place: Place, key: Key) -> Problem | None:
-    """The problem of a value in a plain mapping: DeepSpeed checks no types there, but fails when it reads it."""
+    """The problem of a value in a plain mapping: DeepSpeed checks no types there, but fails when it
+    reads it.
+    """
     value = place.value
     if place.pointer[1:] in BATCH_KEYS:
         return None if place.config.is_elastic else _of_batch(place)
@@ -132,7 +143,10 @@ def of_mapping(place: Place, key: Key) -> Problem | None:
     if place.pointer in COMPUTED_LATER:
         return _computed_later(place)
     if place.pointer == ZERO and isinstance(value, bool):
-        message = f"`zero_optimization: {place.shown}` is deprecated: DeepSpeed reads it as stage {int(value)}"
+        message = (
+            f"`zero_optimization: {place.shown}` is deprecated: DeepSpeed reads it "
+            f"as stage {int(value)}"
+        )
         return place.problem("ZERO002", message, answer={"stage": int(value)})
     if kind_of_value(value) in key.refuses:
         if key.type.section is not None or key.name == "pipeline":
@@ -239,7 +253,10 @@ def _of_batch(place: Place) -> Problem | None:
         message = f"{place.name} is the text {place.shown}: DeepSpeed computes with it, and fails"
         return _in_quotes(place, message, "write 1")
     if isinstance(value, float) and math.isfinite(value) and not value.is_integer():
-        message = f"{place.name} is {place.shown}: DeepSpeed computes with it, but a batch has whole samples"
+        message = (
+            f"{place.name} is {place.shown}: DeepSpeed computes with it, but a "
+            "batch has whole samples"
+        )
         hint = f"write {max(1, math.floor(value))}"
         return place.problem("PARSE010", message, hint, severity=Severity.WARNING)
     if isinstance(value, list | dict):
@@ -272,7 +289,9 @@ def _computed_later(place: Place) -> Problem | None:
 
 
 def _loss_scaling(place: Place, key: Key, why: Mismatch | None) -> Problem | None:
-    """The checks of fp16's own (deepspeed/runtime/precision_config.py), which come before the types'."""
+    """The checks of fp16's own (deepspeed/runtime/precision_config.py), which come before the
+    types'.
+    """
     value, checks, config = place.value, place.section.checks, place.config
     number = None if why is not None or isinstance(value, bool) else config.number(place.pointer)
     if (
@@ -287,9 +306,8 @@ def _loss_scaling(place: Place, key: Key, why: Mismatch | None) -> Problem | Non
     if key.name not in ("loss_scale_window", "min_loss_scale"):
         return None
     hint = f"write {shown(key.default)}"
-    whole = number is not None and not (
-        isinstance(value, str) and "." in value
-    )  # `int` refuses "8.0"
+    # `int` refuses "8.0"
+    whole = number is not None and not (isinstance(value, str) and "." in value)
     if "_reject_non_integer_scale_params" in checks and not whole:
         return place.problem("PREC006", f"{place.name} must be an integer, not {place.shown}", hint)
     dynamic = config.switch("/fp16/enabled") and config.number("/fp16/loss_scale") == 0

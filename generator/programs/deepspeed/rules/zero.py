@@ -1,4 +1,6 @@
-"""ZeRO stages: settings that a stage doesn't use, and some that work, but not as well as they could."""
+"""ZeRO stages: settings that a stage doesn't use, and some that work, but not as well as they
+could.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,24 @@ _REDUCTION: Final = {
     "reduce_scatter": True,
     "round_robin_gradients": False,
 }
-#: What the engine builds for these is in `ZERO_SUPPORTED_OPTIMIZERS`; `Muon` since it is a type of its own. mup's
-#: MuAdam and MuAdamW are Adams of torch; 1-bit optimizers have a rule of their own.
+#: What the engine builds for these is in `ZERO_SUPPORTED_OPTIMIZERS`; `Muon` since it is a type of
+#: its own. mup's MuAdam and MuAdamW are Adams of torch; 1-bit optimizers have a rule of their own.
 _TESTED: Final = frozenset(
     {"adam", "adamw", "adagrad", "lion", "muon", "muadam", "muadamw"}
 ) | frozenset({"onebitadam", "zerooneadam", "onebitlamb"})
-#: Twice DeepSpeed's own default: gigabytes; and where a bucket in 16 bits alone is a tenth of a GPU of 80 GB.
+#: Twice DeepSpeed's own default: gigabytes; and where a bucket in 16 bits alone is a tenth of a GPU
+#: of 80 GB.
 _LARGE_BUCKET: Final = 1_000_000_000
 _HUGE_BUCKET: Final = 4_000_000_000
 
 
 @configs.rule("ZERO045", ERROR, "silent", deepspeed_now("runtime/zero/config.py:94"))
 def zero_has_a_stage(config: Config) -> Violations:
-    """zero_optimization sets its stage: without one it is stage 0, and all else in it has no effect.
+    """zero_optimization sets its stage: without one it is stage 0, and all else in it has no
+    effect.
     Prevents: The whole block silently has no effect: no sharding, no offload.
-    Fix: set "stage" """
+    Fix: set "stage"
+    """
     block = config.block(ZERO)
     if block and "stage" not in block:
         message = f"zero_optimization has no stage, so it is 0: {_listed(block)} no effect"
@@ -113,9 +118,11 @@ def keys_are_read(config: Config) -> Violations:
     "ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45")
 )
 def optimizers_are_tested_with_zero(config: Config) -> Violations:
-    """With ZeRO, the optimizer is one that DeepSpeed was tested with, unless zero_allow_untested_optimizer is true.
+    """With ZeRO, the optimizer is one that DeepSpeed was tested with, unless
+    zero_allow_untested_optimizer is true.
     Prevents: `You are using an untested ZeRO Optimizer`
-    Fix: use AdamW, or set zero_allow_untested_optimizer"""
+    Fix: use AdamW, or set zero_allow_untested_optimizer
+    """
     untested = config.optimizer is not None and config.optimizer not in _TESTED
     if untested and config.stage and config.switch("/zero_allow_untested_optimizer") is False:
         message = (
@@ -137,7 +144,9 @@ def lamb_needs_whole_tensors(config: Config) -> Violations:
 
 
 def has_bf16_optimizer(config: Config) -> bool:
-    """Return whether bf16 at stage 1 accumulates in fp32, for which DeepSpeed has an optimizer of its own."""
+    """Return whether bf16 at stage 1 accumulates in fp32, for which DeepSpeed has an optimizer of
+    its own.
+    """
     return config.precision == "bf16" and config.stage == 1 and config.sums_in == "fp32"
 
 
@@ -145,9 +154,11 @@ def has_bf16_optimizer(config: Config) -> bool:
     "ZERO065", NOTE, "silent", deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635")
 )
 def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
-    """No key tunes how gradients are reduced where bf16 at stage 1 accumulates in fp32: its optimizer ignores them.
+    """No key tunes how gradients are reduced where bf16 at stage 1 accumulates in fp32: its
+    optimizer ignores them.
     Prevents: The settings silently have no effect.
-    Fix: remove them, or use stage 2"""
+    Fix: remove them, or use stage 2
+    """
     if has_bf16_optimizer(config) and not config.offloads("optimizer"):
         asked = [
             key
@@ -202,7 +213,10 @@ def sharding_needs_replicas(run: Run) -> Violations:
         and not offloads
     ):
         gpus = f"{world.gpus} GPU{'' if world.gpus == 1 else 's'}"
-        message = f"stage: {config.stage} on {gpus} has one replica, so nothing to shard over: overhead without saving"
+        message = (
+            f"stage: {config.stage} on {gpus} has one replica, so nothing to shard over: "
+            "overhead without saving"
+        )
         yield violation(config, _STAGE, message, "use stage 0, or more replicas")
 
 
@@ -213,8 +227,14 @@ def checkpoints_hold_weights(config: Config) -> Violations:
     Fix: set stage3_gather_16bit_weights_on_model_save, or run zero_to_fp32.py"""
     pointer = f"{ZERO}/stage3_gather_16bit_weights_on_model_save"
     if config.filled and config.stage == 3 and config.switch(pointer) is False:
-        message = "stage3_gather_16bit_weights_on_model_save is off: the model that is saved has no usable weights"
-        hint = 'set "stage3_gather_16bit_weights_on_model_save" to true, or run zero_to_fp32.py afterwards'
+        message = (
+            "stage3_gather_16bit_weights_on_model_save is off: the model that is saved "
+            "has no usable weights"
+        )
+        hint = (
+            'set "stage3_gather_16bit_weights_on_model_save" to true, or run '
+            "zero_to_fp32.py afterwards"
+        )
         yield violation(config, pointer if config.has(pointer) else _STAGE, message, hint)
 
 
@@ -232,7 +252,10 @@ def unused_parameters_are_allowed(run: Run) -> Violations:
             if moe
             else "frozen weights, experts and adapters may get none"
         )
-        message = f"ignore_unused_parameters: false ends the job when a parameter gets no gradient: {which}"
+        message = (
+            "ignore_unused_parameters: false ends the job when a parameter gets "
+            f"no gradient: {which}"
+        )
         yield violation(
             config, pointer, message, "set ignore_unused_parameters to true, the default"
         )

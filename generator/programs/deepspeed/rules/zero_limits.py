@@ -1,4 +1,6 @@
-"""Rules on what ZeRO's optimizers refuse when the engine starts, or when they save; ZeRO++ and MiCS."""
+"""Rules on what ZeRO's optimizers refuse when the engine starts, or when they save; ZeRO++ and
+MiCS.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,13 @@ from .subjects import (
 )
 from .zero import has_bf16_optimizer
 
-#: The releases that refuse Muon with reduce_scatter and offload at stages 1 and 2, the end left out.
+#: The releases that refuse Muon with reduce_scatter and offload at stages 1 and 2, the end left
+#: out.
 _MUON_OFFLOAD_REFUSED: Final = ((0, 19, 3), (0, 19, 8))
-_MUON: Final = f"{deepspeed_now('runtime/zero/stage3.py:361')}; {deepspeed('runtime/zero/stage_1_and_2.py:231')}"
+_MUON: Final = (
+    f"{deepspeed_now('runtime/zero/stage3.py:361')}; "
+    f"{deepspeed('runtime/zero/stage_1_and_2.py:231')}"
+)
 _NORMS: Final = "runtime/zero/stage_1_and_2.py:213; runtime/engine.py:2308"
 _KERNEL: Final = (
     "runtime/zero/partition_parameters.py:889 (the cast below it is there since 0.19.6)"
@@ -58,7 +64,10 @@ def _scaled_before(config: Config, stage: int) -> Violations:
     asked = {factor: config.number(factor) not in (1, None), scaled: config.switch(scaled)}
     refused = config.stage == stage and config.switch(_SCATTER)
     for pointer in (pointer for pointer, is_asked in asked.items() if is_asked and refused):
-        message = f"{said(config, pointer)} is refused at stage {stage} with reduce_scatter, which is its default"
+        message = (
+            f"{said(config, pointer)} is refused at stage {stage} with reduce_scatter, "
+            "which is its default"
+        )
         yield to_remove(
             config, pointer, message, f"remove {pointer[1:]}, or set reduce_scatter to false"
         )
@@ -76,8 +85,10 @@ def stage_2_scales_afterwards(config: Config) -> Violations:
 @configs.rule("ZERO017", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:395"))
 def stage_3_scales_afterwards(config: Config) -> Violations:
     """With reduce_scatter, stage 3 scales gradients after they are reduced.
-    Prevents: `gradient_predivide_factor != 1.0 is not yet supported with ZeRO-3 with reduce scatter enabled`
-    Fix: remove gradient_predivide_factor and prescale_gradients"""
+    Prevents: `gradient_predivide_factor != 1.0 is not yet supported with ZeRO-3 with reduce scatter
+    enabled`
+    Fix: remove gradient_predivide_factor and prescale_gradients
+    """
     yield from _scaled_before(config, 3)
 
 
@@ -107,25 +118,33 @@ def stage_3_saves_rigid_checkpoints(config: Config) -> Violations:
 
 @configs.rule("ZERO034", ERROR, "init", _MUON, since=(0, 18, 9))
 def muon_reduces_whole_gradients(config: Config) -> Violations:
-    """With Muon, reduce_scatter is off at stage 3 and, from 0.19.3 to 0.19.7, with an offloaded optimizer.
+    """With Muon, reduce_scatter is off at stage 3 and, from 0.19.3 to 0.19.7, with an offloaded
+    optimizer.
     Prevents: `Muon and reduce scatter cannot be used together`
-    Fix: set reduce_scatter to false"""
+    Fix: set reduce_scatter to false
+    """
     first, end = _MUON_OFFLOAD_REFUSED
     offloaded = (
         first <= config.version < end and config.stage in (1, 2) and config.offloads("optimizer")
     )
     if config.optimizer == "muon" and (config.stage == 3 or offloaded) and config.switch(_SCATTER):
         offload = ", and offload_optimizer" if offloaded else ""
-        message = f"Muon at stage {config.stage} is refused with reduce_scatter, which is its default{offload}"
+        message = (
+            f"Muon at stage {config.stage} is refused with reduce_scatter, which is "
+            f"its default{offload}"
+        )
         pointer = _SCATTER if config.has(_SCATTER) else OPTIMIZER
         yield violation(config, pointer, message, 'set "reduce_scatter" to false')
 
 
 @runs.rule("ZERO036", ERROR, "init", deepspeed_now("runtime/engine.py:2031"), since=(0, 19, 4))
 def callers_overlap_at_stage_2(run: Run) -> Violations:
-    """managed_gradient_accumulation: false is used with overlap_comm only from stage 2, and not with a pipeline.
-    Prevents: `managed_gradient_accumulation=False supports ZeRO overlap_comm only with ZeRO stage 2`
-    Fix: remove managed_gradient_accumulation"""
+    """managed_gradient_accumulation: false is used with overlap_comm only from stage 2, and not
+    with a pipeline.
+    Prevents: `managed_gradient_accumulation=False supports ZeRO overlap_comm only with ZeRO stage
+    2`
+    Fix: remove managed_gradient_accumulation
+    """
     config, pointer, stages = run.config, "/managed_gradient_accumulation", run.world.pipeline
     others = {
         f"overlap_comm at stage {config.stage}": config.stage in (0, 1)
@@ -139,9 +158,11 @@ def callers_overlap_at_stage_2(run: Run) -> Violations:
 
 @configs.rule("ZERO048", ERROR, "init", deepspeed_now(_NORMS), since=(0, 19, 7))
 def norms_are_computed_for_clipping(config: Config) -> Violations:
-    """compute_grad_norm: false requires gradient_clipping: 0, and neither offload, ZenFlow nor a BF16 optimizer.
+    """compute_grad_norm: false requires gradient_clipping: 0, and neither offload, ZenFlow nor a
+    BF16 optimizer.
     Prevents: `zero_optimization.compute_grad_norm=false requires gradient_clipping=0`
-    Fix: remove compute_grad_norm"""
+    Fix: remove compute_grad_norm
+    """
     pointer, offloaded = f"{ZERO}/compute_grad_norm", config.offloads("optimizer")
     if config.switch(pointer) is not False or config.stage not in (1, 2):
         return
@@ -193,9 +214,11 @@ def second_partitions_divide_the_gpus(run: Run) -> Violations:
     "ZERO027", WARNING, "silent", "deepspeedai/DeepSpeed docs/_tutorials/zeropp.md:28 @ 0.19.6"
 )
 def second_partitions_stay_in_a_node(run: Run) -> Violations:
-    """zero_hpz_partition_size is the number of GPUs per node, so that its gathers stay within a node.
+    """zero_hpz_partition_size is the number of GPUs per node, so that its gathers stay within a
+    node.
     Prevents: Training slower than without it, or more memory than needed.
-    Fix: set it to the GPUs per node"""
+    Fix: set it to the GPUs per node
+    """
     config, per_node = run.config, run.world.gpus_per_node
     size = config.whole(_HPZ)
     if config.stage == 3 and per_node and size and size > 1 and size != per_node:
@@ -212,11 +235,16 @@ def second_partitions_stay_in_a_node(run: Run) -> Violations:
 @runs.rule("ZERO028", ERROR, "init", deepspeed_now("utils/groups.py:738"))
 def quantized_gradients_fill_nodes(run: Run) -> Violations:
     """With quantized gradients, which are exchanged within a node first, the GPUs fill whole nodes.
-    Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks without a group
-    Fix: use whole nodes"""
+    Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks
+    without a group
+    Fix: use whole nodes
+    """
     config, gpus, per_node = run.config, run.world.gpus, run.world.gpus_per_node
     if config.switch(_GRADIENTS) and gpus and per_node and gpus > per_node and gpus % per_node:
-        message = f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the {per_node} GPUs per node"
+        message = (
+            f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the "
+            f"{per_node} GPUs per node"
+        )
         yield violation(
             config,
             _GRADIENTS,
@@ -237,9 +265,11 @@ def quantized_gradients_scatter(config: Config) -> Violations:
 
 @configs.rule("ZERO031", NOTE, "training", deepspeed_now("runtime/zero/stage3.py:2189"))
 def frozen_weights_are_half(config: Config) -> Violations:
-    """zero_quantized_nontrainable_weights is used with fp16 weights, where the program freezes weights later.
+    """zero_quantized_nontrainable_weights is used with fp16 weights, where the program freezes
+    weights later.
     Prevents: `quantize_dstensor() expects tensor.dtype == torch.float16`
-    Fix: use fp16"""
+    Fix: use fp16
+    """
     if config.stage == 3 and config.precision == "bf16":
         effect = "with bf16: a call of quantize_nontrainable_params() fails"
         yield from while_on(
@@ -310,11 +340,13 @@ def partial_offload_needs_stage_3(config: Config) -> Violations:
     Prevents: AssertionError: Partial offloading only supported for ZeRO Stage 3
     Fix: offload all of it, or use stage 3"""
     pointer, stage = f"{ZERO}/offload_optimizer/ratio", config.stage
-    ratio = (
-        config.number(pointer) if config.schema.pydantic > 1 else None
-    )  # pydantic 1 never gets to the check
+    # pydantic 1 never gets to the check
+    ratio = config.number(pointer) if config.schema.pydantic > 1 else None
     if ratio is not None and ratio < 1 and stage not in (3, None):
-        message = f"`ratio` {shown(ratio)} offloads a part of the optimizer: stage 3 only; this is stage {stage}"
+        message = (
+            f"`ratio` {shown(ratio)} offloads a part of the optimizer: stage 3 only; "
+            f"this is stage {stage}"
+        )
         yield violation(config, pointer, message, 'write "ratio": 1.0, or "stage": 3')
 
 

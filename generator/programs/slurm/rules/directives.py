@@ -1,4 +1,6 @@
-"""`#SBATCH` lines as text and as sbatch reads them: which of them count, and whether each names an option."""
+"""`#SBATCH` lines as text and as sbatch reads them: which of them count, and whether each names an
+option.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ _OTHER_NAMES: Final = {
     "--logfile": "--output",
     "-g": "-G",
 }
-#: Each of them adds to those before. Sources: src/common/slurm_opt.c:2520 @ slurm-22-05-8-1; pyxis args.c, add_mount
+#: Each of them adds to those before. Sources: src/common/slurm_opt.c:2520 @ slurm-22-05-8-1; pyxis
+#: args.c, add_mount
 _ADDED_UP: Final = frozenset(
     {"--mail-type", "--gres-flags", "--container-mounts", "--container-env"}
 )
@@ -57,7 +60,8 @@ def _did_you_mean(name: str, table: Table) -> str | None:
     """The option that a misspelt one is for."""
     stem = name.lstrip("-").lower().replace("_", "-")
     long = {known.lstrip("-"): known for known in table.options if known.startswith("--")}
-    # Plug-ins of a site add options of their own; in up to five letters, a slip of one is a larger share.
+    # Plug-ins of a site add options of their own; in up to five letters, a slip of one is a larger
+    # share.
     near = difflib.get_close_matches(stem, long, n=1, cutoff=0.6 if len(stem) <= 5 else 0.75)
     return _OTHER_NAMES.get(name) or (long[near[0]] if near else None)
 
@@ -87,7 +91,9 @@ def directives_come_first(script: LaunchScript) -> Violations:
 
 
 def _is_notes(script: LaunchScript) -> bool:
-    """Return whether sbatch takes neither the file nor any of its #SBATCH lines: nobody submits it as it is."""
+    """Return whether sbatch takes neither the file nor any of its #SBATCH lines: nobody submits it
+    as it is.
+    """
     return script.shell.shebang is None and all(
         directive.ignored for directive in script.shell.directives
     )
@@ -98,8 +104,10 @@ def _is_notes(script: LaunchScript) -> bool:
 )
 def every_option_is_known(request: Request) -> Violations:
     """Every option given to sbatch, salloc or srun is one that it has.
-    Prevents: sbatch: unrecognized option. A note where no option is alike: a plug-in of the site may add it.
-    Fix: correct the name"""
+    Prevents: sbatch: unrecognized option. A note where no option is alike: a plug-in of the site
+    may add it.
+    Fix: correct the name
+    """
     for option in request.options.unknown:
         if (written := option.written.value) is None or _matches(request, option.name):
             continue
@@ -132,7 +140,10 @@ def abbreviations_are_unambiguous(request: Request) -> Violations:
     for option in request.options.unknown:
         found = _matches(request, option.name)
         if len(found) > 1 and option.written.value is not None:
-            message = f"{request.title} {option.name} may stand for {len(found)} options: {', '.join(found[:4])}"
+            message = (
+                f"{request.title} {option.name} may stand for {len(found)} options: "
+                f"{', '.join(found[:4])}"
+            )
             hint = f"did you mean {_did_you_mean(option.name, request.table) or found[0]}?"
             yield Violation(request.shell.locate(option.written), message, hint)
 
@@ -156,7 +167,10 @@ def options_have_their_values(request: Request) -> Violations:
         elif known.values and re.match(
             r"-[A-Za-z]=", attached
         ):  # getopt takes the equals sign for part of the value
-            message = f"{attached} gives {option.name} the value {show(attached[2:])}, with the equals sign"
+            message = (
+                f"{attached} gives {option.name} the value {show(attached[2:])}, "
+                "with the equals sign"
+            )
             hint = f"write {known.name}{attached[2:]}"
             edits = request.edit(option.written, f"{known.name}{attached[2:]}")
         elif not known.values and not known.optional and option.values:
@@ -215,14 +229,17 @@ def options_are_given_once(request: Request) -> Violations:
 
 
 _QUOTED: Final = re.compile(r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
-_VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|,[ \t]+(?!-)|[^\s"'#\\])+"""  # quotes anywhere, a list with blanks
+# quotes anywhere, a list with blanks
+_VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|,[ \t]+(?!-)|[^\s"'#\\])+"""
 _OPTION: Final = rf"--?[A-Za-z][\w:.-]*(?:(?:=|[ \t]+(?![-#])){_VALUE})?"
 #: A line of options and nothing else; with more words it is prose.
 _NEARLY: Final = re.compile(
-    rf"(?:[ \t]*#[ \t]*(S[A-Z]{{3,6}})|#([sS]batch))\b[ \t:]*{_OPTION}(?:[ \t]+{_OPTION})*[ \t]*(?:#|$)"
+    r"(?:[ \t]*#[ \t]*(S[A-Z]{3,6})|#([sS]batch))\b[ \t:]*"
+    rf"{_OPTION}(?:[ \t]+{_OPTION})*[ \t]*(?:#|$)"
 )
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
-#: What a job is made of, by options that stand for each other: seldom left out on purpose where none of them is there.
+#: What a job is made of, by options that stand for each other: seldom left out on purpose where
+#: none of them is there.
 _RESOURCES: Final = (("--nodes",), ("--ntasks", "--ntasks-per-node"), GPU_OPTIONS)
 _SLIPS: Final = frozenset(
     {"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"}
@@ -317,9 +334,8 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     if directives and script.shell.shebang is None:
         message = "the first line doesn't begin with #!: sbatch refuses the script"
         words = (word.raw for directive in directives for word in directive.words)
-        less = (
-            NOTE if _is_notes(script) or any(map(is_placeholder, words)) else None
-        )  # or a template that others fill
+        # or a template that others fill
+        less = NOTE if _is_notes(script) or any(map(is_placeholder, words)) else None
         yield Violation(
             text.locate(0, 0), message, "begin the file with #!/bin/bash", severity=less
         )
@@ -344,7 +360,10 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
     for number, line in enumerate(text.lines[: last or len(text.lines)]):
         match = None if _DIRECTIVE.match(line) else _NEARLY.match(line)
         if match and (word := (match[1] or match[2]).upper()) in _SLIPS:
-            message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
+            message = (
+                "this is a comment to sbatch: it begins with "
+                f"{show(line.partition('-')[0])}, not #SBATCH"
+            )
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
             option = TABLES["sbatch"].find(re.split(r"[= ]", line[line.index("-") :])[0])
             asked = next((names for names in _RESOURCES if option and option.name in names), ())

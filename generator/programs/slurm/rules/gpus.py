@@ -18,9 +18,10 @@ from ..values import gpus, gpus_of
 @blocks.rule("SLM005", ERROR, "submit", slurm("common/gres.c:5034, gres_job_state_validate"))
 def gpus_of_job_and_node_agree(request: Request) -> Violations:
     """--gpus counts the whole job: nodes × GPUs per node; and GPUs per node are given in one form.
-    Prevents: sbatch: error: Failed to validate job spec. Based on --gpus and --gres=gpu/--gpus-per-node required
-    nodes.
-    Fix: give --gpus-per-node alone"""
+    Prevents: sbatch: error: Failed to validate job spec. Based on --gpus and
+    --gres=gpu/--gpus-per-node required nodes.
+    Fix: give --gpus-per-node alone
+    """
     job, each, nodes = request.gpus(), request.gpus_per_node, request.nodes
     gres, other = request.argument("--gres"), request.gpus("--gpus-per-node")
     if gres is not None and other is not None and each is not None and each.option is gres.option:
@@ -94,8 +95,10 @@ def gpus_are_spread_evenly(request: Request) -> Violations:
 )
 def gpus_of_task_and_node_agree(request: Request) -> Violations:
     """GPUs per node are tasks per node × GPUs per task.
-    Prevents: Failed to validate job spec: requested number of tasks per node differ from --ntasks-per-node.
-    Fix: give a node tasks per node × GPUs per task"""
+    Prevents: Failed to validate job spec: requested number of tasks per node differ from
+    --ntasks-per-node.
+    Fix: give a node tasks per node × GPUs per task
+    """
     task, node, tasks = (
         request.gpus("--gpus-per-task"),
         request.gpus_per_node,
@@ -110,7 +113,10 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
             "write --gpus-per-task=1",
         )
     elif node is not None and tasks is not None and tasks.value * each != node.value:
-        product = f"{tasks.value} tasks per node × {each} GPU{'s' * (each > 1)} per task = {tasks.value * each}"
+        product = (
+            f"{tasks.value} tasks per node × {each} GPU{'s' * (each > 1)} per task = "
+            f"{tasks.value * each}"
+        )
         message = f"{product}, but {node.name} gives {node.value}"
         hint = f"write --ntasks-per-node={node.value // each}"
     elif not _has_tasks(request, node is not None and node.value != each):
@@ -122,10 +128,11 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
 
 
 def _has_tasks(request: Request, by_node: bool) -> bool:
-    """Return whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch --test-only."""
-    exact = request.nodes is not None or (
-        request.has("--nodes") and request.node_range is None
-    )  # in words: SLM031
+    """Return whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch
+    --test-only.
+    """
+    # in words: SLM031
+    exact = request.nodes is not None or (request.has("--nodes") and request.node_range is None)
     by_task = request.has("--ntasks-per-node") and (exact or not request.has("--nodes"))
     others = by_node or request.has("--cpus-per-task", "--ntasks-per-node")
     return request.has("--gpus", "--ntasks") or by_task or (exact and not others)
@@ -136,8 +143,10 @@ def _has_tasks(request: Request, by_node: bool) -> bool:
 )
 def gpus_of_task_and_job_agree(request: Request) -> Violations:
     """GPUs of the job are its tasks × GPUs per task.
-    Prevents: Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ.
-    Fix: write tasks × GPUs per task as --gpus"""
+    Prevents: Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested
+    tasks differ.
+    Fix: write tasks × GPUs per task as --gpus
+    """
     task, job = request.gpus("--gpus-per-task"), request.gpus()
     count, per_node = request.count("--ntasks"), request.count("--ntasks-per-node")
     tasks = (count.value if count else 0) or (
@@ -232,9 +241,11 @@ _SLOTS: Final = deepspeed_now("launcher/runner.py:307, parse_resource_filter")
 @blocks.rule("SLM067", ERROR, "init", f"{_SHOWN}; {_SLOTS}")
 def chosen_gpus_are_granted(request: Request) -> Violations:
     """The numbers of the GPUs that a script chooses are below the number that its node gives.
-    Prevents: ValueError: No slot '4' specified on host 'localhost'. A warning for CUDA_VISIBLE_DEVICES, which finds no
-    device, or the GPUs of another job where the site doesn't confine jobs to theirs.
-    Fix: leave the choice to Slurm, or count from 0"""
+    Prevents: ValueError: No slot '4' specified on host 'localhost'. A warning for
+    CUDA_VISIBLE_DEVICES, which finds no device, or the GPUs of another job where the site doesn't
+    confine jobs to theirs.
+    Fix: leave the choice to Slurm, or count from 0
+    """
     granted = request.gpus_per_node
     if granted is None or not granted.value or request.has("--exclusive"):
         return
@@ -253,7 +264,9 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
 
 
 def _chosen(request: Request) -> Iterator[tuple[str, str, Location]]:
-    """Return what chooses GPUs by their numbers, in the batch script's own shell; the numbers, and the place."""
+    """Return what chooses GPUs by their numbers, in the batch script's own shell; the numbers, and
+    the place.
+    """
     for assignment in request.shell.assignments:
         value = assignment.value or ""
         if assignment.name == "CUDA_VISIBLE_DEVICES" and _NUMBERS.fullmatch(value):
@@ -281,12 +294,17 @@ def _chosen(request: Request) -> Iterator[tuple[str, str, Location]]:
 @blocks.rule("SLM068", WARNING, "init", _SHOWN)
 def slurm_shows_the_gpus(request: Request) -> Violations:
     """CUDA_VISIBLE_DEVICES is left to Slurm, which sets it for a job with GPUs.
-    Prevents: CUDA error: invalid device ordinal: SLURM_JOB_GPUS has the node's numbers, and a job's own start at 0.
-    Fix: remove it"""
+    Prevents: CUDA error: invalid device ordinal: SLURM_JOB_GPUS has the node's numbers, and a job's
+    own start at 0.
+    Fix: remove it
+    """
     for assignment in request.shell.assignments:
         match = _OF_SLURM.fullmatch(assignment.raw)
         if assignment.name == "CUDA_VISIBLE_DEVICES" and match:
-            message = f"CUDA_VISIBLE_DEVICES={assignment.raw}: {match[1]} has the numbers of the node's GPUs"
+            message = (
+                f"CUDA_VISIBLE_DEVICES={assignment.raw}: {match[1]} has the "
+                "numbers of the node's GPUs"
+            )
             tail = "where the site confines jobs to their GPUs, these are numbered from 0"
             yield Violation(
                 request.shell.locate(assignment), f"{message}; {tail}", "remove it: Slurm sets it"

@@ -21,8 +21,10 @@ def _number(job: Job, key: str) -> int | None:
 @jobs.rule("SLM016", ERROR, "submit", derived("sbatch(1): the node configuration is not available"))
 def node_has_the_cores(job: Job) -> Violations:
     """A task requests at most the cores of its node.
-    Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not available.
-    Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out"""
+    Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not
+    available.
+    Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out
+    """
     asked, cores = _number(job, "cpus_per_task"), job.cluster.cpu_cores
     if asked is not None and cores is not None and asked > cores:
         message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
@@ -42,7 +44,10 @@ def signal_comes_during_the_run(job: Job) -> Violations:
     Fix: set launch.slurm.signal_seconds well below launch.time_limit"""
     before_s, limit_s = _number(job, "signal_seconds"), job.launch.time_limit_s
     if before_s and limit_s is not None and before_s >= limit_s:
-        message = f"signal_seconds: {before_s} is not less than the time limit of {limit_s} s: it is sent at the start"
+        message = (
+            f"signal_seconds: {before_s} is not less than the time limit of {limit_s} s: it "
+            "is sent at the start"
+        )
         hint = f"use signal_seconds: {max(1, limit_s // 10)}, or a longer time_limit"
         yield violation(job, f"/launch/{job.launch.target}/signal_seconds", message, hint)
 
@@ -56,7 +61,9 @@ def signal_comes_during_the_run(job: Job) -> Violations:
 def runs_go_on_from_checkpoints(job: Job) -> Violations:
     """A run that goes on in further jobs has a folder of checkpoints and resumes from it.
     Prevents: No error: each job begins at step 0, and nothing tells that none gets further.
-    Fix: set output.checkpoints, and leave output.resume at true; or set launch.slurm.continue to none"""
+    Fix: set output.checkpoints, and leave output.resume at true; or set launch.slurm.continue to
+    none
+    """
     way, output = job.launch.options.get("continue", "none"), job.output
     if way != "none" and (output.checkpoints is None or not output.resume):
         lacks = (
@@ -143,7 +150,10 @@ def setup_commands_are_whole(job: Job) -> Violations:
     for index, command in enumerate(commands):
         unterminated = Tokens(f"{command}\n").unterminated
         if unterminated is not None:
-            message = f"`{command[unterminated:]}` opens a quote or bracket that nothing closes in this command"
+            message = (
+                f"`{command[unterminated:]}` opens a quote or bracket that nothing "
+                "closes in this command"
+            )
             yield violation(
                 job, f"{_WHERE}/setup/{index}", message, "close it, or source a script that has it"
             )

@@ -41,11 +41,11 @@ _UNITS_OF_TIME: Final = re.compile(
     re.IGNORECASE,
 )
 _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-#: Up to it, and from two days on, the first of two numbers is more likely meant as hours than as minutes.
+#: Up to it, and from two days on, the first of two numbers is more likely meant as hours than as
+#: minutes.
 _HOURS_OF_A_DAY: Final = 24
-_HOURS_OF_A_MONTH: Final = (
-    744  # a larger number of minutes is no slip: hardly a queue has jobs of that many hours
-)
+# a larger number of minutes is no slip: hardly a queue has jobs of that many hours
+_HOURS_OF_A_MONTH: Final = 744
 
 
 @requests.rule("SLM010", ERROR, "submit", slurm("common/parse_time.c:93, _is_valid_timespec"))
@@ -86,9 +86,12 @@ def _time_meant(text: str) -> str | None:
 
 @requests.rule("SLM036", WARNING, "silent", slurm("common/parse_time.c:712, time_str2secs"))
 def time_limit_means_hours(request: Request) -> Violations:
-    """A time limit is as long as it looks: two numbers are minutes and seconds, and 60 minutes are an hour.
-    Prevents: `--time=24:00` is 24 minutes: the job is killed long before its end. A note where minutes may be meant.
-    Fix: write D-HH:MM:SS"""
+    """A time limit is as long as it looks: two numbers are minutes and seconds, and 60 minutes are
+    an hour.
+    Prevents: `--time=24:00` is 24 minutes: the job is killed long before its end. A note where
+    minutes may be meant.
+    Fix: write D-HH:MM:SS
+    """
     for limit in request.texts("--time", "--time-min"):
         duration = slurm_values.seconds(limit.value)
         if duration is None or duration in (0, float("inf")):
@@ -97,12 +100,18 @@ def time_limit_means_hours(request: Request) -> Violations:
         first, meaning = hours or 0, clock(duration)
         if days is None and second is not None and third is None:
             if first <= _HOURS_OF_A_DAY or first >= 2 * _HOURS_OF_A_DAY:
-                hint = f"write {limit.name}={hours}:{second:02}:00 if hours and minutes are meant, else {meaning}"
+                hint = (
+                    f"write {limit.name}={hours}:{second:02}:00 if hours and minutes are "
+                    f"meant, else {meaning}"
+                )
                 whole = first in range(0, _HOURS_OF_A_MONTH, _HOURS_OF_A_DAY)
                 message = f"{limit} is minutes:seconds: a limit of {meaning}"
                 yield limit.bad_value(message, hint, severity=WARNING if whole else NOTE)
         elif (second or 0) > 59 or (third or 0) > 59 or (days is not None and first > 23):
-            message = f"{limit} has more than 59 minutes or seconds, or 23 hours after days: it is {meaning}"
+            message = (
+                f"{limit} has more than 59 minutes or seconds, or 23 hours after "
+                f"days: it is {meaning}"
+            )
             yield limit.bad_value(message, f"write {limit.name}={meaning}", severity=NOTE)
 
 
@@ -137,8 +146,10 @@ def _memory_meant(text: str) -> str | None:
 @requests.rule("SLM028", ERROR, "submit", slurm("common/proc_args.c:496, verify_node_count"))
 def nodes_are_counted(request: Request) -> Violations:
     """--nodes is a number, or a range from few to many.
-    Prevents: sbatch: error: is not a valid node count; Maximum node count is less than minimum node count.
-    Fix: write one number, or a range from few to many"""
+    Prevents: sbatch: error: is not a valid node count; Maximum node count is less than minimum node
+    count.
+    Fix: write one number, or a range from few to many
+    """
     for nodes in request.texts("--nodes"):
         span = slurm_values.node_range(nodes.value)
         if span is None:
@@ -161,9 +172,11 @@ def nodes_are_counted(request: Request) -> Violations:
     "SLM037", NOTE, "silent", slurm_manual("sbatch(1), --nodes: a range lets Slurm choose")
 )
 def node_count_is_fixed(request: Request) -> Violations:
-    """A training job asks for a fixed number of nodes, as its batch and its layout are made for one.
+    """A training job asks for a fixed number of nodes, as its batch and its layout are made for
+    one.
     Prevents: A job that starts with fewer nodes than its batch size and its layout are made for.
-    Fix: write one number"""
+    Fix: write one number
+    """
     for nodes in request.texts("--nodes") if request.launches else ():
         span = slurm_values.node_range(nodes.value)
         if span is not None and span[0] != span[1]:
@@ -261,7 +274,8 @@ _CHOICES: Final = {
     "--open-mode": ("append", "truncate"),  # of which the first letter counts
     "--hint": ("compute_bound", "memory_bound", "multithread", "nomultithread", "help"),
 }
-#: Options whose values have a form: examples, and what they look like. Sources: sbatch(1) of Slurm 22.05.8.
+#: Options whose values have a form: examples, and what they look like. Sources: sbatch(1) of Slurm
+#: 22.05.8.
 _FORMS: Final = {
     "--dependency": (
         "afterok:JOBID or singleton",
@@ -289,9 +303,11 @@ _MANUAL: Final = slurm_manual(
 
 @requests.rule("SLM056", ERROR, "submit", _MANUAL)
 def values_have_their_form(request: Request) -> Violations:
-    """Dependencies, distributions, GPU binding, profiles and switches have the forms that Slurm reads.
+    """Dependencies, distributions, GPU binding, profiles and switches have the forms that Slurm
+    reads.
     Prevents: sbatch: error: Invalid --distribution specification; Job dependency problem.
-    Fix: write it in the form of the manual page"""
+    Fix: write it in the form of the manual page
+    """
     others = (name for name in _FORMS if name != "--dependency")
     for found in (*request.texts("--dependency", last=True), *request.texts(*others)):
         example, form = _FORMS[found.name]

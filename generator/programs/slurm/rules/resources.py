@@ -1,4 +1,6 @@
-"""Rules on what a script asks of Slurm: its options against one another, and against the machines."""
+"""Rules on what a script asks of Slurm: its options against one another, and against the
+machines.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +64,10 @@ def _exclusive(request: Request, hint: str, name: str, *others: str) -> Violatio
 @blocks.rule("SLM045", ERROR, "silent", slurm("sbatch/opt.c:878, _opt_verify"))
 def every_node_has_a_task(request: Request) -> Violations:
     """A job has at least one task for each of its nodes.
-    Prevents: sbatch: Warning: can't run 1 processes on 2 nodes, setting nnodes to 1: the job runs on fewer nodes.
-    Fix: ask for at least as many tasks as nodes; best by --ntasks-per-node"""
+    Prevents: sbatch: Warning: can't run 1 processes on 2 nodes, setting nnodes to 1: the job runs
+    on fewer nodes.
+    Fix: ask for at least as many tasks as nodes; best by --ntasks-per-node
+    """
     tasks, nodes = request.count("--ntasks"), request.nodes
     if tasks is not None and nodes and 0 < tasks.value < nodes:
         given = f"{tasks.value} node{'s' * (tasks.value > 1)}"
@@ -78,8 +82,10 @@ def every_node_has_a_task(request: Request) -> Violations:
 )
 def tasks_are_those_of_the_nodes(request: Request) -> Violations:
     """--ntasks is nodes × tasks per node where all three are given.
-    Prevents: Requested node configuration is not available; or fewer ranks than the top of the script suggests.
-    Fix: leave --ntasks out"""
+    Prevents: Requested node configuration is not available; or fewer ranks than the top of the
+    script suggests.
+    Fix: leave --ntasks out
+    """
     tasks, nodes, each = (
         request.count("--ntasks"),
         request.nodes,
@@ -97,9 +103,8 @@ def tasks_are_those_of_the_nodes(request: Request) -> Violations:
         if more
         else f"{tasks} is less than {product}: srun starts that many"
     )
-    severity = (
-        ERROR if more and not request.has("--cpus-per-gpu") else WARNING
-    )  # sbatch accepts some of these
+    # sbatch accepts some of these
+    severity = ERROR if more and not request.has("--cpus-per-gpu") else WARNING
     yield tasks.bad_value(
         message, f"leave --ntasks out, or write --ntasks={right}", severity=severity
     )
@@ -149,20 +154,26 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
 )
 def time_limit_is_finite(request: Request) -> Violations:
     """A job asks for a time that a partition can give.
-    Prevents: Requested time limit is invalid; without EnforcePartLimits the job waits for ever (PartitionTimeLimit).
-    Fix: give a time within the partition's limit (`sinfo` shows it)"""
+    Prevents: Requested time limit is invalid; without EnforcePartLimits the job waits for ever
+    (PartitionTimeLimit).
+    Fix: give a time within the partition's limit (`sinfo` shows it)
+    """
     for limit in request.texts("--time"):
         if seconds(limit.value) in (0, math.inf):
             message = (
                 f"{limit} asks for no limit at all, which a partition with a limit never grants"
             )
-            hint = "give a time, such as --time=1-00:00:00; sinfo -o '%P %l' shows the partitions' limits"
+            hint = (
+                "give a time, such as --time=1-00:00:00; sinfo -o '%P %l' shows "
+                "the partitions' limits"
+            )
             yield limit.bad_value(message, hint)
 
 
 #: Their catalog entries count virtual cores, which are threads; those of others count cores.
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
-_THREADS: Final = 2  # of a core, where a site's Slurm counts threads as CPUs: the most that GPU nodes' processors have
+# of a core, where a site's Slurm counts threads as CPUs: the most that GPU nodes' processors have
+_THREADS: Final = 2
 _HOSTS: Final = re.compile(
     r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*|[A-Za-z0-9][\w.-]*", re.ASCII
 )
@@ -170,7 +181,9 @@ _HOSTS: Final = re.compile(
 
 @subject("launch script")
 def _blocks_on_machines(submission: Submission) -> Iterator[tuple[Request, Cluster]]:
-    """The blocks with their machines, but for those that ask for no node: of these Slurm checks nothing."""
+    """The blocks with their machines, but for those that ask for no node: of these Slurm checks
+    nothing.
+    """
     if (cluster := submission.cluster) is not None:
         yield from ((request, cluster) for request in blocks(submission) if request.nodes != 0)
 
@@ -199,9 +212,8 @@ def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     Prevents: Requested node configuration is not available.
     Fix: ask for enough nodes for the GPUs"""
     (request, cluster), each, job = block, block[1].accelerators_per_node, block[0].gpus()
-    one = not request.has("--nodes", "--ntasks") and request.has(
-        "--ntasks-per-node"
-    )  # what Slurm assumes then
+    # what Slurm assumes then
+    one = not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node")
     nodes = 1 if one else request.most_nodes
     if job is not None and nodes and job.value > nodes * each:
         message = f"{job}, but {nodes} nodes of {cluster.name} have {nodes * each}"
@@ -290,8 +302,10 @@ def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
 @blocks.rule("SLM051", NOTE, "init", slurm_manual("sbatch(1), --gpus; gres.conf(5)"))
 def gpus_are_asked_for(request: Request) -> Violations:
     """A script that starts training asks for GPUs.
-    Prevents: RuntimeError: no CUDA devices are available. A note, as sbatch's command line may ask for them.
-    Fix: add #SBATCH --gpus-per-node=8"""
+    Prevents: RuntimeError: no CUDA devices are available. A note, as sbatch's command line may ask
+    for them.
+    Fix: add #SBATCH --gpus-per-node=8
+    """
     asked = request.has(*GPU_OPTIONS, "--exclusive") or request.opaque or request.options.unknown
     call = next(
         (call for launch in request.launches if (call := _trains_without_gpus(launch))), None
@@ -326,7 +340,9 @@ def listed_nodes_are_as_many(request: Request) -> Violations:
 
 
 def _named(text: str) -> int | None:
-    """Return how many hosts a plain list names; None where it has forms that aren't counted here."""
+    """Return how many hosts a plain list names; None where it has forms that aren't counted
+    here.
+    """
     matches = [_HOSTS.fullmatch(part) for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)]
     if None in matches:
         return None

@@ -1,4 +1,6 @@
-"""Rules on addresses, signals, files and containers in batch scripts, and on the SLURM_ variables that they read."""
+"""Rules on addresses, signals, files and containers in batch scripts, and on the SLURM_ variables
+that they read.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,22 @@ _OWN_NAME: Final = re.compile(
     r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$"
 )
 _OWN_ADDRESS: Final = re.compile(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
-_CHOOSES: Final = re.compile(
-    r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b"
-)  # one of several addresses
+# one of several addresses
+_CHOOSES: Final = re.compile(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
-_PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, enroot_container_create @ 10751994"
+_PYXIS: Final = (
+    "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, "
+    "enroot_container_create @ 10751994"
+)
 
 
 @blocks.rule("SLM008", ERROR, "init", ml_engineering("orchestration/slurm/users.md:256"))
 def address_is_that_of_one_node(request: Request) -> Violations:
     """MASTER_ADDR names one node, the same for all, by a name under which the others reach it.
     Prevents: The rendezvous hangs: no node reaches the master, or each node waits for itself.
-    Fix: set MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p) in the batch shell"""
+    Fix: set MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p) in the batch
+    shell
+    """
     if request.nodes is None or request.nodes < 2:
         return
     options = [
@@ -57,7 +63,10 @@ def address_is_that_of_one_node(request: Request) -> Violations:
         )
         if wrong is not None:
             message = f"{assignment.name}={assignment.raw} {wrong[0]}"
-            hint = f'write {assignment.name}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
+            hint = (
+                f"write {assignment.name}=$(scontrol show hostnames "
+                '"$SLURM_JOB_NODELIST" | sed -n 1p)'
+            )
             yield Violation(
                 request.shell.locate(assignment.value_offset), message, hint, severity=wrong[1]
             )
@@ -66,7 +75,9 @@ def address_is_that_of_one_node(request: Request) -> Violations:
 def _wrong_address(
     shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool
 ) -> tuple[str, Severity] | None:
-    """Return what is wrong with an address; a note where it may work, and a warning where it may be several."""
+    """Return what is wrong with an address; a note where it may work, and a warning where it may be
+    several.
+    """
     raw, command = assignment.raw, _command_of(shell, assignment)
     if assignment.value in _LOOPBACK:  # in a branch perhaps for one machine
         return (
@@ -96,9 +107,11 @@ def _wrong_address(
     slurm_manual("sbatch(1), --signal: B: the batch shell, else the steps"),
 )
 def signal_has_a_handler(request: Request) -> Violations:
-    """A signal to the batch shell (B:) has a trap there, and a trap in the batch shell gets its signal.
+    """A signal to the batch shell (B:) has a trap there, and a trap in the batch shell gets its
+    signal.
     Prevents: No checkpoint before the time limit.
-    Fix: write --signal=B:USR1@300 and trap ... USR1 in the batch script"""
+    Fix: write --signal=B:USR1@300 and trap ... USR1 in the batch script
+    """
     shell = request.shell
     runs_others = any(
         command.words[0].value in ("exec", "source", ".") for command in shell.commands
@@ -114,12 +127,17 @@ def signal_has_a_handler(request: Request) -> Violations:
                 f"{found} ends the batch shell, which has no trap for {signal.name}", hint
             )
         elif not signal.to_batch and outside and not _trapped(shell, signal.name, inner=True):
-            message = f"{found} goes to the tasks of srun, and the script traps {signal.name} in the batch shell"
+            message = (
+                f"{found} goes to the tasks of srun, and the script traps "
+                f"{signal.name} in the batch shell"
+            )
             yield found.bad_value(message, f"write --signal=B:{signal.name}@{signal.seconds}")
 
 
 def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
-    """Return whether the batch shell or an inner one has a trap for a signal; true where that can't be known."""
+    """Return whether the batch shell or an inner one has a trap for a signal; true where that can't
+    be known.
+    """
     for command in shell.commands:
         if command.words and command.words[0].value == "trap":
             names = {
@@ -137,14 +155,19 @@ def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
 )
 def offload_has_the_memory(submission: Submission) -> Violations:
     """A job that offloads states to the node's memory asks for memory.
-    Prevents: exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.
-    Fix: add #SBATCH --mem=0 or --exclusive"""
+    Prevents: exit code -9, or an oom_kill event: the site's default memory is a small share of the
+    node's.
+    Fix: add #SBATCH --mem=0 or --exclusive
+    """
     places = ((config, what) for config in submission.configs for what in ("optimizer", "param"))
     on_cpu = (p for p in places if p[0].text(f"/zero_optimization/offload_{p[1]}/device") == "cpu")
     offloaded = next((f"{config.path} offloads {what}" for config, what in on_cpu), None)
     for request in blocks(submission) if offloaded else ():
         if not request.has("--mem", "--mem-per-cpu", "--mem-per-gpu", "--exclusive"):
-            message = f"{offloaded} to the node's memory, and the script asks for none: Slurm's default limit holds"
+            message = (
+                f"{offloaded} to the node's memory, and the script asks for none: Slurm's "
+                "default limit holds"
+            )
             where, hint = (
                 request.shell.locate(request.shell.directives[0]),
                 "add #SBATCH --mem=0: all of the node's",
@@ -154,9 +177,11 @@ def offload_has_the_memory(submission: Submission) -> Violations:
 
 @requests.rule("SLM021", ERROR, "launcher", _PYXIS)
 def mounts_are_pairs(request: Request) -> Violations:
-    """A mount of pyxis is SOURCE:TARGET[:FLAGS], or one path for both; an image that is a file is written as a path.
+    """A mount of pyxis is SOURCE:TARGET[:FLAGS], or one path for both; an image that is a file is
+    written as a path.
     Prevents: pyxis: --container-mounts: invalid format; pyxis: failed to import docker image.
-    Fix: write SOURCE:TARGET[:FLAGS], separated by commas"""
+    Fix: write SOURCE:TARGET[:FLAGS], separated by commas
+    """
     for image in request.texts("--container-image"):
         if image.value.endswith((".sqsh", ".sqfs", ".squashfs")) and not image.value.startswith(
             (".", "/")
@@ -199,7 +224,8 @@ SET_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "SLURM_MEM_PER_CPU": ("--mem-per-cpu",),
     **dict.fromkeys(("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_JOB_ID"), ("--array",)),
 }
-#: A launcher's option for the rendezvous; any but the static one gives the nodes their ranks, whatever they are told.
+#: A launcher's option for the rendezvous; any but the static one gives the nodes their ranks,
+#: whatever they are told.
 _RENDEZVOUS: Final = (("torchrun", "--rdzv-backend"), ("accelerate", "--rdzv_backend"))
 _INSTEAD: Final = {
     "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE, or #SBATCH --gpus-per-node in place of --gres",
@@ -207,7 +233,8 @@ _INSTEAD: Final = {
     "SLURM_CPUS_PER_TASK": "SLURM_CPUS_ON_NODE",
     **dict.fromkeys(_TASKS, "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node"),
 }
-#: Options in which a script asks for the same in another way, so that nobody adds the variable's own on sbatch's line.
+#: Options in which a script asks for the same in another way, so that nobody adds the variable's
+#: own on sbatch's line.
 _MEMORY: Final = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK"), GPU_OPTIONS),
@@ -243,7 +270,9 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
 
 
 def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
-    """The numbers that the batch script's shell expands: their names, offsets, and where that is."""
+    """The numbers that the batch script's shell expands: their names, offsets, and where that
+    is.
+    """
     shell, last = step.launch.script, step.launch.calls[-1].command
     if last.shell is None or not last.single_quoted:
         command = shell.commands[last.inside] if last.inside is not None else last
@@ -287,9 +316,10 @@ def _command_of(shell: ShellScript, assignment: Assignment) -> Command | None:
 )
 def variables_are_those_that_slurm_sets(request: Request) -> Violations:
     """A SLURM_ variable that the script uses is one that Slurm sets for its options.
-    Prevents: An empty word on the launch line: --nproc-per-node without a value. An error where the script asks for the
-    same in another way; a note where sbatch's command line may give the option.
-    Fix: give the option, or use a variable that is always set"""
+    Prevents: An empty word on the launch line: --nproc-per-node without a value. An error where the
+    script asks for the same in another way; a note where sbatch's command line may give the option.
+    Fix: give the option, or use a variable that is always set
+    """
     seen = {assignment.name for assignment in request.shell.assignments}
     for name, offset in _used(request.shell):
         options = SET_BY.get(name)
@@ -297,7 +327,10 @@ def variables_are_those_that_slurm_sets(request: Request) -> Violations:
             continue
         seen.add(name)
         state, severity = ("is", ERROR) if request.has(*_ASKED.get(name, ())) else ("may be", NOTE)
-        message = f"${name} {state} empty: Slurm sets it only for {' or '.join(options[:2])}, which isn't given"
+        message = (
+            f"${name} {state} empty: Slurm sets it only for "
+            f"{' or '.join(options[:2])}, which isn't given"
+        )
         hint = f"use ${_INSTEAD[name]}" if name in _INSTEAD else f"add #SBATCH {options[0]}"
         yield Violation(request.shell.locate(offset), message, hint, severity=severity)
 

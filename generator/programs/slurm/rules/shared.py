@@ -1,4 +1,6 @@
-"""Rules on what jobs, and launch lines that run at the same time, share: ports, logs, folders, checkpoints."""
+"""Rules on what jobs, and launch lines that run at the same time, share: ports, logs, folders,
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,12 @@ def log_folder_exists(submission: Submission) -> Violations:
             ]
             late = any(f"/{word.value}".rstrip("/").endswith(f"/{folder}") for word in made)
             tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
-            option, top = f"{found.command} {found.name}", _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
-            message = f"{option} is in the folder {folder}: without it the job fails at its start, with no log; {tail}"
+            option = f"{found.command} {found.name}"
+            top = _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
+            message = (
+                f"{option} is in the folder {folder}: without it the job fails at its "
+                f"start, with no log; {tail}"
+            )
             makes = re.compile(rf"\s*#.*\bmkdir\b.*{re.escape(folder)}(?![\w.-])")
             told = any(map(makes.match, request.shell.text.lines))
             elsewhere = request.has("--chdir")  # a folder of the site's
@@ -64,7 +70,8 @@ def log_folder_exists(submission: Submission) -> Violations:
             yield found.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
 
 
-#: Options of training programs for the folder that checkpoints are written to: Transformers', Megatron's and others'.
+#: Options of training programs for the folder that checkpoints are written to: Transformers',
+#: Megatron's and others'.
 _FOLDERS: Final = frozenset(
     {
         "--output_dir",
@@ -86,9 +93,8 @@ _FOLDERS: Final = frozenset(
     }
 )
 _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
-_USUAL_GPUS: Final = (
-    8  # of a node; a job that asks for less may share one, where nothing says how many there are
-)
+# of a node; a job that asks for less may share one, where nothing says how many there are
+_USUAL_GPUS: Final = 8
 _PORT: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
 
 
@@ -100,13 +106,18 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
     Prevents: Jobs that write the same checkpoint folder and log at the same time.
     Fix: put %A_%a into the paths"""
     for array in request.texts("--array", last=True):
-        if array.value.endswith("%1") or re.fullmatch(
-            r"\d+", array.value
-        ):  # one after the other: a chain that goes on
+        # One after the other, it is a chain of jobs that goes on.
+        if array.value.endswith("%1") or re.fullmatch(r"\d+", array.value):
             continue
         if not any(name in request.shell.text.content for name in _OWN):
-            message = f"{array}, but nothing in the script depends on SLURM_ARRAY_TASK_ID: all jobs do the same"
-            hint = "choose the work by $SLURM_ARRAY_TASK_ID, and give each job its own checkpoint folder"
+            message = (
+                f"{array}, but nothing in the script depends on SLURM_ARRAY_TASK_ID: "
+                "all jobs do the same"
+            )
+            hint = (
+                "choose the work by $SLURM_ARRAY_TASK_ID, and give each job its "
+                "own checkpoint folder"
+            )
             yield array.bad_value(message, hint)
         for log in request.texts("--output", "--error"):
             if not re.search(r"%\d*[aAjJ]", log.value) and log.value != "/dev/null":
@@ -154,9 +165,11 @@ def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
 
 @submissions.rule("LNCH022", WARNING, "training", _PORT, reads=("launch script",))
 def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
-    """Two jobs on one node have different ports, and so have two launch lines that run at the same time.
+    """Two jobs on one node have different ports, and so have two launch lines that run at the same
+    time.
     Prevents: RuntimeError: Address already in use. An error for two lines of one script.
-    Fix: derive the port from the job's number"""
+    Fix: derive the port from the job's number
+    """
     for block in blocks(submission):
         for free, severity in _free_gpus(submission, block):
             for port in filter(None, map(fixed_port, block.launches)):
@@ -211,7 +224,8 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
             running.append(port)
 
 
-#: Options by which training programs go on from a checkpoint, and words of programs that look for one by themselves.
+#: Options by which training programs go on from a checkpoint, and words of programs that look for
+#: one by themselves.
 _RESUMES: Final = re.compile(
     r"--(?:\w+[.-])*(?:resume|load(?![_-]best)|restore|auto[_-]?resume|ckpt|checkpoint|continue)",
     re.IGNORECASE,
@@ -231,9 +245,10 @@ _REQUEUE: Final = slurm_manual(
 @blocks.rule("SLM071", WARNING, "silent", _REQUEUE)
 def requeued_jobs_go_on(request: Request) -> Violations:
     """A job that is requeued goes on from its last checkpoint.
-    Prevents: Training starts anew each time, over the checkpoints of before. A note where the program may find them.
-    Megatron's --finetune is at step 0 on every start, whatever was saved.
-    Fix: pass --resume_from_checkpoint, or --load with the folder of --save"""
+    Prevents: Training starts anew each time, over the checkpoints of before. A note where the
+    program may find them. Megatron's --finetune is at step 0 on every start, whatever was saved.
+    Fix: pass --resume_from_checkpoint, or --load with the folder of --save
+    """
     given, commands = request.argument("--requeue"), request.shell.commands
     again = (
         one for one in commands if [word.value for word in one.words[:2]] == ["scontrol", "requeue"]
@@ -244,18 +259,26 @@ def requeued_jobs_go_on(request: Request) -> Violations:
     for launch in request.launches:
         words = [*(word for call in launch.calls for word in call.options.rest), *launch.arguments]
         texts = [word.raw for word in words]
-        saves = any(
-            text.partition("=")[0] == "--save" for text in texts
-        )  # Megatron's: the folder of the checkpoints
+        # Megatron's: the folder of the checkpoints
+        saves = any(text.partition("=")[0] == "--save" for text in texts)
         if "--finetune" in texts and saves and any(map(_MEGATRON_LENGTH.match, texts)):
-            message = "Slurm starts the script again from its beginning, and --finetune is at step 0 each time"
-            hint = "take --finetune out; --pretrained-checkpoint (Megatron-LM) loads weights on the first start alone"
+            message = (
+                "Slurm starts the script again from its beginning, and --finetune is "
+                "at step 0 each time"
+            )
+            hint = (
+                "take --finetune out; --pretrained-checkpoint (Megatron-LM) loads weights on "
+                "the first start alone"
+            )
             yield Violation(place, message, hint)
             return
         looked = any(map(_LOOKS.search, (*launch.environment, program_text(launch) or "")))
         if looked or any(map(_RESUMES.match, texts)) or not any(map(_SAVES.match, texts)):
             continue
-        message = "Slurm starts the script again from its beginning, and nothing on the launch line resumes training"
+        message = (
+            "Slurm starts the script again from its beginning, and nothing on the launch "
+            "line resumes training"
+        )
         severity = WARNING if _starts_anew(launch, texts, saves) else NOTE
         hint = "pass --resume_from_checkpoint, or --load with the folder of --save"
         yield Violation(place, message, hint, severity=severity)
@@ -263,7 +286,9 @@ def requeued_jobs_go_on(request: Request) -> Violations:
 
 
 def _starts_anew(launch: Launch, texts: list[str], saves: bool) -> bool:
-    """Return whether the program is known to look for no checkpoint: by its text, as Megatron's, or as it is told."""
+    """Return whether the program is known to look for no checkpoint: by its text, as Megatron's, or
+    as it is told.
+    """
     known = all(word.value is not None or word.prefix.startswith("-") for word in launch.arguments)
     name = PurePosixPath(launch.program.value or "").name if launch.program is not None else ""
     told = "--overwrite_output_dir" in texts or program_text(launch) is not None

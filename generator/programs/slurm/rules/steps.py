@@ -1,4 +1,6 @@
-"""srun's steps: what they ask of their job, what they start on each node, and what they wait for."""
+"""srun's steps: what they ask of their job, what they start on each node, and what they wait
+for.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,16 @@ _SHARES: Final = (
     *("--jobid", "--het-group", "--oversubscribe", "-w", "-N", "-G", "-r", "-s"),
 )
 _ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
-_REDIRECTION: Final = re.compile(
-    r"\d*[<>]&\d*-?|&>>?"
-)  # an ampersand that puts nothing into the background
+# an ampersand that puts nothing into the background
+_REDIRECTION: Final = re.compile(r"\d*[<>]&\d*-?|&>>?")
 _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
-_ENDING: Final = frozenset(
-    {"SLURM_KILL_BAD_EXIT", "SLURM_WAIT"}
-)  # what the options are without the line
-#: The rank of a task modulo the GPUs that it sees: `int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()`.
+# what the options are without the line
+_ENDING: Final = frozenset({"SLURM_KILL_BAD_EXIT", "SLURM_WAIT"})
+#: The rank of a task modulo the GPUs that it sees: `int(os.environ["LOCAL_RANK"]) %
+#: torch.cuda.device_count()`.
 _MODULO: Final = re.compile(
     r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(|\bdevice_count\(\)\s*(?:[=<>]=?\s*1\b|\n)",
     re.IGNORECASE,
@@ -57,7 +58,8 @@ _PER_TASK: Final = slurm_manual(
 
 
 def _waits_for_others(step: Step) -> bool:
-    """Return whether the tasks of a step are ranks of one run: a launcher starts them, they train, or they meet.
+    """Return whether the tasks of a step are ranks of one run: a launcher starts them, they train,
+    or they meet.
 
     Of a command that the step hands to a shell, so are those that this starts.
     """
@@ -91,11 +93,16 @@ def in_background(shell: ShellScript, command: Command) -> bool:
 @steps.rule("SLM001", ERROR, "launcher", ml_engineering("orchestration/slurm/users.md:583"))
 def launcher_starts_once_a_node(step: Step) -> Violations:
     """srun starts torchrun, deepspeed or accelerate once on each node; they start the ranks.
-    Prevents: Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each GPU.
-    Fix: write --ntasks-per-node=1"""
+    Prevents: Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each
+    GPU.
+    Fix: write --ntasks-per-node=1
+    """
     call = step.launch.launcher
     if call is not None and step.tasks not in (None, 1):
-        message = f"srun starts {step.tasks} {call.program} tasks per node, and each starts all ranks of the node"
+        message = (
+            f"srun starts {step.tasks} {call.program} tasks per node, and each starts "
+            "all ranks of the node"
+        )
         yield Violation(step.where_tasks or call.where, message, "write --ntasks-per-node=1")
 
 
@@ -131,9 +138,12 @@ def tasks_are_the_gpus(step: Step) -> Violations:
 
 @steps.rule("SLM003", NOTE, "silent", _CPUS)
 def srun_is_told_the_cores(step: Step) -> Violations:
-    """srun is given the cores of a task, as it doesn't inherit them from sbatch (Slurm 22.05 to 23.02).
-    Prevents: Ranks that are pinned to one core: the data loader is ten times slower. Other releases do pass it on.
-    Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK"""
+    """srun is given the cores of a task, as it doesn't inherit them from sbatch (Slurm 22.05 to
+    23.02).
+    Prevents: Ranks that are pinned to one core: the data loader is ten times slower. Other releases
+    do pass it on.
+    Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK
+    """
     cores, srun = step.block.count("--cpus-per-task"), step.srun
     own = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.opaque
     if (
@@ -143,15 +153,20 @@ def srun_is_told_the_cores(step: Step) -> Violations:
         and "SRUN_CPUS_PER_TASK" not in step.variables
     ):
         message = f"Slurm 22.05 to 23.02 don't pass {cores} on to srun: a task may get one core"
-        hint = 'write srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
+        hint = (
+            'write srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export '
+            'SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
+        )
         yield Violation(step.where, message, hint)
 
 
 @steps.rule("SLM004", WARNING, "init", _PER_TASK)
 def tasks_see_all_gpus(step: Step) -> Violations:
     """Ranks that choose their GPU by LOCAL_RANK see all GPUs of the node.
-    Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer. A note where the program isn't there.
-    Fix: use --gpus-per-node"""
+    Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer. A note where the
+    program isn't there.
+    Fix: use --gpus-per-node
+    """
     for request in (
         (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ()
     ):
@@ -162,9 +177,8 @@ def tasks_see_all_gpus(step: Step) -> Violations:
                 f"{message}: cuda:LOCAL_RANK fails from 1 on",
                 program_text(step.launch) or "",
             )
-            severity = (
-                WARNING if "LOCAL_RANK" in text and not _MODULO.search(text) else NOTE
-            )  # it may count them
+            # it may count them
+            severity = WARNING if "LOCAL_RANK" in text and not _MODULO.search(text) else NOTE
             hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
             yield Violation(given.where, message, hint, severity=severity)
 
@@ -172,8 +186,10 @@ def tasks_see_all_gpus(step: Step) -> Violations:
 @steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
 def step_ends_with_its_first_failure(step: Step) -> Violations:
     """A step over several nodes ends when one of its tasks fails.
-    Prevents: A job that hangs until its time limit, on all its nodes. A note where it isn't known whether they wait.
-    Fix: write srun --kill-on-bad-exit=1 --wait=60"""
+    Prevents: A job that hangs until its time limit, on all its nodes. A note where it isn't known
+    whether they wait.
+    Fix: write srun --kill-on-bad-exit=1 --wait=60
+    """
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit", "--wait") or not _ENDING.isdisjoint(step.variables)
     if several and not ends and not step.srun.opaque:
@@ -189,8 +205,10 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
 @steps.rule("SLM064", ERROR, "silent", _NTASKS)
 def tasks_are_counted_anew(step: Step) -> Violations:
     """srun's --ntasks-per-node comes with --ntasks where the job has a number of tasks already.
-    Prevents: srun: Warning: can't honor --ntasks-per-node. Eight launchers on a node instead of one.
-    Fix: give srun --ntasks as well, or the job one task per node"""
+    Prevents: srun: Warning: can't honor --ntasks-per-node. Eight launchers on a node instead of
+    one.
+    Fix: give srun --ntasks as well, or the job one task per node
+    """
     own, block = step.srun, step.block
     given, before = own.count("--ntasks-per-node"), block.count("--ntasks-per-node")
     if (
@@ -210,7 +228,10 @@ def tasks_are_counted_anew(step: Step) -> Violations:
         )
         message = f"{given} is ignored: srun uses the job's {total}"
         right = nodes * each if nodes else "..."
-        hint = f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH --ntasks-per-node={each}"
+        hint = (
+            f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH "
+            f"--ntasks-per-node={each}"
+        )
         yield given.bad_value(message, hint)
 
 
@@ -236,8 +257,10 @@ def step_has_its_nodes(step: Step) -> Violations:
 )
 def step_has_its_gpus(step: Step) -> Violations:
     """A step asks for no more GPUs of a node than its job has.
-    Prevents: srun: error: Step requested gres_per_node=gpu:2 is more than the job's gres_per_node=gpu:1.
-    Fix: ask for no more GPUs than the job's"""
+    Prevents: srun: error: Step requested gres_per_node=gpu:2 is more than the job's
+    gres_per_node=gpu:1.
+    Fix: ask for no more GPUs than the job's
+    """
     asked, has = step.srun.gpus_per_node, step.block.gpus_per_node
     if asked is not None and has is not None and asked.value > has.value:
         message = f"{asked}, and the job has {has.value} GPUs of each node"
@@ -248,9 +271,11 @@ def step_has_its_gpus(step: Step) -> Violations:
 
 @submissions.rule("SLM017", WARNING, "training", _OVERLAP, reads=("launch script",))
 def no_step_in_a_step(submission: Submission) -> Violations:
-    """No step waits for GPUs of another: none starts in a task of srun, or while one runs in the background.
+    """No step waits for GPUs of another: none starts in a task of srun, or while one runs in the
+    background.
     Prevents: srun: Job step creation temporarily disabled, retrying.
-    Fix: use one srun, or --overlap"""
+    Fix: use one srun, or --overlap
+    """
     for request in blocks(submission):
         if request.has(*GPU_OPTIONS):
             yield from _steps_side_by_side(request.shell)
@@ -262,14 +287,19 @@ def no_step_in_a_step(submission: Submission) -> Violations:
                 and _is_srun(shell.commands[command.inside])
             )
             if inner and not any(word.value == "--overlap" for word in command.words):
-                message = "srun inside a task of srun: the inner step waits for the GPUs that the outer one holds"
+                message = (
+                    "srun inside a task of srun: the inner step waits for the GPUs that "
+                    "the outer one holds"
+                )
                 yield Violation(
                     shell.locate(command), message, "use one srun, or --overlap on the inner one"
                 )
 
 
 def _steps_side_by_side(shell: ShellScript) -> Violations:
-    """A launch after a step in the background that holds the job's GPUs, as steps share none by default."""
+    """A launch after a step in the background that holds the job's GPUs, as steps share none by
+    default.
+    """
     behind: Command | None = None
     for command in shell.commands:
         name = command.words[0].value if command.words else None
@@ -296,9 +326,11 @@ def _is_srun(command: Command) -> bool:
 
 @blocks.rule("SLM059", ERROR, "init", slurm_manual("sbatch(1): the script runs on the first node"))
 def every_node_starts_its_launcher(request: Request) -> Violations:
-    """In a job over several nodes the launcher is started on each of them, not by the batch script alone.
+    """In a job over several nodes the launcher is started on each of them, not by the batch script
+    alone.
     Prevents: One node waits for the others at the rendezvous until the time limit.
-    Fix: start it by srun: srun torchrun ..."""
+    Fix: start it by srun: srun torchrun ...
+    """
     for launch in request.launches if (request.nodes or 1) > 1 else ():
         call = next(
             (call for call in launch.calls if call.program in ("torchrun", "accelerate")), None

@@ -1,4 +1,6 @@
-"""accelerate configs as accelerate loads them: keys, values and sizes that stop `accelerate launch`."""
+"""accelerate configs as accelerate loads them: keys, values and sizes that stop `accelerate
+launch`.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def model_of(submission: Submission, arguments: TrainingArguments | None = None)
 
 @lru_cache(maxsize=64)
 def model_named(name: str) -> Model | None:
-    """The model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`; None where the catalog has none."""
+    """The model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`; None where the
+    catalog has none.
+    """
     found = find_model(name)
     return (
         resolve_model(plain_source({"model": found.name}), found.name)[0]
@@ -79,7 +83,8 @@ def model_named(name: str) -> Model | None:
     )
 
 
-#: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the last two are legacy.
+#: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the
+#: last two are legacy.
 TOP_KEYS: Final = (
     *(
         "compute_environment",
@@ -183,8 +188,10 @@ def keys_are_known(run: Accelerated) -> Violations:
 @clusters.rule("ACC002", ERROR, "launcher", accelerate(f"{_ARGS} (process_config, __post_init__)"))
 def type_is_known(run: Accelerated) -> Violations:
     """distributed_type is there, in capitals, and compute_environment too where it is given.
-    Prevents: ValueError: A `distributed_type` must be specified, or: 'x' is not a valid DistributedType
-    Fix: set distributed_type: DEEPSPEED"""
+    Prevents: ValueError: A `distributed_type` must be specified, or: 'x' is not a valid
+    DistributedType
+    Fix: set distributed_type: DEEPSPEED
+    """
     config = run.config
     if not config.has("distributed_type"):
         yield violation(
@@ -221,11 +228,16 @@ def type_is_text(run: Accelerated) -> Violations:
 )
 def precision_is_known(run: Accelerated) -> Violations:
     """mixed_precision is 'no', in quotes, fp16, bf16 or fp8.
-    Prevents: ValueError: Unknown mixed_precision mode, or AttributeError: 'bool' object has no attribute 'lower'
-    Fix: use 'no', fp16, bf16 or fp8"""
+    Prevents: ValueError: Unknown mixed_precision mode, or AttributeError: 'bool' object has no
+    attribute 'lower'
+    Fix: use 'no', fp16, bf16 or fp8
+    """
     value = None if run.overridden("--mixed_precision") else run.config.value("mixed_precision")
     if isinstance(value, bool):
-        message = f"mixed_precision is {show(value)}: YAML reads no as false, and accelerate requires text"
+        message = (
+            f"mixed_precision is {show(value)}: YAML reads no as false, and "
+            "accelerate requires text"
+        )
         yield violation(
             run.config, "mixed_precision", message, "set mixed_precision to 'no', in quotes"
         )
@@ -247,9 +259,8 @@ def counts_are_integers(run: Accelerated) -> Violations:
             continue
         if type(value) is not int:
             message = f"{key} is {show(value)}, not an integer"
-            severity = (
-                NOTE if value is None and not run.launches else None
-            )  # for a launch line to give
+            # for a launch line to give
+            severity = NOTE if value is None and not run.launches else None
             severity = (
                 severity if value in DISTRIBUTED_TYPES else note_if_to_fill(value, key, severity)
             )
@@ -279,7 +290,10 @@ def processes_are_counted(run: Accelerated) -> Violations:
     if counted and type(value) is int and value < 1:
         absent = not config.has("num_processes")
         message = "num_processes is missing" if absent else f"num_processes is {value}"
-        hint = "set num_processes to the GPUs of all nodes together, or add --num_processes to the launch line"
+        hint = (
+            "set num_processes to the GPUs of all nodes together, or add "
+            "--num_processes to the launch line"
+        )
         severity = None if run.launches else NOTE  # a launch line may give it
         yield violation(config, "" if absent else "num_processes", message, hint, severity=severity)
 
@@ -289,9 +303,10 @@ def processes_are_counted(run: Accelerated) -> Violations:
 )
 def ids_are_text(run: Accelerated) -> Violations:
     """gpu_ids is text, and has an id for every process of a node.
-    Prevents: AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device ordinal. A note
-    where the launch line, which may have another number of processes, isn't there.
-    Fix: set gpu_ids: all"""
+    Prevents: AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device
+    ordinal. A note where the launch line, which may have another number of processes, isn't there.
+    Fix: set gpu_ids: all
+    """
     config, value = run.config, run.config.value("gpu_ids")
     if value is None or run.overridden("--gpu_ids"):
         return
@@ -317,8 +332,10 @@ def ids_are_text(run: Accelerated) -> Violations:
 )
 def sections_are_mappings(run: Accelerated) -> Violations:
     """deepspeed_config, fsdp_config and the other sections are mappings.
-    Prevents: AttributeError: 'str' object has no attribute 'keys', or a section that is silently ignored.
-    Fix: write a mapping"""
+    Prevents: AttributeError: 'str' object has no attribute 'keys', or a section that is silently
+    ignored.
+    Fix: write a mapping
+    """
     for key in (
         "deepspeed_config",
         "fsdp_config",
@@ -331,9 +348,8 @@ def sections_are_mappings(run: Accelerated) -> Violations:
             hint = "write a mapping" + (
                 " with deepspeed_config_file or zero_stage" if own else ", or {}"
             )
-            severity = (
-                None if own and run.config.uses_deepspeed else Severity.WARNING
-            )  # else it isn't read
+            # else it isn't read
+            severity = None if own and run.config.uses_deepspeed else Severity.WARNING
             yield violation(
                 run.config, key, f"{key} is {show(value)}, not a mapping", hint, severity=severity
             )
@@ -355,7 +371,9 @@ class Sizes(NamedTuple):
 
 
 def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterator[Sizes]:
-    """The sizes of a launch by a config, by a line or by both; none where there are none, or one isn't known."""
+    """The sizes of a launch by a config, by a line or by both; none where there are none, or one
+    isn't known.
+    """
     own = config.block(_SIZES_AT) if config is not None else {}
     options = line.options if line is not None else Options()
     values, places = [], []
@@ -408,9 +426,11 @@ def all_sizes(submission: Submission) -> Iterator[Sizes]:
 
 @all_sizes.rule("HF017", ERROR, "init", accelerate("parallelism_config.py:329-345,373-380"))
 def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
-    """parallelism_config's sizes multiply to num_processes, and context and sequence parallelism exclude each other.
+    """parallelism_config's sizes multiply to num_processes, and context and sequence parallelism
+    exclude each other.
     Prevents: ValueError: ParallelismConfig total_size does not match num_processes
-    Fix: choose sizes whose product is num_processes"""
+    Fix: choose sizes whose product is num_processes
+    """
     product, processes = math.prod(sizes.values), sizes.processes
     replicas, shards, tensor, context, sequence = sizes.values
     text = " × ".join(
@@ -446,9 +466,11 @@ def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
     reads=("accelerate config", "launch script"),
 )
 def heads_divide(submission: Submission) -> Violations:
-    """accelerate's sp_size divides the attention heads, and is a multiple or a divisor of the key-value heads.
+    """accelerate's sp_size divides the attention heads, and is a multiple or a divisor of the
+    key-value heads.
     Prevents: An assertion when the attention is made.
-    Fix: use a size that fits both"""
+    Fix: use a size that fits both
+    """
     arguments = submission.training_arguments
     model = model_of(submission, arguments[0] if len(arguments) == 1 else None)
     for sizes in all_sizes(submission) if model is not None else ():
@@ -464,7 +486,10 @@ def heads_divide(submission: Submission) -> Violations:
         if model.heads % size:
             message = f"sp_size {size} does not divide {model.name}'s {model.heads} attention heads"
         elif kv_heads % size and size % kv_heads:
-            message = f"sp_size {size} and {model.name}'s {kv_heads} key-value heads: neither divides the other"
+            message = (
+                f"sp_size {size} and {model.name}'s {kv_heads} key-value heads: "
+                "neither divides the other"
+            )
         else:
             continue
         yield Violation(sizes.of_sequence, message, f"use sp_size {listed(fits or [1])}")
@@ -475,8 +500,10 @@ def heads_divide(submission: Submission) -> Violations:
 )
 def parallelism_on_the_line_is_fsdps(call: LauncherCall) -> Violations:
     """--use_parallelism_config goes with --use_fsdp and --fsdp_version 2 on a launch line.
-    Prevents: ValueError: You cannot use `--use_parallelism_config` without `--use_fsdp` and `--fsdp_version=2`.
-    Fix: add --use_fsdp --fsdp_version 2, or set the sizes in the config file"""
+    Prevents: ValueError: You cannot use `--use_parallelism_config` without `--use_fsdp` and
+    `--fsdp_version=2`.
+    Fix: add --use_fsdp --fsdp_version 2, or set the sizes in the config file
+    """
     asked, options = call.argument(_USE), call.options
     version = options.integer("--fsdp_version")
     if asked is None or options.opaque or (options.has("--fsdp_version") and version is None):
@@ -484,5 +511,8 @@ def parallelism_on_the_line_is_fsdps(call: LauncherCall) -> Violations:
     second = version not in (None, 1)
     if not second or not options.has("--use_fsdp"):
         message = f"{_USE} without {'--use_fsdp' if second else '--use_fsdp and --fsdp_version 2'}"
-        hint = "add --use_fsdp --fsdp_version 2, or parallelism_config to the file that --config_file names"
+        hint = (
+            "add --use_fsdp --fsdp_version 2, or parallelism_config to the file that "
+            "--config_file names"
+        )
         yield asked.bad_option(message, hint)

@@ -1,4 +1,6 @@
-"""The deepspeed_config section of accelerate configs, the DeepSpeed config with it, and the machines of a launch."""
+"""The deepspeed_config section of accelerate configs, the DeepSpeed config with it, and the
+machines of a launch.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ KEYS: Final = (
     ),
     *("offload_param_nvme_path", "zero3_init_flag", "zero3_save_16bit_model", "zero_stage"),
 )
-#: Refused with deepspeed_config_file. Source: accelerate utils/dataclasses.py (_deepspeed_config_checks).
+#: Refused with deepspeed_config_file. Source: accelerate utils/dataclasses.py
+#: (_deepspeed_config_checks).
 _REFUSED: Final = (
     *("gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device"),
     *("offload_param_device", "offload_param_nvme_path", "zero3_save_16bit_model"),
@@ -87,9 +90,11 @@ def keys_are_known(run: Accelerated) -> Violations:
     "ACC022", ERROR, "silent", accelerate("commands/launch.py (_validate_launch_command)")
 )
 def sharding_keys_are_known(run: Accelerated) -> Violations:
-    """Every key of fsdp_config is one that accelerate has an option for; only a slip of one is reported.
+    """Every key of fsdp_config is one that accelerate has an option for; only a slip of one is
+    reported.
     Prevents: No error: the setting has its default, such as no wrapping of layers.
-    Fix: correct the key"""
+    Fix: correct the key
+    """
     options = TABLES["accelerate"].options
     known = [name[2:] for name in options if name.startswith("--fsdp_")]
     for key, at, _ in run.config.entries("fsdp_config"):
@@ -109,9 +114,12 @@ def sharding_keys_are_known(run: Accelerated) -> Violations:
     accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"),
 )
 def one_source_of_settings(run: Accelerated) -> Violations:
-    """With deepspeed_config_file there is no zero_stage, mixed_precision or other setting that belongs in the file.
-    Prevents: ValueError: When using `deepspeed_config_file`, the following accelerate config variables ...
-    Fix: keep these settings in the JSON only"""
+    """With deepspeed_config_file there is no zero_stage, mixed_precision or other setting that
+    belongs in the file.
+    Prevents: ValueError: When using `deepspeed_config_file`, the following accelerate config
+    variables ...
+    Fix: keep these settings in the JSON only
+    """
     config = run.config
     if not config.config_file or not config.uses_deepspeed:
         return
@@ -170,8 +178,10 @@ def values_are_deepspeeds(run: Accelerated) -> Violations:
 @_sections.rule("ACC010", ERROR, "silent", accelerate(f"utils/launch.py {_NO_PATH}"))
 def nvme_has_a_path(run: Accelerated) -> Violations:
     """Offloading to nvme has its path in the DeepSpeed config: accelerate does not pass its own on.
-    Prevents: No error from accelerate: DeepSpeed swaps into a folder called none of the working directory.
-    Fix: use a deepspeed_config_file with nvme_path"""
+    Prevents: No error from accelerate: DeepSpeed swaps into a folder called none of the working
+    directory.
+    Fix: use a deepspeed_config_file with nvme_path
+    """
     exported = {name for launch in run.submission.launches for name in launch.environment}
     for what in ("optimizer", "param"):
         key, variable = (
@@ -180,7 +190,10 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
         )
         unset = not run.config.config_file and variable not in exported
         if run.config.deepspeed.get(key) == "nvme" and unset:
-            message = f"{key} is nvme, and accelerate 1.15 passes no offload_{what}_nvme_path on: the path is 'none'"
+            message = (
+                f"{key} is nvme, and accelerate 1.15 passes no offload_{what}_nvme_path "
+                "on: the path is 'none'"
+            )
             hint = f"use a deepspeed_config_file with a nvme_path, or export {variable}"
             yield violation(run.config, f"{_AT}/{key}", message, hint)
 
@@ -188,8 +201,10 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
 @clusters.rule("ACC011", WARNING, "silent", accelerate(f"{_VALIDATED})"))
 def section_is_of_the_type(run: Accelerated) -> Violations:
     """A deepspeed_config goes with distributed_type DEEPSPEED, an fsdp_config with FSDP.
-    Prevents: No error: training runs without DeepSpeed or FSDP. A note where the section's own config isn't there.
-    Fix: set the distributed_type of the section"""
+    Prevents: No error: training runs without DeepSpeed or FSDP. A note where the section's own
+    config isn't there.
+    Fix: set the distributed_type of the section
+    """
     kind = run.config.value("distributed_type")
     for key, right, option in (
         ("deepspeed_config", "DEEPSPEED", "--use_deepspeed"),
@@ -203,9 +218,8 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
             # FSDP, unless it offloads, does nothing for a process that is alone.
             alone = key == "fsdp_config" and run.config.processes == 1
             lost = not alone or is_true(run.config.value("fsdp_config/fsdp_offload_params"))
-            where = run.config.locate(
-                "deepspeed_config/deepspeed_config_file"
-            )  # with it no run could use DeepSpeed
+            # with it no run could use DeepSpeed
+            where = run.config.locate("deepspeed_config/deepspeed_config_file")
             lost &= all(
                 link.exists or link.near or link.where != where
                 for link in run.submission.references
@@ -218,8 +232,10 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
 @_sections.rule("HF014", NOTE, "silent", _PLUGIN)
 def init_is_for_stage_3(run: Accelerated) -> Violations:
     """zero3_init_flag is true under ZeRO stage 3 only.
-    Prevents: A warning that the flag is only applicable for ZeRO stage 3, and every rank loads the whole model.
-    Fix: set zero3_init_flag: false, or stage 3"""
+    Prevents: A warning that the flag is only applicable for ZeRO stage 3, and every rank loads the
+    whole model.
+    Fix: set zero3_init_flag: false, or stage 3
+    """
     stage = run.config.zero_stage
     if run.config.config_file:
         linked = run.submission.used_config
@@ -253,16 +269,18 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
     if linked is None or run.config.config_file or run.config.deepspeed.get("zero_stage") is None:
         return
     if None not in (stage, linked.stage) and linked.stage != stage:
-        message = f"zero_stage is {stage} here and {linked.stage} in the DeepSpeed config: one of them is not used"
+        message = (
+            f"zero_stage is {stage} here and {linked.stage} in the DeepSpeed config: one "
+            "of them is not used"
+        )
         hint = f"set deepspeed_config_file to {linked.name}, and remove zero_stage"
         texts = [
             getattr(one, "json", None)
             for link in run.submission.references
             for one in link.documents
         ]
-        less = (
-            None if any(text is linked.json for text in texts) else NOTE
-        )  # else it may be another job's
+        # else it may be another job's
+        less = None if any(text is linked.json for text in texts) else NOTE
         found = violation(run.config, f"{_AT}/zero_stage", message, hint, severity=less)
         yield against(linked.locate("/zero_optimization/stage"), found)
 
@@ -303,8 +321,10 @@ _calls: Final = accelerate_calls.where(
 )
 def precision_is_the_configs(call: LauncherCall) -> Violations:
     """--mixed_precision of accelerate launch is what the DeepSpeed config enables.
-    Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.
-    Fix: use the same precision in both"""
+    Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the
+    config file.
+    Fix: use the same precision in both
+    """
     precision, config = call.text("--mixed_precision"), call.submission.used_config
     other = (
         {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value)
@@ -339,7 +359,10 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
         and value not in (None, steps.value)
         and call.has("--deepspeed_config_file")
     ):
-        message = f"--gradient_accumulation_steps {steps.value} is not used: the DeepSpeed config has {value}"
+        message = (
+            f"--gradient_accumulation_steps {steps.value} is not used: the "
+            f"DeepSpeed config has {value}"
+        )
         given = steps.bad_option(message, f"use {value} in both, or only in the JSON")
         yield against(config.locate("/gradient_accumulation_steps"), given)
 
@@ -359,13 +382,18 @@ LAUNCHERS: Final = (
 @clusters.rule("HF015", ERROR, "silent", _LAUNCH)
 def processes_divide_among_machines(run: Accelerated) -> Violations:
     """num_processes is a multiple of num_machines.
-    Prevents: No error: fewer processes than asked for, so another batch; the rest of the GPUs are not used.
-    Fix: use a multiple of num_machines"""
+    Prevents: No error: fewer processes than asked for, so another batch; the rest of the GPUs are
+    not used.
+    Fix: use a multiple of num_machines
+    """
     processes, machines = run.config.processes or 0, run.config.machines
     own = not run.overridden("--num_processes", "--num_machines")
     if own and machines > 0 and processes > 0 and processes % machines:
         each = processes // machines
-        message = f"num_processes {processes} over num_machines {machines} gives {each} each: {each * machines} start"
+        message = (
+            f"num_processes {processes} over num_machines {machines} gives {each} each: "
+            f"{each * machines} start"
+        )
         hint = f"set num_processes to {max(each, 1) * machines} or {(each + 1) * machines}"
         yield violation(run.config, "num_processes", message, hint)
 
@@ -373,8 +401,10 @@ def processes_divide_among_machines(run: Accelerated) -> Violations:
 @clusters.rule("HF016", ERROR, "launcher", _LAUNCH)
 def launcher_is_known(run: Accelerated) -> Violations:
     """deepspeed_multinode_launcher is one that accelerate and the version of DeepSpeed have.
-    Prevents: ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError: Unknown launcher
-    Fix: use pdsh, standard, openmpi, mvapich, mpich, nossh or slurm"""
+    Prevents: ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError:
+    Unknown launcher
+    Fix: use pdsh, standard, openmpi, mvapich, mpich, nossh or slurm
+    """
     name = "deepspeed_multinode_launcher"
     value, release = run.config.launcher, run.submission.release("deepspeed", run.config.path)
     if value is None or run.overridden(f"--{name}"):
@@ -393,8 +423,10 @@ def launcher_is_known(run: Accelerated) -> Violations:
 @groups.rule("ACC014", ERROR, "silent", _LAUNCH + "; deepspeed/launcher/runner.py:231-234")
 def machines_have_a_hostfile(run: Accelerated) -> Violations:
     """Several machines under a launcher of DeepSpeed's have a deepspeed_hostfile.
-    Prevents: No error: `deepspeed --hostfile None` finds no such file, and trains on the local node only.
-    Fix: set deepspeed_hostfile"""
+    Prevents: No error: `deepspeed --hostfile None` finds no such file, and trains on the local node
+    only.
+    Fix: set deepspeed_hostfile
+    """
     config = run.config
     unnamed = config.uses_deepspeed and not config.deepspeed.get("deepspeed_hostfile")
     own = config.launcher not in ("standard", None)
@@ -403,7 +435,10 @@ def machines_have_a_hostfile(run: Accelerated) -> Violations:
         and unnamed
         and not run.overridden("--deepspeed_hostfile", "--deepspeed_multinode_launcher")
     ):
-        message = f"num_machines {config.machines} under the launcher {config.launcher}, and no deepspeed_hostfile"
+        message = (
+            f"num_machines {config.machines} under the launcher {config.launcher}, and "
+            "no deepspeed_hostfile"
+        )
         hint = "set deepspeed_hostfile, or deepspeed_multinode_launcher: standard"
         yield violation(config, "num_machines", message, hint)
 
@@ -419,7 +454,10 @@ def machines_have_an_address(run: Accelerated) -> Violations:
         message = (
             f"num_machines {config.machines} and no main_process_ip: the rendezvous is at None"
         )
-        hint = "set main_process_ip to the first node's address, or add --main_process_ip to the launch line"
+        hint = (
+            "set main_process_ip to the first node's address, or add "
+            "--main_process_ip to the launch line"
+        )
         severity = None if run.launches else NOTE  # a launch line may give it
         yield violation(config, "num_machines", message, hint, severity=severity)
 
@@ -469,7 +507,10 @@ def filters_are_one(run: Accelerated) -> Violations:
         run.config.deepspeed.get(f"deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion")
     )
     if included and excluded:
-        message = f"deepspeed_inclusion_filter {included} has no effect with deepspeed_exclusion_filter {excluded}"
+        message = (
+            f"deepspeed_inclusion_filter {included} has no effect with "
+            f"deepspeed_exclusion_filter {excluded}"
+        )
         yield violation(
             run.config, f"{_AT}/deepspeed_inclusion_filter", message, "remove one of the two"
         )

@@ -42,7 +42,8 @@ _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have argume
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
 _TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,)}
 _NAMES: Final = {"int": "an integer", "float": "a number", "bool": "true or false"}
-#: Severities of values that are left out, by type: a number is nobody's switch, and a flag was one in older releases.
+#: Severities of values that are left out, by type: a number is nobody's switch, and a flag was one
+#: in older releases.
 _BARE: Final = {"int": None, "float": None, "bool": NOTE}
 
 
@@ -63,7 +64,10 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
         without = next(seen for seen in _SEEN if seen > last)
         has = release.version[:2] < without
         verb = "has the" if release.version[:2] <= last else "may have the" if has else "has no"
-        message = f"{release} {verb} argument {name}; the last release seen with it is {'.'.join(map(str, last))}"
+        message = (
+            f"{release} {verb} argument {name}; the last release seen with it is "
+            f"{'.'.join(map(str, last))}"
+        )
         # Where nothing names a release, many have a transformers 4 that has those gone with 5.
         sure = release.exact and not has if release.where else without <= (4, 57)
         hint = instead if instead.startswith("remove") else f"use {instead}"
@@ -73,8 +77,10 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF024", WARNING, "parse", transformers(f"{_PARSER}:338-356,382-383"))
 def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     """An argument that nearly is one of TrainingArguments is spelled like it.
-    Prevents: ValueError: Some keys are not used by the HfArgumentParser; or no error and a default instead.
-    Fix: correct the argument's name"""
+    Prevents: ValueError: Some keys are not used by the HfArgumentParser; or no error and a default
+    instead.
+    Fix: correct the argument's name
+    """
     known, launch = known_arguments(), arguments.launch
     program, names = program_of(launch), (*known, *gone_arguments())
     for name in sorted(arguments.names - known.keys() - gone_arguments().keys())[:_MOST_NAMES]:
@@ -94,9 +100,10 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
 )
 def values_have_their_types(arguments: TrainingArguments) -> Violations:
     """Numbers are numbers, flags true or false, and choices among those that transformers has.
-    Prevents: argument --x: invalid int value, or expected one argument; 'x' is not a valid IntervalStrategy; text
-    where a number is.
-    Fix: use a value of the argument's type"""
+    Prevents: argument --x: invalid int value, or expected one argument; 'x' is not a valid
+    IntervalStrategy; text where a number is.
+    Fix: use a value of the argument's type
+    """
     for name in sorted(arguments.bare.keys() - arguments.redefined):
         less = _BARE.get(known_arguments()[name]["type"], WARNING)
         less, message = (
@@ -153,9 +160,11 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
 
 
 def _may_be_converted(value: object, path: str) -> bool:
-    """Return whether the program that reads a file may make a number or a flag of a text; transformers' parser doesn't.
+    """Return whether the program that reads a file may make a number or a flag of a text;
+    transformers' parser doesn't.
 
-    trl's TrlParser and OmegaConf do. Source: trl 0.24, scripts/utils.py; omegaconf 2.3, _utils.py (get_yaml_loader).
+    trl's TrlParser and OmegaConf do. Source: trl 0.24, scripts/utils.py; omegaconf 2.3, _utils.py
+    (get_yaml_loader).
     """
     readable = isinstance(value, str) and (
         number_of_text(value) is not None or value.lower() in FLAGS
@@ -260,9 +269,10 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF031", ERROR, "init", _CHECKED)
 def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     """With load_best_model_at_end by steps, save_steps is a multiple of eval_steps.
-    Prevents: ValueError: --load_best_model_at_end requires the saving steps to be a round multiple of the
-    evaluation steps
-    Fix: use a multiple of eval_steps"""
+    Prevents: ValueError: --load_best_model_at_end requires the saving steps to be a round multiple
+    of the evaluation steps
+    Fix: use a multiple of eval_steps
+    """
     by_steps = _strategies(arguments) == ("steps", "steps")
     save, evaluate, log = (
         not_negative(arguments.setting(f"{what}_steps")) for what in ("save", "eval", "logging")
@@ -274,9 +284,8 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     if not by_steps or not arguments.is_on("load_best_model_at_end") or not saved or not evaluated:
         return
     mixed = (saved < 1) != (evaluated < 1)
-    scale = (
-        1_000_000 if saved < 1 and evaluated < 1 else 1
-    )  # transformers compares them as whole millionths
+    # transformers compares them as whole millionths
+    scale = 1_000_000 if saved < 1 and evaluated < 1 else 1
     if mixed or (saved % evaluated and (saved * scale) % (evaluated * scale)):
         message = f"save_steps {saved:g} is not a multiple of eval_steps {evaluated:g}"
         multiple = evaluated * max(1, round(saved / evaluated))
@@ -292,8 +301,10 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF032", ERROR, "init", _CHECKED)
 def steps_are_integers(arguments: TrainingArguments) -> Violations:
     """logging_steps, eval_steps and save_steps are integers above 1, and not 0 where they are used.
-    Prevents: ValueError: --logging_steps must be an integer if bigger than 1, or requires non-zero --logging_steps
-    Fix: use an integer, or a fraction below 1"""
+    Prevents: ValueError: --logging_steps must be an integer if bigger than 1, or requires non-zero
+    --logging_steps
+    Fix: use an integer, or a fraction below 1
+    """
     for what, default in (("logging", "steps"), ("eval", "no"), ("save", "steps")):
         strategy, name = f"{what}_strategy", f"{what}_steps"
         value = arguments.number(name)
@@ -353,8 +364,10 @@ def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF035", ERROR, "init", _CHECKED)
 def prefetching_has_workers(arguments: TrainingArguments) -> Violations:
     """dataloader_prefetch_factor goes with dataloader_num_workers above 0.
-    Prevents: ValueError: --dataloader_prefetch_factor can only be set when ... --dataloader_num_workers > 0.
-    Fix: set dataloader_num_workers above 0"""
+    Prevents: ValueError: --dataloader_prefetch_factor can only be set when ...
+    --dataloader_num_workers > 0.
+    Fix: set dataloader_num_workers above 0
+    """
     name = "dataloader_prefetch_factor"
     if arguments.value(name) is not None and arguments.setting("dataloader_num_workers") == 0:
         message = f"{name} without workers (dataloader_num_workers 0)"
@@ -376,8 +389,10 @@ def cache_is_emptied_after_steps(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF037", ERROR, "init", _CHECKED)
 def best_needs_a_metric(arguments: TrainingArguments) -> Violations:
     """save_strategy best goes with a metric and evaluations.
-    Prevents: ValueError: `args.metric_for_best_model` must be provided when using 'best' save_strategy
-    Fix: set metric_for_best_model"""
+    Prevents: ValueError: `args.metric_for_best_model` must be provided when using 'best'
+    save_strategy
+    Fix: set metric_for_best_model
+    """
     unnamed = arguments.lacks("metric_for_best_model") and not arguments.is_on(
         "load_best_model_at_end"
     )
@@ -409,9 +424,12 @@ def planned(submission: Submission) -> Iterator[Planned]:
 
 @planned.rule("HF040", ERROR, "silent", _PLANNED)
 def batch_is_the_jobs(planned: Planned) -> Violations:
-    """per_device_train_batch_size × gradient_accumulation_steps × the replicas is the job's global_batch.
-    Prevents: No error: another batch than planned, so another learning curve and another number of steps.
-    Fix: set gradient_accumulation_steps so that the product is the job's global_batch"""
+    """per_device_train_batch_size × gradient_accumulation_steps × the replicas is the job's
+    global_batch.
+    Prevents: No error: another batch than planned, so another learning curve and another number of
+    steps.
+    Fix: set gradient_accumulation_steps so that the product is the job's global_batch
+    """
     arguments, batch, replicas = planned.arguments, planned.arguments.batch, planned.replicas
     if batch is None or replicas is None:
         return

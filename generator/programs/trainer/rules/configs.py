@@ -49,7 +49,9 @@ _FILE: Final = "deepspeed_config/deepspeed_config_file"
 
 @subject(*_READS)
 def pairs(submission: Submission) -> Iterator[Pair]:
-    """TrainingArguments that have a DeepSpeed config: their own, else the one that accelerate is started with."""
+    """TrainingArguments that have a DeepSpeed config: their own, else the one that accelerate is
+    started with.
+    """
     named = any(config.has(_FILE) for config in submission.accelerate_configs)
     named = named or any(call.has(_FILE_OPTION) for call in accelerate_calls(submission))
     for arguments in submission.training_arguments:
@@ -62,8 +64,9 @@ def pairs(submission: Submission) -> Iterator[Pair]:
 
 #: DeepSpeed's scheduler of each of transformers' that it has: docs/source/en/deepspeed.md @ 5.23.0
 _SCHEDULES: Final = (("constant_with_warmup", "WarmupLR"), ("linear", "WarmupDecayLR"))
-#: The value that a key of the DeepSpeed config must have, unless it is "auto": the key's pointer, the value, the
-#: arguments that require it, whether they are written, and the one to change instead, where it isn't the key.
+#: The value that a key of the DeepSpeed config must have, unless it is "auto": the key's pointer,
+#: the value, the arguments that require it, whether they are written, and the one to change
+#: instead, where it isn't the key.
 _Expected = tuple[str, object, str, bool, str]
 
 
@@ -127,10 +130,13 @@ def _shown(value: object) -> str:
 
 @pairs.rule("HF001", ERROR, "init", transformers(f"{_FILL}:109-184,258-263"))
 def config_equals_the_arguments(pair: Pair) -> Violations:
-    """Values that TrainingArguments and the DeepSpeed config both set are the same, or "auto" in the config.
-    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
-    values, after the model is loaded. A note with a default of TrainingArguments, which the program may not keep.
-    Fix: set it to "auto" in the DeepSpeed config"""
+    """Values that TrainingArguments and the DeepSpeed config both set are the same, or "auto" in
+    the config.
+    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch
+    TrainingArguments values, after the model is loaded. A note with a default of TrainingArguments,
+    which the program may not keep.
+    Fix: set it to "auto" in the DeepSpeed config
+    """
     for expected in _expected(pair.arguments):
         yield from _mismatches(pair, expected)
 
@@ -143,10 +149,12 @@ def config_equals_the_arguments(pair: Pair) -> Violations:
     reads=("training arguments", "accelerate config", "launch script"),
 )
 def accelerate_equals_the_arguments(submission: Submission) -> Violations:
-    """Accumulation and clipping in accelerate's deepspeed_config are those of the training arguments.
-    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values;
-    in programs without the Trainer, no error: DeepSpeed's value is used.
-    Fix: write the same value in both"""
+    """Accumulation and clipping in accelerate's deepspeed_config are those of the training
+    arguments.
+    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch
+    TrainingArguments values; in programs without the Trainer, no error: DeepSpeed's value is used.
+    Fix: write the same value in both
+    """
     config, steps = submission.used_accelerate_config, "gradient_accumulation_steps"
     if config is None or not config.uses_deepspeed or config.config_file:
         return
@@ -175,10 +183,12 @@ def accelerate_equals_the_arguments(submission: Submission) -> Violations:
 
 @pairs.rule("HF039", ERROR, "init", transformers(f"{_FILL}:155-160"))
 def batch_is_the_arguments_product(pair: Pair) -> Violations:
-    """train_batch_size is per_device_train_batch_size × gradient_accumulation_steps × the processes, or "auto".
-    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
-    values.
-    Fix: set "train_batch_size" to "auto" """
+    """train_batch_size is per_device_train_batch_size × gradient_accumulation_steps × the
+    processes, or "auto".
+    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch
+    TrainingArguments values.
+    Fix: set "train_batch_size" to "auto"
+    """
     batch, value, config = (
         pair.arguments.batch,
         whole_number(pair.config.value("/train_batch_size")),
@@ -199,18 +209,19 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
         )
         severity = None if batch.written else Severity.WARNING
         hint = f'set "train_batch_size" to "auto", or to {product}'
-        found = violation(
-            config, "/train_batch_size", message, hint, severity=severity
-        )  # which is meant isn't known
+        # which is meant isn't known
+        found = violation(config, "/train_batch_size", message, hint, severity=severity)
         yield against(pair.arguments.locate("per_device_train_batch_size"), found)
 
 
 @pairs.rule("HF002", ERROR, "init", transformers(f"{_FILL}:244-263"))
 def schedule_equals_the_arguments(pair: Pair) -> Violations:
-    """The scheduler's total_num_steps and warmup_num_steps are max_steps and warmup_steps, or "auto".
-    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
-    values, after the model is loaded.
-    Fix: set it to "auto" in the DeepSpeed config"""
+    """The scheduler's total_num_steps and warmup_num_steps are max_steps and warmup_steps, or
+    "auto".
+    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch
+    TrainingArguments values, after the model is loaded.
+    Fix: set it to "auto" in the DeepSpeed config
+    """
     steps, warmup = pair.arguments.integer("max_steps"), pair.arguments.stated("warmup_steps")
     total = steps if steps is not None and steps > 0 else None
     if total is not None:
@@ -228,7 +239,9 @@ def schedule_equals_the_arguments(pair: Pair) -> Violations:
 
 
 def _warmup(value: object, total: int | None) -> int | None:
-    """The steps that transformers warms up for, at least 1; None where they depend on the length of the run."""
+    """The steps that transformers warms up for, at least 1; None where they depend on the length of
+    the run.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MANY:
         return None
     if 0 < value < 1:
@@ -236,7 +249,8 @@ def _warmup(value: object, total: int | None) -> int | None:
     return max(1, int(value))
 
 
-#: Names of AdamW with states in full precision. Source: transformers/training_args.py (OptimizerNames).
+#: Names of AdamW with states in full precision. Source: transformers/training_args.py
+#: (OptimizerNames).
 _DECOUPLED: Final = "/optimizer/params/adam_w_mode"
 _ADAMW: Final = (
     *(
@@ -253,8 +267,10 @@ _ADAMW: Final = (
 @pairs.rule("HF004", ERROR, "init", transformers(f"{_FILL}:648-651"))
 def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
     """Evaluation without training runs under ZeRO stage 3 only.
-    Prevents: ValueError: ZeRO inference only makes sense with ZeRO Stage 3 - please adjust your config
-    Fix: use stage 3"""
+    Prevents: ValueError: ZeRO inference only makes sense with ZeRO Stage 3 - please adjust your
+    config
+    Fix: use stage 3
+    """
     arguments, stage = pair.arguments, pair.config.stage
     asked = next((name for name in ("do_eval", "do_predict") if arguments.is_on(name)), None)
     # transformers' own run_clm.py and its kin train with `--do_train` only, others always.
@@ -271,10 +287,12 @@ def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
     "HF006", ERROR, "init", transformers("src/transformers/trainer.py:889-906"), reads=_READS
 )
 def trainer_accepts_the_settings(submission: Submission) -> Violations:
-    """save_only_model goes without load_best_model_at_end, auto_find_batch_size without ZeRO stage 3.
-    Prevents: ValueError: DeepSpeed can't be used with `save_only_model` along with `load_best_model_at_end`, or:
-    `auto_find_batch_size` isn't supported yet with DeepSpeed Zero-3.
-    Fix: remove one of the two, or use stage 2 or a fixed batch size"""
+    """save_only_model goes without load_best_model_at_end, auto_find_batch_size without ZeRO stage
+    3.
+    Prevents: ValueError: DeepSpeed can't be used with `save_only_model` along with
+    `load_best_model_at_end`, or: `auto_find_batch_size` isn't supported yet with DeepSpeed Zero-3.
+    Fix: remove one of the two, or use stage 2 or a fixed batch size
+    """
     stages = {id(pair.arguments): pair.config.stage for pair in pairs(submission)}
     for arguments in submission.training_arguments:
         under = (
@@ -327,9 +345,11 @@ def zero_section_is_there(submission: Submission) -> Violations:
 @ds_configs.rule("HF043", ERROR, "silent", transformers(f"{_FILL} (is_zero3)"))
 def stage_is_a_number(config: Config) -> Violations:
     """The ZeRO stage in a config that transformers or accelerate reads is a number.
-    Prevents: The model isn't partitioned as it is loaded, and weights are saved as if they were whole: the stage, which
-    DeepSpeed converts from text, is compared with 3. A note at other stages.
-    Fix: write the stage without quotes"""
+    Prevents: The model isn't partitioned as it is loaded, and weights are saved as if they were
+    whole: the stage, which DeepSpeed converts from text, is compared with 3. A note at other
+    stages.
+    Fix: write the stage without quotes
+    """
     pointer = f"{ZERO}/stage"
     written = config.value(pointer)
     if config.consumer in FILLERS and isinstance(written, str) and config.stage is not None:
@@ -343,9 +363,12 @@ def stage_is_a_number(config: Config) -> Violations:
 
 @pairs.rule("HF022", WARNING, "silent", transformers(f"{_FILL} (deepspeed_optim_sched)"))
 def optimizer_is_in_one_place(pair: Pair) -> Violations:
-    """optim and lr_scheduler_type are not given with an optimizer and scheduler of the DeepSpeed config.
-    Prevents: No error: the DeepSpeed config's optimizer and scheduler are used, and the arguments are ignored.
-    Fix: set the optimizer and scheduler in one place"""
+    """optim and lr_scheduler_type are not given with an optimizer and scheduler of the DeepSpeed
+    config.
+    Prevents: No error: the DeepSpeed config's optimizer and scheduler are used, and the arguments
+    are ignored.
+    Fix: set the optimizer and scheduler in one place
+    """
     for key, name in (("optimizer", "optim"), ("scheduler", "lr_scheduler_type")):
         kind = pair.config.value(f"/{key}/type")
         if pair.arguments.has(name) and isinstance(kind, str):
@@ -366,9 +389,12 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
 
 @submissions.rule("HF019", ERROR, "init", transformers(f"{_FILL}:341-358"), reads=_READS)
 def tensor_parallelism_needs_no_conversion(submission: Submission) -> Violations:
-    """DeepSpeed's tensor parallelism is not used for a mixture of experts that transformers converts on loading.
-    Prevents: NotImplementedError: Weight conversions with DeepSpeed Tensor Parallelism are not yet implemented.
-    Fix: remove tensor_parallel"""
+    """DeepSpeed's tensor parallelism is not used for a mixture of experts that transformers
+    converts on loading.
+    Prevents: NotImplementedError: Weight conversions with DeepSpeed Tensor Parallelism are not yet
+    implemented.
+    Fix: remove tensor_parallel
+    """
     alone, pointer = submission.training_arguments, "/tensor_parallel/autotp_size"
     read: list[tuple[TrainingArguments | None, Config]]
     read = [(pair.arguments, pair.config) for pair in pairs(submission)]
