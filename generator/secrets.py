@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .dataclass import dataclass
 from .resources import read_text
@@ -110,6 +110,8 @@ _FILES: Final = re.compile(r"[\w.@:{},-]*(?:[*?/][\w.@:{},*?-]*)+")
 _EXAMPLE: Final = re.compile(
     r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?\d{0,3}"
 )
+#: The first value of several: `value1,key2=value2,key3=value3`.
+_ASSIGNED: Final = re.compile(r"([^\s,=]*)(?:,[A-Za-z_][\w.-]*=[^\s,]*)+")
 _SHORTEST, _SHORTEST_SURE = 6, 8  # characters of what is a secret by its looks
 _LONG: Final = 16
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
@@ -126,6 +128,7 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
     """
     kind = likeness(name)
     text = value.strip()
+    text = listed[1] if (listed := _ASSIGNED.fullmatch(text)) else text
     if kind is Likeness.NONE or _says_where(text) or text.lower() == name.lower():
         return False
     if sure:
@@ -204,7 +207,11 @@ _NEXT: Final = (
 )
 _NAME: Final = re.compile(r"[\w.-]*")
 _LONGEST_NAME: Final = 80
-_SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
+#: What a name and its value follow with a space between them: `setenv`, `aws configure set`.
+_SETENV: Final = re.compile(
+    r"(?:\b(?:setenv|setx|ENV)"
+    r"|\bconfig(?:ure)?(?:[ \t]{1,4}(?:set|--?[\w-]{1,20}(?:[= \t][\w.]{1,30})?)){1,4})[ \t]{1,8}\Z"
+)
 _CODE: Final = re.compile(
     r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|pass|password|passwd|pwd|secret)",
     re.IGNORECASE,
@@ -256,11 +263,27 @@ def _found(text: str) -> tuple[Secret, ...]:
 _found_in_line: Final = lru_cache(maxsize=2048)(_found)
 
 
+class _Kind(NamedTuple):
+    """A kind of token, by what follows its beginning."""
+
+    what: str
+    run: re.Pattern[str]  #: of its alphabet
+    least: int  #: characters of the shortest
+    usual: int  #: characters as it is made
+    named: bool  #: whether names begin as it does
+
+
 @cache
-def _tokens() -> dict[str, tuple[str, int]]:
-    """Beginnings of tokens: the kind of each, and the least number of characters after it."""
+def _tokens() -> dict[str, _Kind]:
+    """Beginnings of tokens: the kind of each."""
     return {
-        prefix: (kind["what"], kind["least"])
+        prefix: _Kind(
+            what=kind["what"],
+            run=re.compile(f"[{kind['alphabet']}]*"),
+            least=kind["least"],
+            usual=len(re.sub(r"\d+", lambda size: "x" * int(size[0]), kind["usual"])),
+            named=kind.get("named", False),
+        )
         for kind in patterns()["tokens"]
         for prefix in kind["prefixes"]
     }
@@ -284,24 +307,39 @@ def _by_form(text: str) -> Iterator[Secret]:
         longest_first = "|".join(
             re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True)
         )
-        pattern = rf"(?<![A-Za-z0-9])({longest_first})((?:[\w+/=~-]|\.(?=\w)){{10,5000}})"
+        pattern = rf"(?<![A-Za-z0-9])({longest_first})((?:[\w+/=~-]|\.(?=[\w-])){{10,5000}})"
         for match in re.finditer(pattern, text):
-            what, least = _tokens()[match[1]]
-            if _is_token(match[2].partition("/")[0], least):
+            kind = _tokens()[match[1]]
+            if _is_token(match[2], kind):
                 yield Secret(
-                    start=match.start(), end=match.end(), name="", what=what, at=match.start()
+                    start=match.start(), end=match.end(), name="", what=kind.what, at=match.start()
                 )
 
 
-def _is_token(rest: str, least: int) -> bool:
-    """Return whether what follows a token's beginning is no name: a long part of letters and digits
-    that is random.
+#: Words of a language with dashes between them, as in an example: `glpat-your-token-goes-here`.
+_WORDS_ALONE: Final = re.compile(r"[a-z]{1,20}(?:[._-]+[a-z]{1,20})*[._-]*")
+#: A part of a name: `checkpoints`, `Llama3`, `CamelCase`, `FP16`, `8x7B`, `lr1e5`.
+_PART: Final = (
+    r"(?:[A-Za-z]?[a-z]{1,20}(?:[A-Z][a-z]{2,20}){0,6}[A-Z]{0,4}\d{0,4}[a-z]?"
+    r"|[A-Z]{1,20}[a-z]?\d{0,4}|\d{1,8}(?:x\d{1,4})?[A-Za-z]{0,2}"
+    r"|(?:[a-z]{1,4}\d{1,4}){2,3}[a-z]{0,2}|(?:\d{1,4}[a-z]{1,4}){2,3})"
+)
+_NAMED: Final = re.compile(rf"[._-]*{_PART}(?:[._-]+{_PART})*[._-]*")
+_FEW = 4  #: different characters, of filler such as `xxxxxxxx`
+
+
+def _is_token(rest: str, kind: _Kind) -> bool:
+    """Return whether what follows a token's beginning makes it one.
+
+    It is long enough in its alphabet, and neither words alone nor filler; of random ones with 20
+    characters, one in 10 million is words. Where names begin as tokens do, what has another length
+    than the usual must not look like a name either.
     """
-    part = max(re.split(r"[^A-Za-z0-9]", rest), key=len)
-    changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", part))
-    long = len(rest) >= least and len(part) >= min(least, _LONG)
-    # no name has 30 letters and digits in a row
-    return long and (len(part) >= 30 or changes >= max(2, len(part) // 6))
+    match = kind.run.match(rest)
+    run = match[0] if match else ""
+    if len(run) < kind.least or len(set(run)) <= _FEW or _WORDS_ALONE.fullmatch(run):
+        return False
+    return not kind.named or len(run) == kind.usual or _NAMED.fullmatch(run) is None
 
 
 def _of_form(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
@@ -391,7 +429,7 @@ def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | N
     if (
         match["next"] is not None
         and not option
-        and not _SETENV.search(text, max(0, begin - 12), begin)
+        and not _SETENV.search(text, max(0, begin - 80), begin)
     ):
         return None
     start, end = match.span("bare" if bare is not None else "quoted")
@@ -421,6 +459,8 @@ def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> i
 
 
 _BEGIN: Final = 8  # characters of a secret by which one that is cut short is known
+#: The end of a line, and its escape in a value that is one line, whatever quotes are around it.
+_LINE_END: Final = re.compile(r"[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\\{1,8}[nr]")
 _VISIBLE: Final = re.compile("[^\r\n\x85\u2028\u2029]")
 
 
@@ -461,6 +501,8 @@ class Hider:
                 text[at : at + size] for size in self._lengths for at in range(len(text) - size + 1)
             }
             values = [value for value in values if value[:_BEGIN] in parts]
+        for value in values:  # those that are whole first: others may begin as they do
+            text = text.replace(value, "***") if len(value) >= _BEGIN else text
         for value in values:
             text = _without(text, value)
         return text
@@ -471,7 +513,7 @@ def _written(value: str) -> Iterable[str]:
     value = value.strip()
     if len(value) < 4:  # it may be part of ordinary words
         return ()
-    lines = (line for line in value.splitlines() if len(line) >= 2 * _BEGIN)
+    lines = (line for line in _LINE_END.split(value) if len(line) >= 2 * _BEGIN)
     return value, repr(value)[1:-1], json.dumps(value)[1:-1], *lines
 
 

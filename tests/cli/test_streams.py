@@ -1,4 +1,6 @@
-"""What a CI runner reads: nothing that comes from a spec, a file or the command line is a command to it."""
+"""What a CI runner reads: nothing that comes from a spec, a file or the command line is a command
+to it.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def test_ordinary_text_stays(text: str) -> None:
 
 @pytest.mark.parametrize("mark", ["\u00ad", "\u200b", "\ufe0f", "\u034f", "\u180b"])
 def test_marks_that_a_comparison_skips_hide_nothing(mark: str) -> None:
-    """A mark between the characters of a command, which a runner's comparison skips, hides it from no filter."""
+    """A mark between the characters of a command, which a runner's comparison skips, hides it from
+    no filter.
+    """
     for text in (f"{mark}:{mark}:add-mask::e", f"#{mark}#{mark}vs{mark}o{mark}[task.complete]"):
         shown = streams.harmless(text).replace(mark, "")
         assert commands_in(shown) == []
@@ -116,7 +120,7 @@ SPEC = {
     "data": {"path": "/data"},
     "output": {"checkpoints": "/checkpoints"},
 }
-#: The arguments of commands that print what a spec, a file or the command line says, by what they are tried on.
+#: The arguments of commands that print what a spec or a file says, by what they are tried on.
 SHOWN = {
     "plan": ("plan", "job.yaml"),
     "plan in CSV": ("plan", "job.yaml", "--format", "csv"),
@@ -154,7 +158,9 @@ NAMED = {
 def folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Path]:
-    """A folder with a right spec, a wrong one, a config and a script that all have the hostile text."""
+    """A folder with a right spec, a wrong one, a config and a script that all have the hostile
+    text.
+    """
     text = request.param
     monkeypatch.chdir(tmp_path)
     launch = {
@@ -172,14 +178,17 @@ def folder(
     words = " ".join(map(json.dumps, (text, f"--{text}")))
     (tmp_path / "launch.sh").write_text(
         f"#!/bin/bash\n{text}\ntorchrun --nproc_per_node 8 pretrain_gpt.py {words}\n"
-        f"deepspeed train.py --deepspeed_config ds_config.json --model_name_or_path {json.dumps(text)}\n"
+        "deepspeed train.py --deepspeed_config ds_config.json"
+        f" --model_name_or_path {json.dumps(text)}\n"
     )
     yield tmp_path
 
 
 @pytest.mark.parametrize("folder", [HOSTILE[0], HOSTILE[3]], indirect=True, ids=["github", "azure"])
 def test_no_command_line_prints_a_command(folder: Path) -> None:
-    """Whatever is planned, written, checked or refused, in every format, nothing printed commands a runner."""
+    """Whatever is planned, written, checked or refused, in every format, nothing printed commands a
+    runner.
+    """
     assert folder.is_dir()
     obeyed = {}
     for name, arguments in SHOWN.items():
@@ -208,7 +217,9 @@ def test_no_usage_error_prints_a_command(
 def test_annotations_are_commands_and_their_data_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """dsgen's own annotations reach the runner as commands, and a hostile key in them commands nothing."""
+    """dsgen's own annotations reach the runner as commands, and a hostile key in them commands
+    nothing.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ds_config.json").write_text(
         '{"train_batch_size": 8, "##vso[task.complete]x::y": 1, "bf16": {"enabled": 3}}'
@@ -265,7 +276,9 @@ PRINTS = {
 
 
 def test_nothing_prints_around_the_filter() -> None:
-    """Outside the filter's module nothing writes to a stream, and only `cli/printing.py` calls `click.echo`."""
+    """Outside the filter's module nothing writes to a stream, and only `cli/printing.py` calls
+    `click.echo`.
+    """
     around = []
     for path in PATHS:
         shown = path.relative_to(PACKAGE).as_posix()
@@ -277,7 +290,9 @@ def test_nothing_prints_around_the_filter() -> None:
 
 
 def test_a_reader_that_ends_is_no_finding(tmp_path: Path) -> None:
-    """`dsgen plan | head -1` ends as other programs do whose reader is gone, with status 141, and says nothing."""
+    """`dsgen plan | head -1` ends as other programs do whose reader is gone, with status 141, and
+    says nothing.
+    """
     words = (sys.executable, "-m", "dsgen", "rules", "--format", "json")
     reading, writing = os.pipe()
     os.close(reading)
