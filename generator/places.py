@@ -122,7 +122,7 @@ _WORDS: Final = re.compile(r"[a-z]+(?:[_ .-]*[_ ]+[a-z]+)+", re.IGNORECASE)
 #: The same in a shell's words, where `<` and `>` would be redirections: `<path to data>`, but
 #: neither `<in >out` nor `<in>out` nor `<in 2> err`.
 IN_WORDS: Final = re.compile(
-    r"<[A-Za-z][^<>|;&$`\"\n]{0,100}(?<![ \t])(?<![ \t]\d)>(?=[\s\"'/:,._\\;)|&-]|\Z)(?!/dev/)"
+    r"<[A-Za-z][^<>|;&$`\"\n]{0,100}(?<![ \t])(?<![ \t][0-9])>(?=[\s\"'/:,._\\;)|&-]|\Z)(?!/dev/)"
 )
 
 

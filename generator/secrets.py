@@ -13,10 +13,11 @@ from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 from .dataclass import dataclass
+from .numerals import is_whole, whole
 from .resources import read_text
 
 #: The words of a name: separated, or in camel case; of other scripts all that is together.
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W0-9_A-Za-z]+")
 _LONGEST: Final = 100  # characters of a name
 
 
@@ -79,7 +80,7 @@ def _words(name: str) -> list[str]:
             char for char in unicodedata.normalize("NFKD", name) if not unicodedata.combining(char)
         )
     words = [word.lower() for word in _WORD.findall(name)]
-    while len(words) > 1 and (words[-1].isdigit() or words[-1] in patterns()["tails"]):
+    while len(words) > 1 and (is_whole(words[-1]) or words[-1] in patterns()["tails"]):
         words.pop()
     return words
 
@@ -99,7 +100,7 @@ _PATH: Final = re.compile(
 )
 _FILLER: Final = re.compile(r"[xX*._<>?#-]+|(.)\1*")  # one character again and again
 _NUMBER: Final = re.compile(
-    r"[+-]?(?:0x[0-9A-Fa-f]{1,8}|\d{1,15}(?:\.\d*)?(?:[eE][+-]?\d+)?[KMGBT]?)"
+    r"[+-]?(?:0x[0-9A-Fa-f]{1,8}|[0-9]{1,15}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?[KMGBT]?)"
 )
 _SHORT_WORD: Final = re.compile(r"[A-Za-z_.:-]{1,8}")
 #: Words of a language.
@@ -108,7 +109,7 @@ _PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[_.-]?
 _FILES: Final = re.compile(r"[\w.@:{},-]*(?:[*?/][\w.@:{},*?-]*)+")
 #: The name of a stored secret: `--secret HF_TOKEN=joes_HF_TOKEN`; an example's key: `token-abc123`.
 _EXAMPLE: Final = re.compile(
-    r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?\d{0,3}"
+    r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?[0-9]{0,3}"
 )
 #: The first value of several: `value1,key2=value2,key3=value3`.
 _ASSIGNED: Final = re.compile(r"([^\s,=]*)(?:,[A-Za-z_][\w.-]*=[^\s,]*)+")
@@ -138,7 +139,7 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
             return False
         if kind is not Likeness.SURE:
             return _is_random(text)
-        mixed = re.search(r"\d", text) is not None and re.search(r"[A-Za-z]", text) is not None
+        mixed = re.search(r"[0-9]", text) is not None and re.search(r"[A-Za-z]", text) is not None
         return mixed and len(text) >= _SHORTEST_SURE and re.search(r"\s", text) is None
     if _NUMBER.fullmatch(text):  # a password may be a number
         return kind is Likeness.SURE and "pass" in name.lower() and len(text) > 3
@@ -164,8 +165,8 @@ def _is_random(value: str) -> bool:
     """Return whether a value has nothing of a word: there are digits, and its letters and digits
     change often.
     """
-    changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", value))
-    numbers = sum(char.isdigit() for char in value)
+    changes = len(re.findall(r"[0-9](?=[A-Za-z])|[A-Za-z](?=[0-9])|[a-z](?=[A-Z])", value))
+    numbers = sum(map(is_whole, value))
     return (
         len(value) >= _LONG
         and numbers > 1
@@ -281,7 +282,7 @@ def _tokens() -> dict[str, _Kind]:
             what=kind["what"],
             run=re.compile(f"[{kind['alphabet']}]*"),
             least=kind["least"],
-            usual=len(re.sub(r"\d+", lambda size: "x" * int(size[0]), kind["usual"])),
+            usual=len(re.sub(r"[0-9]+", lambda size: "x" * whole(size[0]), kind["usual"])),
             named=kind.get("named", False),
         )
         for kind in patterns()["tokens"]
@@ -320,9 +321,9 @@ def _by_form(text: str) -> Iterator[Secret]:
 _WORDS_ALONE: Final = re.compile(r"[a-z]{1,20}(?:[._-]+[a-z]{1,20})*[._-]*")
 #: A part of a name: `checkpoints`, `Llama3`, `CamelCase`, `FP16`, `8x7B`, `lr1e5`.
 _PART: Final = (
-    r"(?:[A-Za-z]?[a-z]{1,20}(?:[A-Z][a-z]{2,20}){0,6}[A-Z]{0,4}\d{0,4}[a-z]?"
-    r"|[A-Z]{1,20}[a-z]?\d{0,4}|\d{1,8}(?:x\d{1,4})?[A-Za-z]{0,2}"
-    r"|(?:[a-z]{1,4}\d{1,4}){2,3}[a-z]{0,2}|(?:\d{1,4}[a-z]{1,4}){2,3})"
+    r"(?:[A-Za-z]?[a-z]{1,20}(?:[A-Z][a-z]{2,20}){0,6}[A-Z]{0,4}[0-9]{0,4}[a-z]?"
+    r"|[A-Z]{1,20}[a-z]?[0-9]{0,4}|[0-9]{1,8}(?:x[0-9]{1,4})?[A-Za-z]{0,2}"
+    r"|(?:[a-z]{1,4}[0-9]{1,4}){2,3}[a-z]{0,2}|(?:[0-9]{1,4}[a-z]{1,4}){2,3})"
 )
 _NAMED: Final = re.compile(rf"[._-]*{_PART}(?:[._-]+{_PART})*[._-]*")
 _FEW = 4  #: different characters, of filler such as `xxxxxxxx`

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "generator"
 
 ORDER = (
-    {"version", "dataclass", "resources"},
+    {"version", "dataclass", "resources", "numerals"},
     {"units", "secrets", "faults"},
     {"findings"},
     {"places"},

@@ -9,27 +9,30 @@ from functools import cache, lru_cache
 from typing import Final, TypeVar
 
 from ..dataclass import dataclass
+from ..numerals import is_whole, whole
 from .records import Accelerator, ModelEntry, NodeType, load_catalog
 
 _Record = TypeVar("_Record")
 
 #: A version of a checkpoint: where the catalog has several, it is part of their names.
-_VERSION: Final = re.compile(r"v\d{1,2}(?:\.\d{1,2})?")
+_VERSION: Final = re.compile(r"v[0-9]{1,2}(?:\.[0-9]{1,2})?")
 #: Words of a checkpoint's name that say how it was tuned or stored, not what shape it has; and dates.
 _TUNING: Final = re.compile(
-    r"instruct|chat|it|hf|base|pt|sft|dpo|thinking|preview|cased|uncased|bf16|meta|c4ai|\d{4}"
+    r"instruct|chat|it|hf|base|pt|sft|dpo|thinking|preview|cased|uncased|bf16|meta|c4ai|[0-9]{4}"
 )
 #: Of a card's name, beside its family and its memory: vendor, brand, form, kind of memory.
 _CARD: Final = re.compile(
-    r"nvidia|amd|intel|tesla|instinct|geforce|gaudi|gpu|sxm\d?|oam|hbm\d?e?|pcie|nvl"
+    r"nvidia|amd|intel|tesla|instinct|geforce|gaudi|gpu|sxm[0-9]?|oam|hbm[0-9]?e?|pcie|nvl"
 )
 _COUNTED: Final = re.compile(
-    r"(?:([1-9]\d{0,4}) ?[x×*] ?)?([1-9]\d{0,3}) ?[x×*] ?([a-z]\S*(?: \S+)*)", re.IGNORECASE
+    r"(?:([1-9][0-9]{0,4}) ?[x×*] ?)?([1-9][0-9]{0,3}) ?[x×*] ?([a-z]\S*(?: \S+)*)", re.IGNORECASE
 )
-_COUNTED_LAST: Final = re.compile(r"([a-z][\w .-]*\d[\w-]*?) ?[x×*] ?([1-9]\d{0,3})", re.IGNORECASE)
+_COUNTED_LAST: Final = re.compile(
+    r"([a-z][\w .-]*[0-9][\w-]*?) ?[x×*] ?([1-9][0-9]{0,3})", re.IGNORECASE
+)
 #: NVIDIA's boards of eight cards, which many vendors build servers from: `hgx-h100`.
 _BOARD: Final = re.compile(r"(?:nvidia/)?hgx[ _-](?=\S)", re.IGNORECASE)
-_SIZE: Final = re.compile(r"\d+(?:\.\d+)?[bm]")
+_SIZE: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?[bm]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +83,7 @@ def find_model(name: str) -> ModelEntry | None:
     if found is not None or not name.strip():
         return found
     words = _words(name.rstrip("/").rpartition("/")[2])
-    dated = [word for word in words if word.isdecimal() or not _TUNING.fullmatch(word)]
+    dated = [word for word in words if is_whole(word) or not _TUNING.fullmatch(word)]
     shape = [word for word in dated if not _TUNING.fullmatch(word)]
     for kept in (words, dated, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
         if entry := _by_squeezed().get("".join(kept)):
@@ -96,10 +99,12 @@ def machines_of(text: str) -> Machines | None:
         return Machines(nodes=None, per_node=8, accelerator=text.strip()[match.end() :])
     if match := _COUNTED.fullmatch(text.strip()):
         return Machines(
-            nodes=int(match[1]) if match[1] else None, per_node=int(match[2]), accelerator=match[3]
+            nodes=whole(match[1]) if match[1] else None,
+            per_node=whole(match[2]),
+            accelerator=match[3],
         )
     match = _COUNTED_LAST.fullmatch(text.strip())
-    return Machines(nodes=None, per_node=int(match[2]), accelerator=match[1]) if match else None
+    return Machines(nodes=None, per_node=whole(match[2]), accelerator=match[1]) if match else None
 
 
 def nodes_with(accelerator: Accelerator, per_node: int | None = None) -> list[NodeType]:
@@ -143,7 +148,7 @@ def _cards_in(name: str) -> tuple[str, Accelerator] | None:
     catalog, low = load_catalog(), name.lower()
     known = {alias for alias, card in catalog.aliases.items() if card in catalog.accelerators}
     for card in sorted(known | catalog.accelerators.keys(), key=len, reverse=True):
-        if match := re.search(rf"(?<![a-z\d])(?:(\d{{1,2}})x)?{re.escape(card)}(?!\d)", low):
+        if match := re.search(rf"(?<![a-z0-9])(?:([0-9]{{1,2}})x)?{re.escape(card)}(?![0-9])", low):
             found = catalog.accelerators[catalog.aliases.get(card, card)]
             usual = [node.accelerators_per_node for node in nodes_with(found)]
             return f"{match[1] or max(usual, default=8)}x{card}", found
@@ -194,7 +199,7 @@ def _by_last_part() -> Mapping[str, str]:
 
 def _card(words: list[str], known: Mapping[str, Accelerator]) -> Accelerator | None:
     """The card of a driver's name: `NVIDIA A100-SXM4-80GB`. Its memory decides, then SXM or PCIe."""
-    memory = [word for word in words if re.fullmatch(r"\d+gb", word)]
+    memory = [word for word in words if re.fullmatch(r"[0-9]+gb", word)]
     family = [word for word in words if word not in memory and not _CARD.fullmatch(word)]
     pcie, found = "pcie" in words, {key: one for key, one in known.items() if not one.is_slice}
     found = {key: one for key, one in found.items() if family == _words(key)[: len(family)]}

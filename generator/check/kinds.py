@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from ..dataclass import dataclass
 from ..findings import Finding
+from ..numerals import is_whole
 from ..resources import read_text
 from ..text.around import files_below
 from ..text.document import Document, FileText, Kind
@@ -27,10 +28,10 @@ _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs"
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
 YAML: Final = frozenset({".yaml", ".yml"})
 _DEEPSPEED_NAME: Final = re.compile(
-    r"(?:^|[^a-z\d])(?:ds|deepspeed|zero[-_]?\d?|z[0-3])(?:[^a-z]|$)"
+    r"(?:^|[^a-z0-9])(?:ds|deepspeed|zero[-_]?[0-9]?|z[0-3])(?:[^a-z]|$)"
 )
 _CONFIG_NAME: Final = re.compile(
-    r"(?:^|[^a-z\d])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|\d+(?![a-z\d])|\.)|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?\d"
+    r"(?:^|[^a-z0-9])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|[0-9]+(?![a-z0-9])|\.)|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?[0-9]"
 )
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
@@ -274,7 +275,7 @@ def _is_hostfile(name: str, suffix: str, content: str) -> bool:
     """Return whether a file named hostfile is one: most lines have slots, unless the name says nothing else."""
     if not name.startswith("hostfile"):
         return False
-    lines, says_no_more = _lines(content), not suffix or suffix[1:].isdigit()
+    lines, says_no_more = _lines(content), not suffix or is_whole(suffix[1:])
     return says_no_more or 2 * sum(bool(_HOST_LINE.match(line)) for line in lines) > len(lines)
 
 

@@ -36,6 +36,7 @@ from ..facts.measurement import (
 )
 from ..findings import Finding, Location
 from ..job.schema import load_schema
+from ..numerals import whole
 from ..programs.deepspeed import log as deepspeed_log
 from ..programs.megatron import log as megatron_log
 from ..programs.trainer import log as trainer_log
@@ -200,11 +201,15 @@ def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:
         if isinstance(lines := _lines(str(path)), Read):
             continue
         begins = next(
-            (match for line in lines[:1000] if (match := re.match(rf"{mark} (\d{{1,4}})$", line))),
+            (
+                match
+                for line in lines[:1000]
+                if (match := re.match(rf"{mark} ([0-9]{{1,4}})$", line))
+            ),
             None,
         )
         if begins is not None:
-            outcome = _outcome(int(begins[1]), path, lines)
+            outcome = _outcome(whole(begins[1]), path, lines)
             before = found.get(outcome.number)
             if before is None or outcome.weight > before.weight:
                 found[outcome.number] = outcome

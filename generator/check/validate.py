@@ -19,6 +19,7 @@ from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, w
 from ..job.overrides import plain_source
 from ..job.records import Job, JobLaunch
 from ..job.resolve_names import resolve_cluster, resolve_model
+from ..numerals import whole
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.program import RenderedFile
 from ..submission.grouping import submissions_of
@@ -38,7 +39,7 @@ from .rules.run import check_submission
 Path = str | os.PathLike[str]
 
 #: The place of another file at a message's end, which `findings.against` writes.
-_AGAINST: Final = re.compile(r" \([^\s()]+:\d+\)$")
+_AGAINST: Final = re.compile(r" \([^\s()]+:[0-9]+\)$")
 _WORD: Final = re.compile(r"\S+")
 _VERSION: Final = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
@@ -186,7 +187,7 @@ def _context(
         findings += [_of_flag(f"--model {model}", problem) for problem in problems]
     release = job.deepspeed_version if job else None
     if deepspeed_version is not None and _VERSION.fullmatch(deepspeed_version):
-        release = tuple(map(int, deepspeed_version.split(".")))
+        release = tuple(map(whole, deepspeed_version.split(".")))
     elif deepspeed_version is not None:
         message = f"{deepspeed_version!r} is not a DeepSpeed version"
         hint = "give a release, such as --deepspeed-version 0.16.9"

@@ -19,7 +19,7 @@ _MANY_FILES = 4  # of which the same is said: shown once, with a list
 _MOST_PLACES, _MOST_LINES = 5, 8  # in such a list
 #: What differs between messages that say the same: numbers, paths, quoted text, options with their
 #: values.
-_SPECIFIC = re.compile(r"(?<!\S)\S*[\d/=`'\"$]\S*")  # from a word's start alone: words may be long
+_SPECIFIC = re.compile(r"(?<!\S)\S*[0-9/=`'\"$]\S*")  # from a word's start alone: words may be long
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
 _LATER = "dsgen.findings"  #: in the context of the command: what is printed at its end

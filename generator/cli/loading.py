@@ -22,6 +22,7 @@ from ..job.codes import WRONG_VALUE
 from ..job.load import load_with_findings
 from ..job.records import Job
 from ..job.resolve import DEFAULT_FRAMEWORK
+from ..numerals import read_whole
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.program import RenderedFile
 from ..resources import read_text
@@ -394,7 +395,9 @@ def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
     if (purpose := purpose_of(overrides)) != "pretraining":
         return {"training.global_batch": usual_batch(purpose, overrides)}
     length = str(overrides.get("training.sequence_length", 1))
-    if not length.isdecimal() or BATCH_TOKENS % (int(length) or 1):  # of 0 the job itself says more
+    if (tokens := read_whole(length)) is None or BATCH_TOKENS % (
+        tokens or 1
+    ):  # of 0 the job itself says more
         raise click.UsageError(
             f"add --global-batch: the default of {BATCH_TOKENS} tokens isn't whole sequences"
         )

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from ..catalog import find_accelerator, load_catalog
 from ..dataclass import dataclass
 from ..job.resolve_names import described_node
+from ..numerals import is_whole, read_whole, whole
 from ..text.around import is_readable, matching
 from ..text.text import UnusableJson, read_json
 from ..units import MIB
@@ -41,7 +42,7 @@ _BESIDE: Final = (
     *(f"launch.slurm.{key}" for key in ("container_mounts", "gres_type", "gpu_request", "modules")),
     "launch.slurm.virtual_environment",
 )
-_GRES: Final = re.compile(r"gpu(?::([\w.-]+))?:(\d+)")
+_GRES: Final = re.compile(r"gpu(?::([\w.-]+))?:([0-9]+)")
 _MOST_LINES: Final = 1000
 
 
@@ -168,8 +169,8 @@ def accelerator_called(name: str, mib: str = "") -> str | None:
         return known.name
     whole = {key: one for key, one in load_catalog().accelerators.items() if not one.is_slice}
     family = {key: one for key, one in whole.items() if key.split("-")[0] in words}
-    if mib.strip().isdigit():
-        bytes_ = int(mib) * MIB
+    if (size := read_whole(mib.strip())) is not None:
+        bytes_ = size * MIB
         # A driver keeps a part of a card's memory.
         family = {
             key: one for key, one in family.items() if abs(one.memory_bytes / bytes_ - 1) < 0.1
@@ -188,7 +189,7 @@ def partitions_of(text: str) -> Iterator[Partition]:
         name, _, rest = line.strip().partition("|")
         nodes, _, gres = rest.partition("|")
         found = _GRES.search(gres)
-        if found and nodes.isdigit():
+        if found and is_whole(nodes):
             yield Partition(
-                name.endswith("*"), int(nodes), name.rstrip("*"), found[1], int(found[2])
+                name.endswith("*"), whole(nodes), name.rstrip("*"), found[1], whole(found[2])
             )

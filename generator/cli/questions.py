@@ -19,6 +19,7 @@ from ..catalog.names import Machines, machines_of, nearest, nodes_with
 from ..job.quantities import read_tokens
 from ..job.resolve_names import described_node
 from ..job.schema import frameworks, launch_targets
+from ..numerals import read_whole, whole
 from .options import FINE_TUNING, PURPOSES
 from .printing import echo, unknown
 from .proposals import Proposals
@@ -84,8 +85,8 @@ def read_cluster(text: str) -> Any:
 
 def _read_count(text: str) -> int | str:
     """A number or range of GPUs; or a number of nodes, as it is."""
-    if text.isdigit() and 0 < int(text) <= 2**20:
-        return int(text)
+    if 0 < (read_whole(text) or 0) <= 2**20:
+        return whole(text)
     if ".." in text or _NODES.fullmatch(text):
         return text
     raise click.UsageError(f"{text!r} is not a number of GPUs; write 64, or `8 nodes`")
@@ -93,10 +94,10 @@ def _read_count(text: str) -> int | str:
 
 def _read_duration(text: str) -> Any:
     """Tokens, or sequences and passes; None where the length isn't known yet."""
-    passes = re.fullmatch(r"([1-9]\d*(?:\.\d+)?[kKmM]?) ?[x×*] ?([1-9]\d*)", text.strip())
+    passes = re.fullmatch(r"([1-9][0-9]*(?:\.[0-9]+)?[kKmM]?) ?[x×*] ?([1-9][0-9]*)", text.strip())
     if passes:
-        return {"samples": read_tokens(passes[1]), "epochs": int(passes[2])}
-    if re.fullmatch(r"[1-9]\d*(?:\.\d+)?(?:e\d+)? ?[kKmMbBtT]?", text.strip()):
+        return {"samples": read_tokens(passes[1]), "epochs": whole(passes[2])}
+    if re.fullmatch(r"[1-9][0-9]*(?:\.[0-9]+)?(?:e[0-9]+)? ?[kKmMbBtT]?", text.strip()):
         return {"tokens": text.strip()}
     if text.strip().lower() == "none":
         return None
@@ -185,7 +186,7 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
             answers |= _implied(answers)
     if said := _NODES.fullmatch(str(answers.get("gpus"))):
         del answers["gpus"]
-        answers["nodes"] = int(said[1])
+        answers["nodes"] = whole(said[1])
     answers |= {"nodes": known["nodes"]} if "nodes" in known else {}
     answers = {key: value for key, value in answers.items() if value is not None}
     return with_network(answers, known)

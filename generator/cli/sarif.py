@@ -160,4 +160,4 @@ def _text(text: str) -> str:
     """A text with escapes for what would be placeholders and links in a message (sections 3.11.5
     and 3.11.6).
     """
-    return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", re.sub(r"\{(\d+)\}", r"{{\1}}", text))
+    return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", re.sub(r"\{([0-9]+)\}", r"{{\1}}", text))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ..numerals import python_float
 from ..secrets import mask
 from .options import Request, bold_option, form_option, job_flags, job_options, top_option
 from .printing import ExitStatus, echo, print_csv, print_json, unknown, working
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 #: `512..2048`, `512..2048:128`, `1..64:x2`.
 _RANGE = re.compile(
-    r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z"
+    r"(?P<low>[0-9][^.:]*(?:\.[0-9]+)?)\.\.(?P<high>[^.:]+(?:\.[0-9]+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z"
 )
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MOST_POINTS = 200  #: of one sweep
@@ -75,7 +76,7 @@ def read_term(word: str) -> Term:
         unknown("key", key, paths)
     path = paths.get(key, key)
     parts = tuple((part.strip(), _RANGE.match(part.strip())) for part in text.split(","))
-    if not all(part and (match or not re.match(r"\d[^/]*\.\.", part)) for part, match in parts):
+    if not all(part and (match or not re.match(r"[0-9][^/]*\.\.", part)) for part, match in parts):
         raise click.UsageError(
             f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C"
         )
@@ -162,13 +163,17 @@ def read_time(_: click.Context, __: click.Parameter, text: str | None) -> float 
 
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([mhdw])", text.strip())
     try:
         if (
             match is None and ":" not in text
         ):  # Slurm reads minutes, which nobody would expect of a long run
             raise ValueError
-        seconds = float(match[1]) * _UNITS[match[2]] if match else float(read_time_limit(text))
+        seconds = (
+            (python_float(match[1]) or 0.0) * _UNITS[match[2]]
+            if match
+            else float(read_time_limit(text))
+        )
     except ValueError:
         seconds = 0.0
     if seconds <= 0:
@@ -181,9 +186,9 @@ def read_price(_: click.Context, __: click.Parameter, text: str | None) -> float
     if text is None:
         return None
     match = re.fullmatch(
-        r"\$?(\d*\.?\d+(?:e\d{1,2})?)\s*([kmb]?)", text.strip().lower().replace(",", "")
+        r"\$?([0-9]*\.?[0-9]+(?:e[0-9]{1,2})?)\s*([kmb]?)", text.strip().lower().replace(",", "")
     )
-    price = float(match[1]) * 1000 ** " kmb".find(match[2] or " ") if match else 0.0
+    price = (python_float(match[1]) or 0.0) * 1000 ** " kmb".find(match[2] or " ") if match else 0.0
     if not price:
         raise click.BadParameter(
             f"{text[:40]!r} is not a price above 0; write 2500000, 2.5M or 800k"

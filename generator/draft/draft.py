@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from ..dataclass import dataclass
 from ..findings import Location
 from ..job.arguments import is_option
+from ..numerals import python_float, whole
 from ..programs.launching.launch_line import Launch
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.options import Flavour, MegatronOption, option_table
@@ -98,7 +99,7 @@ class Keys:
             if end < len(parts) and held not in ({}, []):
                 return
             if isinstance(home, list) and held is not None:
-                del home[int(last)]
+                del home[whole(last)]
             elif isinstance(home, dict):
                 home.pop(last, None)
 
@@ -258,7 +259,5 @@ def _read(value: object) -> object:
     text = str(value).strip().strip("'\"")
     if text.lower() in ("true", "yes", "t", "y", "false", "no", "f", "n"):
         return text.lower() in ("true", "yes", "t", "y")
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    number = python_float(text)
+    return text if number is None else number

@@ -4,6 +4,7 @@ the services.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from ..catalog import find_accelerator, find_node_type
 from ..job.resolve_names import described_node
+from ..numerals import read_whole
 from ..programs.azureml.job import AzureMLJob
 from ..programs.deepspeed.config import Config
 from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
@@ -138,7 +140,7 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
         if script.sbatch.get(option.name) is option and option.name not in written:
             _read_option(draft, script, option, request.tasks_per_node)
     limit = request.argument("--time")
-    if limit and limit.text and request.seconds("--time") not in (None, float("inf")):
+    if limit and limit.text and request.seconds("--time") not in (None, math.inf):
         draft.set("launch.time_limit", limit.text)
     name = request.text("--job-name")
     draft.set("name", name.value if name and "$" not in name.value else None)
@@ -170,7 +172,7 @@ def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int 
     if option.values and (value is None or ("$" in value or "`" in value)):
         draft.leave(shown, where, "its value is not in the files")
     elif option.name == "--cpus-per-task":
-        cores = int(value) if value is not None and value.isdigit() else None
+        cores = read_whole(value)
         draft.set(
             "launch.slurm.cpus_per_task", cores * tasks if cores is not None and tasks else None
         )

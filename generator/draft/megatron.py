@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ..catalog import Model, find_model
 from ..job.records import Pins
+from ..numerals import read_whole
 from ..programs.megatron.facts import MegatronFacts, at_least
 from ..programs.megatron.run import MegatronRun
 from ..programs.megatron.table import GROUPS, NULL_TOKENIZER, OLD_RECOMPUTE, SHARDINGS, decoded
@@ -40,7 +41,9 @@ _VOCABULARIES: Final = {
     "Llama2Tokenizer": 32000,
     "BertWordPieceLowerCase": 30522,
 }
-_FIRST_DENSE: Final = re.compile(r"\(?\[0\]\*(\d{1,6})\+\[1\]\*(\d{1,6})\)?")  # --moe-layer-freq
+_FIRST_DENSE: Final = re.compile(
+    r"\(?\[0\]\*([0-9]{1,6})\+\[1\]\*([0-9]{1,6})\)?"
+)  # --moe-layer-freq
 _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtype", "moment_dtype")
 
 
@@ -149,8 +152,8 @@ def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
         "num_experts_per_tok": model.experts_per_token,
         "moe_intermediate_size": model.moe_ffn or None,
         "n_shared_experts": shared // model.moe_ffn if shared and whole else None,
-        "first_k_dense_replace": int(match[1])
-        if match and int(match[1]) + int(match[2]) == model.layers
+        "first_k_dense_replace": read_whole(match[1])
+        if match and (read_whole(match[1]) or 0) + (read_whole(match[2]) or 0) == model.layers
         else None,
     }
 

@@ -12,6 +12,7 @@ from ..job.arguments import grouped
 from ..job.load import load_with_findings, spec_secrets
 from ..job.overrides import plain_source
 from ..job.records import Job
+from ..numerals import read_whole
 from ..programs.deepspeed.write import FILE_NAME
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.job_rules import check_job
@@ -105,7 +106,7 @@ def _keys(pointer: str) -> list[str]:
 
 def _order(pointer: str) -> list[tuple[int, str]]:
     """The keys of a place, by which items of a list are sorted by their numbers."""
-    return [(int(key) if key.isdecimal() else -1, key) for key in pointer.split("/")]
+    return [(-1 if (item := read_whole(key)) is None else item, key) for key in pointer.split("/")]
 
 
 def _take_out(draft: Draft, keys: list[str], why: str) -> None:
@@ -167,7 +168,8 @@ def without_refused(draft: Draft, outcome: Outcome) -> Outcome:
 def _drop_argument(draft: Draft, pointer: str, why: str) -> bool:
     index = pointer.removeprefix(_ARGUMENTS)
     words: list[str] = draft.get("launch.arguments") or []
-    groups, at = list(grouped(words)), int(index) if index.isdecimal() else len(words)
+    place = read_whole(index)
+    groups, at = list(grouped(words)), len(words) if place is None else place
     for number, group in enumerate(groups):
         at -= len(group)
         if at < 0:

@@ -111,7 +111,7 @@ _PLAIN: Final = re.compile(r"(?:--?)?[A-Za-z_/.][\w./@+%=-]*(?::[\w./@+%=-]+)*",
 _WORDS: Final = frozenset(
     {"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf", "~"}
 )
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:[eE][+-]?\d{1,2})?")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
 _WIDTH: Final = 110
 ORDER: Final = (
     *(

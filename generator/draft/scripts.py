@@ -9,6 +9,7 @@ from typing import Final
 
 from ..catalog import find_model
 from ..job.hf_config import model_from_config
+from ..numerals import read_whole
 from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
@@ -92,12 +93,13 @@ def _read_usual(draft: Draft) -> None:
         one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known
     }
     options = [f"--{name.replace('_', '-')}" for name in LENGTHS]
-    lengths = [values[name] for name in options if values.get(name, "").isdecimal()]
-    draft.set("training.sequence_length", int(lengths[0]) if lengths and int(lengths[0]) else None)
+    read = (read_whole(values.get(name)) for name in options)
+    length = next((number for number in read if number is not None), None)
+    draft.set("training.sequence_length", length or None)
     for row in GROUPS[BATCH]:
         value = values.get(row.option.replace("_", "-"), "")
-        if value.isdecimal() and int(value) and draft.get(row.key) is None:
-            draft.set(row.key, int(value))
+        if (number := read_whole(value)) and draft.get(row.key) is None:
+            draft.set(row.key, number)
     adapts = FRAMEWORKS[draft.get("framework")].adapters
     if adapts and any(
         is_true(values.get(name, "no")) for name in ("--use-lora", "--use-peft", "--lora-enable")
@@ -107,7 +109,12 @@ def _read_usual(draft: Draft) -> None:
             for key, names in _RANKS.items()
         }
         draft.set(
-            "training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()}
+            "training.lora",
+            {
+                key: number
+                for key, value in found.items()
+                if (number := read_whole(value)) is not None
+            },
         )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..dataclass import dataclass
 from ..job.records import Calibration, Job
+from ..numerals import significant
 from ..units import GIB
 from ..version import __version__
 from .layout import Layout
@@ -150,7 +151,7 @@ class CalibrationReport:
             "spread": round(self.spread, 4),
             "errors": {"step_time": rounded(self.time), "memory": rounded(self.memory)},
             "runs": [
-                {n: float(f"{v:.4g}") if isinstance(v, float) else v for n, v in run}
+                {n: significant(v, 4) if isinstance(v, float) else v for n, v in run}
                 for run in runs
             ],
             "left_out": [asdict(item) for item in self.excluded],

@@ -16,6 +16,7 @@ from ..catalog.records import read_yaml
 from ..dataclass import dataclass
 from ..job.arguments import argument_values, gives
 from ..job.records import Job
+from ..numerals import read_whole
 from ..units import DAY, GB_PER_S, MINUTE
 from .adapters import adapter_parameters
 from .layout import Layout, LayoutLike
@@ -218,7 +219,8 @@ def saves_at_limit(job: Job) -> bool:
 def given_number(job: Job, *options: str) -> int | None:
     """The whole number that the job's own arguments give the first of these options that they have."""
     given = (argument_values(job.launch.arguments, option) for option in options)
-    return next((int(words[0]) for words in given if words and words[0].isdigit()), None)
+    numbers = (read_whole(words[0]) for words in given if words)
+    return next((number for number in numbers if number is not None), None)
 
 
 def best_interval_s(save_s: float, failure_s: float) -> float:

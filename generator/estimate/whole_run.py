@@ -10,6 +10,7 @@ import numpy as np
 
 from ..dataclass import dataclass
 from ..job.records import BatchRamp, Job
+from ..numerals import python_float
 from .layout import Layout
 from .ledgers import StepTime
 from .saving import assumed, given_number, saving
@@ -60,7 +61,7 @@ def evaluation_s(job: Job, layout: Layout, times: StepTime, steps: int) -> float
 def evaluations(job: Job) -> tuple[int, int]:
     """Steps between evaluations and global batches of one: the script's arguments, else the program's defaults."""
     shares = [share.strip() for share in (job.data.split or "").split(",")]
-    no_validation = job.data.split is not None and (len(shares) < 2 or not float(shares[1]))
+    no_validation = job.data.split is not None and (len(shares) < 2 or not python_float(shares[1]))
     if job.framework.evaluation is None or no_validation:
         return 0, 0
     given = (given_number(job, option) for option in ("--eval-interval", "--eval-iters"))

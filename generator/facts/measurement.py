@@ -6,7 +6,6 @@ What readers of logs share is here as well: the record that they fill, and how t
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import field
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import WARNING, Finding, Location
+from ..numerals import python_float, read_whole
 from ..rule import rule_of_reader
 
 _SOURCE: Final = "the documented form of runs that dsgen calibrate reads"
@@ -98,19 +98,16 @@ class LogFacts:
 
 def spec_keys(settings: Mapping[str, str], names: Mapping[str, str]) -> dict[str, object]:
     """The keys of the job spec, by the names that the settings of a log have for them."""
-    found = ((key, whole(settings.get(name, ""))) for name, key in names.items())
+    found = ((key, positive_whole(settings.get(name, ""))) for name, key in names.items())
     return {key: value for key, value in found if value is not None}
 
 
 def positive(text: str) -> float | None:
     """A number above zero; `None` for anything else."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value > 0 else None
+    value = python_float(text)
+    return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
-def whole(text: str) -> int | None:
+def positive_whole(text: str) -> int | None:
     """A whole number above zero, of few enough digits to be one of a job; `None` for anything else."""
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) and int(text) > 0 else None
+    return read_whole(text, 9) or None

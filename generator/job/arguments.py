@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from ..numerals import is_whole
+
 _Word = TypeVar("_Word")
 
 
@@ -33,7 +35,7 @@ def is_option(word: object) -> bool:
         isinstance(word, str)
         and word[:1] == "-"
         and len(word) > 1
-        and not word[1].isdigit()
+        and not is_whole(word[1])
         and word[1] != "."
     )
 

@@ -12,6 +12,7 @@ from typing import Final, TextIO
 
 from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, printable, without
+from ..numerals import is_whole
 from ..secrets import find, holds, likeness, patterns
 from ..text.source import Source, escape, parse
 from ..text.text import CONTROL, UnreadableText, read_path, read_stream
@@ -143,7 +144,7 @@ def check_text(source: Source) -> Iterator[Finding]:
         if not (name.isascii() and name.isidentifier()):  # no shell can set it
             where = source.locate_key(f"{_ENVIRONMENT}{escape(name)}")
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
-            hint = f"use letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
+            hint = f"use letters, digits and underscores, such as {plain if not is_whole(plain[0]) else f'_{plain}'}"
             yield codes.ENVIRONMENT_NAME.at(
                 where, f"invalid name of an environment variable: {show(name)}", hint
             )
@@ -240,7 +241,7 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
             continue
         text = value if isinstance(value, str) else source.texts.get(pointer, str(value))
         parts = pointer.split("/")
-        while len(parts) > 1 and parts[-1].isdigit():
+        while len(parts) > 1 and is_whole(parts[-1]):
             parts.pop()
         name = parts[-1].replace("~1", "/").replace("~0", "~")
         variable = pointer.startswith(_ENVIRONMENT)

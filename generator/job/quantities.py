@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalog.names import find_model, machines_of
+from ..numerals import python_float, whole
 from ..text.source import Source
 from .arguments import gives
 from .records import Frameworks
@@ -53,13 +54,13 @@ def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
     if not isinstance(value, str):
         return (int(value),)
     if "," in value:
-        return tuple(sorted({int(part) for part in value.split(",")}))
+        return tuple(sorted({whole(part.strip()) for part in value.split(",")}))
     bounds, _, step = value.partition(":")
-    low, high = map(int, bounds.split(".."))
-    if low > high or (step and int(step) < 1):
+    low, high = (whole(bound.strip()) for bound in bounds.split(".."))
+    if low > high or (step and whole(step.strip()) < 1):
         raise ValueError(f"{value} is an empty range")
     first = low if step else -(-low // unit) * unit
-    counts = range(first, high + 1, int(step or unit))
+    counts = range(first, high + 1, whole(step.strip()) if step else unit)
     if not counts or low < 1:
         raise ValueError(f"{value} has no multiple of {unit}, the accelerators of a node")
     if len(counts) > MOST_COUNTS:
@@ -73,7 +74,7 @@ _TIME: Final = re.compile(r"(?:(\d{1,12})-)?(\d{1,12})(?::(\d{1,12}))?(?::(\d{1,
 def time_fields(text: str) -> tuple[int | None, ...]:
     """Days, and the numbers between the colons, of a time that Slurm can read; None where there is none."""
     match = _TIME.fullmatch(text)
-    return tuple(int(part) if part else None for part in match.groups()) if match else (None,) * 4
+    return tuple(whole(part) if part else None for part in match.groups()) if match else (None,) * 4
 
 
 def slurm_seconds(text: str) -> int | None:
@@ -97,9 +98,9 @@ def read_time_limit(value: int | float | str) -> int:
     return total
 
 
-_KIBI: Final = re.compile(r"([1-9]\d{0,4}(?:\.5)?) ?[kK]")
+_KIBI: Final = re.compile(r"([1-9][0-9]{0,4}(?:\.5)?) ?[kK]")
 _MODELS: Final = ("--model_name_or_path", "--config_name", "--model_type", "--model", "--config")
-_TOKENS: Final = re.compile(r"\d+(?:\.\d+)?(?:e\d+)? ?[kmbt]?(?: tokens)?", re.IGNORECASE)
+_TOKENS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[0-9]+)? ?[kmbt]?(?: tokens)?", re.IGNORECASE)
 
 
 def written_out(source: Source, frameworks: Frameworks) -> Source:
@@ -144,4 +145,4 @@ def written_out(source: Source, frameworks: Frameworks) -> Source:
 def length_of(text: str) -> int | None:
     """Tokens of a sequence of `8k`, in units of 1,024; `None` for other text."""
     match = _KIBI.fullmatch(text.strip())
-    return int(1024 * float(match[1])) if match else None
+    return int(1024 * (python_float(match[1]) or 0)) if match else None

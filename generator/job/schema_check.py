@@ -286,7 +286,7 @@ def refused_value(name: str, shown: str, breach: Breach) -> tuple[Rule, str, str
 
 def _meant(text: str, choices: list[str]) -> str | None:
     """The choice that a word shortens, as `kube` or `k8s` does, or is most like; `None` without one."""
-    counted = re.fullmatch(r"([a-z])(\d+)([a-z])", text.lower())
+    counted = re.fullmatch(r"([a-z])([0-9]+)([a-z])", text.lower())
     pattern = (
         f"{counted[1]}.{{{counted[2]}}}{counted[3]}" if counted else f"{re.escape(text.lower())}.*"
     )

@@ -13,6 +13,7 @@ from ..dataclass import dataclass
 from ..job.arguments import argument_values, gives, is_fine_tuning, options_of, without
 from ..job.needs import continuation
 from ..job.records import Job, JobLaunch
+from ..numerals import read_whole
 
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
@@ -320,5 +321,5 @@ def last_step(plan: Plan, program: Program) -> int:
     option = step_option(program)
     if option is not None:
         (told, *_) = argument_values(program.arguments, option) or ("",)
-        return int(told) if told.isdecimal() else 0
+        return read_whole(told) or 0
     return 0 if gives(program.arguments, *_NO_STEPS) else plan.job.training.steps or 0

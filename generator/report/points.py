@@ -15,6 +15,7 @@ from ..estimate.ledgers import Memory
 from ..estimate.memory import every_stage, memory
 from ..estimate.step_time import step_time
 from ..job.records import Job
+from ..numerals import significant
 from ..search.feasible import Estimates
 from ..search.plan import Plan, SearchResult
 from ..search.summary import CAUSES
@@ -134,7 +135,7 @@ def _six(column: Any, count: int) -> list[float]:
     """Six digits of each number; whole numbers as such."""
     numbers = np.broadcast_to(np.asarray(column, float), count)
     return [
-        int(short) if (short := float(f"{number:.6g}")).is_integer() else short
+        int(short) if (short := significant(number, 6)).is_integer() else short
         for number in numbers.tolist()
     ]
 

@@ -13,6 +13,7 @@ from ..estimate.uncertainty import required_band
 from ..facts.facts import knows
 from ..findings import ERROR
 from ..job.records import Job
+from ..numerals import python_float
 from ..units import GIB, gib
 from .layout.recompute import HOST_OPTIMIZERS
 from .planned import Judgement, layouts
@@ -56,11 +57,11 @@ def memory_bytes(text: object, *, of_slurm: bool) -> float:
     Source: sbatch(1), --mem: MiB without a unit, 0 for all; kubernetes.io, Resource units: powers of 1,000 without `i`.
     """
     match = _AMOUNT.fullmatch(str(text))
-    if match is None or not float(match[1]):
+    if match is None or not python_float(match[1]):
         return inf
     power = "_kmgtp".index((match[2] or "_m"[of_slurm]).lower())
     base = 1024.0 if of_slurm or match[3] else 1000.0
-    return float(float(match[1]) * base**power)
+    return (python_float(match[1]) or 0.0) * base**power
 
 
 def _smaller(job: Job, layout: Layout) -> list[str]:

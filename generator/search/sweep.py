@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
@@ -91,13 +92,13 @@ class Goal:
         """The run over its limits: at most 1 where the goal is met. `slow`: at the slow end of the band."""
         run = plan.run
         if run is None:
-            return float("inf")
+            return math.inf
         band = (
             float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s) if slow else 1.0
         )
         shares = [] if self.within_s is None else [run.wall_s / self.within_s]
         if self.at_most is not None:
-            shares.append(float("inf") if run.wall_cost is None else run.wall_cost / self.at_most)
+            shares.append(math.inf if run.wall_cost is None else run.wall_cost / self.at_most)
         return band * max(shares)
 
 

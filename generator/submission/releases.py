@@ -16,6 +16,7 @@ from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Version
+from ..numerals import whole
 from ..resources import read_text
 from ..text.around import (
     folders_above,
@@ -70,7 +71,7 @@ _MOST_PARSED: Final = (
 )
 _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
 _LAST: Final = 99  # of a minor version, where a pin excludes the next
-_NUMBER: Final = r"v?(\d{1,4}(?:\.\d{1,4}){1,2})"
+_NUMBER: Final = r"v?([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})"
 _LATER: Final = (
     r"(?!\s*(?:\+|or\s+(?:later|newer|above|higher|greater)|and\s+(?:later|newer|above)))"
 )
@@ -96,8 +97,8 @@ _OF_RELEASES: Final = frozenset(
 )
 #: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117, huggingface/transformers-gpu:4.35.2.
 _IMAGES: Final = {
-    "deepspeed": r"\bdeepspeed/deepspeed:v(\d)(\d)(\d)(?!\d)",
-    "transformers": r"\bhuggingface/transformers-[\w-]+:(\d+)\.(\d+)\.(\d+)\b",
+    "deepspeed": r"\bdeepspeed/deepspeed:v([0-9])([0-9])([0-9])(?![0-9])",
+    "transformers": r"\bhuggingface/transformers-[\w-]+:([0-9]+)\.([0-9]+)\.([0-9]+)\b",
 }
 #: Owners on GitHub; a build from elsewhere has tags and keys of its own.
 _OWNERS: Final = {"deepspeed": "microsoft|deepspeedai", "transformers": "huggingface"}
@@ -231,12 +232,12 @@ def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
 def _bounds(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """`deepspeed<=0.9.5`, `deepspeed>=0.9,<0.15`."""
     bounded = (
-        rf"(?<![\w/-]){program}(?:\[[\w,-]*\])?[\"']?\s*(?:(?:[><~]=?|!=)\s*[\d.*]+\s*,\s*){{0,4}}"
+        rf"(?<![\w/-]){program}(?:\[[\w,-]*\])?[\"']?\s*(?:(?:[><~]=?|!=)\s*[0-9.*]+\s*,\s*){{0,4}}"
     )
     for match, line in _written(rf"{bounded}<=\s*{_NUMBER}", text):
         yield numbers(match[1]), line
     for match, line in _written(
-        rf"{bounded}<\s*(\d{{1,4}}(?:\.[1-9]\d{{0,3}})?)(?:\.0)*(?![.\d])", text
+        rf"{bounded}<\s*([0-9]{{1,4}}(?:\.[1-9][0-9]{{0,3}})?)(?:\.0)*(?![.0-9])", text
     ):
         *above, first = numbers(match[1])
         if first:
@@ -252,14 +253,14 @@ def _written(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int]]:
 
 def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
     for match, line in _written(_IMAGES[program], text):
-        yield tuple(map(int, match.groups())), line
+        yield tuple(map(whole, match.groups())), line
 
 
 def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """`DeepSpeed v0.9.5`, `cd deepspeed-0.9.5`, no bound: `at least DeepSpeed 0.9.5`, `DeepSpeed 0.9.5 or later`."""
     bound = re.compile(r"(?:at least|since|from|minimum|than|until|before)\W+$", re.IGNORECASE)
     name = rf"(?<![\w/-]){program}(?:\]\(\S+\))?(?:-|[\s`*]{{1,3}}(?:(?:version|release)\s+)?)"
-    for match in re.finditer(rf"{name}{_NUMBER}(?![\w.]*\d){_LATER}", text, re.IGNORECASE):
+    for match in re.finditer(rf"{name}{_NUMBER}(?![\w.]*[0-9]){_LATER}", text, re.IGNORECASE):
         if not bound.search(text[max(match.start() - 20, 0) : match.start()]):
             yield numbers(match[1]), _line(text, match)
 
@@ -342,4 +343,4 @@ def _line(text: str, match: re.Match[str]) -> int:
 
 def numbers(version: str) -> Version:
     """`0.9.5` as numbers, to compare."""
-    return tuple(map(int, version.split(".")))
+    return tuple(map(whole, version.split(".")))

@@ -9,12 +9,13 @@ from typing import ClassVar, Final
 
 from ..dataclass import dataclass
 from ..findings import Location
+from ..numerals import python_int
 from ..places import Lines
 from .document import FileText, Kind
 from .text import Text
 
 #: deepspeed/launcher/runner.py, _parse_hostfile @ 0.19.8: what follows the number isn't looked at.
-_ENTRY: Final = re.compile(r"(\S+)\s+slots=(\d+)")
+_ENTRY: Final = re.compile(r"(\S+)\s+slots=([0-9]+)")
 # Universal newlines: what Python's readlines() of a text file splits at.
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 
@@ -65,9 +66,7 @@ def read_hosts(file: FileText) -> Iterator[Hostfile]:
         if not stripped or stripped.startswith("#"):
             continue
         entry = _ENTRY.match(stripped)
-        slots = (
-            int(entry[2]) if entry and len(entry[2]) <= 4300 else None
-        )  # int() of Python refuses longer numbers
+        slots = python_int(entry[2]) if entry else None
         offset = match.start() + len(line) - len(line.lstrip())
         entries.append(
             HostEntry(host=stripped.split()[0], slots=slots, offset=offset, raw=stripped)

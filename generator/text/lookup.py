@@ -12,6 +12,7 @@ from pathlib import Path
 from posixpath import basename, commonprefix, dirname, isabs, isdir, isfile, join, normpath
 from typing import Any, Final, Protocol, cast
 
+from ..numerals import is_whole
 from .around import names_in
 from .document import Document, Kind
 
@@ -60,7 +61,7 @@ def is_slip(name: str, other: str) -> bool:
     enough = (
         _LETTERS if other_letter or not same else _LETTERS - 1
     )  # `min.py` lacks a letter of `main.py`
-    digits = any(map(str.isdigit, one + two)) and not (
+    digits = any(map(is_whole, one + two)) and not (
         swapped and any(map(str.isalpha, one))
     )  # `zer2o` is `zero2`
     meant = digits or "/" in one + two or ((one + two).isalpha() and len(word) < enough)

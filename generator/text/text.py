@@ -17,6 +17,7 @@ from typing import Final, TextIO
 
 from ..dataclass import dataclass
 from ..findings import Finding, Location, printable
+from ..numerals import is_whole, python_float, python_int
 from ..secrets import Secret, find, mask
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE
 
@@ -240,7 +241,8 @@ def read_json(path: Path) -> object:
 
 
 def _number(text: str) -> int | float:
-    value, is_whole = float(text), text.lstrip("-").isdigit()
-    if not math.isfinite(value) or (is_whole and len(text) > _LONGEST_NUMBER):
+    value, whole = python_float(text), is_whole(text.lstrip("-"))
+    if value is None or not math.isfinite(value) or (whole and len(text) > _LONGEST_NUMBER):
         raise UnusableJson(f"the number {text[:_LONGEST_NUMBER]} is out of range")
-    return int(text) if is_whole else value
+    read = python_int(text, _LONGEST_NUMBER) if whole else None
+    return value if read is None else read

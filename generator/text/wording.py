@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..dataclass import dataclass
 from ..findings import escape as escape
 from ..findings import printable
+from ..numerals import is_whole, read_whole
 from ..places import NOTHING as NOTHING
 
 
@@ -29,8 +30,10 @@ def value_at(data: object, pointer: str, default: object = None) -> object:
         key = part.replace("~1", "/").replace("~0", "~") if escaped else part
         if isinstance(data, dict) and key in data:
             data = data[key]
-        elif isinstance(data, list) and key.isdecimal() and len(key) < 10 and int(key) < len(data):
-            data = data[int(key)]
+        elif (
+            isinstance(data, list) and (place := read_whole(key)) is not None and place < len(data)
+        ):
+            data = data[place]
         else:
             return default
     return data
@@ -55,7 +58,7 @@ def dotted(pointer: str) -> str:
     name = ""
     for part in pointer.split("/")[1:]:
         plain = printable(part.replace("~1", "/").replace("~0", "~"))
-        name += f"[{plain}]" if plain.isdigit() else f".{plain}" if name else plain
+        name += f"[{plain}]" if is_whole(plain) else f".{plain}" if name else plain
     return name or "the job spec"
 
 

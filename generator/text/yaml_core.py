@@ -10,6 +10,7 @@ import yaml
 
 from ..dataclass import dataclass
 from ..findings import printable
+from ..numerals import of_base, python_float, python_int
 
 Scalar = str | int | float | bool | None
 
@@ -21,14 +22,17 @@ MAX_DIGITS: Final = (
 _NULL: Final = re.compile(r"(?:null|Null|NULL|~|)\Z")
 _TRUE: Final = re.compile(r"(?:true|True|TRUE)\Z")
 _FALSE: Final = re.compile(r"(?:false|False|FALSE)\Z")
-_NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...]] = (
-    (re.compile(r"[-+]?[0-9]+\Z", re.ASCII), int),
-    (re.compile(r"0o[0-7]+\Z"), lambda text: int(text[2:], 8)),
-    (re.compile(r"0x[0-9a-fA-F]+\Z"), lambda text: int(text[2:], 16)),
-    (re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII), float),
+_NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], int | float | None]], ...]] = (
+    (re.compile(r"[-+]?[0-9]+\Z", re.ASCII), lambda text: python_int(text, MAX_DIGITS)),
+    (re.compile(r"0o[0-7]+\Z"), lambda text: of_base(text[2:], 8, MAX_DIGITS)),
+    (re.compile(r"0x[0-9a-fA-F]+\Z"), lambda text: of_base(text[2:], 16, MAX_DIGITS)),
+    (
+        re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII),
+        python_float,
+    ),
     (
         re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"),
-        lambda text: float(text.replace(".", "")),
+        lambda text: python_float(text.replace(".", "")),
     ),
 )
 _TAG: Final = "tag:yaml.org,2002:"
@@ -53,7 +57,7 @@ def resolve_plain(text: str) -> Scalar:
         return text[0] in "tT"
     for form, convert in _NUMBERS:
         if form.match(text):
-            if len(text) > MAX_DIGITS and convert is not float:
+            if len(text) > MAX_DIGITS and convert is not python_float:
                 raise ValueError(
                     f"a number of {len(text)} digits; at most {MAX_DIGITS} are supported"
                 )
@@ -88,7 +92,7 @@ def yaml_text(content: str) -> str:
     spaced = _JSON_TOKEN.sub(lambda token: " " if token.group() == "\t" else token.group(), content)
     return _SURROGATE_PAIR.sub(
         lambda pair: (
-            f"\\U{0x10000 + ((int(pair[1], 16) - 0xD800) << 10) + int(pair[2], 16) - 0xDC00:08X}"
+            f"\\U{0x10000 + ((of_base(pair[1], 16) - 0xD800) << 10) + of_base(pair[2], 16) - 0xDC00:08X}"
         ),
         spaced,
     )

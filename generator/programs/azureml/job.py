@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, TypeGuard
 
 from ...dataclass import dataclass
 from ...findings import Finding, Location
+from ...numerals import python_int
 from ...text.document import Claim, FileText, Kind
 from ...text.shell.reader import read_command_text
 from ...text.source import Source, escape
@@ -106,7 +107,7 @@ def _part(
     )
 
 
-_INTEGER: Final = re.compile(r"\s*[+-]?\d{1,11}\s*")  # that Python's int() reads
+_MOST_CHARACTERS: Final = 12  #: of a count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +139,8 @@ class AzureMLJob(CommandDocument):
     def count(self, name: str) -> int | None:
         """An integer as azure-ai-ml converts it, from text too; None where there is none."""
         text = self.text(name)
-        return int(text) if text is not None and _INTEGER.fullmatch(text) else self.integer(name)
+        number = python_int(text, _MOST_CHARACTERS) if text is not None else None
+        return self.integer(name) if number is None else number
 
     def place_in_command(self, offset: int) -> Location:
         """The place of a character of the command."""

@@ -11,24 +11,25 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ...facts.measurement import NUMBER, LogFacts, positive, spec_keys, whole
+from ...facts.measurement import NUMBER, LogFacts, positive, positive_whole, spec_keys
+from ...numerals import whole
 from ...units import GIB
 
 _PIPELINE: Final = re.compile(
-    rf"\bsteps: \d+ loss: .*?iter time \(s\): {NUMBER} samples/sec: {NUMBER}"
+    rf"\bsteps: [0-9]+ loss: .*?iter time \(s\): {NUMBER} samples/sec: {NUMBER}"
 )
 _THROUGHPUT: Final = re.compile(rf"CurrSamplesPerSec={NUMBER}")
 _TIMERS: Final = re.compile(rf"time \(ms\) \| fwd: {NUMBER}.*?\| bwd: {NUMBER}.*?\| step: {NUMBER}")
 _PEAKS: Final = (re.compile(rf"MaxMemAllocated={NUMBER} ?GB"), re.compile(rf"\bMax_MA {NUMBER} GB"))
-_SETTING: Final = re.compile(r"\[config\.py:\d+:print\]\s+([a-z]\w{0,80}) \.* ?(\S{1,60})")
-_AUTOTP: Final = re.compile(r"tensor_parallel_config .*\bautotp_size=(\d{1,6})\b")
+_SETTING: Final = re.compile(r"\[config\.py:[0-9]+:print\]\s+([a-z]\w{0,80}) \.* ?(\S{1,60})")
+_AUTOTP: Final = re.compile(r"tensor_parallel_config .*\bautotp_size=([0-9]{1,6})\b")
 _PLAIN: Final = {
     "train_batch_size": "training.global_batch",
     "train_micro_batch_size_per_gpu": "layout.micro_batch",
     "gradient_accumulation_steps": "layout.gradient_accumulation",
     "world_size": "layout.data",  # ranks among which DeepSpeed splits the batch
 }
-_JSON_SETTING: Final = re.compile(rf'"({"|".join(list(_PLAIN)[:3])})": (\d+)')
+_JSON_SETTING: Final = re.compile(rf'"({"|".join(list(_PLAIN)[:3])})": ([0-9]+)')
 #: Setting, value and precision: as sections of the configuration, and as older versions have it.
 _PRECISIONS: Final = (
     ("bfloat16_config", "enabled=True", "bf16"),
@@ -104,7 +105,7 @@ def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
     for number, line in enumerate(lines, start=1):
         if ":print]" in line:
             found = _SETTING.search(line)
-            if (parts := _AUTOTP.search(line)) and (tensor := whole(parts[1])):
+            if (parts := _AUTOTP.search(line)) and (tensor := positive_whole(parts[1])):
                 values["autotp_size"], places["autotp_size"] = str(tensor), number
         elif '"' in line:
             found = _JSON_SETTING.search(line)
@@ -118,11 +119,11 @@ def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
 def _keys(settings: dict[str, str]) -> dict[str, object]:
     keys = spec_keys(settings, _PLAIN)
     if "autotp_size" in settings:
-        keys["layout.tensor"] = int(settings["autotp_size"])
+        keys["layout.tensor"] = whole(settings["autotp_size"])
         keys.pop("layout.data", None)  # without an mpu the ranks of a tensor group count one by one
     stage = settings.get("zero_optimization_stage", "")
     if stage in ("0", "1", "2", "3"):
-        keys["layout.zero_stage"] = int(stage)
+        keys["layout.zero_stage"] = whole(stage)
     for name, on, precision in _PRECISIONS:
         if settings.get(name) == on:
             keys["training.precision"] = precision

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final, Literal
 
 from ...dataclass import dataclass
+from ...numerals import python_int
 from ...resources import file_names, read_text
 from ...shape import (
     Coercion,
@@ -59,12 +60,11 @@ def _whole(value: object, kind: Type, profile: Profile) -> int:
     if isinstance(value, float) and not (value.is_integer() and abs(value) < _INT64):
         raise Refused("fraction" if math.isfinite(value) else "type")
     if isinstance(value, str):
-        if (
-            not _WHOLE.fullmatch(value.strip())
-            or len(value.strip().partition(".")[0]) > _WHOLE_DIGITS
-        ):
+        digits = value.strip()
+        number = python_int(digits.partition(".")[0], _WHOLE_DIGITS)
+        if not _WHOLE.fullmatch(digits) or number is None:
             raise Refused("text")
-        return int(value.strip().partition(".")[0])
+        return number
     return _cut(value, kind, profile)
 
 

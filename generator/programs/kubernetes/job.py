@@ -21,6 +21,7 @@ from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 from ...findings import Finding, Location
+from ...numerals import read_whole
 from ...text.document import Claim, FileText, Kind, YamlDocument, claims_of_nodes, read_yaml
 from ...text.source import Source
 from ...text.text import Text
@@ -47,7 +48,7 @@ API_VERSIONS: Final = {
 }
 #: Resources of which a process each is started; not network devices.
 GPU_RESOURCE: Final = re.compile(
-    r"(?:nvidia\.com/(?:gpu|mig-.+)|amd\.com/gpu|habana\.ai/gaudi\d?|gpu\.intel\.com/.+)"
+    r"(?:nvidia\.com/(?:gpu|mig-.+)|amd\.com/gpu|habana\.ai/gaudi[0-9]?|gpu\.intel\.com/.+)"
 )
 _CONTAINER: Final = "pytorch"  # the one that a PyTorchJob's controller looks for
 # of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
@@ -161,7 +162,7 @@ def gpu_requests(job: YamlDocument, resources: str) -> Iterator[tuple[str, str, 
     for part in ("limits", "requests"):
         for name, at, value in job.entries(f"{resources}/{part}"):
             if isinstance(name, str) and GPU_RESOURCE.fullmatch(name):
-                number = int(value) if isinstance(value, str) and value.isdecimal() else value
+                number = read_whole(value) if isinstance(value, str) else value
                 yield (
                     name,
                     at,

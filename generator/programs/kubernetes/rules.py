@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...numerals import read_whole
 from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
 from ...submission.subjects import Subject, subject, submissions
 from ...submission.submission import Submission
@@ -39,7 +40,7 @@ _POLICIES: Final = {
     "JobSet": ("OnFailure", "Never"),
 }
 _CONTAINERS: Final = ("initContainers", "containers")
-_FRACTION: Final = re.compile(r"\d*\.\d*[1-9]\d*|\d+m")
+_FRACTION: Final = re.compile(r"[0-9]*\.[0-9]*[1-9][0-9]*|[0-9]+m")
 
 #: The jobs of a submission.
 jobs: Final = Subject[KubernetesJob](
@@ -392,10 +393,11 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
     at = _PROCESSES.get(job.kind_of_job, "")
     text, gpus = str(job.value(at)) if at else "", job.gpus
     calls = [call for launch in job.launches for call in launch.calls if call.program == "torchrun"]
-    if not text.isdecimal() or not gpus or not calls or int(text) == gpus:
+    count = read_whole(text)
+    if count is None or not gpus or not calls or count == gpus:
         return
     if not any(call.opaque or call.has("--nproc-per-node") for call in calls):
-        count, key = int(text), at.rpartition("/")[2]
+        key = at.rpartition("/")[2]
         effect = (
             f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
         )
@@ -467,7 +469,7 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
     for role in job.roles if job.kind_of_job == "Job" and name else ():
         pod, called = (
             job.block(role.pod),
-            re.compile(rf"(?<![\w.-]){re.escape(name or '')}-\d+(?![\w-])"),
+            re.compile(rf"(?<![\w.-]){re.escape(name or '')}-[0-9]+(?![\w-])"),
         )
         texts = [
             (f"{at}/value", job.value(f"{at}/value"))

@@ -20,6 +20,7 @@ from typing import Any, Final
 from ...dataclass import dataclass
 from ...job.needs import IMAGES
 from ...job.records import Job
+from ...numerals import read_whole
 from ...search.plan import Plan
 from ...units import GIB
 from ..launching import write
@@ -187,7 +188,7 @@ class _Job:
         values = of_pods(self.plan, self.program)
         cpu = str(self.resources()["requests"].get("cpu", ""))
         number = cpu.removesuffix("m")
-        cores = int(number) / (1000 if cpu.endswith("m") else 1) if number.isdecimal() else 0
+        cores = (read_whole(number) or 0) / (1000 if cpu.endswith("m") else 1)
         if cores and write.own_threads(
             self.plan, self.program
         ):  # a limit of cores holds for threads as for processes
@@ -209,7 +210,7 @@ class _Job:
             "gpu_resource", _RESOURCES[self.plan.job.cluster.accelerator.vendor]
         )
         given = {
-            key: int(value) if value.isdecimal() else value
+            key: value if (number := read_whole(value)) is None else number
             for key, value in self._pairs("resources").items()
         }
         amounts = {name: write.processes_per_node(self.plan), **given}

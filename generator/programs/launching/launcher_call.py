@@ -9,6 +9,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...findings import Location
+from ...numerals import is_whole, whole
 from ...submission.submission import Submission
 from ...text.hostfile import Hostfile
 from .launch_line import Call, Launch
@@ -58,7 +59,7 @@ class LauncherCall(Call):
         if found.value is None:
             return self.script_nodes
         match = NODE_RANGE.fullmatch(found.value.strip())
-        return int(match[0].rpartition(":")[2]) if match else None
+        return whole(match[0].rpartition(":")[2]) if match else None
 
     @property
     def in_file(self) -> bool:
@@ -107,7 +108,7 @@ class LauncherCall(Call):
         """Return whether the value of an option is 1 unless the script is given another one."""
         option = self.options.get(name)
         words = option.values if option is not None and self.options.integer(name) == 1 else ()
-        return any(one.isdigit() for word in words for one in word.variables)
+        return any(is_whole(one) for word in words for one in word.variables)
 
     def processes(self, *, outermost: bool) -> tuple[int, str] | None:
         """The processes that it starts on all its nodes, and the options that set it. `outermost`: nothing repeats it.
@@ -120,7 +121,7 @@ class LauncherCall(Call):
             [slot.strip() for slot in host.partition(":")[2].split(",")]
             for host in include.split("@")
         ]
-        if all(slot.isdecimal() for slots in hosts for slot in slots):  # 6 of `a:0,1,2,3@b:0,1`
+        if all(is_whole(slot) for slots in hosts for slot in slots):  # 6 of `a:0,1,2,3@b:0,1`
             return sum(len(set(slots)) for slots in hosts), f"--include {include}"
         option = TOTALS.get(self.program) or PER_NODE.get(self.program, "")
         count = self.integer(option)
@@ -171,7 +172,7 @@ def fixed_port(launch: Launch) -> Port | None:
             return None
         text = f"torchrun {endpoint.name} ends in port {match[1]}"
         return Port(
-            number=int(match[1]),
+            number=whole(match[1]),
             text=text,
             where=endpoint.where,
             call=call,

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ...dataclass import dataclass
 from ...findings import NOTE, Edit, Location, Severity, Violation
+from ...numerals import python_int
 from ...resources import read_text
 from ...text.shell.records import SHELLS, ShellScript, Word
 
@@ -134,11 +135,7 @@ class Options:
     def integer(self, name: str) -> int | None:
         """The value of an option as an integer; None where it is none."""
         text = self.text(name)
-        return (
-            int(text)
-            if text is not None and re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip())
-            else None
-        )
+        return python_int(text) if text is not None else None
 
     @property
     def unknown(self) -> tuple[Option, ...]:

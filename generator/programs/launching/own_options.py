@@ -12,6 +12,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ...numerals import read_whole
 from ...submission.releases import COPIES, parsed
 from ...submission.repository import program_of, program_path, programs_in
 from ...text.around import folders_above, is_readable, names_in, text_around, until_next_check
@@ -232,13 +233,7 @@ def pipeline_stages(launch: Launch) -> int | None:
         if _name(call.func) == "add_argument" and _name(stages) in fields:
             words = [part for word in launch.arguments for part in (word.value or "").split("=", 1)]
             after = next((text for option, text in pairwise(words) if option in names), None)
-            return (
-                whole_number(given.get("default"))
-                if after is None
-                else int(after)
-                if after.isdecimal()
-                else None
-            )
+            return whole_number(given.get("default")) if after is None else read_whole(after)
     return None
 
 

@@ -13,6 +13,7 @@ from ...dataclass import dataclass
 from ...facts.facts import UNKNOWN, Facts, completed, partial
 from ...findings import Location
 from ...job.records import Job, Origin, Pins, Training
+from ...numerals import whole
 from ...submission.submission import Submission
 from ..deepspeed.config import Config
 from ..deepspeed.options import offload_of, second_partitions
@@ -213,11 +214,11 @@ def _model(read: _Reading) -> None:
 def _attention_parts(read: _Reading) -> None:
     run = read.run
     window = re.fullmatch(
-        r"\(?\s*(\d{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size"))
+        r"\(?\s*([0-9]{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size"))
     )  # itself, and those before
     sure = run.sure("--window-size", "--softmax-type")
     read.learn(
-        "/model/sliding_window", (int(window[1]) + 1 if window else None) if sure else UNKNOWN
+        "/model/sliding_window", (whole(window[1]) + 1 if window else None) if sure else UNKNOWN
     )
     sinks = run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one")
     read.learn("/model/attention_sinks", sinks if sure else UNKNOWN)

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from ...facts.measurement import NUMBER, LogFacts, positive, spec_keys, whole
+from ...facts.measurement import NUMBER, LogFacts, positive, positive_whole, spec_keys
+from ...numerals import whole
 from ...units import MIB
 from .table import ROWS, Mark
 
-_STEP: Final = re.compile(rf"\biteration\s+\d+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}")
-_BATCH: Final = re.compile(r"global batch size:\s*(\d{1,9})\b")
-_PEAK: Final = re.compile(rf"\(after \d+ iterations\) memory \(MB\) .*?max allocated: {NUMBER}")
-_PEAK_BYTES: Final = re.compile(r"mem-max-allocated-bytes: (\d{1,16})\b")
+_STEP: Final = re.compile(rf"\biteration\s+[0-9]+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}")
+_BATCH: Final = re.compile(r"global batch size:\s*([0-9]{1,9})\b")
+_PEAK: Final = re.compile(rf"\(after [0-9]+ iterations\) memory \(MB\) .*?max allocated: {NUMBER}")
+_PEAK_BYTES: Final = re.compile(r"mem-max-allocated-bytes: ([0-9]{1,16})\b")
 _ARGUMENT: Final = re.compile(r"(?:^|\s)([A-Za-z]\w{0,80}) \.{2,} ?(.*)")
 
 #: Arguments that are a key of the spec as they are.
@@ -44,7 +45,7 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         if "elapsed time per iteration" in line and (found := _STEP.search(line)):
             seconds, said = positive(found[1]), _BATCH.search(line)
             if seconds is not None:
-                steps.append((seconds / 1000, whole(said[1]) if said else None))
+                steps.append((seconds / 1000, positive_whole(said[1]) if said else None))
         for pattern, unit in ((_PEAK, MIB), (_PEAK_BYTES, 1)) if "allocated" in line else ():
             if (found := pattern.search(line)) and (peak := positive(found[1])) is not None:
                 peaks.append(peak * unit)
@@ -64,7 +65,7 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         shape={
             field: size
             for name, field in _SHAPE.items()
-            if (size := whole(arguments.get(name, "")))
+            if (size := positive_whole(arguments.get(name, "")))
         },
         notes=(f"{others} lines with another global batch than {usual} left out",)
         if others
@@ -99,7 +100,7 @@ def _keys(arguments: dict[str, str]) -> dict[str, object]:
         if "use_distributed_optimizer" in arguments:  # a log may be cut
             keys["layout.zero_stage"] = int("use_distributed_optimizer" in on)
     elif (stage := arguments.get("zero_stage", "").removesuffix(".0")) in ("0", "1", "2", "3"):
-        keys["layout.zero_stage"] = int(stage)
+        keys["layout.zero_stage"] = whole(stage)
     keys["layout.recompute"] = _recompute(arguments, on)
     offloads = on & {"optimizer_cpu_offload", "cpu_optimizer"}
     keys["layout.offload"] = "optimizer" if offloads else "none"

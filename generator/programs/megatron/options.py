@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from ...catalog.names import most_like
 from ...dataclass import dataclass
 from ...findings import Location
+from ...numerals import python_float, python_int, whole
 from ...places import IN_WORDS
 from ...resources import read_text
 from ...text.shell.records import Word
@@ -49,7 +50,7 @@ REMOVED: Final = {
     "--warmup": "--lr-warmup-fraction",
     "--model-parallel-size": "--tensor-model-parallel-size",
 }
-_NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word as a value
+_NUMBER: Final = re.compile(r"-[0-9]+$|-[0-9]*\.[0-9]+$")  # argparse reads such a word as a value
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
 #: Variables that hold options by their names: `$EXTRA_ARGS`.
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
@@ -89,7 +90,7 @@ class OptionTable:
             nargs=row.get("nargs"),
             choices=tuple(row.get("choices", ())),
             default=row.get("default", False if kind == "flag" else None),
-            versions=tuple(map(int, row.get("in", ""))),
+            versions=tuple(whole(part) for part in row.get("in", "")),
         )
 
     def has(self, name: str) -> bool:
@@ -318,13 +319,12 @@ def _convert(option: MegatronOption, text: str) -> tuple[object, str | None]:
     """One value of an option, and why it is none."""
     value: object = text
     if option.kind == "int":
-        if not _INTEGER.fullmatch(text) or len(text) > _MOST_DIGITS:
+        value = python_int(text)
+        if value is None:
             return None, "requires an integer"
-        value = int(text)
     elif option.kind == "float":
-        try:
-            value = float(text)
-        except ValueError:
+        value = python_float(text)
+        if value is None:
             return None, "requires a number"
     if option.choices and value not in option.choices:
         return None, f"accepts {listed(option.choices)}"

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Final
 
+from ...numerals import whole
 from ...submission.submission import Submission, named_in
 from ...submission.world import world_of
 from ..deepspeed.config import Config
@@ -232,21 +233,17 @@ def megatron_runs(submission: Submission) -> Iterator[MegatronRun]:
 LETTERS: Final = "EtmL"
 #: More letters than any model has layers.
 _MOST: Final = 100_000
-_DIGITS: Final = 9  # of a number that is read
-_REPEATS: Final = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
+_REPEATS: Final = (re.compile(r"\(([^)]+)\)\*([0-9]+)"), re.compile(r"(.)\*([0-9]+)"))
 
 
 def chunks_of(text: str) -> tuple[str, ...] | None:
     """The chunks in the order of the model, each as its letters; None where the text is too long to be a model."""
     text = text.replace(",", "")
     for pattern in _REPEATS:
-        sizes = (
-            len(found[1]) * (int(found[2]) if len(found[2]) < _DIGITS else _MOST)
-            for found in pattern.finditer(text)
-        )
+        sizes = (len(found[1]) * whole(found[2]) for found in pattern.finditer(text))
         if sum(sizes) >= _MOST:
             return None
-        text = pattern.sub(lambda found: found[1] * int(found[2]), text)
+        text = pattern.sub(lambda found: found[1] * whole(found[2]), text)
     return tuple(text.split("|"))
 
 

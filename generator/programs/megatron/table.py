@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dataclass import dataclass
+from ...numerals import read_whole, significant
 from ..program import (
     BETA1,
     DEFAULT_STEPS,
@@ -114,13 +115,10 @@ def paths(value: Any) -> Any:
 
 def ramp(value: Any) -> dict[str, int] | None:
     """A batch ramp-up of three numbers."""
-    if (
-        not isinstance(value, tuple)
-        or len(value) != 3
-        or not all(str(one).isdecimal() for one in value)
-    ):
+    if not isinstance(value, tuple) or len(value) != 3:
         return None
-    return dict(zip(("start", "increment", "samples"), map(int, value), strict=True))
+    sizes = [size for one in value if (size := read_whole(str(one))) is not None]
+    return dict(zip(("start", "increment", "samples"), sizes, strict=True)) if sizes[2:] else None
 
 
 _POSITIONS: Final = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
@@ -349,7 +347,7 @@ _LENGTH: Final = (
     Row("--train-samples", "training.duration.samples", encode.samples, decode=size, unless=LENGTHS),
     Row("--eval-interval", both=lambda p: EVALUATION[0], marks=_FOLLOWS),
     Row("--lr", "training.learning_rate", lambda p: p.training.learning_rate, decode=same),
-    Row("--min-lr", both=lambda p: float(f"{p.training.learning_rate * MIN_LR_FRACTION:.12g}")),
+    Row("--min-lr", both=lambda p: significant(p.training.learning_rate * MIN_LR_FRACTION, 12)),
     Row("--lr-decay-style", both=lambda p: "cosine"),
     Row("--lr-warmup-fraction", both=lambda p: WARMUP_FRACTION, unless=WARMUPS),
 )

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 from ...findings import Finding
+from ...numerals import python_int
 from ...text.document import Claim, FileText, Kind, YamlDocument, claims_of_nodes, read_yaml
 from ...text.source import Source
 from ...text.text import Text
@@ -26,7 +27,7 @@ from ..launching.script import (
     script_of,
 )
 
-_INTEGER: Final = re.compile(r"\s*[+-]?\d{1,11}\s*")  # that Python's int() reads
+_MOST_CHARACTERS: Final = 12  #: of a count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class SkyPilotTask(CommandDocument):
         name, _, number = written.partition(":") if isinstance(written, str) else ("", "", "")
         if not name or {"{", ","} & set(name):
             return None
-        return int(number) if _INTEGER.fullmatch(number) else None if number else 1
+        return python_int(number, _MOST_CHARACTERS) if number else 1
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and GPUs that the task asks for."""

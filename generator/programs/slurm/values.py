@@ -8,6 +8,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...job.quantities import slurm_seconds
+from ...numerals import is_whole, whole
 
 # Numbers have up to 12 digits: more is no number that anybody means, and int() of Python refuses
 # thousands.
@@ -50,7 +51,7 @@ class Gres:
 def number(text: str) -> int | None:
     """An integer written in digits; None for anything else."""
     match = _NUMBER.fullmatch(text)
-    return int(match[1]) if match else None
+    return whole(match[1]) if match else None
 
 
 def seconds(text: str) -> float | None:
@@ -61,7 +62,7 @@ def seconds(text: str) -> float | None:
 def mebibytes(text: str) -> float | None:
     """Memory in MiB; a number without unit is MiB."""
     match = _MEMORY.fullmatch(text)
-    return int(match[1]) * _MIB[(match[2] or "m").lower()] if match else None
+    return whole(match[1]) * _MIB[(match[2] or "m").lower()] if match else None
 
 
 def node_range(text: str) -> tuple[int, int] | None:
@@ -77,7 +78,7 @@ def node_range(text: str) -> tuple[int, int] | None:
 def _nodes(text: str) -> int | None:
     match = _NODES.fullmatch(text)
     return (
-        int(match[1]) * (1024 if match[2] else 1) * (1024 * 1024 if match[3] else 1)
+        whole(match[1]) * (1024 if match[2] else 1) * (1024 * 1024 if match[3] else 1)
         if match
         else None
     )
@@ -112,7 +113,7 @@ def gpus_of(text: str) -> list[Gres]:
 def count_of(text: str) -> int | None:
     """A count with an optional unit, as in `gpu:8`; None for anything else."""
     match = _COUNT.fullmatch(text)
-    return int(match[1]) << 10 * " kmgtp".index(match[2].lower() or " ") if match else None
+    return whole(match[1]) << 10 * " kmgtp".index(match[2].lower() or " ") if match else None
 
 
 def gpus(text: str) -> tuple[str | None, int] | None:
@@ -139,7 +140,7 @@ def signal_of(text: str) -> Signal | None:
         flags, name = ("", (match[1] + match[2]).upper())
     name = name.removeprefix("SIG")
     before = 60 if match[3] is None else number(match[3])
-    known = name in SIGNALS or (name.isdigit() and 0 < int(name[:6]) <= 64)
+    known = name in SIGNALS or (is_whole(name) and 0 < whole(name) <= 64)
     if not known or before is None or before > MOST_SIGNAL_SECONDS:
         return None
     return Signal(name=name, to_batch="b" in flags, seconds=before)

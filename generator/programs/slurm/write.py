@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from ...job.needs import continuation
+from ...numerals import python_int
 from ...search.plan import Plan
 from ...units import GIB, clock
 from ..launching import fabric, write
@@ -152,7 +153,7 @@ def _signal_s(plan: Plan) -> int:
     """Return how long before the time limit the job is told; 0: not at all."""
     options, way = write.launch_options(plan), continuation(plan.job)
     if "signal_seconds" in options or way == "none":
-        return int(str(options.get("signal_seconds", 0)))
+        return python_int(str(options.get("signal_seconds", 0))) or 0
     needed = _SECONDS_TO_STOP + _MOST_EARLY_S + last_save_s(plan)
     limit_s = plan.job.launch.time_limit_s
     return min(60 * -int(-needed // 60), 65535 if limit_s is None else max(1, limit_s // 4))
@@ -174,7 +175,7 @@ def pick_file(
     # the plan that takes longest to save is told early enough
     told = f"@{max(_signal_s(plan) for plan in plans)}"
     kept = (
-        write.Raw(re.sub(r"(?<=:USR1)@\d+$", told, line))
+        write.Raw(re.sub(r"(?<=:USR1)@[0-9]+$", told, line))
         for line in asked
         if not line.startswith(own)
     )
@@ -224,7 +225,7 @@ LAUNCHER: Final = Launcher(
     scheduler=Scheduler(
         submit=("sbatch", "--parsable", "{file}"),
         trial=("sbatch", "--test-only", "{file}"),
-        identity=r"^(\d+)(?:;(.*))?$",  # with the cluster's name where there are several
+        identity=r"^([0-9]+)(?:;(.*))?$",  # with the cluster's name where there are several
         elsewhere="--clusters={}",
         watch=("squeue --jobs={id}", "scontrol show job {id}"),
         state=("squeue", "--noheader", "--format=%T", "--jobs={id}"),

@@ -7,6 +7,7 @@ from typing import ClassVar, Final, TypeGuard
 
 from ...dataclass import dataclass
 from ...findings import Finding
+from ...numerals import python_float, read_whole
 from ...text.document import FileText, Kind, YamlDocument
 
 #: Source: accelerate utils/other.py (str_to_bool) @ 1.15.0.
@@ -41,7 +42,9 @@ class AccelerateConfig(YamlDocument):
         """
         value = self.value("num_processes")
         return (
-            int(value) if self.machines == 1 and is_digits(value) else self.integer("num_processes")
+            read_whole(value)
+            if self.machines == 1 and is_digits(value)
+            else self.integer("num_processes")
         )
 
     @property
@@ -75,7 +78,7 @@ class AccelerateConfig(YamlDocument):
 
 def is_digits(value: object) -> TypeGuard[str]:
     """Return whether this is text that holds a number of reasonable size."""
-    return isinstance(value, str) and value.isdecimal() and len(value) < 10
+    return isinstance(value, str) and (read_whole(value, 9) is not None)
 
 
 def is_true(value: object) -> bool:
@@ -85,14 +88,9 @@ def is_true(value: object) -> bool:
 
 def number_of_text(value: object) -> float | None:
     """A number, also one that is written as text, as accelerate passes both on; None for "auto"."""
-    try:
-        return (
-            float(value)
-            if isinstance(value, int | float | str) and not isinstance(value, bool)
-            else None
-        )
-    except (ValueError, OverflowError):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
+    return python_float(str(value))
 
 
 def read_file(file: FileText) -> Iterator[AccelerateConfig | Finding]:

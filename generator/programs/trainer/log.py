@@ -10,16 +10,16 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ...facts.measurement import NUMBER, LogFacts, positive, whole
+from ...facts.measurement import NUMBER, LogFacts, positive, positive_whole
 
 _STEPS: Final = re.compile(rf"train_steps_per_second'?\s*[:=] '?{NUMBER}")
 _SAMPLES: Final = re.compile(rf"train_samples_per_second'?\s*[:=] '?{NUMBER}")
 _KEYS: Final = {
     "training.global_batch": re.compile(
-        r"Total train batch size \(w\. parallel, distributed & accumulation\) = (\d{1,9})\b"
+        r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([0-9]{1,9})\b"
     ),
-    "layout.micro_batch": re.compile(r"Instantaneous batch size per device = (\d{1,9})\b"),
-    "layout.gradient_accumulation": re.compile(r"Gradient Accumulation steps = (\d{1,9})\b"),
+    "layout.micro_batch": re.compile(r"Instantaneous batch size per device = ([0-9]{1,9})\b"),
+    "layout.gradient_accumulation": re.compile(r"Gradient Accumulation steps = ([0-9]{1,9})\b"),
 }
 _LOSS: Final = re.compile(r"\{'loss': .*'epoch': ")
 
@@ -36,7 +36,11 @@ def read(lines: Sequence[str]) -> LogFacts | None:
             many = _SAMPLES.search(line)
             samples = positive(many[1]) if many else samples
         for key, pattern in _KEYS.items():
-            if "=" in line and (found := pattern.search(line)) and (value := whole(found[1])):
+            if (
+                "=" in line
+                and (found := pattern.search(line))
+                and (value := positive_whole(found[1]))
+            ):
                 keys[key], places[key], ours = value, number, True
     if not ours and not rates:
         return None

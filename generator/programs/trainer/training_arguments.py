@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 from ...dataclass import dataclass
 from ...findings import Finding, Location
+from ...numerals import python_float, python_int
 from ...places import Values
 from ...resources import read_text
 from ...submission.repository import (
@@ -355,8 +356,6 @@ def read_value(text: str, kind: str) -> object:
     if kind == "bool" and text.lower() in _TRUE | _FALSE:
         return text.lower() in _TRUE
     if kind in ("int", "float") and len(text) <= _MAX_NUMBER:
-        try:
-            return int(text) if kind == "int" else float(text)
-        except ValueError:
-            return text
+        number = python_int(text) if kind == "int" else python_float(text)
+        return text if number is None else number
     return text

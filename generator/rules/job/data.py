@@ -22,6 +22,7 @@ from ...job.needs import (
     spec_values,
 )
 from ...job.records import Job
+from ...numerals import python_float
 from ...text.wording import NOTHING, counted, value_at
 from ..planned import jobs, parallel_jobs
 from ..violations import azureml, derived, violation
@@ -251,7 +252,7 @@ _SPARES: Final = ("training.learning_rate", "training.weight_decay", "training.g
 #: The whole value of an option for attention, by the kind that it is; of others, such as sdpa, kernels differ.
 _KINDS: Final = {
     "unfused": re.compile(r"eager|disabled|unfused|local"),
-    "flash": re.compile(r"(?:true|fused|.*(?:flash|fa\d).*)?", re.IGNORECASE),
+    "flash": re.compile(r"(?:true|fused|.*(?:flash|fa[0-9]).*)?", re.IGNORECASE),
 }
 _PATH: Final = re.compile(
     r"[./~$]|.*[:\\$]|(?:[^/]*/){2}"
@@ -285,7 +286,7 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The spec's number for a key, and the key with that of an option, where the two differ."""
     # A number of no weight in a plan counts where it is the spec's own, or repeated in the DeepSpeed config.
     own = not job.engine.has_parallel_layers or f"/{key.replace('.', '/')}" in job.origin.locations
-    training, given, (section, _, last) = job.training, _number(text), key.rpartition(".")
+    training, given, (section, _, last) = job.training, python_float(text), key.rpartition(".")
     if key.startswith("training.duration"):
         value = training.duration_tokens if training.batch_ramp is None else None
         if value is not None:
@@ -317,7 +318,7 @@ def paths_suit_the_script(job: Job) -> Violations:
     Prevents: A weight is taken for a path, or the script stops at an argument that it doesn't have.
     Fix: write a weight before each path, or before none; give the Trainer's scripts one"""
     path, taken, where = job.data.path, job.framework.data_paths, "/data/path"
-    weights = [_number(word) is not None for word in path]
+    weights = [python_float(word) is not None for word in path]
     if any(weights) and weights != [True, False] * (len(path) // 2):
         found = f"{counted(sum(weights), 'weight')} and {counted(len(path) - sum(weights), 'path')}"
         message = f"data.path has {found}, not in turn"
@@ -335,13 +336,6 @@ def paths_suit_the_script(job: Job) -> Violations:
         yield violation(
             job, where, message, f"write a weight before each, such as [1, {path[0]}, 1, {path[1]}]"
         )
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 @jobs.rule(

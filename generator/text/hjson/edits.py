@@ -13,6 +13,7 @@ from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 from ...findings import Edit
+from ...numerals import whole
 from ..text import Text
 from ..wording import NOTHING, escape, value_at
 from .text import JsonText, read_json
@@ -161,7 +162,7 @@ def _checked(
             continue
         parent, key = _split(pointer)
         holder: Any = value_at(meant, parent)
-        place = int(key) if isinstance(holder, list) else key
+        place = whole(key) if isinstance(holder, list) else key
         if value is NOTHING:
             del holder[place]
         else:

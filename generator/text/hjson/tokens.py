@@ -7,9 +7,12 @@ Source: hjson/decoder.py @ 3.1.0 and, for strict JSON, json/scanner.py and json/
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from ...numerals import python_float, python_int
 
 MAX_DIGITS: Final = (
     4300  # of an int: sys.int_info.default_max_str_digits; both libraries fail past it
@@ -139,7 +142,7 @@ class Tokens:
         if first in "NI-" and (constant := _CONSTANT.match(self.content, pos)):
             self.json_only.append(Mark(constant.group(1), pos, constant.end(1), constant.group(1)))
             if self.constants:
-                return float(constant.group(1)), constant.end(1)
+                return python_float(constant.group(1)), constant.end(1)
         stop = _WORD_END.search(self.content, pos)
         end = stop.start() if stop else len(self.content)
         if first in "ntf":
@@ -168,8 +171,8 @@ class Tokens:
         text = whole + (fraction or "") + (exponent or "")
         end = pos + len(text)
         if fraction or exponent:
-            value: float = float(text)
-            if value in (float("inf"), float("-inf")):
+            value = python_float(text)
+            if value in (math.inf, -math.inf):
                 self.json_only.append(Mark(text[:20], pos, end, text))
                 if not self.constants:
                     raise Refused(
@@ -180,7 +183,7 @@ class Tokens:
             if digits > MAX_DIGITS:
                 message = f"this number has {digits:,} digits: Python reads {MAX_DIGITS:,} at most"
                 raise Refused(pos, message, final=True)
-            value = int(whole)
+            value = python_int(whole, MAX_DIGITS + 1)
         if not text.isascii():
             self.marks.append(Mark("digits other than 0 to 9", pos, end, repr(value)))
         return value, end

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...numerals import is_whole, read_whole, whole
 from ...places import IN_WORDS
 from .records import Word
 from .tokens import scan
@@ -263,7 +264,7 @@ class Expander:
                 self._computed(len(text) if text is not None else None, start, end)
         elif not operation:
             self._plain(name, index, start, end, quoted)
-        elif operation.startswith(":") and operation[1:].lstrip().isdigit():
+        elif operation.startswith(":") and is_whole(operation[1:].lstrip()):
             elements = (
                 self._positional
                 if name == "@"
@@ -271,7 +272,7 @@ class Expander:
                 if name == "*"
                 else self._elements(name, index)
             )
-            rest = None if elements is None else elements[int(operation[1:]) :]
+            rest = None if elements is None else elements[whole(operation[1:].lstrip()) :]
             self._list(rest, name, start, end, index == "*", quoted)
         else:
             self._changed(name, index, match.start(4), start, end, quoted)
@@ -291,16 +292,17 @@ class Expander:
             self._embed(self._scalar(name, index), name, start, end, quoted)
 
     def _scalar(self, name: str, index: str | None) -> Sequence[Piece] | None:
-        if name.isdigit():
-            number, given = int(name[:4]), self._positional or ()
+        if is_whole(name):
+            number, given = whole(name), self._positional or ()
             return given[number].pieces if number < len(given) else None
         value = self._state.get(name)
         if value is None or index is None:
             return value.scalar if value else None
-        if value.elements is None or not index.isdigit():
+        place = read_whole(index)
+        if value.elements is None or place is None:
             return None
-        elements = value.elements[: int(index[:6]) + 1]
-        known = len(elements) == int(index[:6]) + 1 and all(
+        elements = value.elements[: place + 1]
+        known = len(elements) == place + 1 and all(
             text_of_pieces(e.pieces) is not None for e in elements
         )
         return elements[-1].pieces if known else None
@@ -320,8 +322,8 @@ class Expander:
                 self._embed(pieces if mark != "+" else (), name, start, end, quoted)
                 return
             defaults = mark != "?"
-        elif (
-            mark == "-" and name.isdigit()
+        elif mark == "-" and is_whole(
+            name
         ):  # of the script's own arguments: it may be started without
             defaults = pieces is None and not any(
                 frame.kind == "function" for frame in state.frames

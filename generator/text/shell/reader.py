@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...findings import Location
+from ...numerals import read_whole
 from ...places import Lines
 from ..text import Text
 from .commands import Shell
@@ -260,7 +261,7 @@ def _holds(value: str | None, sign: str, text: str) -> bool | None:
     """The result of a comparison; None where it can't be known, or is none of numbers."""
     if value is None or sign not in _COMPARISONS:
         return None if value is None else (value == text) is (sign != "!=")
-    numbers = [int(one) for one in (value, text) if one.isdecimal()]
+    numbers = [one for one in map(read_whole, (value, text)) if one is not None]
     return _COMPARISONS[sign](*numbers) if len(numbers) == 2 else None
 
 

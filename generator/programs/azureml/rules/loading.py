@@ -15,6 +15,7 @@ from ....dataclass import dataclass
 from ....facts.shapes import Problem, Reader, differences, read_schemas
 from ....findings import ERROR, Violation, Violations
 from ....json_schema import Dialect, has_type
+from ....numerals import python_int
 from ....rule import Rule
 from ....rules.violations import azureml, listed, suggest, violation
 from ....submission.subjects import Subject, subject
@@ -30,7 +31,6 @@ _IDENTITIES: Final = ("managed", "managed_identity", "aml_token", "user_identity
 #: Before the path of a YAML file that is loaded for a mapping. Source: azure-ai-ml
 #: _schema/core/schema.py:94 @ 1.35.2
 FILE_PREFIX: Final = "file:"
-_INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*")  # that Python's int() reads
 _BOOL_WORDS: Final = frozenset(
     ["t", "true", "on", "y", "yes", "1", "f", "false", "off", "n", "no", "0"]
 )
@@ -52,7 +52,7 @@ def _accepts(value: object, types: Collection[str]) -> bool:
     if "integer" not in types:
         return has_type(value, types)
     if isinstance(value, str):
-        return len(value) <= 100 and _INTEGER.fullmatch(value) is not None
+        return python_int(value, 100) is not None
     return _is_finite(value) or (isinstance(value, int) and not isinstance(value, bool))
 
 

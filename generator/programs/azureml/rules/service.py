@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....numerals import whole
 from ....rules.violations import azureml, derived, suggest, violation
 from ....submission.references import Reference
 from ....submission.subjects import submissions
@@ -155,11 +156,11 @@ def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
     ):
         return
     match = (
-        re.match(r"\s*(\d{1,6})\s*([bkmg])", value, re.IGNORECASE)
+        re.match(r"\s*([0-9]{1,6})\s*([bkmg])", value, re.IGNORECASE)
         if isinstance(value, str)
         else None
     )
-    size = f"{match[1]}{match[2].lower()}" if match and int(match[1]) else "64g"
+    size = f"{match[1]}{match[2].lower()}" if match and whole(match[1]) else "64g"
     size = f"{value}g" if isinstance(value, int) and not isinstance(value, bool) else size
     form = "a number and one of b, k, m, g" if isinstance(value, str) else "text with a unit"
     yield violation(

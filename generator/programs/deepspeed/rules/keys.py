@@ -9,6 +9,7 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import Edit, Severity, Violation, printable
+from ....numerals import is_whole
 from ....submission.repository import reads_key
 from ....text.hjson.edits import move_member, rename_key, replace_value
 from ....text.hjson.text import JsonText
@@ -174,7 +175,7 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
             missing = [name for name in names.split() if name not in block]
             for name in names.split():
                 text = block.get(name)
-                if isinstance(text, str) and text.strip().isdecimal():
+                if isinstance(text, str) and is_whole(text.strip()):
                     where, message = (
                         config.locate(f"{pointer}/{name}"),
                         f"`{name}` is the text {show(text)}",

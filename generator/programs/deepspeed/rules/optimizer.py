@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....numerals import is_whole
 from ....rules.violations import (
     deepspeed,
     deepspeed_now,
@@ -423,7 +424,7 @@ def numbers_are_no_text(config: Config) -> Violations:
     Fix: write a number without quotes"""
     for block in (PARAMS, "/scheduler/params"):
         for key, value in config.block(block).items():
-            number = isinstance(value, str) and len(value) < 32 and any(map(str.isdigit, value))
+            number = isinstance(value, str) and len(value) < 32 and any(map(is_whole, value))
             if number and mismatch(value, Shape(type=Type(name="float"))) is None:
                 message = (
                     f'{key}: "{value}" is text, which the constructor compares '

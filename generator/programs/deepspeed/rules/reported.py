@@ -397,7 +397,7 @@ def text_can_be_read(config: Config) -> Violations:
             "check here: quotes around texts, `:` after a key, one comma between two "
             "members, brackets in pairs"
         )
-        if opened := re.search(r"the `([{\[])` in line \d+ is not closed", broken.message):
+        if opened := re.search(r"the `([{\[])` in line [0-9]+ is not closed", broken.message):
             hint = f"add the missing `{'}' if opened[1] == '{' else ']'}`"
         elif "quote is missing" in broken.message:
             hint = 'add the missing `"`'

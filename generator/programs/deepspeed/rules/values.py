@@ -8,6 +8,7 @@ from typing import Final
 
 from ....catalog import closest
 from ....findings import Severity
+from ....numerals import python_float
 from ....places import kind_of_value
 from ....rules.violations import listed
 from ....shape import Mismatch
@@ -171,11 +172,8 @@ def _unfilled(place: Place) -> Problem:
 
 def _in_quotes(place: Place, message: str, otherwise: str | None) -> Problem:
     """A text in place of a number: the number that it writes is its one fix."""
-    try:
-        number = float(str(place.value).strip())
-    except (ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+    number = python_float(str(place.value).strip())
+    if number is None or not math.isfinite(number):
         return place.problem("PARSE009", message, otherwise)
     exact = number.is_integer() and abs(number) < 2**53
     return place.problem("PARSE009", message, answer=int(number) if exact else number)

@@ -8,6 +8,7 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....numerals import whole
 from ....places import is_left_open, is_placeholder, is_words
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill
 from ....submission.subjects import (
@@ -159,7 +160,7 @@ def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
                 if has is not None
                 else ()
             ):
-                if has is not None and int(number) >= has:
+                if has is not None and whole(number) >= has:
                     message = f"{name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
                     yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
 

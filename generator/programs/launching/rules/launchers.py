@@ -7,6 +7,7 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....numerals import python_int
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
 from ....submission.repository import program_text
 from ....submission.subjects import blocks, deepspeed_calls, launcher_calls, torchrun_calls
@@ -29,7 +30,7 @@ _TAKES_MORE: Final = re.compile(
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\s*\(")
 _PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
-_LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
+_LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::[0-9]+)?")
 _OF_SEVERAL: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
 _OWN_RANK: Final = ("--node-rank", "--machine_rank")
 _DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
@@ -414,12 +415,12 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
     nodes, each = call.text("--nnodes"), call.text("--nproc-per-node")
     if nodes is not None and not NODE_RANGE.fullmatch(nodes.value.strip()):
         message = f"{nodes}: {show(nodes.value)} is neither a number nor MIN:MAX"
-        range_meant = re.fullmatch(r"\d+-\d+", nodes.value)
+        range_meant = re.fullmatch(r"[0-9]+-[0-9]+", nodes.value)
         hint = f"write --nnodes={nodes.value.replace('-', ':') if range_meant else '2, or MIN:MAX'}"
         yield nodes.bad_value(message, hint, severity=note_if_to_fill(nodes.value))
     if each is None or each.value in _PROCESSES:
         return
-    if not re.fullmatch(r"\s*\+?\d{1,9}\s*", each.value) or int(each.value) == 0:
+    if (python_int(each.value) or 0) <= 0:
         message = f"{each}: {show(each.value)} is not a number of processes"
         hint, less = (
             "write a number, or gpu for all of the node's GPUs",

@@ -9,6 +9,7 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....numerals import read_whole
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ....submission.repository import program_text
 from ....submission.subjects import accelerate_calls, launcher_calls, launches, scripts
@@ -68,9 +69,9 @@ _FURTHER_IN: Final = re.compile(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\
 _COMMENT_THAT_GOES_ON: Final = re.compile(r"[ \t]*#.*\\$")
 #: What is no command's name: an option, data, a program that isn't begun with `./`, a number.
 _NO_COMMAND: Final = re.compile(
-    r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|\d[\d.e+-]*)(?=\s|\Z)"
+    r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|[0-9][0-9.e+-]*)(?=\s|\Z)"
 )
-_GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+(\d?>>?|&>|\|)")
+_GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
 _TYPESET: Final = re.compile(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
 _NAMES: Final = re.compile(
@@ -161,7 +162,8 @@ def ports_exist(launch: Launch) -> Violations:
 
 def _of_port(text: str | None, name: str) -> tuple[str, Severity | None] | None:
     """The fault of a port, and its severity; None where a job may open it. 0 asks the system for a free one."""
-    number = int(text) if text and re.fullmatch(r"\s*[0-9]{1,5}\s*", text) else -1
+    port = read_whole(text.strip(), 5) if text else None
+    number = -1 if port is None else port
     if text is None or number == 0 or _PRIVILEGED <= number <= _MOST_PORT:
         return None
     if 0 < number < _PRIVILEGED:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from ....findings import ERROR, NOTE, Severity, Violations
+from ....numerals import read_whole
 from ....rules.violations import (
     divisors,
     listed,
@@ -241,8 +242,8 @@ def _numbers(run: MegatronRun) -> list[int] | None:
     """The ramp-up's numbers; None where they can't be known."""
     values = run.value(_RAMP_UP)
     texts = [str(value) for value in values] if isinstance(values, tuple) else [""]
-    known = all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts)
-    return [int(text) for text in texts] if known else None
+    numbers = [number for text in texts if (number := read_whole(text, 15)) is not None]
+    return numbers if len(numbers) == len(texts) else None
 
 
 @lm_runs.rule(

@@ -7,6 +7,7 @@ from typing import Final
 
 from ....catalog.names import most_like
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....numerals import python_float
 from ....places import is_to_fill
 from ....rules.violations import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
@@ -165,9 +166,8 @@ def _passing(text: str, choices: tuple[object, ...]) -> str | None:
     near = same[0] if same else most_like(text, tuple(map(str, choices)), _SLIP)
     if near:
         return f"write {near}"
-    try:
-        number = float(text.replace("_", "").replace(",", ""))
-    except ValueError:
+    number = python_float(text.replace("_", "").replace(",", ""))
+    if number is None:
         return None
     return f"write {round(number)}" if abs(number) < 1e15 and number == round(number) else None
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
+from ....numerals import whole
 from ....rules.violations import deepspeed_now, slurm, slurm_manual
 from ....submission.subjects import blocks
 from ...launching.launcher_call import PER_NODE
@@ -251,7 +252,7 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
         return
     for what, numbers, where in _chosen(request):
         beyond = sorted(
-            {number for number in map(int, numbers.split(",")) if number >= granted.value}
+            {number for number in map(whole, numbers.split(",")) if number >= granted.value}
         )
         if beyond:
             given = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.quantities import time_fields
+from ....numerals import is_whole, python_float, whole
 from ....rules.violations import listed, note_if_to_fill, slurm, slurm_manual
 from ....submission.subjects import requests
 from ....text.wording import show
@@ -37,7 +39,7 @@ _COUNTS: Final = (
 )
 _GPU_COUNTS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
 _UNITS_OF_TIME: Final = re.compile(
-    r"\s*(\d{1,6})\s*(d|day|days|h|hr|hrs|hour|hours|m|min|mins|minutes|s|sec|seconds)\s*",
+    r"\s*([0-9]{1,6})\s*(d|day|days|h|hr|hrs|hour|hours|m|min|mins|minutes|s|sec|seconds)\s*",
     re.IGNORECASE,
 )
 _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -77,9 +79,9 @@ def _time_meant(text: str) -> str | None:
     """Return what a time like `24h` or `1:00:00:00` stands for, as Slurm reads it."""
     match = _UNITS_OF_TIME.fullmatch(text)
     if match:
-        return clock(int(match[1]) * _SECONDS_IN[match[2][0].lower()])
+        return clock(whole(match[1]) * _SECONDS_IN[match[2][0].lower()])
     parts = [part for part in re.split(r"[:\-]", text) if part]
-    if len(parts) == 4 and all(part.isascii() and part.isdigit() for part in parts):
+    if len(parts) == 4 and all(is_whole(part) for part in parts):
         return f"{parts[0]}-{':'.join(parts[1:])}"
     return None
 
@@ -94,7 +96,7 @@ def time_limit_means_hours(request: Request) -> Violations:
     """
     for limit in request.texts("--time", "--time-min"):
         duration = slurm_values.seconds(limit.value)
-        if duration is None or duration in (0, float("inf")):
+        if duration is None or duration in (0, math.inf):
             continue
         days, hours, second, third = time_fields(limit.value)
         first, meaning = hours or 0, clock(duration)
@@ -134,12 +136,14 @@ def memory_is_read(request: Request) -> Violations:
 
 def _memory_meant(text: str) -> str | None:
     """Return what an amount like `64GiB` or `1.5T` stands for, as Slurm reads it."""
-    match = re.fullmatch(r"(\d{1,9})(?:\.(\d{1,3}))?([kmgtp])(?:i?bs?|i)?", text, re.IGNORECASE)
+    match = re.fullmatch(
+        r"([0-9]{1,9})(?:\.([0-9]{1,3}))?([kmgtp])(?:i?bs?|i)?", text, re.IGNORECASE
+    )
     if match is None:
         return None
     unit, units = match[3].upper(), "KMGTP"
     if unit == "P" or (match[2] and unit != "K"):
-        return f"{int(float(f'{match[1]}.{match[2] or 0}') * 1024)}{units[units.index(unit) - 1]}"
+        return f"{int((python_float(f'{match[1]}.{match[2] or 0}') or 0) * 1024)}{units[units.index(unit) - 1]}"
     return None if match[2] else f"{match[1]}{unit}"
 
 
@@ -156,7 +160,7 @@ def nodes_are_counted(request: Request) -> Violations:
             first, dash, last = nodes.value.partition("-")
             turned = (
                 f"{last}-{first}"
-                if dash and first.isdigit() and last.isdigit()
+                if dash and is_whole(first) and is_whole(last)
                 else "4, or a range such as 2-4"
             )
             yield _unread(
@@ -195,10 +199,10 @@ def gres_is_read(request: Request) -> Violations:
     Fix: write --gres=gpu:8, or --gpus-per-node=8"""
     for gres in request.texts("--gres", last=True):
         items, text = slurm_values.gres_list(gres.value), gres.value
-        digits = re.findall(r"\d+", text)
+        digits = re.findall(r"[0-9]+", text)
         better = f"write --gres=gpu:{digits[-1] if digits else 8}"
         if items is None or text == "":
-            typed = re.fullmatch(r"gpu:(\d+):([A-Za-z]\w*)", text)
+            typed = re.fullmatch(r"gpu:([0-9]+):([A-Za-z]\w*)", text)
             better = f"write --gres=gpu:{typed[2]}:{typed[1]}" if typed else better
             yield gres.bad_value(
                 f"{gres}: {show(text)} is not NAME:COUNT or NAME:TYPE:COUNT", better
@@ -250,7 +254,7 @@ def counts_are_positive(request: Request) -> Violations:
             )
 
 
-_SLICE: Final = re.compile(r"\d+g\.\d+gb")  # NVIDIA's names for parts of a GPU
+_SLICE: Final = re.compile(r"[0-9]+g\.[0-9]+gb")  # NVIDIA's names for parts of a GPU
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
 _MAIL_TYPES: Final = (
     *(
@@ -279,12 +283,12 @@ _CHOICES: Final = {
 _FORMS: Final = {
     "--dependency": (
         "afterok:JOBID or singleton",
-        r"(?:(?:after|afterany|afterburstbuffer|aftercorr|afternotok|afterok|expand):\S*\d\S*|singleton|\$.*)"
+        r"(?:(?:after|afterany|afterburstbuffer|aftercorr|afternotok|afterok|expand):\S*[0-9]\S*|singleton|\$.*)"
         r"(?:[,?](?:[a-z]+:\S+|singleton))*",
     ),
     "--distribution": (
         "block, cyclic or plane=8",
-        r"plane(?:=\d+)?|(?:no)?pack|(?:block|cyclic|arbitrary|\*)(?::(?:block|cyclic|fcyclic|\*)){0,2}(?:,(?:no)?pack)?",
+        r"plane(?:=[0-9]+)?|(?:no)?pack|(?:block|cyclic|arbitrary|\*)(?::(?:block|cyclic|fcyclic|\*)){0,2}(?:,(?:no)?pack)?",
     ),
     "--gpu-bind": (
         "closest, none or single:1",
@@ -294,7 +298,7 @@ _FORMS: Final = {
         "task",
         r"(?:all|none|(?:energy|lustre|network|task)(?:,(?:energy|lustre|network|task))*)",
     ),
-    "--switches": ("1 or 1@24:00:00", r"\d+(?:@[\d:-]+)?"),
+    "--switches": ("1 or 1@24:00:00", r"[0-9]+(?:@[0-9:-]+)?"),
 }
 _MANUAL: Final = slurm_manual(
     "sbatch(1), --dependency, --distribution, --gpu-bind, --profile, --switches"
@@ -325,8 +329,8 @@ def signal_is_read(request: Request) -> Violations:
         if signal_of(signal.value) is None and request.program == "sbatch":
             message = f"{signal}: {show(signal.value)} is not [B:]SIGNAL[@SECONDS]"
             text = signal.value.upper()
-            match = re.search(r"[@:](\d{1,6})([SMH]?)$", text)
-            asked = int(match[1]) * {"M": 60, "H": 3_600}.get(match[2], 1) if match else 300
+            match = re.search(r"[@:]([0-9]{1,6})([SMH]?)$", text)
+            asked = whole(match[1]) * {"M": 60, "H": 3_600}.get(match[2], 1) if match else 300
             name = next((one for one in SIGNALS if one in text), "USR1")
             at = f"{'B:' * text.startswith('B:')}{name}@{min(asked, MOST_SIGNAL_SECONDS)}"
             yield signal.bad_value(message, f"write --signal={at}")
@@ -360,7 +364,7 @@ def array_is_read(request: Request) -> Violations:
     for array in request.texts("--array", last=True):
         if array.value == "" or _is_array(array.value):
             continue
-        pair = sorted(map(int, re.findall(r"\d{1,9}", array.value)[:2]))
+        pair = sorted(map(whole, re.findall(r"[0-9]{1,9}", array.value)[:2]))
         hint = (
             f"write --array={pair[0]}-{pair[1]}"
             if len(pair) == 2
@@ -371,10 +375,10 @@ def array_is_read(request: Request) -> Violations:
 
 def _is_array(text: str) -> bool:
     """Return whether Slurm accepts it: it skips empty items, and reads a missing end as 0."""
-    text = re.sub(r"^\[(.*)\]$", r"\1", re.sub(r"%-?\d*$", "", text), flags=re.DOTALL)
+    text = re.sub(r"^\[(.*)\]$", r"\1", re.sub(r"%-?[0-9]*$", "", text), flags=re.DOTALL)
     items = [_RANGE.fullmatch(item) for item in text.split(",") if item]
     return bool(items) and all(
-        item and (item[2] is None or int(item[1]) <= int(item[2] or 0)) for item in items
+        item and (item[2] is None or whole(item[1]) <= whole(item[2] or "0")) for item in items
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.records import Cluster
+from ....numerals import whole
 from ....rules.violations import slurm, slurm_manual
 from ....submission.subjects import blocks, requests, subject
 from ....submission.submission import Submission
@@ -347,5 +348,7 @@ def _named(text: str) -> int | None:
     if None in matches:
         return None
     return sum(
-        max(0, int(match[2]) - int(match[1]) + 1) if match[1] else 1 for match in matches if match
+        max(0, whole(match[2]) - whole(match[1]) + 1) if match[1] else 1
+        for match in matches
+        if match
     )

@@ -107,7 +107,7 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
     Fix: put %A_%a into the paths"""
     for array in request.texts("--array", last=True):
         # One after the other, it is a chain of jobs that goes on.
-        if array.value.endswith("%1") or re.fullmatch(r"\d+", array.value):
+        if array.value.endswith("%1") or re.fullmatch(r"[0-9]+", array.value):
             continue
         if not any(name in request.shell.text.content for name in _OWN):
             message = (
@@ -120,7 +120,7 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
             )
             yield array.bad_value(message, hint)
         for log in request.texts("--output", "--error"):
-            if not re.search(r"%\d*[aAjJ]", log.value) and log.value != "/dev/null":
+            if not re.search(r"%[0-9]*[aAjJ]", log.value) and log.value != "/dev/null":
                 yield log.bad_value(
                     f"{log} is one file for all jobs of the array", f"write {log.name}=%x-%A_%a.out"
                 )

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
+from ....numerals import is_whole
 from ....rules.violations import accelerate, listed, suggest, violation
 from ....submission.subjects import accelerate_calls
 from ....text.lookup import is_slip
@@ -295,7 +296,7 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
     value = run.config.config_file
     if value is None or run.overridden("--deepspeed_config_file"):
         return
-    path = isinstance(value, str) and not value.isdecimal()
+    path = isinstance(value, str) and not is_whole(value)
     # A config in base64, which it may be too, is longer.
     named = path and (len(str(value)) >= 60 or value == "none" or PurePosixPath(str(value)).suffix)
     if not named:

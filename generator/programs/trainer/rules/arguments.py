@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from ....catalog.names import closest, most_like
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.records import Job
+from ....numerals import read_whole
 from ....places import is_left_open
 from ....rules.violations import derived, note_if_to_fill, suggest, transformers, violation
 from ....submission.releases import numbers
@@ -481,7 +482,7 @@ def sequence_is_the_jobs(planned: Planned) -> Violations:
     wanted = planned.job.training.sequence_length
     for name in LENGTHS:
         value = planned.arguments.value(name)
-        length = int(value) if is_digits(value) else whole_number(value)
+        length = read_whole(value) if is_digits(value) else whole_number(value)
         if length is not None and length != wanted:
             message = f"{name} is {length}, but the job's sequence_length is {wanted}"
             yield violation(planned.arguments, name, message, f"set {name} to {wanted}")
