@@ -127,8 +127,9 @@ def check_job(
 
 
 def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
-    """Every legal layout of `job` that fits, estimated and ranked: the best `top`, or why there is
-    none.
+    """The best `top` plans for `job`, best first, or why there is none.
+
+    Every legal layout that fits is estimated and ranked.
 
     The best isn't always the fastest (docs/search.md); with `bold`, it may go to the card's edge,
     and be of a kind that no run was measured of.

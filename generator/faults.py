@@ -105,8 +105,7 @@ def note(error: Exception, part: str, path: str = "", *, is_rule: bool = True) -
 def guarded(
     part: str, path: str = "", *, meant: type[Exception] | tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """An exception in here is noted as a fault of `part` on the file at `path`, and ends the block
-    alone.
+    """Note an exception in the block as a fault of `part` on the file at `path`; go on after it.
 
     Exceptions that are `meant` tell of the input, and go on.
     """
@@ -119,9 +118,7 @@ def guarded(
 
 
 def path_in(*values: object) -> str:
-    """The first path of a document, or place, that one of these values is or has in a field; empty
-    without any.
-    """
+    """The path of the first document or place among these values and their fields; else empty."""
     waiting = list(values)
     for count, value in enumerate(waiting):
         if path := _path_of(value):

@@ -57,9 +57,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A replacement in a file's text: characters `start` (0-based) up to `end` become
-    `replacement`.
-    """
+    """An edit of a file: characters `start` (0-based) up to `end` become `replacement`."""
 
     path: str
     start: int
@@ -87,9 +85,7 @@ Violations = Iterator[Violation]
 
 
 def against(other: Location, violation: Violation) -> Violation:
-    """A violation of two places of different files; its message ends with the other one:
-    `(ds_config.json:3)`.
-    """
+    """A violation by two files; its message ends with the other place: `(ds_config.json:3)`."""
     if other.path == violation.where.path:
         return violation
     place = other.name if other.line is None else f"{other.name}:{other.line}"
@@ -98,8 +94,9 @@ def against(other: Location, violation: Violation) -> Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem. `message` says what is wrong with both numbers; `hint` names a value that would
-    pass.
+    """One problem at one place.
+
+    `message` says what is wrong with both numbers; `hint` names a value that would pass.
 
     None holds a secret, whatever rule quotes a file: it is masked here, where every finding is
     made.
@@ -203,8 +200,9 @@ def escape(key: str) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """`text` with an escape in place of every character that acts on a terminal or can't be seen,
-    but for `keep`.
+    """`text` with its invisible and control characters escaped, but for those in `keep`.
+
+    What counts is what acts on a terminal or can't be seen.
     """
     return HIDDEN.sub(
         lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode("ascii"), text

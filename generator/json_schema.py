@@ -1,5 +1,4 @@
-"""JSON Schema, as far as the schemas of the house use it, and where a document of plain data breaks
-one.
+"""A reader of JSON Schema: which keywords a document of plain data breaks, and where.
 
 The answer is jsonschema's (draft 2020-12), which takes a tenth of a short command to load. A schema
 that describes what a program makes of a document, rather than the document, is read with the
@@ -197,9 +196,7 @@ class _Walk:
     def inside(
         self, place: _Place, schema: Schema | bool, value: Any, key: str | int | None = None
     ) -> Iterator[Breach]:
-        """What a value breaks that is the place's own, or with a key or index the one that is
-        there.
-        """
+        """What `value` breaks: the place's own value, or with a key the one at that key."""
         pointer = place.pointer if key is None else f"{place.pointer}/{escape(str(key))}"
         return self.breaches(value, schema, pointer, place.schemas)
 
@@ -295,8 +292,9 @@ def _pattern_properties(
 
 
 def _additional(walk: _Walk, place: _Place, wanted: Schema | bool) -> Iterator[Breach]:
-    """What breaks in the keys that no property and no pattern names; where there may be none, all
-    of them at once.
+    """What breaks in keys that no property and no pattern names.
+
+    Where the schema allows none, that is one breach with all of them.
     """
     schema = place.schemas[-1]
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})

@@ -1,6 +1,4 @@
-"""Values of documents with their places, values that are left to the reader, and names that say
-what a file is for.
-"""
+"""Values with their places, placeholders, and what a file's name says of its purpose."""
 
 from __future__ import annotations
 
@@ -59,8 +57,9 @@ ValueKind = Literal["null", "bool", "int", "float", "str", "list", "object"]
 
 
 class Values(Protocol):
-    """A document by name: a JSON pointer in a config, an argument of a program, an option of a
-    launch line.
+    """A document's values by name.
+
+    A name is a JSON pointer of a config, an argument of a program, or an option of a launch line.
     """
 
     def value(self, name: str, default: object = None) -> object:
@@ -73,9 +72,7 @@ class Values(Protocol):
         """The place of the value of `name`, else of the nearest thing around it."""
 
     def kind(self, name: str) -> ValueKind | None:
-        """The type of what is written for `name`; None where nothing is, or where it can't be
-        known.
-        """
+        """The type of the value of `name`; None where there is none, or it can't be known."""
         value = self.value(name, NOTHING)
         return None if value is NOTHING else kind_of_value(value)
 
@@ -132,9 +129,7 @@ def is_placeholder(text: str) -> bool:
 
 
 def is_left_open(text: str, name: str = "") -> bool:
-    """Return whether a whole value, of option `name`, is a placeholder: `...`, `x.x.x.x`,
-    `--port=port`.
-    """
+    """Whether the value of option `name` is a placeholder: `...`, `x.x.x.x`, `--port=port`."""
     text = text.strip().strip("\"'[]")
     own = set(re.split(r"[_-]+", name.lstrip("-").lower()))
     named = set(re.split(r"[_ .-]+", text.lower())) <= own

@@ -1,6 +1,4 @@
-"""From a plan to the files of the job, or of short trials of plans, as values: nothing is written
-here.
-"""
+"""The files of a plan, or of short trials of plans, as values; nothing is written here."""
 
 from __future__ import annotations
 
@@ -26,8 +24,9 @@ _SLACK: Final = 3
 
 
 def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
-    """Every file of `plan`, sorted by path: configuration, launch files, `arguments.txt` and
-    `plan.json`.
+    """The files of `plan`, sorted by path.
+
+    These are the configuration, launch files, `arguments.txt` and `plan.json`.
 
     The same plan and command give the same bytes. `command` is quoted in the files' headers. Local
     paths of `launch.azureml` stand as in the spec, and so hold for files in its folder.
@@ -65,9 +64,7 @@ def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[
 
 
 def trial(plan: Plan, steps: int) -> Plan:
-    """The plan as a run of that many steps, which saves and loads nothing, and ends at its time
-    limit.
-    """
+    """The plan as a short run of `steps` steps, which neither saves nor loads a checkpoint."""
     job, training = plan.job, plan.job.training
     limit_s = 60 * -(-int(_STARTING_S + _SLACK * steps * plan.uncertainty.step_time.high) // 60)
     given = job.launch.time_limit_s
@@ -96,8 +93,9 @@ def trial(plan: Plan, steps: int) -> Plan:
 
 
 def trial_files(plans: Sequence[Plan], steps: int, command: str) -> tuple[RenderedFile, ...]:
-    """A folder of files for each plan, and the file that starts them all: `LookupError` where the
-    target has none.
+    """A folder of files for each plan, and the file that starts them all.
+
+    Raises `LookupError` for a target that can't start several runs.
     """
     launcher = LAUNCHERS[plans[0].job.launch.target]
     if launcher.trials is None:

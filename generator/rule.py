@@ -166,9 +166,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Subject(Generic[S]):
-    """The things that rules look at one by one: `subjects` divides a submission, or a job, into
-    them.
-    """
+    """What rules judge one by one: `subjects` divides a submission or a job into them."""
 
     reads: tuple[str, ...]
     subjects: Callable[[Any], Iterable[S]]
@@ -243,9 +241,7 @@ def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:
 
 
 def findings_of(rules: Iterable[Rule], whole: Any) -> Iterator[Finding]:
-    """Yield the findings on a submission, a job, or a layout: on every subject of every rule that
-    breaks it.
-    """
+    """Yield the findings of all rules on a submission, a job or a layout."""
     for _, found in findings_by_rule(rules, whole):
         yield from found
 
@@ -283,9 +279,7 @@ def _violations(rule: Rule, subjects: Iterable[Any], whole: Any) -> Iterator[Vio
 
 
 def path_read(rule: Rule, whole: Any) -> str:
-    """The path of the first document of a submission that a rule reads, or of whatever else it
-    judges.
-    """
+    """The path of the first document that a rule reads, or of whatever else it judges."""
     documents = getattr(whole, "documents", ())
     read = [one for one in documents if one.document_kind in rule.reads]
     return path_in(*read, *documents, whole)

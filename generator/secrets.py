@@ -1,6 +1,4 @@
-"""Secrets, and text without them: the only judge of what is one, for planning, checking and all
-that is shown.
-"""
+"""What a secret is, and text without secrets: one judge for planning, checking and all output."""
 
 from __future__ import annotations
 
@@ -42,8 +40,9 @@ def patterns() -> Any:
 
 @lru_cache(maxsize=4096)
 def likeness(name: str) -> Likeness:
-    """How likely a value of this name is a secret. **Source**: `secrets.json`, which names where
-    its words are from.
+    """How likely a variable of this name holds a secret.
+
+    **Source**: `secrets.json`, which names where its words are from.
     """
     words = _words(name)
     if not words or words[0] in patterns()["settings"]:
@@ -120,8 +119,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
 
 
 def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) -> bool:
-    """Return whether a value is a secret that no file may hold, by the name of its variable, option
-    or key.
+    """Whether a value is a secret that no file may hold, by the name of its variable or key.
 
     With `sure`, as a stranger's files are judged: a value that may be an example or a word isn't
     taken for one. With `variable`, as a spec's variables are judged: after KEY or AUTH, any text
@@ -162,9 +160,7 @@ def _says_where(text: str) -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """Return whether a value has nothing of a word: there are digits, and its letters and digits
-    change often.
-    """
+    """Whether text looks random: it has digits, and letters and digits alternate often."""
     changes = len(re.findall(r"[0-9](?=[A-Za-z])|[A-Za-z](?=[0-9])|[a-z](?=[A-Z])", value))
     numbers = sum(map(is_whole, value))
     return (
@@ -373,9 +369,7 @@ def _of_block(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
 
 
 def _is_variable(value: str) -> bool:
-    """Return whether what is where a secret would be is a variable, or says that one belongs
-    there.
-    """
+    """Whether a variable, or a note that a secret belongs here, stands in a secret's place."""
     plain = value.strip("*x.X") == "" or value.lower() in (
         "password",
         "pass",
@@ -481,9 +475,7 @@ def mask_sure(text: str) -> str:
 
 
 class Hider:
-    """Masks secrets that are known by their values, whole or cut short, besides those that a text
-    shows by itself.
-    """
+    """Masks secrets that are known by value, whole or cut short, and those that a text shows."""
 
     def __init__(self, values: Iterable[str]) -> None:
         self._values = sorted(

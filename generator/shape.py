@@ -1,6 +1,4 @@
-"""Types of plain data, and what a reader makes of a value: one checker, with a profile of coercions
-for each reader.
-"""
+"""Types of plain data, and one checker of values, with a profile of coercions for each reader."""
 
 from __future__ import annotations
 
@@ -112,8 +110,9 @@ Profile = Mapping[TypeName, Coercion]
 
 
 def convert(value: object, shape: Shape, profile: Profile) -> object:
-    """Return what a reader holds of a value, or a `Mismatch` where it refuses it; not a section's
-    inside.
+    """What a reader makes of a value, or a `Mismatch` where it refuses it.
+
+    A section's inside is not looked at.
     """
     if value is None and shape.optional:
         return None

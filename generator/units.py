@@ -40,9 +40,7 @@ _COLUMN_UNITS = (
 
 
 def time_unit(durations_s: Sequence[float], *, steps: bool = False) -> tuple[float, str]:
-    """The seconds and the name of the unit that suits all of these times; steps are in seconds or
-    below.
-    """
+    """The unit that suits all of these times, as seconds and name; of steps at most seconds."""
     units = _COLUMN_UNITS[-1:] if steps else _COLUMN_UNITS
     longest, shortest = max(durations_s, default=0.0), min(durations_s, default=0.0)
     fits = (
@@ -52,9 +50,7 @@ def time_unit(durations_s: Sequence[float], *, steps: bool = False) -> tuple[flo
 
 
 def same_unit(durations_s: Sequence[float], *, steps: bool = False) -> list[str]:
-    """Times as a column shows them, in one unit and with three digits: `22.1 s`, `1,037 s`; steps
-    are in seconds.
-    """
+    """Times in one unit, with three digits: `22.1 s`, `1,037 s`; for steps at most seconds."""
     size, name = time_unit(durations_s, steps=steps)
     values = [duration / size for duration in durations_s]
     return [
@@ -63,9 +59,7 @@ def same_unit(durations_s: Sequence[float], *, steps: bool = False) -> list[str]
 
 
 def clock(duration: float) -> str:
-    """Seconds as `D-HH:MM:SS`, the form that has one meaning only to Slurm; other schedulers have
-    others.
-    """
+    """Seconds as `D-HH:MM:SS`, the only unambiguous form to Slurm; others have other forms."""
     minutes, second = divmod(int(duration), 60)
     hours, minute = divmod(minutes, 60)
     day, hour = divmod(hours, 24)

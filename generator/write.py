@@ -71,8 +71,9 @@ class Change(NamedTuple):
 
 
 class WouldOverwrite(Exception):
-    """Files are there with other contents, and `force` was not given; `changes` holds every
-    conflict.
+    """Files with other contents are there, and `force` was not given.
+
+    `changes` holds every conflict.
     """
 
     def __init__(self, changes: tuple[Change, ...]) -> None:
@@ -99,9 +100,7 @@ class CannotWrite(Exception):
 
 
 def fingerprint(path: Path) -> str | None:
-    """Return what tells apart two states of a file: contents and mode, or where a link leads; None
-    where nothing is.
-    """
+    """What tells two states of a file apart: contents and mode, or a link's target; else None."""
     try:
         status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -121,8 +120,9 @@ def fingerprint_of(contents: bytes, mode: int) -> str:
 
 
 def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
-    """Return what writing `files` into `folder` does, in order; raises `CannotWrite` for a path
-    that is no place.
+    """What writing `files` into `folder` would do, in order.
+
+    Raises `CannotWrite` for a path that can't be written.
     """
     for place in (folder, *folder.parents):
         try:
@@ -140,9 +140,7 @@ def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
 
 
 def diff(changes: Iterable[Change]) -> str:
-    """Return what would change, as a unified diff; a file that only changes its executable bit has
-    one line.
-    """
+    """What would change, as a unified diff; a change of the executable bit alone is one line."""
     lines: list[str] = []
     for change in changes:
         before = (change.before or b"").decode("utf-8", errors="replace")
@@ -214,8 +212,9 @@ def encoded(file: RenderedFile, path: Path) -> bytes:
 
 
 def unified_diff(before: str, after: str, source: str, target: str) -> Iterator[str]:
-    """Yield the lines of a unified diff, without the secrets of either text, which have line feeds
-    alone.
+    """Yield the lines of a unified diff, without the secrets of either text.
+
+    Line feeds alone end lines.
     """
     hide = Hider(secret.value_in(text) for text in (before, after) for secret in find(text))
     old, new = (_LINE.findall(mask(text)) for text in (before, after))
@@ -266,8 +265,9 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def recover(folder: Path, tell: Tell) -> bool:
-    """Put back what an interrupted run had moved aside, where nothing has come since; whether
-    anything was moved.
+    """Put back what an interrupted run moved aside, where nothing has come since.
+
+    Returns whether anything was moved.
     """
     moved = False
     for work in leftovers(folder):
@@ -332,8 +332,9 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 
 def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
-    """Lock a working folder until the stack is closed; False while another run has it, or when that
-    just left.
+    """Lock a working folder until the stack is closed.
+
+    False while another run has it, or when that run has just left.
     """
     try:
         if not stat.S_ISDIR(work.lstat().st_mode):
@@ -367,8 +368,9 @@ def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
 
 
 def _exchange(changes: Sequence[Change], work: Path, tell: Tell) -> None:
-    """Write every new file beside its place, then rename one after another; on an error all is put
-    back.
+    """Write every new file beside its place, then rename them one by one.
+
+    After an error everything is put back.
     """
     root, old = work.parent, work / _OLD
     files = _by_place(changes, root)
@@ -432,9 +434,7 @@ def _stage(files: Mapping[Path, Change], work: Path) -> dict[Path, str | None]:
 
 
 def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
-    """Move old files aside and new ones to their places; folders that are made for them come to
-    `made`.
-    """
+    """Move old files aside and new ones to their places; `made` collects the folders made."""
     root, new, old = work.parent, work / _NEW, work / _OLD
     write_new(work / _RENAMING, b"")
     for name, change in reversed([*files.items()]):  # the mark of a whole set goes first
@@ -457,9 +457,7 @@ def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
 
 
 def _take_back(staged: Mapping[Path, str | None], work: Path) -> None:
-    """Remove new files from their places, but those that somebody wrote to since, and put old ones
-    back.
-    """
+    """Remove new files that nobody has written to since, and put the old ones back."""
     for name, of_new in staged.items():
         place, aside = work.parent / name, work / _OLD / name
         if fingerprint(place) == of_new:
@@ -474,8 +472,9 @@ def _refuse_changed(aside: Path, change: Change) -> None:
 
 
 def _put_back(work: Path, tell: Tell) -> bool:
-    """Put back what an interrupted run had moved aside, where nothing is; the mark of a set only
-    with the rest.
+    """Put back what an interrupted run moved aside, where nothing is now.
+
+    The mark of a whole set only comes back with all the rest.
     """
     if not any(os.path.lexists(work / name) for name in (_RENAMING, _NEW, _OLD)):
         return False
@@ -534,8 +533,9 @@ def _clear_or_tell(work: Path, tell: Tell) -> None:
 def write_new(
     path: Path, contents: bytes, *, like: Path | None = None, executable: bool = False
 ) -> None:
-    """A new file, on the disk when this returns; owner, mode and attributes are those of the file
-    `like`, if any.
+    """Write a new file, on the disk when this returns.
+
+    Owner, mode and attributes are those of the file `like`, if any.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:

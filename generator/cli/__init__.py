@@ -149,8 +149,7 @@ ADDED: dict[str, str] = {}
 
 
 def run() -> None:
-    """Run `main` as a process of its own, which ends without freeing its memory: a tenth of a short
-    command's time.
+    """Run `main`, and end the process without freeing memory: a tenth of a short command's time.
 
     With numpy comes a thread of OpenBLAS per core, which waits busily, as long again; nothing here
     multiplies matrices.

@@ -1,6 +1,4 @@
-"""The answer of a search as text: the plan and its memory, ranked plans, what was ruled out, why
-nothing fits.
-"""
+"""The answer of a search as text: the plan, ranked plans, what was ruled out, why nothing fits."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ _BESIDE: Final = 38  #: columns that the rest of a row takes
 
 
 def answer_lines(plan: Plan, *more: Line, name: str = "Chosen") -> Lines:
-    """The plan in words, its memory, speed, length and price; with more lines, such as where its
-    files are.
-    """
+    """The plan in words with memory, speed, length and price, and `more` lines about it."""
     styles = {"Chosen": BOLD, "Memory": "" if fits(plan) else BAD}
     lines = (*answer(plan, name), *more)
     return Lines(((label, Text(text, styles.get(label, ""))) for label, text in lines), least=NAMES)
@@ -75,8 +71,7 @@ def report(
     details: Sequence[Line],
     counts: Elastic | None = None,
 ) -> tuple[Part, ...]:
-    """Return the chosen plan with `more` lines about it, the plans beside it or of other counts,
-    and `details`.
+    """The chosen plan with `more` lines, the plans beside it or of other counts, and `details`.
 
     Where `--top` isn't given, the next best plans are as many as a screen has room for, and details
     fill the rest.
@@ -112,9 +107,7 @@ def fitted(
 
 
 def plans(table: Sequence[Row]) -> tuple[Part, ...]:
-    """The plans as a table with a column per dimension, and the reasons of those that have a
-    name.
-    """
+    """The plans as a table with a column per dimension, and the reasons of the named ones."""
     best = table[0].plan
     figures = (
         numbers("GiB"),
@@ -134,9 +127,7 @@ def plans(table: Sequence[Row]) -> tuple[Part, ...]:
 
 
 def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple[Part, ...]:
-    """Return what `--explain` adds: memory as bars, why the plan decides as it does, the time's
-    factors, the rules.
-    """
+    """What `--explain` adds: bars of memory, reasons of decisions, factors of the time, rules."""
     from .asked_text import factors  # here, to save start-up time
 
     headline = Text("Why this plan: each decision against the best plan with another value", BOLD)
@@ -150,9 +141,7 @@ def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple
 
 
 def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
-    """A row for each other value that a decision was compared with, and why faster ones were not
-    chosen.
-    """
+    """A row for each other value of a decision, and why faster ones were not chosen."""
     figures = (numbers("time"), numbers("GiB", drop=1), words("cause", least=14))
     table = Table(whole("decision"), whole("chosen"), whole("other"), *figures)
     before = ""
@@ -171,9 +160,7 @@ def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
 
 
 def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
-    """Say why nothing fits: changes after which it does, the nearest miss, and the rules that
-    removed the layouts.
-    """
+    """Say why nothing fits: changes that would help, the nearest miss, the rules that decide."""
     from .known_rules import title_of  # here, to save start-up time
 
     job, nearest = found.job, found.nearest
@@ -209,9 +196,7 @@ def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
 
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
-    """Changes with the best plan of each: its speed, and that per GPU compared to the fastest of
-    them.
-    """
+    """Changes with the best plan of each: its speed, and per GPU the share of the fastest."""
     rates_of = (
         numbers("tokens/s", drop=1),
         numbers("per GPU"),
@@ -234,8 +219,9 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
 
 
 def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
-    """Return the changes of one key that are clearly faster per GPU; of a layout or `training`,
-    with their memory.
+    """The changes of one key that are clearly faster per GPU.
+
+    Those of a layout or of `training` come with their memory.
     """
     texts: dict[bool, list[str]] = {
         False: [],
@@ -288,9 +274,7 @@ def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
 
 
 def _batch(job: Job) -> Line:
-    """The possible numbers of replicas, with the places of GPUs and batch: often what the rules
-    fail on.
-    """
+    """The possible numbers of replicas, where GPUs and batch are set: most jobs fail there."""
     batch, ramp = job.training.global_batch, job.training.batch_ramp
     common = batch if ramp is None else gcd(batch, ramp.start, ramp.increment)
     choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == common % n == 0]
@@ -315,9 +299,7 @@ def _at(job: Job, pointer: str) -> str:
 
 
 def counts_report(elastic: Elastic) -> Iterator[Part]:
-    """One row per count, then the others with why they are left out, those of one reason
-    together.
-    """
+    """A row per count of GPUs, then the counts that are left out, grouped by reason."""
     first, shown = elastic.plans[0], elastic.plans[:_COUNTS]
     batch = f"{first.layout.global_batch:,} sequences per step"
     yield Text(f"{counted(len(elastic.plans), 'count')}, {batch} on each:", style=BOLD)
@@ -429,8 +411,9 @@ def _bar(cells: float, width: int) -> str:
 
 
 def _total(width: int, required: float, limit: float) -> str:
-    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the end
-    of the card.
+    """The bar of all memory, filled up to `required`.
+
+    `│` is where the headroom begins, `]` the end of the card.
     """
     filled = min(round(width * required), width)
     cells = ["█" if cell < filled else "·" for cell in range(width)]

@@ -1,6 +1,4 @@
-"""What `dsgen plan` says when asked: plans side by side, by cause; smaller counts of nodes; the
-factors of the time.
-"""
+"""Answers of `dsgen plan` to questions: comparisons, lost nodes, factors of the time."""
 
 from __future__ import annotations
 
@@ -76,8 +74,9 @@ def _verdict(answer: Comparison, name: str) -> Iterator[tuple[str, str | Text]]:
 
 
 def _side_by_side(asked: Sequence[Difference | None]) -> Table:
-    """What differs of decisions, time and memory: ours and theirs; of one question, the differences
-    and ranges too.
+    """Decisions, time and memory of ours and theirs, where they differ.
+
+    With one question, differences and ranges are shown too.
     """
     shown = [each for each in asked if each]
     ours, alone = shown[0].ours, len(shown) == 1
@@ -126,8 +125,9 @@ def _add_causes(
     unit: float,
     alone: bool,
 ) -> None:
-    """A row for each cause that differs, of several questions for the largest; `asked` has those of
-    each question.
+    """Add a row for each cause that differs, with several questions for the largest alone.
+
+    `asked` has the causes of each question.
     """
     found = [{cause.label: cause for cause in causes} for causes in asked]
     names = dict.fromkeys(name for causes in found for name in causes)
@@ -145,9 +145,7 @@ def _add_causes(
 
 
 def spares_report(spares: Spares) -> Iterator[Part]:
-    """List the counts that a run continues on after nodes are lost, and why other counts don't
-    do.
-    """
+    """List the counts that a run can continue on after nodes are lost, and why others don't do."""
     chosen, replica = spares.plan.layout, spares.plan.layout.world // spares.plan.layout.data
     nodes = spares.plan.job.nodes
     yield Text(
@@ -332,9 +330,7 @@ def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _saved(plan: Plan) -> str:
-    """Size and interval of the checkpoints, what they take in all, and the interval that would lose
-    least.
-    """
+    """Size and interval of checkpoints, the room they take, and the interval that loses least."""
     saving, run = plan.saving, plan.run
     each = saving.interval_steps * float(plan.step_time.total_s)
     text = (

@@ -1,5 +1,4 @@
-"""`--baseline`: findings that were there when a team adopted dsgen are left out, whatever line they
-have moved to.
+"""`--baseline`: leaves out the findings that were there when a team adopted dsgen, on any line.
 
 A file in JSON has of each finding its rule, its path from the baseline's folder, a fingerprint of
 its line (judged anew when it is edited), and how often it is there.
@@ -107,9 +106,7 @@ def _read(path: Path) -> Counter[Entry]:
 
 
 def _entry(finding: Finding, baseline: Path) -> Entry:
-    """A finding without the number of its line; of one without a line that may be shown, the
-    message stands for it.
-    """
+    """A finding without its line's number; the message stands for a line that must not be shown."""
     where = finding.where
     text = (where.excerpt or "").strip() or f"{where.pointer}\0{finding.message}"
     digest = hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()[:16]

@@ -1,6 +1,4 @@
-"""`dsgen catalog`, `rules`, `schema` and `completion`: print rules, catalog entries, schemas and
-completions.
-"""
+"""`dsgen catalog`, `rules`, `schema` and `completion`: print what dsgen knows."""
 
 from __future__ import annotations
 

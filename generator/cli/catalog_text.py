@@ -68,8 +68,9 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
 
 
 def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
-    """One entry as data; a model as the shape that its configuration describes, with its number of
-    parameters.
+    """One entry as data.
+
+    A model is the shape that its configuration describes, with the number of its parameters.
     """
     record = _FIND[kind](name)
     if record is None:

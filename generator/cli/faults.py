@@ -1,6 +1,4 @@
-"""How a command ends when dsgen itself fails: the faults are findings, and the status is
-`ExitStatus.FAULT`.
-"""
+"""Faults of dsgen itself at a command's end: they are findings, and the status is `FAULT`."""
 
 from __future__ import annotations
 
@@ -44,8 +42,9 @@ def debug_option() -> click.Option:
 
 @contextmanager
 def told_of(context: click.Context) -> Iterator[None]:
-    """Run a command; its faults are told at its end, which has the status for them, whatever else
-    came of it.
+    """Run a command, and report its faults at the end.
+
+    They decide its status, whatever else came of it.
 
     What nothing else has caught is a fault of the whole command, which has no other answer then.
     """

@@ -26,8 +26,9 @@ _LATER = "dsgen.findings"  #: in the context of the command: what is printed at 
 
 
 def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: int = 0) -> str:
-    """`path:line:column: severity: message [ID]` of findings at one place, the source line with a
-    caret, and `hint:`.
+    """Findings at one place, with the source line and a caret.
+
+    `path:line:column: severity: message [ID]`, the line, the caret, `hint:`.
 
     With a width in columns, text wraps between words, and notes have no source line.
     """
@@ -47,8 +48,9 @@ def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: 
 
 
 def together(findings: Iterable[Finding], alone: Container[int] = ()) -> list[list[Finding]]:
-    """Findings of one cause: at one place, with one hint; those of an `id` in `alone` each by
-    itself.
+    """Group findings of one cause: the same place and hint.
+
+    Those whose `id` is in `alone` stand each by itself.
     """
     found: dict[object, list[Finding]] = {}
     for finding in findings:
@@ -72,9 +74,7 @@ def _folded(text: str, width: int) -> str:
 
 
 def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
-    """Every finding; one that many files share once, with the list of the others unless
-    `strict`.
-    """
+    """Every finding; one that many files share comes once, with their list unless `strict`."""
     shared: dict[tuple[str, Severity, str], list[Finding]] = {}
     for finding in findings:
         shared.setdefault(
@@ -163,9 +163,7 @@ def stop(findings: Iterable[Finding]) -> NoReturn:
 
 
 def relative_path(path: str) -> str | None:
-    """`path` relative to the working directory, with slashes; None for what is no file, such as
-    `<flags>`.
-    """
+    """`path` from the working directory, with slashes; None for no file, such as `<flags>`."""
     if path.startswith("<") and path.endswith(">"):
         return None
     try:
@@ -178,9 +176,7 @@ def relative_path(path: str) -> str | None:
 def findings_document(
     findings: Iterable[Finding], documents: int = 0, left_alone: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """As JSON (`schemas/findings.schema.json`): the findings, how many `documents` were judged, and
-    what was not.
-    """
+    """Findings as JSON (`schemas/findings.schema.json`), with the number of documents judged."""
     told = []
     for finding in findings:
         places = [
@@ -209,8 +205,9 @@ def annotation(finding: Finding) -> str:
 
 
 def azure_annotation(finding: Finding) -> str:
-    """For Azure: `##vso[task.logissue
-    type=error;sourcepath=job.yaml;linenumber=3;code=MLM004]message%0Ahint: ...`.
+    """A finding as Azure reads it.
+
+    `##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=3;code=MLM004]message`.
     """
     if finding.severity is Severity.NOTE:  # which Azure has none of: a plain line of the log
         return f"{_place(finding.where)}: note: {_line(counted(finding))} [{finding.rule}]"

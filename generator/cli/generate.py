@@ -73,9 +73,7 @@ def generate(
 
 
 def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool) -> None:
-    """The plan, its files and the next command, or what the job lacks for it; then the others
-    beside it.
-    """
+    """Print the plan, its files, and the next command or what the job lacks; then other plans."""
     from ..job.needs import gated, not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
     from ..search.suggestions import faster_nearby
@@ -124,8 +122,9 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
 
 
 def _listed(paths: Sequence[Path]) -> str:
-    """Paths by name; folders that have the same files once: `launch.sbatch, 64gpus/ and 32gpus/
-    with job.yaml`.
+    """Paths by name; folders with the same files are named together.
+
+    As in `launch.sbatch, 64gpus/ and 32gpus/ with job.yaml`.
     """
     folders: dict[tuple[str, ...], list[str]] = {}
     for parent in dict.fromkeys(path.parent for path in paths):

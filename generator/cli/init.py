@@ -261,9 +261,7 @@ _LEFT_OPEN: Final = (
 
 
 def _mark_guess(draft: Keys, answers: Mapping[str, Any], *, taken: bool = False) -> None:
-    """A network rate that nobody said has a comment, and is told where the proposal was not
-    confirmed either.
-    """
+    """Comment on a network rate that is assumed, and tell of it where nobody confirmed the spec."""
     from .questions import RATE, is_asked  # here, to save start-up time
 
     if not isinstance(draft.get("cluster"), dict) or (is_asked() and not taken) or RATE in answers:

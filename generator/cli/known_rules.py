@@ -1,6 +1,4 @@
-"""Every rule in one table; those that `--select` and `--ignore` choose; rules as data, text and
-Markdown.
-"""
+"""All rules in one table, the choice of `--select` and `--ignore`, and rules as text and data."""
 
 from __future__ import annotations
 
@@ -73,8 +71,9 @@ def rules_called(rule_id: str) -> tuple[Rule, ...]:
 
 
 def checks(rule: Rule) -> str:
-    """Name what the rule checks: spec, runs, job, layout, fit, files or engine; of one that checks
-    files too, both.
+    """What the rule judges: spec, runs, job, layout, fit, files or engine.
+
+    Of a rule that judges files too, both.
     """
     return f"{rule.checks}, files" if rule.reads and rule.checks != "files" else rule.checks
 

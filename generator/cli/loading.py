@@ -1,6 +1,4 @@
-"""From the command line's request to a checked job, and to its plans; findings are printed on the
-way.
-"""
+"""From the request of a command line to a checked job and its plans; findings are printed."""
 
 from __future__ import annotations
 
@@ -227,8 +225,9 @@ def _pinned(plan: Plan) -> Job:
 
 
 def placed(job: Job, request: Request, folder: Path) -> Job:
-    """The job with the paths of its launcher's options from its files in `folder`; the spec has
-    them from its own.
+    """The job with paths of its launcher's options as its files in `folder` need them.
+
+    In the spec they are relative to the spec.
     """
     job, lacking = _moved(job, request, folder)
     if lacking:
@@ -292,9 +291,7 @@ def _check_target(job: Job) -> None:
 
 
 def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
-    """The spec as a path or a stream, and what overrides its keys; reported on stderr when it isn't
-    named.
-    """
+    """The spec as a path or stream, with overrides; one that isn't named is reported."""
     if request.spec == "-":
         return sys.stdin, request.overrides
     if request.spec is not None:
@@ -309,9 +306,7 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
 
 
 def suggest_command(spec: str) -> None:
-    """A mistyped command is parsed as SPEC: suggest the closest command when no such file
-    exists.
-    """
+    """Suggest a command where SPEC is no file: a mistyped command is parsed as SPEC."""
     matches = difflib.get_close_matches(spec, COMMANDS, n=1)
     if os.path.lexists(spec):
         return
@@ -338,8 +333,9 @@ BATCH_TOKENS = 4_194_304
 
 
 def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
-    """The overrides of the built-in example, with those that take out what doesn't belong to the
-    job, and a sentence.
+    """Overrides that fit the built-in example to the request, and a sentence about it.
+
+    Some take out what doesn't belong to the job.
 
     Another model makes another job, of which only the launcher is as in the example. What it lacks
     is asked for, and its batch has a default. Another framework or cluster takes out what was
@@ -373,9 +369,7 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
 
 
 def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:
-    """A batch for what a job is for: tokens, or of a fine-tuning sequences that every GPU has a
-    part of.
-    """
+    """A usual batch: tokens to pretrain, sequences that divide among all GPUs to fine-tune."""
     from .questions import BATCHES, gpus_of  # here, to save start-up time
 
     sequences, gpus = BATCHES.get(purpose), gpus_of(answers)
@@ -383,9 +377,7 @@ def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:
 
 
 def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
-    """The batch where none is given: of tokens; of sequences, where a model's weights are trained
-    on.
-    """
+    """The batch where none is given: tokens, or sequences where a trained model is tuned."""
     if "training" in overrides or any(
         path.startswith("training.global_batch") for path in overrides
     ):

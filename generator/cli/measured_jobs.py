@@ -1,6 +1,4 @@
-"""The jobs of measured runs, each the spec with what the run sets; the fit to them, and its report
-as text.
-"""
+"""The jobs of measured runs (the spec with what each run sets), the fit to them, and its report."""
 
 from __future__ import annotations
 
@@ -139,8 +137,9 @@ def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Finding) -> Finding:
-    """A finding on a value of the run, with its place in the run; one on the spec or a flag stays
-    where it is.
+    """A finding on a value of a run, placed there.
+
+    A finding on the spec or a flag stays where it is.
     """
     path = finding.where.pointer.strip("/").replace("/", ".")
     if path in assignments or finding.where.path not in ("<flags>", "<mapping>"):
@@ -150,9 +149,7 @@ def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Findin
 
 
 def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
-    """The model's shape in a log against the job's; both identities, of GPUs and batch; an unknown
-    ZeRO stage.
-    """
+    """Whether a log contradicts the job: the model's shape, GPUs, batch, or the ZeRO stage."""
     for field, size in run.shape.items():
         ours = getattr(job.model, field)
         if size != ours:

@@ -126,9 +126,7 @@ def job_options(command: Command) -> Command:
 
 
 def job_flags(command: Command) -> Command:
-    """Give a command that reads SPEC itself, as `spec`, the override flags; it receives both as
-    `request`.
-    """
+    """Add the flags that override a spec to a command; it gets them and `spec` as `request`."""
 
     @functools.wraps(command)
     def collected(**parameters: Any) -> Any:
@@ -201,9 +199,7 @@ class _Number(click.IntRange):
 
 
 class _Counts(_Number):
-    """A number, a range such as `960..1024` or `960..1024:32`, or a list, which the spec's reader
-    checks.
-    """
+    """A number, a range such as `960..1024` or `960..1024:32`, or a list, for the spec's reader."""
 
     name = "integer, range or list"
 

@@ -1,6 +1,4 @@
-"""`dsgen plan`: ranked plans, and questions about them; `dsgen estimate`: one pinned layout,
-without a search.
-"""
+"""`dsgen plan`: ranked plans, and questions about them; `dsgen estimate`: one pinned layout."""
 
 from __future__ import annotations
 

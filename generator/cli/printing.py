@@ -1,6 +1,4 @@
-"""Printed text without tables, its colours and its escapes; the line that shows progress; how
-commands end.
-"""
+"""Printed text with its colours and escapes, the progress line, and how commands end."""
 
 from __future__ import annotations
 
@@ -37,16 +35,12 @@ _MOST_OFFERED = 12  # names in a hint
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print text that has no colours: lines and tabs as they are, escapes for what else acts on a
-    terminal.
-    """
+    """Print plain text; what acts on a terminal is escaped, but for lines and tabs."""
     click.echo(printable(text, keep="\n\t"), err=err, nl=nl)
 
 
 def echo_styled(text: str, *, err: bool = False) -> None:
-    """Print text of which all that isn't dsgen's own has its escapes already; colours reach
-    terminals alone.
-    """
+    """Print text that is escaped already; colours reach terminals alone."""
     click.echo(text, err=err)
 
 
@@ -102,16 +96,13 @@ BOLD: Final = style(bold=True)
 
 
 def wanted() -> bool:
-    """Return whether a terminal's text may be coloured: not with NO_COLOR (https://no-color.org) or
-    TERM=dumb.
-    """
+    """Whether text may be coloured: not with NO_COLOR (https://no-color.org) or TERM=dumb."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager
 def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
-    """Say `what` takes so long, with the seconds, and what the function that this gives is told;
-    print nothing inside.
+    """Show that `what` is running, how long, and what its callback says; print nothing inside.
 
     On standard error, and only where both streams are a terminal and the form is for people.
     """

@@ -1,6 +1,4 @@
-"""Values that a folder and its machine propose for a job spec: a model, launch files, `sinfo`,
-`nvidia-smi`.
-"""
+"""Proposals for a job spec from a folder and its machine: models, scripts, sinfo, nvidia-smi."""
 
 from __future__ import annotations
 
@@ -151,9 +149,7 @@ def said_by(*words: str) -> str:
 
 
 def cards_of(text: str) -> tuple[str, int] | None:
-    """The catalog's name of the GPUs that nvidia-smi prints, a line `NAME, MIB` for each, and their
-    number.
-    """
+    """The GPUs that nvidia-smi lists, one `NAME, MIB` a line: their catalog name and number."""
     rows = [line.rpartition(",") for line in text.splitlines()[:_MOST_LINES] if line.strip()]
     found = {accelerator_called(name, mib) for name, _, mib in rows}
     kind = found.pop() if len(found) == 1 else None
@@ -161,9 +157,7 @@ def cards_of(text: str) -> tuple[str, int] | None:
 
 
 def accelerator_called(name: str, mib: str = "") -> str | None:
-    """The accelerator that a driver calls so: its family's letters and digits, its memory, SXM or
-    PCIe.
-    """
+    """The accelerator of a driver's name, by family, memory, and SXM or PCIe."""
     words = re.findall(r"[a-z0-9.]+", name.lower())
     if not mib and (known := find_accelerator("-".join(words))) is not None:
         return known.name
@@ -182,9 +176,7 @@ def accelerator_called(name: str, mib: str = "") -> str | None:
 
 
 def partitions_of(text: str) -> Iterator[Partition]:
-    """The partitions with GPUs that sinfo prints: a line `PARTITION|NODES|GRES` for each kind of
-    node.
-    """
+    """The partitions with GPUs that sinfo lists, one `PARTITION|NODES|GRES` a line."""
     for line in text.splitlines()[:_MOST_LINES]:
         name, _, rest = line.strip().partition("|")
         nodes, _, gres = rest.partition("|")

@@ -1,6 +1,4 @@
-"""The questions of `dsgen init`: a value for each key that a job needs, from flags, files or the
-terminal.
-"""
+"""The questions of `dsgen init`: a value for each key, from flags, files or the terminal."""
 
 from __future__ import annotations
 
@@ -193,9 +191,7 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
 
 
 def purpose_of(answers: Mapping[str, object]) -> str:
-    """What a job is for, by its keys: a model of the Hub has weights that the Trainer goes on
-    from.
-    """
+    """What a job is for: a model of the Hub with the Trainer is one to fine-tune."""
     if any(path.startswith("training.lora") for path in answers):
         return "lora"
     tuned = answers.get("framework") == PURPOSES[FINE_TUNING]["framework"]
@@ -203,9 +199,7 @@ def purpose_of(answers: Mapping[str, object]) -> str:
 
 
 def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that follow from what the job is for, and the purpose of a job whose framework is
-    said.
-    """
+    """The keys that follow from a job's purpose, and the purpose that a framework implies."""
     if answers.get(_PURPOSE) is None:
         return {_PURPOSE: purpose_of(answers)} if "framework" in answers else {}
     return {key: value for key, value in PURPOSES[answers[_PURPOSE]].items() if key not in answers}

@@ -157,7 +157,8 @@ def _fix(finding: Finding) -> Json:
 
 
 def _text(text: str) -> str:
-    """A text with escapes for what would be placeholders and links in a message (sections 3.11.5
-    and 3.11.6).
+    """A message with escapes for placeholders and links.
+
+    SARIF 2.1.0, sections 3.11.5 and 3.11.6.
     """
     return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", re.sub(r"\{([0-9]+)\}", r"{{\1}}", text))

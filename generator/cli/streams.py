@@ -1,5 +1,4 @@
-"""The filter that everything printed passes: no text acts on a terminal, and none is a CI runner's
-command.
+"""The filter on all output: no text acts on a terminal or commands a CI runner.
 
 `guarded` puts it in front of standard output and error while a command runs, so nothing that prints
 goes around it: answers in every format, errors, help, prompts, progress and other libraries'
@@ -54,8 +53,9 @@ _MEANT: Final = re.compile(r"::(?:error|warning|notice) |##vso\[task\.logissue "
 
 
 def harmless(text: str, line: str = "") -> str:
-    """`text` as it is printed where the line holds `line` already: with escapes, no command of a
-    runner or terminal.
+    """`text` as it may be printed after `line`, the start of the same line.
+
+    What commands a terminal or a runner is escaped.
     """
     text = _CONTROL.sub(lambda match: match[0] if len(match[0]) > 1 else _escape(match[0]), text)
     whole, printed = line + text, len(line)
@@ -78,8 +78,9 @@ def _escape(char: str) -> str:
 
 
 class Guarded:
-    """A text stream that prints what is `harmless`. It has no `buffer`, which would lead
-    around it.
+    """A text stream that prints what is `harmless`.
+
+    It has no `buffer`, which would lead around it.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -113,9 +114,7 @@ class Guarded:
         self.flush()
 
     def commands(self, lines: Iterable[str]) -> None:
-        """Print lines of which each may begin with a command that dsgen means; the rest of each is
-        filtered.
-        """
+        """Print lines that may begin with a command dsgen means; the rest of each is filtered."""
         shown = list[str]()
         for line in lines:
             meant = _MEANT.match(line)
@@ -133,9 +132,7 @@ class Guarded:
             self._end()
 
     def _end(self) -> None:
-        """End the program as SIGPIPE ends others: what comes after `| head` is neither an error nor
-        a finding.
-        """
+        """End as SIGPIPE ends programs: what `| head` drops is neither an error nor a finding."""
         with suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._stream.fileno())  # for what is still in the stream's buffer

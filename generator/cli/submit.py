@@ -124,8 +124,9 @@ def _written(
 
 
 def _plan_in(folder: Path) -> Path | None:
-    """The plan.json in a folder, to which no link leads out; of an elastic job, that of the most
-    GPUs.
+    """The plan.json of a folder, reached by no link that leads out.
+
+    Of an elastic job, that of the most GPUs.
     """
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
@@ -152,9 +153,7 @@ def _of_spec_in(folder: Path, request: Request) -> Request:
 
 
 def _checked(folder: Path, written: Path, request: Request) -> Ready:
-    """The files in `folder`. What is an error to `dsgen validate` is printed and ends the
-    program.
-    """
+    """The files in `folder`; errors that `dsgen validate` finds are printed and end the program."""
     from ..programs.launchers import LAUNCHERS
     from ..text.text import UnusableJson  # here, to save start-up time
     from .findings_text import print_findings, stop
@@ -221,8 +220,9 @@ def _machines(plan: Mapping[str, Any]) -> str:
 
 
 def _missing(ready: Ready) -> list[str]:
-    """What the plan lacks for a submission, and the script where it isn't found; one at `/` may be
-    in a container.
+    """What the job lacks to be submitted, its script too where that isn't found.
+
+    A script at an absolute path may be in a container.
     """
     script = ready.plan["job"]["script"]
     lacks = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
@@ -325,9 +325,7 @@ def run(words: Sequence[str], *, prints: bool = False) -> str:
 
 
 def wait_for(launcher: Launcher, reply: Reply) -> None:
-    """Return when a job has ended, or when its scheduler has not known it several times in a
-    row.
-    """
+    """Return when a job has ended, or its scheduler has not known it several times in a row."""
     import subprocess  # here, to save start-up time
 
     words = [*(word.format(id=reply.identity) for word in launcher.scheduler.state), *reply.where]

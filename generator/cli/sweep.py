@@ -1,6 +1,4 @@
-"""`dsgen sweep`: a job planned at many values of one or two keys; `dsgen report`: a page of HTML on
-a plan.
-"""
+"""`dsgen sweep`: a job at many values of a key or two; `dsgen report`: a plan as an HTML page."""
 
 from __future__ import annotations
 
@@ -156,9 +154,7 @@ def _number(term: Term, text: str) -> int | float:
 
 
 def read_time(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
-    """Seconds of `30d`, `12h`, `2w`, `90m`, or of a time as Slurm writes it: `720:00:00`,
-    `30-00:00:00`.
-    """
+    """Seconds of `30d`, `12h`, `2w`, `90m`, or of Slurm's `720:00:00` and `30-00:00:00`."""
     from ..job.quantities import read_time_limit  # here, to save start-up time
 
     if text is None:
@@ -261,8 +257,9 @@ def sweep(
 
 
 def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[Axis]]:
-    """The job with the first of all values, and the values; of no terms, GPUs from half of the
-    job's to twice.
+    """The job at the first values, and the axes.
+
+    Without terms these are GPUs, from half of the job's to twice.
     """
     from ..job.overrides import parse_value  # here, to save start-up time
 
@@ -314,9 +311,7 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
 
 
 def _print_csv(found: Sweep) -> None:
-    """One line per point: the values, the layout, step time, speed, the whole run, and the rule
-    where there is none.
-    """
+    """A line per point: values, layout, step time, speed, whole run, or the rule against it."""
     rows = []
     for point in found.points:
         flat = point.to_dict()

@@ -27,9 +27,7 @@ _WIDE, _FAR = 4.0, 20.0  #: values and heights this far apart are drawn on a log
 
 
 def sweep_report(found: Sweep) -> Iterator[Part]:
-    """The points that answer, the table, the rules of points without a plan, and a curve where a
-    screen has room.
-    """
+    """The points that answer, a table, the rules of points without a plan, a curve if it fits."""
     shown = [point for point in found.points if point.plan or len(found.points) <= _MANY]
     parts: list[Part] = [
         Lines(_answer(found, found.goal) if found.goal else _ends(found)),
@@ -96,8 +94,9 @@ def _table(found: Sweep, shown: Sequence[Point]) -> Table:
 
 
 def _cells(points: Sequence[Point], columns: Iterable[str]) -> Iterator[tuple[Point, list[str]]]:
-    """Each point's cells by column, times in one unit, empty where its run isn't known; and why it
-    has no plan.
+    """Each point's cells by column, and why it has no plan.
+
+    Times share a unit; what isn't known is empty.
     """
     plans = [point.plan for point in points if point.plan]
     steps = iter(same_unit([float(plan.step_time.total_s) for plan in plans], steps=True))
@@ -125,9 +124,7 @@ def _value(value: object) -> str:
 
 
 class _Curve(NamedTuple):
-    """Price, time or speed over the key that has numbers, as wide as there is room; nothing where
-    none has.
-    """
+    """Price, time or speed over the key with numbers, as wide as there is room; else nothing."""
 
     found: Sweep
     height: int
@@ -157,9 +154,7 @@ def _key(axis: Axis) -> str:
 
 
 def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | None], float | None]:
-    """Return the quantity that the curve shows, its value for each plan, and the goal's limit on
-    it.
-    """
+    """The quantity that the curve shows, its value for each plan, and the goal's limit on it."""
     goal, runs = found.goal, [plan.run for plan in plans]
     if goal is not None and goal.at_most is not None and goal.within_s is None:
         return "price", [run.wall_cost if run else None for run in runs], goal.at_most
@@ -171,8 +166,9 @@ def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | No
 
 
 def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
-    """The smallest that meets the goal, and the smallest that meets it at the slow end; else the
-    nearest.
+    """The smallest point that meets the goal, and the smallest that meets it at its slow end.
+
+    Where none does, the nearest.
     """
     within = f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else ""
     wanted = " and ".join(
@@ -215,8 +211,9 @@ def chart(
     columns: int = 80,
     height: int = HEIGHT,
 ) -> list[str]:
-    """Curves by name as lines of text: a mark per point, `limit` as a dashed line; y starts at 0,
-    or is logarithmic.
+    """Curves as lines of text: a mark per point, `limit` dashed.
+
+    y starts at 0, or is logarithmic.
     """
     points = [point for curve in curves.values() for point in curve]
     row, ticks, far = _heights(
@@ -246,9 +243,7 @@ def chart(
 def _heights(
     values: Sequence[float], height: int
 ) -> tuple[Callable[[float], int], list[float], bool]:
-    """The line of a value, from the top, the values that the axis names, and whether it is
-    logarithmic.
-    """
+    """The line of each value from the top, the axis' labels, and whether it is logarithmic."""
     low, high = min(values), max(values)
     far = low > 0 and high / low >= _FAR
     # The highest is the next value whose quarters are short numbers.

@@ -48,9 +48,7 @@ Part = str | Text | Shown
 
 
 class Column(NamedTuple):
-    """One column: whole cells, text that may wrap between words, or text that is cut where there is
-    no room.
-    """
+    """A column of a table: its cells are whole, may wrap between words, or may be cut."""
 
     heading: str = ""
     right: bool = False
@@ -94,9 +92,7 @@ class Table:
             ).lines(width)
 
     def cut(self, width: int) -> Iterator[tuple[str, str]]:
-        """The first cell of each row whose text is cut, or left out, where there is no room; and
-        that text.
-        """
+        """The first cell of each row that is cut or left out for lack of room, and its text."""
         shown = self._shown(width)
         for row in self._rows if shown else ():
             for i, column in enumerate(self._columns):
@@ -104,9 +100,7 @@ class Table:
                     yield row[0].plain, row[i].plain
 
     def _shown(self, width: int) -> dict[int, int]:
-        """The columns that there is room for, with their widths; none where even those that stay
-        don't fit.
-        """
+        """The columns that fit, with their widths; none where even the required ones don't fit."""
         shown = list(range(len(self._columns)))
         for goes in [None, *sorted((c.drop, i) for i, c in enumerate(self._columns) if c.drop)]:
             shown = [i for i in shown if goes is None or i != goes[1]]
@@ -160,9 +154,7 @@ class Table:
 
 
 def columns_of(text: str) -> int:
-    """The columns that text takes on a terminal: two for a wide character, none for a mark on the
-    one before.
-    """
+    """The terminal columns of a text: wide characters take two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(
@@ -184,8 +176,9 @@ def _cut(text: str, width: int) -> str:
 def plan_table(
     labels: Sequence[Column], figures: Sequence[Column], rows: Iterable[PlanRow]
 ) -> Table:
-    """Labels, a column for each dimension that any plan uses, and figures; a row without a plan is
-    grey.
+    """A row per plan: label, each dimension that any plan uses, figures.
+
+    A row without a plan is grey.
     """
     from ..search.summary import (
         dimension_cells,
@@ -231,9 +224,7 @@ class Lines:
 
 
 class Noted:
-    """A table, and lines below it on its rows: their reasons, then texts that have no room in the
-    table.
-    """
+    """A table with lines below it: the reasons of its rows, then texts that had no room."""
 
     def __init__(self, table: Table, reasons: Iterable[tuple[str, str]]) -> None:
         self._table = table
@@ -293,9 +284,7 @@ def _width() -> int:
 
 
 def lines_of(parts: Iterable[Part], width: int) -> list[str]:
-    """The lines of parts as they are printed: text wraps between words, and control characters are
-    escapes.
-    """
+    """The lines of parts as printed: text wraps between words, control characters are escaped."""
     lines = list[Sequence[Text]]()
     for part in parts:
         if isinstance(part, str | Text):

@@ -1,6 +1,4 @@
-"""Trials of plans: started and waited for; what was measured as a table, as a table of runs, and as
-a calibration.
-"""
+"""Trials of plans: start, wait, and what was measured as tables and a calibration."""
 
 from __future__ import annotations
 
@@ -156,9 +154,7 @@ def announced(
 
 
 def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
-    """One row a trial: what was estimated and measured, how far off that is, and what ran out of
-    memory.
-    """
+    """A row per trial: estimate, measurement, error, and whether memory ran out."""
     known = [one.step_time_s for one in trials if one.step_time_s is not None]
     times = dict(zip(known, same_unit(known, steps=True), strict=True))
     figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
@@ -252,9 +248,7 @@ def started(
 
 
 def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
-    """The plans in the folders of trials, the fastest measured first, those that weren't measured
-    last.
-    """
+    """The plans in the folders of trials: the fastest measured first, unmeasured ones last."""
     found = outcomes(folder, TRIAL)
     trials: list[Trial] = []
     for number in range(1, MOST_TRIALS + 1):

@@ -1,6 +1,4 @@
-"""`dsgen tune`: the best plans as short trials, ranked by what was measured; `dsgen calibrate`: a
-fit to own runs.
-"""
+"""`dsgen tune`: the best plans as measured trials; `dsgen calibrate`: a fit to own runs."""
 
 from __future__ import annotations
 

@@ -165,9 +165,7 @@ def _fixed(
     write: bool,
     quiet: bool,
 ) -> tuple[tuple[FixedFile, ...], Answer]:
-    """The files that `--fix` changes, as a diff and, with `write`, on disk; and the answer on the
-    rest.
-    """
+    """What `--fix` changes, as a diff and with `write` on disk, and the answer that remains."""
     from ..write import CannotWrite
     from .writing import fix_files, refuse_unwritable, settled, tell, unified_diff, write_fixed
 
@@ -188,9 +186,7 @@ def _fixed(
 def _told(
     answer: Answer, selected: Callable[[Finding], bool], baseline: Path | None, *, write: bool
 ) -> Sequence[Finding]:
-    """The selected findings that a baseline doesn't have; none where it is written, for then it has
-    all.
-    """
+    """The selected findings that the baseline lacks; none while one is written."""
     findings: Sequence[Finding] = tuple(filter(selected, answer.findings))
     if baseline is None:
         return findings

@@ -66,9 +66,7 @@ def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
 def refuse_unwritable(
     problem: CannotWrite, hint: str = "choose a writable folder with -o"
 ) -> NoReturn:
-    """Report what the file system refuses, with the problem's own hint or `hint`; exit with
-    `ExitStatus.FINDINGS`.
-    """
+    """Report what the file system refuses with a hint, and exit with `ExitStatus.FINDINGS`."""
     outcome = "nothing was written"
     if problem.unfinished:
         outcome = f"old and new files may be mixed, and the old ones are in {problem.unfinished}"
@@ -118,9 +116,7 @@ def fix_files(
 
 
 def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
-    """Finish or undo what interrupted runs left where `paths` are; whether files were moved
-    for it.
-    """
+    """Finish or undo what interrupted runs left at `paths`; return whether files were moved."""
     folders = {path if path.is_dir() else path.parent for path in map(Path, paths)}
     return sum(disk.recover(folder, tell) for folder in sorted(folders)) > 0
 

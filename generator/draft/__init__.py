@@ -1,6 +1,4 @@
-"""Job specs from launches that exist: what their files say, carried over, and what a spec can't
-hold, named.
-"""
+"""Job specs from existing launches: what their files say, and what a spec can't hold, named."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The spec is planned, its files compared with those it came from, and what they lack is carried
-over or named.
-"""
+"""Compares the planned files with the originals: what is missing is carried over or named."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
 
 
 def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
-    """The options that the files or `launch.arguments` give, also in other words, and those that a
-    plan decides.
-    """
+    """The options that the files or `launch.arguments` give, under any name, and a plan's own."""
     parser, names = draft.parser, {one.name for one in draft.options}
     given = {one.key for one in draft.options} | {
         parser.key(words[0].partition("=")[0]) for words in carried
@@ -98,8 +94,9 @@ def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
 def _carry_config(
     draft: Draft, plan: Plan, carried: list[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's
-    arguments that repeat it.
+    """Carry over the merge patch from the plan's DeepSpeed config to the files' one.
+
+    The Trainer's arguments that repeat it go with it.
 
     The Trainer compares the optimizer's parameters with its arguments: those that have these are
     "auto" in the config.
@@ -231,9 +228,7 @@ def _is_default(parser: Parser, key: str, words: tuple[str, ...]) -> bool:
 
 
 def _carry_unplanned(draft: Draft) -> None:
-    """Without a plan nothing can be compared: every option goes over as it is, but for those that a
-    plan decides.
-    """
+    """Without a plan to compare with, carry over every option, but for those that plans decide."""
     decided = megatron.PLANNED if draft.parser.flavour else scripts.PLANNED
     words: list[str] = []
     for one in draft.options:

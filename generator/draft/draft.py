@@ -1,5 +1,4 @@
-"""`Keys`, a spec while it is written, and `Draft`, one from files, with everything of these that it
-doesn't take.
+"""`Keys`, a spec being written, and `Draft`, a spec from files with all that it leaves out.
 
 A program's options, as its launch line gives them, and as its parser names them and fills them in.
 """
@@ -116,9 +115,7 @@ class Parser(NamedTuple):
     trainer: bool = False  #: whether it is that of TrainingArguments
 
     def option(self, key: str) -> MegatronOption | None:
-        """The option of Megatron's; None where it has none of that name, or the parser is
-        another's.
-        """
+        """Megatron's option of that name; None where it has none, or the parser is another's."""
         return option_table(self.flavour).get(key) if self.flavour is not None else None
 
     def _argument(self, key: str) -> Mapping[str, Any]:
@@ -136,9 +133,7 @@ class Parser(NamedTuple):
         return option.default if option is not None else self._argument(key).get("default")
 
     def most(self, key: str) -> int | None:
-        """The most values that an option can have; None where that isn't known, or as many as one
-        likes.
-        """
+        """The most values that an option takes; None where that isn't known or bounded."""
         option = self.option(key)
         if option is not None:
             return (
@@ -153,9 +148,7 @@ class Parser(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Draft(Keys):
-    """The spec of a run, what of its files was left out, and the options of its program that are to
-    be carried over.
-    """
+    """The spec of a run, what it leaves out of the files, and options to carry over."""
 
     found: ExistingRun
     left: dict[LeftOut, None] = field(default_factory=dict)  #: each once, in order

@@ -21,9 +21,7 @@ from ..text.lookup import Files, end_alike
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingRun:
-    """One run: its training program's launch line or arguments, its DeepSpeed config, and the files
-    around them.
-    """
+    """One run: a launch line or arguments, its DeepSpeed config, and the files around them."""
 
     submission: Submission
     megatron: MegatronFacts | None = None
@@ -51,8 +49,9 @@ class ExistingRun:
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[ExistingRun, ...]]:
-    """Return what was read, and its runs: Megatron's first, then other launches, then configs that
-    nothing starts.
+    """What was read, and the runs in it.
+
+    Megatron's come first, then other launches, then configs that nothing starts.
     """
     reading = read_documents(paths := tuple(paths))
     files = Files(reading.documents, [os.fspath(path) for path in paths])

@@ -1,6 +1,4 @@
-"""Requests of a launch to its machines and its scheduler: nodes and GPUs, Slurm's options, those of
-the services.
-"""
+"""What a launch asks of machines and scheduler: nodes, GPUs, options of Slurm and of services."""
 
 from __future__ import annotations
 
@@ -76,9 +74,7 @@ def read_machines(draft: Draft) -> None:
 
 
 def _read_plan(draft: Draft, folder: Path) -> None:
-    """What scripts that dsgen wrote leave to their program, from the plan beside them: machines,
-    length, adapters.
-    """
+    """Read machines, length and adapters from the plan beside scripts that dsgen wrote."""
     path, plan = folder / "plan.json", None
     with suppress(UnusableJson):
         plan = read_json(path) if is_readable(path, folder) else None
@@ -113,8 +109,9 @@ def _cluster(planned: Mapping[str, Any]) -> str | dict[str, Any]:
 
 
 def _read_cluster(draft: Draft, per_node: int | None, nodes: int | None) -> None:
-    """Machines of the type that a request names, where the catalog has it; their network is
-    nobody's to say.
+    """Read the requested machine type, if the catalog has it.
+
+    No file says how fast its network is.
     """
     name = draft.get("launch.slurm.gres_type") or draft.comments.pop("accelerator", None)
     accelerator = find_accelerator(str(name).replace("_", "-")) if name else None
@@ -186,9 +183,7 @@ def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int 
 
 
 def _read_commands(draft: Draft, script: LaunchScript) -> None:
-    """Modules, the environment that is entered, and the container of srun; other commands are
-    named.
-    """
+    """Read modules, the environment that is entered, and srun's container; name other commands."""
     modules: list[str] = []
     others: dict[str, Any] = {}
     launched = {id(call.command) for launch in script.launches for call in launch.calls}
@@ -264,9 +259,7 @@ def _read_environment(draft: Draft) -> None:
 
 
 def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """The values of a YAML document that are keys of the spec; its other top-level keys are
-    named.
-    """
+    """Take the values of a YAML document that are keys of the spec; name its other keys."""
     for name, path in keys.items():
         value = document.value(name)
         draft.set(path, value if isinstance(value, str | int | bool) else None)
@@ -337,9 +330,7 @@ def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
 
 
 def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str | None]]:
-    """Lists of what a pod mounts, gets and asks for, as a spec has them; an entry that no spec can
-    have is named.
-    """
+    """Read what a pod mounts, gets and asks for; name entries that a spec can't have."""
 
     def each(place: str, why: str, read: Callable[[Any], str | None]) -> list[str | None]:
         found = list[str | None]()

@@ -77,9 +77,7 @@ def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
 
 
 def _pins(facts: MegatronFacts) -> Iterator[tuple[str, Any]]:
-    """The layout keys that the arguments state, by default too, less those that follow from
-    others.
-    """
+    """The layout keys that the arguments state, by default too, unless they follow from others."""
     run, pins, moe = facts.run, facts.job.pins, at_least(facts.job).model.is_moe
     for field in fields(Pins):
         value = getattr(pins, field.name)
@@ -159,9 +157,7 @@ def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
 
 
 def _vocabulary(draft: Draft, run: MegatronRun) -> int:
-    """The tokenizer's tokens: as given, as its kind has them, as the model has that its path names,
-    or a guess.
-    """
+    """The tokenizer's size: as given, by its kind, by the model that its path names, or a guess."""
     kind, given = str(run.value("--tokenizer-type")), run.size("--vocab-size")
     if given:
         return given + (kind == NULL_TOKENIZER)
@@ -187,9 +183,7 @@ def _read_training(draft: Draft, facts: MegatronFacts) -> None:
 
 
 def _state(key: str, value: Any, run: MegatronRun) -> Any:
-    """A type of the states; of gradients only where they are not summed in fp32, which is the
-    default.
-    """
+    """The type of a state; of gradients only where it is not fp32, the default."""
     if not run.is_lm and key == "gradient_dtype":
         bf16 = run.has("--bf16")
         return value if bf16 and value == "same" else None

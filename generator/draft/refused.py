@@ -55,9 +55,7 @@ def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
 
 
 def leave_secrets(draft: Draft) -> None:
-    """Take out of the draft what has a secret: by its looks or name, or one that the files have
-    elsewhere.
-    """
+    """Take secrets out of the draft: by look, by name, or by value elsewhere in the files."""
     source = None
     while (
         source is None
@@ -80,9 +78,7 @@ def leave_secrets(draft: Draft) -> None:
 
 
 def prune(draft: Draft) -> None:
-    """Take out of the draft what a spec refuses; it is named, and options of the program go over as
-    they are.
-    """
+    """Take out of the draft what a spec refuses, and name it; options go over as they are."""
     leave_secrets(draft)
     for _ in range(5):
         try:
@@ -110,8 +106,9 @@ def _order(pointer: str) -> list[tuple[int, str]]:
 
 
 def _take_out(draft: Draft, keys: list[str], why: str) -> None:
-    """Take a key out of the draft, or what it is an item of; of a tokenizer all, which goes over as
-    options.
+    """Take a key, or the list item that it is in, out of the draft.
+
+    A tokenizer goes over as options, as a whole.
     """
     while keys and draft.get(keys) is None:
         keys = keys[:-1]

@@ -1,6 +1,4 @@
-"""One run of files that exist as a draft of a spec, with what its user says over it, and the spec
-as short YAML.
-"""
+"""A run that exists as a draft of a spec, with its user's overrides, and the spec as YAML."""
 
 from __future__ import annotations
 

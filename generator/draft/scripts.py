@@ -1,6 +1,4 @@
-"""Arguments of training scripts other than Megatron's, the Trainer's as keys of the spec; configs
-as such keys.
-"""
+"""Arguments of scripts other than Megatron's, and configs, as keys of the spec."""
 
 from __future__ import annotations
 
@@ -86,9 +84,7 @@ def set_script(draft: Draft) -> None:
 
 
 def _read_usual(draft: Draft) -> None:
-    """Read options that many scripts have, whose names are no standard's; they are carried over as
-    well.
-    """
+    """Read options of usual names that no standard has; they are carried over as well."""
     values = {
         one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known
     }
@@ -149,8 +145,9 @@ def _is_planned(path: Path) -> bool:
 
 
 def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
-    """The DeepSpeed settings of an accelerate config; of one that names a DeepSpeed config the rest
-    only.
+    """The DeepSpeed settings of an accelerate config.
+
+    Of one that names a DeepSpeed config, the rest only.
     """
     precision = config.value("mixed_precision")
     if precision in ("bf16", "fp16") and draft.get("training.precision") in (None, "fp32"):
@@ -215,9 +212,7 @@ def _read_section(draft: Draft, config: AccelerateConfig) -> None:
 
 
 def read_config(draft: Draft, config: Config) -> None:
-    """The keys that a DeepSpeed config says: batch, precision, optimizer, and its share of the
-    layout.
-    """
+    """The keys that a DeepSpeed config says: batch, precision, optimizer, part of the layout."""
     megatron = draft.found.megatron is not None
     stated = config.has("/fp16/enabled") or config.has(f"{config.bf16}/enabled")
     known = {

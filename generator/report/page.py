@@ -1,6 +1,4 @@
-"""The page: one file of HTML with its words, tables, styles and scripts inside; it loads
-nothing.
-"""
+"""The page: one HTML file with its tables, styles and scripts, which loads nothing."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ def report_page(
     command: str = "dsgen",
     spec: str = "",
 ) -> str:
-    """The page as text, with the layouts that were found, the command for the job, and its spec,
-    without secrets.
-    """
+    """The page: layouts that were found, the command for the job, and its spec without secrets."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # here, to save start-up time
 
     environment = Environment(
@@ -272,8 +268,9 @@ def time_ledger(plan: Plan) -> list[dict[str, Any]]:
 
 
 def memory_bars(stages: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A bar for each stage, in shares of the card; of many, evenly spaced ones with the ends and
-    the fullest.
+    """A bar per stage, in shares of the card.
+
+    Of many stages, evenly spaced ones, the ends and the fullest.
     """
     peaks, required = stages["peak"], stages["own"]["required"]
     whole = max(stages["capacity_bytes"], *required)

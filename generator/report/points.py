@@ -1,6 +1,4 @@
-"""Data that the page draws: the layouts that the best was chosen from, as columns, and the memory
-of every stage.
-"""
+"""Data of the page: the layouts to choose from, as columns, and the memory of every stage."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def pareto_front(total_s: Floats, required_bytes: Floats) -> NDArray[np.bool_]:
 
 
 def chosen_points(answer: SearchResult, found: Estimates) -> Points:
-    """The front and what is near it, the plans that the answer names, and an even sample of the
-    rest.
-    """
+    """The layouts that are drawn: the front and its surroundings, named plans, an even sample."""
     front = pareto_front(found.total_s, found.required_bytes)
     # The share by which each row is slower than the fastest with as little memory.
     on = np.flatnonzero(front)

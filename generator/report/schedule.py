@@ -1,5 +1,4 @@
-"""The step as a timeline: every stage's passes, and what follows them, adding up to the estimated
-step time.
+"""The step as a timeline of every stage's passes, which adds up to the estimated step time.
 
 The order of passes on a stage, and when each can start, are those of 1F1B and interleaved 1F1B.
 """
@@ -68,9 +67,7 @@ def passes_of(shape: Shape, stage: int) -> Iterator[Pass]:
 
 
 def _in_turn(shape: Shape, *, backward: bool) -> Iterator[Pass]:
-    """All passes of one direction: the micro-batches of a group through one chunk after the
-    other.
-    """
+    """All passes of one direction: a group's micro-batches through one chunk after the other."""
     chunks = range(shape.chunks)
     for first in range(0, shape.micro_batches, shape.stages):
         group = range(first, min(first + shape.stages, shape.micro_batches))
@@ -79,8 +76,9 @@ def _in_turn(shape: Shape, *, backward: bool) -> Iterator[Pass]:
 
 
 def timed(shape: Shape, forward_s: Floats, backward_s: Floats) -> list[Timed]:
-    """Each stage's passes, as early as their inputs are there; seconds of a pass through a chunk,
-    by stage.
+    """Each stage's passes, as early as their inputs allow.
+
+    A pass through a chunk takes the seconds of its stage.
     """
     orders = [[*passes_of(shape, stage)] for stage in range(shape.stages)]
     ends: list[dict[Pass, float]] = [{} for _ in orders]
@@ -186,8 +184,7 @@ def timeline(plan: Plan) -> Timeline:
 def _parts(
     whole: Shape, time: StepTime, spread: Passes
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Seconds of a micro-batch forward and backward on the slowest stage, by cause: communication
-    has the sends too.
+    """Seconds of a micro-batch forward and backward on the slowest stage, by cause, sends included.
 
     Sends belong to the passes after which they are made, but for those that fill and empty the
     pipeline.
@@ -212,8 +209,7 @@ def _parts(
 
 
 def _stretched(rows: list[Timed], pace: Timed, length_s: float) -> tuple[list[Timed], float]:
-    """The rows on a clock that runs otherwise while the slowest stage waits, so that the last pass
-    ends at `length_s`.
+    """The rows with the slowest stage's waits stretched, so that the last pass ends at `length_s`.
 
     The clock never runs backwards, so that nothing starts before its input is there.
     """

@@ -1,5 +1,4 @@
-"""AzureML command jobs as azure-ai-ml loads them, those within pipelines and sweeps each as a
-document of its own.
+"""AzureML command jobs as azure-ai-ml loads them, alone or within pipelines and sweeps.
 
 Their commands are read as shell scripts with places in the YAML file.
 Source: azure-ai-ml azure/ai/ml/_schema/pipeline/pipeline_job.py and _schema/sweep/sweep_job.py @
@@ -27,17 +26,13 @@ from ..launching.script import CommandDocument, LaunchScript, places
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Source):
-    """A job within a file: its keys are the file's at `prefix`, but for those that it has of the
-    file.
-    """
+    """A job within a file: its keys are those at `prefix`, and some of the whole file's."""
 
     prefix: str
     inherited: frozenset[str] = frozenset()
 
     def locate(self, pointer: str) -> Location:
-        """The place of a value, else of the nearest thing around it; its pointer is that in the
-        file.
-        """
+        """The place of a value in the file, else of the nearest thing around it."""
         own = pointer.split("/")[1:2] not in [[name] for name in self.inherited]
         return replace(
             Source.locate(self, pointer), pointer=f"{self.prefix}{pointer}" if own else pointer
@@ -45,9 +40,7 @@ class Part(Source):
 
 
 def parts(source: Source) -> Iterator[Part]:
-    """The steps of a pipeline and the trial of a sweep that have a command; components in files of
-    their own don't.
-    """
+    """A pipeline's steps and a sweep's trial that have a command; not components in other files."""
     data = source.data if isinstance(source.data, dict) else {}
     compute, steps = source.value("/settings/default_compute"), data.get("jobs")
     defaults = {"compute": compute} if isinstance(compute, str) else {}
@@ -232,8 +225,7 @@ def is_of_azureml(schema: object) -> bool:
 
 
 def other_than_command(source: Source) -> str | None:
-    """Return what a file with the keys of a job is instead, as in `pipeline job`; None where it has
-    command jobs.
+    """The kind of a file with keys of a job, such as `pipeline job`; None for command jobs.
 
     azure-ai-ml reads `type`, and loads a job without one as a command job; `$schema` is for
     editors, and shows which files are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @

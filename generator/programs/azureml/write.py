@@ -1,5 +1,6 @@
-"""Azure Machine Learning: a v2 command job, in which the service starts a process per GPU (AML013);
-trials as a sweep.
+"""Azure Machine Learning: a v2 command job, and trials as a sweep.
+
+The service starts a process per GPU (AML013).
 
 The command is words that a shell takes as data, but for the paths that the service puts in: it
 replaces `${{inputs.NAME}}` and the like in the text of a command, and azure-ai-ml makes
@@ -63,9 +64,7 @@ class Command:
 
     @property
     def text(self) -> str:
-        """The command: the variables that hold expressions or would be taken for some, then the
-        program.
-        """
+        """The command: variables with expressions, or that look like some, then the program."""
         held_back = [f"{name}={word}" for name, word in self._held_back()]
         words = [
             *(("env", *held_back) if held_back else ()),
@@ -80,9 +79,7 @@ class Command:
 
     @property
     def until_saved(self) -> str:
-        """The end of a command that fails while the last step isn't saved; empty where status 0 is
-        success.
-        """
+        """A command's end that fails until the last step is saved; empty if status 0 is success."""
         step, job = step_to_reach(self.plan, self.program), self.plan.job
         if not step:
             return ""
@@ -139,15 +136,14 @@ class Command:
 
 
 def expression(section: str, name: str) -> str:
-    """An expression that the service replaces, as a part of a shell word: in quotes, for it may be
-    a path or a URL.
-    """
+    """An expression of the service as a part of a shell word, quoted: it may be a path or URL."""
     return f'"${{{{{section}.{name}}}}}"'
 
 
 def _data(text: str) -> str:
-    """A shell word for text, with nothing in it that the service replaces: the quotes are left
-    between its marks.
+    """A shell word for text in which the service replaces nothing.
+
+    The quotes are left between the marks of an expression.
     """
     return _LIVE.sub(lambda match: f"{match[0]}''", shell_word(text))
 
@@ -192,9 +188,7 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    """Return what a reader would ask: processes, paths, the environment, and what happens when the
-    job starts again.
-    """
+    """What a reader would ask: processes, paths, environment, and what a restart does."""
     yield from _NOTES
     if (
         "environment" not in launch_options(plan)
@@ -232,17 +226,13 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 
 def _uploaded(launch: JobLaunch, folder: Path) -> Path | None:
-    """The folder on this machine that is `code`; None where it is a registered asset or a
-    repository.
-    """
+    """The local folder that is `code`; None for a registered asset or a repository."""
     code = str(launch.options.get("code", OWN_FOLDER))
     return None if ":" in code else Path(os.path.normpath(folder / code))
 
 
 def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str, Any]:
-    """The options with local paths, which the spec has from its own folder, from that of
-    job.yml.
-    """
+    """The options with local paths as job.yml needs them; in the spec they are relative to it."""
 
     def place(value: str) -> str:
         elsewhere = value.startswith(("/", "~")) or ":" in value or "$" in value or value[:1] == "<"

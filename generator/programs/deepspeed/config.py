@@ -1,5 +1,4 @@
-"""A DeepSpeed config: as text, and as the program that reads it reads it; each question on that is
-answered here alone.
+"""A DeepSpeed config as text, and as the program that reads it reads it.
 
 Values are converted as the parser of the release converts them: `"3"`, `3.0` and `3` are the same
 stage. A key that is left out has the release's default; so has one that is "auto" where DeepSpeed's
@@ -35,9 +34,7 @@ from .schema import PROFILES, DeepSpeedSchema, Key, Version, as_hjson, load_sche
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DsConfig(Values):
-    """A DeepSpeed configuration: JSON or HJSON, a file of its own or a here-document of a launch
-    script.
-    """
+    """A DeepSpeed config in JSON or HJSON: a file, or a here-document of a launch script."""
 
     document_kind: ClassVar[Kind] = "DeepSpeed config"
 
@@ -60,9 +57,7 @@ class DsConfig(Values):
         return self.json.text.path
 
     def value(self, pointer: str, default: object = None) -> object:
-        """Return the value at a JSON pointer, such as `/zero_optimization/stage`; `default` where
-        there is none.
-        """
+        """The value at a JSON pointer such as `/zero_optimization/stage`; else `default`."""
         return self.json.value(pointer, default)
 
     def has(self, pointer: str) -> bool:
@@ -89,8 +84,9 @@ _TRIED: Final = re.compile(
 
 
 def read_file(file: FileText) -> Iterator[DsConfig]:
-    """The config that a file is; of YAML that isn't JSON too, what a program hands on that reads it
-    as YAML.
+    """The config that a file is.
+
+    YAML that isn't JSON counts too: a program may read it and hand it on.
     """
     source = file.yaml() if file.is_yaml and file.json().deviations else None
     if source is not None and source.complete and isinstance(source.data, dict):
@@ -102,9 +98,7 @@ def read_file(file: FileText) -> Iterator[DsConfig]:
 def config_from_yaml(
     data: Mapping[str, object], source: Source, text: Text, at: Mapping[str, str]
 ) -> DsConfig:
-    """A DeepSpeed config that a program hands on as a mapping; `at`: where its keys are in the
-    file, by pointer.
-    """
+    """A DeepSpeed config that a program hands on as a mapping; `at` has its keys' places."""
     lines = Lines(text)
 
     def offset(where: Location) -> int:
@@ -130,8 +124,7 @@ def config_from_yaml(
 
 
 def tuning_space(json_text: JsonText) -> JsonText:
-    """A config as DeepSpeed's autotuner reads it: a list in place of a number is what it tries, as
-    "auto" is.
+    """A config as DeepSpeed's autotuner reads it: lists and "auto" in place of numbers are tried.
 
     Source: deepspeed/autotuning/autotuner.py:305-322 and :544, utils.py:285 @ 0.19.8.
     """
@@ -208,8 +201,7 @@ class Config(DsConfig):
 
     @property
     def tuned(self) -> bool:
-        """Ask whether DeepSpeed's autotuner reads the config, and writes those to train with, ZeRO
-        stage and all.
+        """Whether DeepSpeed's autotuner reads the config, and writes those to train with.
 
         Source: deepspeed/autotuning/autotuner.py:676 and :753, scheduler.py:366 @ 0.19.8.
         """
@@ -232,15 +224,11 @@ class Config(DsConfig):
 
     @property
     def is_readable(self) -> bool:
-        """Return whether it is an object that could be read to its end, so that what it leaves out
-        is known too.
-        """
+        """Whether this is an object read to its end, so that missing keys are known."""
         return self.json.broken is None and isinstance(self.json.data, dict) and not self.is_empty
 
     def read(self, pointer: str) -> object:
-        """Return the value that the parser holds of a key; None for null, "auto" and where it is
-        not known.
-        """
+        """The value that the parser gives a key; None for null, "auto" and what isn't known."""
         held = self._hold(pointer)
         return None if held is _UNKNOWN or held == "auto" else held
 
@@ -256,9 +244,7 @@ class Config(DsConfig):
         return value if isinstance(value, str) else None
 
     def switch(self, pointer: str, default: bool = False) -> bool | None:
-        """Return whether the flag there is on, as Python's `if` reads it; `default`: of a key that
-        no table has.
-        """
+        """Whether a flag is on, as Python's `if` reads it; `default` for keys that no table has."""
         if pointer not in self.json.spans and self.schema.at(pointer)[2] is None:
             return default
         held = self._hold(pointer)
@@ -270,9 +256,7 @@ class Config(DsConfig):
 
     @cached_property
     def bf16(self) -> str:
-        """The pointer of the block that is read as bf16: the old name's where the new one is not
-        there.
-        """
+        """The pointer of the bf16 block; the old name's where the new one is not there."""
         key = self.schema.key("/bf16")
         takes_null = key is not None and "null" not in key.refuses  # then null counts as left out
         absent = not self.has("/bf16") or (takes_null and self.value("/bf16") is None)
@@ -295,9 +279,7 @@ class Config(DsConfig):
         return "auto" in (self.value("/fp16/enabled"), self.value(f"{self.bf16}/enabled"))
 
     def offload(self, what: Offloaded) -> Device | None:
-        """Return the place of optimizer states or parameters, by the new keys or the deprecated
-        ones.
-        """
+        """Where optimizer states or parameters are kept, by the new keys or the deprecated ones."""
         section = f"{ZERO}/offload_{what}"
         block = self._hold(section)
         if isinstance(block, dict):
@@ -318,8 +300,9 @@ class Config(DsConfig):
 
     @cached_property
     def optimizer(self) -> str | None:
-        """The type of the optimizer that is built, in lower case where DeepSpeed ignores case; None
-        where none is.
+        """The type of the optimizer that is built, or None.
+
+        In lower case where DeepSpeed ignores case.
         """
         name = self.value("/optimizer/type")
         if not isinstance(name, str) or (name == "auto" and self.filled):
@@ -339,16 +322,12 @@ class Config(DsConfig):
 
     @property
     def sums_in(self) -> str | None:
-        """The type that gradients accumulate in, by its usual name; None where it isn't set or
-        isn't known.
-        """
+        """The type that gradients accumulate in, by its usual name; None where it isn't known."""
         return DTYPES.get(self.accumulates_in or "")
 
     @property
     def is_elastic(self) -> bool:
-        """Return whether the batch follows from the elasticity block, whatever the batch keys
-        are.
-        """
+        """Whether the elasticity block decides the batch, whatever the batch keys are."""
         return self.schema.section("/elasticity") is not None and bool(
             self.block("/elasticity").get("enabled")
         )
@@ -359,8 +338,9 @@ class Config(DsConfig):
         return self._held[pointer]
 
     def _parsed(self, pointer: str) -> object:
-        """Parse a key as the parser does: models convert values and drop "auto", mappings keep what
-        is written.
+        """Parse a key as the parser does.
+
+        Models convert values and drop "auto"; mappings keep what is written.
         """
         section, home, key, others = self.schema.at(pointer)
         there = self.json.spans
@@ -388,9 +368,7 @@ class Config(DsConfig):
         return _UNKNOWN if isinstance(held, Mismatch) else held
 
     def _default(self, pointer: str, section: str, key: Key) -> object:
-        """Return the value of a key that is left out: its default, but for two that the parser
-        works out.
-        """
+        """The value of a key that is left out: its default, but two that the parser works out."""
         around = self.value(section, {})
         if pointer == f"{ZERO}/stage" and isinstance(around, bool):  # the old form: true is stage 1
             return int(around)
@@ -402,9 +380,7 @@ class Config(DsConfig):
 
 
 def has_auto(config: DsConfig, least: int = 1) -> bool:
-    """Return whether so many values of a config are "auto", which DeepSpeed itself never fills
-    in.
-    """
+    """Whether so many values of a config are "auto", which DeepSpeed itself never fills in."""
     return sum(value == "auto" for _, value in walk("", config.json.data)) >= least
 
 

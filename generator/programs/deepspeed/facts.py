@@ -1,6 +1,4 @@
-"""The facts that a DeepSpeed config states of a run, each with its place, and what the submission
-adds to them.
-"""
+"""The facts that a DeepSpeed config states of a run, with places, completed by the submission."""
 
 from __future__ import annotations
 

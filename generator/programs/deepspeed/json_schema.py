@@ -89,9 +89,7 @@ _WORDS: Final[Mapping[str, Mapping[str, str]]] = yaml.safe_load(
 
 
 def deepspeed_json_schema(version: str) -> Schema:
-    """The schema of the config that a release reads, or the release nearest to it that has a
-    table.
-    """
+    """The schema of a release's config, or of the nearest release that has a table."""
     release = load_schema(version)
     made: Schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -37,82 +37,118 @@ _PRECISIONS: Final = (
     ("bfloat16_enabled", "True", "bf16"),
     ("fp16_enabled", "True", "fp16"),
 )
-#: A time that is printed with three decimals says the batch to a thousandth only from here on, in
-#: seconds.
+#: A time is printed with three decimals, so it gives the batch to a thousandth only from here on.
 _EXACT_FROM_S: Final = 0.5
+_MOST_SAMPLES: Final = 1e9  # in a step; more is a slip of the log
+_RATES_ALONE: Final = (
+    "CurrSamplesPerSec needs the batch: "
+    "keep the configuration that DeepSpeed prints at the start in the log"
+)
+_NO_TIMES: Final = (
+    'DeepSpeed writes them with `"steps_per_print": 1`, '
+    'and parts of them with `"wall_clock_breakdown": true`'
+)
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
     """Return what the log has; `None` when it isn't one of DeepSpeed's."""
     settings, places = _settings(lines)
     keys = _keys(settings)
-    pipeline = [
-        found.groups()
-        for line in lines
-        if "iter time" in line and (found := _PIPELINE.search(line))
-    ]
-    samples = [
-        found[1]
-        for line in lines
-        if "CurrSamplesPerSec" in line and (found := _THROUGHPUT.search(line))
-    ]
-    timers = [
-        found.groups() for line in lines if "time (ms)" in line and (found := _TIMERS.search(line))
-    ]
-    if not (pipeline or samples or timers or "train_batch_size" in settings):
+    iterations = _iterations(lines)
+    rates = _rates(lines)
+    timers = _timers(lines)
+    if not (iterations or rates or timers or "train_batch_size" in settings):
         return None
-    printed = [(positive(seconds) or 0, positive(rate) or 0) for seconds, rate in pipeline]
-    sizes = [round(s * rate) for s, rate in printed if s >= _EXACT_FROM_S and 0 < s * rate < 1e9]
-    if "training.global_batch" not in keys and sizes and sizes[0]:
-        keys["training.global_batch"] = sizes[0]
-    batch = keys.get("training.global_batch")
-    steps: list[float] = []
-    if pipeline:
-        steps = [seconds for seconds, _ in printed]
-    elif samples and isinstance(batch, int):
-        steps = [batch / rate for rate in map(positive, samples) if rate]
-    elif timers:
-        steps = [sum(positive(part) or 0 for part in parts) / 1000 for parts in timers]
-    texts = [
-        match[1]
-        for line in lines
-        if "Max" in line
-        for pattern in _PEAKS
-        if (match := pattern.search(line))
+
+    # The pipeline engine prints time and rate: their product is the batch, if the config isn't there.
+    batches = [
+        round(seconds * rate)
+        for seconds, rate in iterations
+        if seconds >= _EXACT_FROM_S and 0 < seconds * rate < _MOST_SAMPLES
     ]
-    peak = max((positive(text) or 0 for text in texts), default=0)
+    if "training.global_batch" not in keys and batches and batches[0]:
+        keys["training.global_batch"] = batches[0]
+    batch = keys.get("training.global_batch")
+
+    # The best record of a step's time that there is: iterations, else samples a second, else timers.
+    steps: list[float] = []
+    notes: tuple[str, ...] = ()
+    if iterations:
+        steps = [seconds for seconds, _ in iterations]
+    elif rates:
+        steps = [batch / rate for rate in rates if rate] if isinstance(batch, int) else []
+    elif timers:
+        steps = timers
+        notes = ("forward, backward and step added up",)
+
+    peak = _peak_gib(lines)
     return LogFacts(
         writer="DeepSpeed",
         steps=tuple(step for step in steps if step > 0),
         keys=keys,
         lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
         peak_bytes=peak * GIB if peak else None,
-        notes=("forward, backward and step added up",)
-        if timers and not (pipeline or samples)
-        else (),
-        hint="CurrSamplesPerSec needs the batch: keep the configuration that DeepSpeed prints at "
-        "the start in the log"
-        if samples
-        else 'DeepSpeed writes them with `"steps_per_print": 1`, and parts of them with '
-        '`"wall_clock_breakdown": true`',
+        notes=notes,
+        hint=_RATES_ALONE if rates else _NO_TIMES,
     )
 
 
+def _iterations(lines: Sequence[str]) -> list[tuple[float, float]]:
+    """Seconds and samples a second of each step that the pipeline engine reports."""
+    return [
+        (positive(printed[1]) or 0, positive(printed[2]) or 0)
+        for line in lines
+        if "iter time" in line and (printed := _PIPELINE.search(line))
+    ]
+
+
+def _rates(lines: Sequence[str]) -> list[float]:
+    """Samples a second of each step that the throughput timer reports."""
+    return [
+        positive(printed[1]) or 0
+        for line in lines
+        if "CurrSamplesPerSec" in line and (printed := _THROUGHPUT.search(line))
+    ]
+
+
+def _timers(lines: Sequence[str]) -> list[float]:
+    """Seconds of forward, backward and step together, of each step with a breakdown."""
+    return [
+        sum(positive(milliseconds) or 0 for milliseconds in printed.groups()) / 1000
+        for line in lines
+        if "time (ms)" in line and (printed := _TIMERS.search(line))
+    ]
+
+
+def _peak_gib(lines: Sequence[str]) -> float:
+    """The most memory that the log tells of, in GiB; 0 where it tells of none."""
+    peaks = (
+        positive(printed[1]) or 0
+        for line in lines
+        if "Max" in line
+        for pattern in _PEAKS
+        if (printed := pattern.search(line))
+    )
+    return max(peaks, default=0)
+
+
 def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
-    """The configuration that DeepSpeed prints, or the JSON in it, with the line of each."""
+    """The settings that DeepSpeed prints, or those in its JSON, and the number of each one's line."""
     values: dict[str, str] = {}
     places: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if ":print]" in line:
-            found = _SETTING.search(line)
-            if (parts := _AUTOTP.search(line)) and (tensor := positive_whole(parts[1])):
+            setting = _SETTING.search(line)
+            if (autotp := _AUTOTP.search(line)) and (tensor := positive_whole(autotp[1])):
                 values["autotp_size"], places["autotp_size"] = str(tensor), number
         elif '"' in line:
-            found = _JSON_SETTING.search(line)
+            setting = _JSON_SETTING.search(line)
         else:
             continue
-        if found and found[1] not in values:
-            values[found[1]], places[found[1]] = found[2], number
+
+        # The first counts: later ones may be of another engine, such as a reference model's.
+        if setting and setting[1] not in values:
+            values[setting[1]], places[setting[1]] = setting[2], number
     return values, places
 
 
@@ -120,7 +156,8 @@ def _keys(settings: dict[str, str]) -> dict[str, object]:
     keys = spec_keys(settings, _PLAIN)
     if "autotp_size" in settings:
         keys["layout.tensor"] = whole(settings["autotp_size"])
-        keys.pop("layout.data", None)  # without an mpu the ranks of a tensor group count one by one
+        # Without an mpu, `world_size` counts the ranks of a tensor group one by one.
+        keys.pop("layout.data", None)
     stage = settings.get("zero_optimization_stage", "")
     if stage in ("0", "1", "2", "3"):
         keys["layout.zero_stage"] = whole(stage)

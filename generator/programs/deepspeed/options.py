@@ -1,5 +1,4 @@
-"""The keys of a DeepSpeed config that say what a job spec says: one row each, for writing and for
-reading back.
+"""The keys of a DeepSpeed config that say what a spec says, a row each: written and read back.
 
 What else a config has is written by `write_config`.
 """
@@ -58,15 +57,12 @@ def batch_ranks(job: Job, layout: Layout) -> int:
 
 
 def uses_autotp(job: Job, layout: Layout) -> bool:
-    """Return whether tensor parallelism is DeepSpeed's own: not a Megatron's, nor a
-    PipelineModule's.
-    """
+    """Whether tensor parallelism is DeepSpeed's own, not Megatron's or a PipelineModule's."""
     return layout.tensor > 1 and layout.pipeline == 1 and job.engine.layers == "replaced"
 
 
 def derives_train_batch(job: Job, layout: Layout) -> bool:
-    """Return whether `train_batch_size` has to be left to DeepSpeed, because two checks require
-    different numbers.
+    """Whether `train_batch_size` must be left out, as two checks require different numbers.
 
     With AutoTP, `deepspeed.initialize` compares it with all ranks and stage 3's `zero.Init`, later,
     with the replicas. With Ulysses, the Trainer compares it with all ranks and DeepSpeed with the
@@ -85,8 +81,9 @@ def _train_batch(job: Job, layout: Layout) -> int | None:
 
 
 def _bf16(job: Job, layout: Layout) -> bool | None:
-    """Return whether bf16 is on; off is said, so that nobody takes it for forgotten. fp8 is bf16 to
-    DeepSpeed.
+    """Whether bf16 is on; off is written out, so that nobody takes it for forgotten.
+
+    fp8 is bf16 to DeepSpeed.
     """
     return None if job.training.precision == "fp16" else job.training.precision != "fp32"
 

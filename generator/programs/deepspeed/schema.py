@@ -163,8 +163,9 @@ class Deprecation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key(Shape):
-    """A key of a section. Of mappings only `default`, `type` (section or any), `refuses` and
-    `needs` are known.
+    """A key of a section.
+
+    Of mappings only `default`, `type` (section or any), `refuses` and `needs` are known.
     """
 
     name: str  #: the field's
@@ -217,9 +218,7 @@ class DeepSpeedSchema:
     )
 
     def section(self, pointer: str) -> Section | None:
-        """The section at a JSON pointer such as `/zero_optimization`; `""` is the whole; None where
-        there is none.
-        """
+        """The section at a JSON pointer such as `/zero_optimization` (`""`: the whole), or None."""
         if pointer not in self._read:
             table = self._sections.get(pointer)
             checks = frozenset(table.get("checks", ())) if table else frozenset[str]()
@@ -237,8 +236,7 @@ class DeepSpeedSchema:
         return self.at(pointer)[2]
 
     def at(self, pointer: str) -> tuple[str, Section | None, Key | None, tuple[str, ...]]:
-        """The pointer of the section around a pointer, the section, the key, and the pointers where
-        it may be written.
+        """The section around a pointer, its pointer, the key, and where else it may be written.
 
         These have its own two names, and those of deprecated keys whose value it gets.
         """
@@ -265,8 +263,9 @@ class DeepSpeedSchema:
 
 
 def as_hjson(value: Any) -> Any:
-    """A number as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py
-    `getfn`).
+    """A number as hjson reads it: whole floats below 1e10 are ints.
+
+    **Source**: hjson 3.1.0, scanner.py, `getfn`.
     """
     return (
         int(value)
@@ -302,9 +301,7 @@ def table_for(version: Version) -> Version:
 
 
 def first_version_of(section: str, key: str, after: Version = ()) -> Version | None:
-    """The first release later than `after` that knows this key of the section at `section`; None:
-    none does.
-    """
+    """The first release after `after` that knows this key of `section`, or None."""
     return next(
         (version for version in versions() if version > after and _knows(version, section, key)),
         None,
@@ -312,9 +309,7 @@ def first_version_of(section: str, key: str, after: Version = ()) -> Version | N
 
 
 def last_version_of(section: str, key: str) -> Version | None:
-    """The last release with a table that knows this key of the section at `section`; None: none
-    does.
-    """
+    """The last release with a table that knows this key of `section`, or None."""
     return next(
         (version for version in reversed(versions()) if _knows(version, section, key)), None
     )
@@ -356,9 +351,7 @@ def _keys(table: Mapping[str, Any]) -> dict[str, Key]:
 
 
 def _type(facts: Any) -> Type:
-    """A name, or a mapping whose first key is the kind: `{"list": "str"}`, `{"enum": [...], "of":
-    "int"}`.
-    """
+    """A type from its name or mapping: `{"list": "str"}`, `{"enum": [...], "of": "int"}`."""
     if isinstance(facts, str):
         return Type(name=facts)  # type: ignore[arg-type]
     if "section" in facts:

@@ -51,9 +51,7 @@ LOGGING: Config = {"steps_per_print": 10, "wall_clock_breakdown": False}
 
 
 def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
-    """Say why the batch of an AutoTP run looks too large; `counted_by` says who counts every
-    rank.
-    """
+    """Say why an AutoTP run's batch looks too large; `counted_by` says who counts every rank."""
     if not uses_autotp(job, layout):
         return ()
     product = f"{layout.micro_batch} × {layout.gradient_accumulation} × {batch_ranks(job, layout)}"
@@ -70,8 +68,9 @@ def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
 
 
 def precision_block(job: Job, layout: Layout) -> Config:
-    """fp16 with a dynamic loss scale, bf16, or neither; fp8 is bf16 to DeepSpeed, the script's
-    layers do the rest.
+    """fp16 with a dynamic loss scale, bf16, or neither.
+
+    fp8 is bf16 to DeepSpeed; the script's layers do the rest.
     """
     if job.training.precision == "fp16":
         dynamic = {
@@ -160,16 +159,13 @@ def common_config(job: Job, layout: Layout) -> Config:
 
 
 def script_config(job: Job, layout: Layout, own: Config) -> Config:
-    """The config where DeepSpeed makes the optimizer and tensor parallelism is AutoTP; `own` is the
-    framework's.
-    """
+    """The config where DeepSpeed makes the optimizer and AutoTP cuts the layers."""
     sizes = written(job, layout, "layout.tensor", "layout.context")
     return {**common_config(job, layout), **optimizer_block(job, layout), **sizes, **own, **LOGGING}
 
 
 def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
-    """`config` under a JSON merge patch: null leaves a key out, other values replace, objects are
-    merged.
+    """`config` under a JSON merge patch: null drops a key, objects merge, other values replace.
 
     **Source**: RFC 7386, section 2.
     """
@@ -186,9 +182,7 @@ def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
 
 
 def rendered(job: Job, config: Config) -> RenderedFile:
-    """The file, in strict JSON: Transformers, Accelerate and Megatron-DeepSpeed read nothing
-    else.
-    """
+    """The file as strict JSON, all that Transformers, Accelerate and Megatron-DeepSpeed read."""
     return RenderedFile(
         path=FILE_NAME, text=json.dumps(merged(config, job.deepspeed_config), indent=2) + "\n"
     )
@@ -239,9 +233,7 @@ def config(job: Job, layout: Layout) -> Config:
 
 
 def notes(plan: Plan) -> Iterator[str]:
-    """Say what the script must do for the plan to hold: DeepSpeed saves and loads no checkpoints by
-    itself.
-    """
+    """Say what the script must do: DeepSpeed saves and loads no checkpoints by itself."""
     job, layout, output = plan.job, plan.layout, plan.job.output
     yield from autotp_notes(job, layout, "without an mpu DeepSpeed counts")
     if layout.context > 1:
@@ -285,9 +277,7 @@ def notes(plan: Plan) -> Iterator[str]:
 
 
 def program(plan: Plan) -> Program:
-    """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines
-    it.
-    """
+    """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` has it."""
     job, layout, values, own = (
         plan.job,
         plan.layout,

@@ -1,5 +1,4 @@
-"""Kubernetes jobs that train: their pods, and the command of these as a shell script with places in
-the file.
+"""Kubernetes jobs that train: their pods, and the pods' command as a shell script with places.
 
 A command is a list of words that no shell reads, or a shell with a script. What the container and
 the controllers set in its environment comes first, as exports.
@@ -172,9 +171,7 @@ def gpu_requests(job: YamlDocument, resources: str) -> Iterator[tuple[str, str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesJob(CommandDocument):
-    """A PyTorchJob, TrainJob, JobSet or Indexed Job; the command is that of its first pod that
-    trains.
-    """
+    """A PyTorchJob, TrainJob, JobSet or Indexed Job, with the command of its first training pod."""
 
     document_kind: ClassVar[Kind] = "Kubernetes job"
     in_image: ClassVar[bool] = True
@@ -208,8 +205,9 @@ class KubernetesJob(CommandDocument):
 
     @property
     def trainers(self) -> tuple[Role, ...]:
-        """The pods that are one training; of a JobSet, whose jobs may do different things, those
-        with most GPUs.
+        """The pods of one training.
+
+        Of a JobSet, whose jobs may do different things, those with most GPUs.
         """
         most = (
             max(self.roles, key=lambda role: role.gpus or 0, default=None)
@@ -258,8 +256,9 @@ def is_training_job(content: str) -> bool:
 
 
 def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
-    """The jobs of a file, and what is wrong with its text; of text that can't be read to its end,
-    that alone.
+    """The jobs of a file, and what is wrong with its text.
+
+    Of text that can't be read to its end, only what is wrong.
     """
     parts = [*documents_of(file.text)]
     maps = [(read_yaml(part), part) for part in parts if _CONFIG_MAP.search(part.content)]
@@ -280,9 +279,7 @@ def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
 def _mounted(
     job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
 ) -> Iterator[Piece]:
-    """The files of the ConfigMaps that the container which trains mounts, as a script that writes
-    them.
-    """
+    """The ConfigMaps' files that the training container mounts, as a script that writes them."""
     containers = [(main.pod, main.container)]
     if job.kind_of_job == "TrainJob":  # of the runtime; the job patches it
         named = (
@@ -306,9 +303,7 @@ def _mounted(
 def _files(
     view: YamlDocument, text: Text, mounts: list[dict[str, object]], items: object
 ) -> Iterator[Piece]:
-    """The files of a ConfigMap where it is mounted: all of them, or the `items` of a volume, by the
-    paths there.
-    """
+    """A ConfigMap's files where it is mounted: all, or a volume's `items`, by path."""
     chosen = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
     paths = {one.get("key"): one.get("path") for one in chosen}
     for key, at, content in view.entries("data"):
@@ -392,9 +387,7 @@ def _quoted(script: str, where: Callable[[int], Location]) -> Piece:
 
 
 def _word(text: str) -> str:
-    """A word of a command as a word of bash: what has variables, which Kubernetes or `envsubst`
-    expands, in quotes.
-    """
+    """A command's word as bash has it; quoted where Kubernetes or envsubst expands it."""
     if "$" not in text:
         return shlex.quote(text)
     variables = re.sub(r"\$\((\w+)\)", r"${\1}", text)
@@ -402,9 +395,7 @@ def _word(text: str) -> str:
 
 
 def _variables(job: YamlDocument, container: str) -> Iterator[Piece]:
-    """The environment of a container: literal values, and those from elsewhere, which can't be
-    known.
-    """
+    """A container's environment: literal values, and those from elsewhere, which aren't known."""
     for at, item in job.mappings(f"{container}/env"):
         name, value = item.get("name"), item.get("value")
         if isinstance(name, str) and NAME.fullmatch(name):

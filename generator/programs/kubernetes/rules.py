@@ -1,6 +1,4 @@
-"""Rules on Kubernetes jobs: against the custom resource definitions and the checks of their
-controllers.
-"""
+"""Rules on Kubernetes jobs: custom resource definitions, and what controllers check."""
 
 from __future__ import annotations
 

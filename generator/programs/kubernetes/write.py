@@ -1,5 +1,6 @@
-"""Kubernetes: a Kubeflow PyTorchJob, a TrainJob of Kubeflow Trainer 2, or a JobSet; a pod per node,
-torchrun in each.
+"""Kubernetes: a PyTorchJob or TrainJob of Kubeflow, or a JobSet, with a pod per node.
+
+torchrun starts the processes of each pod.
 
 torchrun gets the number of nodes, its own and the master's address by PET_ variables: the
 PyTorchJob's and TrainJob's controllers set them, a JobSet has them here. What the container starts
@@ -76,9 +77,7 @@ Entry = dict[str, Any]
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`job.yaml`, to be submitted with `kubectl apply -f job.yaml`: the configuration files as a
-    ConfigMap, the job.
-    """
+    """`job.yaml` for `kubectl apply -f job.yaml`: the job, and a ConfigMap of its files."""
     job = _Job(plan, program, write.launch_options(plan))
     made = {"apiVersion": API_VERSIONS[job.kind], "kind": job.kind, "metadata": job.metadata()}
     parts = [{**made, "spec": _SPECS[job.kind](job)}]
@@ -175,9 +174,7 @@ class _Job:
 
     @property
     def restarts(self) -> int:
-        """How often the job may start again: a few times at least, and more often than failures are
-        likely.
-        """
+        """How often the job may start again: some times at least, and more than it will fail."""
         run = self.plan.run
         likely = ceil(run.failures + _DEVIATIONS * sqrt(run.failures)) if run else 0
         return int(self.options.get("restarts", max(_RESTARTS, likely)))
@@ -203,9 +200,7 @@ class _Job:
         return [{"name": name, **entry} for name, entry in found.items()]
 
     def resources(self) -> Entry:
-        """Requests and limits, which have to be the same for devices; cores and memory by default
-        have no limit.
-        """
+        """Requests and limits, the same for devices; cores and memory have no limit by default."""
         name = self.options.get(
             "gpu_resource", _RESOURCES[self.plan.job.cluster.accelerator.vendor]
         )
@@ -217,9 +212,7 @@ class _Job:
         return {"requests": {**amounts, **self._shares()}, "limits": amounts}
 
     def _shares(self) -> Entry:
-        """Requests of cores and memory that the spec hasn't: without any, a pod is the first to be
-        evicted.
-        """
+        """Requests of cores and memory where the spec has none: pods without are evicted first."""
         cluster = self.plan.job.cluster
         share = _REQUESTED * write.processes_per_node(self.plan) / cluster.accelerators_per_node
         cores, memory = _allocatable(cluster.cpu_cores or 0, (cluster.host_memory_bytes or 0) / GIB)
@@ -382,8 +375,9 @@ class _Job:
 
 
 def _allocatable(cores: float, memory_gib: float) -> tuple[float, float]:
-    """Cores and GiB of a node that pods may request, on the one of GKE, AKS and EKS that keeps most
-    for itself.
+    """Cores and GiB that pods may request of a node, on the service that gives least.
+
+    Of GKE, AKS and EKS.
     """
     by_gke, start = 0.0, 0.0
     for end, share in _KEPT_BY_GKE:
@@ -421,8 +415,9 @@ def _literal(text: str) -> str:
 
 
 def _pytorch_job(job: _Job) -> Entry:
-    """A master and workers: the controller sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and
-    PET_NPROC_PER_NODE.
+    """A master and workers, with variables by the controller.
+
+    It sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_NPROC_PER_NODE.
     """
     nodes, pod = (
         job.plan.job.nodes,
@@ -443,9 +438,7 @@ def _pytorch_job(job: _Job) -> Entry:
 
 
 def _train_job(job: _Job) -> Entry:
-    """The runtime has the pods; its plugin for torch sets the PET_ variables, and patches add the
-    volumes.
-    """
+    """A TrainJob: the pods are the runtime's, the PET_ variables its plugin's, volumes patches."""
     words, container = job.command(), {"name": "node", **job.in_container()}
     parts = (
         words[:_LONGEST_LIST],
@@ -472,9 +465,7 @@ def _train_job(job: _Job) -> Entry:
 
 
 def _job_set(job: _Job) -> Entry:
-    """One indexed job with a pod per node; a pod that fails ends them all, and the set starts them
-    again.
-    """
+    """An indexed job with a pod per node; a failed pod ends all, and the set starts them again."""
     nodes = job.plan.job.nodes
     variables: tuple[Entry, ...] = (
         {"name": "PET_NNODES", "value": str(nodes)},

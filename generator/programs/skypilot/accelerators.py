@@ -1,6 +1,4 @@
-"""SkyPilot's names of accelerators, and the rule that a job asks for those that it is planned
-for.
-"""
+"""SkyPilot's names of accelerators, and the rule that a job asks for the planned ones."""
 
 from __future__ import annotations
 

@@ -71,16 +71,12 @@ _SKYPILOT: Final = ("NODE_RANK", "NODE_IPS", "NUM_NODES", "NUM_GPUS_PER_NODE", "
 
 
 def is_task(content: str) -> bool:
-    """Return whether a file with a task's keys is SkyPilot's: it asks for machines, or reads
-    SkyPilot's variables.
-    """
+    """Whether a file with a task's keys is SkyPilot's, by its resources or variables."""
     return _TASK.search(content) is not None and not is_template(content)
 
 
 def read_file(file: FileText) -> Iterator[SkyPilotTask | Finding]:
-    """The tasks of a file, of which a pipeline or a group has several, and what is wrong with its
-    text.
-    """
+    """The tasks of a file (a pipeline or group has several), and what is wrong with its text."""
     for part in documents_of(file.text):
         if _RUN.search(part.content):
             source = read_yaml(part)

@@ -30,9 +30,7 @@ _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`task.yaml`, to be submitted with `sky launch task.yaml` from the folder that holds the
-    script.
-    """
+    """`task.yaml`, for `sky launch task.yaml` from the script's folder."""
     return (
         write.yaml_file("task.yaml", plan, program, command, _notes(plan), _task(plan, program)),
     )

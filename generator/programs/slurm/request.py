@@ -1,6 +1,4 @@
-"""Requests to Slurm, in `#SBATCH` blocks and in calls of sbatch, salloc and srun, read as Slurm
-does.
-"""
+"""Requests to Slurm, as it reads them, in `#SBATCH` blocks and in calls of its commands."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ class Request(CommandLine):
         return self.block.launches if self.block else ()
 
     def edit(self, word: Word, replacement: str | None) -> tuple[Edit, ...]:
-        """The edit that puts `replacement` in a word's place; none in a command within another
-        document.
-        """
+        """The edit that replaces a word; none for a command inside another document."""
         if self.block is None or replacement is None:
             return ()
         end = word.offset + len(word.raw)
@@ -66,17 +62,16 @@ class Request(CommandLine):
         )
 
     def valued(self, *names: str) -> Iterator[Argument[str]]:
-        """The options (of these names) whose values are known, also with shell variables in
-        `#SBATCH` lines.
-        """
+        """The options of these names whose values are known, by shell variables too in blocks."""
         for option in self.options.entries:
             value = option.values[0].value if option.known and option.values else None
             if value is not None and (not names or option.name in names):
                 yield self.view(option, value)
 
     def texts(self, *names: str, last: bool = False) -> Iterator[Argument[str]]:
-        """The options of these names as sbatch gets them; variables and placeholders have rules of
-        their own.
+        """The options of these names as sbatch gets them, without variables and placeholders.
+
+        These have rules of their own.
 
         With `last`, an option that is given again later is left out: Slurm reads some values only
         when all are there.
@@ -89,9 +84,7 @@ class Request(CommandLine):
 
     @cached_property
     def left_open(self) -> frozenset[Word]:
-        """The words of `#SBATCH` lines in which a placeholder of several words is left:
-        `--gres=[number of GPUs]`.
-        """
+        """Words of `#SBATCH` lines with a long placeholder: `--gres=[number of GPUs]`."""
         lines = self.shell.directives if self.block else ()
         left = (
             line.words
@@ -131,9 +124,7 @@ class Request(CommandLine):
 
     @cached_property
     def tasks_per_node(self) -> int | None:
-        """Tasks on each node as far as the options say: --ntasks over the nodes, else
-        --ntasks-per-node, else 1.
-        """
+        """Tasks on each node by --ntasks over nodes, else --ntasks-per-node, else 1."""
         each, tasks = self.count("--ntasks-per-node"), self.count("--ntasks")
         if tasks is not None and self.nodes:
             return tasks.value // self.nodes if tasks.value % self.nodes == 0 else None
@@ -146,17 +137,13 @@ class Request(CommandLine):
 
     @cached_property
     def gpus_per_node(self) -> Argument[int] | None:
-        """The option that says how many GPUs a node gives: --gres before --gpus-per-node, as Slurm
-        has it.
-        """
+        """The option that says the GPUs of a node: --gres before --gpus-per-node, as in Slurm."""
         asked = self.read("--gres", lambda text: [one.count for one in gpus_of(text)] or None)
         return self.view(asked.option, sum(asked.value)) if asked else self.gpus("--gpus-per-node")
 
     @cached_property
     def share_of_a_node(self) -> Argument[int] | None:
-        """--gpus with a node's even share of it; None where another option says what a node or a
-        task gets.
-        """
+        """--gpus and a node's even share of it; None with GPUs per node or per task."""
         total, nodes = self.gpus(), self.nodes if self.has("--nodes") else 1
         if (
             self.gpus_per_node
@@ -176,9 +163,7 @@ class Request(CommandLine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A launch through srun in a script with an `#SBATCH` block, with the nodes and tasks that it
-    gets.
-    """
+    """A launch through srun in a batch script, with the nodes and tasks that it gets."""
 
     block: Request
     launch: Launch
@@ -204,8 +189,9 @@ class Step:
 
 
 def steps_of(block: Request) -> Iterator[Step]:
-    """The steps of a batch script; of those that join another job the block is empty, as nothing is
-    known of it.
+    """The steps of a batch script.
+
+    A step that joins another job has an empty block, as nothing is known of that job.
     """
     for launch in block.launches:
         srun = launch.call("srun")
@@ -233,8 +219,9 @@ def steps_of(block: Request) -> Iterator[Step]:
 
 
 def _tasks(own: Request, block: Request, nodes: int | None) -> tuple[int | None, Location | None]:
-    """Tasks on each node. srun takes the job's number of tasks, and then its own --ntasks-per-node
-    doesn't count.
+    """Tasks on each node of a step.
+
+    srun takes the job's number of tasks, and then its own --ntasks-per-node doesn't count.
     """
     if own.opaque or own.has("--ntasks-per-gpu", "--gpus-per-task", "--multi-prog"):
         return None, None

@@ -1,5 +1,4 @@
-"""Slurm: one batch script, one task per node, torchrun inside each task; its #SBATCH block, and
-containers.
+"""Slurm: one batch script with a task per node and torchrun in each, its options, containers.
 
 **Source** of what is said of containers: NVIDIA/pyxis wiki, Usage (srun --help):
 `[USER@][REGISTRY#]IMAGE[:TAG]|PATH`, mount flags joined by `+`, --container-env; NVIDIA/enroot
@@ -43,9 +42,7 @@ _ATTEMPTS: Final = 3
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`launch.sbatch`, to be submitted from the folder that holds the script, and `submit.sh` for a
-    chain of jobs.
-    """
+    """`launch.sbatch`, submitted from the script's folder, and `submit.sh` for a chain of jobs."""
     options, way = write.launch_options(plan), continuation(plan.job)
     signal_s, form = _signal_s(plan), plan.job.framework.checkpoints
     variables = write.environment(plan, program)
@@ -162,8 +159,9 @@ def _signal_s(plan: Plan) -> int:
 def pick_file(
     plans: Sequence[Plan], largest: RenderedFile, command: str
 ) -> tuple[RenderedFile, ...]:
-    """`launch.sbatch` of an elastic job: it asks for as many nodes as there are, and runs the plan
-    for those it got.
+    """`launch.sbatch` of an elastic job, for whatever number of nodes it gets.
+
+    It asks for as many nodes as there are, and runs the plan for those it got.
     """
     lines = largest.text.splitlines()[1:]
     asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
@@ -184,9 +182,7 @@ def pick_file(
 
 
 def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
-    """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an
-    allocation of its own.
-    """
+    """`tune.sbatch`: an array with a task per trial, each with an allocation of its own."""
     options = write.launch_options(plans[0])
     limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
     own = {
@@ -285,8 +281,9 @@ def is_file(image: str) -> bool:
 
 
 def _of_enroot(image: str) -> str:
-    """`docker://[USER@][REGISTRY#]IMAGE[:TAG]`: without `#`, the registry would be taken for a name
-    at Docker Hub.
+    """A container image as enroot reads it: `docker://[USER@][REGISTRY#]IMAGE[:TAG]`.
+
+    Without `#`, the registry would be taken for a name at Docker Hub.
     """
     scheme = match[0] if (match := _SCHEME.match(image)) else "docker://"
     name = image.removeprefix(scheme)
@@ -306,8 +303,9 @@ _SUFFIX: Final = {"pyxis": ".sqsh", "apptainer": ".sif"}
 
 
 def _mount(mount: str, runtime: str) -> str:
-    """source[:destination[:flags]] with flags as the runtime separates them; a comma would begin
-    the next mount.
+    """A mount with flags as the runtime separates them: `source[:destination[:flags]]`.
+
+    A comma would begin the next mount.
     """
     *places, flags = mount.split(":") if mount.count(":") > 1 else (mount, "")
     joined = re.sub(r"[,+]", "+" if runtime == "pyxis" else ",", flags)
@@ -315,9 +313,7 @@ def _mount(mount: str, runtime: str) -> str:
 
 
 def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
-    """Absolute paths of data and tokenizer that no mount has: they are the host's where the host
-    has them.
-    """
+    """Absolute paths of data and tokenizer on no mount, which the host may have."""
     data, tokenizer = plan.job.data, plan.job.data.tokenizer
     paths = [PurePosixPath(path) for path in data.path]
     found = [path.parent for path in paths] if plan.job.framework.data_prefix else paths
@@ -338,9 +334,7 @@ def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def host_path(path: str, options: Mapping[str, Any]) -> str:
-    """Return where the batch script finds `path` of the program: in a container, through the mount
-    that has it.
-    """
+    """Where the batch script finds `path` of the program: in a container, through its mount."""
     mount = _mount_of(path, options) if "container_image" in options else None
     if mount is None:
         return path
@@ -356,8 +350,9 @@ def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def torchrun(options: Mapping[str, Any]) -> write.Raw:
-    """torchrun by PATH; in a container, which has its own PATH, from the virtual environment if
-    there is one.
+    """torchrun by PATH; in a container, from the virtual environment if there is one.
+
+    A container has a PATH of its own.
     """
     if "container_image" in options and "virtual_environment" in options:
         return write.Raw(write.shell_word(f"{options['virtual_environment']}/bin/torchrun"))
@@ -468,17 +463,16 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
 
 
 def takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:
-    """Return whether nobody else may use the nodes: as asked for, else when nothing of them is
-    left.
-    """
+    """Whether nobody else may use the nodes: as asked for, else if the job uses all of them."""
     cluster = plan.job.cluster
     leaves_room = plan.job.gpus < cluster.accelerators_per_node or cluster.accelerator.is_slice
     return bool(options.get("exclusive", not leaves_room))
 
 
 def shared_memory(plan: Plan) -> str | None:
-    """The used accelerators' share of each node's memory in Slurm's gigabytes, for which 0 would
-    mean all of it.
+    """The used accelerators' share of each node's memory, in Slurm's gigabytes.
+
+    0 would mean all of it.
     """
     cluster = plan.job.cluster
     if cluster.host_memory_bytes is None:

@@ -37,9 +37,7 @@ class AccelerateConfig(YamlDocument):
 
     @property
     def processes(self) -> int | None:
-        """The processes of all machines; on a single machine accelerate passes their number on,
-        even as text.
-        """
+        """The processes of all machines; on one machine accelerate passes text on as well."""
         value = self.value("num_processes")
         return (
             read_whole(value)

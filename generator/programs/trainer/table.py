@@ -1,5 +1,6 @@
-"""Arguments of the Trainer that a plan decides, a row each: forwards to write them, backwards to
-read and check them.
+"""The Trainer's arguments that a plan decides, a row each.
+
+Read forwards they are written, read backwards they are checked.
 
 Types and defaults are those of training_arguments.json.
 

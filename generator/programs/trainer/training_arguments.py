@@ -101,8 +101,7 @@ class ReplicaBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingArguments(Values):
-    """Arguments by their Python name (`per_device_train_batch_size`), with the types that
-    TrainingArguments gives them.
+    """Arguments by Python name (`per_device_train_batch_size`), with TrainingArguments' types.
 
     An argument whose value can't be known, such as a variable's, has a place and no value. One that
     isn't of its type has the text as written.
@@ -156,9 +155,7 @@ class TrainingArguments(Values):
         return self.value(name) is True
 
     def stated(self, name: str) -> Stated | None:
-        """The value of an argument with its text, by default too; None where it can't be known or
-        isn't of its type.
-        """
+        """An argument's value or default, with its text; None if unknown or of a wrong type."""
         entry = known_arguments()[name]
         if self.has(name):
             value = self.value(name)
@@ -177,17 +174,13 @@ class TrainingArguments(Values):
         )
 
     def setting(self, name: str) -> object:
-        """The value of an argument, by default too; None where it can't be known or isn't of its
-        type.
-        """
+        """An argument's value, or its default; None if unknown or of a wrong type."""
         stated = self.stated(name)
         return stated.value if stated is not None else None
 
     @property
     def batch(self) -> ReplicaBatch | None:
-        """The batch of a replica; None where it can't be known, or transformers searches for one
-        that fits.
-        """
+        """The batch of a replica; None where it isn't known, or transformers searches for it."""
         micro, steps = (
             self.stated("per_device_train_batch_size"),
             self.stated("gradient_accumulation_steps"),
@@ -208,16 +201,18 @@ class TrainingArguments(Values):
 
 @cache
 def gone_arguments() -> Mapping[str, Mapping[str, str]]:
-    """Arguments of older transformers by name: the `last` release seen that has it, and what to
-    write `instead`.
+    """Arguments of older transformers by name.
+
+    `last` is the last release seen that has it, `instead` what to write now.
     """
     return json.loads(read_text(__package__, "gone_arguments.json"))["arguments"]  # type: ignore[no-any-return]
 
 
 @cache
 def known_arguments() -> Mapping[str, Mapping[str, Any]]:
-    """Every argument of transformers 5.23 by name: `type`, `default`, `choices`; written by
-    scripts/.
+    """The arguments of transformers 5.23 by name: `type`, `default`, `choices`.
+
+    Written by scripts/.
     """
     return json.loads(read_text(__package__, "training_arguments.json"))["arguments"]  # type: ignore[no-any-return]
 
@@ -239,9 +234,7 @@ def read_file(file: FileText) -> Iterator[TrainingArguments | Finding]:
 
 
 def is_record(values: Mapping[str, object]) -> bool:
-    """Return whether a program wrote these values down of its run: among them is the text of a
-    Python object.
-    """
+    """Whether a program recorded these values of its run: a Python object's text is among them."""
     return any(isinstance(value, str) and _OBJECT.match(value) for value in values.values())
 
 
@@ -296,9 +289,7 @@ def _redefined(program: Path) -> frozenset[str]:
 
 
 def _may_hide(words: tuple[Word, ...]) -> bool:
-    """Return whether a word that isn't known may be an option, or several: `$EXTRA`, but not
-    `--seed $SEED`.
-    """
+    """Whether an unknown word may be an option or several: `$EXTRA`, but not `--seed $SEED`."""
     before = ""
     for word in words:
         known = word.value is not None or word.prefix.startswith("--")
@@ -317,8 +308,9 @@ def _name(text: str) -> str:
 
 
 def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
-    """Each option's Python name, its word and its value: None where that can't be known,
-    `_NO_VALUE` without one.
+    """Each option's Python name, word and value.
+
+    The value is None where it can't be known, `_NO_VALUE` where there is none.
     """
     index = 0
     while index < len(words):

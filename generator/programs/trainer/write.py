@@ -94,17 +94,13 @@ def _packages(job: Job) -> dict[str, str]:
 
 
 def _reports(job: Job) -> tuple[str, ...]:
-    """Return where the Trainer reports to: as its arguments say, else TensorBoard if the job has a
-    folder of logs.
-    """
+    """Where the Trainer reports to: its arguments, else TensorBoard if the job has a log folder."""
     told = argument_values(job.launch.arguments, _REPORT)
     return told or (("tensorboard",) if job.output.logs is not None else ())
 
 
 def _attention(job: Job, layout: Layout) -> str:
-    """The implementation of attention that the plan counts on, of which Ulysses takes no
-    `eager`.
-    """
+    """The attention that the plan counts on; Ulysses takes no `eager`."""
     return (
         "flash_attention_2"
         if job.training.attention == "flash"
@@ -115,8 +111,9 @@ def _attention(job: Job, layout: Layout) -> str:
 
 
 def _resume(job: Job) -> Resume | None:
-    """The last checkpoint is found when the job starts: TrainingArguments carry its path, and
-    nothing looks for it.
+    """Find the last checkpoint when the job starts.
+
+    TrainingArguments carry its path, and nothing else looks for it.
 
     **Source**: transformers 5.23, training_args.py, resume_from_checkpoint ("not directly used by
     Trainer"), and examples/pytorch/language-modeling/run_clm.py, which hands it to train;

@@ -1,6 +1,4 @@
-"""The command and the variables of an AzureML job, and who starts its processes: the service or a
-launcher.
-"""
+"""Rules on an AzureML job's command, its variables, and who starts its processes."""
 
 from __future__ import annotations
 

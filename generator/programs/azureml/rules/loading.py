@@ -1,5 +1,4 @@
-"""AzureML command jobs as azure-ai-ml 1.35.2 loads them: its conversions, and what `load_job`
-refuses.
+"""AzureML command jobs as azure-ai-ml 1.35.2 loads them: conversions, and what is refused.
 
 The conversions are marshmallow's, and those of fields of its own, for what schema.json has.
 """
@@ -42,9 +41,7 @@ _REGISTRY_ID: Final = re.compile(r"azureml://registries/[^/]+/[^/]+/[^/]+/versio
 
 
 def _accepts(value: object, types: Collection[str]) -> bool:
-    """Return whether marshmallow takes a value: an integer is what int() converts, but for true and
-    false.
-    """
+    """Whether marshmallow takes a value; an integer is what int() converts, but true and false."""
     if "string" in types:
         return isinstance(value, (str, bytes))
     if "boolean" in types:
@@ -57,9 +54,7 @@ def _accepts(value: object, types: Collection[str]) -> bool:
 
 
 def environment_fits(value: object) -> bool:
-    """Return whether text names an environment of the workspace or a registry, or its file, to
-    azure-ai-ml.
-    """
+    """Whether azure-ai-ml takes text for an environment: of the workspace, a registry or a file."""
     if isinstance(value, str) and value.startswith(FILE_PREFIX):  # AML022 asks whether it is there
         return True
     if not isinstance(value, str) or not value.startswith("azureml:"):
@@ -160,9 +155,7 @@ _TO_FILL: Final = re.compile(r"<[^<>]+>|(?<!\$)\{\{|\b(?:CHANGE|REPLACE)[_-]?ME\
 
 
 def left_to_fill(job: AzureMLJob) -> tuple[str, ...]:
-    """The places of placeholders in a job's names, sizes and paths, which AML052 reports
-    together.
-    """
+    """The placeholders in a job's names, sizes and paths, which AML052 reports together."""
     paths = (f"{at}/path" for section in ("inputs", "outputs") for _, at, _ in job.entries(section))
     return tuple(at for at in (*_NAMED, *paths) if is_to_fill(job.value(at)))
 
@@ -236,8 +229,9 @@ class _Difference:
 
 @subject("AzureML job")
 def _differences(submission: Submission) -> Iterator[_Difference]:
-    """Every difference of the command jobs from what azure-ai-ml loads; steps and trials have
-    schemas of their own.
+    """Where command jobs differ from what azure-ai-ml loads.
+
+    Steps and trials have schemas of their own.
     """
     for job in jobs(submission):
         left = left_to_fill(job)

@@ -1,5 +1,4 @@
-"""Rules on what azure-ai-ml loads silently, and only AzureML's service or the run refuses; on files
-that a job names.
+"""Rules on what azure-ai-ml loads, and AzureML's service or the run refuses; on named files.
 
 Files are read relative to the job's file when it is submitted.
 """
@@ -375,9 +374,7 @@ def configs_travel_with_the_code(submission: Submission) -> Violations:
 
 
 def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
-    """DeepSpeed configs that the command names by a path from the folder in which it starts, and
-    doesn't make.
-    """
+    """DeepSpeed configs that the command names in the folder where it starts, and doesn't make."""
     script = job.script
     if script is None or any(
         one.words and one.words[0].value in ("cd", "pushd") for one in script.shell.commands
@@ -393,9 +390,7 @@ def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
 
 
 def _is_made(job: AzureMLJob, value: str) -> bool:
-    """Return whether a missing folder may be made yet: it is outside the job's, or a file beside
-    the job names it.
-    """
+    """Whether a missing folder may yet be made: outside the job's, or by a file beside the job."""
     folder, name = job.source.folder, re.escape(Path(value).name)
     if folder is None or not name or value.startswith("../"):
         return folder is not None and bool(name)

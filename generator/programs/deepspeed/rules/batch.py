@@ -1,6 +1,4 @@
-"""The batch: train_batch_size = micro batch × accumulation steps × replicas; and what is trained
-with it.
-"""
+"""Rules on the batch: train_batch_size = micro batch × accumulation steps × replicas."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ _LOST_FROM: Final = 256
 
 
 def replicas_of(config: Config, submission: Submission) -> Number | None:
-    """Return the replicas that DeepSpeed's parser counts; None where no document has the number of
-    GPUs.
+    """The replicas that DeepSpeed's parser counts; None where the number of GPUs isn't known.
 
     Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts
     every GPU.
@@ -95,8 +92,7 @@ class _Batch(NamedTuple):
 
     @property
     def certainty(self) -> Severity | None:
-        """Less than an error where a program may set the batch in time: one of accelerate's, or an
-        unknown one.
+        """Less than an error where a program, accelerate's or unknown, may set the batch.
 
         It can't where no number of replicas makes the product right, and no program near sets one
         of its keys.
@@ -116,9 +112,7 @@ class _Batch(NamedTuple):
 
 @subject("DeepSpeed config")
 def _batches(submission: Submission) -> Iterator[_Batch]:
-    """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its
-    own.
-    """
+    """The configs whose batch DeepSpeed computes from numbers; other values have their own rule."""
     for config in configs(submission):
         given, written = (
             config.batch,

@@ -1,6 +1,4 @@
-"""The blocks that few configs have: elastic training, curricula, random layerwise token dropping,
-compression.
-"""
+"""Rules on rare blocks: elastic training, curricula, token dropping, compression."""
 
 from __future__ import annotations
 
@@ -309,8 +307,9 @@ _NUMBERS: Final = (
 def chosen(
     sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool
 ) -> tuple[int, tuple[int, ...]]:
-    """The batch that suits most GPU counts, and the counts: each micro batch, and their common
-    multiple, scaled up.
+    """The batch that suits most GPU counts, and the counts.
+
+    Candidates are each micro batch and their common multiple, scaled up.
     """
     low, high = low or 1, high or most // min(sizes)
     bases = [*sizes, math.lcm(*sizes)]

@@ -36,9 +36,7 @@ def _one_of(
     fold: Callable[[str], str] = str,
     most: int = 9,
 ) -> Violations:
-    """A violation for a text that is none of the choices; other kinds of values have a rule of
-    their own.
-    """
+    """A violation for text that is none of the choices; other values have rules of their own."""
     value = config.value(pointer)
     if config.schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
         return

@@ -163,9 +163,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
 
 
 def slips_read_later(config: Config) -> Iterator[Problem]:
-    """Of blocks that the parser hands on, keys that are one with a slip of what reads them, and
-    numbers in quotes.
-    """
+    """Slips among keys of blocks that the parser hands on, and their numbers in quotes."""
     for pattern, names in _READ_LATER.items():
         first, star, rest = pattern.partition("/*")
         for pointer in (
@@ -200,8 +198,9 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
 
 
 def _is_default(place: Place, meant: str | None, old: bool) -> bool:
-    """Return whether what an ignored section has, or in an old release any key, is the default of
-    what was meant.
+    """Whether the key has the default of the one that was meant, and so does no harm.
+
+    Of an ignored section, or in an old release of any key.
     """
     schema, pointer = place.config.schema, f"{place.section.pointer}/{meant}"
     if isinstance(place.value, dict) and (section := schema.section(pointer)):
@@ -219,8 +218,9 @@ def _is_unused(place: Place) -> bool:
 
 
 def _section_meant(place: Place, name: str) -> str | None:
-    """The section that is missing here and has all keys of the one called `name`, which no program
-    reads.
+    """The missing section that one called `name` was meant to be, by its keys.
+
+    It has all of them, and no program reads `name`.
 
     Its name is nearly the same, or begins so as that of no other section does; or it alone has one
     of the keys, of several words. Programs keep sections of their own beside DeepSpeed's, with keys
@@ -264,8 +264,7 @@ def _section_meant(place: Place, name: str) -> str | None:
 
 
 def _told_once(place: Place, name: str, refused: bool) -> Problem | None:
-    """The problem of all keys that are comments, or fp16's in the bf16 block, told at the first of
-    them.
+    """One problem for all comments, or all of fp16's keys in bf16's block, at the first of them.
 
     Each round of fixes removes the first that is left: edits of neighbours would overlap.
     """
@@ -302,8 +301,9 @@ def _is_for_others(place: Place, name: str, refused: bool) -> bool:
 
 
 def removed(place: Place, name: str) -> Problem | None:
-    """The problem of a key that was removed: refused by the release, or a note where a named one
-    accepts it still.
+    """The problem of a removed key, or None.
+
+    It is a note where the release that is named still accepts the key.
     """
     section, release = place.section.pointer, place.config.release
     refused = name in place.config.schema.removed.get(section, ())
@@ -363,9 +363,7 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
 
 
 def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:
-    """Return the key that was probably meant; and the section it belongs to, where that is
-    certain.
-    """
+    """A hint with the key that was probably meant, and its section where that is certain."""
     if name in _INSTEAD:
         return f"write {_INSTEAD[name]}", None
     if homes := _homes(schema.version).get(name, ()):
@@ -381,9 +379,7 @@ def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, s
 
 @cache
 def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
-    """The sections that have a key of a name; names of many sections, such as `enabled`, are left
-    out.
-    """
+    """The sections that have a key of a name, but names of many sections, such as `enabled`."""
     schema = load_schema(version)
     homes: dict[str, tuple[str, ...]] = {}
     for pointer in schema.pointers:
@@ -394,9 +390,7 @@ def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
 
 
 def written_twice(places: Mapping[str, Place], section: Section) -> Iterator[Problem]:
-    """Keys by their field's name and their alias, and deprecated keys, alone or with what replaces
-    them.
-    """
+    """Keys written by name and alias, and deprecated keys, alone or with their successors."""
     written = {name: place for name, place in places.items() if place.value != "auto"}
     for key in {
         section.keys[name].name: section.keys[name] for name in places if name in section.keys

@@ -1,6 +1,4 @@
-"""The optimizer: which is built, the parameters of its constructor, and the norm that gradients are
-clipped at.
-"""
+"""Rules on the optimizer: which is built, its parameters, and gradient clipping."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Rules on the text of a config, its keys and their values: the walk through its sections finds
-what breaks them.
-"""
+"""Rules on a config's text, keys and values, whose problems the walk through it finds."""
 
 from __future__ import annotations
 
@@ -52,24 +50,19 @@ _MOST: Final = 50
 
 
 def leftover(config: Config) -> tuple[int, str] | None:
-    """The offset and text of the first placeholder in a text that its reader can't read, if there
-    is one.
-    """
+    """Offset and text of the first placeholder that the config's reader can't read, or None."""
     broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
     return None if broken is None else next(bare_placeholders(config), None)
 
 
 def bare_placeholders(config: Config) -> Iterator[tuple[int, str]]:
-    """The offsets and texts of placeholders without quotes, which hjson reads up to the ends of
-    their lines.
-    """
+    """Offsets and texts of unquoted placeholders, which hjson reads up to their lines' ends."""
     found = _TOKENS.finditer(config.json.text.content[:_SEARCHED])
     return ((token.start(), token["left"]) for token in found if token["left"])
 
 
 def filled_in(config: Config) -> JsonText | None:
-    """The text with a number in place of each placeholder without quotes, where each stands for a
-    value; else None.
+    """The text with a number for each unquoted placeholder, if each stands for a value.
 
     Offsets in it are those of the config.
     """
@@ -84,9 +77,7 @@ def filled_in(config: Config) -> JsonText | None:
 
 
 def is_filled_in(submission: Submission, config: Config) -> bool:
-    """Return whether a script hands a config to a command that starts no training, which may write
-    it anew.
-    """
+    """Whether a script hands the config to a command that starts no training: it may rewrite it."""
     words = (word for script in submission.commands for word in script.beside_launches)
     return any(PurePath(word.value or word.raw).name == config.name for word in words)
 
@@ -164,9 +155,7 @@ def _of_section(
 def _found(
     id: str, source: str, severity: Severity = ERROR, when: When = "parse", *, since: Version = ()
 ) -> Callable[[str], Rule]:
-    """Return what makes a rule, which reports the problems found under its id, of its
-    documentation.
-    """
+    """Make a rule of its documentation; it reports the problems that were found under its id."""
 
     def made(text: str) -> Rule:
         def check(config: Config) -> Violations:

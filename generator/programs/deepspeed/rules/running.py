@@ -1,6 +1,4 @@
-"""What runs alongside training: activation checkpointing, profilers, timers, monitors and logs; and
-DeepCompile.
-"""
+"""Rules on what runs beside training: checkpointing, profilers, monitors, logs, DeepCompile."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ def steps_are_counted(config: Config) -> Violations:
 
 
 def is_endless(config: Config) -> bool:
-    """Return whether steps_per_print is Infinity without quotes: a float to `json`, a text to
-    hjson.
-    """
+    """Whether steps_per_print is unquoted Infinity: a float to `json`, text to hjson."""
     data = config.json.json_data
     steps = data.get("steps_per_print") if isinstance(data, dict) else None
     return isinstance(steps, float) and not math.isfinite(steps)

@@ -1,6 +1,4 @@
-"""Rules on learning-rate schedules: which is built, whether it accepts its parameters, and how it
-sets the rate.
-"""
+"""Rules on learning-rate schedules: which is built, its parameters, and how it sets the rate."""
 
 from __future__ import annotations
 

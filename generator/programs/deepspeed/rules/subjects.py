@@ -31,16 +31,15 @@ _PLACEHOLDER: Final = re.compile(
 
 
 def is_placeholder(value: object) -> TypeGuard[str]:
-    """Ask whether a value looks like a template's variable; hjson reads one without quotes up to
-    its line's end.
+    """Whether a value looks like a template's variable.
+
+    hjson reads one without quotes up to its line's end.
     """
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value.strip().rstrip(",")) is not None
 
 
 def is_variable(value: object) -> bool:
-    """Return whether the text in place of a number is the name of a template's variable, such as
-    GBSIZE.
-    """
+    """Whether text in place of a number names a template's variable, such as GBSIZE."""
     capitals = isinstance(value, str) and value.rstrip(",").isalpha() and value.isupper()
     return capitals or is_placeholder(value)
 
@@ -71,9 +70,7 @@ configs: Final = ds_configs.where(lambda config: config.is_readable)
 
 
 def _built(what: str) -> Subject[Config]:
-    """The configs of whose optimizer or schedule DeepSpeed builds one: a program may pass its own
-    in its place.
-    """
+    """The configs for which DeepSpeed builds `what`: a program may pass its own instead."""
     of_programs = configs.where(lambda config: config.consumer != "megatron-deepspeed")
     return of_programs.where(
         lambda config: config.consumer != "deepspeed" or not tells(what, config.path)
@@ -88,9 +85,7 @@ runs: Final = Subject[Run](
 
 
 def shown(value: object) -> str:
-    """A value as it is written in JSON, shortened; a placeholder without the comma that hjson reads
-    as a part of it.
-    """
+    """A value as JSON, shortened; of a placeholder without the comma that hjson reads with it."""
     if isinstance(value, str) and is_placeholder(value):
         value = value.strip().rstrip(",")
     # a config in YAML may have dates
@@ -128,9 +123,7 @@ def to_remove(
     at_key: bool = False,
     severity: Severity | None = None,
 ) -> Violation:
-    """A violation that goes with the member; its edit removes the member where the config is no
-    part of a script.
-    """
+    """A violation whose fix removes the key, where the config is no part of a script."""
     where = config.locate_key(pointer) if at_key else config.locate(pointer)
     edits = () if config.embedded else remove_member(config.json, pointer)
     hint = hint or f"remove {pointer.rpartition('/')[2]}"
@@ -167,8 +160,9 @@ def counted_from_1(config: Config, pointer: str, hint: str) -> Violations:
 def refused_with(
     config: Config, pointer: str, others: Mapping[str, object], hint: str
 ) -> Violations:
-    """A violation where a key is refused with some others; `others`: by what they are called,
-    whether each is there.
+    """A violation where a key is refused beside others.
+
+    `others` says of each name whether it is there.
     """
     if there := [name for name, is_there in others.items() if is_there]:
         yield violation(
@@ -222,9 +216,7 @@ class Place:
         fix: Fix | None = None,
         at_key: bool = False,
     ) -> Problem:
-        """Say what is wrong with the value, or with the key itself; `answer`: the one value to
-        write in its place.
-        """
+        """Say what is wrong with the value or the key; `answer` is the one right value."""
         where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
         if answer is not NOTHING:
             hint, fix = (

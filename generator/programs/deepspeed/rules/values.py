@@ -83,9 +83,7 @@ COMPUTED_LATER: Final = {
 
 
 def of_model(place: Place, key: Key) -> Problem | None:
-    """The problem of a value that a model refuses by its type or its own checks; None where it
-    accepts it.
-    """
+    """What a model refuses of a value, by type or by its own checks; None where it accepts it."""
     value, section = place.value, place.section.pointer
     if value == "auto" and key.name != _KEEPS_AUTO:
         default = "" if key.default is None else f", {shown(key.default)}"
@@ -133,8 +131,9 @@ def of_model(place: Place, key: Key) -> Problem | None:
 
 
 def of_mapping(place: Place, key: Key) -> Problem | None:
-    """The problem of a value in a plain mapping: DeepSpeed checks no types there, but fails when it
-    reads it.
+    """What is wrong with a value in a plain mapping, or None.
+
+    DeepSpeed checks no types there, but fails when it reads the value.
     """
     value = place.value
     if place.pointer[1:] in BATCH_KEYS:
@@ -287,8 +286,9 @@ def _computed_later(place: Place) -> Problem | None:
 
 
 def _loss_scaling(place: Place, key: Key, why: Mismatch | None) -> Problem | None:
-    """The checks of fp16's own (deepspeed/runtime/precision_config.py), which come before the
-    types'.
+    """The checks of fp16, which come before those of types.
+
+    **Source**: deepspeed/runtime/precision_config.py.
     """
     value, checks, config = place.value, place.section.checks, place.config
     number = None if why is not None or isinstance(value, bool) else config.number(place.pointer)

@@ -1,6 +1,4 @@
-"""ZeRO stages: settings that a stage doesn't use, and some that work, but not as well as they
-could.
-"""
+"""Rules on ZeRO stages: settings that a stage ignores, and some that work less well."""
 
 from __future__ import annotations
 
@@ -144,9 +142,7 @@ def lamb_needs_whole_tensors(config: Config) -> Violations:
 
 
 def has_bf16_optimizer(config: Config) -> bool:
-    """Return whether bf16 at stage 1 accumulates in fp32, for which DeepSpeed has an optimizer of
-    its own.
-    """
+    """Whether bf16 at stage 1 sums gradients in fp32, in DeepSpeed's own optimizer for it."""
     return config.precision == "bf16" and config.stage == 1 and config.sums_in == "fp32"
 
 

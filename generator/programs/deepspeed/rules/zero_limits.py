@@ -1,6 +1,4 @@
-"""Rules on what ZeRO's optimizers refuse when the engine starts, or when they save; ZeRO++ and
-MiCS.
-"""
+"""Rules on what ZeRO's optimizers refuse at the start or when they save; ZeRO++ and MiCS."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`#SBATCH` lines as text and as sbatch reads them: which of them count, and whether each names an
-option.
-"""
+"""`#SBATCH` lines as text and as sbatch reads them: which count, and whether each is an option."""
 
 from __future__ import annotations
 
@@ -91,9 +89,7 @@ def directives_come_first(script: LaunchScript) -> Violations:
 
 
 def _is_notes(script: LaunchScript) -> bool:
-    """Return whether sbatch takes neither the file nor any of its #SBATCH lines: nobody submits it
-    as it is.
-    """
+    """Whether the file is notes: sbatch takes neither it nor any of its #SBATCH lines."""
     return script.shell.shebang is None and all(
         directive.ignored for directive in script.shell.directives
     )

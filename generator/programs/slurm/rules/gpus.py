@@ -129,8 +129,9 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
 
 
 def _has_tasks(request: Request, by_node: bool) -> bool:
-    """Return whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch
-    --test-only.
+    """Whether sbatch knows the number of tasks, and so of their GPUs.
+
+    Seen with `sbatch --test-only`.
     """
     # in words: SLM031
     exact = request.nodes is not None or (request.has("--nodes") and request.node_range is None)
@@ -265,9 +266,7 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
 
 
 def _chosen(request: Request) -> Iterator[tuple[str, str, Location]]:
-    """Return what chooses GPUs by their numbers, in the batch script's own shell; the numbers, and
-    the place.
-    """
+    """What chooses GPUs by number in the batch script's shell: the numbers, and the place."""
     for assignment in request.shell.assignments:
         value = assignment.value or ""
         if assignment.name == "CUDA_VISIBLE_DEVICES" and _NUMBERS.fullmatch(value):

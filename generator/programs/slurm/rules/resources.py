@@ -1,6 +1,4 @@
-"""Rules on what a script asks of Slurm: its options against one another, and against the
-machines.
-"""
+"""Rules on what a script asks of Slurm: options against one another and against machines."""
 
 from __future__ import annotations
 
@@ -182,9 +180,7 @@ _HOSTS: Final = re.compile(
 
 @subject("launch script")
 def _blocks_on_machines(submission: Submission) -> Iterator[tuple[Request, Cluster]]:
-    """The blocks with their machines, but for those that ask for no node: of these Slurm checks
-    nothing.
-    """
+    """The blocks with their machines, if they ask for nodes: else Slurm checks nothing."""
     if (cluster := submission.cluster) is not None:
         yield from ((request, cluster) for request in blocks(submission) if request.nodes != 0)
 
@@ -341,9 +337,7 @@ def listed_nodes_are_as_many(request: Request) -> Violations:
 
 
 def _named(text: str) -> int | None:
-    """Return how many hosts a plain list names; None where it has forms that aren't counted
-    here.
-    """
+    """The number of hosts in a plain list; None for forms that aren't counted here."""
     matches = [_HOSTS.fullmatch(part) for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)]
     if None in matches:
         return None

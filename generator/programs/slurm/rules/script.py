@@ -1,6 +1,4 @@
-"""Rules on addresses, signals, files and containers in batch scripts, and on the SLURM_ variables
-that they read.
-"""
+"""Rules on addresses, signals, files, containers and SLURM_ variables in batch scripts."""
 
 from __future__ import annotations
 
@@ -75,8 +73,9 @@ def address_is_that_of_one_node(request: Request) -> Violations:
 def _wrong_address(
     shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool
 ) -> tuple[str, Severity] | None:
-    """Return what is wrong with an address; a note where it may work, and a warning where it may be
-    several.
+    """What is wrong with an address.
+
+    A note where it may work, a warning where it may be several.
     """
     raw, command = assignment.raw, _command_of(shell, assignment)
     if assignment.value in _LOOPBACK:  # in a branch perhaps for one machine
@@ -135,9 +134,7 @@ def signal_has_a_handler(request: Request) -> Violations:
 
 
 def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
-    """Return whether the batch shell or an inner one has a trap for a signal; true where that can't
-    be known.
-    """
+    """Whether a shell of the script has a trap for a signal; true where that can't be known."""
     for command in shell.commands:
         if command.words and command.words[0].value == "trap":
             names = {
@@ -270,9 +267,7 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
 
 
 def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
-    """The numbers that the batch script's shell expands: their names, offsets, and where that
-    is.
-    """
+    """The numbers that the batch script's shell expands: names, offsets, and the place."""
     shell, last = step.launch.script, step.launch.calls[-1].command
     if last.shell is None or not last.single_quoted:
         command = shell.commands[last.inside] if last.inside is not None else last

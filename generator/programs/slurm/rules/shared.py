@@ -1,6 +1,4 @@
-"""Rules on what jobs, and launch lines that run at the same time, share: ports, logs, folders,
-checkpoints.
-"""
+"""Rules on what jobs and concurrent launch lines share: ports, logs, folders, checkpoints."""
 
 from __future__ import annotations
 
@@ -286,9 +284,7 @@ def requeued_jobs_go_on(request: Request) -> Violations:
 
 
 def _starts_anew(launch: Launch, texts: list[str], saves: bool) -> bool:
-    """Return whether the program is known to look for no checkpoint: by its text, as Megatron's, or
-    as it is told.
-    """
+    """Whether the program surely looks for no checkpoint: by its text, its kind or its options."""
     known = all(word.value is not None or word.prefix.startswith("-") for word in launch.arguments)
     name = PurePosixPath(launch.program.value or "").name if launch.program is not None else ""
     told = "--overwrite_output_dir" in texts or program_text(launch) is not None

@@ -1,6 +1,4 @@
-"""srun's steps: what they ask of their job, what they start on each node, and what they wait
-for.
-"""
+"""Rules on srun's steps: what they ask of their job, what they start, what they wait for."""
 
 from __future__ import annotations
 
@@ -58,8 +56,7 @@ _PER_TASK: Final = slurm_manual(
 
 
 def _waits_for_others(step: Step) -> bool:
-    """Return whether the tasks of a step are ranks of one run: a launcher starts them, they train,
-    or they meet.
+    """Whether a step's tasks are ranks of one run: started by a launcher, training, or meeting.
 
     Of a command that the step hands to a shell, so are those that this starts.
     """
@@ -297,9 +294,7 @@ def no_step_in_a_step(submission: Submission) -> Violations:
 
 
 def _steps_side_by_side(shell: ShellScript) -> Violations:
-    """A launch after a step in the background that holds the job's GPUs, as steps share none by
-    default.
-    """
+    """A launch beside a background step that holds the job's GPUs: steps share none by default."""
     behind: Command | None = None
     for command in shell.commands:
         name = command.words[0].value if command.words else None

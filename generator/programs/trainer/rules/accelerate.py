@@ -1,6 +1,4 @@
-"""accelerate configs as accelerate loads them: keys, values and sizes that stop `accelerate
-launch`.
-"""
+"""accelerate configs as accelerate loads them: what stops `accelerate launch`."""
 
 from __future__ import annotations
 
@@ -72,9 +70,7 @@ def model_of(submission: Submission, arguments: TrainingArguments | None = None)
 
 @lru_cache(maxsize=64)
 def model_named(name: str) -> Model | None:
-    """The model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`; None where the
-    catalog has none.
-    """
+    """The catalog's model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`, or None."""
     found = find_model(name)
     return (
         resolve_model(plain_source({"model": found.name}), found.name)[0]
@@ -371,9 +367,7 @@ class Sizes(NamedTuple):
 
 
 def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterator[Sizes]:
-    """The sizes of a launch by a config, by a line or by both; none where there are none, or one
-    isn't known.
-    """
+    """The sizes of a launch, by a config, a line or both; none unless all are known."""
     own = config.block(_SIZES_AT) if config is not None else {}
     options = line.options if line is not None else Options()
     values, places = [], []

@@ -1,6 +1,4 @@
-"""The deepspeed_config section of accelerate configs, the DeepSpeed config with it, and the
-machines of a launch.
-"""
+"""Rules on accelerate's deepspeed_config, the DeepSpeed config beside it, and the machines."""
 
 from __future__ import annotations
 

@@ -161,8 +161,7 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
 
 
 def _may_be_converted(value: object, path: str) -> bool:
-    """Return whether the program that reads a file may make a number or a flag of a text;
-    transformers' parser doesn't.
+    """Whether a file's reader may convert text to numbers and flags; transformers' parser doesn't.
 
     trl's TrlParser and OmegaConf do. Source: trl 0.24, scripts/utils.py; omegaconf 2.3, _utils.py
     (get_yaml_loader).

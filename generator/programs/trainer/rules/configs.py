@@ -49,9 +49,7 @@ _FILE: Final = "deepspeed_config/deepspeed_config_file"
 
 @subject(*_READS)
 def pairs(submission: Submission) -> Iterator[Pair]:
-    """TrainingArguments that have a DeepSpeed config: their own, else the one that accelerate is
-    started with.
-    """
+    """TrainingArguments with their DeepSpeed config: their own, else accelerate's."""
     named = any(config.has(_FILE) for config in submission.accelerate_configs)
     named = named or any(call.has(_FILE_OPTION) for call in accelerate_calls(submission))
     for arguments in submission.training_arguments:
@@ -239,9 +237,7 @@ def schedule_equals_the_arguments(pair: Pair) -> Violations:
 
 
 def _warmup(value: object, total: int | None) -> int | None:
-    """The steps that transformers warms up for, at least 1; None where they depend on the length of
-    the run.
-    """
+    """The warm-up steps of transformers, at least 1; None where they depend on the run's length."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MANY:
         return None
     if 0 < value < 1:
