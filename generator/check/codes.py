@@ -19,6 +19,7 @@ _warning = partial(_text, severity=WARNING, when="silent")
 _fault = partial(
     rule_of_reader, checks="files", source="dsgen itself", severity=WARNING, when="silent"
 )
+_command = partial(rule_of_reader, checks="files", source="dsgen's own command line", when="silent")
 _engine_note = partial(_engine, severity=NOTE, when="silent")
 
 UNREADABLE: Final = _text("""FILE001: Every file is readable UTF-8 text.
@@ -60,6 +61,18 @@ RULE_FAILED: Final = _fault("""DSG001: Every rule of dsgen judges every file.
 READER_FAILED: Final = _fault("""DSG002: Every reader of dsgen reads every file.
     Prevents: No error: the file isn't checked, or a part of it isn't. All others are.
     Fix: report the fault to the project; until it is mended, `--ignore DSG002` hides it""")
+
+WRONG_COMMAND: Final = _command("""CLI001: The command line is one that dsgen reads.
+    Prevents: dsgen does nothing, and ends with status 2.
+    Fix: change what the message names; `dsgen COMMAND --help` lists arguments and options""")
+IN_THE_WAY: Final = _command("""CLI002: No file with other contents is where one is to be written.
+    Prevents: dsgen writes nothing, and ends with status 4.
+    Fix: look at the changes with --diff, then use --force, or -o for another folder""")
+CANNOT_DO: Final = _command("""CLI003: What the command has to write, read or call can be.
+    Prevents: dsgen ends with status 1, and nothing is submitted.
+    Fix: do what the hint says""")
+#: The rules on the command itself, by id: with `--format json` its errors are findings too.
+REFUSALS: Final = {rule.id: rule for rule in (WRONG_COMMAND, IN_THE_WAY, CANNOT_DO)}
 
 #: What the reader of job specs calls the same, by its ids.
 _FROM_SPEC: Final[Mapping[str, Rule]] = {

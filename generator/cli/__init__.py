@@ -20,7 +20,8 @@ from click_default_group import DefaultGroup
 from ..version import __version__
 from .faults import debug_option, told_of
 from .options import COMMANDS
-from .printing import ExitStatus, echo, shown_errors
+from .printing import FORM, ExitStatus, echo
+from .refusals import asks_for_json, shown_errors
 from .streams import guarded
 
 
@@ -47,10 +48,15 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
         with guarded():
             return super().main(*args, **extra)
 
-    def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with shown_errors():
-            context: click.Context = super().make_context(*args, **extra)
-            return context
+    def make_context(
+        self, info_name: str | None, args: list[str], *more: Any, **extra: Any
+    ) -> click.Context:
+        in_json = asks_for_json(args)
+        with shown_errors(in_json=in_json):
+            context: click.Context = super().make_context(info_name, args, *more, **extra)
+        if in_json:  # known before the command reads its options, of which another may be wrong
+            context.meta[FORM] = "json"
+        return context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing and not args:  # a shell completes: any command may still be meant

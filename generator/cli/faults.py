@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..faults import Faults, collected
-from .printing import ExitStatus, echo, print_json
+from .printing import FORM, ExitStatus, echo, print_json
 
 if TYPE_CHECKING:
     from ..faults import Fault
     from ..findings import Finding
 
-#: In the context of the whole command: whether tracebacks are shown, and the form of the answer.
+#: In the context of the whole command: whether tracebacks are shown.
 DEBUG: Final = "dsgen.debug"
-FORM: Final = "dsgen.form"
 
 # Imports within functions save start-up time.
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from ..findings import Finding, Location, Severity, printable
-from .printing import BLUE, ORANGE, RED, ExitStatus, echo_styled, wanted
+from .printing import BLUE, ORANGE, RED, ExitStatus, echo_styled, form_asked, print_json, wanted
 
 _MANY_FILES = 4  # of which the same is said: shown once, with a list
 _MOST_PLACES, _MOST_LINES = 5, 8  # in such a list
@@ -157,8 +157,13 @@ def height_below() -> int:
 
 
 def stop(findings: Iterable[Finding]) -> NoReturn:
-    """Print findings to stderr and exit with `ExitStatus.FINDINGS`."""
+    """Print findings to stderr, with `--format json` to stdout too; exit with
+    `ExitStatus.FINDINGS`.
+    """
+    findings = tuple(findings)
     print_findings(findings)
+    if form_asked() == "json":
+        print_json(findings_document(findings))
     raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
 

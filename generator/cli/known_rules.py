@@ -153,6 +153,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "BATCH": "batch",
     "CAL": "calibration",
     "CKPT": "checkpoints",
+    "CLI": "the command line",
     "CMP": "compilation",
     "DATA": "data",
     "DISK": "room on disks",

@@ -14,7 +14,7 @@ from ..findings import printable
 from ..job.schema import frameworks, launch_targets
 from ..secrets import find, mask
 from ..text.wording import listed
-from .faults import FORM
+from .printing import FORM
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -16,7 +17,6 @@ from typing import Final, NoReturn
 import click
 
 from ..findings import HIDDEN, printable
-from ..secrets import mask
 from .streams import READER_GONE, redraw
 
 #: Numbers of the 256 fixed colours, of medium brightness; the first 16 are whatever a terminal's
@@ -62,11 +62,30 @@ def json_text(document: object) -> str:
 def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
     """A line per row, with the names of all their values in the first."""
     import csv  # here, to save start-up time
+    import io
 
-    names = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(sys.stdout, fieldnames=list(names), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    names, text = dict.fromkeys(name for row in rows for name in row), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_cell, names))
+    writer.writerows([_cell(row.get(name, "")) for name in names] for row in rows)
+    echo_styled(text.getvalue().removesuffix("\n"))
+
+
+#: What a spreadsheet takes for a formula, or passes over before one.
+#: **Source**: OWASP, CSV Injection.
+_FORMULA: Final = re.compile(r"[\s\x00-\x1f]*[=+\-@＝＋－＠|%\t\r\n]")
+_PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+def _cell(value: object) -> object:
+    """A value as a cell: numbers stay, and text that may be a formula begins with an apostrophe."""
+    if not isinstance(value, str):
+        value = value if value is None or isinstance(value, (bool, int, float)) else str(value)
+    if not isinstance(value, str):
+        return value
+    shown = printable(value, keep="\n\t")
+    risky = _FORMULA.match(value) and not _PLAIN_NUMBER.fullmatch(value)
+    return f"'{shown}" if risky else shown
 
 
 def print_json(document: object) -> None:
@@ -74,14 +93,14 @@ def print_json(document: object) -> None:
     click.echo(json_text(document))
 
 
-@contextmanager
-def shown_errors() -> Iterator[None]:
-    """Usage errors raised in here quote the command line with escapes, and without its secrets."""
-    try:
-        yield
-    except click.ClickException as problem:
-        problem.message = printable(mask(problem.message), keep="\n")  # type: ignore[misc]  # final to subclasses
-        raise
+#: In the context of the whole command: the form of its answer.
+FORM: Final = "dsgen.form"
+
+
+def form_asked() -> str:
+    """The form of the answer that the running command gives; empty where it has one alone."""
+    context = click.get_current_context(silent=True)
+    return str(context.find_root().meta.get(FORM, "")) if context else ""
 
 
 def style(colour: int | None = None, *, bold: bool = False) -> str:

@@ -19,7 +19,8 @@ import click
 from .. import validate
 from ..job.schema import load_schema
 from .options import DEFAULT_SPEC, Request, bold_option, form_option, job_options, output_option
-from .printing import ExitStatus, echo, print_json
+from .printing import ExitStatus, echo, form_asked, print_json
+from .refusals import refused, tell_in_json
 
 if TYPE_CHECKING:
     from ..programs.program import Launcher
@@ -351,4 +352,6 @@ def refuse(message: str, hint: str | None) -> NoReturn:
     echo(f"dsgen: error: {message}", err=True)
     if hint:
         echo(f"hint: {hint}", err=True)
+    if form_asked() == "json":
+        tell_in_json(refused("CLI003", [(message, hint)]))
     raise click.exceptions.Exit(ExitStatus.FINDINGS)

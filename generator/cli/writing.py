@@ -19,7 +19,8 @@ from ..findings import Edit, Finding, printable
 from ..programs.program import RenderedFile
 from ..text.hjson.edits import apply_edits
 from ..write import CannotWrite, Change
-from .printing import ExitStatus, echo, echo_diff
+from .printing import ExitStatus, echo, echo_diff, form_asked
+from .refusals import refused, tell_in_json
 
 if TYPE_CHECKING:
     from ..check.validate import Answer
@@ -44,6 +45,9 @@ def write_files(
         for change in conflict.changes:
             echo(f"{change.path}: error: file exists with other contents", err=True)
         echo(f"hint: {hint}; nothing was written", err=True)
+        if form_asked() == "json":
+            said = [(f"{each.path} exists with other contents", hint) for each in conflict.changes]
+            tell_in_json(refused("CLI002", said))
         raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE) from None
     except CannotWrite as problem:
         refuse_unwritable(problem)
@@ -77,6 +81,9 @@ def refuse_unwritable(
     )
     echo(f"{problem.path}: error: cannot be written: {problem.reason}; {outcome}", err=True)
     echo(f"hint: {hint}", err=True)
+    if form_asked() == "json":
+        message = f"{problem.path} cannot be written: {problem.reason}; {outcome}"
+        tell_in_json(refused("CLI003", [(message, hint)]))
     raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
 

@@ -20,6 +20,7 @@ TESTED_ELSEWHERE = {
     codes.UNKNOWN_NAME.id,
     codes.ENGINE_REFUSES.id,
     codes.ENGINE_VERSION.id,
+    *codes.REFUSALS,
 } | FAULTS
 
 
