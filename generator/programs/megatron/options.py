@@ -18,6 +18,8 @@ from ...text.shell.records import Word
 from ...text.wording import listed
 
 Flavour = Literal["megatron-lm", "megatron-deepspeed"]
+LM: Final[Flavour] = "megatron-lm"
+MDS: Final[Flavour] = "megatron-deepspeed"
 Kind = Literal["int", "float", "text", "flag"]
 
 _NEAR: Final = 0.75  # likeness of names of which one is taken for a slip of the other

@@ -1,18 +1,24 @@
-"""The options of both Megatrons that mean something to a job, a row each: for writing, reading and messages alike.
+"""The options of the Megatrons that mean something to a job, a row each.
+
+Files are written by them, read by them, and messages take their names. A project is a column:
+`by` has what its files have alone, and `every` what those of all have.
 
 Type, default and releases of an option are in the parsers' own tables (`options.option_table`).
 
-**Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/training/arguments.py, training.py:2305-2400 (saves before it
-exits on a signal or after a duration) and megatron/core/transformer/transformer_config.py; deepspeedai/
-Megatron-DeepSpeed 4efb479d, megatron/arguments.py, training.py, optimizer/__init__.py, model/gpt_model.py, tokenizer.
+**Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/training/arguments.py, training.py:2305-2400
+(saves before it exits on a signal or after a duration) and
+megatron/core/transformer/transformer_config.py; deepspeedai/Megatron-DeepSpeed 4efb479d,
+megatron/arguments.py, training.py, optimizer/__init__.py, model/gpt_model.py, tokenizer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from enum import Flag, auto
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ...dataclass import dataclass
 from ...numerals import read_whole, significant
@@ -28,16 +34,17 @@ from ..program import (
 )
 from . import encode
 from .encode import Planned, but, layer_pattern
-from .options import Flavour
+from .options import LM, MDS, Flavour
 
 if TYPE_CHECKING:  # planning reads no files
     from .arguments import MegatronArguments
 
 Encode = Callable[[Planned], Value]
 
-#: Steps between evaluations and global batches of one. Source: the defaults of Megatron-DeepSpeed, and of Megatron-LM
-#: up to core_v0.15. Since core_v0.16 the interval has none, and training/training.py,
-#: get_train_valid_test_num_samples, divides by it: without one the run dies on its first line of data.
+#: Steps between evaluations and global batches of one. Source: the defaults of Megatron-DeepSpeed,
+#: and of Megatron-LM up to core_v0.15. Since core_v0.16 the interval has none, and
+#: training/training.py, get_train_valid_test_num_samples, divides by it: without one the run dies
+#: on its first line of data.
 EVALUATION: Final = (1000, 100)
 EXIT_OPTION: Final = "--exit-signal-handler"  #: TERM
 STARTS_ANEW: Final = "--finetune"  #: at step 0, without the optimizer's states, whatever --load has
@@ -54,7 +61,8 @@ MIN_LR_FRACTION: Final = 0.1
 #: Megatron FSDP's names of ZeRO's stages.
 SHARDINGS: Final = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 NULL_TOKENIZER: Final = "NullTokenizer"  #: whose vocabulary is `--vocab-size` and an end token
-#: Full recomputation, and its layers, as Megatron-LM 2.5 to 3.0 called them: megatron/arguments.py @ v2.5.
+#: Full recomputation, and its layers, as Megatron-LM 2.5 to 3.0 called them:
+#: megatron/arguments.py @ v2.5.
 OLD_RECOMPUTE: Final = "--activations-checkpoint-method"
 _OLD_LAYERS: Final = "--activations-checkpoint-num-layers"
 
@@ -76,13 +84,14 @@ _BOTH, _NONE = _PLANNED | _FOLLOWS, Mark(0)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One option: the key of the spec that it says, how it is written from a plan, and how it is read back."""
+    """One option: the key of the spec that it says, how it is written, and how it is read back."""
 
     option: str
     key: str = ""  #: of the spec; of a model by Hugging Face's name; empty: no key says it
-    both: Encode | None = None  #: what both projects' files have; None or False: nothing
-    lm: Encode | None = None  #: what Megatron-LM's files have
-    mds: Encode | None = None  #: what Megatron-DeepSpeed's files have
+    every: Encode | None = None  #: what every project's files have; None or False: nothing
+    by: Mapping[Flavour, Encode] = field(
+        default_factory=dict
+    )  #: what the files of single projects have
     value: object = True  #: of a flag: what its key is where it is given
     decode: Callable[[Any], Any] | None = (
         None  #: from its value to the key's; None where the spec has no such value
@@ -94,7 +103,7 @@ class Row:
 
     def encode(self, flavour: Flavour) -> Encode | None:
         """The function that writes it in a project's files; None where they don't have it."""
-        return self.both or (self.lm if flavour == "megatron-lm" else self.mds)
+        return self.every or self.by.get(flavour)
 
 
 def same(value: Any) -> Any:
@@ -122,263 +131,713 @@ def ramp(value: Any) -> dict[str, int] | None:
 
 
 _POSITIONS: Final = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
-# A row a line, or two.
-# fmt: off
 _MODEL: Final = (
-    Row("--num-layers", "model.num_hidden_layers", lambda p: p.model.layers, also=("--encoder-num-layers",),
-        marks=_BOTH | _REQUIRED | _SIZE),
-    Row("--hidden-size", "model.hidden_size", lambda p: p.model.hidden, marks=_BOTH | _REQUIRED | _SIZE),
+    Row(
+        "--num-layers",
+        "model.num_hidden_layers",
+        lambda p: p.model.layers,
+        also=("--encoder-num-layers",),
+        marks=_BOTH | _REQUIRED | _SIZE,
+    ),
+    Row(
+        "--hidden-size",
+        "model.hidden_size",
+        lambda p: p.model.hidden,
+        marks=_BOTH | _REQUIRED | _SIZE,
+    ),
     # every MLP of Megatron-DeepSpeed has one width
-    Row("--ffn-hidden-size", "model.intermediate_size", lm=lambda p: p.model.ffn,
-        mds=lambda p: p.model.moe_ffn if p.model.is_moe else p.model.ffn, marks=_BOTH | _SIZE),
-    Row("--num-attention-heads", "model.num_attention_heads", lambda p: p.model.heads,
-        marks=_PLANNED | _REQUIRED | _SIZE),
-    Row("--group-query-attention", lm=lambda p: p.grouped_queries, marks=_PLANNED),
-    Row("--num-query-groups", "model.num_key_value_heads",
-        lm=lambda p: p.model.kv_heads if p.grouped_queries else None, also=("--num-key-value-heads",),
-        marks=_BOTH | _SIZE),
-    Row("--num-key-value-heads", "model.num_key_value_heads",
-        mds=lambda p: p.model.kv_heads if p.model.kv_heads != p.model.heads else None, marks=_PLANNED | _SIZE),
-    Row("--kv-channels", "model.head_dim", lm=lambda p: p.model.v_head_dim if p.model.is_mla else p.model.head_dim,
-        mds=lambda p: p.model.head_dim, marks=_FOLLOWS | _SIZE),
-    Row("--position-embedding-type", "model.position_embedding",
-        lm=lambda p: _POSITIONS.get(p.model.position_embedding, "none"), also=("--use-rotary-position-embeddings",)),
-    Row("--use-rotary-position-embeddings", "model.position_embedding", mds=lambda p: p.rotary, value="rotary"),
-    Row("--no-position-embedding", "model.position_embedding",
-        mds=lambda p: p.model.position_embedding not in _POSITIONS, value="none"),
-    Row("--rotary-base", "model.rope_theta", lm=lambda p: round(p.model.rotary_base) if p.rotary else None,
-        decode=same),
-    Row("--rotary-position-embeddings-theta", "model.rope_theta",
-        mds=lambda p: round(p.model.rotary_base) if p.rotary else None, decode=same),
-    Row("--rotary-percent", "model.partial_rotary_factor",
-        lambda p: but(p.model.rotary_fraction, 1) if p.rotary else None),
-    Row("--use-rope-scaling", lm=lambda p: p.rotary and p.model.rotary_scaling == "llama3"),
-    Row("--rope-scaling-factor",
-        lm=lambda p: p.model.rotary_scaling_factor if p.rotary and p.model.rotary_scaling == "llama3" else None),
-    Row("--normalization", lm=lambda p: "RMSNorm" if p.model.norm == "rmsnorm" else "LayerNorm",
-        mds=lambda p: "rmsnorm" if p.model.norm == "rmsnorm" else "layernorm"),
-    Row("--norm-epsilon", "model.rms_norm_eps", lm=lambda p: p.model.norm_epsilon, decode=same),
-    Row("--layernorm-epsilon", "model.rms_norm_eps", mds=lambda p: p.model.norm_epsilon, decode=same),
-    Row("--qk-layernorm", lm=lambda p: p.model.qk_norm in ("head", "full") or p.model.is_mla),  # MLA: of the latents
-    Row("--qk-l2-norm", lm=lambda p: p.model.qk_norm == "l2"),
-    Row("--add-qkv-bias", lm=lambda p: p.model.qkv_bias and not p.linear_bias),
-    Row("--softmax-type", lm=lambda p: "learnable" if p.model.attention_sinks else None),
-    # What differs by layer, and gpt-oss's activation. Source: megatron/core/transformer/transformer_config.py @
-    # core_v0.16.1: window_attn_skip_freq (1: with the window), no_rope_freq (1: without rotary positions),
+    Row(
+        "--ffn-hidden-size",
+        "model.intermediate_size",
+        by={
+            LM: lambda p: p.model.ffn,
+            MDS: lambda p: p.model.moe_ffn if p.model.is_moe else p.model.ffn,
+        },
+        marks=_BOTH | _SIZE,
+    ),
+    Row(
+        "--num-attention-heads",
+        "model.num_attention_heads",
+        lambda p: p.model.heads,
+        marks=_PLANNED | _REQUIRED | _SIZE,
+    ),
+    Row("--group-query-attention", by={LM: lambda p: p.grouped_queries}, marks=_PLANNED),
+    Row(
+        "--num-query-groups",
+        "model.num_key_value_heads",
+        by={LM: lambda p: p.model.kv_heads if p.grouped_queries else None},
+        also=("--num-key-value-heads",),
+        marks=_BOTH | _SIZE,
+    ),
+    Row(
+        "--num-key-value-heads",
+        "model.num_key_value_heads",
+        by={MDS: lambda p: p.model.kv_heads if p.model.kv_heads != p.model.heads else None},
+        marks=_PLANNED | _SIZE,
+    ),
+    Row(
+        "--kv-channels",
+        "model.head_dim",
+        by={
+            LM: lambda p: p.model.v_head_dim if p.model.is_mla else p.model.head_dim,
+            MDS: lambda p: p.model.head_dim,
+        },
+        marks=_FOLLOWS | _SIZE,
+    ),
+    Row(
+        "--position-embedding-type",
+        "model.position_embedding",
+        by={LM: lambda p: _POSITIONS.get(p.model.position_embedding, "none")},
+        also=("--use-rotary-position-embeddings",),
+    ),
+    Row(
+        "--use-rotary-position-embeddings",
+        "model.position_embedding",
+        by={MDS: lambda p: p.rotary},
+        value="rotary",
+    ),
+    Row(
+        "--no-position-embedding",
+        "model.position_embedding",
+        by={MDS: lambda p: p.model.position_embedding not in _POSITIONS},
+        value="none",
+    ),
+    Row(
+        "--rotary-base",
+        "model.rope_theta",
+        by={LM: lambda p: round(p.model.rotary_base) if p.rotary else None},
+        decode=same,
+    ),
+    Row(
+        "--rotary-position-embeddings-theta",
+        "model.rope_theta",
+        by={MDS: lambda p: round(p.model.rotary_base) if p.rotary else None},
+        decode=same,
+    ),
+    Row(
+        "--rotary-percent",
+        "model.partial_rotary_factor",
+        lambda p: but(p.model.rotary_fraction, 1) if p.rotary else None,
+    ),
+    Row("--use-rope-scaling", by={LM: lambda p: p.rotary and p.model.rotary_scaling == "llama3"}),
+    Row(
+        "--rope-scaling-factor",
+        by={
+            LM: lambda p: (
+                p.model.rotary_scaling_factor
+                if p.rotary and p.model.rotary_scaling == "llama3"
+                else None
+            )
+        },
+    ),
+    Row(
+        "--normalization",
+        by={
+            LM: lambda p: "RMSNorm" if p.model.norm == "rmsnorm" else "LayerNorm",
+            MDS: lambda p: "rmsnorm" if p.model.norm == "rmsnorm" else "layernorm",
+        },
+    ),
+    Row(
+        "--norm-epsilon", "model.rms_norm_eps", by={LM: lambda p: p.model.norm_epsilon}, decode=same
+    ),
+    Row(
+        "--layernorm-epsilon",
+        "model.rms_norm_eps",
+        by={MDS: lambda p: p.model.norm_epsilon},
+        decode=same,
+    ),
+    Row(
+        "--qk-layernorm", by={LM: lambda p: p.model.qk_norm in ("head", "full") or p.model.is_mla}
+    ),  # MLA: of the latents
+    Row("--qk-l2-norm", by={LM: lambda p: p.model.qk_norm == "l2"}),
+    Row("--add-qkv-bias", by={LM: lambda p: p.model.qkv_bias and not p.linear_bias}),
+    Row("--softmax-type", by={LM: lambda p: "learnable" if p.model.attention_sinks else None}),
+    # What differs by layer, and gpt-oss's activation. Source:
+    # megatron/core/transformer/transformer_config.py @ core_v0.16.1: window_attn_skip_freq (1: with
+    # the window), no_rope_freq (1: without rotary positions),
     # glu_linear_offset, activation_func_clamp_value.
-    Row("--window-size", "model.sliding_window", lm=encode.window),
-    Row("--window-attn-skip-freq", lm=encode.windowed_layers),
-    Row("--no-rope-freq",
-        lm=lambda p: layer_pattern(p.model.layers, without) if (without := p.model.layers_without_rotary) else None),
-    Row("--quick-geglu", lm=lambda p: p.model.activation_clamp is not None),
-    Row("--glu-linear-offset", lm=lambda p: None if p.model.activation_clamp is None else 1.0),
-    Row("--activation-func-clamp-value", lm=lambda p: p.model.activation_clamp),
+    Row("--window-size", "model.sliding_window", by={LM: encode.window}),
+    Row("--window-attn-skip-freq", by={LM: encode.windowed_layers}),
+    Row(
+        "--no-rope-freq",
+        by={
+            LM: lambda p: (
+                layer_pattern(p.model.layers, without)
+                if (without := p.model.layers_without_rotary)
+                else None
+            )
+        },
+    ),
+    Row("--quick-geglu", by={LM: lambda p: p.model.activation_clamp is not None}),
+    Row(
+        "--glu-linear-offset", by={LM: lambda p: None if p.model.activation_clamp is None else 1.0}
+    ),
+    Row("--activation-func-clamp-value", by={LM: lambda p: p.model.activation_clamp}),
     # GELU where no option says otherwise.
-    Row("--swiglu", both=lambda p: p.model.gated_mlp and p.model.activation_clamp is None),
-    Row("--squared-relu", "model.hidden_act", lambda p: not p.model.gated_mlp and p.model.activation == "relu2",
-        value="relu2", decode=same),
-    Row("--untie-embeddings-and-output-weights", both=lambda p: not p.model.tied_embeddings),
-    Row("--disable-bias-linear", both=lambda p: not p.linear_bias),
-    Row("--hidden-dropout", "model.hidden_dropout", lambda p: p.model.dropout, decode=same, default=True),
-    Row("--attention-dropout", "model.attention_dropout", lambda p: p.model.attention_dropout, decode=same,
-        default=True),
+    Row("--swiglu", every=lambda p: p.model.gated_mlp and p.model.activation_clamp is None),
+    Row(
+        "--squared-relu",
+        "model.hidden_act",
+        lambda p: not p.model.gated_mlp and p.model.activation == "relu2",
+        value="relu2",
+        decode=same,
+    ),
+    Row("--untie-embeddings-and-output-weights", every=lambda p: not p.model.tied_embeddings),
+    Row("--disable-bias-linear", every=lambda p: not p.linear_bias),
+    Row(
+        "--hidden-dropout",
+        "model.hidden_dropout",
+        lambda p: p.model.dropout,
+        decode=same,
+        default=True,
+    ),
+    Row(
+        "--attention-dropout",
+        "model.attention_dropout",
+        lambda p: p.model.attention_dropout,
+        decode=same,
+        default=True,
+    ),
 )
 _LATENT: Final = (
-    Row("--multi-latent-attention", lm=lambda p: True),
-    Row("--q-lora-rank", "model.q_lora_rank", lm=lambda p: p.model.q_lora_rank or None, decode=same, default=True),
-    Row("--kv-lora-rank", "model.kv_lora_rank", lm=lambda p: p.model.kv_lora_rank, decode=same, default=True),
-    Row("--qk-head-dim", "model.qk_nope_head_dim", lm=lambda p: p.model.qk_nope_head_dim, decode=same, default=True),
-    Row("--qk-pos-emb-head-dim", "model.qk_rope_head_dim", lm=lambda p: p.model.qk_rope_head_dim, decode=same,
-        default=True),
-    Row("--v-head-dim", "model.v_head_dim", lm=lambda p: p.model.v_head_dim, decode=same, default=True),
-    Row("--rotary-scaling-factor", lm=lambda p: p.model.yarn_scale and p.model.rotary_scaling_factor),
-    Row("--mscale", lm=lambda p: p.model.yarn_scale),
-    Row("--mscale-all-dim", lm=lambda p: p.model.yarn_scale),
+    Row("--multi-latent-attention", by={LM: lambda p: True}),
+    Row(
+        "--q-lora-rank",
+        "model.q_lora_rank",
+        by={LM: lambda p: p.model.q_lora_rank or None},
+        decode=same,
+        default=True,
+    ),
+    Row(
+        "--kv-lora-rank",
+        "model.kv_lora_rank",
+        by={LM: lambda p: p.model.kv_lora_rank},
+        decode=same,
+        default=True,
+    ),
+    Row(
+        "--qk-head-dim",
+        "model.qk_nope_head_dim",
+        by={LM: lambda p: p.model.qk_nope_head_dim},
+        decode=same,
+        default=True,
+    ),
+    Row(
+        "--qk-pos-emb-head-dim",
+        "model.qk_rope_head_dim",
+        by={LM: lambda p: p.model.qk_rope_head_dim},
+        decode=same,
+        default=True,
+    ),
+    Row(
+        "--v-head-dim",
+        "model.v_head_dim",
+        by={LM: lambda p: p.model.v_head_dim},
+        decode=same,
+        default=True,
+    ),
+    Row(
+        "--rotary-scaling-factor",
+        by={LM: lambda p: p.model.yarn_scale and p.model.rotary_scaling_factor},
+    ),
+    Row("--mscale", by={LM: lambda p: p.model.yarn_scale}),
+    Row("--mscale-all-dim", by={LM: lambda p: p.model.yarn_scale}),
 )
 _EXPERTS: Final = (
     Row("--num-experts", "model.num_experts", lambda p: p.model.experts, marks=_PLANNED),
-    Row("--moe-ffn-hidden-size", "model.moe_intermediate_size", lm=lambda p: p.model.moe_ffn, marks=_BOTH),
-    Row("--moe-router-topk", "model.num_experts_per_tok", lm=lambda p: p.model.experts_per_token),
-    Row("--topk", "model.num_experts_per_tok", mds=lambda p: p.model.experts_per_token),
-    Row("--moe-router-score-function", lm=lambda p: "sigmoid" if p.model.router_scores == "sigmoid" else "softmax"),
-    Row("--moe-router-enable-expert-bias",
-        lm=lambda p: p.model.router_scores == "sigmoid" and p.model.family != "llama4_text"),
+    Row(
+        "--moe-ffn-hidden-size",
+        "model.moe_intermediate_size",
+        by={LM: lambda p: p.model.moe_ffn},
+        marks=_BOTH,
+    ),
+    Row(
+        "--moe-router-topk",
+        "model.num_experts_per_tok",
+        by={LM: lambda p: p.model.experts_per_token},
+    ),
+    Row("--topk", "model.num_experts_per_tok", by={MDS: lambda p: p.model.experts_per_token}),
+    Row(
+        "--moe-router-score-function",
+        by={LM: lambda p: "sigmoid" if p.model.router_scores == "sigmoid" else "softmax"},
+    ),
+    Row(
+        "--moe-router-enable-expert-bias",
+        by={LM: lambda p: p.model.router_scores == "sigmoid" and p.model.family != "llama4_text"},
+    ),
     # after the router's choice, the softmax of one expert has no gradient
-    Row("--moe-router-pre-softmax", lm=lambda p: p.model.router_scores != "sigmoid"
-        and (not p.model.router_normalizes or p.model.experts_per_token == 1)),
-    Row("--moe-router-dtype", lm=lambda p: "fp32"),  # as the models' own code computes it
-    Row("--moe-router-num-groups", lm=lambda p: p.model.router_groups or None),
-    Row("--moe-router-group-topk", lm=lambda p: p.model.router_top_groups or None),
-    Row("--moe-router-topk-scaling-factor", lm=lambda p: but(p.model.router_scale, 1)),
-    Row("--moe-router-load-balancing-type", lm=lambda p: "aux_loss"),
-    # The config's number as it is, as NVIDIA's Megatron-Bridge hands it on (model_bridge.py:484 @ 067f987df).
-    # In transformers it weighs more, without the division by the chosen experts, and less, as a mean over the layers.
-    Row("--moe-aux-loss-coeff", "model.router_aux_loss_coef",
-        lm=lambda p: 0.001 if p.model.router_loss is None else p.model.router_loss),
-    Row("--moe-layer-freq", lm=encode.expert_layers),
-    Row("--moe-apply-probs-on-input", lm=lambda p: p.model.family == "llama4_text"),
-    Row("--moe-shared-expert-intermediate-size", lm=lambda p: p.model.shared_ffn or None),
-    Row("--moe-shared-expert-gate", lm=lambda p: p.model.shared_gate),
-    Row("--moe-grouped-gemm", lm=lambda p: p.grouped_gemm),
-    Row("--moe-token-dispatcher-type", lm=lambda p: "flex" if p.by_node else "alltoall"),
-    Row("--moe-enable-deepep", lm=lambda p: p.by_node),
-    Row("--expert-model-parallel-size", "layout.expert", lm=lambda p: p.layout.expert, marks=_PLANNED | _SIZE),
-    Row("--expert-tensor-parallel-size", "layout.expert_tensor", lm=lambda p: p.layout.expert_tensor, marks=_BOTH),
-    Row("--overlap-moe-expert-parallel-comm", "layout.expert_overlap", lm=lambda p: bool(p.layout.expert_overlap)),
-    Row("--delay-wgrad-compute", lm=lambda p: bool(p.layout.expert_overlap)),
-    Row("--expert-interval", mds=lambda p: 1),
-    Row("--moe-expert-parallel-size", "layout.expert", mds=lambda p: p.layout.expert, marks=_PLANNED | _SIZE),
-    Row("--enable-expert-tensor-parallelism", mds=lambda p: p.layout.tensor > 1),
-    Row("--create-moe-param-group", mds=lambda p: p.layout.zero_stage > 0),
-    Row("--moe-loss-coeff", "model.router_aux_loss_coef",
-        mds=lambda p: 0.01 if p.model.router_loss is None else p.model.router_loss),
+    Row(
+        "--moe-router-pre-softmax",
+        by={
+            LM: lambda p: (
+                p.model.router_scores != "sigmoid"
+                and (not p.model.router_normalizes or p.model.experts_per_token == 1)
+            )
+        },
+    ),
+    Row("--moe-router-dtype", by={LM: lambda p: "fp32"}),  # as the models' own code computes it
+    Row("--moe-router-num-groups", by={LM: lambda p: p.model.router_groups or None}),
+    Row("--moe-router-group-topk", by={LM: lambda p: p.model.router_top_groups or None}),
+    Row("--moe-router-topk-scaling-factor", by={LM: lambda p: but(p.model.router_scale, 1)}),
+    Row("--moe-router-load-balancing-type", by={LM: lambda p: "aux_loss"}),
+    # The config's number as it is, as NVIDIA's Megatron-Bridge hands it on (model_bridge.py:484 @
+    # 067f987df). In transformers it weighs more, without the division by the chosen experts, and
+    # less, as a mean over the layers.
+    Row(
+        "--moe-aux-loss-coeff",
+        "model.router_aux_loss_coef",
+        by={LM: lambda p: 0.001 if p.model.router_loss is None else p.model.router_loss},
+    ),
+    Row("--moe-layer-freq", by={LM: encode.expert_layers}),
+    Row("--moe-apply-probs-on-input", by={LM: lambda p: p.model.family == "llama4_text"}),
+    Row("--moe-shared-expert-intermediate-size", by={LM: lambda p: p.model.shared_ffn or None}),
+    Row("--moe-shared-expert-gate", by={LM: lambda p: p.model.shared_gate}),
+    Row("--moe-grouped-gemm", by={LM: lambda p: p.grouped_gemm}),
+    Row("--moe-token-dispatcher-type", by={LM: lambda p: "flex" if p.by_node else "alltoall"}),
+    Row("--moe-enable-deepep", by={LM: lambda p: p.by_node}),
+    Row(
+        "--expert-model-parallel-size",
+        "layout.expert",
+        by={LM: lambda p: p.layout.expert},
+        marks=_PLANNED | _SIZE,
+    ),
+    Row(
+        "--expert-tensor-parallel-size",
+        "layout.expert_tensor",
+        by={LM: lambda p: p.layout.expert_tensor},
+        marks=_BOTH,
+    ),
+    Row(
+        "--overlap-moe-expert-parallel-comm",
+        "layout.expert_overlap",
+        by={LM: lambda p: bool(p.layout.expert_overlap)},
+    ),
+    Row("--delay-wgrad-compute", by={LM: lambda p: bool(p.layout.expert_overlap)}),
+    Row("--expert-interval", by={MDS: lambda p: 1}),
+    Row(
+        "--moe-expert-parallel-size",
+        "layout.expert",
+        by={MDS: lambda p: p.layout.expert},
+        marks=_PLANNED | _SIZE,
+    ),
+    Row("--enable-expert-tensor-parallelism", by={MDS: lambda p: p.layout.tensor > 1}),
+    Row("--create-moe-param-group", by={MDS: lambda p: p.layout.zero_stage > 0}),
+    Row(
+        "--moe-loss-coeff",
+        "model.router_aux_loss_coef",
+        by={MDS: lambda p: 0.01 if p.model.router_loss is None else p.model.router_loss},
+    ),
 )
 _PARALLEL: Final = (
-    Row("--tensor-model-parallel-size", "layout.tensor", lambda p: p.layout.tensor, marks=_PLANNED | _SIZE),
-    Row("--pipeline-model-parallel-size", "layout.pipeline", lambda p: p.layout.pipeline, marks=_PLANNED | _SIZE),
-    Row("--no-pipeline-parallel", mds=lambda p: p.layout.pipeline == 1, marks=_PLANNED),
-    Row("--pipeline-model-parallel-layout", lm=encode.stage_layout, marks=_PLANNED),
-    Row("--num-virtual-stages-per-pipeline-rank", "layout.virtual_pipeline",
-        lm=lambda p: None if p.chunks else but(p.layout.virtual_pipeline, 1),
-        also=("--num-layers-per-virtual-pipeline-stage",), marks=_BOTH | _SIZE),
+    Row(
+        "--tensor-model-parallel-size",
+        "layout.tensor",
+        lambda p: p.layout.tensor,
+        marks=_PLANNED | _SIZE,
+    ),
+    Row(
+        "--pipeline-model-parallel-size",
+        "layout.pipeline",
+        lambda p: p.layout.pipeline,
+        marks=_PLANNED | _SIZE,
+    ),
+    Row("--no-pipeline-parallel", by={MDS: lambda p: p.layout.pipeline == 1}, marks=_PLANNED),
+    Row("--pipeline-model-parallel-layout", by={LM: encode.stage_layout}, marks=_PLANNED),
+    Row(
+        "--num-virtual-stages-per-pipeline-rank",
+        "layout.virtual_pipeline",
+        by={LM: lambda p: None if p.chunks else but(p.layout.virtual_pipeline, 1)},
+        also=("--num-layers-per-virtual-pipeline-stage",),
+        marks=_BOTH | _SIZE,
+    ),
     Row("--num-layers-per-virtual-pipeline-stage", marks=_PLANNED | _SIZE),
-    Row("--account-for-embedding-in-pipeline-split", lm=lambda p: bool(p.cut.counts_embedding) and not p.chunks),
-    Row("--account-for-loss-in-pipeline-split", lm=lambda p: bool(p.cut.counts_loss) and not p.chunks),
-    Row("--decoder-first-pipeline-num-layers", "layout.first_stage_layers",
-        lm=lambda p: None if p.chunks else p.layout.first_stage_layers or None),
-    Row("--decoder-last-pipeline-num-layers", "layout.last_stage_layers",
-        lm=lambda p: None if p.chunks else p.last_stage or p.layout.last_stage_layers or None),
-    Row("--context-parallel-size", "layout.context", lm=lambda p: but(p.layout.context, 1), marks=_PLANNED | _SIZE),
-    Row("--cp-comm-type", lm=encode.context_exchange),
-    Row("--hierarchical-context-parallel-sizes",  # ranks that exchange heads, and rings of them
-        lm=lambda p: (p.layout.context_heads, p.layout.context // p.layout.context_heads)
-        if encode.context_exchange(p) == "a2a+p2p" else None),
-    Row("--sequence-parallel", "layout.sequence_parallel", lambda p: bool(p.layout.sequence_parallel), marks=_PLANNED),
-    Row("--ds-sequence-parallel-size", "layout.context", mds=lambda p: but(p.layout.context, 1),
-        decode=size, marks=_PLANNED | _SIZE),
-    Row("--tp-comm-overlap", "layout.tensor_overlap", lm=lambda p: bool(p.layout.tensor_overlap)),
+    Row(
+        "--account-for-embedding-in-pipeline-split",
+        by={LM: lambda p: bool(p.cut.counts_embedding) and not p.chunks},
+    ),
+    Row(
+        "--account-for-loss-in-pipeline-split",
+        by={LM: lambda p: bool(p.cut.counts_loss) and not p.chunks},
+    ),
+    Row(
+        "--decoder-first-pipeline-num-layers",
+        "layout.first_stage_layers",
+        by={LM: lambda p: None if p.chunks else p.layout.first_stage_layers or None},
+    ),
+    Row(
+        "--decoder-last-pipeline-num-layers",
+        "layout.last_stage_layers",
+        by={LM: lambda p: None if p.chunks else p.last_stage or p.layout.last_stage_layers or None},
+    ),
+    Row(
+        "--context-parallel-size",
+        "layout.context",
+        by={LM: lambda p: but(p.layout.context, 1)},
+        marks=_PLANNED | _SIZE,
+    ),
+    Row("--cp-comm-type", by={LM: encode.context_exchange}),
+    # ranks that exchange heads, and rings of them
+    Row(
+        "--hierarchical-context-parallel-sizes",
+        by={
+            LM: lambda p: (
+                (p.layout.context_heads, p.layout.context // p.layout.context_heads)
+                if encode.context_exchange(p) == "a2a+p2p"
+                else None
+            )
+        },
+    ),
+    Row(
+        "--sequence-parallel",
+        "layout.sequence_parallel",
+        lambda p: bool(p.layout.sequence_parallel),
+        marks=_PLANNED,
+    ),
+    Row(
+        "--ds-sequence-parallel-size",
+        "layout.context",
+        by={MDS: lambda p: but(p.layout.context, 1)},
+        decode=size,
+        marks=_PLANNED | _SIZE,
+    ),
+    Row(
+        "--tp-comm-overlap",
+        "layout.tensor_overlap",
+        by={LM: lambda p: bool(p.layout.tensor_overlap)},
+    ),
 )
 _SHARDING: Final = (
-    Row("--use-megatron-fsdp", lm=lambda p: p.fsdp),
-    Row("--data-parallel-sharding-strategy", lm=lambda p: SHARDINGS[p.layout.zero_stage] if p.fsdp else None),
-    Row("--use-distributed-optimizer", "layout.zero_stage", lm=lambda p: p.layout.zero_stage > 0, value=1,
-        marks=_PLANNED),
-    Row("--no-gradient-accumulation-fusion", lm=lambda p: p.fsdp),
-    Row("--ckpt-format", lm=lambda p: "fsdp_dtensor" if p.fsdp else None),
-    Row("--num-distributed-optimizer-instances", "layout.zero_copies",
-        lm=lambda p: None if p.fsdp else but(p.layout.zero_copies, 1), marks=_SIZE),
-    Row("--overlap-grad-reduce", lm=lambda p: not p.fsdp and p.layout.data * p.layout.context > 1),
-    Row("--overlap-param-gather", lm=lambda p: p.layout.zero_stage == 1 and p.layout.data * p.layout.context > 1),
+    Row("--use-megatron-fsdp", by={LM: lambda p: p.fsdp}),
+    Row(
+        "--data-parallel-sharding-strategy",
+        by={LM: lambda p: SHARDINGS[p.layout.zero_stage] if p.fsdp else None},
+    ),
+    Row(
+        "--use-distributed-optimizer",
+        "layout.zero_stage",
+        by={LM: lambda p: p.layout.zero_stage > 0},
+        value=1,
+        marks=_PLANNED,
+    ),
+    Row("--no-gradient-accumulation-fusion", by={LM: lambda p: p.fsdp}),
+    Row("--ckpt-format", by={LM: lambda p: "fsdp_dtensor" if p.fsdp else None}),
+    Row(
+        "--num-distributed-optimizer-instances",
+        "layout.zero_copies",
+        by={LM: lambda p: None if p.fsdp else but(p.layout.zero_copies, 1)},
+        marks=_SIZE,
+    ),
+    Row(
+        "--overlap-grad-reduce",
+        by={LM: lambda p: not p.fsdp and p.layout.data * p.layout.context > 1},
+    ),
+    Row(
+        "--overlap-param-gather",
+        by={LM: lambda p: p.layout.zero_stage == 1 and p.layout.data * p.layout.context > 1},
+    ),
 )
 _BATCH: Final = (
-    Row("--seq-length", "training.sequence_length", lambda p: p.training.sequence_length,
-        also=("--encoder-seq-length",), marks=_BOTH | _REQUIRED | _SIZE),
-    Row("--max-position-embeddings", "model.max_position_embeddings",
-        lambda p: max(p.model.max_positions, p.training.sequence_length), marks=_FOLLOWS | _REQUIRED),
-    Row("--micro-batch-size", "layout.micro_batch", lambda p: p.layout.micro_batch, marks=_PLANNED | _SIZE),
-    Row("--global-batch-size", "training.global_batch", lambda p: p.layout.global_batch, marks=_BOTH | _SIZE),
+    Row(
+        "--seq-length",
+        "training.sequence_length",
+        lambda p: p.training.sequence_length,
+        also=("--encoder-seq-length",),
+        marks=_BOTH | _REQUIRED | _SIZE,
+    ),
+    Row(
+        "--max-position-embeddings",
+        "model.max_position_embeddings",
+        lambda p: max(p.model.max_positions, p.training.sequence_length),
+        marks=_FOLLOWS | _REQUIRED,
+    ),
+    Row(
+        "--micro-batch-size",
+        "layout.micro_batch",
+        lambda p: p.layout.micro_batch,
+        marks=_PLANNED | _SIZE,
+    ),
+    Row(
+        "--global-batch-size",
+        "training.global_batch",
+        lambda p: p.layout.global_batch,
+        marks=_BOTH | _SIZE,
+    ),
 )
-_RAMP: Final = (Row("--rampup-batch-size", "training.batch_ramp",
-        lambda p: (grows.start, grows.increment, grows.samples) if (grows := p.training.batch_ramp) else None,
-        decode=ramp),)
+_RAMP: Final = (
+    Row(
+        "--rampup-batch-size",
+        "training.batch_ramp",
+        lambda p: (
+            (grows.start, grows.increment, grows.samples)
+            if (grows := p.training.batch_ramp)
+            else None
+        ),
+        decode=ramp,
+    ),
+)
 _COMPUTE: Final = (
-    Row("--fp16", "training.precision", lambda p: p.training.precision == "fp16", value="fp16", marks=_PLANNED),
-    Row("--bf16", "training.precision", lambda p: p.training.precision in ("bf16", "fp8"), value="bf16",
-        marks=_PLANNED),
-    Row("--fp8-format", "training.precision", lm=lambda p: "hybrid" if p.training.precision == "fp8" else None,
-        value="fp8"),
-    Row("--fp8-recipe", "training.fp8_recipe",
-        lm=lambda p: but(p.training.fp8_recipe, "delayed") if p.training.precision == "fp8" else None),
-    Row("--fp8-param-gather", "training.fp8_parameters", lm=lambda p: p.training.fp8_parameters),
-    Row("--fp8-hybrid", "training.precision", mds=lambda p: p.training.precision == "fp8", value="fp8"),
-    Row("--transformer-impl", mds=lambda p: "transformer_engine" if p.training.precision == "fp8" else None),
-    Row("--attention-backend", "training.attention", lm=encode.attention, value="flash", also=("--use-flash-attn",)),
-    Row("--use-flash-attn-v2", "training.attention", mds=lambda p: p.training.attention == "flash", value="flash",
-        also=("--use-flash-attn", "--use-flash-attn-v1")),
-    Row("--cross-entropy-loss-fusion", "training.cross_entropy", lm=lambda p: p.training.cross_entropy != "unfused",
-        value="fused"),
+    Row(
+        "--fp16",
+        "training.precision",
+        lambda p: p.training.precision == "fp16",
+        value="fp16",
+        marks=_PLANNED,
+    ),
+    Row(
+        "--bf16",
+        "training.precision",
+        lambda p: p.training.precision in ("bf16", "fp8"),
+        value="bf16",
+        marks=_PLANNED,
+    ),
+    Row(
+        "--fp8-format",
+        "training.precision",
+        by={LM: lambda p: "hybrid" if p.training.precision == "fp8" else None},
+        value="fp8",
+    ),
+    Row(
+        "--fp8-recipe",
+        "training.fp8_recipe",
+        by={
+            LM: lambda p: (
+                but(p.training.fp8_recipe, "delayed") if p.training.precision == "fp8" else None
+            )
+        },
+    ),
+    Row(
+        "--fp8-param-gather",
+        "training.fp8_parameters",
+        by={LM: lambda p: p.training.fp8_parameters},
+    ),
+    Row(
+        "--fp8-hybrid",
+        "training.precision",
+        by={MDS: lambda p: p.training.precision == "fp8"},
+        value="fp8",
+    ),
+    Row(
+        "--transformer-impl",
+        by={MDS: lambda p: "transformer_engine" if p.training.precision == "fp8" else None},
+    ),
+    Row(
+        "--attention-backend",
+        "training.attention",
+        by={LM: encode.attention},
+        value="flash",
+        also=("--use-flash-attn",),
+    ),
+    Row(
+        "--use-flash-attn-v2",
+        "training.attention",
+        by={MDS: lambda p: p.training.attention == "flash"},
+        value="flash",
+        also=("--use-flash-attn", "--use-flash-attn-v1"),
+    ),
+    Row(
+        "--cross-entropy-loss-fusion",
+        "training.cross_entropy",
+        by={LM: lambda p: p.training.cross_entropy != "unfused"},
+        value="fused",
+    ),
 )
 _MEMORY: Final = (
-    Row("--checkpoint-activations", "layout.recompute", mds=lambda p: p.full, value="full", also=(OLD_RECOMPUTE,),
-        marks=_PLANNED),
-    Row("--checkpoint-num-layers", "layout.recompute_group",
-        mds=lambda p: but(p.layout.recompute_group, 1) if p.full else None, also=(_OLD_LAYERS,), marks=_PLANNED),
-    Row("--deepspeed-activation-checkpointing", mds=lambda p: p.full, marks=_PLANNED),
-    Row("--recompute-granularity", "layout.recompute",
-        lm=lambda p: p.layout.recompute.label if p.layout.recompute else None,
-        mds=lambda p: "selective" if p.layout.recompute.label == "selective" else None,
-        also=("--recompute-activations", "--checkpoint-activations", OLD_RECOMPUTE, _OLD_LAYERS), marks=_PLANNED),
-    Row("--recompute-modules", "layout.recompute_modules", lm=encode.recomputed_modules, marks=_PLANNED),
-    Row("--recompute-method", lm=lambda p: ("block" if p.layout.recompute_layers else "uniform") if p.full else None,
-        marks=_BOTH),
-    Row("--recompute-num-layers",
-        lm=lambda p: p.layout.recompute_layers or p.layout.recompute_group if p.full else None, also=(_OLD_LAYERS,),
-        marks=_BOTH),
-    Row("--optimizer-cpu-offload", "layout.offload", lm=lambda p: p.offloads, value="optimizer", marks=_PLANNED),
-    Row("--optimizer-offload-fraction", "layout.offload_fraction",
-        lm=lambda p: p.layout.offload_fraction if p.offloads and p.layout.offload_fraction < 1 else None),
-    Row("--overlap-cpu-optimizer-d2h-h2d", lm=lambda p: p.offloads),
-    Row("--cpu-optimizer", mds=lambda p: p.offloads),
-    Row("--remote-device", mds=lambda p: "cpu" if p.layout.offload.label == "optimizer+parameters" else None),
-    Row("--use-pin-memory", mds=lambda p: p.layout.offload.label == "optimizer+parameters"),
+    Row(
+        "--checkpoint-activations",
+        "layout.recompute",
+        by={MDS: lambda p: p.full},
+        value="full",
+        also=(OLD_RECOMPUTE,),
+        marks=_PLANNED,
+    ),
+    Row(
+        "--checkpoint-num-layers",
+        "layout.recompute_group",
+        by={MDS: lambda p: but(p.layout.recompute_group, 1) if p.full else None},
+        also=(_OLD_LAYERS,),
+        marks=_PLANNED,
+    ),
+    Row("--deepspeed-activation-checkpointing", by={MDS: lambda p: p.full}, marks=_PLANNED),
+    Row(
+        "--recompute-granularity",
+        "layout.recompute",
+        by={
+            LM: lambda p: p.layout.recompute.label if p.layout.recompute else None,
+            MDS: lambda p: "selective" if p.layout.recompute.label == "selective" else None,
+        },
+        also=("--recompute-activations", "--checkpoint-activations", OLD_RECOMPUTE, _OLD_LAYERS),
+        marks=_PLANNED,
+    ),
+    Row(
+        "--recompute-modules",
+        "layout.recompute_modules",
+        by={LM: encode.recomputed_modules},
+        marks=_PLANNED,
+    ),
+    Row(
+        "--recompute-method",
+        by={
+            LM: lambda p: ("block" if p.layout.recompute_layers else "uniform") if p.full else None
+        },
+        marks=_BOTH,
+    ),
+    Row(
+        "--recompute-num-layers",
+        by={
+            LM: lambda p: p.layout.recompute_layers or p.layout.recompute_group if p.full else None
+        },
+        also=(_OLD_LAYERS,),
+        marks=_BOTH,
+    ),
+    Row(
+        "--optimizer-cpu-offload",
+        "layout.offload",
+        by={LM: lambda p: p.offloads},
+        value="optimizer",
+        marks=_PLANNED,
+    ),
+    Row(
+        "--optimizer-offload-fraction",
+        "layout.offload_fraction",
+        by={
+            LM: lambda p: (
+                p.layout.offload_fraction if p.offloads and p.layout.offload_fraction < 1 else None
+            )
+        },
+    ),
+    Row("--overlap-cpu-optimizer-d2h-h2d", by={LM: lambda p: p.offloads}),
+    Row("--cpu-optimizer", by={MDS: lambda p: p.offloads}),
+    Row(
+        "--remote-device",
+        by={MDS: lambda p: "cpu" if p.layout.offload.label == "optimizer+parameters" else None},
+    ),
+    Row("--use-pin-memory", by={MDS: lambda p: p.layout.offload.label == "optimizer+parameters"}),
 )
 _STATES: Final = (  # fp32 is every option's default
-    Row("--grad-reduce-in-bf16", "training.gradient_dtype", lm=lambda p: p.narrow_gradients, value="same"),
-    Row("--use-precision-aware-optimizer", lm=lambda p: p.aware or p.offloads),
-    Row("--main-grads-dtype", lm=lambda p: "bf16" if p.narrow_gradients and p.aware else None),
-    Row("--main-params-dtype", "training.master_dtype", lm=lambda p: but(p.training.master_dtype, "fp32")),
-    Row("--exp-avg-dtype", "training.moment_dtype", lm=lambda p: but(p.training.moment_dtype, "fp32")),
-    Row("--exp-avg-sq-dtype", "training.moment_dtype", lm=lambda p: but(p.training.moment_dtype, "fp32")),
+    Row(
+        "--grad-reduce-in-bf16",
+        "training.gradient_dtype",
+        by={LM: lambda p: p.narrow_gradients},
+        value="same",
+    ),
+    Row("--use-precision-aware-optimizer", by={LM: lambda p: p.aware or p.offloads}),
+    Row(
+        "--main-grads-dtype", by={LM: lambda p: "bf16" if p.narrow_gradients and p.aware else None}
+    ),
+    Row(
+        "--main-params-dtype",
+        "training.master_dtype",
+        by={LM: lambda p: but(p.training.master_dtype, "fp32")},
+    ),
+    Row(
+        "--exp-avg-dtype",
+        "training.moment_dtype",
+        by={LM: lambda p: but(p.training.moment_dtype, "fp32")},
+    ),
+    Row(
+        "--exp-avg-sq-dtype",
+        "training.moment_dtype",
+        by={LM: lambda p: but(p.training.moment_dtype, "fp32")},
+    ),
 )
 _OPTIMIZERS: Final = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}
-_OPTIMIZER: Final = (  # Megatron's `adam` decouples the weight decay. It has no LAMB, and a rule of the job says so.
-    Row("--optimizer", "training.optimizer", lambda p: _OPTIMIZERS[p.training.optimizer],
-        decode=lambda value: "sgd" if value == "sgd" else None),  # else it is the one that the spec has by default
-    Row("--adam-beta1", both=lambda p: None if p.training.optimizer == "sgd" else BETA1),
-    Row("--adam-beta2", both=lambda p: None if p.training.optimizer == "sgd" else beta2(p.job)),
-    Row("--adam-eps", both=lambda p: None if p.training.optimizer == "sgd" else EPSILON),
-    Row("--weight-decay", "training.weight_decay", lambda p: p.training.weight_decay, decode=same, default=True),
-    Row("--clip-grad", "training.gradient_clipping", lambda p: p.training.gradient_clipping, decode=same, default=True),
+# Megatron's `adam` decouples the weight decay. It has no LAMB, and a rule of the job says so.
+_OPTIMIZER: Final = (
+    Row(
+        "--optimizer",
+        "training.optimizer",
+        lambda p: _OPTIMIZERS[p.training.optimizer],
+        decode=lambda value: "sgd" if value == "sgd" else None,
+    ),  # else it is the one that the spec has by default
+    Row("--adam-beta1", every=lambda p: None if p.training.optimizer == "sgd" else BETA1),
+    Row("--adam-beta2", every=lambda p: None if p.training.optimizer == "sgd" else beta2(p.job)),
+    Row("--adam-eps", every=lambda p: None if p.training.optimizer == "sgd" else EPSILON),
+    Row(
+        "--weight-decay",
+        "training.weight_decay",
+        lambda p: p.training.weight_decay,
+        decode=same,
+        default=True,
+    ),
+    Row(
+        "--clip-grad",
+        "training.gradient_clipping",
+        lambda p: p.training.gradient_clipping,
+        decode=same,
+        default=True,
+    ),
 )
 _LENGTH: Final = (
-    Row("--train-iters", "training.duration.steps",  # a batch that ramps up does so over sequences alone
-        lambda p: (p.training.steps or DEFAULT_STEPS) if p.training.batch_ramp is None else None, decode=size,
-        unless=LENGTHS),
-    Row("--train-samples", "training.duration.samples", encode.samples, decode=size, unless=LENGTHS),
-    Row("--eval-interval", both=lambda p: EVALUATION[0], marks=_FOLLOWS),
+    Row(
+        "--train-iters",
+        "training.duration.steps",  # a batch that ramps up does so over sequences alone
+        lambda p: (p.training.steps or DEFAULT_STEPS) if p.training.batch_ramp is None else None,
+        decode=size,
+        unless=LENGTHS,
+    ),
+    Row(
+        "--train-samples", "training.duration.samples", encode.samples, decode=size, unless=LENGTHS
+    ),
+    Row("--eval-interval", every=lambda p: EVALUATION[0], marks=_FOLLOWS),
     Row("--lr", "training.learning_rate", lambda p: p.training.learning_rate, decode=same),
-    Row("--min-lr", both=lambda p: significant(p.training.learning_rate * MIN_LR_FRACTION, 12)),
-    Row("--lr-decay-style", both=lambda p: "cosine"),
-    Row("--lr-warmup-fraction", both=lambda p: WARMUP_FRACTION, unless=WARMUPS),
+    Row("--min-lr", every=lambda p: significant(p.training.learning_rate * MIN_LR_FRACTION, 12)),
+    Row("--lr-decay-style", every=lambda p: "cosine"),
+    Row("--lr-warmup-fraction", every=lambda p: WARMUP_FRACTION, unless=WARMUPS),
 )
 _DATA: Final = (
     Row("--data-path", "data.path", lambda p: p.job.data.path or None, decode=paths),
-    Row("--data-cache-path", both=encode.data_cache),
+    Row("--data-cache-path", every=encode.data_cache),
     Row("--split", "data.split", lambda p: p.job.data.split, decode=same),
     Row("--tokenizer-type", "data.tokenizer.type", lambda p: p.tokenizer, decode=same),
-    Row("--tokenizer-model", "data.tokenizer.path", lambda p: p.job.data.tokenizer.path, decode=same),
-    Row("--vocab-file", "data.tokenizer.vocab_file", lambda p: p.job.data.tokenizer.vocab_file, decode=same),
-    Row("--merge-file", "data.tokenizer.merges_file", lambda p: p.job.data.tokenizer.merges_file, decode=same),
-    Row("--vocab-size", "model.vocab_size", lambda p: p.model.vocab - 1 if p.tokenizer == NULL_TOKENIZER else None,
-        marks=_FOLLOWS),
+    Row(
+        "--tokenizer-model", "data.tokenizer.path", lambda p: p.job.data.tokenizer.path, decode=same
+    ),
+    Row(
+        "--vocab-file",
+        "data.tokenizer.vocab_file",
+        lambda p: p.job.data.tokenizer.vocab_file,
+        decode=same,
+    ),
+    Row(
+        "--merge-file",
+        "data.tokenizer.merges_file",
+        lambda p: p.job.data.tokenizer.merges_file,
+        decode=same,
+    ),
+    Row(
+        "--vocab-size",
+        "model.vocab_size",
+        lambda p: p.model.vocab - 1 if p.tokenizer == NULL_TOKENIZER else None,
+        marks=_FOLLOWS,
+    ),
 )
 _FILES: Final = (
     Row("--save", "output.checkpoints", lambda p: p.job.output.checkpoints, decode=same),
-    Row("--load", "output.resume", lambda p: p.job.output.checkpoints if p.job.output.resume else None),
-    Row("--save-interval", "output.save_interval",
-        lambda p: p.plan.saving.interval_steps if p.saves or p.job.output.save_interval is not None else None,
-        decode=same),
-    Row(EXIT_OPTION, both=lambda p: p.saves),
-    Row("--exit-duration-in-mins", both=lambda p: p.exit_minutes if p.saves else None),
-    Row("--log-interval", both=lambda p: log_interval(p.plan)),
+    Row(
+        "--load",
+        "output.resume",
+        lambda p: p.job.output.checkpoints if p.job.output.resume else None,
+    ),
+    Row(
+        "--save-interval",
+        "output.save_interval",
+        lambda p: (
+            p.plan.saving.interval_steps
+            if p.saves or p.job.output.save_interval is not None
+            else None
+        ),
+        decode=same,
+    ),
+    Row(EXIT_OPTION, every=lambda p: p.saves),
+    Row("--exit-duration-in-mins", every=lambda p: p.exit_minutes if p.saves else None),
+    Row("--log-interval", every=lambda p: log_interval(p.plan)),
     Row("--tensorboard-dir", "output.logs", lambda p: p.job.output.logs, decode=same),
 )
 _DEEPSPEED: Final = (
-    Row("--deepspeed", mds=lambda p: True, marks=_FOLLOWS),
-    Row("--deepspeed_config", mds=lambda p: CONFIG_FILE, marks=_FOLLOWS),
-    Row("--zero-stage", "layout.zero_stage", mds=lambda p: p.layout.zero_stage, marks=_BOTH),
+    Row("--deepspeed", by={MDS: lambda p: True}, marks=_FOLLOWS),
+    Row("--deepspeed_config", by={MDS: lambda p: CONFIG_FILE}, marks=_FOLLOWS),
+    Row("--zero-stage", "layout.zero_stage", by={MDS: lambda p: p.layout.zero_stage}, marks=_BOTH),
 )
-# fmt: on
 
 #: The rows by the group that they are written in, in the order of the files.
 GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
@@ -435,7 +894,7 @@ def option_of(key: str, flavour: Flavour) -> str:
 
 
 def decoded(run: MegatronArguments) -> dict[str, Any]:
-    """The table backwards: keys of the spec, but for its layout, that the arguments give a value that it has."""
+    """The table backwards: keys of the spec, but for its layout, that the arguments give."""
     found: dict[str, Any] = {}
     for row in rows(run.flavour):
         option = run.table.get(row.option)
@@ -456,12 +915,17 @@ def said_by() -> Mapping[str, tuple[str, ...]]:
 
 @lru_cache(maxsize=1)
 def equivalents() -> Mapping[str, str]:
-    """The other project's option for one that only one has."""
-    lm = {
-        (row.key, str(row.value)): row.option for row in ROWS if row.key and row.lm and not row.mds
-    }
-    mds = {
-        (row.key, str(row.value)): row.option for row in ROWS if row.key and row.mds and not row.lm
-    }
-    pairs = [(option, mds[said]) for said, option in lm.items() if said in mds]
-    return dict([*pairs, *((theirs, ours) for ours, theirs in pairs)])
+    """Another project's option for one that only one has."""
+    alone = [
+        {
+            (row.key, str(row.value)): row.option
+            for row in ROWS
+            if row.key and {*row.by} == {flavour}
+        }
+        for flavour in get_args(Flavour)
+    ]
+    found: dict[str, str] = {}
+    for ours, theirs in permutations(alone, 2):
+        for said in ours.keys() & theirs.keys():
+            found.setdefault(ours[said], theirs[said])
+    return found
