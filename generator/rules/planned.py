@@ -42,6 +42,11 @@ def has_parallel_layers(engine: Engine) -> bool:
     return engine.has_parallel_layers
 
 
+def has_ordinary_layers(engine: Engine) -> bool:
+    """Ask whether an engine takes the layers of any model as they are."""
+    return not engine.has_parallel_layers
+
+
 def replaces_layers(engine: Engine) -> bool:
     """Ask whether an engine replaces the linear layers of any model by cut ones."""
     return engine.layers == "replaced"
@@ -160,6 +165,7 @@ NO_RAMP_UP: Final = InFiles(unless=("--rampup-batch-size",))
 composed_layouts: Final = partial(layouts, of=has_composed_layers)
 fixed_layouts: Final = partial(layouts, of=has_fixed_layers)
 parallel_layouts: Final = partial(layouts, of=has_parallel_layers)
+ordinary_layouts: Final = partial(layouts, of=has_ordinary_layers)
 replaced_layouts: Final = partial(layouts, of=replaces_layers)
 partition_layouts: Final = partial(layouts, of=has_partitions)
 distributed_layouts: Final = partial(layouts, of=distributes_states)

@@ -17,7 +17,7 @@ from ...findings import ERROR
 from ...job.records import Job, Pins
 from ...rule import InFiles, Rule
 from ...text.wording import Vocabulary
-from ..planned import NO_RAMP_UP, Judgement, composed_layouts, fixed_layouts, replaced_layouts
+from ..planned import NO_RAMP_UP, Judgement, composed_layouts, fixed_layouts, ordinary_layouts
 from ..violations import deepspeed, divisors, megatron_deepspeed, megatron_lm, nearest, neighbours
 from .sequence import exchanges_heads_only
 from .tensor import tensor_values
@@ -118,7 +118,7 @@ _NO_BATCH_SCHEDULE = InFiles(
 @fixed_layouts().rule(
     "MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), InFiles(cut=True)
 )
-@replaced_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
+@ordinary_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
 def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product data × tensor × pipeline × context is the number of GPUs.
     Prevents: The framework stops at start: the world size is not divisible by the product of the parallel sizes.
@@ -137,7 +137,7 @@ def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
 @fixed_layouts().rule(
     "MDS008", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:64"), NO_RAMP_UP
 )
-@replaced_layouts(*BATCH_FACTORS).rule(
+@ordinary_layouts(*BATCH_FACTORS).rule(
     "BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937")
 )
 def batch_is_product(job: Job, layout: LayoutLike) -> Judgement:

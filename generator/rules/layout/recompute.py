@@ -21,6 +21,7 @@ from ..planned import (
     given,
     implies,
     layouts,
+    ordinary_layouts,
     parallel_layouts,
     partition_layouts,
     replaced_layouts,
@@ -255,7 +256,7 @@ def _details_of(job: Job, layout: LayoutLike) -> str:
     return says_modules(job, Modules(int(layout.recompute_modules)))
 
 
-@replaced_layouts("recompute").rule(
+@ordinary_layouts("recompute").rule(
     "ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers")
 )
 def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:

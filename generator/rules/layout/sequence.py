@@ -23,6 +23,7 @@ from ..planned import (
     given,
     implies,
     is_moe,
+    ordinary_layouts,
     parallel_layouts,
     partition_layouts,
     replaced_layouts,
@@ -108,7 +109,7 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}{instead}"
 
 
-@replaced_layouts("sequence_parallel").rule(
+@ordinary_layouts("sequence_parallel").rule(
     "SEQ002", ERROR, "silent", derived("AutoTP has no sequence parallel layers")
 )
 def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
