@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pkgutil
 import resource
 import select
 import shutil
@@ -30,10 +31,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import dsgen as package
 from dsgen.cli import main as dsgen
 
 from . import fuzz_folders, fuzz_inputs, fuzz_judge, fuzz_watch
@@ -209,9 +212,18 @@ def _lines(reader: int) -> Iterator[str]:
             yield from map(bytes.decode, whole)
 
 
+def _prepare() -> None:
+    """Load once what every worker needs, which it then has from the start."""
+    fuzz_inputs.known_documents()
+    for module in pkgutil.walk_packages(package.__path__, "dsgen."):
+        if module.name != "dsgen.__main__":
+            import_module(module.name)
+
+
 def fuzz(seed: int, first: int, count: int, kinds: Sequence[str] = tuple(KINDS)) -> Tally:
     """`count` inputs of a seed answered, from number `first` on; failures are printed as they come."""
     tally = Tally()
+    _prepare()
     for answer in answers(
         lambda number, folder: kind_of(number, kinds)(seed, number, folder), first, first + count
     ):

@@ -363,20 +363,21 @@ _MADE: Final[tuple[Callable[[str, random.Random], str], ...]] = (damaged, resize
 
 
 @cache
-def _all() -> tuple[list[Known], list[Known]]:
+def known_documents() -> tuple[list[Known], list[Known]]:
+    """What is validated, and what other commands read."""
     return documents(), read_by_others()
 
 
 def lay_out(seed: int, number: int, folder: Path) -> Laid:
     """Make the input of a number in `folder`: documents alone or by threes, what other commands read, or flags."""
     rng = random.Random(f"{seed}/{number}")
-    known, others = _all()
+    known, others = known_documents()
     chance = rng.random()
-    if chance < 0.06:
+    if chance < 0.03:
         return _flags(rng, folder)
-    if chance < 0.08:
+    if chance < 0.05:
         return _words(rng, folder)
-    if chance < 0.3:
+    if chance < 0.2:
         return _changed([rng.choice(others)], rng, folder)
     return _changed(rng.choices(known, k=3 if rng.random() < 0.1 else 1), rng, folder)
 
