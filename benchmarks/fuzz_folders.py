@@ -262,8 +262,8 @@ def lay_out(seed: int, number: int, folder: Path) -> Laid:
     )
     chosen = rng.choice(files or [""])
 
-    # A file's project is below where it is named.
-    within = "{d}" not in " ".join(made.arguments) or rng.random() < 0.5
+    # A file's project is the folder that the command runs in, and what is below it.
+    within = "{f}" in " ".join(made.arguments) or rng.random() < 0.5
     start, parts = (
         (named, {"d": ".", "f": chosen})
         if within
