@@ -15,6 +15,7 @@ S_PER_100_KB: Final = 1.0
 
 #: Processor time of a real job's search beside what an input's size allows, by command.
 PLANNING_S: Final = {
+    "init": 3.0,
     "generate": 3.0,
     "plan": 3.0,
     "estimate": 1.0,

@@ -40,6 +40,7 @@ from ..numerals import whole
 from ..programs.deepspeed import log as deepspeed_log
 from ..programs.megatron import log as megatron_log
 from ..programs.trainer import log as trainer_log
+from ..secrets import mask
 from ..text.text import read_bytes
 from ..units import GIB
 
@@ -327,13 +328,14 @@ def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Findin
             Location(path=path, line=1), message, "keep step_time_s and the job's keys"
         )
     for index, name in enumerate(names[:MAX_COLUMNS]):
+        shown = mask(name)[:_MAX_NAME]  # what isn't a table may hold a secret in its first line
         if name in seen:
-            message, hint = f"the column {name[:_MAX_NAME]!r} is here twice", "keep one of them"
+            message, hint = f"the column {shown!r} is here twice", "keep one of them"
             yield RUNS_COLUMN.at(row.locate(str(index)), message, hint)
         elif name not in known:
             near, message = (
                 closest(name, known),
-                f"{name[:_MAX_NAME]!r} is an unknown column in a table of runs",
+                f"{shown!r} is an unknown column in a table of runs",
             )
             hint = (
                 f"did you mean `{near}`?"

@@ -143,6 +143,7 @@ def saved_by_four(folder: Path) -> None:
         (folder / "global_step8" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
 
 
+@needs_shellcheck
 @pytest.mark.parametrize("own", [None, {}, {"tag_validation": "Fail"}, {"load_universal": False}])
 def test_states_of_another_count_are_converted_first(
     tmp_path: Path, own: dict[str, object] | None

@@ -146,6 +146,8 @@ def test_commands_beside_a_container_are_said_to_run_on_the_host(tmp_path: Path)
         ) == outside
 
 
+@needs_slurm
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "options",
     [o for o in OPTIONS[1:] if "container_image" not in o],
