@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -47,6 +48,13 @@ def _missing_slurm() -> str | None:
     return None if os.geteuid() == 0 else "the tests' own Slurm cluster needs root"
 
 
+def _missing_containers() -> str | None:
+    made = ["unshare", "--pid", "--fork", "--mount-proc", "true"]
+    if shutil.which("unshare") and not subprocess.run(made, capture_output=True).returncode:
+        return None
+    return "processes can't be numbered anew here: that needs root and unshare (util-linux)"
+
+
 def _missing_program(name: str, hint: str) -> str | None:
     return None if program(name) else f"not installed: {name} ({hint})"
 
@@ -71,6 +79,7 @@ MISSING: dict[str, str] = {
         "fish": _missing_program("fish", "apt-get install fish"),
         "man": _missing_program("man", "apt-get install man-db"),
         "mkdocs": _missing_modules("mkdocs", "material"),
+        "containers": _missing_containers(),
         "pdsh": _missing_program("pdsh", "apt-get install pdsh"),
     }.items()
     if reason is not None
@@ -98,6 +107,7 @@ needs_zsh = _needs("zsh")
 needs_fish = _needs("fish")
 needs_man = _needs("man")
 needs_pdsh = _needs("pdsh")
+needs_containers = _needs("containers")
 needs_sshd = _needs("sshd")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ from ..dataclass import dataclass
 from ..job.arguments import argument_values, gives, is_fine_tuning, options_of, without
 from ..job.needs import continuation
 from ..job.records import Job, JobLaunch
-from ..numerals import read_whole
+from ..numerals import python_float, read_whole
 
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
@@ -35,7 +35,11 @@ _STEPS: Final = (
     "--train-iters",
     "--max-steps",
 )  # of Megatron, of the Trainer; as `key_of` has them
-_NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons
+_SAMPLES: Final = "--train-samples"  # of the Megatrons, as the next three
+_TOKENS: Final = "--train-tokens"
+_BATCH: Final = "--global-batch-size"
+_RAMP: Final = "--rampup-batch-size"
+_EPOCHS: Final = ("--num-train-epochs", "--num_train_epochs")  # of the Trainer
 _TIMES_ESTIMATED: Final = (
     3  # what a step and a checkpoint may take, in their estimates: storage is shared
 )
@@ -159,7 +163,6 @@ class Resume:
     option: str
     folder: str  #: that holds the checkpoints, as the program sees it
     prefix: str  #: of a checkpoint's name; the step follows
-    complete: str  #: a file of the checkpoint that is written last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,15 +296,6 @@ def saves_on_term(plan: Plan, program: Program) -> bool:
     return gives(asked, plan.job.framework.exit_option or _USUAL_EXIT_OPTION)
 
 
-def step_to_reach(plan: Plan, program: Program) -> int:
-    """The step that a run has to save, where a script that is told to stop saves and ends with status 0; else 0."""
-    kept = (
-        plan.job.output.checkpoints is not None
-        and plan.job.framework.checkpoints.tracker is not None
-    )
-    return last_step(plan, program) if kept and saves_on_term(plan, program) else 0
-
-
 def last_save_s(plan: Plan) -> float:
     """Seconds that a program may need to end its step and save it."""
     return _TIMES_ESTIMATED * (plan.saving.step_s + plan.saving.save_s)
@@ -317,9 +311,76 @@ def step_option(program: Program) -> str | None:
 
 def last_step(plan: Plan, program: Program) -> int:
     """The step that the run ends with: what the program is told, else the job's duration; 0 if that can't be known.
-    Sequences and tokens are no steps: where Megatron counts those, the batch may grow."""
+
+    Megatron makes steps of sequences as `steps_of_samples` does; of tokens, where the batch or the sequence may grow,
+    it counts them as it goes.
+    """
     option = step_option(program)
     if option is not None:
-        (told, *_) = argument_values(program.arguments, option) or ("",)
-        return read_whole(told) or 0
-    return 0 if gives(program.arguments, *_NO_STEPS) else plan.job.training.steps or 0
+        return _number(program, option) or 0
+    if gives(program.arguments, _SAMPLES):
+        samples, batch = (_number(program, name) for name in (_SAMPLES, _BATCH))
+        numbers = map(read_whole, argument_values(program.arguments, _RAMP) or ())
+        ramp = tuple(number or 0 for number in numbers)
+        whole = not ramp or (len(ramp) == 3 and all(ramp))
+        if gives(program.arguments, _TOKENS) or not (samples and whole):
+            return 0
+        return steps_of_samples(samples, batch or plan.layout.global_batch, ramp)
+    if gives(program.arguments, _TOKENS) or epochs(plan, program):
+        return 0
+    return plan.job.training.steps or 0
+
+
+def steps_of_samples(samples: int, batch: int, ramp: tuple[int, ...] = ()) -> int:
+    """Steps in which Megatron trains on so many sequences, the last ones that fill no batch left out.
+
+    The ramp is the first batch, its increment, and the sequences until the batch is whole.
+
+    **Source**: Megatron-LM core_v0.16.1, megatron/training/training.py, update_train_iters;
+    core/num_microbatches_calculator.py, RampupBatchsizeNumMicroBatchesCalculator.update.
+    """
+    consumed = steps = 0
+    if ramp:
+        first, increment, ramped = ramp
+        each, until = ramped / max(1, (batch - first) // increment), min(ramped, samples)
+        while consumed <= until:
+            grown = int(consumed / each)
+            size = min(batch, first + grown * increment)
+            more = max(1, -(-(min(ceil((grown + 1) * each), until + 1) - consumed) // size))
+            consumed, steps = consumed + more * size, steps + more
+    return steps + max(0, samples - consumed) // batch
+
+
+def length_words(program: Program) -> tuple[str, ...]:
+    """The arguments that `last_step` was counted from, each option with its values, where no step is among them."""
+    if step_option(program) is not None:
+        return ()
+    asked = (_SAMPLES, _BATCH, _RAMP, *_EPOCHS)
+    given = (o for o in options_of(tuple(map(str, program.arguments))) if o.key in asked)
+    return tuple(" ".join((option.written, *option.values)) for option in given)
+
+
+def epochs(plan: Plan, program: Program) -> int:
+    """Passes over the data that the Trainer makes, where no step ends it; 0 for other programs.
+
+    **Source**: transformers 5.23, trainer.py: num_train_epochs, 3 by default, rounded up in trainer_state.json.
+    """
+    if plan.job.framework.checkpoints.tracker is not None or step_option(program) is not None:
+        return 0
+    given = next(
+        (values for name in _EPOCHS if (values := argument_values(program.arguments, name))), ("3",)
+    )
+    passes = python_float(given[0])
+    return ceil(passes) if passes is not None and isfinite(passes) else 0
+
+
+def _number(program: Program, option: str) -> int | None:
+    """The whole number after an option, if there is one."""
+    (told, *_) = argument_values(program.arguments, option) or ("",)
+    return read_whole(told)
+
+
+def resumes(plan: Plan) -> bool:
+    """Return whether a start goes on from what is saved, so that a finished run has nothing left to do."""
+    anew = plan.job.framework.starts_anew
+    return plan.job.output.resume and not (anew and gives(plan.job.launch.arguments, anew))

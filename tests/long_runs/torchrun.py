@@ -23,8 +23,8 @@ child = subprocess.Popen(
     [sys.executable, *words[script:]],
     env={
         **os.environ,
-        "RANK": given["--node-rank"],
-        "WORLD_SIZE": given["--nnodes"],
+        "RANK": given.get("--node-rank", "0"),
+        "WORLD_SIZE": given.get("--nnodes", "1"),
         "LOCAL_RANK": "0",
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import subprocess
@@ -131,7 +132,10 @@ def shown(command: str, **environment: str) -> list[str]:
     """The words of `python` in a command, and the variable LOGS, as bash takes them."""
     show = 'python() { printf "%s\\0" "${LOGS-}" "$@"; }; env() { export "$1"; shift; "$@"; }\n'
     done = subprocess.run(
-        ["bash", "-c", show + command], env=environment, capture_output=True, check=True
+        ["bash", "-c", show + command],
+        env={"PATH": os.environ["PATH"], "RANK": "0", **environment},
+        capture_output=True,
+        check=True,
     )
     assert done.stderr == b""
     return done.stdout.decode().split("\0")[:-1]
@@ -146,7 +150,7 @@ def test_the_command_is_data_to_the_shell(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_data_and_folders_arrive_as_one_word_each(place: str) -> None:
+def test_data_and_folders_arrive_as_one_word_each(place: str, tmp_path: Path) -> None:
     """URIs of the spec and the user's own expressions come out as the place they stand for; other text as it is."""
     given = (
         "--path",
@@ -160,7 +164,8 @@ def test_data_and_folders_arrive_as_one_word_each(place: str) -> None:
         program(hostile=(*given, *HOSTILE)), environment={"LOGS": "${{outputs.logs}}/tb"}
     )
     made = with_data(options={"inputs": {"own": "./own"}, "outputs": {"logs": {}}})
-    (file,) = launch_files(made, built)[:1]
+    file, ends = launch_files(made, built)[:2]
+    put((ends,), tmp_path)
     names = (
         "inputs.ds_config",
         "inputs.data",
@@ -170,6 +175,7 @@ def test_data_and_folders_arrive_as_one_word_each(place: str) -> None:
         "outputs.checkpoints",
     )
     places = {name: f"{place}-{name}" for name in names}
+    places["inputs.ends"] = str(tmp_path / ends.path)
     words = shown(served(yaml.safe_load(file.text)["command"], places))
     data, tokenizer, own, logs, checkpoints = (places[name] for name in names[1:])
     expected = ("--path", data, tokenizer, f"a={own}/x y", checkpoints, *LIVE, *HOSTILE)
@@ -178,15 +184,13 @@ def test_data_and_folders_arrive_as_one_word_each(place: str) -> None:
 
 def test_a_start_goes_on_from_the_last_whole_checkpoint(tmp_path: Path) -> None:
     """The program is told of the last checkpoint that was written to its end, and of none where there is none."""
-    resume = Resume(
-        option="--resume",
-        folder=f"{STORE}/run",
-        prefix="checkpoint-",
-        complete="trainer_state.json",
-    )
-    (file,) = launch_files(with_data(), replace(program(), resume=resume))[:1]
+    resume = Resume(option="--resume", folder=f"{STORE}/run", prefix="checkpoint-")
+    built = replace(program(), resume=resume)
+    file, ends = launch_files(with_data(framework="huggingface"), built)[:2]
+    put((ends,), tmp_path)
     folder = tmp_path / "run 1"
     places = dict.fromkeys(("inputs.ds_config", "inputs.data", "inputs.tokenizer"), "/mnt/x")
+    places["inputs.ends"] = str(tmp_path / ends.path)
     command = served(
         yaml.safe_load(file.text)["command"], {**places, "outputs.checkpoints": str(folder)}
     )

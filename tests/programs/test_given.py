@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,9 +16,10 @@ from dsgen.job.needs import written_for
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.megatron.options import Flavour
-from dsgen.programs.program import Program, last_step, step_option
+from dsgen.programs.program import Program, last_step, step_option, steps_of_samples
 from dsgen.search.plan import Plan
 from tests.jobs import job
+from tests.needs import needs_megatron
 from tests.programs.places import put
 from tests.programs.plans import words
 from tests.programs.test_megatron import TREES, parsed
@@ -106,14 +109,17 @@ HUNDRED: dict[str, Any] = {"training__duration": {"steps": 100}}
 @pytest.mark.parametrize(
     ("spec", "step"),
     [
-        ({**HUNDRED, "training__batch_ramp": {"start": 16, "increment": 16, "samples": 1000}}, 0),
-        ({"launch__arguments": ["--train-samples", "4096"]}, 0),
+        ({**HUNDRED, "training__batch_ramp": {"start": 16, "increment": 16, "samples": 1000}}, 126),
+        ({"launch__arguments": ["--train-samples", "4096"]}, 85),
+        ({"launch__arguments": ["--train-samples", "4096", "--train-tokens", "999"]}, 0),
         ({"launch__arguments": ["--train-iters=70"]}, 70),
         (HUNDRED, 100),
     ],
 )
-def test_no_step_is_the_last_of_a_run_over_samples(spec: dict[str, Any], step: int) -> None:
-    """Of a run that is given samples, whose batch may grow, the job's script takes no step for the last one."""
+def test_the_last_step_is_known_however_the_length_is_given(
+    spec: dict[str, Any], step: int
+) -> None:
+    """Steps, and samples with or without a ramp, say the last step; tokens, which Megatron counts as it goes, don't."""
     plan = planned("megatron-lm", output=OUTPUT, **spec)
     assert last_step(plan, program_for(plan)) == step
 
@@ -342,3 +348,31 @@ def test_example_scripts_of_the_trainer_need_a_model(
         launch__script=script, launch__arguments=arguments,
     )  # fmt: skip
     assert ("model" in {each.what for each in given.missing}) == lacks
+
+
+def calculators() -> ModuleType:
+    """Megatron-Core's module that counts batches, without the package, whose import warns."""
+    (root,) = find_spec("megatron").submodule_search_locations  # type: ignore[union-attr, misc]
+    path = Path(root, "core", "num_microbatches_calculator.py")
+    spec = spec_from_file_location("calculators", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@needs_megatron
+@pytest.mark.parametrize("ramp", [(), (16, 16, 1000), (4, 4, 5000), (40, 8, 900), (8, 40, 70)])
+def test_samples_make_as_many_steps_as_megatron_counts(ramp: tuple[int, ...]) -> None:
+    """Samples are as many steps as Megatron-Core's calculator of batches takes until they are used up."""
+    calculator = calculators().RampupBatchsizeNumMicroBatchesCalculator
+    for samples in (1, 47, 960, 1000, 4096, 100_000):
+        batch, consumed, steps = 48, 0, 0
+        if ramp:
+            counted = calculator(batch, 1, 1, False, 1, *ramp)
+            while consumed <= min(ramp[2], samples):
+                counted.update(consumed, consistency_check=False)
+                consumed += counted.get_current_global_batch_size()
+                steps += 1
+        steps += max(0, samples - consumed) // batch
+        assert steps_of_samples(samples, batch, ramp) == steps, samples

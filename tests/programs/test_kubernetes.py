@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from dsgen import load_job, search
+from dsgen.job.records import Output
 from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.programs.program import Resume
 from dsgen.render import render
@@ -182,11 +183,11 @@ def test_the_last_checkpoint_is_found_when_the_job_starts(kind: str, tmp_path: P
     for step, state in ((8, "{}"), (20, "{}\n"), (100, None), (200, "")):
         (runs / f"checkpoint-{step}").mkdir(parents=True)
         if state is not None:
-            (runs / f"checkpoint-{step}" / "state.json").write_text(state)
-    resume = Resume(option="--go-on", folder=str(runs), prefix="checkpoint-", complete="state.json")
-    (file,) = launch_files(
-        plan("kubernetes", options={"kind": kind}), replace(program(), resume=resume)
-    )[:1]
+            (runs / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    resume = Resume(option="--go-on", folder=str(runs), prefix="checkpoint-")
+    output = Output(checkpoints=str(runs))
+    made = plan("kubernetes", options={"kind": kind}, framework="huggingface", output=output)
+    (file,) = launch_files(made, replace(program(), resume=resume))[:1]
     torchrun = tmp_path / "torchrun"
     torchrun.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
     torchrun.chmod(0o755)

@@ -25,20 +25,28 @@ from ...job.records import JobLaunch
 from ...search.plan import Plan
 from ...version import __version__
 from ..launching import fabric
-from ..launching.write import environment, launch_options, processes_per_node, shell_word, yaml_file
+from ..launching.write import (
+    ending_values,
+    environment,
+    fill,
+    header,
+    launch_options,
+    processes_per_node,
+    shell_word,
+    yaml_file,
+)
 from ..program import (
     TRIAL,
     ConfigPath,
     Launcher,
     Program,
     RenderedFile,
-    Resume,
     Scheduler,
-    step_to_reach,
     trial_folder,
 )
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
+_ENDS: Final = "ends.sh"  #: what a command reads to begin and end by what is saved
 _WIDTH: Final = 110  #: of lines of YAML
 _NOTES = (
     "The service starts one process per GPU and sets RANK, LOCAL_RANK, WORLD_SIZE, "
@@ -72,24 +80,17 @@ class Command:
             self._word(self.program.script),
         ]
         words += map(self._word, self.program.arguments)
-        resume = self.program.resume
-        return (
-            " ".join(words) if resume is None else self._find(resume) + " ".join((*words, '"$@"'))
-        )
-
-    @property
-    def until_saved(self) -> str:
-        """A command's end that fails until the last step is saved; empty if status 0 is success."""
-        step, job = step_to_reach(self.plan, self.program), self.plan.job
-        if not step:
-            return ""
-        folder = self._word(str(job.output.checkpoints))
-        tracker = f"{folder}/{_data(str(job.framework.checkpoints.tracker))}"
-        saved, why = (
-            f'grep -qE "(^|[^0-9]){step}$" {tracker}',
-            f"step {step} is not saved: submit the job again to resume",
-        )
-        return f' && {{ [ "$RANK" != 0 ] || {saved} || {{ echo "{why}"; exit 143; }}; }}'
+        resume, folder = self.program.resume, self.plan.job.output.checkpoints
+        if folder is None:
+            return " ".join(words)
+        begins = f"CHECKPOINTS={self._word(folder)}; . {self.configs[_ENDS]}; "
+        if resume is not None:
+            last = (
+                f'{_data(resume.option)} {self._word(resume.folder)}/{_data(resume.prefix)}"$SAVED"'
+            )
+            begins += f'set --; if [ "$SAVED" -gt 0 ]; then set -- {last}; fi; '
+            words.append('"$@"')
+        return begins + " ".join(words) + '; end_rank "$?"'
 
     @property
     def variables(self) -> dict[str, str]:
@@ -121,19 +122,6 @@ class Command:
         parts.append(_data(text[end:]))
         return "".join(part for part in parts if part != "''") or "''"
 
-    def _find(self, resume: Resume) -> str:
-        """Return what finds the last whole checkpoint, and makes the words that name it."""
-        folder = f"{self._word(resume.folder)}/{_data(resume.prefix)}"
-        return (
-            f'last=-1; for file in {folder}*/{_data(resume.complete)}; do step="${{file%/*}}"; '
-            f'step="${{step##*-}}"; '
-            'if [ "$step" -gt "$last" ] 2>/dev/null && ! [ -e '
-            '"${file%/*}/checkpoint-is-incomplete.txt" ] && '
-            'tail -c 2 "$file" 2>/dev/null | grep -q "}"; then last="$step"; fi; done; '
-            f'set --; if [ "$last" -ge 0 ]; then set -- {_data(resume.option)} '
-            f'{folder}"$last"; fi; '
-        )
-
 
 def expression(section: str, name: str) -> str:
     """An expression of the service as a part of a shell word, quoted: it may be a path or URL."""
@@ -149,22 +137,25 @@ def _data(text: str) -> str:
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`job.yml`, to be submitted with `az ml job create --file job.yml`."""
-    return (
-        yaml_file(
-            "job.yml", plan, program, command, _notes(plan), _job(plan, program), width=_WIDTH
-        ),
+    """`job.yml`, to be submitted with `az ml job create --file job.yml`; how it ends, where it saves checkpoints."""
+    job = yaml_file(
+        "job.yml", plan, program, command, _notes(plan), _job(plan, program), width=_WIDTH
     )
+    if plan.job.output.checkpoints is None:
+        return (job,)
+    top, values = header(plan, program, command), ending_values(plan, program)
+    text = fill("azureml/ends.sh.j2", plan, program, header=top, **values)
+    return (job, RenderedFile(path=_ENDS, text=text))
 
 
 def _job(plan: Plan, program: Program) -> dict[str, object]:
     job, bound, options = plan.job, bindings(plan.job), launch_options(plan)
-    stems = {
-        file.path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(file.path).stem)
-        for file in program.files
-    }
-    # of inputs
-    names = {path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()}
+    ends = [] if job.output.checkpoints is None else [_ENDS]
+    paths = [*(file.path for file in program.files), *ends]
+    stems = {path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(path).stem) for path in paths}
+    names = {
+        path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()
+    }  # of inputs
     configs = {path: expression("inputs", name) for path, name in names.items()}
     made, limit_s = (
         Command(plan=plan, program=program, bound=bound, configs=configs),
@@ -174,7 +165,7 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
         "$schema": _SCHEMA,
         "type": "command",
         **described(plan, job.name),
-        **running(plan, made.text + made.until_saved, made.variables),
+        **running(plan, made.text, made.variables),
         "inputs": {
             **{name: {"type": "uri_file", "path": f"./{path}"} for path, name in names.items()},
             **bound.inputs,

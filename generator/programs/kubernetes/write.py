@@ -53,6 +53,8 @@ _KEPT_BY_GKE: Final = ((4, 0.25), (8, 0.2), (16, 0.1), (128, 0.06), (inf, 0.02))
 _KEPT_BY_AKS: Final = (250 * 20e6 + 50e6) / GIB
 _EVICTION_GIB: Final = 100 / 1024  # free memory below which pods are evicted, on all three
 _DEVIATIONS: Final = 3  # of a Poisson distribution, beyond the failures to expect
+#: In which what one pod has saved is seen by the others. Source: nfs(5), acdirmax.
+_PATIENCE_S: Final = 60
 _SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkpoint
 #: What a node of each vendor is asked for.
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
@@ -145,17 +147,17 @@ class _Job:
     def command(self) -> list[str]:
         """torchrun and what it starts; Kubernetes expands `$(NAME)` in it, and `$$` to `$`.
 
-        Where the script is told of its last checkpoint, or saves on TERM, bash starts it, with the
-        other words.
+        Where the job saves checkpoints, bash starts it, with the other words: it asks for the
+        last step.
         """
         start: tuple[str, ...] = ("torchrun",)
-        if self.program.resume is not None or self.saves:
+        if self.plan.job.output.checkpoints is not None:
             values = write.ending_values(self.plan, self.program)
             text = write.fill(
                 "kubernetes/start.sh.j2",
                 self.plan,
                 self.program,
-                saves_on_term=self.saves,
+                patience_s=_PATIENCE_S,
                 **values,
             )
             start = ("bash", "-c", text, "bash")

@@ -20,7 +20,16 @@ from ...job.records import Job
 from ...resources import read_text
 from ...search.plan import Plan
 from ...version import __version__
-from ..program import ConfigPath, Program, RenderedFile, step_option, step_to_reach
+from ..program import (
+    ConfigPath,
+    Program,
+    RenderedFile,
+    epochs,
+    last_step,
+    length_words,
+    resumes,
+    step_option,
+)
 from . import fabric
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
@@ -228,9 +237,17 @@ def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
 
 
 def ending_values(plan: Plan, program: Program) -> dict[str, object]:
-    """Values of templates by which a script asks whether the last step is saved."""
-    tracker, folder = plan.job.framework.checkpoints.tracker, plan.job.output.checkpoints
-    return {"checkpoints": folder, "tracker": tracker, "last_step": step_to_reach(plan, program)}
+    """Values of `launching/ends.j2`, by which every target asks whether the last step is saved."""
+    form = plan.job.framework.checkpoints
+    return {
+        "checkpoints": plan.job.output.checkpoints or "",
+        "tracker": form.tracker,
+        "folder": form.folder,
+        "names_folder": form.names_folder,
+        "last_step": last_step(plan, program),
+        "epochs": epochs(plan, program),
+        "resumes": resumes(plan),
+    }
 
 
 def yaml_file(
@@ -359,6 +376,7 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
         "script": program.script,
         "arguments": argument_lines(program, indent="  "),
         "resume": program.resume,
+        "length_words": length_words(program),
         "step_option": None if (option := step_option(program)) is None else Raw(option),
         **_zero_states(plan, program),
     }

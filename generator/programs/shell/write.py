@@ -8,6 +8,7 @@ from typing import Any, Final
 from ...search.plan import Plan
 from ..launching.write import (
     Raw,
+    ending_values,
     environment,
     fill,
     fill_pick,
@@ -31,7 +32,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         ssh_port=int(options.get("ssh_port", 22)),
         master_port=int(options.get("master_port", 29500)),
         hostfile=_default_hostfile(options),
-        checkpoints=plan.job.output.checkpoints or "",
+        **ending_values(plan, program),
         named="hosts" not in options and "hostfile" in options,
     )
     script = RenderedFile(path="launch.sh", text=text, executable=True)

@@ -126,7 +126,7 @@ def _resume(job: Job) -> Resume | None:
         or gives(job.launch.arguments, option, "--output_dir")
     ):
         return None
-    return Resume(option=option, folder=folder, prefix="checkpoint-", complete="trainer_state.json")
+    return Resume(option=option, folder=folder, prefix="checkpoint-")
 
 
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:

@@ -40,7 +40,103 @@ ENVIRONMENT=(
   PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 )
 
-SAVED_IN=/mnt/checkpoints/gpt-neox-20b
+CHECKPOINTS=/mnt/checkpoints/gpt-neox-20b
+# The last step whose checkpoint is whole, as the file says that is written after it; 0 without one.
+saved_step() {
+  tag=""
+  if [ -r "$CHECKPOINTS/latest" ]; then
+    read -r tag <"$CHECKPOINTS/latest" || true # it ends without a newline
+  fi
+  tag="${tag##*[!0-9]}"
+  while [ "${tag#0}" != "$tag" ]; do tag="${tag#0}"; done
+  echo "${tag:-0}"
+}
+
+# How to go on where the checkpoint of a step can't be loaded: from the newest before it that has every file that the
+# others have, at nine tenths of their size or more (of text, any).
+say_how_to_go_on() {
+  for folder in "$CHECKPOINTS"/global_step*; do
+    case "${folder##*/global_step}" in
+      "" | *[!0-9]*) ;;
+      *) find "$folder" -type f -printf "${folder##*/} %s %P\n" 2>/dev/null ;;
+    esac
+  done | awk -v newest="$1" -v prefix=global_step '
+    {
+      step = substr($1, length(prefix) + 1) + 0
+      size = $2
+      sub(/^[^ ]+ [^ ]+ /, "")
+      gsub(/global_step[0-9]+/, "global_step")
+      sizes[step, $0] = size + 0
+      has[step, $0] = 1
+      if (size + 0 > most[$0]) most[$0] = size + 0
+      seen[$0]++
+      steps[step] = 1
+    }
+    function lacks(step, name, least) {
+      for (name in seen) {
+        least = name ~ /[.](json|txt|yaml|md)$/ ? 1 : 0.9 * most[name]
+        if (seen[name] > 1 && most[name] > 0 && (!has[step, name] || sizes[step, name] < least)) return name
+      }
+      return ""
+    }
+    END {
+      best = 0
+      for (step in steps) if (step + 0 < newest + 0 && step + 0 > best && lacks(step) == "") best = step + 0
+      print best, (newest in steps) ? lacks(newest) : ""
+    }' | {
+    read -r step lacking || true
+    folder="" newest=""
+    for each in "$CHECKPOINTS"/global_step*; do
+      number="${each##*/global_step}"
+      if [ "$number" -eq "${step:-0}" ] 2>/dev/null; then folder="${each##*/}"; fi
+      if [ "$number" -eq "$1" ] 2>/dev/null; then newest="${each##*/}"; fi
+    done
+    if [ -n "$folder" ] && [ -n "$newest" ]; then
+      if [ -n "$lacking" ]; then
+        echo "$CHECKPOINTS/$newest is not whole: $lacking is missing, or smaller than in the others"
+      else
+        echo "if the log says that $CHECKPOINTS/$newest can't be loaded:"
+      fi
+      echo "go on from step $step, the newest before it that is whole, and start again:"
+      echo "  mv '$CHECKPOINTS/$newest' '$CHECKPOINTS/damaged-$newest' && echo $folder >'$CHECKPOINTS/latest'"
+    fi
+  } >&2
+}
+
+# A run is finished when its last step is saved, and not before, whatever its status.
+is_finished() {
+  [ "$LAST_STEP" -gt 0 ] && [ "$(saved_step)" -ge "$LAST_STEP" ]
+}
+
+# Ends with the run's status, which becomes 0 when the last step is saved, and 143 while it isn't; a node without rank 0
+# may see the save some seconds later.
+end_run() {
+  status="$1" patience="${2:-0}"
+  # Checkpoints with names of the script's own don't say their step.
+  case "$(cat "$CHECKPOINTS/latest" 2>/dev/null)" in
+    "" | global_step*) ;;
+    *) LAST_STEP=0 ;;
+  esac
+  while [ "$status" -eq 0 ] && [ "$patience" -gt 0 ] && ! is_finished && [ "$LAST_STEP" -gt 0 ]; do
+    sleep 1
+    patience="$((patience - 1))"
+  done
+  if is_finished; then
+    echo "the run is finished: step $(saved_step) is saved"
+    exit 0
+  fi
+  if [ "$status" -eq 0 ] && [ "$LAST_STEP" -gt 0 ]; then
+    echo "step $LAST_STEP is not saved: start the job again to resume from step $(saved_step)" >&2
+    exit 143
+  fi
+  if [ "$status" -ne 0 ] && [ "$(saved_step)" -eq "$SAVED" ]; then
+    say_how_to_go_on "$SAVED" || true
+  fi
+  exit "$status"
+}
+
+SAVED_IN="$CHECKPOINTS"
+
 
 # ZeRO's states are one file a data-parallel rank (data × context), and DeepSpeed refuses them on another number.
 DATA_RANKS=32
@@ -78,6 +174,13 @@ ARGUMENTS=(
   --save_interval 1114
   --load_dir /mnt/checkpoints/gpt-neox-20b
 )
+
+LAST_STEP=4769 # 0: not known
+SAVED="$(saved_step)"
+if is_finished; then
+  echo "the run is finished: step $SAVED is saved"
+  exit 0
+fi
 
 HOSTFILE="$CONFIG_DIR"/hostfile
 HOSTFILE="${1:-$HOSTFILE}"
@@ -177,6 +280,7 @@ trap 'exit 143' TERM
 
 SESSIONS=() # the process id of each host's ssh, by rank
 LINKS=()    # the file descriptor that is its standard input: a line every second says that this script is alive
+# shellcheck disable=SC2317,SC2329 # the trap calls it
 end_all() {
   local waited link
   trap '' HUP INT TERM
@@ -212,8 +316,9 @@ while ((${#SESSIONS[@]})); do
     unset "SESSIONS[rank]"
     if ((STATUS)); then # the others would hang without it
       echo "${HOSTS[rank]} ended with status $STATUS; ending the job on every host" >&2
-      exit "$STATUS"
+end_run "$STATUS"
     fi
   done
   sleep 1
 done
+end_run 0

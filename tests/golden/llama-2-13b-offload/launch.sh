@@ -42,5 +42,8 @@ ARGUMENTS=(
 )
 
 # One node needs no rendezvous with others; --standalone takes a free port.
-exec env "${ENVIRONMENT[@]}" torchrun --standalone --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE" \
+TRAINING=(
+  env "${ENVIRONMENT[@]}" torchrun --standalone --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE"
   "$SCRIPT" "${ARGUMENTS[@]}"
+)
+exec "${TRAINING[@]}"

@@ -43,21 +43,102 @@ ENVIRONMENT=(
   PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 )
 
+CHECKPOINTS=out
 # Whether a checkpoint is whole, by the file that is written last: it has its end.
 is_whole() {
-  [[ ! -e "${1%/*}/checkpoint-is-incomplete.txt" && "$(tail -c 2 -- "$1" 2>/dev/null)" == *"}"* ]]
+  [ ! -e "${1%/*}/checkpoint-is-incomplete.txt" ] && tail -c 2 "$1" 2>/dev/null | grep -q "}"
 }
 
-# The last whole checkpoint: the script is told to resume from it.
-LAST_STEP=-1
-for file in out/checkpoint-*/trainer_state.json; do
-  step="${file%/*}" && step="${step##*-}"
-  if [[ "$step" =~ ^[0-9]+$ ]] && ((10#$step > LAST_STEP)) && is_whole "$file"; then
-    LAST_STEP="$((10#$step))"
-  fi
-done
+# The last step whose checkpoint is whole; 0 without one.
+saved_step() {
+  last=0
+  for file in "$CHECKPOINTS"/checkpoint-*/trainer_state.json; do
+    step="${file%/*}" && step="${step##*/checkpoint-}"
+    if [ "$step" -gt "$last" ] 2>/dev/null && is_whole "$file"; then last="$step"; fi
+  done
+  echo "$last"
+}
 
-SAVED_IN=out/checkpoint-"$LAST_STEP"
+# How to go on where the checkpoint of a step can't be loaded: from the newest before it that has every file that the
+# others have, at nine tenths of their size or more (of text, any).
+say_how_to_go_on() {
+  for folder in "$CHECKPOINTS"/checkpoint-*; do
+    case "${folder##*/checkpoint-}" in
+      "" | *[!0-9]*) ;;
+      *) find "$folder" -type f -printf "${folder##*/} %s %P\n" 2>/dev/null ;;
+    esac
+  done | awk -v newest="$1" -v prefix=checkpoint- '
+    {
+      step = substr($1, length(prefix) + 1) + 0
+      size = $2
+      sub(/^[^ ]+ [^ ]+ /, "")
+      gsub(/global_step[0-9]+/, "global_step")
+      sizes[step, $0] = size + 0
+      has[step, $0] = 1
+      if (size + 0 > most[$0]) most[$0] = size + 0
+      seen[$0]++
+      steps[step] = 1
+    }
+    function lacks(step, name, least) {
+      for (name in seen) {
+        least = name ~ /[.](json|txt|yaml|md)$/ ? 1 : 0.9 * most[name]
+        if (seen[name] > 1 && most[name] > 0 && (!has[step, name] || sizes[step, name] < least)) return name
+      }
+      return ""
+    }
+    END {
+      best = 0
+      for (step in steps) if (step + 0 < newest + 0 && step + 0 > best && lacks(step) == "") best = step + 0
+      print best, (newest in steps) ? lacks(newest) : ""
+    }' | {
+    read -r step lacking || true
+    folder="" newest=""
+    for each in "$CHECKPOINTS"/checkpoint-*; do
+      number="${each##*/checkpoint-}"
+      if [ "$number" -eq "${step:-0}" ] 2>/dev/null; then folder="${each##*/}"; fi
+      if [ "$number" -eq "$1" ] 2>/dev/null; then newest="${each##*/}"; fi
+    done
+    if [ -n "$folder" ] && [ -n "$newest" ]; then
+      if [ -n "$lacking" ]; then
+        echo "$CHECKPOINTS/$newest is not whole: $lacking is missing, or smaller than in the others"
+      else
+        echo "if the log says that $CHECKPOINTS/$newest can't be loaded:"
+      fi
+      echo "go on from step $step, the newest before it that is whole, and start again:"
+      echo "  mv '$CHECKPOINTS/$newest' '$CHECKPOINTS/damaged-$newest'"
+    fi
+  } >&2
+}
+
+# A run is finished when its last step is saved, and not before, whatever its status.
+is_finished() {
+  [ "$LAST_STEP" -gt 0 ] && [ "$(saved_step)" -ge "$LAST_STEP" ]
+}
+
+# Ends with the run's status, which becomes 0 when the last step is saved, and 143 while it isn't; a node without rank 0
+# may see the save some seconds later.
+end_run() {
+  status="$1" patience="${2:-0}"
+  while [ "$status" -eq 0 ] && [ "$patience" -gt 0 ] && ! is_finished && [ "$LAST_STEP" -gt 0 ]; do
+    sleep 1
+    patience="$((patience - 1))"
+  done
+  if is_finished; then
+    echo "the run is finished: step $(saved_step) is saved"
+    exit 0
+  fi
+  if [ "$status" -eq 0 ] && [ "$LAST_STEP" -gt 0 ]; then
+    echo "step $LAST_STEP is not saved: start the job again to resume from step $(saved_step)" >&2
+    exit 143
+  fi
+  if [ "$status" -ne 0 ] && [ "$(saved_step)" -eq "$SAVED" ]; then
+    say_how_to_go_on "$SAVED" || true
+  fi
+  exit "$status"
+}
+
+SAVED_IN="$CHECKPOINTS/checkpoint-$(saved_step)"
+
 
 # ZeRO's states are one file a data-parallel rank (data × context), and DeepSpeed refuses them on another number.
 DATA_RANKS=8
@@ -117,10 +198,28 @@ ARGUMENTS=(
   # from the job's launch.arguments, and --model_name_or_path from its model where these name none
   --model_name_or_path meta-llama/Llama-3.1-8B
 )
-if ((LAST_STEP >= 0)); then
-  ARGUMENTS+=(--resume_from_checkpoint out/checkpoint-"$LAST_STEP")
+
+LAST_STEP=0 # of the arguments; 0: not known
+if [[ " ${ARGUMENTS[*]} " =~ .*\ --max_steps[\ =]([0-9]+)\  ]]; then LAST_STEP="${BASH_REMATCH[1]}"; fi
+SAVED="$(saved_step)"
+if is_finished; then
+  echo "the run is finished: step $SAVED is saved"
+  exit 0
+fi
+if [ "$SAVED" -gt 0 ]; then # the script is told to resume from the last whole checkpoint
+  ARGUMENTS+=(--resume_from_checkpoint out/checkpoint-"$SAVED")
 fi
 
 # One node needs no rendezvous with others; --standalone takes a free port.
-exec env "${ENVIRONMENT[@]}" torchrun --standalone --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE" \
+TRAINING=(
+  env "${ENVIRONMENT[@]}" torchrun --standalone --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE"
   "$SCRIPT" "${ARGUMENTS[@]}"
+)
+trap 'exit 143' HUP INT TERM
+"${TRAINING[@]}" &
+TORCHRUN=$!
+trap 'SIGNALLED=1; kill -TERM "$TORCHRUN" 2>/dev/null' HUP INT TERM
+while SIGNALLED=0; STATUS=0; wait "$TORCHRUN" || STATUS=$?; ((SIGNALLED)); do
+  : # a signal ends wait before torchrun ends
+done
+end_run "$STATUS"
