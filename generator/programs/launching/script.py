@@ -24,7 +24,7 @@ from .options import TABLES, Options, read_options
 _IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")
 _SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
 #: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its expressions.
-_TEMPLATE: Final = re.compile(r"^[ \t]*(?:[\w.-]+:|-)?[ \t]*\{\{|\{%", re.MULTILINE)
+_TEMPLATE: Final = re.compile(r"^[ \t]*(?:(?:[\w.-]+:|-)[ \t]*)?\{\{|\{%", re.MULTILINE)
 NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)  #: of a variable
 UNKNOWN: Final = '"$(:)"'  #: the value of a variable that can't be known
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
