@@ -61,14 +61,19 @@ def json_text(document: object) -> str:
 
 def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
     """A line per row, with the names of all their values in the first."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    cells = ([row.get(name, "") for name in names] for row in rows)
+    echo_styled(csv_text([[*names], *cells]).removesuffix("\n"))
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows of cells as CSV, of which no cell is a formula to a spreadsheet."""
     import csv  # here, to save start-up time
     import io
 
-    names, text = dict.fromkeys(name for row in rows for name in row), io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, names))
-    writer.writerows([_cell(row.get(name, "")) for name in names] for row in rows)
-    echo_styled(text.getvalue().removesuffix("\n"))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(_cell, row) for row in rows)
+    return text.getvalue()
 
 
 #: What a spreadsheet takes for a formula, or passes over before one.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +25,7 @@ from ..units import GIB, gib, long_time, same_unit
 from .loading import JobLoader
 from .measured_jobs import rendered
 from .options import Request
-from .printing import ExitStatus, echo, print_json, working
+from .printing import ExitStatus, csv_text, echo, print_json, working
 from .submit import (
     announce,
     ask_first,
@@ -83,14 +81,12 @@ class Trial(NamedTuple):
 
 def rows_of(measured: Sequence[Trial]) -> str:
     """A table of runs that `dsgen calibrate` reads, with the job's spec for the rest."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     keys = [
         key
         for key, value in measured[0].plan.layout.to_dict().items()
         if not isinstance(value, list)
     ]
-    writer.writerow(("name", "gpus", "step_time_s", "peak_memory_gib", *keys))
+    rows: list[tuple[object, ...]] = [("name", "gpus", "step_time_s", "peak_memory_gib", *keys)]
     for one in measured:
         layout, peak = one.plan.layout.to_dict(), one.peak_bytes
         cells = [
@@ -98,10 +94,8 @@ def rows_of(measured: Sequence[Trial]) -> str:
             for key in keys
         ]
         peak_gib = "" if peak is None else round(peak / GIB, 3)
-        writer.writerow(
-            (f"trial-{one.number}", one.plan.job.gpus, one.step_time_s, peak_gib, *cells)
-        )
-    return text.getvalue()
+        rows.append((f"trial-{one.number}", one.plan.job.gpus, one.step_time_s, peak_gib, *cells))
+    return csv_text(rows)
 
 
 def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
