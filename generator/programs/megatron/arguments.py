@@ -19,12 +19,16 @@ from ...text.wording import whole_number
 from ..launching.launch_line import Launch
 from .options import (
     A_FORK,
+    LM,
+    MDS,
+    PROJECTS,
     REMOVED,
     Flavour,
     GivenOption,
     OptionTable,
     ParsedWords,
     Stray,
+    flavour_of,
     fork_of,
     option_table,
     parse_words,
@@ -70,12 +74,6 @@ MOST_STRAYS: Final = 300  #: unknown options that are compared with all others
 _DEEPSPEED_SIGNS: Final = frozenset(
     {"--deepspeed", "--deepspeed_config", "--zero-stage", "--no-pipeline-parallel"}
 )
-#: The training programs of both projects.
-_BOTH: Final = frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"})
-OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
-    "megatron-lm": _BOTH | {"pretrain_mamba.py", "pretrain_hybrid.py"},
-    "megatron-deepspeed": _BOTH,
-}
 #: Options that bring others along: from a file, or from a checkpoint.
 _ELSEWHERE: Final = frozenset({"--yaml-cfg", "--use-checkpoint-args"})
 _WORD: Final = re.compile(
@@ -116,7 +114,7 @@ class MegatronArguments:
     @property
     def is_own_program(self) -> bool:
         """Return whether the script is one of the project's own, which adds no options."""
-        return self.program in OWN_PROGRAMS[self.flavour]
+        return self.program in PROJECTS[self.flavour].programs
 
     @property
     def is_anothers(self) -> bool:
@@ -193,7 +191,7 @@ def from_launches(
             first is not None and first.value is None and not first.prefix and not first.variables
         )
         words = (*([first] if differs and first is not None else []), *launch.arguments)
-        names, known = _names(words), program in OWN_PROGRAMS["megatron-lm"]
+        names, known = _names(words), program in PROJECTS[LM].programs
         old = not known and names & REMOVED.keys() and "--micro-batch-size" not in names
         if len(names & _SIGNS) < (1 if known or stated else _ENOUGH_SIGNS) or old:
             continue
@@ -205,14 +203,9 @@ def from_launches(
             yield _arguments(path, words, locate, launch=launch, program=program, stated=stated)
 
 
-def stated_flavour(job: Job) -> Flavour | None:
-    """The project whose arguments a job's script reads, as the spec's framework says."""
-    return next((flavour for flavour in OWN_PROGRAMS if flavour == job.framework.name), None)
-
-
 def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
     """The arguments of the job's own script on launch lines that don't show by themselves whose they are."""
-    stated, script = stated_flavour(job), PurePosixPath(job.launch.script).name
+    stated, script = flavour_of(job), PurePosixPath(job.launch.script).name
     for arguments in from_launches(launches, stated) if stated else ():
         if arguments.program == script:
             yield arguments
@@ -222,7 +215,7 @@ def read_file(file: FileText) -> Iterator[MegatronArguments]:
     """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it is no Megatron's."""
     path, words, lines = file.text.path, list(_words_of(file.text.content)), Lines(file.text)
     if len(_names(words) & _SIGNS) < _ENOUGH_SIGNS:
-        yield MegatronArguments(path=path, flavour="megatron-lm", values={})
+        yield MegatronArguments(path=path, flavour=LM, values={})
     else:
         yield _arguments(path, words, lambda word: lines.locate(word.offset))
 
@@ -259,13 +252,11 @@ def _arguments(
 ) -> MegatronArguments:
     beside, lines = options_beside(program_of(launch)), launch.script.text.lines if launch else []
     names = {name for name in _names(words) if name not in beside.strings}
-    lm, mds = option_table("megatron-lm"), option_table("megatron-deepspeed")
+    lm, mds = option_table(LM), option_table(MDS)
     # Whose options they are: of two projects that read most of them, the one that alone has more.
     more = sum(mds.has(name) - lm.has(name) for name in names) > 0
     signs = _DEEPSPEED_SIGNS & (names if beside.parser is None else beside.strings)
-    flavour: Flavour = stated or (
-        "megatron-deepspeed" if signs or (more and beside.parser is None) else "megatron-lm"
-    )
+    flavour: Flavour = stated or (MDS if signs or (more and beside.parser is None) else LM)
     parsed = _less(parse_words(words, option_table(flavour), locate), beside, lines)
     fork, base = ("", flavour) if beside.parser else _fork(flavour, parsed, program)
     if base != flavour:
@@ -334,7 +325,7 @@ def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[s
     unknown = {name for name in strays if table.near(name, slip=True) is None}
     refused = {one.name: one.text for one in parsed.given if one.problem and one.is_choice}
     fork, base = fork_of(flavour, unknown, refused, {one.name for one in parsed.given})
-    own = program in OWN_PROGRAMS[flavour] or (
+    own = program in PROJECTS[flavour].programs or (
         fork != A_FORK and (program or "").startswith("pretrain_")
     )
     return (fork, base) if own or (refused and fork != A_FORK) else ("", flavour)

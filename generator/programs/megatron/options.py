@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from ...catalog.names import most_like
 from ...dataclass import dataclass
 from ...findings import Location
+from ...job.records import Job
 from ...numerals import python_float, python_int, whole
 from ...places import IN_WORDS
 from ...resources import read_text
@@ -20,6 +21,49 @@ from ...text.wording import listed
 Flavour = Literal["megatron-lm", "megatron-deepspeed"]
 LM: Final[Flavour] = "megatron-lm"
 MDS: Final[Flavour] = "megatron-deepspeed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """What tells the files of one project from those of another, beside its options."""
+
+    name: str
+    programs: frozenset[str]  #: its own training programs
+    tokenizer: str  #: what it calls a tokenizer of transformers
+    #: Keys of `layout` and `training` that its files say without an option of that name.
+    phrases: Mapping[str, str]
+
+
+_OF_ALL: Final = frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"})
+PROJECTS: Final[Mapping[Flavour, Project]] = {
+    LM: Project(
+        name="Megatron-LM",
+        programs=_OF_ALL | {"pretrain_mamba.py", "pretrain_hybrid.py"},
+        tokenizer="HuggingFaceTokenizer",
+        phrases={
+            "zero_stage": "ZeRO {}",
+            "context_heads": "heads exchanged (a2a) over {} ranks",
+        },
+    ),
+    MDS: Project(
+        name="Megatron-DeepSpeed",
+        programs=_OF_ALL,
+        tokenizer="HFTokenizer",
+        phrases={
+            "zero_stage": "ZeRO stage {}",
+            "virtual_pipeline": "{} chunks a stage",
+            "offload: optimizer": "offload of the optimizer",
+            "zero_hpz": "zero_hpz_partition_size: {}",
+        },
+    ),
+}
+
+
+def flavour_of(job: Job) -> Flavour | None:
+    """The project whose arguments a job's script reads, as the spec's framework says."""
+    return next((flavour for flavour in PROJECTS if flavour == job.framework.name), None)
+
+
 Kind = Literal["int", "float", "text", "flag"]
 
 _NEAR: Final = 0.75  # likeness of names of which one is taken for a slip of the other

@@ -14,7 +14,8 @@ from ...numerals import whole
 from ...submission.submission import Submission, named_in
 from ...submission.world import world_of
 from ..deepspeed.config import Config
-from .arguments import MegatronArguments, stated_flavour
+from .arguments import MegatronArguments
+from .options import LM, flavour_of
 from .table import option_of, size
 
 TENSOR: Final = "--tensor-model-parallel-size"
@@ -107,7 +108,7 @@ class MegatronRun(MegatronArguments):
 
     @property
     def is_lm(self) -> bool:
-        return self.flavour == "megatron-lm"
+        return self.flavour == LM
 
     @property
     def trains(self) -> bool:
@@ -117,7 +118,7 @@ class MegatronRun(MegatronArguments):
     def is_planned(self) -> bool:
         """Return whether it is the training run of the submission's job spec, whatever its script is called."""
         job = self.submission.job
-        if job is None or self.launch is None or stated_flavour(job) != self.flavour:
+        if job is None or self.launch is None or flavour_of(job) != self.flavour:
             return False
         return PurePosixPath(job.launch.script).name == self.program
 

@@ -11,12 +11,9 @@ from ...job.arguments import argument_values, gives
 from ...job.records import Job
 from ...rules.planned import composed_jobs, fixed_jobs
 from ...rules.violations import megatron_deepspeed, megatron_lm, violation
-from .options import TOKENIZERS, Flavour, option_table
+from .options import LM, PROJECTS, TOKENIZERS, flavour_of, option_table
 
-_OF_TRANSFORMERS: Final = (
-    "HuggingFaceTokenizer",
-    "HFTokenizer",
-)  #: Megatron-LM's name, Megatron-DeepSpeed's
+_OF_TRANSFORMERS: Final = frozenset(project.tokenizer for project in PROJECTS.values())
 #: What the libraries of Megatron-LM's tokenizers import. Source: core_v0.16.1 pyproject.toml, the extra `mlm`.
 _IMPORTED: Final = {
     "HuggingFaceTokenizer": "transformers",
@@ -44,7 +41,7 @@ def tokenizer_type(job: Job) -> str | None:
 
 def _of_any_model(job: Job) -> str:
     """The program's name for a tokenizer of transformers."""
-    return _OF_TRANSFORMERS[0 if job.framework.name == "megatron-lm" else 1]
+    return PROJECTS[flavour_of(job) or LM].tokenizer
 
 
 def packages(job: Job) -> dict[str, str]:
@@ -65,9 +62,7 @@ def tokenizer_kind_is_known(job: Job) -> Violations:
     Prevents: error: argument --tokenizer-type: invalid choice
     Fix: set data.tokenizer.type to one of the program's kinds"""
     kind, where = job.data.tokenizer.type, "/data/tokenizer/type"
-    flavour: Flavour = (
-        "megatron-lm" if job.framework.name == "megatron-lm" else "megatron-deepspeed"
-    )
+    flavour = flavour_of(job) or LM
     option = option_table(flavour).get(_TYPE) if kind is not None else None
     known = tuple(map(str, option.choices)) if option else ()
     if kind is not None and kind not in known:
@@ -105,7 +100,7 @@ def tokenizer_has_its_files(job: Job) -> Violations:
         for key, option in options.items()
         if getattr(tokenizer, key) is None and not given(option)
     ]
-    if kind == _TIK and job.framework.name == "megatron-lm" and not given(_PATTERN):
+    if kind == _TIK and flavour_of(job) == LM and not given(_PATTERN):
         hint = f"add {_PATTERN} v2 to launch.arguments"
         yield violation(job, place, f"{_TIK} reads {_PATTERN}, which is missing", hint)
     if lacking:

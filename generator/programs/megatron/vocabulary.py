@@ -6,7 +6,7 @@ from typing import Final, get_args
 
 from ...text.wording import Vocabulary, in_spec
 from . import table
-from .options import Flavour, option_table
+from .options import PROJECTS, Flavour, option_table
 
 #: What no option says alone.
 _WORDS: Final = {
@@ -25,18 +25,6 @@ _WORDS: Final = {
     "attention: unfused": "unfused attention",
     "optimizer": "optimizer: {}",  # AdamW is `adam` there
 }
-_OF_EACH: Final[dict[Flavour, dict[str, str]]] = {
-    "megatron-lm": {
-        "zero_stage": "ZeRO {}",
-        "context_heads": "heads exchanged (a2a) over {} ranks",
-    },
-    "megatron-deepspeed": {
-        "zero_stage": "ZeRO stage {}",
-        "virtual_pipeline": "{} chunks a stage",
-        "offload: optimizer": "offload of the optimizer",
-        "zero_hpz": "zero_hpz_partition_size: {}",
-    },
-}
 
 
 def _phrases(flavour: Flavour) -> dict[str, str]:
@@ -54,7 +42,7 @@ def _phrases(flavour: Flavour) -> dict[str, str]:
             found[f"without {key}"] = f"remove {row.option}"
         else:
             found.setdefault(key, f"{row.option} {{}}")
-    return found | _WORDS | _OF_EACH[flavour]
+    return found | _WORDS | dict(PROJECTS[flavour].phrases)
 
 
 OF_OPTIONS: Final = {

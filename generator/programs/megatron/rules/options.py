@@ -11,7 +11,7 @@ from ....numerals import python_float
 from ....places import is_to_fill
 from ....rules.violations import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
-from ..options import REMOVED, Flavour, GivenOption, forks, option_table
+from ..options import PROJECTS, REMOVED, GivenOption, forks, option_table
 from ..run import MICRO, MegatronRun
 from ..table import REQUIRED, SIZES, equivalents, said_by
 from .rule import (
@@ -33,10 +33,6 @@ _SHAPE_FROM: Final = (
 )
 _SENTINELS: Final = "--vocab-extra-ids"  # megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
 _SLIP: Final = 0.8  # likeness of a value and a choice of which one is taken for the other
-_PROJECTS: Final[dict[Flavour, str]] = {
-    "megatron-lm": "Megatron-LM",
-    "megatron-deepspeed": "Megatron-DeepSpeed",
-}
 
 
 @lm_arguments.rule("MLM047", ERROR, "parse", megatron_lm("training/arguments.py:119"))
@@ -59,7 +55,7 @@ def options_are_known(run: MegatronRun) -> Violations:
             next(iter(signs)),
             f" and {len(signs) - 1} more are" if len(signs) > 1 else " is",
         )
-        message = f"{first}{more} of {run.fork}, which is judged by the options it shares with {_PROJECTS[run.flavour]}"
+        message = f"{first}{more} of {run.fork}, which is judged by the options it shares with {PROJECTS[run.flavour].name}"
         yield Violation(signs[first], message, severity=NOTE)
         return
     if len(unknown) > MOST_STRAYS:
@@ -76,7 +72,7 @@ def options_are_known(run: MegatronRun) -> Violations:
                 option.where, message, hint, severity=_certainty(run, option.written, foreign=False)
             )
     for stray in unknown[:MOST_STRAYS]:
-        other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
+        other = next(flavour for flavour in PROJECTS if flavour != run.flavour)
         foreign = option_table(other).has(stray.word)
         near = (
             equivalents().get(stray.word)
@@ -87,8 +83,8 @@ def options_are_known(run: MegatronRun) -> Violations:
         if severity is None:
             continue
         itself = "" if severity == ERROR or parser else " itself"
-        message = f"unknown option {stray.word} in {parser or _PROJECTS[run.flavour]}{itself}"
-        message += f": it is one of {_PROJECTS[other]}" if foreign else ""
+        message = f"unknown option {stray.word} in {parser or PROJECTS[run.flavour].name}{itself}"
+        message += f": it is one of {PROJECTS[other].name}" if foreign else ""
         remove = "remove it" if foreign or parser else "remove it, unless the script is a fork's"
         yield Violation(
             stray.where, message, f"did you mean {near}?" if near else remove, severity=severity
