@@ -6,17 +6,19 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
 from ...findings import Location
-from ...job.records import Job
 from ...numerals import python_float, python_int, whole
 from ...places import IN_WORDS
 from ...resources import read_text
 from ...text.shell.records import Word
 from ...text.wording import listed
+
+if TYPE_CHECKING:  # to save start-up time
+    from ...job.records import Job
 
 Flavour = Literal["megatron-lm", "megatron-deepspeed"]
 LM: Final[Flavour] = "megatron-lm"
