@@ -25,9 +25,9 @@ import dsgen
 from dsgen.draft import Draft, Outcome, carry_over, draft_run, find_runs, spec_text
 from dsgen.programs.deepspeed.schema import load_schema
 from dsgen.programs.frameworks import FRAMEWORKS
-from dsgen.programs.launching.launch_line import Launch
 from dsgen.programs.megatron.options import option_table
 from dsgen.programs.trainer.training_arguments import known_arguments
+from dsgen.submission.launches import Launch
 
 _KEYS: Final = load_schema("0.19.8")
 _CONFIG_NAME: Final = re.compile(r"[\w./-]*\.(?:json|yaml|yml)\b")

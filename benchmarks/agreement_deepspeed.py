@@ -166,6 +166,7 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     from dsgen.findings import Severity
     from dsgen.programs.deepspeed.config import DsConfig
     from dsgen.programs.deepspeed.rules.values import COMPUTED_LATER
+    from dsgen.programs.records import PROGRAMS
     from dsgen.submission.submission import Context, Submission
     from dsgen.text.hjson.text import read_json
     from dsgen.text.text import text_of
@@ -175,6 +176,7 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
     numbers = tuple(map(int, version.split(".")))
     submission = Submission(
+        programs=PROGRAMS,
         documents=(config,),
         context=Context(gpus=WORLD, consumer="deepspeed", deepspeed_version=numbers),
     )

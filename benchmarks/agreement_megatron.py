@@ -30,6 +30,7 @@ from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.megatron.arguments import from_launches
+from dsgen.programs.records import PROGRAMS
 from dsgen.rule import findings_of
 from dsgen.submission.submission import Context, Submission
 from dsgen.text.shell.reader import read_script
@@ -211,7 +212,7 @@ def errors_of(line: str, world: int) -> set[str]:
     """The rules that the line breaks, of those that are errors."""
     script = f"export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun pretrain_gpt.py {line}\n"
     documents = tuple(from_launches(launches(read_script(text_of(script, "run.sh")))))
-    submission = Submission(documents=documents, context=Context(gpus=world))
+    submission = Submission(programs=PROGRAMS, documents=documents, context=Context(gpus=world))
     found = findings_of(RULES, submission)
     return {finding.rule for finding in found if finding.severity is Severity.ERROR}
 

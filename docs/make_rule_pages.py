@@ -1,18 +1,29 @@
 """Write docs/rules: a page of rules for each subject, with the output for each rule's bad case, and an index.
 
+And the modules in which `dsgen rules ID` finds each rule.
+
 Run with `python -m docs.make_rule_pages`.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dsgen.cli.known_rules import heading, known_rules, subject_of, subject_pages
+import dsgen
+from dsgen.cli.known_rules import (
+    heading,
+    known_rules,
+    modules_with_rules,
+    subject_of,
+    subject_pages,
+)
 from tests.case import NAMES, read_case
 
 FOLDER = Path(__file__).parent / "rules"
+INDEX = Path(dsgen.__file__).parent / "cli" / "rule_modules.json"
 MADE = "Written by `python -m docs.make_rule_pages`; do not edit."
 
 
@@ -25,9 +36,18 @@ def pages() -> Mapping[Path, str]:
     return found
 
 
+def index() -> str:
+    """The ids of the rules in each module, as JSON, a module a line."""
+    lines = (
+        f"  {json.dumps(name)}: {json.dumps(ids)}" for name, ids in modules_with_rules().items()
+    )
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def write() -> None:
-    """Write every page; pages of subjects that are gone are removed."""
+    """Write every page and the modules; pages of subjects that are gone are removed."""
     FOLDER.mkdir(exist_ok=True)
+    INDEX.write_text(index(), encoding="utf-8")
     made = pages()
     for path in set(FOLDER.glob("*.md")) - set(made):
         path.unlink()

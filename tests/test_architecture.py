@@ -15,6 +15,7 @@ from setuptools import find_packages
 
 import dsgen
 from dsgen.catalog import load_catalog
+from dsgen.programs import records
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launchers import LAUNCHERS
 
@@ -42,6 +43,24 @@ ORDER = (
     {"cli"},
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+
+#: The folders and modules in `programs`: one imports another only to hand on what that one reads. The others are
+#: leaves, which only the lists at the end import.
+PROGRAMS = (
+    {"program", "releases"},
+    {"python_around"},
+    {"deepspeed"},
+    {"launching"},
+    {"cluster_jobs", "slurm", "trainer"},
+    {"megatron"},
+    set[str](),
+    {"records"},
+    {"frameworks", "launchers", "file_rules", "job_rules"},
+)
+#: Kinds of files that are no single program's; `text` and `submission` read them.
+OWN_KINDS = {"job spec", "launch script", "hostfile", "environment file"}
+RANK_IN_PROGRAMS = {name: rank for rank, names in enumerate(PROGRAMS) for name in names}
+RANK_OF_LEAVES = PROGRAMS.index(set())
 
 PATHS = sorted(PACKAGE.rglob("*.py"))
 MODULES = [path for path in PATHS if path.parent != PACKAGE or path.stem in RANK]
@@ -121,13 +140,16 @@ def functions(path: Path) -> tuple[ast.FunctionDef, ...]:
 
 def test_imports_make_no_circle() -> None:
     """No module is imported by what it imports, through however many others, in functions, or for types alone."""
-    sorter = TopologicalSorter({dotted(path): executed(path) for path in PATHS})
-    circle: list[str] = []
+    assert circle_in({dotted(path): executed(path) for path in PATHS}) == []
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    """The names of a circle in a graph; empty where there is none."""
     try:
-        sorter.prepare()
+        TopologicalSorter(graph).prepare()
     except CycleError as error:
-        circle = error.args[1]
-    assert circle == []
+        return list(error.args[1])
+    return []
 
 
 def comments(path: Path) -> list[str]:
@@ -215,10 +237,69 @@ def test_imports_point_one_way() -> None:
         for name in relative_imports(path):
             there = name.split(".")[0]
             public = here == "cli" and there in dsgen.__all__
-            submitted = {here, there} <= {"submission", "programs"}
-            if not (public or submitted or there == here or RANK[there] < RANK[here]):
+            if not (public or there == here or RANK[there] < RANK[here]):
                 wrong.add(f"{shown(path)} imports {name}")
     assert wrong == set()
+
+
+def test_imports_point_one_way_in_programs() -> None:
+    """A program imports only from those before it in their order, in functions and for types too."""
+    wrong = set()
+    for path in PATHS:
+        here = path.relative_to(PACKAGE).with_suffix("").parts
+        if here[0] != "programs" or here[1] == "__init__":
+            continue
+        for name in relative_imports(path):
+            there = name.split(".")
+            if there[0] != "programs" or len(there) == 1 or there[1] == here[1]:
+                continue
+
+            ranks = [RANK_IN_PROGRAMS.get(area[1], RANK_OF_LEAVES) for area in (there, here)]
+            if ranks[0] >= ranks[1]:
+                wrong.add(f"{shown(path)} imports {name}")
+    assert wrong == set()
+
+
+def folder_graph(depth: int) -> dict[str, set[str]]:
+    """What each folder imports, wherever it does so; a module beside folders counts as one of them.
+
+    Names have at most `depth` parts, so that a module counts with the folder that holds it at that depth.
+    """
+
+    def area(name: str) -> str:
+        return ".".join(name.split(".")[:depth])
+
+    graph: dict[str, set[str]] = {}
+    for path in PATHS:
+        here = area(dotted(path))
+        there = {area(name) for name in relative_imports(path) if name in NAMES}
+        graph.setdefault(here, set()).update(there - {here, ""})
+    graph.pop("", None)  # the package itself, whose public interface is above all of it
+    return graph
+
+
+DEPTHS = range(1, 1 + max(len(dotted(path).split(".")) for path in PATHS))
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_folders_make_no_circle(depth: int) -> None:
+    """At no depth of the package does a folder import one that imports it, through however many others."""
+    assert circle_in(folder_graph(depth)) == []
+
+
+def test_what_belongs_together_names_no_program() -> None:
+    """In the readers of text, and in what tells which files belong together, no text is a program's or its files' name."""
+    kinds = set(records.PROGRAMS.kinds) - OWN_KINDS
+    names = kinds | {record.name for record in records.PROGRAMS} - {"dsgen", "shell"}
+    names |= set(records.PROGRAMS.frameworks)
+    folders = (PACKAGE / "text", PACKAGE / "submission")
+    assert [
+        f"{shown(path)}: {node.value}"
+        for path in PATHS
+        if any(path.is_relative_to(folder) for folder in folders)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Constant) and node.value in names
+    ] == []
 
 
 def test_imports_inside_the_package_are_relative() -> None:
@@ -358,8 +439,7 @@ def test_nothing_compares_with_the_name_of_a_framework() -> None:
     engines = [framework.engine for framework in FRAMEWORKS.values()]
     measured = {name for each in engines for name in (each.measured_as, each.measured_cut) if name}
     names = {name.lower() for name in (*FRAMEWORKS, *measured, *SOFTWARE)}
-    # What belongs together is told by the programs that read it, which are not what trains.
-    folders = {path.relative_to(PACKAGE).parts[0] for path in PATHS} - {"programs", "submission"}
+    folders = {path.relative_to(PACKAGE).parts[0] for path in PATHS} - {"programs"}
     asked = {
         shown(path): lines
         for path in PATHS

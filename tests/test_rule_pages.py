@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-import dsgen
-from docs.make_rule_pages import FOLDER, pages, write
+from docs.make_rule_pages import FOLDER, INDEX, index, pages, write
 from dsgen.cli.known_rules import SUBJECTS, checks, known_rules, rule_document, rules_called
 from tests.cli.running import run
 
@@ -42,11 +40,9 @@ def test_every_subject_has_a_name() -> None:
 
 
 def test_a_rule_is_explained_without_the_others() -> None:
-    """The modules whose text has an id give the same rule as all modules do."""
+    """The modules that are said to have an id give the same rule as all modules do."""
+    assert INDEX.read_text(encoding="utf-8") == index()
     known = known_rules()
-    texts = [path.read_text(encoding="utf-8") for path in Path(dsgen.__file__).parent.rglob("*.py")]
-    for rule in known:
-        assert any(re.search(f'"{rule.id}[":]', text) for text in texts), rule.id
     several = [rule for rule in known if ", files" in checks(rule) or len(rule.reads) > 1]
     for rule in (*several[::8], *known[::50]):
         assert [rule_document(one) for one in rules_called(rule.id)] == [rule_document(rule)]

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from ..findings import Finding, Location, Severity
 from ..programs.deepspeed.config import BATCH_KEYS, Config
-from ..submission.releases import NEWEST
+from ..programs.deepspeed.submission import configs_of
+from ..programs.releases import NEWEST
 from ..submission.submission import Submission
 from ..submission.world import FLAGS, world_of
 from . import codes
@@ -150,7 +151,7 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
         hint = f"set --deepspeed-version {version.split('+')[0]}, or install DeepSpeed {wanted}"
         yield codes.ENGINE_VERSION.at(Location(path=FLAGS), message, hint)
     broken = {finding.where.path for finding in findings if finding.severity is Severity.ERROR}
-    for config in submission.configs:
+    for config in configs_of(submission):
         if config.path not in broken:
             yield from _ask(submission, config, version)
 

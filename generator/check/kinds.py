@@ -1,26 +1,19 @@
-"""The kind of document that a file is: by its name where that is plain, else by its keys and lines; and what reads it.
-
-`programs/kinds.json` has an entry for each kind. `reader` is the module and the function that gives a
-file's documents, and findings on its text; job specs, which `dsgen.job` reads, and scripts, which have several
-documents, have none. The other keys are signs; a kind that is known by lines or names alone has none of them.
-"""
+"""The kind of document that a file is: by its name where that is plain, else by its keys and lines; and what reads it."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 
-from ..dataclass import dataclass
 from ..findings import Finding
 from ..numerals import is_whole
-from ..resources import read_text
+from ..programs.records import PROGRAMS
+from ..submission.record import Signs, loaded
 from ..text.around import files_below
 from ..text.document import Document, FileText, Kind
 
@@ -58,54 +51,20 @@ _MOST_CHARACTERS: Final = 100_000
 _LFS_POINTER: Final = (
     "version https://git-lfs.github.com/"  # what git has where Git LFS has the file
 )
-_OTHERS: Final = "other programs' files"
-_PACKAGE: Final = __package__.partition(".")[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Signs:
-    """Top-level keys of a kind, and how much of them is enough.
-
-    One of `plain` is enough by itself. Else one of `own` and `least` in all are, which are a `share` of the file's.
-    """
-
-    plain: frozenset[str]
-    own: frozenset[str] = frozenset()
-    shared: frozenset[str] = frozenset()
-    least: int = 1
-    share: float = 0.0
-    least_share: float = (
-        0.0  #: of the file's keys that are the kind's where one of `plain` is there
-    )
-
-    @property
-    def every(self) -> frozenset[str]:
-        """The keys that are the kind's."""
-        return self.plain | self.own | self.shared
-
-    def hits(self, keys: frozenset[str]) -> int:
-        """Count the keys that are the kind's."""
-        return len(keys & self.every)
-
-    def weight(self, keys: frozenset[str]) -> int:
-        """Return the weight that the keys give to the kind, enough or not."""
-        return self.hits(keys) + 2 * len(keys & self.plain)
-
-    def enough(self, keys: frozenset[str], *, plain: bool = True) -> bool:
-        """Return whether the keys show the kind; without `plain`, their share counts in any case."""
-        most = self.hits(keys) >= max(self.share * len(keys), 1)
-        if keys & self.plain:
-            few = self.hits(keys) < self.least_share * len(
-                keys
-            )  # another program's, which has the name too
-            return (plain and not few) or most
-        return bool(keys & self.own) and self.hits(keys) >= self.least and most
-
-    def is_near(self, keys: frozenset[str]) -> bool:
-        """Return whether the keys speak for the kind, and may be too few."""
-        return bool(keys & self.plain) or (
-            bool(keys & self.own) and self.hits(keys) > max(2, len(keys) / 5)
-        )
+#: Keys of files of programs that aren't checked.
+_OF_OTHERS: Final = frozenset(
+    {
+        *(
+            "added_tokens_decoder",
+            "architectures",
+            "dependencies",
+            "enable_cuda_graph",
+            "global_step",
+        ),
+        *("injection_policy", "kernel_inject", "log_history", "model_type", "replace_method"),
+        *("replace_with_kernel_inject", "step_time", "tokenizer_class", "weight_map"),
+    }
+)
 
 
 R = TypeVar("R")
@@ -120,29 +79,14 @@ def read_record(record: Callable[..., R], entry: Mapping[str, Any], *unread: str
 
 
 @cache
-def _entries() -> Mapping[Kind, Mapping[str, Any]]:
-    entries: Mapping[Kind, Mapping[str, Any]] = json.loads(
-        read_text(f"{_PACKAGE}.programs", "kinds.json")
-    )
-    return entries
-
-
-@cache
-def _all_signs() -> Mapping[Kind, _Signs]:
+def _all_signs() -> Mapping[Kind, Signs]:
     """Return the signs of each kind that has keys for signs."""
-    return {
-        kind: read_record(_Signs, entry, "reader")
-        for kind, entry in _entries().items()
-        if "plain" in entry
-    }
+    return {name: kind.signs for name, kind in PROGRAMS.kinds.items() if kind.signs is not None}
 
 
 def read_as(kind: Kind, file: FileText) -> Iterator[Document | Finding]:
     """Read the documents of a file of a kind, and findings on its text."""
-    module, _, function = _entries()[kind]["reader"].partition(":")
-    documents: Iterator[Document | Finding] = getattr(
-        import_module(f"{_PACKAGE}.{module}"), function
-    )(file)
+    documents: Iterator[Document | Finding] = loaded(PROGRAMS.kinds[kind].reader)(file)
     return documents
 
 
@@ -228,14 +172,12 @@ def kind_of(
 def is_evidence(keys: frozenset[str]) -> bool:
     """Return whether keys look like those of a kind, without being enough for it."""
     signs = _all_signs()
-    if keys & signs[_OTHERS].plain:
-        return False
-    return any(signs[kind].is_near(keys) for kind in signs if kind != _OTHERS)
+    return not keys & _OF_OTHERS and any(kind.is_near(keys) for kind in signs.values())
 
 
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
     """Return whether a JSON file is a DeepSpeed config by its name, its keys telling nothing else."""
-    own, other = _all_signs()["DeepSpeed config"], keys & _all_signs()[_OTHERS].plain
+    own, other = _all_signs()["DeepSpeed config"], keys & _OF_OTHERS
     known = (
         not keys or keys & own.plain or own.enough(keys, plain=False) or _CONFIG_NAME.search(name)
     )
@@ -245,13 +187,13 @@ def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
 def _kind_by_keys(keys: frozenset[str], *, named: bool, yaml: bool) -> Kind | None:
     """The kind with the most of its signs among `keys`; one of another program's file outweighs them."""
     signs = _all_signs()
-    if keys & signs[_OTHERS].plain:
+    if keys & _OF_OTHERS:
         return None
-    kinds: tuple[Kind, ...] = tuple(kind for kind in signs if kind != _OTHERS)
-    best = max(kinds, key=lambda kind: signs[kind].weight(keys))
+
+    best = max(signs, key=lambda kind: signs[kind].weight(keys))
     if named and signs[best].weight(keys) > (1 if best == "job spec" else 0):
         return best
-    enough = [kind for kind in kinds if signs[kind].enough(keys, plain=kind != "DeepSpeed config")]
+    enough = [kind for kind in signs if signs[kind].enough(keys, plain=kind != "DeepSpeed config")]
     return max(enough, key=lambda kind: signs[kind].weight(keys), default=None)
 
 

@@ -16,8 +16,6 @@ from typing import Final
 from ..dataclass import dataclass
 from ..findings import Location
 from ..programs.deepspeed.config import DsConfig, config_from_yaml
-from ..programs.launching.launch_line import Launch
-from ..programs.launching.options import basename
 from ..programs.trainer.training_arguments import (
     TrainingArguments,
     from_launches,
@@ -26,7 +24,9 @@ from ..programs.trainer.training_arguments import (
     read_value,
 )
 from ..resources import read_text
+from ..submission.launches import Launch
 from ..text.document import Document
+from ..text.options import basename
 from ..text.shell.records import ShellScript
 from ..text.source import Source, escape
 from ..text.text import Text

@@ -11,11 +11,13 @@ from typing import Final
 from ..faults import guarded
 from ..findings import NOTE, Finding, Location
 from ..programs.deepspeed.config import DsConfig
-from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
-from ..programs.launching.script import CommandDocument, LaunchScript
+from ..programs.launching.launch_line import MOST_LAUNCHES
+from ..programs.launching.script import launch_script
 from ..programs.megatron.arguments import from_launches as megatron_from_launches
+from ..programs.python_around import reads_its_own_way
 from ..programs.trainer.training_arguments import from_launches
-from ..submission.repository import reads_its_own_way
+from ..submission.launches import Launch
+from ..submission.script import CommandDocument
 from ..text.document import Document, JobSpec, Kind
 from ..text.hjson.text import read_json
 from ..text.shell.reader import read_script
@@ -196,7 +198,7 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
         reading.documents.append(JobSpec(path=file.text.path, name=name, is_named=file.named))
     elif kind == "launch script":
         shell = read_script(file.text)
-        script = LaunchScript.of(shell)
+        script = launch_script(shell)
         reading.documents.append(script)
         reading.documents += _embedded_configs(shell)
         _read_launches(script.launches, reading)

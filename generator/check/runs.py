@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import islice
@@ -37,10 +37,9 @@ from ..facts.measurement import (
 from ..findings import Finding, Location
 from ..job.schema import load_schema
 from ..numerals import whole
-from ..programs.deepspeed import log as deepspeed_log
-from ..programs.megatron import log as megatron_log
-from ..programs.trainer import log as trainer_log
+from ..programs.records import PROGRAMS
 from ..secrets import mask
+from ..submission.record import loaded
 from ..text.text import read_bytes
 from ..units import GIB
 
@@ -48,7 +47,9 @@ MAX_BYTES: Final = 256 * 2**20
 #: Terminal colours and cursor moves (ECMA-48's control sequences), which progress bars and loggers write.
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 #: Readers, the most specific first: Megatron-DeepSpeed also writes what DeepSpeed writes, and the Trainer may.
-_READERS = (megatron_log.read, deepspeed_log.read, trainer_log.read)
+_READERS: Final[tuple[Callable[[Sequence[str]], LogFacts | None], ...]] = tuple(
+    loaded(record.log) for record in PROGRAMS if record.log
+)
 #: Steps at the start that compile kernels, fill caches and open connections: a tenth of the log, at least one, at most
 #: ten; assumed.
 _WARM_UP_SHARE = 0.1

@@ -20,11 +20,13 @@ from ..job.overrides import plain_source
 from ..job.records import Job, JobLaunch
 from ..job.resolve_names import resolve_cluster, resolve_model
 from ..numerals import whole
+from ..programs.deepspeed.config import CONSUMERS
 from ..programs.frameworks import FRAMEWORKS
+from ..programs.launching.references import overwritten
 from ..programs.program import RenderedFile
+from ..programs.records import PROGRAMS
 from ..submission.grouping import submissions_of
-from ..submission.references import overwritten
-from ..submission.submission import CONSUMERS, Context, Submission
+from ..submission.submission import Context, Submission
 from ..submission.world import FLAGS
 from ..text.around import checking, is_within
 from ..text.document import Document, JobSpec
@@ -114,14 +116,20 @@ def _checked(
         of_group = tuple(jobs[document.path] for document in group if document.path in jobs)
         submissions.append(
             Submission(
-                documents=group, context=own, texts=reading.texts, jobs=of_group, around=files
+                documents=group,
+                programs=PROGRAMS,
+                context=own,
+                texts=reading.texts,
+                jobs=of_group,
+                around=files,
             )
         )
     of_specs = [finding for _, problems in specs.values() for finding in problems]
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
-    findings += dict.fromkeys(
-        finding for submission in submissions for finding in check_submission(submission)
-    )
+    found = list[Finding]()
+    for submission in submissions:
+        found += check_submission(submission)
+    findings += dict.fromkeys(found)
     texts = {**text, **reading.texts}
     if asked_of is not None:
         from .engine import ask_engine  # saves start-up time where it isn't asked
@@ -146,7 +154,7 @@ def _checked(
 def _grouped(documents: Sequence[Document], files: Files) -> Iterable[tuple[Document, ...]]:
     """The documents of each submission; each document by itself where the grouping fails."""
     with guarded("the grouping of files", documents[0].path if documents else ""):
-        return tuple(submissions_of(documents, files))
+        return tuple(submissions_of(documents, files, PROGRAMS))
     return ((document,) for document in documents)
 
 
@@ -317,10 +325,12 @@ def check_rendered(
         ]  # as with --job, and as without
         contexts += [
             (part, Context(deepspeed_version=release))
-            for part in submissions_of(whole, Files(whole))
+            for part in submissions_of(whole, Files(whole), PROGRAMS)
         ]
         for documents, context in contexts:
-            found += check_submission(Submission(documents=documents, context=context))
+            found += check_submission(
+                Submission(documents=documents, programs=PROGRAMS, context=context)
+            )
     return in_file_order(
         dict.fromkeys(_placed(one, job) for one in found if one.severity is not Severity.NOTE)
     )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from importlib import import_module
 from itertools import groupby
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..faults import FAULTS
 from ..findings import Finding
 from ..job import codes
+from ..resources import read_text
 from ..rule import Rule, rules_in
+from ..submission.record import loaded
 from .printing import BOLD, unknown
 from .tables import Lines, Part, Table, Text, whole, words
 
@@ -38,6 +39,19 @@ _WHEN: Final = {
 }
 
 
+def modules_with_rules() -> Mapping[str, list[str]]:
+    """The ids of the rules in each module, by its name from the package's root."""
+    known_rules()  # which imports every module that has any
+    package = __package__.partition(".")[0]
+    modules = (
+        (name.removeprefix(f"{package}."), module)
+        for name, module in sorted(sys.modules.items())
+        if name.startswith(f"{package}.")
+    )
+    ids = {name: sorted({rule.id for rule in rules_in(module)}) for name, module in modules}
+    return {name: found for name, found in ids.items() if found}
+
+
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[Rule, ...]:
     """Rules by id; one that checks jobs and files alike is one entry."""
@@ -52,16 +66,11 @@ def known_rules() -> tuple[Rule, ...]:
 def rules_called(rule_id: str) -> tuple[Rule, ...]:
     """Return the rule of an id, as in `known_rules`, or nothing.
 
-    Only modules whose text has the id are imported.
+    `rule_modules.json` says which modules have it, and no others are imported.
     """
-    found = list[Rule]()
-    package = Path(__file__).parents[1]
-    for folder, _, names in sorted(os.walk(package)):
-        for path in (Path(folder, name) for name in sorted(names) if name.endswith(".py")):
-            text = path.read_bytes()
-            if f'"{rule_id}"'.encode() in text or f'"{rule_id}:'.encode() in text:
-                parts = path.relative_to(package).with_suffix("").parts
-                found += rules_in(import_module(f"..{'.'.join(parts)}", __package__))
+    places: Mapping[str, list[str]] = json.loads(read_text(__package__, "rule_modules.json"))
+    modules = [module for module, ids in places.items() if rule_id in ids]
+    found = list(rules_in(*map(loaded, modules)))
     found = [rule for rule in found if rule.id == rule_id]
     found.sort(key=lambda rule: rule.checks in ("files", "engine"))
     in_files = (

@@ -15,11 +15,11 @@ from ..dataclass import dataclass
 from ..findings import Location
 from ..job.arguments import is_option
 from ..numerals import python_float, whole
-from ..programs.launching.launch_line import Launch
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.options import Flavour, MegatronOption, option_table
 from ..programs.trainer.training_arguments import TrainingArguments, known_arguments
 from ..secrets import Hider, mask
+from ..submission.launches import Launch
 from ..text.shell.records import Word
 from ..text.wording import escape, value_at
 from .find import ExistingRun

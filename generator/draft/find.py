@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 from ..check.read import Reading, read_documents
 from ..findings import Location
 from ..programs.deepspeed.config import Config
-from ..programs.launching.launch_line import LAUNCHERS, Launch
+from ..programs.deepspeed.submission import configs_of, named_in, used_config
+from ..programs.launching.launch_line import LAUNCHERS
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
+from ..programs.records import PROGRAMS
+from ..programs.trainer.submission import ds_config_of, used_accelerate_config
 from ..programs.trainer.training_arguments import TrainingArguments
 from ..submission.grouping import submissions_of
-from ..submission.submission import Submission, ds_config_of, named_in
+from ..submission.launches import Launch
+from ..submission.submission import Submission
 from ..text.document import Document, JobSpec
 from ..text.lookup import Files, end_alike
 
@@ -56,7 +60,7 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[E
     reading = read_documents(paths := tuple(paths))
     files = Files(reading.documents, [os.fspath(path) for path in paths])
     runs: list[ExistingRun] = []
-    for group in submissions_of(reading.documents, files):
+    for group in submissions_of(reading.documents, files, PROGRAMS):
         documents = list[Document]()
         # arguments of which some are in variables, as if these held none: the rest has its default
         for one in group:
@@ -68,7 +72,9 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[E
                 )
         if documents:
             runs += _runs_of(
-                Submission(documents=tuple(documents), texts=reading.texts, around=files)
+                Submission(
+                    documents=tuple(documents), programs=PROGRAMS, texts=reading.texts, around=files
+                )
             )
     return reading, tuple(
         sorted(runs, key=lambda run: (not run.megatron, not run.launch, not run.trainer))
@@ -89,13 +95,13 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
             launches.add(id(launch))
     if launches:
         return
-    alone = [one for one in submission.training_arguments if one.launch is None]
+    alone = [one for one in submission.of(TrainingArguments) if one.launch is None]
     for one in alone:
-        own = ds_config_of(submission, one) or submission.used_config
+        own = ds_config_of(submission, one) or used_config(submission)
         yield ExistingRun(submission=submission, trainer=one, config=own)
     if not alone:
-        for config in (
-            submission.configs
+        for config in configs_of(
+            submission
         ):  # with a key of DeepSpeed's: JSON that is named by itself may be anything
             top, keys = (
                 config.schema.section(""),
@@ -103,16 +109,16 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
             )
             if top is not None and any(key in top.keys for key in keys):
                 yield ExistingRun(submission=submission, config=config)
-    if not alone and not submission.configs and submission.used_accelerate_config is not None:
+    if not alone and not configs_of(submission) and used_accelerate_config(submission) is not None:
         yield ExistingRun(submission=submission)
 
 
 def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     """The run of a launch line that may be of a training: it uses a launcher, or names a config."""
     launchers = {call.program for call in launch.calls} & {*LAUNCHERS, "srun", "mpirun"}
-    if launch.program is None or not (launchers or submission.configs):
+    if launch.program is None or not (launchers or configs_of(submission)):
         return None
-    arguments, words = submission.training_arguments, {word.value for word in launch.arguments}
+    arguments, words = submission.of(TrainingArguments), {word.value for word in launch.arguments}
     own = [one for one in arguments if one.launch is launch]
     files = (
         one
@@ -123,6 +129,6 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     config = ds_config_of(submission, trainer) if trainer else None
     if config is None:  # the one that the script names, else the only one there is
         named = named_in(submission, launch.script.text.path) or frozenset()
-        configs = [one for one in submission.configs if id(one.json) in named]
-        config = configs[0] if len(configs) == 1 else submission.used_config
+        configs = [one for one in configs_of(submission) if id(one.json) in named]
+        config = configs[0] if len(configs) == 1 else used_config(submission)
     return ExistingRun(submission=submission, launch=launch, trainer=trainer, config=config)

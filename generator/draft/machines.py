@@ -15,15 +15,15 @@ from ..numerals import read_whole
 from ..programs.azureml.job import AzureMLJob
 from ..programs.deepspeed.config import Config
 from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
-from ..programs.launching.options import Option
-from ..programs.launching.script import LaunchScript
 from ..programs.skypilot.read import SkyPilotTask
 from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
 from ..programs.slurm.write import NAMED
 from ..secrets import Likeness, likeness
+from ..submission.script import LaunchScript
 from ..submission.world import world_of
 from ..text.around import is_readable
+from ..text.options import Option
 from ..text.text import UnusableJson, read_json
 from ..units import GBIT_PER_S, clock
 from .draft import SECRET, Draft
@@ -61,11 +61,11 @@ def read_machines(draft: Draft) -> None:
     ]
     for script in scripts[:1]:
         _read_sbatch(draft, script)
-    for job in submission.azureml_jobs[:1]:
+    for job in submission.of(AzureMLJob)[:1]:
         _read_azureml(draft, job, found.config)
-    for pods in submission.kubernetes_jobs[:1]:
+    for pods in submission.of(KubernetesJob)[:1]:
         _read_kubernetes(draft, pods)
-    for task in submission.skypilot_tasks[:1]:
+    for task in submission.of(SkyPilotTask)[:1]:
         _read_skypilot(draft, task)
     _read_plan(draft, Path(found.where.path).parent)
     if draft.get("cluster") is None:
@@ -125,16 +125,16 @@ def _read_cluster(draft: Draft, per_node: int | None, nodes: int | None) -> None
 
 
 def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
-    request = Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script)
-    if not script.sbatch.entries:
+    request = Request(shell=script.shell, options=script.directives, program="sbatch", block=script)
+    if not script.directives.entries:
         if script.launches:
             draft.set("launch.target", "shell")
         return
     draft.set("launch.target", "slurm")
     # where a run goes on
     written = ("--signal", "--open-mode") if script.shell.text.path in draft.ours else ()
-    for option in script.sbatch.entries:
-        if script.sbatch.get(option.name) is option and option.name not in written:
+    for option in script.directives.entries:
+        if script.directives.get(option.name) is option and option.name not in written:
             _read_option(draft, script, option, request.tasks_per_node)
     limit = request.argument("--time")
     if limit and limit.text and request.seconds("--time") not in (None, math.inf):

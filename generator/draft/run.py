@@ -11,6 +11,7 @@ from typing import Any, Final
 from ..findings import Location
 from ..job.arguments import grouped
 from ..job.schema import launch_keys
+from ..programs.azureml.job import AzureMLJob
 from ..secrets import Hider
 from .draft import Draft
 from .find import ExistingRun
@@ -28,7 +29,7 @@ def draft_run(
     texts = found.submission.texts
     ours = {path for path, text in texts.items() if "# Written by dsgen " in text.content[:4096]}
     # which has the values of its expressions
-    of_service = {job.path for job in found.submission.azureml_jobs}
+    of_service = {job.path for job in found.submission.of(AzureMLJob)}
     draft = Draft(
         found=found,
         ours=frozenset(ours - of_service),

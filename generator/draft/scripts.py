@@ -12,6 +12,7 @@ from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
+from ..programs.trainer.submission import used_accelerate_config
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from ..text.around import is_readable
 from ..text.text import UnusableJson, read_json
@@ -65,7 +66,7 @@ def read_script(draft: Draft) -> None:
             draft.drop("output.save_interval")
     _read_model(draft)
     _read_usual(draft)
-    config = found.submission.used_accelerate_config
+    config = used_accelerate_config(found.submission)
     if config is not None and (found.launch is None or found.launch.call("accelerate") is not None):
         _read_accelerate(draft, config)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from ..dataclass import dataclass
 from ..facts.shapes import AS_WRITTEN, Problem, differences
-from ..findings import ERROR, WARNING, Violation, Violations
+from ..findings import ERROR, WARNING, Location, Violation, Violations
 from ..places import is_placeholder
+from ..submission.launches import Launch
+from ..text.source import Source
 from ..text.wording import counted, dotted, show
-from .kubernetes.job import KubernetesJob
-from .launching.rules.ranks import TRAINING
-from .skypilot.read import SkyPilotTask
+from .launching.launcher_call import TRAINING
 
 #: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.
 _FILLED_IN: Final = re.compile(r"\$|\{\{|<\w")
@@ -23,6 +23,26 @@ _OPTIONS: Final = {
     "deepspeed": ("--hostfile", "--no_ssh"),
     "accelerate": ("--num_machines", "--config_file"),
 }
+
+
+class ClusterJob(Protocol):
+    """A job that is replicated on nodes, with the command that each of them runs."""
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def launches(self) -> tuple[Launch, ...]: ...
+
+    @property
+    def gpus(self) -> int | None: ...
+
+    @property
+    def nodes(self) -> int | None: ...
+
+    def locate(self, name: str) -> Location: ...
+
+    def locate_key(self, name: str) -> Location: ...
 
 
 def to_fill(value: object) -> bool:
@@ -36,7 +56,7 @@ def to_fill(value: object) -> bool:
 class Difference:
     """One difference of a job from the schema that its project publishes."""
 
-    job: KubernetesJob | SkyPilotTask
+    job: ClusterJob
     problem: Problem
     what: str  #: what has the schema, as in `a PyTorchJob`
     reader: str  #: who refuses it
@@ -81,7 +101,7 @@ class Difference:
 
 
 def differences_of(
-    job: KubernetesJob | SkyPilotTask, program: str, kind: str, what: str, reader: str
+    job: ClusterJob, program: str, kind: str, what: str, reader: str
 ) -> Iterator[Difference]:
     """The differences of a job from the schema of its kind, but for values that are filled in before it is read."""
     for problem in differences(job.source.data, program, kind, AS_WRITTEN):
@@ -90,7 +110,7 @@ def differences_of(
             yield found
 
 
-def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
+def one_process(job: ClusterJob) -> Violations:
     """A training with DeepSpeed or Megatron that python alone starts, where there are several GPUs."""
     for launch in job.launches if (job.gpus or 1) > 1 else ():
         asked = {word.prefix.partition("=")[0] for word in launch.arguments} & TRAINING
@@ -106,9 +126,7 @@ def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
             yield Violation(start.where, message, hint)
 
 
-def miscounted(
-    job: KubernetesJob | SkyPilotTask, node: str, per_node: str, of_nodes: str
-) -> Violations:
+def miscounted(job: ClusterJob, node: str, per_node: str, of_nodes: str) -> Violations:
     """torchrun's processes on each `node` against its GPUs, and its nodes against the job's; with words that fit. Where
     both are written and their product is not the job's GPUs, SUB001 says so."""
     for launch in job.launches:
@@ -137,7 +155,7 @@ def miscounted(
                 )
 
 
-def without_the_other_nodes(job: KubernetesJob | SkyPilotTask, hint: str) -> Violations:
+def without_the_other_nodes(job: ClusterJob, hint: str) -> Violations:
     """Launchers that train on their own node alone: an error for torchrun; another may read a file of its image's."""
     calls = (
         (launch, call)

@@ -2,73 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from importlib import import_module
 from typing import Final
 
 from ..rule import Rule, rules_in
+from ..submission.record import Rules, loaded
 from ..submission.submission import Submission
+from .records import PROGRAMS
+
+_RULES: Final = tuple(rules for record in PROGRAMS for rules in record.rules)
 
 
-def _has(*blocks: str) -> Callable[[Submission], object]:
-    return lambda submission: any(
-        config.has(block) for config in submission.configs for block in blocks
-    )
+@lru_cache(maxsize=len(_RULES))
+def _rules_of(rules: Rules) -> tuple[Rule, ...]:
+    return rules_in(*map(loaded, rules.names))
 
 
-#: The programs with rules, modules of rules that are needed more rarely, and whether a submission has something that
-#: these look at.
-_PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
-    "deepspeed": lambda submission: (
-        submission.configs or submission.accelerate_configs or submission.calls("deepspeed")
-    ),
-    "launching": lambda submission: (
-        submission.commands
-        or submission.azureml_jobs
-        or submission.hostfiles
-        or submission.environment_files
-    ),
-    "slurm": lambda submission: submission.commands,
-    "azureml": lambda submission: submission.azureml_jobs,
-    "kubernetes": lambda submission: submission.kubernetes_jobs,
-    "skypilot": lambda submission: submission.skypilot_tasks,
-    "trainer": lambda submission: (
-        submission.training_arguments
-        or submission.accelerate_configs
-        or submission.calls("accelerate")
-        or any(config.consumer in ("huggingface", "accelerate") for config in submission.configs)
-    ),
-    "megatron": lambda submission: submission.megatron,
-    "deepspeed.rules.blocks": _has(
-        "/elasticity", "/data_efficiency", "/curriculum_learning", "/compression_training"
-    ),
-    "deepspeed.rules.schedule": _has("/scheduler"),
-    "launching.rules.hostfiles": lambda submission: (
-        submission.hostfiles or submission.environment_files or submission.calls("deepspeed")
-    ),
-}
+def rules_for(submission: Submission) -> tuple[Rules, ...]:
+    """The modules of rules of which a submission has something that they look at."""
+    return tuple(rules for rules in _RULES if rules.when(submission))
 
 
-@lru_cache(maxsize=len(_PROGRAMS))
-def _rules_of(program: str) -> tuple[Rule, ...]:
-    rules = import_module(f".{program}" if "." in program else f".{program}.rules", __package__)
-    names = getattr(rules, "MODULES", None)  # those of a folder
-    return rules_in(
-        *(
-            [rules]
-            if names is None
-            else [import_module(f".{name}", rules.__name__) for name in names]
-        )
-    )
-
-
-def programs_of(submission: Submission) -> tuple[str, ...]:
-    """The programs, and modules of rules, of which a submission has something that rules look at."""
-    return tuple(program for program, needed in _PROGRAMS.items() if needed(submission))
-
-
-def rules_of_programs(programs: Iterable[str] = _PROGRAMS) -> Iterator[Rule]:
-    """The rules of these programs; by default of all."""
-    for program in programs:
-        yield from _rules_of(program)
+def rules_of_programs(every: Iterable[Rules] = _RULES) -> Iterator[Rule]:
+    """The rules of these modules; by default of all."""
+    for rules in every:
+        yield from _rules_of(rules)

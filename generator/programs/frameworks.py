@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from ..job.records import Framework, Frameworks
+from ..job.records import Frameworks
+from .records import PROGRAMS
 
 if TYPE_CHECKING:
     from ..search.plan import Plan
     from .program import Program
 
-R = TypeVar("R")
-
-
-class OnDemand(Mapping[str, R]):
-    """Records by name, from the attribute `attribute` of the modules of this package that `modules` names."""
-
-    def __init__(self, attribute: str, modules: Mapping[str, str]) -> None:
-        self._attribute = attribute
-        self._modules = modules
-
-    def __getitem__(self, name: str) -> R:
-        record: R = getattr(import_module(f".{self._modules[name]}", __package__), self._attribute)
-        return record
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-
-FRAMEWORKS: Final[Frameworks] = OnDemand[Framework](
-    "FRAMEWORK",
-    {
-        "deepspeed": "deepspeed.write",
-        "huggingface": "trainer.write",
-        "megatron-deepspeed": "megatron.write_deepspeed",
-        "megatron-lm": "megatron.write",
-    },
-)
+FRAMEWORKS: Final[Frameworks] = PROGRAMS.frameworks
 
 
 def program_for(plan: Plan) -> Program:

@@ -9,11 +9,11 @@ from ..job.records import Job
 from ..rule import findings_of, rules_in
 from ..rules.run import FIT_RULES, IDENTITY_RULES, LAYOUT_RULES, LENGTH_RULES
 from ..rules.run import JOB_RULES as _JOB_RULES
-from .megatron import tokenizer
-from .skypilot import accelerators
-from .slurm.rules import job as slurm
+from ..submission.record import loaded
+from .records import PROGRAMS
 
-JOB_RULES: Final = (*_JOB_RULES, *rules_in(slurm, tokenizer, accelerators))
+_OF_PROGRAMS: Final = (loaded(module) for record in PROGRAMS for module in record.job_rules)
+JOB_RULES: Final = (*_JOB_RULES, *rules_in(*_OF_PROGRAMS))
 PLANNING_RULES: Final = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES, *LENGTH_RULES)
 
 

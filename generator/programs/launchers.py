@@ -7,15 +7,17 @@ from typing import Final
 
 from ..job.schema import launch_targets
 from ..search.plan import Plan
-from .frameworks import OnDemand
+from ..submission.record import OnDemand
 from .launching.write import arguments_file
 from .program import Launcher, Program, RenderedFile
+from .records import PROGRAMS
 
 DEFAULT_COMMAND: Final = "dsgen generate"
 
 #: The targets that the schema of job specs lists, each with the folder of its name.
-LAUNCHERS: Final[Mapping[str, Launcher]] = OnDemand[Launcher](
-    "LAUNCHER", {name: f"{name}.write" for name in launch_targets()}
+_PLACES: Final = {record.name: record.launcher for record in PROGRAMS}
+LAUNCHERS: Final[Mapping[str, Launcher]] = OnDemand(
+    {name: _PLACES[name] for name in launch_targets()}
 )
 
 

@@ -7,43 +7,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from posixpath import dirname
 from typing import Final
 
-from ..programs.launching.launch_line import LAUNCHERS, Launch
-from ..programs.launching.script import CommandDocument, LaunchScript
 from ..text.document import Document, Kind
 from ..text.lookup import Files, is_written, place_of
+from .launches import Launch
+from .record import Programs
 from .references import references_of, templates_of
 from .repository import has_programs, is_named
+from .script import CommandDocument, LaunchScript
 
-#: Files that a job may use without naming them. Where no job lies beside them, the first of these uses the others.
-_USED: Final[tuple[Kind, ...]] = (
-    *(
-        "training arguments",
-        "Megatron arguments",
-        "accelerate config",
-        "job spec",
-        "DeepSpeed config",
-        "hostfile",
-    ),
-    "environment file",
-)
 _JOBS: Final = (LaunchScript, CommandDocument)
-#: Options of launchers without which they read no file of these kinds; its value may not be known.
-_OPTIONS: Final[dict[Kind, tuple[str, ...]]] = {
-    "accelerate config": ("--config_file",),
-    "hostfile": ("--hostfile", "--deepspeed_hostfile"),
-}
-_READ_VARIABLES: Final = frozenset(
-    {"deepspeed", "accelerate"}
-)  #: launchers that read `.deepspeed_env`
-
 Unit = list[
     Document
 ]  #: the documents of one file, or of one job in it; the first is the file's own
 
 
-def submissions_of(documents: Sequence[Document], files: Files) -> Iterator[tuple[Document, ...]]:
+def submissions_of(
+    documents: Sequence[Document], files: Files, programs: Programs
+) -> Iterator[tuple[Document, ...]]:
     """The documents of each submission, in order of the documents that name the rest."""
-    return _Graph(list(_units(documents)), files).submissions()
+    return _Graph(list(_units(documents)), files, programs).submissions()
 
 
 def _units(documents: Iterable[Document]) -> Iterator[Unit]:
@@ -63,13 +45,17 @@ def _units(documents: Iterable[Document]) -> Iterator[Unit]:
 class _Graph:
     """Units, and which of them each names."""
 
-    def __init__(self, units: list[Unit], files: Files) -> None:
+    def __init__(self, units: list[Unit], files: Files, programs: Programs) -> None:
         self._units = units
         self._index = {
             id(document): number for number, unit in enumerate(units) for document in unit
         }
         self._files = files
-        self._links = [tuple(references_of(unit, files)) for unit in units]
+        self._programs = programs
+        #: How jobs use files that nothing names, in the order in which a kind uses those after it.
+        beside = [(name, kind.beside) for name, kind in programs.kinds.items() if kind.beside]
+        self._beside = dict(sorted(beside, key=lambda entry: entry[1].order))
+        self._links = [tuple(references_of(unit, files, programs)) for unit in units]
         self._next = [list(self._targets(number)) for number in range(len(units))]
         self._named = {target for targets in self._next for target in targets}
         self._add_neighbours()
@@ -77,7 +63,7 @@ class _Graph:
     def _targets(self, number: int) -> Iterator[int]:
         """The units that one names. A script that starts several others starts a job with each."""
         named = [each for link in self._links[number] for each in link.documents]
-        named += templates_of(self._units[number][0], self._files)
+        named += templates_of(self._units[number][0], self._files, self._programs)
         targets = dict.fromkeys(self._index[id(each)] for each in named)
         scripts = [target for target in targets if isinstance(self._units[target][0], LaunchScript)]
         for target in targets:
@@ -106,7 +92,7 @@ class _Graph:
         centre = centre or [number for number in jobs if _launches(self._units[number][0])]
         alone = {
             kind: found
-            for kind in _USED
+            for kind in self._beside
             if (found := [n for n in free[kind] if n not in self._named])
         }
         centre = centre or next(iter(alone.values()), [])
@@ -123,15 +109,17 @@ class _Graph:
         if any(link.kind == kind for link in self._links[number]):
             return False
         calls = [call for launch in _launches(self._units[number][0]) for call in launch.calls]
-        if kind == "environment file":
-            return not calls or any(call.program in _READ_VARIABLES for call in calls)
-        own = (call for call in calls if call.program == "accelerate" and call.has("--config_file"))
-        if kind == "DeepSpeed config" and next(
-            own, None
-        ):  # accelerate's config has the settings, or names their file
-            return False
-        options = _OPTIONS.get(kind)
-        return not calls or options is None or any(call.has(*options) for call in calls)
+        beside = self._beside[kind]
+        if not calls:
+            return True
+
+        # Another file has the settings, or names the one that has them.
+        elsewhere = beside.unless is not None and any(
+            call.program == beside.unless[0] and call.has(beside.unless[1]) for call in calls
+        )
+        asked = not beside.options or any(call.has(*beside.options) for call in calls)
+        reads = not beside.launchers or any(call.program in beside.launchers for call in calls)
+        return asked and reads and not elsewhere
 
     def submissions(self) -> Iterator[tuple[Document, ...]]:
         """Each unit that no other names, with all that it names; of units in a ring, the first."""
@@ -154,5 +142,5 @@ def _launches(document: Document) -> tuple[Launch, ...]:
 
 def _trains(unit: Unit) -> bool:
     """Return whether a script starts processes by a launcher, or a program whose arguments are of a training."""
-    programs = {call.program for launch in _launches(unit[0]) for call in launch.calls}
-    return len(unit) > 1 or bool(programs & (LAUNCHERS | {"srun", "mpirun"}))
+    calls = (call for launch in _launches(unit[0]) for call in launch.calls)
+    return len(unit) > 1 or any(call.starts_ranks or call.starts_tasks for call in calls)

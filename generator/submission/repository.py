@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
-from ..programs.launching.launch_line import Launch
 from ..text.around import (
     files_below,
     folders_above,
@@ -19,79 +18,12 @@ from ..text.around import (
     text_around,
     until_next_check,
 )
-from .releases import Release, newest, release_of
+from .launches import Launch
 
+_IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
 STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
-#: A parser of transformers, and the classes that it is given; a class without a base has the fields written in it only.
-_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
-_USES_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
-_IMPORTS: Final = re.compile(r"^from\s+\.*(\w[\w.]*)\s+import\b", re.MULTILINE)
-_BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
-_FUNCTION: Final = re.compile(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
-_OWN_PARSER: Final = re.compile(
-    r"\bArgumentParser\("
-)  # and not `H4ArgumentParser(`, which takes TrainingArguments
-#: Parsers of other packages, and the standard library's.
-_OTHER_PARSER: Final = re.compile(
-    r"\b(?:ArgumentParser\(|fire\.Fire\(|(?:tyro|typer|click|hydra|draccus|jsonargparse|absl)\b)"
-)
-#: What reads a file of TrainingArguments by their names, these and no others.
-_ANY_PARSER: Final = re.compile(
-    r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser|parse_yaml_file|parse_json_file)\b"
-)
-#: Reading the file of DeepSpeed's config by Python's json: `json.load(open(args.deepspeed_config))`; or a few lines on,
-#: by another name.
-_OPENS: Final = r"\bopen\(\s*\w+\.(?:deepspeed|ds)(?:_config)?(?:_file)?\b"
-_LOADS_JSON: Final = re.compile(
-    rf"(?<![\w.])json\.load\(\s*{_OPENS}|{_OPENS}[^\n]*:\s*\n[^\n]*(?<![\w.])json\.load\("
-    r"|\b(\w+) = [\w.(]*\w\.(?:deepspeed|ds)_config(?:_file)?\b(?:[^\n]*\n){1,6}?[^\n]*\bopen\(\s*\1\b[^\n]*:\s*\n"
-    r"(?:[^\n]*\n){0,3}?[^\n]*(?<![\w.])json\.load\("
-)
 #: Of a folder; of 3,630 folders with Python in 230 public repositories 99.9 % have no more.
 MOST_FILES: Final = 60
-#: Folders up from a config whose programs are taken for its own: 436 of 473 public ones have Python on DeepSpeed there.
-_NEAR: Final = 3
-#: A call of DeepSpeed's engine up to an argument: brackets within it are closed.
-_INITIALIZED: Final = (
-    r"\bdeepspeed\.initialize\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*?\b"
-)
-_TELLS: Final = {
-    "MPI": (
-        re.compile(r"\bmpi4py\b|\bMPI\b"),
-        ("README*", "requirement*", "*.py", "*.sh", "*.s*batch"),
-    ),
-    # A program that finds out its rank by itself.
-    # Source: lightning_fabric/plugins/environments/slurm.py @ 2.5.5 (global_rank: SLURM_PROCID).
-    "ranks": (
-        re.compile(
-            r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=|^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b",
-            re.MULTILINE,
-        ),
-        ("*.py",),
-    ),
-    # Programs without the Trainer, as transformers says; it compares the config with the arguments.
-    "no Trainer": (re.compile(r"\bHfDeepSpeedConfig\("), ("*.py", "*/*.py")),
-    # What a program builds itself, which the engine takes in place of the config's.
-    # Source: deepspeedai/DeepSpeed runtime/engine.py:1884, :2329 @ 0.19.8
-    "an optimizer": (re.compile(_INITIALIZED + r"optimizer=(?!None\b)"), ("*.py", "*/*.py")),
-    "a schedule": (re.compile(_INITIALIZED + r"lr_scheduler=(?!None\b)"), ("*.py", "*/*.py")),
-    "the engine": (
-        re.compile(r"^[^#\n]*\bdeepspeed\.initialize\(", re.MULTILINE),
-        ("*.py", "*/*.py"),
-    ),
-    # Programs that fill in what is "auto".
-    "a filler": (
-        re.compile(
-            r"\bTrain(?:er|ingArguments)\b|\bHfDeepSpeedConfig\b|\baccelerate\b|\bAccelerator\b|lightning"
-        ),
-        ("*.py", "*/*.py", "*/*/*.py"),
-    ),
-    "transformers' parser": (re.compile(r"\bHfArgumentParser\b"), ("*.py",)),
-    "another parser": (
-        re.compile(r"\bTrlParser\b|\(\s*HfArgumentParser\s*\)|\bOmegaConf\b"),
-        ("*.py",),
-    ),
-}
 
 #: Files that may name a config; in prose and comments an option has to be before it.
 _PROSE: Final = (".md", ".rst", ".txt")
@@ -140,34 +72,6 @@ def program_text(launch: Launch) -> str | None:
     return text_around(found, found.parent) if found is not None else None
 
 
-@until_next_check(64)
-def declares_its_own(program: Path, names: frozenset[str]) -> bool:
-    """Return whether a program declares its options itself: one of `names` by argparse, or all by classes that inherit
-    from none."""
-    text = text_around(program, program.parent)
-    given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
-    if given or _USES_HF_PARSER.search(text):
-        modules = (f"{module.replace('.', '/')}.py" for module in _IMPORTS.findall(text))
-        texts = (
-            text,
-            *(text_around(program.parent / module, program.parent) for module in modules),
-        )
-        return bool(given) and set(given) <= {
-            name for each in texts for name in _BASELESS.findall(each)
-        }
-    written = {
-        word.lstrip("-").replace("-", "_") for word in STRING.findall(text) if word.startswith("--")
-    }
-    by_signature = "fire.Fire(" in text  # which takes a function's arguments for options
-    return by_signature or (_OWN_PARSER.search(text) is not None and not names.isdisjoint(written))
-
-
-def hands_options_on(program: Path) -> bool:
-    """Return whether a program may hand its options to another, by a parser that isn't transformers'."""
-    text = text_around(program, program.parent)
-    return _OTHER_PARSER.search(text) is not None and not _ANY_PARSER.search(text)
-
-
 def sets_key(pointer: str, holder: str) -> bool:
     """Return whether Python near the config `holder` sets the key, `config["key"] = …`, and names its block."""
     block, _, key = pointer.rpartition("/")
@@ -188,54 +92,15 @@ def declares_field(name: str, holder: str) -> bool:
 def _near(pattern: str, word: str, holder: str) -> bool:
     """Return whether Python in or just below a folder above a file has the pattern, in which `{}` is the word."""
     found = re.compile(pattern.replace("{}", re.escape(word)), re.MULTILINE)
-    return any(_has(folder, found, ("*.py", "*/*.py"), word) for folder in folders_above(holder))
-
-
-def hands_to_trainer(holder: str) -> bool:
-    """Return whether Python near the config `holder` names it to the Trainer: `deepspeed="configs/ds_config.json"`."""
-    return any(_has_handed(folder, Path(holder).name) for folder in folders_above(holder))
-
-
-@until_next_check(512)
-def _has_handed(folder: Path, name: str) -> bool:
-    text_of_name = rf"""["'](?:[\w./-]*/)?{re.escape(name)}["']"""
-    named = re.compile(rf"^([ \t]*)(\w+)[ \t]*=[ \t]*{text_of_name}", re.MULTILINE)
-    handed = re.compile(
-        rf"^[^#\n]*(?<![.\w])deepspeed\s*=\s*(?:{text_of_name}|(\w+)\b)", re.MULTILINE
+    return any(
+        has_text(folder, found, ("*.py", "*/*.py"), word) for folder in folders_above(holder)
     )
-    for text in _texts(folder, ("*.py", "*/*.py"), name):
-        everywhere = {variable for indent, variable in named.findall(text) if not indent} | {""}
-        for function in _FUNCTION.split(text):
-            given = set(handed.findall(function))
-            if not (
-                given.isdisjoint(everywhere)
-                and given.isdisjoint(each for _, each in named.findall(function))
-            ):
-                return True
-    return False
 
 
 def has_programs(holder: str) -> bool:
     """Return whether there is Python in or just below a folder above the file `holder`: it may complete a config."""
-    return any(_has(folder, re.compile(""), ("*.py", "*/*.py")) for folder in folders_above(holder))
-
-
-def tells(what: str, holder: str) -> bool:
-    """Return whether files near above the file `holder` tell this of its runs: a key of `_TELLS`."""
-    pattern, names = _TELLS[what]
-    return any(_has(folder, pattern, names) for folder in islice(folders_above(holder), _NEAR))
-
-
-def loads_json(launch: Launch) -> bool:
-    """Return whether the program of a launch line reads its DeepSpeed config by Python's json too, which is strict."""
-    return _LOADS_JSON.search(program_text(launch) or "") is not None
-
-
-def reads_its_own_way(holder: str) -> bool:
-    """Return whether Python above the arguments file `holder` is there, and has none of transformers' parsers."""
-    return has_programs(holder) and not any(
-        _has(folder, _ANY_PARSER, ("*.py", "*/*.py", "*/*/*.py"))
-        for folder in folders_above(holder)
+    return any(
+        has_text(folder, re.compile(""), ("*.py", "*/*.py")) for folder in folders_above(holder)
     )
 
 
@@ -288,12 +153,14 @@ def _names_in(project: Path) -> tuple[Mapping[str, set[str]], frozenset[tuple[st
 
 
 @until_next_check(512)
-def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...], word: str = "") -> bool:
+def has_text(
+    folder: Path, pattern: re.Pattern[str], names: tuple[str, ...], word: str = ""
+) -> bool:
     """Return whether a pattern is in one of the folder's files of these names; what matches it has the `word`."""
-    return any(map(pattern.search, _texts(folder, names, word)))
+    return any(map(pattern.search, texts_of(folder, names, word)))
 
 
-def _texts(folder: Path, names: tuple[str, ...], word: str) -> Iterator[str]:
+def texts_of(folder: Path, names: tuple[str, ...], word: str) -> Iterator[str]:
     """The texts of the folder's files of these names that have the `word`."""
     files = (path for name in names for path in islice(matching(name, folder, folder), MOST_FILES))
     return (text for text in (text_around(path, folder) for path in files) if word in text)
@@ -321,15 +188,34 @@ def _found(program: str, folder: Path, _: Path) -> tuple[Path, ...]:
     return tuple(place for place in (base / name for base in above) if is_readable(place, folder))
 
 
-def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Release:
-    """The release of a program that is named above the file `holder`, else above what is started; else the newest."""
-    places = (holder, *filter(None, map(program_of, launches)))
-    return next(
-        filter(None, (release_of(program, str(place)) for place in places)), newest(program)
-    )
-
-
 @until_next_check(64)
 def programs_in(place: Path, folder: Path, pattern: str = "*.py") -> list[Path]:
     """The Python files of a place in the project of `folder`, in order; none where it may not be read."""
     return list(matching(pattern, place, folder))
+
+
+def python_beside(program: Path, *more: Path) -> list[Path]:
+    """A program's own folder, what it imports from the folders above, and `more`; at most `MOST_FILES` files."""
+    folder, above = program.parent, tuple(folders_above(program))
+    text = text_around(program, folder)
+    modules = [module.replace(".", "/") for module in dict.fromkeys(_IMPORT.findall(text))]
+    ends = [(f"{module}.py", f"{module}/__init__.py") for module in modules]
+    places = [[base / path for base in above for path in paths] for paths in ends]
+    imported = [
+        next((place for place in each if is_readable(place, folder)), None) for each in places
+    ]
+
+    files = [*programs_in(folder, folder)[:MOST_FILES], *filter(None, imported), *more]
+    return list(islice(dict.fromkeys(files), MOST_FILES))
+
+
+@until_next_check(64)
+def strings_beside(program: Path) -> frozenset[str]:
+    """The strings in a program, and in the Python that it imports and that lies beside it."""
+    return frozenset[str]().union(*map(strings_in, python_beside(program)))
+
+
+@until_next_check(1024)
+def strings_in(path: Path) -> frozenset[str]:
+    """The strings in a file, which many programs may import."""
+    return frozenset(STRING.findall(text_around(path, path.parent)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import yaml
 
@@ -18,7 +18,6 @@ from ..places import Values
 from .hjson.text import JsonText
 from .source import Source, escape, parse
 from .text import Text
-from .wording import counted
 from .yaml_core import MAX_DIGITS, Dialect, resolve_scalar, short_tag
 
 Kind = str  #: the name of a kind of document, as in `programs/kinds.json`; also "job spec" and "launch script"
@@ -60,42 +59,6 @@ class JobSpec:
     path: str
     name: str  #: of the file as the user gave it; `path` may have escapes
     is_named: bool = False  #: not found in a folder: it may name files anywhere
-
-
-Quantity = Literal[
-    "GPUs", "processes", "GPUs per node", "nodes"
-]  # the first that is known is how many GPUs there are
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A number of GPUs, nodes or processes, as one document has it."""
-
-    quantity: Quantity
-    value: int
-    where: Location
-    text: str  #: what is written, as in `#SBATCH --nodes 16 × --gres gpu:8`
-
-    @property
-    def placed(self) -> str:
-        """What is written, with its place where it is in a file."""
-        path, line = self.where.path, self.where.line
-        place = path if line is None else f"{path}:{line}"
-        return self.text if self.where.flag else f"{self.text} ({place})"
-
-
-def claims_of_nodes(
-    nodes: int | None, gpus: int | None, nodes_at: Location, gpus_at: Location
-) -> Iterator[Claim]:
-    """The claims of a job for `nodes` nodes with `gpus` GPUs each; None: unknown."""
-    if nodes:
-        yield Claim("nodes", nodes, nodes_at, counted(nodes, "node"))
-    if gpus:
-        yield Claim("GPUs per node", gpus, gpus_at, f"{counted(gpus, 'GPU')} a node")
-        if nodes:
-            yield Claim(
-                "GPUs", nodes * gpus, gpus_at, f"{counted(nodes, 'node')} × {counted(gpus, 'GPU')}"
-            )
 
 
 _RESOLVER: Final[Any] = yaml.resolver.Resolver()

@@ -140,9 +140,11 @@ class Files:
         may write there.
         """
         own = tuple(
-            one for one in self._written_by.get(holder, ()) if end_alike(one.target or "", path)
+            config
+            for config in self._written_by.get(holder, ())
+            if config.document_kind in kinds and end_alike(config.target or "", path)
         )
-        if "DeepSpeed config" in kinds and own:
+        if own:
             copies = self._at(place_of(join(dirname(holder), basename(path))), kinds)
             return (*own, *(one for one in copies if not is_written(one)))
         places = self._places(path, holder, starts)

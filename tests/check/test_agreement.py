@@ -20,7 +20,8 @@ from benchmarks.deepspeed_mutations import mutants
 from dsgen.check.rules.run import check_submission
 from dsgen.findings import Finding
 from dsgen.programs.deepspeed.config import DsConfig
-from dsgen.submission.releases import NEWEST
+from dsgen.programs.records import PROGRAMS
+from dsgen.programs.releases import NEWEST
 from dsgen.submission.submission import Context, Submission
 from dsgen.text.hjson.edits import apply_edits
 from dsgen.text.hjson.text import read_json
@@ -97,7 +98,7 @@ def findings_of(text: str, release: str) -> tuple[Finding, ...]:
     context = Context(
         gpus=WORLD, consumer="deepspeed", deepspeed_version=tuple(map(int, release.split(".")))
     )
-    return check_submission(Submission(documents=(config,), context=context))
+    return check_submission(Submission(programs=PROGRAMS, documents=(config,), context=context))
 
 
 def key_of(finding: Finding) -> tuple[str, str]:

@@ -14,6 +14,7 @@ import pytest
 
 from dsgen.check.rules.run import check_submission
 from dsgen.programs.deepspeed.config import DsConfig
+from dsgen.programs.records import PROGRAMS
 from dsgen.submission.submission import Context, Submission
 from dsgen.text.hjson.text import read_json
 from dsgen.text.text import Text
@@ -62,7 +63,9 @@ def places(value: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 def count(content: str, **context: Any) -> int:
     """How many findings a config has."""
     text = Text(path="ds_config.json", content=content, lines=content.split("\n"), folder=Path())
-    submission = Submission(documents=(DsConfig(json=read_json(text)),), context=Context(**context))
+    submission = Submission(
+        programs=PROGRAMS, documents=(DsConfig(json=read_json(text)),), context=Context(**context)
+    )
     return len(check_submission(submission))
 
 

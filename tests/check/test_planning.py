@@ -24,6 +24,7 @@ from dsgen.programs.megatron.arguments import MegatronArguments, read_file
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.megatron.run import megatron_runs
 from dsgen.programs.megatron.vocabulary import OF_OPTIONS
+from dsgen.programs.records import PROGRAMS
 from dsgen.rule import Rule, rules_in
 from dsgen.rules.run import LAYOUT_RULES
 from dsgen.submission.submission import Context, Submission
@@ -55,7 +56,7 @@ def submission_of(
     documents: list[Any] = [read_by(read_file, text_file("\n".join(lines)))]
     if config is not None:
         documents.append(DsConfig(json=read_json(text_file(json.dumps(config), "ds_config.json"))))
-    return Submission(documents=tuple(documents), context=Context(**given))
+    return Submission(programs=PROGRAMS, documents=tuple(documents), context=Context(**given))
 
 
 def violations(rule: Rule, submission: Submission) -> list[Violation]:
@@ -340,6 +341,6 @@ def test_no_arguments_make_a_rule_fail(case: tuple[Flavour, str], gpus: int | No
 def test_empty_arguments_say_nothing() -> None:
     """A file of arguments that is no Megatron's is not judged."""
     arguments = MegatronArguments(path="a", flavour="megatron-lm", values={})
-    submission = Submission(documents=(arguments,))
+    submission = Submission(programs=PROGRAMS, documents=(arguments,))
     assert not [violation for rule in MINE for violation in violations(rule, submission)]
     assert {rule.id for rule in rules_in(fits)} >= {"MEM001", "MEM002"}

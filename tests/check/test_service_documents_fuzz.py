@@ -13,6 +13,7 @@ from dsgen.check.rules.run import check_submission
 from dsgen.facts.shapes import read_schemas
 from dsgen.programs.azureml.job import read_azureml
 from dsgen.programs.deepspeed.config import DsConfig
+from dsgen.programs.records import PROGRAMS
 from dsgen.programs.trainer.accelerate import AccelerateConfig
 from dsgen.programs.trainer.rules.accelerate import TOP_KEYS
 from dsgen.programs.trainer.rules.accelerate_deepspeed import KEYS
@@ -104,7 +105,9 @@ CONFIGS = st.dictionaries(
 
 def all_have_words(*documents: Document) -> bool:
     """Ask every rule about a submission of these documents, and whether each finding has a message and a JSON form."""
-    found = check_submission(Submission(documents=documents, context=Context(gpus=8)))
+    found = check_submission(
+        Submission(programs=PROGRAMS, documents=documents, context=Context(gpus=8))
+    )
     return all(finding.message and finding.to_dict() for finding in found)
 
 

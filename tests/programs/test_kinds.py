@@ -10,8 +10,8 @@ import dsgen
 from dsgen.check.file import File
 from dsgen.check.read import Reading, read_documents
 from dsgen.programs.deepspeed.config import Config, DsConfig
+from dsgen.programs.releases import newest
 from dsgen.programs.trainer.training_arguments import TrainingArguments
-from dsgen.submission.releases import newest
 from dsgen.text.document import Kind
 
 NEOX = """\

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from dsgen.programs.launching.launch_line import Launch, launches
-from dsgen.programs.launching.options import TABLES
+from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.launching.script import sbatch_options
+from dsgen.programs.launching.tables import TABLES
+from dsgen.submission.launches import Launch
 from dsgen.text.shell.reader import read_script
 from dsgen.text.text import Text
 from tests.needs import needs_deepspeed, needs_slurm, needs_transformers, program

@@ -19,6 +19,7 @@ from dsgen.programs.megatron.arguments import read_file
 from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.program import Program
+from dsgen.programs.records import PROGRAMS
 from dsgen.rules.job.model import missing_parts
 from dsgen.submission.submission import Context, Submission
 from dsgen.text.text import text_of
@@ -431,7 +432,7 @@ def test_knobs_are_read_back(changes: dict[str, Any]) -> None:
     program = program_for(make_plan(make_job("megatron-lm", MIXTRAL, generation="hopper"), layout))
     document = read_by(read_file, text_of("\n".join(words(program)), "arguments.txt"))
     context = Context(gpus=layout.world)
-    [run] = megatron_facts(Submission(documents=(document,), context=context))
+    [run] = megatron_facts(Submission(programs=PROGRAMS, documents=(document,), context=context))
     names = (
         "tensor_overlap",
         "expert_overlap",

@@ -13,6 +13,7 @@ from dsgen.programs.megatron.arguments import read_file
 from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.run import MegatronRun, megatron_runs
 from dsgen.programs.megatron.table import LARGEST
+from dsgen.programs.records import PROGRAMS
 from dsgen.rule import findings_of
 from dsgen.submission.submission import Context, Submission
 from dsgen.text.text import text_of
@@ -24,7 +25,7 @@ SHAPE = "--num-layers 24 --hidden-size 64 --num-attention-heads 4"
 def submission_of(options: str, **context: Any) -> Submission:
     """A file of arguments as a submission."""
     documents = (read_by(read_file, text_of(f"{SHAPE} {options}\n", "arguments.txt")),)
-    return Submission(documents=documents, context=Context(**context))
+    return Submission(programs=PROGRAMS, documents=documents, context=Context(**context))
 
 
 def run_of(options: str, **context: Any) -> MegatronRun:

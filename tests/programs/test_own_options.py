@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 import dsgen
-from dsgen.submission import repository
+from dsgen.programs import python_around
 
 _SCRIPT: Final = (
     "#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --epochs 2 --batch 8 --lr 1e-4 --wrong 1\n"
@@ -128,4 +128,4 @@ def test_a_variable_is_handed_over_in_its_own_function(
 ) -> None:
     """A config's name in a variable goes to the Trainer from the same function, or from the module's own lines."""
     (tmp_path / "train.py").write_text(f"{program}\n")
-    assert repository.hands_to_trainer(str(tmp_path / "ds.json")) is hands
+    assert python_around.hands_to_trainer(str(tmp_path / "ds.json")) is hands

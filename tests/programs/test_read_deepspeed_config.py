@@ -16,7 +16,7 @@ import pytest
 from benchmarks.agreement_deepspeed import fitted, is_json, real_configs, rendered_configs
 from benchmarks.deepspeed_mutations import WORLD, mutants
 from dsgen.programs.deepspeed.config import BATCH_KEYS, Config
-from dsgen.submission.releases import NEWEST, Release
+from dsgen.programs.releases import NEWEST, Release
 from dsgen.text.hjson.text import read_json
 from dsgen.text.text import text_of
 from tests.needs import needs_deepspeed

@@ -6,11 +6,12 @@ import math
 
 import pytest
 
-from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.launching.launcher_call import LauncherCall, fixed_port
-from dsgen.programs.launching.script import LaunchScript, sbatch_options
+from dsgen.programs.launching.script import launch_script
+from dsgen.programs.launching.subjects import launcher_calls
+from dsgen.programs.records import PROGRAMS
 from dsgen.programs.slurm.request import Request, steps_of
-from dsgen.submission.subjects import blocks, launcher_calls
+from dsgen.programs.slurm.subjects import blocks
 from dsgen.submission.submission import Submission
 from dsgen.text.shell.reader import read_script
 from dsgen.text.text import Text
@@ -19,8 +20,7 @@ from dsgen.text.text import Text
 def _submission(*lines: str) -> Submission:
     content = "\n".join(("#!/bin/bash", *lines))
     shell = read_script(Text(path="job.sbatch", content=content, lines=content.split("\n")))
-    script = LaunchScript(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
-    return Submission(documents=(script,))
+    return Submission(programs=PROGRAMS, documents=(launch_script(shell),))
 
 
 def _block(*options: str) -> Request:

@@ -11,13 +11,15 @@ import pytest
 import dsgen
 from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.launching.launch_line import launches
+from dsgen.programs.records import PROGRAMS
+from dsgen.programs.trainer.submission import ds_config_of
 from dsgen.programs.trainer.training_arguments import (
     TrainingArguments,
     from_launches,
     known_arguments,
     read_value,
 )
-from dsgen.submission.submission import Submission, ds_config_of
+from dsgen.submission.submission import Submission
 from dsgen.text.hjson.text import read_json
 from dsgen.text.shell.reader import read_script
 from dsgen.text.text import text_of
@@ -177,13 +179,15 @@ def test_the_named_config_is_the_one() -> None:
         DsConfig(json=read_json(text_of("{}", name))) for name in ("conf/ds1.json", "conf/ds2.json")
     )
     named = TrainingArguments(path="t.yaml", values={"deepspeed": "conf/ds2.json"})
-    found = ds_config_of(Submission(documents=(first, second, named)), named)
+    found = ds_config_of(Submission(programs=PROGRAMS, documents=(first, second, named)), named)
     assert found is not None and found.path == second.path
     other = TrainingArguments(path="t.yaml", values={"deepspeed": "other.json"})
-    assert ds_config_of(Submission(documents=(first, second, other)), other) is None
-    assert ds_config_of(Submission(documents=(first, other)), other) is None
+    assert (
+        ds_config_of(Submission(programs=PROGRAMS, documents=(first, second, other)), other) is None
+    )
+    assert ds_config_of(Submission(programs=PROGRAMS, documents=(first, other)), other) is None
     none = TrainingArguments(path="t.yaml", values={})
-    assert ds_config_of(Submission(documents=(first, none)), none) is None
+    assert ds_config_of(Submission(programs=PROGRAMS, documents=(first, none)), none) is None
 
 
 def test_every_argument_has_a_type() -> None:

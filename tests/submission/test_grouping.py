@@ -11,6 +11,8 @@ import pytest
 from dsgen.check.read import read_documents
 from dsgen.check.validate import validate
 from dsgen.findings import Finding
+from dsgen.programs.deepspeed.submission import configs_of
+from dsgen.programs.records import PROGRAMS
 from dsgen.submission.grouping import submissions_of
 from dsgen.submission.submission import Submission
 from dsgen.text.lookup import Files
@@ -50,7 +52,10 @@ def grouped(*paths: str) -> list[Submission]:
     """The submissions at these paths."""
     documents = read_documents(paths).documents
     files = Files(documents, paths)
-    return [Submission(documents=g, around=files) for g in submissions_of(documents, files)]
+    return [
+        Submission(programs=PROGRAMS, documents=g, around=files)
+        for g in submissions_of(documents, files, PROGRAMS)
+    ]
 
 
 def paths_of(*paths: str) -> list[list[str]]:
@@ -265,7 +270,7 @@ def test_each_config_has_the_reader_that_names_it(here: Path) -> None:
     read = {
         config.path: (config.consumer, config.guessed)
         for one in grouped(".")
-        for config in one.configs
+        for config in configs_of(one)
     }
     assert read == {
         "hf.json": ("huggingface", False),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dsgen
-from dsgen.submission.releases import release_of
+from dsgen.programs.releases import release_of
 
 MICS = '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "mics_shard_size": 8}}'
 TYPO = '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "overlap_com": true}}'

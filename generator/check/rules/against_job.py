@@ -8,6 +8,7 @@ from typing import Final
 from ...findings import ERROR, WARNING, Violation, Violations, against
 from ...job.records import Job
 from ...programs.deepspeed.config import Config
+from ...programs.deepspeed.submission import used_config
 from ...rules.violations import derived
 from ...submission.subjects import subject, submissions
 from ...submission.submission import Submission
@@ -37,7 +38,7 @@ _DEGREES: Final = (
 
 @subject("job spec", "DeepSpeed config")
 def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
-    config = submission.used_config
+    config = used_config(submission)
     if submission.job is not None and config is not None:
         yield submission.job, config
 
@@ -46,7 +47,7 @@ def _differ(
     submission: Submission, option: str, planned: int | None, text: str, pointer: str
 ) -> Violations:
     """Megatron arguments in which an option is set to another number than planned at a pointer of the job."""
-    for arguments in submission.megatron:
+    for arguments in submission.of_kind("Megatron arguments"):
         written = arguments.integer(option)
         if planned and written is not None and written != planned:
             message = f"{option} {written}, but {text} {planned}"
@@ -98,7 +99,11 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
     for _, config in _configs(submission):
         size = config.whole("/train_batch_size")
         # Without Megatron's mpu DeepSpeed counts every rank of an AutoTP group as a replica.
-        counted = wanted if submission.megatron else wanted * world_of(submission).tensor
+        counted = (
+            wanted
+            if submission.of_kind("Megatron arguments")
+            else wanted * world_of(submission).tensor
+        )
         if size is not None and size not in (wanted, counted):
             message, hint = (
                 f"train_batch_size: {size}, but {text} {wanted}",

@@ -9,15 +9,17 @@ from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...programs.deepspeed.config import BATCH_KEYS, Config
-from ...programs.launching.options import Options
+from ...programs.deepspeed.rules.subjects import ds_configs
+from ...programs.deepspeed.submission import configs_of, used_config
 from ...programs.megatron.run import CONTEXT, EXPERT, GLOBAL, HEADS, LAYERS, MICRO, PIPELINE, TENSOR
 from ...programs.megatron.table import LARGEST
 from ...rules.violations import deepspeed, deepspeed_now, derived
+from ...submission.claims import Claim
 from ...submission.references import Reference
-from ...submission.subjects import ds_configs, submissions
+from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...submission.world import FLAGS, MOST_GPUS, world_of
-from ...text.document import Claim
+from ...text.options import Options
 from ...text.wording import counted
 
 _KINDS: Final = (
@@ -87,7 +89,9 @@ def gpus_agree(submission: Submission) -> Violations:
 
 def _leaves_some(submission: Submission, path: str) -> bool:
     """Return whether a job leaves GPUs or nodes to what else its script starts, or to vLLM, which generates for it."""
-    generates = any(one.value("use_vllm") is True for one in submission.training_arguments)
+    generates = any(
+        one.value("use_vllm") is True for one in submission.of_kind("training arguments")
+    )
     commands = (
         one for script in submission.scripts if script.path == path for one in script.shell.commands
     )
@@ -146,7 +150,7 @@ def _contradictions(
 ) -> Iterator[tuple[Claim, Claim]]:
     """Claims that contradict the first, most trusted one. Two scripts that nothing binds together may be two jobs."""
     scripts = {script.path for script in submission.scripts}
-    hostfiles = {hostfile.path for hostfile in submission.hostfiles}
+    hostfiles = {hostfile.path for hostfile in submission.of_kind("hostfile")}
     for trusted in claims[:1]:
         launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
         right = {
@@ -177,7 +181,7 @@ def one_config_is_named(submission: Submission) -> Violations:
     Fix: add --deepspeed_config with the path of the one that is meant"""
     programs = [launch for launch in submission.launches if launch.program is not None]
     named = any(link.kind == "DeepSpeed config" for link in submission.references)
-    if len(programs) != 1 or submission.used_config is not None or named:
+    if len(programs) != 1 or used_config(submission) is not None or named:
         return
     launch = programs[0]
     names = sorted(
@@ -299,9 +303,9 @@ def sizes_are_possible(submission: Submission) -> Violations:
 
 
 def _sizes(submission: Submission) -> Iterator[tuple[str, int | None, Location]]:
-    for arguments, option in product(submission.megatron, _MEGATRON):
+    for arguments, option in product(submission.of_kind("Megatron arguments"), _MEGATRON):
         yield option, arguments.integer(option), arguments.locate(option)
-    for config, pointer in product(submission.configs, _DEEPSPEED):
+    for config, pointer in product(configs_of(submission), _DEEPSPEED):
         yield pointer[1:].replace("/", "."), config.whole(pointer), config.locate(pointer)
 
 
@@ -339,7 +343,7 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
     """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag.
     Prevents: Killed, where the node's memory can't hold a copy of the model for each of its GPUs.
     Fix: set zero3_init_flag to true"""
-    for config in submission.accelerate_configs:
+    for config in submission.of_kind("accelerate config"):
         if config.zero_stage == 3 and config.deepspeed.get("zero3_init_flag") is False:
             message = f"zero_stage: 3 with zero3_init_flag: false: {_WHOLE}"
             yield Violation(

@@ -21,11 +21,12 @@ from ...job.records import Job, Pins
 from ...programs.deepspeed.config import Config
 from ...programs.deepspeed.facts import ConfigFacts, config_facts
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
+from ...programs.slurm.subjects import blocks
 from ...rules.fit import memory_bytes
 from ...rules.layout.identities import known_values, whole_layout
 from ...rules.run import FIT_RULES
 from ...rules.violations import deepspeed_now, derived
-from ...submission.subjects import blocks, subject, submissions
+from ...submission.subjects import subject, submissions
 from ...submission.submission import Submission
 from ...submission.world import world_of
 from ...units import GB, GIB
@@ -161,7 +162,7 @@ def _is_partial(config: Config, submission: Submission) -> bool:
     """Ask whether only a part of the model is trained, or another optimizer than Adam keeps less for it."""
     kind = str(config.value("/optimizer/type", "adamw")).lower()
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
-    for arguments in submission.training_arguments:
+    for arguments in submission.of_kind("training arguments"):
         texts += [f"{key} {value}" for key, value in arguments.values.items()]
     return (
         kind not in ("adam", "adamw")
@@ -308,7 +309,7 @@ def _memory_limits(
                 None,
                 "use --mem=0, which is all that the node has",
             )
-    for job in submission.kubernetes_jobs:
+    for job in submission.of_kind("Kubernetes job"):
         for role in job.trainers:
             place = f"{role.resources}/limits/memory"
             limit = memory_bytes(job.value(place), of_slurm=False)

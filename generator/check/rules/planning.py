@@ -19,11 +19,12 @@ from ...programs.job_rules import PLANNING_RULES
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
 from ...programs.megatron.rules.rule import READS, at
 from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE
+from ...programs.slurm.subjects import blocks
 from ...rule import InFiles, Rule
 from ...rules.layout.pipeline import micro_batches_fill_pipeline
 from ...rules.run import violations_of
 from ...rules.violations import derived, slurm_manual
-from ...submission.subjects import Subject, blocks, subject
+from ...submission.subjects import Subject, subject
 from ...submission.submission import Submission
 from ...text.wording import counted
 from ...units import clock

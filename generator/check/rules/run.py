@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -13,9 +14,10 @@ from ...faults import guarded, note, path_in
 from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.config import has_auto
 from ...programs.deepspeed.facts import says_layout
-from ...programs.file_rules import programs_of, rules_of_programs
+from ...programs.deepspeed.submission import configs_of, release_of_deepspeed
+from ...programs.file_rules import rules_for, rules_of_programs
+from ...programs.releases import is_of_copy
 from ...rule import Rule, findings_by_rule, path_read, rules_in
-from ...submission.releases import is_of_copy
 from ...submission.repository import is_named
 from ...submission.submission import Submission
 from ...text.lookup import is_slip
@@ -26,10 +28,17 @@ from ..codes import TOO_MUCH
 
 def _rules_on_all() -> tuple[Rule, ...]:
     """Rules that hold documents of several programs against one another."""
-    from ...programs import secret_rules
     from . import against_job, consistency
+    from . import secrets as secret_rules
 
     return rules_in(consistency, secret_rules, against_job)
+
+
+def _rules_on_launch_lines() -> tuple[Rule, ...]:
+    """Rules that hold launch lines against the arguments of the programs that they start."""
+    from . import ranks
+
+    return rules_in(ranks)
 
 
 def _rules_on_estimates() -> tuple[Rule, ...]:
@@ -41,7 +50,12 @@ def _rules_on_estimates() -> tuple[Rule, ...]:
 
 def all_file_rules() -> tuple[Rule, ...]:
     """Every rule on files."""
-    return (*rules_of_programs(), *_rules_on_all(), *_rules_on_estimates())
+    return (
+        *rules_of_programs(),
+        *_rules_on_launch_lines(),
+        *_rules_on_all(),
+        *_rules_on_estimates(),
+    )
 
 
 _OF_TEXT: Final = "PARSE016"  #: on text that no program reads
@@ -57,14 +71,16 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     estimated: object = True
     with guarded("the facts of a run", path_in(submission)):
         estimated = (
-            submission.megatron
-            or (submission.cluster and submission.configs)
+            submission.of_kind("Megatron arguments")
+            or (submission.cluster and configs_of(submission))
             or says_layout(submission)
         )
-    rules = (*rules_of_programs(programs_of(submission)), *_rules_on_all())
-    return in_file_order(
-        _bounded((*rules, *_rules_on_estimates()) if estimated else rules, submission)
-    )
+    rules = (*rules_of_programs(rules_for(submission)), *_rules_on_all())
+    if submission.launches:
+        rules += _rules_on_launch_lines()
+    if estimated:
+        rules += _rules_on_estimates()
+    return in_file_order(list(_bounded(rules, submission)))
 
 
 def _with_stated_arguments(submission: Submission) -> Submission:
@@ -74,7 +90,7 @@ def _with_stated_arguments(submission: Submission) -> Submission:
 
     from ...programs.megatron.arguments import of_job  # saves start-up time without a job spec
 
-    shown = {id(arguments.launch) for arguments in submission.megatron}
+    shown = {id(arguments.launch) for arguments in submission.of_kind("Megatron arguments")}
     rest = (launch for launch in submission.launches if id(launch) not in shown)
     stated = tuple(of_job(submission.job, rest))
     documents = (*submission.documents, *stated)
@@ -117,7 +133,7 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
             "",
         )
         if rule.since or rule.before:
-            release = submission.release("deepspeed", finding.where.path)
+            release = release_of_deepspeed(submission, finding.where.path)
             if not rule.holds_for(release.version):
                 continue
             less = less or not release.certain(rule.holds_for)
@@ -137,10 +153,14 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
     texts = (script.shell for script in submission.scripts if script.path == path)
     if is_of_copy(path) or any(text.directives and not text.commands for text in texts):
         return True
-    arguments = submission.training_arguments if rule.reads[:1] == ("training arguments",) else ()
+    arguments = (
+        submission.of_kind("training arguments")
+        if rule.reads[:1] == ("training arguments",)
+        else ()
+    )
     if arguments and all(one.assumed for one in arguments):
         return True
-    if path not in submission.unclaimed or rule.id == _OF_TEXT:
+    if path not in unclaimed(submission) or rule.id == _OF_TEXT:
         return False
     meant = re.match(
         r"did you mean `?(\w+)", finding.hint or ""
@@ -148,12 +168,21 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
     slip = meant is not None and any(
         is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message)
     )
-    if path not in {config.path for config in submission.configs}:
+    if path not in {config.path for config in configs_of(submission)}:
         return not slip and not is_named(path)
     # The program may hand another to the engine; not the Trainer, for which alone an "auto" is.
-    auto = any(one.path == path and has_auto(one) for one in submission.configs)
+    auto = any(one.path == path and has_auto(one) for one in configs_of(submission))
     completed = rule.when in ("init", "training") and not auto
     return path.endswith((".yaml", ".yml")) or (not slip and (completed or not is_named(path)))
+
+
+@lru_cache(maxsize=4)
+def unclaimed(submission: Submission) -> frozenset[str]:
+    """The paths of configs of DeepSpeed and accelerate, and of arguments, that no document names."""
+    arguments = (one for one in submission.of_kind("training arguments") if one.launch is None)
+    files = (*submission.of_kind("accelerate config"), *arguments)
+    alone = (document.path for document in files if submission.is_alone(document))
+    return frozenset((*(one.path for one in configs_of(submission) if one.unclaimed), *alone))
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:

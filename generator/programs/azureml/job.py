@@ -16,12 +16,14 @@ from typing import Any, ClassVar, Final, TypeGuard
 from ...dataclass import dataclass
 from ...findings import Finding, Location
 from ...numerals import python_int
-from ...text.document import Claim, FileText, Kind
+from ...submission.claims import Claim
+from ...submission.script import CommandDocument, places
+from ...text.document import FileText, Kind
 from ...text.shell.reader import read_command_text
 from ...text.source import Source, escape
 from ...text.text import Text
 from ..launching.launch_line import LAUNCHERS
-from ..launching.script import CommandDocument, LaunchScript, places
+from ..launching.script import launch_script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +215,7 @@ def read_azureml(source: Source, text: Text) -> AzureMLJob:
     command, script = source.value("/command"), None
     if isinstance(command, str) and command.strip():
         shell = read_command_text(command, places(source, text, "/command", command), text.path)
-        script = LaunchScript.of(shell)
+        script = launch_script(shell)
     return AzureMLJob(source=source, script=script)
 
 

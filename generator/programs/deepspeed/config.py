@@ -22,14 +22,17 @@ from ...dataclass import dataclass
 from ...findings import Location
 from ...places import Lines, Values, kind_of_value
 from ...shape import Mismatch, convert
-from ...submission.releases import Release
 from ...text.document import FileText, Kind
 from ...text.hjson.text import JsonText, Span
 from ...text.source import Source
 from ...text.text import Text
 from ...text.wording import value_at, walk
+from ..releases import Release
 from . import ZERO as ZERO
 from .schema import PROFILES, DeepSpeedSchema, Key, Version, as_hjson, load_schema
+
+#: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
+CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from ...job.records import Cluster, Job, Origin, Pins, Training
 from ...submission.submission import Submission
 from ...submission.world import World, world_of
 from ...text.wording import Vocabulary
-from ..frameworks import FRAMEWORKS
 from . import ZERO
 from .config import Config
 from .options import offload_of, second_partitions
+from .submission import configs_of
 
 #: Keys of a layout that a config has for itself, and the places of others.
 _SIZES: Final[Mapping[str, str]] = {
@@ -53,7 +53,7 @@ class ConfigFacts(Facts):
 def config_facts(submission: Submission) -> Iterator[ConfigFacts]:
     """Read the facts of each whole DeepSpeed config, with the submission's machines and model."""
     world = world_of(submission)
-    for config in submission.configs:
+    for config in configs_of(submission):
         if config.is_readable:
             yield ConfigFacts(job=_job_of(config, submission, world), config=config)
 
@@ -61,7 +61,11 @@ def config_facts(submission: Submission) -> Iterator[ConfigFacts]:
 def _job_of(config: Config, submission: Submission, world: World) -> Job:
     job, cluster = submission.job, submission.cluster
     lengths = [job.training.sequence_length] if job else []
-    lengths += [tokens for one in submission.megatron if (tokens := one.integer("--seq-length"))]
+    lengths += [
+        tokens
+        for one in submission.of_kind("Megatron arguments")
+        if (tokens := one.integer("--seq-length"))
+    ]
     block = config.bf16 if config.precision == "bf16" else "/fp16"
     places = {**_PLACES, "/training/precision": f"{block}/enabled"}
     some = (
@@ -75,7 +79,7 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
     return partial(
         Job,
         name=config.path,
-        framework=FRAMEWORKS["huggingface" if config.filled else "deepspeed"],
+        framework=submission.programs.frameworks["huggingface" if config.filled else "deepspeed"],
         deepspeed_version=config.version,
         model=submission.model or UNKNOWN,
         cluster=cluster or some,
@@ -106,5 +110,7 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
 
 def says_layout(submission: Submission) -> bool:
     """Ask whether a config has sizes of parallelism, which the rules on layouts judge."""
-    sizes = (config.has(pointer) for config in submission.configs for pointer in _SIZES.values())
-    return any(sizes) or (bool(submission.configs) and world_of(submission).pipeline > 1)
+    sizes = (
+        config.has(pointer) for config in configs_of(submission) for pointer in _SIZES.values()
+    )
+    return any(sizes) or (bool(configs_of(submission)) and world_of(submission).pipeline > 1)

@@ -30,8 +30,8 @@ from ...shape import (
     keep,
     one_of,
 )
-from ...submission.releases import numbers
 from ...text.wording import dots
+from ..releases import numbers
 
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
 _FALSE: Final = frozenset({"0", "off", "f", "false", "n", "no"})

@@ -1,1 +1,26 @@
-"""Kubernetes: PyTorchJob, TrainJob and JobSet, written and checked."""
+"""Kubernetes, as one record."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...submission.record import DocumentKind, ProgramRecord, Rules
+
+KUBERNETES: Final = ProgramRecord(
+    name="kubernetes",
+    kinds=(
+        DocumentKind(
+            name="Kubernetes job",
+            reader="programs.kubernetes.job:read_file",
+            references="programs.launching.references:references_of",
+        ),
+    ),
+    rules=(
+        Rules(
+            folder="programs.kubernetes",
+            modules=("rules",),
+            when=lambda submission: submission.has("Kubernetes job"),
+        ),
+    ),
+    launcher="programs.kubernetes.write:LAUNCHER",
+)

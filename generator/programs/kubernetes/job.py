@@ -21,11 +21,8 @@ from typing import ClassVar, Final
 from ...dataclass import dataclass
 from ...findings import Finding, Location
 from ...numerals import read_whole
-from ...text.document import Claim, FileText, Kind, YamlDocument, claims_of_nodes, read_yaml
-from ...text.source import Source
-from ...text.text import Text
-from ...text.wording import walk
-from ..launching.script import (
+from ...submission.claims import Claim, claims_of_nodes
+from ...submission.script import (
     NAME,
     UNKNOWN,
     CommandDocument,
@@ -35,8 +32,12 @@ from ..launching.script import (
     exported,
     is_template,
     places,
-    script_of,
 )
+from ...text.document import FileText, Kind, YamlDocument, read_yaml
+from ...text.source import Source
+from ...text.text import Text
+from ...text.wording import walk
+from ..launching.script import script_of
 
 #: API version of each kind that is read, as of the schemas that are carried.
 API_VERSIONS: Final = {
@@ -175,6 +176,7 @@ class KubernetesJob(CommandDocument):
 
     document_kind: ClassVar[Kind] = "Kubernetes job"
     in_image: ClassVar[bool] = True
+    is_replicated: ClassVar[bool] = True
 
     kind_of_job: str
     roles: tuple[Role, ...]  #: the pods

@@ -9,6 +9,7 @@ from typing import Final
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...numerals import read_whole
 from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
+from ...submission.secrets import secrets_of
 from ...submission.subjects import Subject, subject, submissions
 from ...submission.submission import Submission
 from ...text.wording import show
@@ -20,7 +21,6 @@ from ..cluster_jobs import (
     to_fill,
     without_the_other_nodes,
 )
-from ..secret_rules import secrets_of
 from .job import OF_MASTER, OF_TRAINER, KubernetesJob, Role, containers_of, label_of
 
 _SCHEMAS: Final = (
@@ -42,7 +42,7 @@ _FRACTION: Final = re.compile(r"[0-9]*\.[0-9]*[1-9][0-9]*|[0-9]+m")
 
 #: The jobs of a submission.
 jobs: Final = Subject[KubernetesJob](
-    ("Kubernetes job",), lambda submission: submission.kubernetes_jobs
+    ("Kubernetes job",), lambda submission: submission.of(KubernetesJob)
 )
 
 
@@ -492,5 +492,5 @@ def jobs_hold_no_secret(submission: Submission) -> Violations:
     Prevents: No error: a token that others can read and use.
     Fix: keep it in a Secret, and name that by valueFrom.secretKeyRef"""
     hint = "keep it in a Secret, and name that by valueFrom: {secretKeyRef: {name: ..., key: ...}}"
-    paths = {job.path for job in submission.kubernetes_jobs}
+    paths = {job.path for job in submission.of(KubernetesJob)}
     yield from secrets_of(submission, paths, "everybody who can read the job has it", hint)

@@ -1,1 +1,68 @@
-"""Programs that start processes: torchrun, deepspeed, accelerate, srun, mpirun; their lines and host files."""
+"""What starts processes, as one record: torchrun, deepspeed, accelerate, srun, mpirun."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...submission.record import Beside, DocumentKind, ProgramRecord, Rules, Says
+
+LAUNCHING: Final = ProgramRecord(
+    name="launching",
+    kinds=(
+        DocumentKind(
+            name="launch script",
+            references="programs.launching.references:references_of",
+            templates="programs.launching.references:templates_of",
+        ),
+        DocumentKind(
+            name="hostfile",
+            reader="text.hostfile:read_hosts",
+            beside=Beside(order=5, options=("--hostfile", "--deepspeed_hostfile")),
+        ),
+        DocumentKind(
+            name="environment file",
+            reader="text.hostfile:read_environment",
+            beside=Beside(order=6, launchers=frozenset({"deepspeed", "accelerate"})),
+        ),
+    ),
+    rules=(
+        Rules(
+            folder="programs.launching.rules",
+            modules=("launchers", "lines", "environment"),
+            when=lambda submission: (
+                submission.commands or submission.has("AzureML job", "hostfile", "environment file")
+            ),
+        ),
+        Rules(
+            folder="programs.launching.rules",
+            modules=("hostfiles",),
+            when=lambda submission: (
+                submission.has("hostfile", "environment file") or submission.calls("deepspeed")
+            ),
+        ),
+    ),
+    claims=(
+        Says(
+            function="programs.launching.claims:claims_of_hosts",
+            when=lambda submission: submission.has("hostfile"),
+        ),
+        Says(
+            function="programs.launching.claims:claims_of_lines",
+            when=lambda submission: submission.launches,
+        ),
+    ),
+    degrees=(
+        Says(
+            function="programs.launching.claims:degrees_of",
+            when=lambda submission: submission.launches and submission.has("DeepSpeed config"),
+        ),
+    ),
+    divides=Says(
+        function="programs.launching.claims:is_divided",
+        when=lambda submission: submission.launches,
+    ),
+    consumer=Says(
+        function="programs.launching.references:consumer_of",
+        when=lambda submission: submission.launches,
+    ),
+)

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import Final
 
 from ...dataclass import dataclass
-from ...findings import Location
+from ...submission.launches import Call, Launch
+from ...text.options import basename
 from ...text.shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
-from .options import (
-    BARE,
-    PROGRAMS,
-    TABLES,
-    CommandLine,
-    basename,
-    looks_like_program,
-    program_name,
-    read_options,
-)
+from .tables import BARE, PROGRAMS, TABLES, looks_like_program, program_name, read_options
 
 #: How many words are between a wrapper's options and the command that it starts.
 _OPERANDS: Final = {
@@ -47,70 +39,13 @@ _WRAPPERS: Final = frozenset(
         "poetry",
     }
 )
-#: Options of optimizers and of the number of steps, which a program that only asks or converts a model has none of.
-_OF_STEPS: Final = frozenset(
-    {
-        "--lr",
-        "--learning-rate",
-        "--train-iters",
-        "--train-samples",
-        "--max-steps",
-        "--num-train-epochs",
-        "--epochs",
-    }
-)
 _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
 #: Programs that start the ranks of a node themselves, by the script that they are given.
 LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
-_STARTS_JOBS: Final = LAUNCHERS | {"srun", "mpirun", "python"}
-_VARIABLE: Final = re.compile(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
+#: Programs that start what follows several times, on other nodes too.
+_STARTS_TASKS: Final = frozenset({"srun", "mpirun"})
+_STARTS_JOBS: Final = LAUNCHERS | _STARTS_TASKS | {"python"}
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call(CommandLine):
-    """One program of a launch line that starts the next."""
-
-    command: Command
-    word: Word  #: that names the program
-
-    @property
-    def where(self) -> Location:
-        return self.shell.locate(self.word)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """One training program that a script starts."""
-
-    script: ShellScript = field(repr=False)
-    calls: tuple[Call, ...]  #: outermost first
-    program: Word | None  #: the script or module; None where it can't be known
-    arguments: tuple[Word, ...]  #: those of the training program
-    environment: Mapping[str, Assignment]
-
-    def call(self, program: str) -> Call | None:
-        """The innermost call of a program."""
-        return next((call for call in reversed(self.calls) if call.program == program), None)
-
-    @property
-    def launcher(self) -> Call | None:
-        """The program that starts a node's ranks; the outermost, where they start one another."""
-        return next((call for call in self.calls if call.program in LAUNCHERS), None)
-
-    def is_left_empty(self, option: Word) -> bool:
-        """Return whether the variable behind an option without a value is empty, as what is to be filled in."""
-        variable = _VARIABLE.match(self.script.text.content, option.offset + len(option.raw))
-        return variable is not None and not self.script.value_of(
-            variable[1], self.calls[0].command.index
-        )
-
-    @property
-    def makes_steps(self) -> bool:
-        """Return whether there are options that only a training program has."""
-        return any(
-            word.raw.partition("=")[0].replace("_", "-") in _OF_STEPS for word in self.arguments
-        )
 
 
 def launches(script: ShellScript) -> tuple[Launch, ...]:
@@ -248,6 +183,8 @@ class _Walk:
                     options=options,
                     command=self.command,
                     word=first,
+                    starts_ranks=name in LAUNCHERS,
+                    starts_tasks=name in _STARTS_TASKS,
                 )
             )
         if name == "env":

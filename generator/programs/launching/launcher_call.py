@@ -10,9 +10,10 @@ from typing import Final
 from ...dataclass import dataclass
 from ...findings import Location
 from ...numerals import is_whole, whole
+from ...submission.launches import Call, Launch
+from ...submission.script import CommandDocument
 from ...submission.submission import Submission
 from ...text.hostfile import Hostfile
-from .launch_line import Call, Launch
 
 #: Programs that start the rest of the line on every node.
 ON_EVERY_NODE: Final = frozenset({"srun", "mpirun", "pdsh", "ssh"})
@@ -25,6 +26,10 @@ PORTS: Final = {
     "deepspeed": "--master_port",
     "accelerate": "--main_process_port",
 }
+#: Arguments of a training program that say that DeepSpeed trains.
+WITH_ENGINE: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspeed-config"})
+#: Arguments of a training program that say that DeepSpeed or Megatron trains.
+TRAINING: Final = WITH_ENGINE | {"--tensor-model-parallel-size"}
 #: Options for the address at which the nodes meet.
 ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
 #: torchrun's --nnodes: N or MIN:MAX.
@@ -40,7 +45,6 @@ class LauncherCall(Call):
 
     launch: Launch
     submission: Submission
-    script_nodes: int | None = None  #: those of the script's #SBATCH block; None where it says none
 
     @property
     def is_innermost(self) -> bool:
@@ -66,23 +70,33 @@ class LauncherCall(Call):
         """Return whether its script is a file; a command of AzureML runs elsewhere."""
         return any(script.shell is self.shell for script in self.submission.scripts)
 
+    @cached_property
+    def _holder(self) -> CommandDocument | None:
+        """The job whose command has this call; None of a script's."""
+        jobs = (job for job in self.submission.services if job.script is not None)
+        return next((job for job in jobs if job.script and job.script.shell is self.shell), None)
+
     @property
     def in_task(self) -> bool:
-        scripts = (task.script for task in self.submission.skypilot_tasks)
-        return any(script is not None and script.shell is self.shell for script in scripts)
+        """Return whether what runs the command tells each node its number."""
+        return self._holder is not None and self._holder.node_number is not None
 
     @property
     def node_number(self) -> str:
         """The variable that has a node's own number, of whatever runs the script."""
-        return "$SKYPILOT_NODE_RANK" if self.in_task else "$SLURM_NODEID"
+        stated = self._holder.node_number if self._holder is not None else None
+        return stated or "$SLURM_NODEID"
 
     @property
     def first_node(self) -> str:
         """An expression for the address of the first node."""
-        own = '$(head -n1 <<< "$SKYPILOT_NODE_IPS")'
-        return (
-            own if self.in_task else '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
-        )
+        stated = self._holder.first_node if self._holder is not None else None
+        return stated or '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
+
+    @property
+    def script_nodes(self) -> int | None:
+        """The nodes that the script's own directives ask for; None where they ask for none."""
+        return self.submission.nodes_of_script(self.shell)
 
     @property
     def backend(self) -> str:
@@ -91,7 +105,7 @@ class LauncherCall(Call):
     @cached_property
     def hostfile(self) -> Hostfile | None:
         """The hostfile that deepspeed is given, where it is one of the submission's documents."""
-        text, present = self.options.text("--hostfile"), self.submission.hostfiles
+        text, present = self.options.text("--hostfile"), self.submission.of(Hostfile)
         names = [
             file
             for file in present

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...numerals import read_whole
-from ...submission.releases import COPIES, parsed
+from ...submission.launches import Launch
 from ...submission.repository import program_of, program_path, programs_in
 from ...text.around import folders_above, is_readable, names_in, text_around, until_next_check
 from ...text.lookup import is_slip
 from ...text.wording import whole_number
-from .launch_line import Launch
+from ..releases import COPIES, parsed
 
 #: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones have it in these.
 _MOST_MODULES: Final = 12

@@ -1,1 +1,44 @@
-"""Megatron-LM and Megatron-DeepSpeed: their arguments, written and checked."""
+"""Megatron-LM and Megatron-DeepSpeed, as one record."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...submission.record import Beside, DocumentKind, ProgramRecord, Rules, Says
+
+MEGATRON: Final = ProgramRecord(
+    name="megatron",
+    kinds=(
+        DocumentKind(
+            name="Megatron arguments",
+            reader="programs.megatron.arguments:read_file",
+            beside=Beside(order=1),
+        ),
+    ),
+    rules=(
+        Rules(
+            folder="programs.megatron.rules",
+            modules=(
+                *("options", "shape", "batch", "megatron_lm", "environment"),
+                "megatron_deepspeed",
+            ),
+            when=lambda submission: submission.has("Megatron arguments"),
+        ),
+    ),
+    job_rules=("programs.megatron.tokenizer",),
+    degrees=(
+        Says(
+            function="programs.megatron.claims:degrees_of",
+            when=lambda submission: submission.has("Megatron arguments"),
+        ),
+    ),
+    consumer=Says(
+        function="programs.megatron.claims:consumer_of",
+        when=lambda submission: submission.job or submission.has("Megatron arguments"),
+    ),
+    frameworks={
+        "megatron-deepspeed": "programs.megatron.write_deepspeed:FRAMEWORK",
+        "megatron-lm": "programs.megatron.write:FRAMEWORK",
+    },
+    log="programs.megatron.log:read",
+)

@@ -12,11 +12,11 @@ from ...dataclass import dataclass
 from ...findings import Location
 from ...job.records import Job
 from ...places import IN_WORDS, Lines
+from ...submission.launches import Launch
 from ...submission.repository import program_of
 from ...text.document import FileText, Kind
 from ...text.shell.records import Word
 from ...text.wording import whole_number
-from ..launching.launch_line import Launch
 from .options import (
     A_FORK,
     LM,
@@ -88,6 +88,9 @@ class MegatronArguments:
     """Options by name (`--num-layers`), each typed as Megatron's parser types it; None where it can't be known."""
 
     document_kind: ClassVar[Kind] = "Megatron arguments"
+    says_division: ClassVar[bool] = (
+        True  #: how the model is divided, whatever other options are called
+    )
     path: str
     flavour: Flavour
     values: Mapping[str, object]
@@ -106,6 +109,16 @@ class MegatronArguments:
     beside: ProgramOptions = field(
         default_factory=ProgramOptions, repr=False
     )  #: what the program's own Python reads
+
+    @property
+    def sequence_length(self) -> int | None:
+        """The tokens of a sequence; None where they aren't known."""
+        return self.integer("--seq-length")
+
+    @property
+    def config_reader(self) -> str | None:
+        """The program that reads the DeepSpeed config which the launch line names."""
+        return self.flavour if self.flavour == "megatron-deepspeed" else None
 
     @property
     def table(self) -> OptionTable:

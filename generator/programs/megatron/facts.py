@@ -17,7 +17,7 @@ from ...numerals import whole
 from ...submission.submission import Submission
 from ..deepspeed.config import Config
 from ..deepspeed.options import offload_of, second_partitions
-from ..frameworks import FRAMEWORKS
+from ..deepspeed.submission import release_of_deepspeed
 from .run import (
     CHUNKS,
     FIRST_STAGE,
@@ -126,8 +126,8 @@ def _job_of(read: _Reading) -> Job:
     return partial(
         Job,
         name=run.program or "run",
-        framework=FRAMEWORKS[run.flavour],
-        deepspeed_version=run.submission.release("deepspeed", run.path).version,
+        framework=run.submission.programs.frameworks[run.flavour],
+        deepspeed_version=release_of_deepspeed(run.submission, run.path).version,
         model=partial(Model, **read.values["model"]),
         cluster=UNKNOWN if cluster is None else cluster,
         gpus=run.gpus if known else UNKNOWN,

@@ -8,19 +8,17 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
-from ...submission.repository import MOST_FILES, STRING, programs_in
+from ...submission.repository import STRING, python_beside, strings_in
 from ...text.around import folders_above, is_readable, text_around, until_next_check
 from ..launching.own_options import OF_DEEPSPEED
 
 #: Where Megatron's own parser is, from the folder that holds the package.
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
-_IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
 _TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
 _REQUIRED: Final = re.compile(r"required_args = \[([^\]]*)\]")
 _IS_NONE: Final = re.compile(r"^[ \t]*assert args\.(\w+) is None\b", re.MULTILINE)
@@ -100,18 +98,7 @@ def options_beside(program: Path | None) -> ProgramOptions:
         (base / name for base in above for name in _PARSERS if is_readable(base / name, folder)),
         None,
     )
-    modules = [module.replace(".", "/") for module in dict.fromkeys(_IMPORT.findall(text))]
-    ends = [(f"{module}.py", f"{module}/__init__.py") for module in modules]
-    places = [[base / path for base in above for path in paths] for paths in ends]
-    imported = [
-        next((place for place in each if is_readable(place, folder)), None) for each in places
-    ]
-    files = [
-        *programs_in(folder, folder)[:MOST_FILES],
-        *filter(None, imported),
-        *([parser] if parser else []),
-    ]
-    found = [_strings(path) for path in islice(dict.fromkeys(files), MOST_FILES)]
+    beside = python_beside(program, *([parser] if parser else []))
     rules = text_around(parser, folder) if parser else ""
     handed = {name for name in _HANDED.findall(rules) if f"def {name}(" not in rules}.difference(
         _KNOWN_TO_ADD
@@ -122,7 +109,7 @@ def options_beside(program: Path | None) -> ProgramOptions:
         parser.as_posix() if parser and near.startswith("..") else near
     )  # from the working folder, if below it
     return ProgramOptions(
-        strings=frozenset[str]().union(*(strings for strings, _ in found)),
+        strings=frozenset[str]().union(*map(strings_in, beside)),
         parser=shown if parser and whole else None,
         types=dict(_TYPED.findall(rules)),
         required=frozenset(STRING.findall(listed[0]))
@@ -133,12 +120,11 @@ def options_beside(program: Path | None) -> ProgramOptions:
         left_out=frozenset(_IS_NONE.findall(rules) + STRING.findall(text)),
         is_checked=whole and bool(_STARTS.search(text)) and not _SETS.search(text),
         judged=frozenset(_JUDGED.findall(rules)) if rules else None,
-        of_megatron=parser is not None or any(of_megatron for _, of_megatron in found),
+        of_megatron=parser is not None or any(map(_speaks_of_megatron, beside)),
     )
 
 
 @until_next_check(1024)
-def _strings(path: Path) -> tuple[frozenset[str], bool]:
-    """The strings in a file, which many programs may import, and whether it speaks of Megatron."""
-    text = text_around(path, path.parent)
-    return frozenset(STRING.findall(text)), "megatron" in text.lower()
+def _speaks_of_megatron(path: Path) -> bool:
+    """Return whether a file, which many programs may import, speaks of Megatron."""
+    return "megatron" in text_around(path, path.parent).lower()

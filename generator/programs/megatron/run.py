@@ -11,9 +11,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ...numerals import whole
-from ...submission.submission import Submission, named_in
+from ...submission.submission import Submission
 from ...submission.world import world_of
 from ..deepspeed.config import Config
+from ..deepspeed.submission import configs_of, named_in
 from .arguments import MegatronArguments
 from .options import LM, flavour_of
 from .table import option_of, size
@@ -209,7 +210,7 @@ class MegatronRun(MegatronArguments):
     @cached_property
     def config(self) -> Config | None:
         """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
-        configs = self.submission.configs
+        configs = configs_of(self.submission)
         named = named_in(self.submission, self.path)
         own = [
             config
@@ -222,7 +223,7 @@ class MegatronRun(MegatronArguments):
 
 def megatron_runs(submission: Submission) -> Iterator[MegatronRun]:
     """A view of each set of Megatron arguments in a submission."""
-    for arguments in submission.megatron:
+    for arguments in submission.of(MegatronArguments):
         if arguments.given:
             own = {field.name: getattr(arguments, field.name) for field in fields(arguments)}
             yield MegatronRun(**own, submission=submission)

@@ -13,10 +13,8 @@ from typing import ClassVar, Final
 from ...dataclass import dataclass
 from ...findings import Finding
 from ...numerals import python_int
-from ...text.document import Claim, FileText, Kind, YamlDocument, claims_of_nodes, read_yaml
-from ...text.source import Source
-from ...text.text import Text
-from ..launching.script import (
+from ...submission.claims import Claim, claims_of_nodes
+from ...submission.script import (
     NAME,
     UNKNOWN,
     CommandDocument,
@@ -24,8 +22,11 @@ from ..launching.script import (
     exported,
     is_template,
     places,
-    script_of,
 )
+from ...text.document import FileText, Kind, YamlDocument, read_yaml
+from ...text.source import Source
+from ...text.text import Text
+from ..launching.script import script_of
 
 _MOST_CHARACTERS: Final = 12  #: of a count
 
@@ -36,6 +37,9 @@ class SkyPilotTask(CommandDocument):
 
     document_kind: ClassVar[Kind] = "SkyPilot task"
     in_image: ClassVar[bool] = True
+    is_replicated: ClassVar[bool] = True
+    node_number: ClassVar[str | None] = "$SKYPILOT_NODE_RANK"
+    first_node: ClassVar[str | None] = '$(head -n1 <<< "$SKYPILOT_NODE_IPS")'
 
     @property
     def nodes(self) -> int | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rules.violations import derived, skypilot
+from ...submission.secrets import secrets_of
 from ...submission.subjects import Subject, subject, submissions
 from ...submission.submission import Submission
 from ..cluster_jobs import (
@@ -16,7 +17,6 @@ from ..cluster_jobs import (
     one_process,
     without_the_other_nodes,
 )
-from ..secret_rules import secrets_of
 from .read import SkyPilotTask
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
@@ -28,7 +28,7 @@ _CONVERTED: Final = (
 
 
 _tasks: Final = Subject[SkyPilotTask](
-    ("SkyPilot task",), lambda submission: submission.skypilot_tasks
+    ("SkyPilot task",), lambda submission: submission.of(SkyPilotTask)
 )
 tasks: Final = _tasks.where(lambda task: task.readable)
 
@@ -133,6 +133,6 @@ def tasks_hold_no_secret(submission: Submission) -> Violations:
     """Tokens and passwords are not written into a task.
     Prevents: A token in a file that is shared, and in SkyPilot's database.
     Fix: name it under secrets without a value, and launch with --secret"""
-    paths = {task.path for task in submission.skypilot_tasks}
+    paths = {task.path for task in submission.of(SkyPilotTask)}
     hint = "name it under secrets without a value, and launch with --secret NAME"
     yield from secrets_of(submission, paths, "everybody with the file has it", hint)

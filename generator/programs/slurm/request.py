@@ -10,10 +10,11 @@ from typing import Final
 from ...dataclass import dataclass
 from ...findings import Edit, Location
 from ...places import is_placeholder
+from ...submission.launches import Launch
+from ...submission.script import LaunchScript
+from ...text.options import Argument, CommandLine, Option, Options, Table
 from ...text.shell.records import Word
-from ..launching.launch_line import Launch
-from ..launching.options import TABLES, Argument, CommandLine, Option, Options, Table
-from ..launching.script import LaunchScript
+from ..launching.tables import TABLES
 from .values import gpus, gpus_of, node_range, number, seconds
 
 #: Options that ask for GPUs.

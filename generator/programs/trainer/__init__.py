@@ -1,1 +1,130 @@
-"""Transformers' Trainer and accelerate: their arguments and configs, written and checked."""
+"""Transformers' Trainer and accelerate, as one record."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...submission.record import Beside, DocumentKind, ProgramRecord, Rules, Says, Signs, loaded
+
+
+def _reads_a_config(submission: Any) -> bool:
+    """Whether the Trainer or accelerate reads a DeepSpeed config of a submission."""
+    if not submission.has("DeepSpeed config"):
+        return False
+    every = loaded("programs.deepspeed.submission:configs_of")(submission)
+    return any(config.consumer in ("huggingface", "accelerate") for config in every)
+
+
+TRAINER: Final = ProgramRecord(
+    name="trainer",
+    kinds=(
+        DocumentKind(
+            name="accelerate config",
+            reader="programs.trainer.accelerate:read_file",
+            references="programs.trainer.references:of_accelerate",
+            beside=Beside(order=2, options=("--config_file",)),
+            signs=Signs(
+                plain=frozenset({"compute_environment", "distributed_type"}),
+                own=frozenset(
+                    {
+                        "deepspeed_config",
+                        "downcast_bf16",
+                        "enable_cpu_affinity",
+                        "machine_rank",
+                        "main_process_ip",
+                        "main_process_port",
+                        "main_training_function",
+                        "megatron_lm_config",
+                        "num_machines",
+                        "num_processes",
+                        "rdzv_backend",
+                        "same_network",
+                        "use_cpu",
+                    }
+                ),
+                shared=frozenset(
+                    {
+                        "debug",
+                        "dynamo_config",
+                        "fsdp_config",
+                        "gpu_ids",
+                        "mixed_precision",
+                        "parallelism_config",
+                    }
+                ),
+                least=2,
+                share=0.5,
+                least_share=0.25,
+            ),
+        ),
+        DocumentKind(
+            name="training arguments",
+            reader="programs.trainer.training_arguments:read_file",
+            references="programs.trainer.references:of_arguments",
+            beside=Beside(order=0),
+            signs=Signs(
+                plain=frozenset({"per_device_train_batch_size"}),
+                own=frozenset(
+                    {
+                        "eval_strategy",
+                        "lr_scheduler_type",
+                        "output_dir",
+                        "per_device_eval_batch_size",
+                        "save_strategy",
+                    }
+                ),
+                shared=frozenset(
+                    {
+                        "bf16",
+                        "deepspeed",
+                        "fp16",
+                        "fsdp",
+                        "gradient_accumulation_steps",
+                        "gradient_checkpointing",
+                        "learning_rate",
+                        "logging_steps",
+                        "max_grad_norm",
+                        "max_steps",
+                        "model_name_or_path",
+                        "num_train_epochs",
+                        "report_to",
+                        "save_steps",
+                        "seed",
+                        "warmup_ratio",
+                        "warmup_steps",
+                        "weight_decay",
+                    }
+                ),
+                least=3,
+                share=0.4,
+            ),
+        ),
+    ),
+    rules=(
+        Rules(
+            folder="programs.trainer.rules",
+            modules=("configs", "arguments", "accelerate", "accelerate_deepspeed"),
+            when=lambda submission: (
+                submission.has("training arguments", "accelerate config")
+                or submission.calls("accelerate")
+                or _reads_a_config(submission)
+            ),
+        ),
+    ),
+    claims=(
+        Says(
+            function="programs.trainer.submission:claims_of",
+            when=lambda submission: submission.has("accelerate config"),
+        ),
+    ),
+    consumer=Says(
+        function="programs.trainer.submission:consumer_of",
+        when=lambda submission: (
+            submission.job
+            or submission.has("training arguments", "accelerate config")
+            or submission.calls("accelerate")
+        ),
+    ),
+    frameworks={"huggingface": "programs.trainer.write:FRAMEWORK"},
+    log="programs.trainer.log:read",
+)

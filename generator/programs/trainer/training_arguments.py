@@ -15,20 +15,15 @@ from ...findings import Finding, Location
 from ...numerals import python_float, python_int
 from ...places import Values
 from ...resources import read_text
-from ...submission.repository import (
-    declares_its_own,
-    find_programs,
-    hands_options_on,
-    has_programs,
-    program_path,
-)
+from ...submission.launches import Launch
+from ...submission.repository import find_programs, has_programs, program_path
 from ...text.around import text_around, until_next_check
 from ...text.document import FileText, Kind
 from ...text.hjson.text import JsonText
 from ...text.shell.records import Word
 from ...text.source import Source, escape
 from ...text.wording import whole_number
-from ..launching.launch_line import Launch
+from ..python_around import declares_its_own, hands_options_on
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them
 #: all.

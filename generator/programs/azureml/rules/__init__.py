@@ -1,3 +1,1 @@
 """Every rule on AzureML jobs."""
-
-MODULES = ("loading", "service", "command")

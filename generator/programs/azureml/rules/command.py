@@ -11,6 +11,7 @@ from ....rules.violations import azureml, azureml_examples, deepspeed, derived, 
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ...launching.launch_line import LAUNCHERS
+from ...trainer.accelerate import AccelerateConfig
 from ..job import AzureMLJob
 from .loading import jobs
 
@@ -180,7 +181,7 @@ def launchers_know_the_nodes(submission: Submission) -> Violations:
     Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the
     service's processes
     """
-    several = any(config.integer("num_machines") != 1 for config in submission.accelerate_configs)
+    several = any(config.integer("num_machines") != 1 for config in submission.of(AccelerateConfig))
     for job in jobs(submission):
         calls = (
             call for launch in job.launches for call in launch.calls if call.program in _OF_NODES

@@ -135,7 +135,7 @@ READER: Final = Reader(
 )
 
 
-_every: Final = Subject[AzureMLJob](("AzureML job",), lambda submission: submission.azureml_jobs)
+_every: Final = Subject[AzureMLJob](("AzureML job",), lambda submission: submission.of(AzureMLJob))
 _jobs: Final = _every.where(lambda job: job.readable)
 #: The command jobs of a submission whose YAML could be read to its end.
 jobs: Final = _jobs.where(lambda job: job.value("type", "command") == "command")

@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, listed, neighbours, violation
+from ....submission.claims import Claim
 from ....submission.repository import sets_key
 from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....submission.world import world_of
-from ....text.document import Claim
 from ..config import ACCUMULATION, BATCH_KEYS, Config, Number
 from ..schema import as_hjson
 from .subjects import Run, configs, runs, said, shown
@@ -38,7 +38,7 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
     if world.gpus is None or world.divided:
         return None
     apart: Number = world.pipeline
-    if submission.megatron or (
+    if submission.has("Megatron arguments") or (
         submission.job is not None and submission.job.engine.has_parallel_layers
     ):
         apart *= world.tensor * world.context

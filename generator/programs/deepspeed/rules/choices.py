@@ -9,10 +9,10 @@ from typing import Any, Final
 from ....findings import ERROR, Severity, Violations
 from ....rules.violations import accelerate, deepspeed, listed, violation
 from ....shape import Shape, Type
-from ....submission.releases import release_of
 from ....submission.repository import sets_key
 from ....text.lookup import is_slip
 from ....text.wording import escape
+from ...releases import release_of
 from ..config import DTYPES, OFFLOADED, OPTIMIZER, PARAMS, Config
 from ..schema import mismatch
 from .batch import FAILS_BY_SEQUENCE

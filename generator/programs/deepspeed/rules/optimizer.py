@@ -23,6 +23,7 @@ from ....text.wording import escape
 from ..config import OPTIMIZER, PARAMS, Config, number_of
 from ..options import default_of_optimizer
 from ..schema import load_schema, mismatch, versions
+from ..submission import release_of_deepspeed
 from .subjects import (
     building,
     configs,
@@ -135,7 +136,7 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
     for launch in submission.launches:
         call = launch.call("deepspeed")
         option = call.options.get("--elastic_training") if call else None
-        if option and submission.release("deepspeed", launch.script.text.path).version >= (
+        if option and release_of_deepspeed(submission, launch.script.text.path).version >= (
             0,
             19,
             8,

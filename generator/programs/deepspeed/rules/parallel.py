@@ -83,7 +83,7 @@ def tensor_ranks_read_one_batch(run: Run) -> Violations:
     """
     config, gpus, job, pointer = run.config, run.world.gpus, run.submission.job, "/train_batch_size"
     size, batch = config.whole(_AUTOTP) or 1, config.whole(pointer)
-    if run.submission.megatron:
+    if run.submission.has("Megatron arguments"):
         return
     if config.filled and config.value(pointer) == "auto":
         message = (
@@ -138,7 +138,9 @@ def sequence_mesh_is_made(run: Run) -> Violations:
     Fix: add data_parallel_size"""
     config, size = run.config, run.config.whole(_ULYSSES)
     compiled = "autosp" in passes_of(config)  # makes its own groups
-    if not (config.filled or run.submission.megatron or compiled or config.has(_DATA)):
+    if not (
+        config.filled or run.submission.has("Megatron arguments") or compiled or config.has(_DATA)
+    ):
         message = (
             f"sequence_parallel_size: {size} without data_parallel_size creates no sequence groups:"
         )
@@ -284,8 +286,8 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
     Prevents: `Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`
     Fix: set them to true"""
     config, stage, native = run.config, run.config.stage, False
-    for one in (
-        run.submission.megatron
+    for one in run.submission.of_kind(
+        "Megatron arguments"
     ):  # whose arguments say how many experts DeepSpeed's own layers have
         counts = one.value("--num-experts") if one.flavour == "megatron-deepspeed" else None
         counts = counts if isinstance(counts, (list, tuple)) else [counts]

@@ -21,17 +21,19 @@ from ....findings import (
 )
 from ....rule import Rule
 from ....rules.violations import deepspeed, deepspeed_now, violation
-from ....submission.repository import loads_json, program_path
-from ....submission.subjects import ds_configs, submissions
+from ....submission.repository import program_path
+from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....text.hjson.edits import to_strict
 from ....text.hjson.text import JsonText, read_json
 from ....text.text import text_of
 from ....text.wording import escape, walk
+from ...python_around import loads_json
 from ..config import Config, has_auto
 from ..schema import Section, as_hjson
+from ..submission import configs_of
 from .keys import removed, slips_read_later, unknown_key, written_twice
-from .subjects import FILL, Place, Problem, edits_of, is_placeholder, shown
+from .subjects import FILL, Place, Problem, ds_configs, edits_of, is_placeholder, shown
 from .values import of_mapping, of_model
 
 #: Quoted text and comments, which may contain anything; else what a template writes for a value.
@@ -85,40 +87,47 @@ def is_filled_in(submission: Submission, config: Config) -> bool:
 def problems_of(config: Config) -> tuple[Problem, ...]:
     """Every problem of a config's keys and their values; found once, and kept with the config."""
     kept = vars(config)
-    if "_problems" not in kept:
-        kept["_problems"] = tuple(_problems(config))
-    found: tuple[Problem, ...] = kept["_problems"]
-    return found
+    if "_problems" in kept:
+        known: tuple[Problem, ...] = kept["_problems"]
+        return known
+
+    found, top = list(_of_text(config)), config.schema.section("")
+    read = config if config.json.broken is None or top is None else _with_numbers(config)
+    if top is not None and read is not None and isinstance(read.json.data, dict):
+        walked = (*_of_section(read, read.json.data, top), *slips_read_later(read))
+        left_out = _lines_to_fill(config) if read is not config else frozenset[int | None]()
+        found += (problem for problem in walked if problem[1].where.line not in left_out)
+
+    kept["_problems"] = tuple(found)
+    return tuple(found)
 
 
-def _problems(config: Config) -> Iterator[Problem]:
-    data, top = config.json.data, config.schema.section("")
-    left = leftover(config)
+def _of_text(config: Config) -> Iterator[Problem]:
+    """What is wrong with a config as a whole: a placeholder that keeps it from being read, or another type."""
+    left, top = leftover(config), config.schema.section("")
     if left is not None:
         message = f"unfilled placeholder `{printable(left[1])[:80]}`: the config can't be read"
         yield "PARSE015", Violation(config.json.lines.locate(left[0]), message, FILL)
-    filled = filled_in(config) if top is not None and config.json.broken is not None else None
-    if (
-        top is not None
-        and filled is not None
-        and filled.broken is None
-        and isinstance(filled.data, dict)
-    ):
-        to_fill = {config.json.lines.locate(offset).line for offset, _ in bare_placeholders(config)}
-        read = replace(config, json=filled)
-        found = (*_of_section(read, filled.data, top), *slips_read_later(read))
-        yield from (problem for problem in found if problem[1].where.line not in to_fill)
-    if config.json.broken is not None or top is None:
-        return
-    if isinstance(data, dict):
-        yield from _of_section(config, data, top)
-        yield from slips_read_later(config)
-    else:
+
+    data = config.json.data
+    if config.json.broken is None and top is not None and not isinstance(data, dict):
         place = Place(config=config, section=top, pointer="", value=data)
         message = f"the config must be an object, not {shown(data)}"
-        yield place.problem(
-            "PARSE011", message, 'write an object such as {"train_batch_size": 256}'
-        )
+        hint = 'write an object such as {"train_batch_size": 256}'
+        yield place.problem("PARSE011", message, hint)
+
+
+def _with_numbers(config: Config) -> Config | None:
+    """A config whose placeholders keep it from being read, with numbers in their place; None where that doesn't help."""
+    filled = filled_in(config)
+    return replace(config, json=filled) if filled is not None and filled.broken is None else None
+
+
+def _lines_to_fill(config: Config) -> frozenset[int | None]:
+    """The lines with placeholders, of which nothing is known."""
+    return frozenset(
+        config.json.lines.locate(offset).line for offset, _ in bare_placeholders(config)
+    )
 
 
 def _of_section(
@@ -327,7 +336,7 @@ def text_is_json(submission: Submission) -> Violations:
         DeepSpeed's compression does, and programs that open the config by themselves
     Fix: write strict JSON
     """
-    for config in submission.configs:
+    for config in configs_of(submission):
         text = filled_in(config)
         slips, filled = text.deviations if text is not None else (), text is not config.json
         if filled and any(
@@ -408,8 +417,8 @@ def templates_are_filled_in(submission: Submission) -> Violations:
     Fix: fill the template in before the job starts
     """
     # judged by what scripts make of them
-    made = {config.path for config in submission.configs if config.embedded}
-    for config in submission.configs:
+    made = {config.path for config in configs_of(submission) if config.embedded}
+    for config in configs_of(submission):
         found = [problem for rule, problem in problems_of(config) if rule == "PARSE015"]
         named = any(
             link.kind == "DeepSpeed config" and link.name == config.name

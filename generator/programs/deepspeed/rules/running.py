@@ -180,7 +180,7 @@ def node_local_checkpoints_are_gathered(run: Run) -> Violations:
 
 #: The configs with contiguous checkpoints; Megatron's arguments go before the block.
 _contiguous: Final = runs.where(
-    lambda run: not run.submission.megatron and run.config.switch(_CONTIGUOUS)
+    lambda run: not run.submission.has("Megatron arguments") and run.config.switch(_CONTIGUOUS)
 )
 
 
@@ -225,7 +225,7 @@ def partitions_have_tensor_ranks(run: Run) -> Violations:
     Prevents: The setting silently has no effect.
     Fix: remove it
     """
-    known = run.submission.megatron and not run.config.filled
+    known = run.submission.has("Megatron arguments") and not run.config.filled
     if known and run.world.tensor == 1:
         yield from while_on(
             run.config, _PARTITIONED, "has no effect: there is one tensor rank", "set it to false"
@@ -241,7 +241,7 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     Prevents: Nothing is checkpointed, and memory runs out.
     Fix: use gradient_checkpointing
     """
-    config, arguments = run.config, run.submission.training_arguments
+    config, arguments = run.config, run.submission.of_kind("training arguments")
     on = [
         key
         for key in ("partition_activations", "cpu_checkpointing")

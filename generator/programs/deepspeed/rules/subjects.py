@@ -11,15 +11,21 @@ from typing import Final, NamedTuple, TypeGuard
 from ....dataclass import dataclass
 from ....findings import Edit, Severity, Violation, Violations, printable
 from ....rules.violations import divisors, listed, violation
-from ....submission.repository import tells
-from ....submission.subjects import Subject, ds_configs
+from ....submission.subjects import Subject
 from ....submission.submission import Submission
 from ....submission.world import World, world_of
 from ....text.hjson.edits import remove_member, replace_value
 from ....text.hjson.text import JsonText
 from ....text.wording import NOTHING, dotted
+from ...python_around import tells
 from ..config import PARAMS, Config
 from ..schema import Section
+from ..submission import configs_of
+
+#: DeepSpeed configs, those that could not be read to their end included.
+ds_configs: Final = Subject[Config](
+    ("DeepSpeed config",), lambda submission: configs_of(submission)
+)
 
 FILL: Final = "fill the template in before the job starts; DeepSpeed expands no variables"
 #: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.

@@ -1,3 +1,1 @@
 """The rules on launch lines and environment variables; those on hostfiles are named in `file_rules`."""
-
-MODULES = ("launchers", "ranks", "lines", "environment")

@@ -19,21 +19,16 @@ from ....rules.violations import (
     ml_engineering,
     nccl,
 )
-from ....submission.subjects import (
-    commands,
-    deepspeed_calls,
-    launches,
-    scripts,
-    subject,
-    submissions,
-)
+from ....submission.launches import Launch
+from ....submission.script import LaunchScript
+from ....submission.subjects import launches, scripts, subject, submissions
 from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.document import Kind
+from ....text.hostfile import EnvironmentFile
 from ....text.shell.records import SHELLS, Command, Word
-from ..launch_line import Launch
 from ..launcher_call import LauncherCall
-from ..script import LaunchScript
+from ..subjects import commands, deepspeed_calls
 
 #: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts have one, notes nine.
 _MOST_SLIPS: Final = 3
@@ -95,7 +90,7 @@ def settings(
                 yield Setting(
                     name=found.name, value=found.value, where=where, where_value=where_value
                 )
-    for job in submission.azureml_jobs if with_azureml else ():
+    for job in submission.of_kind("AzureML job") if with_azureml else ():
         for name, at, value in job.entries("environment_variables"):
             if isinstance(name, str) and wanted(name):
                 plain = isinstance(value, (str, int)) and not isinstance(value, bool)
@@ -103,7 +98,7 @@ def settings(
                 yield Setting(
                     name=name, value=text, where=job.locate_key(at), where_value=job.locate(at)
                 )
-    for file in submission.environment_files:
+    for file in submission.of(EnvironmentFile):
         for line, where in file.lines:
             name, equals, value = line.partition("=")
             if equals and name.isidentifier() and wanted(name):
@@ -341,7 +336,7 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     Fix: put it into ~/.deepspeed_env, or use srun, which exports everything"""
     if not call.has("--hostfile") or call.has("--no_ssh") or call.nodes == 1:
         return
-    files = call.submission.environment_files
+    files = call.submission.of(EnvironmentFile)
     sent = {line.partition("=")[0] for file in files for line, _ in file.lines} | {
         "CUDA_VISIBLE_DEVICES"
     }
@@ -351,7 +346,9 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
         message = f"{name} is not sent to the other nodes: deepspeed sends only {', '.join(_SENT)} variables"
         hint = f"write {name}=VALUE into ~/.deepspeed_env"
         # Megatron's tensor parallelism stops without this one; without others a job may well do.
-        stops = name == "CUDA_DEVICE_MAX_CONNECTIONS" and bool(call.submission.megatron)
+        stops = name == "CUDA_DEVICE_MAX_CONNECTIONS" and bool(
+            call.submission.has("Megatron arguments")
+        )
         yield Violation(
             call.shell.locate(assignment), message, hint, severity=WARNING if stops else NOTE
         )

@@ -11,18 +11,14 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import whole
 from ....places import is_left_open, is_placeholder, is_words
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill
-from ....submission.subjects import (
-    deepspeed_calls,
-    deepspeed_calls_with_hostfiles,
-    environment_files,
-    submissions,
-)
+from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
 from ....text.hostfile import EnvironmentFile, HostEntry, Hostfile
+from ....text.options import Argument
 from ....text.wording import counted, show
 from ..launcher_call import ON_EVERY_NODE, LauncherCall
-from ..options import Argument
+from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files
 
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
@@ -43,7 +39,7 @@ def lines_are_hosts_with_slots(submission: Submission) -> Violations:
     placeholders, and for a list of hosts that may be another launcher's.
     Fix: write worker-0 slots=8"""
     named = {id(document) for link in submission.references for document in link.documents}
-    for hostfile in submission.hostfiles:
+    for hostfile in submission.of(Hostfile):
         if not hostfile.entries:
             hint, less = (
                 "write a line such as worker-0 slots=8",
@@ -108,7 +104,7 @@ def slots_are_even(submission: Submission) -> Violations:
     Fix: write the same slots for every host"""
     backends = {call.backend for call in deepspeed_calls(submission)}
     needs = next((backend for backend in _EVEN if backend in backends), None)
-    for hostfile in submission.hostfiles:
+    for hostfile in submission.of(Hostfile):
         entries = [entry for entry in hostfile.entries if entry.slots is not None]
         odd = next(
             (
@@ -287,7 +283,7 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
     """The nodes of a script without a #SBATCH block, where the command line or the job spec has them."""
     submission = call.submission
     elsewhere = any(outer.program in ON_EVERY_NODE for outer in call.launch.calls)
-    if submission.azureml_jobs or submission.on_clusters or elsewhere or not call.in_file:
+    if submission.has("AzureML job") or submission.on_clusters or elsewhere or not call.in_file:
         return None
     context, cluster, job = submission.context, submission.cluster, submission.job
     each = context.gpus_per_node or (cluster.accelerators_per_node if cluster else None)

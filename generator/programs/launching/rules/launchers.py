@@ -10,10 +10,9 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import python_int
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
 from ....submission.repository import program_text
-from ....submission.subjects import blocks, deepspeed_calls, launcher_calls, torchrun_calls
 from ....text.wording import show
-from ...slurm.request import Request
 from ..launcher_call import ADDRESSES, NODE_RANGE, LauncherCall
+from ..subjects import deepspeed_calls, launcher_calls, torchrun_calls
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
 _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")
@@ -39,9 +38,6 @@ _COUNTS: Final = torch(
     "distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size"
 )
 _ALL_NODES: Final = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")  # of a job
-#: Options by which a step takes a part of its job: others may take the rest.
-_PART: Final = ("--nodelist", "--exclude", "--relative", "--jobid", "--het-group")
-_OF_THE_JOB: Final = frozenset({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
 
 
 @deepspeed_calls.rule(
@@ -326,41 +322,6 @@ def _is_on(nodes: int, call: LauncherCall) -> bool:
     return (is_all or counts[0] is not None) and all((count or nodes) >= nodes for count in counts)
 
 
-@torchrun_calls.rule(
-    "LNCH047", ERROR, "training", torch("distributed/run.py:731, parse_min_max_nnodes")
-)
-def srun_starts_every_node(call: LauncherCall) -> Violations:
-    """srun starts torchrun on each of the nodes that its --nnodes counts.
-    Prevents: The rendezvous waits for nodes that never come, until it times out.
-    Fix: give srun and the job the same nodes; $SLURM_NNODES is always the job's"""
-    step, nnodes = call.launch.call("srun"), call.argument("--nnodes")
-    others = sum(
-        one.script is call.shell and one.call("torchrun") is not None
-        for one in call.submission.launches
-    )
-    if step is None or step.command.guarded or nnodes is None or others > 1:
-        return
-    own = Request(shell=call.shell, options=step.options, program="srun")
-    of_job = not _OF_THE_JOB.isdisjoint(
-        nnodes.option.values[0].variables if nnodes.option.values else ()
-    )
-    nodes = (
-        call.script_nodes
-        if of_job
-        else number.value
-        if (number := call.integer("--nnodes"))
-        else None
-    )
-    counts = [count for name in ("--nodes", "--ntasks") if (count := own.integer(name)) is not None]
-    fewest = min(counts, key=lambda count: count.value, default=None)
-    if nodes is None or fewest is None or fewest.value >= nodes or own.has(*_PART) or own.opaque:
-        return
-    counted = f"the job's {nodes} nodes" if of_job else f"{nodes} nodes"
-    message = f"{fewest} starts fewer than {counted}, which torchrun --nnodes waits for"
-    hint = f"write {fewest.name}={nodes}, or {'#SBATCH --nodes' if of_job else '--nnodes'}={fewest.value}"
-    yield fewest.bad_value(message, hint)
-
-
 @torchrun_calls.rule("LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"))
 def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
     """--node-rank is one of 0 to nodes - 1, and differs on each node.
@@ -443,27 +404,6 @@ def identifier_is_one_for_all(call: LauncherCall) -> Violations:
         if _DIFFERS.search(word.raw):
             message = f"torchrun --rdzv-id={word.raw} is expanded on each of {nodes} nodes, to another value"
             yield identifier.bad_value(message, 'write --rdzv-id="$SLURM_JOB_ID"')
-
-
-@blocks.rule(
-    "LNCH033", WARNING, "silent", torch("distributed/run.py:434, get_args_parser: the default is 1")
-)
-def every_gpu_has_a_rank(block: Request) -> Violations:
-    """torchrun has --nproc-per-node, which defaults to one process per node.
-    Prevents: One busy GPU on each node.
-    Fix: set --nproc-per-node to the GPUs per node"""
-    gpus = block.gpus_per_node
-    for launch in block.launches if gpus is not None and gpus.value > 1 else ():
-        call = launch.call("torchrun")
-        given = call is None or call.opaque or call.has("--nproc-per-node")
-        if (
-            gpus is not None
-            and call is not None
-            and not given
-            and "PET_NPROC_PER_NODE" not in launch.environment
-        ):
-            message = f"torchrun without --nproc-per-node starts 1 process, and {gpus.name} gives {gpus.value}"
-            yield Violation(call.where, message, f"write --nproc-per-node={gpus.value}")
 
 
 @torchrun_calls.rule(

@@ -11,15 +11,16 @@ from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....numerals import read_whole
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
+from ....submission.launches import Launch
 from ....submission.repository import program_text
-from ....submission.subjects import accelerate_calls, launcher_calls, launches, scripts
+from ....submission.script import LaunchScript
+from ....submission.subjects import launches, scripts
 from ....submission.world import world_of
 from ....text.lookup import is_slip
 from ....text.wording import show
-from ..launch_line import Launch
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
-from ..options import TABLES
-from ..script import LaunchScript
+from ..subjects import accelerate_calls, launcher_calls
+from ..tables import TABLES
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root

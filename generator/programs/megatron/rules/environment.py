@@ -8,6 +8,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
 from ....rules.violations import megatron_deepspeed, megatron_lm
+from ....text.hostfile import EnvironmentFile
 from ..run import CONTEXT, TENSOR, MegatronRun
 from .rule import at, lm_runs, mds_runs
 
@@ -45,7 +46,7 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
     )
     if name in _named(launch.script.text.content) or has_image or in_pods:
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
-    for job in run.submission.azureml_jobs:
+    for job in run.submission.of_kind("AzureML job"):
         name_in_job = f"environment_variables/{name}"
         if (
             job.script is not None
@@ -59,7 +60,7 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
         for command in launch.script.commands
         for word in command.words[:1]
     )
-    return (_UNKNOWN if sourced or run.submission.environment_files else None), where
+    return (_UNKNOWN if sourced or run.submission.of(EnvironmentFile) else None), where
 
 
 @lru_cache(maxsize=2)
@@ -74,7 +75,7 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     Prevents: AssertionError: ... require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1
     Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
     cluster, scripts = run.submission.cluster, run.submission.scripts
-    requests = [script.sbatch.text(option) or "" for script in scripts for option in _REQUESTS]
+    requests = [script.directives.text(option) or "" for script in scripts for option in _REQUESTS]
     names = [match.lower() for request in requests for match in _NAMES.findall(request)]
     older = not any("b" in name for name in names) if names else None  # None: not known
     if cluster is not None:

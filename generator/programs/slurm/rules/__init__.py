@@ -1,3 +1,1 @@
 """Every rule on Slurm jobs."""
-
-MODULES = ("options", "directives", "script", "gpus", "resources", "steps", "shared")

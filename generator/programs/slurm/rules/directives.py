@@ -9,11 +9,13 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....places import is_placeholder
 from ....rules.violations import slurm, slurm_manual
-from ....submission.subjects import blocks, requests, scripts
+from ....submission.script import LaunchScript
+from ....submission.subjects import scripts
+from ....text.options import Argument, Table
 from ....text.wording import counted, show
-from ...launching.options import TABLES, Argument, Table
-from ...launching.script import LaunchScript
+from ...launching.tables import TABLES
 from ..request import GPU_OPTIONS, Request
+from ..subjects import blocks, requests
 
 #: Hyphens and dashes that word processors put in the place of the plain one.
 _DASHES: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -363,7 +365,7 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
             option = TABLES["sbatch"].find(re.split(r"[= ]", line[line.index("-") :])[0])
             asked = next((names for names in _RESOURCES if option and option.name in names), ())
-            needed = bool(asked) and not any(map(script.sbatch.has, asked))
+            needed = bool(asked) and not any(map(script.directives.has, asked))
             on_purpose = word == "SBATCH" and line.startswith("# ") and not needed
             where = text.locate(number, len(line) - len(line.lstrip()))
             yield Violation(where, message, hint, severity=NOTE if on_purpose else WARNING)

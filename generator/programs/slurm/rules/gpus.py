@@ -10,9 +10,9 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....numerals import whole
 from ....rules.violations import deepspeed_now, slurm, slurm_manual
-from ....submission.subjects import blocks
 from ...launching.launcher_call import PER_NODE
 from ..request import GPU_OPTIONS, Request
+from ..subjects import blocks
 from ..values import gpus, gpus_of
 
 

@@ -87,7 +87,7 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
     Fix: use the long name of an option of sbatch, and the key of the spec where there is one"""
     if not (directives := job.launch.options.get("directives", {})):
         return
-    from ...launching.options import TABLES  # here, to save start-up time: few jobs have these keys
+    from ...launching.tables import TABLES  # here, to save start-up time: few jobs have these keys
     from ..write import PLANNED, WRITTEN
 
     known = TABLES["sbatch"].options

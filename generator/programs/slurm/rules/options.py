@@ -12,12 +12,12 @@ from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.quantities import time_fields
 from ....numerals import is_whole, python_float, whole
 from ....rules.violations import listed, note_if_to_fill, slurm, slurm_manual
-from ....submission.subjects import requests
+from ....text.options import Argument
 from ....text.wording import show
 from ....units import clock
-from ...launching.options import Argument
 from .. import values as slurm_values
 from ..request import Request
+from ..subjects import requests
 from ..values import MOST_SIGNAL_SECONDS, SIGNALS, signal_of
 
 _COUNTS: Final = (

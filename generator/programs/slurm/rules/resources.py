@@ -11,12 +11,13 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.records import Cluster
 from ....numerals import whole
 from ....rules.violations import slurm, slurm_manual
-from ....submission.subjects import blocks, requests, subject
+from ....submission.launches import Call, Launch
+from ....submission.subjects import subject
 from ....submission.submission import Submission
+from ....text.options import Argument
 from ....units import MIB
-from ...launching.launch_line import Call, Launch
-from ...launching.options import Argument
 from ..request import GPU_OPTIONS, Request
+from ..subjects import blocks, requests
 from ..values import mebibytes, seconds, signal_of
 
 

@@ -8,11 +8,13 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import ml_engineering, slurm_manual
-from ....submission.subjects import blocks, requests, steps, submissions
+from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....text.shell.records import Assignment, Command, ShellScript
+from ...deepspeed.submission import configs_of
 from ...launching.launcher_call import ADDRESSES
 from ..request import GPU_OPTIONS, Request, Step
+from ..subjects import blocks, requests, steps
 from ..values import signal_of
 
 _OF_ADDRESS: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
@@ -156,7 +158,9 @@ def offload_has_the_memory(submission: Submission) -> Violations:
     node's.
     Fix: add #SBATCH --mem=0 or --exclusive
     """
-    places = ((config, what) for config in submission.configs for what in ("optimizer", "param"))
+    places = (
+        (config, what) for config in configs_of(submission) for what in ("optimizer", "param")
+    )
     on_cpu = (p for p in places if p[0].text(f"/zero_optimization/offload_{p[1]}/device") == "cpu")
     offloaded = next((f"{config.path} offloads {what}" for config, what in on_cpu), None)
     for request in blocks(submission) if offloaded else ():

@@ -9,16 +9,17 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm_manual
+from ....submission.launches import Launch
 from ....submission.repository import program_text
-from ....submission.subjects import blocks, submissions
+from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
 from ....text.around import is_left_out
+from ....text.options import Argument
 from ....text.shell.records import Word
-from ...launching.launch_line import Launch
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
-from ...launching.options import Argument
 from ..request import Request
+from ..subjects import blocks
 from .steps import in_background
 
 _TOP: Final = re.compile(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it

@@ -8,11 +8,12 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import ml_engineering, slurm, slurm_manual
 from ....submission.repository import program_text
-from ....submission.subjects import blocks, steps, submissions
+from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....text.shell.records import Command, ShellScript
 from ...launching.launch_line import LAUNCHERS
 from ..request import GPU_OPTIONS, Request, Step
+from ..subjects import blocks, steps
 
 #: Options by which a step takes a part of its job, or shares it.
 _SHARES: Final = (

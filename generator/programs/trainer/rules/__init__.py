@@ -1,3 +1,1 @@
 """Every rule on TrainingArguments and accelerate configs."""
-
-MODULES = ("configs", "arguments", "accelerate", "accelerate_deepspeed")

@@ -21,11 +21,12 @@ from ....rules.violations import (
     suggest,
     violation,
 )
-from ....submission.subjects import accelerate_calls, subject, submissions
+from ....submission.subjects import subject, submissions
 from ....submission.submission import Submission
+from ....text.options import Options
 from ....text.wording import show, whole_number
 from ...launching.launcher_call import LauncherCall
-from ...launching.options import Options
+from ...launching.subjects import accelerate_calls
 from ..accelerate import AccelerateConfig, is_digits
 from ..training_arguments import TrainingArguments
 
@@ -46,7 +47,7 @@ class Accelerated(NamedTuple):
 def clusters(submission: Submission) -> Iterator[Accelerated]:
     """The configs of clusters, not of SageMaker, that could be read to their end."""
     launches = tuple(accelerate_calls(submission))
-    for config in submission.accelerate_configs:
+    for config in submission.of(AccelerateConfig):
         if config.readable and config.value("compute_environment") != "AMAZON_SAGEMAKER":
             yield Accelerated(config, launches, submission)
 
@@ -465,7 +466,7 @@ def heads_divide(submission: Submission) -> Violations:
     Prevents: An assertion when the attention is made.
     Fix: use a size that fits both
     """
-    arguments = submission.training_arguments
+    arguments = submission.of(TrainingArguments)
     model = model_of(submission, arguments[0] if len(arguments) == 1 else None)
     for sizes in all_sizes(submission) if model is not None else ():
         size = sizes.values[4]

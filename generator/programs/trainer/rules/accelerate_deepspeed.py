@@ -10,11 +10,12 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....numerals import is_whole
 from ....rules.violations import accelerate, listed, suggest, violation
-from ....submission.subjects import accelerate_calls
 from ....text.lookup import is_slip
 from ....text.wording import show, whole_number
+from ...deepspeed.submission import release_of_deepspeed, used_config
 from ...launching.launcher_call import LauncherCall
-from ...launching.options import TABLES
+from ...launching.subjects import accelerate_calls
+from ...launching.tables import TABLES
 from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
 from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS, Accelerated, clusters, groups
 
@@ -237,7 +238,7 @@ def init_is_for_stage_3(run: Accelerated) -> Violations:
     """
     stage = run.config.zero_stage
     if run.config.config_file:
-        linked = run.submission.used_config
+        linked = used_config(run.submission)
         stage = linked.stage if linked is not None else None
     if is_true(run.config.deepspeed.get("zero3_init_flag")) and stage in (0, 1, 2):
         message = f"zero3_init_flag is true under ZeRO stage {stage}: accelerate sets it to false"
@@ -264,7 +265,7 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
     """accelerate's zero_stage is that of the DeepSpeed config in the same submission.
     Prevents: No error: one of the two stages has no effect.
     Fix: set deepspeed_config_file, and remove zero_stage"""
-    stage, linked = run.config.zero_stage, run.submission.used_config
+    stage, linked = run.config.zero_stage, used_config(run.submission)
     if linked is None or run.config.config_file or run.config.deepspeed.get("zero_stage") is None:
         return
     if None not in (stage, linked.stage) and linked.stage != stage:
@@ -311,7 +312,7 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
 
 #: The calls with a DeepSpeed config in their submission.
 _calls: Final = accelerate_calls.where(
-    lambda call: call.submission.used_config, "launch script", "DeepSpeed config"
+    lambda call: used_config(call.submission), "launch script", "DeepSpeed config"
 )
 
 
@@ -324,7 +325,7 @@ def precision_is_the_configs(call: LauncherCall) -> Violations:
     config file.
     Fix: use the same precision in both
     """
-    precision, config = call.text("--mixed_precision"), call.submission.used_config
+    precision, config = call.text("--mixed_precision"), used_config(call.submission)
     other = (
         {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value)
         if precision is not None
@@ -348,7 +349,7 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
     """--gradient_accumulation_steps of accelerate launch is the DeepSpeed config's, which counts.
     Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
     Fix: use the same number in both"""
-    steps, config = call.integer("--gradient_accumulation_steps"), call.submission.used_config
+    steps, config = call.integer("--gradient_accumulation_steps"), used_config(call.submission)
     value = (
         whole_number(config.value("/gradient_accumulation_steps")) if config is not None else None
     )
@@ -405,7 +406,7 @@ def launcher_is_known(run: Accelerated) -> Violations:
     Fix: use pdsh, standard, openmpi, mvapich, mpich, nossh or slurm
     """
     name = "deepspeed_multinode_launcher"
-    value, release = run.config.launcher, run.submission.release("deepspeed", run.config.path)
+    value, release = run.config.launcher, release_of_deepspeed(run.submission, run.config.path)
     if value is None or run.overridden(f"--{name}"):
         return
     if value not in LAUNCHERS:

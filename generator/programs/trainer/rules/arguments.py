@@ -12,18 +12,25 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.records import Job
 from ....numerals import read_whole
 from ....places import is_left_open
+from ....rule import Subject
 from ....rules.violations import derived, note_if_to_fill, suggest, transformers, violation
-from ....submission.releases import numbers
-from ....submission.repository import declares_field, program_of, release_for, tells
-from ....submission.subjects import subject, training_arguments
+from ....submission.repository import declares_field, program_of
+from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.lookup import is_slip
 from ....text.wording import show, whole_number
 from ...launching.own_options import lacks_word
+from ...python_around import release_for, tells
+from ...releases import numbers
 from ..accelerate import is_digits, number_of_text
 from ..table import LENGTHS, not_negative
 from ..training_arguments import FLAGS, TrainingArguments, gone_arguments, known_arguments
+
+#: TrainingArguments, from files and from launch lines.
+training_arguments: Final[Subject[TrainingArguments]] = Subject(
+    ("training arguments",), lambda submission: submission.of(TrainingArguments)
+)
 
 _PARSER: Final = "src/transformers/hf_argparser.py"
 _ARGUMENTS: Final = "src/transformers/training_args.py"
@@ -418,7 +425,7 @@ def planned(submission: Submission) -> Iterator[Planned]:
     if (job := submission.job) is not None:
         yield from (
             Planned(one, job, world_of(submission).replicas)
-            for one in submission.training_arguments
+            for one in submission.of(TrainingArguments)
         )
 
 

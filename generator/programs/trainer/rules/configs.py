@@ -9,15 +9,19 @@ from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....rules.violations import accelerate, transformers, violation
-from ....submission.repository import tells
-from ....submission.subjects import accelerate_calls, ds_configs, subject, submissions
-from ....submission.submission import Submission, ds_config_of
+from ....submission.subjects import subject, submissions
+from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.hjson.edits import replace_value
 from ....text.lookup import is_slip
 from ....text.wording import show, whole_number
 from ...deepspeed.config import FILLERS, ZERO, Config
-from ..accelerate import number_of_text
+from ...deepspeed.rules.subjects import ds_configs
+from ...deepspeed.submission import configs_of, used_config
+from ...launching.subjects import accelerate_calls
+from ...python_around import tells
+from ..accelerate import AccelerateConfig, number_of_text
+from ..submission import ds_config_of, used_accelerate_config
 from ..table import ROWS
 from ..training_arguments import TrainingArguments
 from .accelerate import model_of
@@ -50,12 +54,12 @@ _FILE: Final = "deepspeed_config/deepspeed_config_file"
 @subject(*_READS)
 def pairs(submission: Submission) -> Iterator[Pair]:
     """TrainingArguments with their DeepSpeed config: their own, else accelerate's."""
-    named = any(config.has(_FILE) for config in submission.accelerate_configs)
+    named = any(config.has(_FILE) for config in submission.of(AccelerateConfig))
     named = named or any(call.has(_FILE_OPTION) for call in accelerate_calls(submission))
-    for arguments in submission.training_arguments:
+    for arguments in submission.of(TrainingArguments):
         config = ds_config_of(submission, arguments)
         if config is None and named and not arguments.has("deepspeed"):
-            config = submission.used_config
+            config = used_config(submission)
         if config is not None and not tells("no Trainer", config.path):
             yield Pair(arguments, config, world_of(submission).gpus)
 
@@ -153,10 +157,10 @@ def accelerate_equals_the_arguments(submission: Submission) -> Violations:
     TrainingArguments values; in programs without the Trainer, no error: DeepSpeed's value is used.
     Fix: write the same value in both
     """
-    config, steps = submission.used_accelerate_config, "gradient_accumulation_steps"
+    config, steps = used_accelerate_config(submission), "gradient_accumulation_steps"
     if config is None or not config.uses_deepspeed or config.config_file:
         return
-    for arguments in submission.training_arguments:
+    for arguments in submission.of(TrainingArguments):
         call = arguments.launch.call("accelerate") if arguments.launch is not None else None
         if call is None or arguments.has("deepspeed"):
             continue
@@ -290,7 +294,7 @@ def trainer_accepts_the_settings(submission: Submission) -> Violations:
     Fix: remove one of the two, or use stage 2 or a fixed batch size
     """
     stages = {id(pair.arguments): pair.config.stage for pair in pairs(submission)}
-    for arguments in submission.training_arguments:
+    for arguments in submission.of(TrainingArguments):
         under = (
             "DeepSpeed"
             if arguments.value("deepspeed")
@@ -322,12 +326,12 @@ def zero_section_is_there(submission: Submission) -> Violations:
     Prevents: ValueError: Please specify the ZeRO optimization config in the DeepSpeed config.
     Fix: add "zero_optimization": {"stage": 0}"""
     read = [pair.config for pair in pairs(submission)]
-    linked, calls = submission.used_config, accelerate_calls(submission)
-    if linked is not None and any(config.has(_FILE) for config in submission.accelerate_configs):
+    linked, calls = used_config(submission), accelerate_calls(submission)
+    if linked is not None and any(config.has(_FILE) for config in submission.of(AccelerateConfig)):
         read.append(linked)
     named = {PurePath(call.options.text(_FILE_OPTION) or "").name for call in calls}
     filled = submission.context.consumer in FILLERS
-    read += [config for config in submission.configs if filled or config.name in named]
+    read += [config for config in configs_of(submission) if filled or config.name in named]
     section = "zero_optimization"  # PARSE004 reports a slip in its name
     for config in {id(config): config for config in read}.values():
         whole = (
@@ -391,11 +395,13 @@ def tensor_parallelism_needs_no_conversion(submission: Submission) -> Violations
     implemented.
     Fix: remove tensor_parallel
     """
-    alone, pointer = submission.training_arguments, "/tensor_parallel/autotp_size"
+    alone, pointer = submission.of(TrainingArguments), "/tensor_parallel/autotp_size"
     read: list[tuple[TrainingArguments | None, Config]]
     read = [(pair.arguments, pair.config) for pair in pairs(submission)]
     if submission.context.consumer == "huggingface" and not read:
-        read = [(alone[0] if len(alone) == 1 else None, config) for config in submission.configs]
+        read = [
+            (alone[0] if len(alone) == 1 else None, config) for config in configs_of(submission)
+        ]
     for arguments, config in read:
         model, size = model_of(submission, arguments), whole_number(config.value(pointer)) or 1
         if model is not None and size > 1 and model.is_moe:

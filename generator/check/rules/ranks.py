@@ -9,37 +9,42 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Final
 
-from ....catalog.names import most_like
-from ....dataclass import dataclass
-from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
-from ....rules.violations import deepspeed_now, derived, transformers
-from ....submission.references import LIGHTNING_CONFIG
-from ....submission.repository import find_programs, program_of, program_path, programs_in, tells
-from ....submission.subjects import launcher_calls, launches, steps, subject
-from ....submission.submission import Submission
-from ....submission.world import world_of
-from ....text.around import folders_above
-from ....text.lookup import is_slip
-from ....text.shell.records import Word
-from ...megatron.parser import options_beside
-from ...trainer.training_arguments import gone_arguments, known_arguments
-from ..launch_line import LAUNCHERS, Call, Launch
-from ..launcher_call import NODES, PER_NODE, TOTALS, LauncherCall
-from ..options import PROGRAMS
-from ..own_options import own_options, slips
+from ...catalog.names import most_like
+from ...dataclass import dataclass
+from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
+from ...programs.deepspeed.submission import configs_of, used_config
+from ...programs.launching.launch_line import LAUNCHERS
+from ...programs.launching.launcher_call import (
+    NODES,
+    PER_NODE,
+    TOTALS,
+    TRAINING,
+    WITH_ENGINE,
+    LauncherCall,
+)
+from ...programs.launching.own_options import own_options, slips
+from ...programs.launching.references import LIGHTNING_CONFIG
+from ...programs.launching.subjects import launcher_calls
+from ...programs.launching.tables import PROGRAMS
+from ...programs.megatron.parser import options_beside
+from ...programs.python_around import tells
+from ...programs.slurm.subjects import steps
+from ...programs.trainer.training_arguments import gone_arguments, known_arguments
+from ...rules.violations import deepspeed_now, derived, transformers
+from ...submission.launches import Call, Launch
+from ...submission.repository import find_programs, program_of, program_path, programs_in
+from ...submission.subjects import launches, subject
+from ...submission.submission import Submission
+from ...submission.world import world_of
+from ...text.around import folders_above
+from ...text.lookup import is_slip
+from ...text.shell.records import Word
 
 #: Options of mpirun that put a number of processes on each node, or name the nodes.
 _SPREAD: Final = ("--npernode", "--pernode", "--map-by", "--ppn")
 #: Options of the number of processes: of all, and on each node.
 _TOTAL: Final = {"srun": "--ntasks", "mpirun": "--np"}
 _PER_NODE: Final = {"srun": ("--ntasks-per-node",), "mpirun": ("--npernode", "--ppn")}
-#: Arguments of a training program that say that DeepSpeed or Megatron trains.
-TRAINING: Final = {
-    "--deepspeed",
-    "--deepspeed_config",
-    "--deepspeed-config",
-    "--tensor-model-parallel-size",
-}
 _NEEDED: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _FROM: Final = {
     "RANK": "RANK=$SLURM_PROCID",
@@ -152,11 +157,7 @@ class _Ranks:
     def certain(self) -> bool:
         """True where srun starts DeepSpeed in the node's own Python, and nothing else may find out its rank."""
         names = _training_arguments(self.launch)
-        asks = (
-            self.program == "srun"
-            and not self.has_image
-            and any("deepspeed" in name for name in names)
-        )
+        asks = self.program == "srun" and not self.has_image and not names.isdisjoint(WITH_ENGINE)
         return (
             asks
             and not _finds_out_itself(self.launch)
@@ -168,7 +169,11 @@ class _Ranks:
 def _ranks(submission: Submission) -> Iterator[_Ranks]:
     for step in steps(submission):
         number = (step.tasks or 1) * (step.nodes or 1)
-        parallel = submission.configs or submission.megatron or _training_arguments(step.launch)
+        parallel = (
+            configs_of(submission)
+            or submission.has("Megatron arguments")
+            or _training_arguments(step.launch)
+        )
         if (
             step.starts_python
             and number > 1
@@ -192,7 +197,7 @@ def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
     starts = starts or any(
         call.program != "python" for launch in submission.launches for call in launch.calls
     )
-    starts = starts or bool(submission.azureml_jobs or submission.on_clusters)
+    starts = starts or bool(submission.services)
     for launch in submission.launches:
         outer, programs = launch.calls[0], [call.program for call in launch.calls]
         known = {"RANK", "WORLD_SIZE"} & set(launch.environment) or not _training_arguments(launch)
@@ -261,7 +266,7 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
     """The batch is not computed for one rank in a job that has several.
     Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where the program may know, a note with mpirun.
     Fix: export RANK and WORLD_SIZE, or start a launcher"""
-    config = ranks.submission.used_config
+    config = used_config(ranks.submission)
     total = config.value("/train_batch_size") if config else None
     known = {"RANK", "WORLD_SIZE"} & ranks.variables or _finds_out_itself(ranks.launch)
     by_srun = ranks.program == "srun" and (config is not None or ranks.certain) and not known

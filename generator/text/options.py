@@ -1,23 +1,20 @@
-"""Options of the programs that start training, read from their words as getopt and argparse do.
+"""Options of a command line, read from its words as getopt and argparse do, by a table of those that a program has.
 
-Each table of launcher_options.json has its source. An option is its names, the first of which is the one we call
-it by, and a mark: `=` a value follows, `?` a value may be attached, `==` two values follow, none: a flag. `X:` before
-a long name is its letter. A table that `includes` others has their options too.
+An entry of a table is an option's names, the first of which is the one we call it by, and a mark: `=` a value follows,
+`?` a value may be attached, `==` two values follow, none: a flag. `X:` before a long name is its letter.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from ...dataclass import dataclass
-from ...findings import NOTE, Edit, Location, Severity, Violation
-from ...numerals import python_int
-from ...resources import read_text
-from ...text.shell.records import SHELLS, ShellScript, Word
+from ..dataclass import dataclass
+from ..findings import NOTE, Edit, Location, Severity, Violation
+from ..numerals import python_int
+from .shell.records import ShellScript, Word
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -59,8 +56,8 @@ class Table:
         return next(iter(found.values())) if len(found) == 1 else None
 
 
-def _table(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
-    """A table from its entry. With `dashes`, names with underscores are accepted with dashes as well."""
+def table_of(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
+    """A table from its entry among `tables`, some of which it may include. With `dashes`, names with underscores are accepted with dashes as well."""
     options: dict[str, Known] = {}
     included = [text for name in entry.get("includes", ()) for text in tables[name]["options"]]
     for text in (*included, *entry["options"]):
@@ -80,19 +77,6 @@ def _table(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
     return Table(
         options=options, **{name: entry.get(name, usual) for name, usual in traits.items()}
     )
-
-
-_ENTRIES: Final = json.loads(read_text(__package__, "launcher_options.json"))
-_SHARED: Final = {name for entry in _ENTRIES.values() for name in entry.get("includes", ())}
-TABLES: Final[Mapping[str, Table]] = {
-    name: _table(_ENTRIES, entry) for name, entry in _ENTRIES.items() if name not in _SHARED
-}
-#: Names by which programs are called, subcommands with which one starts another, and `tools`: what srun and its kin
-#: start for other ends than training, and builtins of the shell (bash(1)).
-PROGRAMS: Final[Mapping[str, Any]] = json.loads(read_text(__package__, "programs.json"))
-_PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
-#: Wrappers without options of their own.
-BARE: Final = frozenset({"nohup", "command", "setsid", "builtin", "sudo", "shifter"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,29 +252,28 @@ def basename(word: Word) -> str:
     return (word.parts[-1] or "").rpartition("/")[2] if word.parts else ""
 
 
-def program_name(word: Word) -> str:
-    """The canonical name of the program that a word names, or an empty text."""
-    name = basename(word)
-    canonical: str = PROGRAMS["other names"].get(name, name)
-    return "python" if _PYTHON.fullmatch(name) else canonical
+def read_options_by(
+    table: Table,
+    words: Sequence[Word],
+    is_program: Callable[[Word], bool],
+    *,
+    everywhere: bool = False,
+) -> Options:
+    """The options up to the first word that is none; with `everywhere`, those after other words count as well.
 
-
-def looks_like_program(word: Word) -> bool:
-    """Return whether a word is more likely a program than an option's value."""
-    name = program_name(word)
-    return name.endswith((".py", ".sh")) or name in TABLES or name in SHELLS or name in BARE
-
-
-def read_options(table: Table, words: Sequence[Word], *, everywhere: bool = False) -> Options:
-    """The options up to the first word that is none; with `everywhere`, those after other words count as well."""
-    return _Reader(table, words).read(everywhere)
+    `is_program` says of a word that it is more likely a program than the value of an option that isn't known.
+    """
+    return _Reader(table, words, is_program).read(everywhere)
 
 
 class _Reader:
     """Words while options are read from them."""
 
-    def __init__(self, table: Table, words: Sequence[Word]) -> None:
+    def __init__(
+        self, table: Table, words: Sequence[Word], is_program: Callable[[Word], bool]
+    ) -> None:
         self._table, self._words, self._at = table, words, 0
+        self._is_program = is_program
         self._entries: list[Option] = []
 
     def read(self, everywhere: bool) -> Options:
@@ -316,7 +299,7 @@ class _Reader:
                 if last_program is None:
                     backwards = range(len(words) - 1, -1, -1)
                     last_program = next(
-                        (index for index in backwards if looks_like_program(words[index])), -1
+                        (index for index in backwards if self._is_program(words[index])), -1
                     )
                 if last_program >= self._at or word.perhaps:  # options, or nothing
                     opaque.append(word)
@@ -356,7 +339,7 @@ class _Reader:
                     takes = int(
                         len(following) > 1
                         and after[:1] != "-"
-                        and not looks_like_program(following[0])
+                        and not self._is_program(following[0])
                     )
                 else:  # where the next option comes, the value is missing
                     next_option = (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..findings import ERROR, WARNING, Violation, Violations
-from ..rules.violations import derived
-from ..submission.subjects import submissions
-from ..submission.submission import Submission
+from ...findings import WARNING, Violations
+from ...programs.deepspeed.submission import configs_of
+from ...rules.violations import derived
+from ...submission.secrets import secrets_of
+from ...submission.subjects import submissions
+from ...submission.submission import Submission
 
 _COPIED: Final = derived("the script is copied to the controller, and kept with the job")
 _SHOWN: Final = derived("a job's variables are shown in the studio and stored with its runs")
@@ -27,7 +28,7 @@ def scripts_hold_none(submission: Submission) -> Violations:
     reader = "whoever may read the script, or scontrol's copy, has it"
     yield from secrets_of(submission, {script.path for script in submission.scripts}, reader, hint)
     everywhere = "deepspeed puts it on the command line of every node"
-    files = {file.path for file in submission.environment_files}
+    files = {file.path for file in submission.of_kind("environment file")}
     yield from secrets_of(
         submission, files, everywhere, "let the script read it from a private file"
     )
@@ -39,7 +40,7 @@ def jobs_hold_none(submission: Submission) -> Violations:
     Prevents: No error: a token that others can read and use.
     Fix: use a key vault, which the script reads with the compute's managed identity"""
     hint = "keep it in a key vault, which the script reads with azure.keyvault.secrets.SecretClient"
-    paths = {job.path for job in submission.azureml_jobs}
+    paths = {job.path for job in submission.of_kind("AzureML job")}
     yield from secrets_of(submission, paths, "everybody who can see the job has it", hint)
 
 
@@ -48,7 +49,7 @@ def configs_hold_none(submission: Submission) -> Violations:
     """Secrets are not written into configs.
     Prevents: A secret in every log.
     Fix: set them in the environment"""
-    paths = {config.path for config in submission.configs if not config.embedded}
+    paths = {config.path for config in configs_of(submission) if not config.embedded}
     hint = "set it in the environment: COMET_API_KEY, WANDB_API_KEY"
     yield from secrets_of(submission, paths, "the file is shared, logged and checkpointed", hint)
 
@@ -58,24 +59,10 @@ def other_files_hold_none(submission: Submission) -> Violations:
     """No secret is written into the other files of a job.
     Prevents: A secret in files that are shared and committed.
     Fix: set it in the environment where the job is submitted, or let the script read it from a private file"""
-    paths = {file.path for file in submission.accelerate_configs} | {
-        file.path for file in submission.hostfiles
+    paths = {file.path for file in submission.of_kind("accelerate config")} | {
+        file.path for file in submission.of_kind("hostfile")
     }
-    paths |= {file.path for file in submission.training_arguments if file.launch is None}
-    paths |= {file.path for file in submission.megatron if file.launch is None}
+    paths |= {file.path for file in submission.of_kind("training arguments") if file.launch is None}
+    paths |= {file.path for file in submission.of_kind("Megatron arguments") if file.launch is None}
     hint = "set it in the environment where you submit the job, or let the script read it from a private file"
     yield from secrets_of(submission, paths, "whoever gets the file has it", hint)
-
-
-def secrets_of(
-    submission: Submission, paths: Iterable[str], reader: str, hint: str
-) -> Iterator[Violation]:
-    """A violation for each secret of these files: an error where its form tells, a warning where its name does."""
-    for path in sorted(paths):
-        text = submission.texts.get(path)
-        for secret in text.secrets if text is not None else ():
-            if text is not None and secret.sure:
-                what = secret.name.strip("-") or secret.what
-                severity = ERROR if secret.what else WARNING
-                message = f"{what} is written in plain text: {reader}"
-                yield Violation(text.locate_offset(secret.at), message, hint, severity=severity)

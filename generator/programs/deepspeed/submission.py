@@ -1,0 +1,129 @@
+"""The DeepSpeed configs of a submission, each as the program that it is for reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+
+from ...submission.record import loaded
+from ...submission.references import Reference
+from ...submission.submission import Submission
+from ...submission.world import OF_CONFIG, RULED_OUT, Degree
+from ...text.lookup import is_written
+from ..python_around import hands_to_trainer, release_in, tells
+from ..releases import Release
+from .config import Config, DsConfig, has_auto
+
+#: Values that are "auto": 334 of 343 public configs that have any have as many.
+_OF_FILLERS: Final = 3
+_DEGREES: Final = (
+    ("tensor", "/tensor_parallel/autotp_size"),
+    ("tensor", "/tensor_parallel/tp/tp_size"),
+    ("pipeline", "/pipeline/stages"),
+    ("context", "/sequence_parallel_size"),
+)
+
+
+@lru_cache(maxsize=4)
+def configs_of(submission: Submission) -> tuple[Config, ...]:
+    """DeepSpeed configs, those within scripts included."""
+    return tuple(_config(config, submission) for config in submission.of(DsConfig))
+
+
+def _config(config: DsConfig, submission: Submission) -> Config:
+    consumer, guessed = _consumer(config, submission)
+    return Config(
+        json=config.json,
+        target=config.target,
+        consumer=consumer,
+        guessed=guessed,
+        unclaimed=guessed and not is_written(config) and submission.is_alone(config),
+        release=release_of_deepspeed(submission, config.path),
+    )
+
+
+def release_of_deepspeed(submission: Submission, path: str) -> Release:
+    """The release that the file at `path` is judged by: of the context, else the nearest one named."""
+    stated = submission.context.deepspeed_version
+    if stated is not None:
+        return Release(program="deepspeed", version=stated)
+    return release_in(submission, "deepspeed", path)
+
+
+def _consumer(config: DsConfig, submission: Submission) -> tuple[str, bool]:
+    """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or accelerate.
+
+    That of the context, else of the launch line or file that names it, else of the documents around it.
+    """
+    named = submission.readers_of(config)
+    known = submission.context.consumer or next(filter(None, named), None)
+    if known is None and not named:
+        known = next(_signs_of_consumer(submission), None)
+
+    guessed = (known is None and not named) or (
+        known == "deepspeed" and submission.context.consumer is None
+    )
+    # The Trainer fills in what is "auto" for others.
+    if guessed and hands_to_trainer(config.path):
+        known = "huggingface"
+
+    # One or two among numbers are no sign of the Trainer where the programs have the engine alone.
+    automatic = known is None and has_auto(config)
+    if automatic and not has_auto(config, _OF_FILLERS) and tells("the engine", config.path):
+        automatic = tells("a filler", config.path)
+    return known or ("huggingface" if automatic else "deepspeed"), known is None
+
+
+def _signs_of_consumer(submission: Submission) -> Iterator[str]:
+    """What each program's documents tell of the one that reads configs."""
+    for record in submission.programs:
+        says = record.consumer
+        if says is not None and says.when(submission):
+            reader = loaded(says.function)(submission)
+            if reader is not None:
+                yield reader
+
+
+@lru_cache(maxsize=4)
+def used_config(submission: Submission) -> Config | None:
+    """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
+    named = named_by(link for link in submission.references if link.kind == "DeepSpeed config")
+    used = read_by(submission, named) or configs_of(submission)
+    return used[0] if len(used) == 1 else None
+
+
+@lru_cache(maxsize=4)
+def named_in(submission: Submission, path: str) -> frozenset[int] | None:
+    """The DeepSpeed configs that the document at `path` names, by identity of their text; None where it names none."""
+    links = [
+        link
+        for link in submission.references
+        if link.where.path == path and link.kind == "DeepSpeed config"
+    ]
+    return named_by(links) if links else None
+
+
+def named_by(links: Iterable[Reference]) -> frozenset[int]:
+    """The documents that are named, by identity, of DeepSpeed configs of their text."""
+    return frozenset(
+        id(getattr(document, "json", document)) for link in links for document in link.documents
+    )
+
+
+def read_by(submission: Submission, named: frozenset[int]) -> Sequence[Config]:
+    """Of the named configs those that the job reads: where it holds one itself, not the copies beside it."""
+    every = [config for config in configs_of(submission) if id(config.json) in named]
+    return [config for config in every if config.embedded] or every
+
+
+def degrees_of(submission: Submission) -> Iterator[Degree]:
+    """The degrees of parallelism that the config which the job uses has; the Trainer has no pipeline."""
+    config = used_config(submission)
+    if config is None:
+        return
+
+    for name, pointer in _DEGREES:
+        yield Degree(OF_CONFIG, name, config.whole(pointer))
+    if config.consumer == "huggingface":
+        yield Degree(RULED_OUT, "pipeline", 1)

@@ -1,0 +1,96 @@
+"""What launch lines and files of hosts say of the GPUs, and of how a program divides them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ...findings import Location
+from ...submission.claims import Claim, Quantity, Trust
+from ...submission.launches import Launch
+from ...submission.submission import Submission
+from ...submission.world import MADE_ALL_THE_SAME, OF_PYTHON, Degree
+from ...text.hostfile import Hostfile
+from ...text.wording import counted
+from ..deepspeed.submission import used_config
+from .launcher_call import NODES, PER_NODE, LauncherCall
+from .own_options import has_unknown_stages, pipeline_stages
+
+#: Options of launchers that set a quantity, by program.
+_COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = (
+    (NODES, "nodes"),
+    (PER_NODE, "GPUs per node"),
+)
+#: As programs name such options: `--pipeline-model-parallel-size`, `--model_parallel_size`, `--pp-size`, `--tp`.
+_DIVIDES: Final = re.compile(
+    r"--(?:(?:tensor|pipeline|pipe|sequence|context|model|tp|pp|cp|sp|mp)-(?:model-)?(?:parallel|size|degree|stages)"
+    r"|(?:tp|pp|cp|sp)(?:=|$))"
+)
+
+
+def claims_of_hosts(submission: Submission) -> Iterator[Claim]:
+    """The hosts and slots of each file of hosts that has slots in every line."""
+    for hostfile in submission.of(Hostfile):
+        slots = [entry.slots for entry in hostfile.entries if entry.slots is not None]
+        if slots and len(slots) == len(hostfile.entries):
+            where = Location(path=hostfile.path)
+            yield Claim("nodes", len(slots), where, counted(len(slots), "host"), Trust.HOSTS)
+            yield Claim("GPUs", sum(slots), where, counted(sum(slots), "slot"), Trust.HOSTS)
+
+
+def claims_of_lines(submission: Submission) -> Iterator[Claim]:
+    """Nodes, GPUs and processes that launch lines set themselves."""
+    alone = not submission.has("hostfile")
+    for launch in (launch for script in submission.scripts for launch in script.launches):
+        yield from _claims(launch, submission, Trust.SCRIPT, alone=alone)
+    for launch in (launch for job in submission.services for launch in job.launches):
+        yield from _claims(launch, submission, Trust.COMMAND, alone=False)
+
+
+def _claims(
+    launch: Launch, submission: Submission, trust: Trust, *, alone: bool
+) -> Iterator[Claim]:
+    """The claims of one line. `alone`: nothing else runs it on several nodes."""
+    for index, call in enumerate(launch.calls):
+        line = LauncherCall(**vars(call), launch=launch, submission=submission)
+        part = any(one.program == "srun" and one.has("--nodelist") for one in launch.calls[:index])
+
+        for options, quantity in _COUNTS:
+            option = options.get(line.program, "")
+            of_some_nodes = part and quantity == "nodes"
+            known = not line.is_argument(option) and not of_some_nodes
+            if known and (found := line.integer(option)):
+                text = f"{line.program} {option} {found.value}"
+                yield Claim(quantity, found.value, found.where, text, trust)
+
+        if total := line.processes(outermost=alone and index == 0 and not line.opaque):
+            yield Claim("processes", total[0], line.where, f"{line.program} {total[1]}", trust)
+
+
+def is_divided(submission: Submission) -> bool:
+    """Return whether a program may divide the model: by an option of its launch line, or stages that aren't known."""
+    understood = {
+        id(getattr(document, "launch", None))
+        for document in submission.documents
+        if getattr(document, "says_division", False)
+    }
+    words = (
+        word.raw
+        for launch in submission.launches
+        if id(launch) not in understood
+        for word in launch.arguments
+    )
+    divides = any(_DIVIDES.match(word.replace("_", "-")) for word in words)
+    return divides or any(map(has_unknown_stages, submission.launches))
+
+
+def degrees_of(submission: Submission) -> Iterator[Degree]:
+    """The pipeline stages that programs with DeepSpeed's engine make."""
+    config = used_config(submission)
+    if config is None:
+        return
+
+    rank = MADE_ALL_THE_SAME if config.consumer == "huggingface" else OF_PYTHON
+    for launch in submission.launches:
+        yield Degree(rank, "pipeline", pipeline_stages(launch))

@@ -1,0 +1,430 @@
+"""Files that launch lines name, and those that a script writes: `--deepspeed_config ds.json`, `sbatch train.sh`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise, zip_longest
+from pathlib import Path, PurePath
+from posixpath import dirname, isabs, join
+from typing import Final
+
+from ...dataclass import dataclass
+from ...findings import Location
+from ...submission.launches import Launch
+from ...submission.references import Reference
+from ...submission.repository import program_of, program_path, strings_beside
+from ...submission.script import CommandDocument, LaunchScript
+from ...submission.submission import Submission
+from ...text.around import is_readable, text_around
+from ...text.document import Document, Kind
+from ...text.lookup import Files, end_alike, is_written, place_of
+from ...text.shell.records import Word
+from .own_options import trained_by
+
+#: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
+_CONFIG_OPTION: Final = re.compile(
+    r"--deepspeed|--(?:deepspeed|ds)[-_]config(?:[-_](?:file|path))?"
+)
+#: Options that name a file which is read.
+_READS: Final = re.compile(r"--?[\w.-]*config")
+#: Groups of a parser, `--training_arguments.deepspeed ds.json`, and of Hydra: `++train.deepspeed_config=ds.json`.
+_NESTED: Final = re.compile(r"^(?:--(?:\w+\.)+|\+{0,2}(?:\w+\.)*(?=\w[\w-]*=))")
+#: Names one for Lightning.
+LIGHTNING_CONFIG: Final = "PL_DEEPSPEED_CONFIG_PATH"
+_INPUT: Final = re.compile(r"[\"']?\$\{\{\s*inputs\.([\w-]+)\s*\}\}[\"']?")
+#: Options of launchers, and the kind of document that they name.
+_LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
+    ("deepspeed", "--hostfile", "hostfile"),
+    ("mpirun", "--hostfile", "hostfile"),
+    ("accelerate", "--deepspeed_config_file", "DeepSpeed config"),
+    ("accelerate", "--deepspeed_hostfile", "hostfile"),
+    ("accelerate", "--config_file", "accelerate config"),
+)
+_NAMING: Final = re.compile(
+    "|".join((_CONFIG_OPTION.pattern, *(option for _, option, _ in _LAUNCHER_OPTIONS)))
+)
+#: The kinds that others may name or use.
+NAMED: Final[tuple[Kind, ...]] = (
+    "DeepSpeed config",
+    "accelerate config",
+    "hostfile",
+    "launch script",
+    "training arguments",
+    "Megatron arguments",
+    "job spec",
+    "environment file",
+)
+_DATA: Final = (".json", ".hjson")
+_YAML: Final = (".yaml", ".yml")
+_MOVES: Final = ("cd", "pushd")
+#: Commands that make none of the files that they name, but for what the script's reader says of them (`sed -i`).
+_READ: Final = frozenset(
+    {"cat", "diff", "echo", "grep", "head", "jq", "ls", "printf", "sed", "tail", "test", "[", "wc"}
+)
+_MAY_BE_NAMED: Final = (*_DATA, *_YAML, ".txt", ".sh", ".bash", ".sbatch", ".slurm")
+
+
+def references_of(
+    document: LaunchScript | CommandDocument, files: Files, readers: Mapping[int, str]
+) -> Iterator[Reference]:
+    """The files that the launch lines of a document name; `readers` are those of DeepSpeed's configs, by line."""
+    in_image = isinstance(document, CommandDocument) and document.in_image
+    lines = _Lines(document, files, readers, _script_of(document), _starts(document), in_image)
+
+    # A path in an image or volume names the file beside the job, or none.
+    yield from (link for link in lines.references() if link.exists or not in_image)
+
+
+def configures_lightning(launch: Launch) -> bool:
+    """Return whether Lightning gets a DeepSpeed config by its variable, and no other strategy is named.
+
+    Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (DEEPSPEED_ENV_VAR).
+    """
+    words = [word.value or word.prefix for word in launch.arguments]
+    named = [value for option, value in pairwise(words) if option == "--strategy"]
+    named += [word.removeprefix("--strategy=") for word in words if word.startswith("--strategy=")]
+    return LIGHTNING_CONFIG in launch.environment and all(
+        name.startswith("deepspeed") for name in named if name
+    )
+
+
+def templates_of(document: Document, files: Files) -> Iterator[Document]:
+    """The configs that commands of a script read to make others: `sed "s/STAGE/1/" ds_TEMPLATE.json > ds.json`."""
+    if not isinstance(document, LaunchScript):
+        return
+    starts = _starts(document)
+    for word in document.beside_launches:
+        if (path := word.path) and path.endswith(_DATA) and not document.makes(path):
+            yield from files.find(path, document.path, "DeepSpeed config", starts=starts)
+
+
+def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
+    """The paths of files that a script among these documents writes: what they hold now is what an older run left. Of a
+    name that is known in part, as in `> ds_config_${NAME}.json`, those that no script names whole."""
+    found, every = set[str](), tuple(documents)
+    scripts = [one for one in every if isinstance(one, LaunchScript)]
+    configs = [
+        one for one in every if one.document_kind == "DeepSpeed config" and not is_written(one)
+    ]
+    for script in scripts:
+        starts = _starts(script)
+        places = (*starts, *files.folders(script.path))
+        for word in script.shell.written:
+            known = (word.path or "") if word.value or "/" in (word.path or "") else ""
+            if known and (path := files.document_at(known, script.path, starts)):
+                found.add(path)
+            pattern = _pattern(word.parts) if word.value is None else None
+            for one in configs if pattern else ():
+                folder, _, name = place_of(one.path).rpartition("/")
+                made = pattern is not None and pattern.fullmatch(name) and folder in places
+                if made and not any(name in other.shell.text.content for other in scripts):
+                    found.add(one.path)
+    return frozenset(found)
+
+
+def named_config(path: object, where: Location, files: Files, reader: str) -> Iterator[Reference]:
+    """The DeepSpeed config that a document names, where that is a path of JSON."""
+    if isinstance(path, str) and path.endswith(_DATA):
+        yield _reference("DeepSpeed config", path, where, files, reader)
+
+
+def _reference(
+    kind: Kind,
+    path: str,
+    where: Location,
+    files: Files,
+    reader: str | None,
+    starts: tuple[str, ...] = (),
+) -> Reference:
+    """The file of a kind that the file at `where` means by a path."""
+    found = files.find(path, where.path, kind, starts=starts)
+    exists = bool(found) or files.exists(path, where.path, starts)
+    near = None if exists else files.near(path, where.path, starts)
+    sure = (
+        not exists
+        and "/" in path
+        and not isabs(path)
+        and files.has_folder(dirname(path), where.path, starts)
+    )
+    return Reference(
+        kind=kind,
+        path=path,
+        where=where,
+        reader=reader,
+        documents=found,
+        exists=exists,
+        near=near,
+        sure=sure,
+    )
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The launch lines of a script, or of the command of an AzureML job."""
+
+    holder: LaunchScript | CommandDocument
+    files: Files
+    readers: Mapping[int, str]  #: of the DeepSpeed config, by launch line
+    script: LaunchScript | None
+    starts: tuple[str, ...]
+    in_image: bool  #: whether the paths of the lines are those of an image or a volume
+
+    def references(self) -> Iterator[Reference]:
+        for launch in self.holder.launches:
+            stated = [*self._by_program(launch), *self._by_launchers(launch)]
+            yield from (replace(link, launch=launch) for link in stated)
+            yield from self._other(launch, {link.where for link in stated})
+        if isinstance(self.holder, CommandDocument):
+            yield from self._inputs(self.holder)
+
+    def _named(
+        self,
+        kind: Kind,
+        path: str,
+        where: Location,
+        reader: str | None,
+        value: Word | None,
+        launch: Launch,
+    ) -> Reference:
+        """The file that a path means: what the script itself writes there, and not what lies there now."""
+        script = self.script
+        if self.in_image and kind == "DeepSpeed config" and not (script and script.makes(path)):
+            link = _reference(kind, PurePath(path).name, where, self.files, reader, self.starts)
+            return replace(
+                link, documents=tuple(one for one in link.documents if not is_written(one))
+            )
+        link = _reference(kind, path, where, self.files, reader, self.starts)
+        if script is None or (link.exists and script is not self.holder):
+            return link  # of the text in a service's command, what lies beside it is a copy
+        if script.makes(path, value.raw if value else ""):
+            return replace(link, documents=tuple(filter(is_written, link.documents)), exists=True)
+        if link.exists:
+            return link
+        # A command that names the file may make it, and one that changes the folder may lead elsewhere.
+        makers = (one.words for one in script.shell.commands if one.words[0].value not in _READ)
+        words = (
+            pair
+            for one in makers
+            for pair in pairwise(one)
+            if not _NAMING.fullmatch(pair[0].value or "")
+        )
+        named = any(
+            end_alike(word.path or "", path) for _, word in words if not word.raw.startswith("-")
+        )
+        leads = any(
+            one.words[0].value in _MOVES and one.words[-1].value is None
+            for one in script.shell.commands
+        )
+        known = value is None or value.value is not None
+        sure = known and (
+            (link.sure and not leads) or (value is not None and _is_missing(path, launch, value))
+        )
+        folder = Path(self.holder.path).parent
+        whole = not (dirname(path) or known) and '"dsgen_version"' in text_around(
+            folder / "plan.json", folder
+        )
+        return replace(link, exists=named and link.near is None, sure=sure, whole=whole)
+
+    def _by_program(self, launch: Launch) -> Iterator[Reference]:
+        switch = any(word.raw == "--deepspeed" for word in launch.arguments)
+        for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
+            option, equals, _ = word.raw.partition("=")
+            value, name = (
+                word if equals else following,
+                _NESTED.sub("--", option + equals).rstrip("="),
+            )
+            if not _CONFIG_OPTION.fullmatch(name) or value is None:
+                continue
+            where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
+            path = value.path
+            path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
+            if path and (path.endswith(_DATA) or self._is_near(path)):
+                link = self._named("DeepSpeed config", path, where, reader, value, launch)
+                yield self._from_start(launch, link)
+            elif path is None:
+                yield from self._one_of(value, where, reader)
+
+    def _is_near(self, path: str) -> bool:
+        """Return whether a path with another ending is a slip of a file's that is there: `zero3.jsn`."""
+        known = "." in PurePath(path).name and not self.files.exists(
+            path, self.holder.path, self.starts
+        )
+        return known and (self.files.near(path, self.holder.path, self.starts) or "").endswith(
+            _DATA
+        )
+
+    def _from_start(self, launch: Launch, link: Reference) -> Reference:
+        """The file of a relative path from where the line is started, as the program that it names lies there too."""
+        program = program_path(launch) or ""
+        if isabs(link.path) or isabs(program) or not program.endswith(".py"):
+            return link
+        starts = tuple(dict.fromkeys((*self.starts, *self.files.folders(self.holder.path))))
+        known = [
+            start
+            for start in starts
+            if is_readable(Path(start, program), Path(self.holder.path).parent)
+        ]
+        places = {place_of(join(start, link.path)) for start in known}
+        elsewhere = known and not any(
+            is_written(one) or place_of(one.path) in places for one in link.documents
+        )
+        return replace(link, documents=(), exists=True) if elsewhere and link.documents else link
+
+    def _one_of(self, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
+        """The configs beside the script that a word may mean: `ds_$STAGE.json`, also where branches set a variable."""
+        written = word.raw.rpartition("=")[2].strip("\"'{}$")
+        assigned = (
+            self.script.shell.assignments
+            if self.script is not None and written in word.variables
+            else ()
+        )
+        forms = [
+            (one.value,) if one.value else one.parts for one in assigned if one.name == written
+        ] or [word.parts]
+        patterns = [pattern for form in forms if (pattern := _pattern(form)) is not None]
+        beside = self.files.beside(self.holder.path, "DeepSpeed config") if patterns else []
+        found = tuple(
+            one for one in beside if any(pattern.fullmatch(one.name) for pattern in patterns)
+        )
+        if found:
+            names = " or ".join(one.name for one in found)
+            yield Reference(
+                kind="DeepSpeed config",
+                path=names,
+                where=where,
+                reader=reader,
+                documents=found,
+                exists=True,
+            )
+
+    def _reader(self, launch: Launch, option: str, *, switch: bool) -> str | None:
+        """The program that reads the config which this option of the training program names."""
+        if reader := self.readers.get(id(launch)):
+            return reader
+        libraries = trained_by(launch)
+        if libraries == ("lightning",):
+            return "lightning"
+        if option == "--deepspeed":  # with a path: TrainingArguments.deepspeed
+            return "huggingface"
+        if launch.call("accelerate") is not None:
+            return "accelerate"
+        # Both are the arguments that deepspeed.add_config_arguments adds: deepspeed/__init__.py:240-280 @ 0.19.8
+        own = libraries == ("deepspeed",) or (switch and libraries == ())
+        return "deepspeed" if own and option == "--deepspeed_config" else None
+
+    def _by_launchers(self, launch: Launch) -> Iterator[Reference]:
+        """Files that options of the launchers name, and Lightning's variable."""
+        for call in launch.calls:
+            for program, name, kind in _LAUNCHER_OPTIONS:
+                option = call.options.get(name) if call.program == program else None
+                if option is not None and option.values and (path := option.values[0].path):
+                    where, reader = (
+                        launch.script.locate(option.values[0]),
+                        "accelerate" if "deep" in name else None,
+                    )
+                    yield self._named(kind, path, where, reader, option.values[0], launch)
+        path = launch.environment[LIGHTNING_CONFIG].value if configures_lightning(launch) else None
+        if path and path.endswith(_DATA):
+            where = launch.script.locate(launch.environment[LIGHTNING_CONFIG])
+            yield self._named("DeepSpeed config", path, where, "lightning", None, launch)
+
+    def _other(self, launch: Launch, known: set[Location]) -> Iterator[Reference]:
+        """Documents that the program itself, or another word of the line, names: `sbatch train.sh`, `run.py a.yaml`."""
+        words = (launch.program, *launch.arguments)
+        for before, word in zip((None, *words), words, strict=False):
+            path = word.path if word is not None else None
+            path = (
+                path.partition("=")[2]
+                if path and path.startswith("--")
+                else (path or "").lstrip("@")
+            )
+            option = (
+                word if word is None or word.raw.startswith("--") else before
+            ) or launch.program
+            first = path.endswith(_DATA) and before is not None and before is launch.program
+            reads = option is not None and _READS.match(option.raw) and PurePath(path).suffix
+            read = first or path.endswith(_YAML) or reads
+            named = read or path.endswith(_MAY_BE_NAMED)
+            if word is None or not named or launch.script.locate(word) in known:
+                continue
+            found = self.files.find(path, self.holder.path, *NAMED, starts=self.starts)
+            if self.script is not None and self.script.makes(path):
+                continue
+            where, near = launch.script.locate(word), None
+            if found and found[0].path != self.holder.path and not is_written(found[0]):
+                yield Reference(
+                    kind=found[0].document_kind,
+                    path=path,
+                    where=where,
+                    documents=found,
+                    exists=True,
+                )
+            elif read and not self.files.exists(path, self.holder.path, self.starts):
+                near = self.files.near(path, self.holder.path, self.starts)
+            if near is not None:  # what else is named may be written
+                yield Reference(kind="training arguments", path=path, where=where, near=near)
+
+    def _inputs(self, job: CommandDocument) -> Iterator[Reference]:
+        """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
+        for launch in job.launches:
+            for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
+                binding = (
+                    _INPUT.fullmatch(value.raw) if _CONFIG_OPTION.fullmatch(option.raw) else None
+                )
+                path, where = (job.input_file(binding[1]) if binding else None) or (
+                    "",
+                    Location(path=job.path),
+                )
+                if path.endswith(_DATA):
+                    reader = self._reader(launch, option.raw, switch=False)
+                    yield self._named("DeepSpeed config", path, where, reader, None, launch)
+
+
+def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
+    """The folders in which the lines are run, where the document has them: `code: src`, `cd training`."""
+    here = dirname(place_of(holder.path))
+    if isinstance(holder, CommandDocument):
+        here = join(here, holder.start_folder or "")
+    script = _script_of(holder)
+    commands = script.shell.commands if script is not None else ()
+    moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in _MOVES]
+    moved = [join(here, move) for move in moves if move and not move.startswith(("~", "-"))]
+    return tuple(dict.fromkeys((*moved, here)))
+
+
+def _is_missing(path: str, launch: Launch, written: Word) -> bool:
+    """Return whether a file isn't where its launch line trains: where its program is, which doesn't name it."""
+    program = launch.program.value if launch.program else None
+    found = program_of(launch) if program and not isabs(program) and not isabs(path) else None
+    trains = launch.makes_steps or (launch.call("deepspeed") is not None and not written.variables)
+    if not found or not program or not trains or PurePath(path).name in strings_beside(found):
+        return False
+    base = found.parents[len(PurePath(program).parts) - 1]
+    return (base / path).parent.is_dir() and not (base / path).exists()
+
+
+def _script_of(holder: LaunchScript | CommandDocument) -> LaunchScript | None:
+    return holder.script if isinstance(holder, CommandDocument) else holder
+
+
+def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
+    """Return the pattern of a file's name of which some parts are unknown; None where too little is known."""
+    name: list[str | None] = []
+    for part in parts:
+        _, slash, after = (part or "").rpartition("/")
+        name = [after] if slash else [*name, part]
+    if name and name[0] is not None:
+        name[0] = name[0].rpartition("=")[2]
+    known = "".join(part or "" for part in name)
+    if (
+        not known.endswith(_DATA) or len(PurePath(known).stem) < 3
+    ):  # letters, of a name that is known in part
+        return None
+    return re.compile("".join("[^/]*" if part is None else re.escape(part) for part in name))
+
+
+def consumer_of(submission: Submission) -> str | None:
+    """Lightning, where a launch line sets its variable for a DeepSpeed config."""
+    return "lightning" if any(map(configures_lightning, submission.launches)) else None

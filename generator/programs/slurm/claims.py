@@ -1,0 +1,41 @@
+"""What the directives of batch scripts ask for: nodes, and GPUs on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...submission.claims import Claim, Trust
+from ...submission.script import LaunchScript
+from ...submission.submission import Submission
+from .request import Request
+from .subjects import blocks
+
+
+def claims_of(submission: Submission) -> Iterator[Claim]:
+    """The nodes and GPUs that each script's `#SBATCH` block asks for."""
+    for script in submission.scripts:
+        if script.shell.directives:
+            yield from _claims(script)
+
+
+def _claims(script: LaunchScript) -> Iterator[Claim]:
+    request = Request(shell=script.shell, options=script.directives, program="sbatch", block=script)
+    nodes, written = request.nodes, request.argument("--nodes")
+    each = request.gpus("--gpus-per-node") or request.gpus_per_node or request.gpus_of_tasks
+
+    if nodes is not None and written:
+        yield Claim("nodes", nodes, written.where, f"#SBATCH --nodes={nodes}", Trust.DIRECTIVES)
+
+    if each is not None:
+        text = f"#SBATCH {each.name} ({each.value} a node)"
+        yield Claim("GPUs per node", each.value, each.where, text, Trust.DIRECTIVES)
+
+        if nodes is not None:
+            text = f"#SBATCH --nodes={nodes} × {each.value} GPUs a node"
+            yield Claim("GPUs", nodes * each.value, each.where, text, Trust.DIRECTIVES)
+
+
+def nodes_of_scripts(submission: Submission) -> Iterator[tuple[int, int | None]]:
+    """The nodes that each `#SBATCH` block asks for, by the identity of the script's text."""
+    for block in blocks(submission):
+        yield id(block.shell), block.nodes

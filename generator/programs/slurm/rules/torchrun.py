@@ -1,0 +1,72 @@
+"""torchrun in batch scripts: as many nodes as Slurm starts it on, and as many ranks as a node has GPUs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....findings import ERROR, WARNING, Violation, Violations
+from ....rules.violations import torch
+from ...launching.launcher_call import LauncherCall
+from ...launching.subjects import torchrun_calls
+from ..request import Request
+from ..subjects import blocks
+
+#: Options by which a step takes a part of its job: others may take the rest.
+_PART: Final = ("--nodelist", "--exclude", "--relative", "--jobid", "--het-group")
+_OF_THE_JOB: Final = frozenset({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
+
+
+@torchrun_calls.rule(
+    "LNCH047", ERROR, "training", torch("distributed/run.py:731, parse_min_max_nnodes")
+)
+def srun_starts_every_node(call: LauncherCall) -> Violations:
+    """srun starts torchrun on each of the nodes that its --nnodes counts.
+    Prevents: The rendezvous waits for nodes that never come, until it times out.
+    Fix: give srun and the job the same nodes; $SLURM_NNODES is always the job's"""
+    step, nnodes = call.launch.call("srun"), call.argument("--nnodes")
+    others = sum(
+        one.script is call.shell and one.call("torchrun") is not None
+        for one in call.submission.launches
+    )
+    if step is None or step.command.guarded or nnodes is None or others > 1:
+        return
+    own = Request(shell=call.shell, options=step.options, program="srun")
+    of_job = not _OF_THE_JOB.isdisjoint(
+        nnodes.option.values[0].variables if nnodes.option.values else ()
+    )
+    nodes = (
+        call.script_nodes
+        if of_job
+        else number.value
+        if (number := call.integer("--nnodes"))
+        else None
+    )
+    counts = [count for name in ("--nodes", "--ntasks") if (count := own.integer(name)) is not None]
+    fewest = min(counts, key=lambda count: count.value, default=None)
+    if nodes is None or fewest is None or fewest.value >= nodes or own.has(*_PART) or own.opaque:
+        return
+    counted = f"the job's {nodes} nodes" if of_job else f"{nodes} nodes"
+    message = f"{fewest} starts fewer than {counted}, which torchrun --nnodes waits for"
+    hint = f"write {fewest.name}={nodes}, or {'#SBATCH --nodes' if of_job else '--nnodes'}={fewest.value}"
+    yield fewest.bad_value(message, hint)
+
+
+@blocks.rule(
+    "LNCH033", WARNING, "silent", torch("distributed/run.py:434, get_args_parser: the default is 1")
+)
+def every_gpu_has_a_rank(block: Request) -> Violations:
+    """torchrun has --nproc-per-node, which defaults to one process per node.
+    Prevents: One busy GPU on each node.
+    Fix: set --nproc-per-node to the GPUs per node"""
+    gpus = block.gpus_per_node
+    for launch in block.launches if gpus is not None and gpus.value > 1 else ():
+        call = launch.call("torchrun")
+        given = call is None or call.opaque or call.has("--nproc-per-node")
+        if (
+            gpus is not None
+            and call is not None
+            and not given
+            and "PET_NPROC_PER_NODE" not in launch.environment
+        ):
+            message = f"torchrun without --nproc-per-node starts 1 process, and {gpus.name} gives {gpus.value}"
+            yield Violation(call.where, message, f"write --nproc-per-node={gpus.value}")

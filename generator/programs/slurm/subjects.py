@@ -1,0 +1,41 @@
+"""Subjects of rules on Slurm jobs: blocks of directives, calls of its commands, and the steps of a batch script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...submission.subjects import subject
+from ...submission.submission import Submission
+from .request import Request, Step, steps_of
+
+
+@subject("launch script")
+def blocks(submission: Submission) -> Iterator[Request]:
+    """The `#SBATCH` blocks, of one component each: of a heterogeneous job every component has its own options."""
+    for script in submission.scripts:
+        firsts = [
+            directive.words[0].value or ""
+            for directive in script.shell.directives
+            if directive.words
+        ]
+        if script.shell.directives and not {"hetjob", "packjob"} & set(map(str.lower, firsts)):
+            yield Request(
+                shell=script.shell, options=script.directives, program="sbatch", block=script
+            )
+
+
+@subject("launch script")
+def requests(submission: Submission) -> Iterator[Request]:
+    """The blocks, and every call of a Slurm command that starts a program."""
+    yield from blocks(submission)
+    calls = {id(call): (launch, call) for launch in submission.launches for call in launch.calls}
+    for launch, call in calls.values():
+        if call.program in ("sbatch", "salloc", "srun"):
+            yield Request(shell=launch.script, options=call.options, program=call.program)
+
+
+@subject("launch script")
+def steps(submission: Submission) -> Iterator[Step]:
+    """Every launch through srun in the batch scripts."""
+    for block in blocks(submission):
+        yield from steps_of(block)

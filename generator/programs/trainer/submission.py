@@ -1,0 +1,79 @@
+"""The configs that TrainingArguments and accelerate's launch lines of a submission use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Final
+
+from ...submission.claims import Claim, Quantity, Trust
+from ...submission.submission import Submission
+from ..deepspeed.config import Config
+from ..deepspeed.submission import named_by, read_by, used_config
+from .accelerate import AccelerateConfig
+from .training_arguments import TrainingArguments
+
+_FRAMEWORK: Final = "huggingface"  # as job specs call it
+
+
+def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
+    """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
+    named = named_by(link for link in submission.references if link.kind == "accelerate config")
+    every = submission.of(AccelerateConfig)
+    used = [config for config in every if id(config) in named] or every
+    return used[0] if len(used) == 1 else None
+
+
+def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config | None:
+    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
+
+    None where the arguments don't use DeepSpeed, or it can't be known which config they mean.
+    """
+    named = arguments.value("deepspeed")
+    if not arguments.has("deepspeed") or isinstance(named, dict) or named in (False, ""):
+        return None
+    if named is None:
+        return used_config(submission)
+
+    # Of what is in an image or volume, the name alone is known.
+    paths = (named, PurePath(str(named)).name)
+    links = [
+        link
+        for link in submission.references
+        if link.path in paths and link.where.path == arguments.path
+    ]
+    return next(iter(read_by(submission, named_by(links))), None)
+
+
+def consumer_of(submission: Submission) -> str | None:
+    """The program that reads DeepSpeed's configs: the Trainer, where the job or its arguments have it, or accelerate."""
+    if submission.job is not None and submission.job.framework.name == _FRAMEWORK:
+        return _FRAMEWORK
+    if any(arguments.has("deepspeed") for arguments in submission.of(TrainingArguments)):
+        return _FRAMEWORK
+    if submission.has("accelerate config") or submission.calls("accelerate"):
+        return "accelerate"
+    return None
+
+
+def claims_of(submission: Submission) -> Iterator[Claim]:
+    """The processes and machines of accelerate's config, where no command line sets them."""
+    config = used_accelerate_config(submission)
+    calls = [
+        call.options
+        for launch in submission.launches
+        for call in launch.calls
+        if call.program == "accelerate"
+    ]
+    # Without a call of accelerate another program reads the config, and may set the counts itself.
+    if config is None or (submission.launches and not calls):
+        return
+
+    counts: tuple[tuple[str, int | None, Quantity], ...] = (
+        ("num_processes", config.processes, "processes"),
+        ("num_machines", config.integer("num_machines"), "nodes"),
+    )
+    for name, value, quantity in counts:
+        overridden = any(options.opaque or options.has(f"--{name}") for options in calls)
+        if value is not None and not overridden:
+            yield Claim(quantity, value, config.locate(name), f"{name}: {value}", Trust.CONFIG)

@@ -1,0 +1,75 @@
+"""Launch lines: a command followed from program to program to the one that trains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Final
+
+from ..dataclass import dataclass
+from ..findings import Location
+from ..text.options import CommandLine
+from ..text.shell.records import Assignment, Command, ShellScript, Word
+
+#: Options of optimizers and of the number of steps, which a program that only asks or converts a model has none of.
+_OF_STEPS: Final = frozenset(
+    {
+        "--lr",
+        "--learning-rate",
+        "--train-iters",
+        "--train-samples",
+        "--max-steps",
+        "--num-train-epochs",
+        "--epochs",
+    }
+)
+_VARIABLE: Final = re.compile(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(CommandLine):
+    """One program of a launch line that starts the next."""
+
+    command: Command
+    word: Word  #: that names the program
+    starts_ranks: bool = False  #: whether it starts the ranks of a node itself
+    starts_tasks: bool = False  #: whether it starts what follows several times, on other nodes too
+
+    @property
+    def where(self) -> Location:
+        return self.shell.locate(self.word)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One training program that a script starts."""
+
+    script: ShellScript = field(repr=False)
+    calls: tuple[Call, ...]  #: outermost first
+    program: Word | None  #: the script or module; None where it can't be known
+    arguments: tuple[Word, ...]  #: those of the training program
+    environment: Mapping[str, Assignment]
+
+    def call(self, program: str) -> Call | None:
+        """The innermost call of a program."""
+        return next((call for call in reversed(self.calls) if call.program == program), None)
+
+    @property
+    def launcher(self) -> Call | None:
+        """The program that starts a node's ranks; the outermost, where they start one another."""
+        return next((call for call in self.calls if call.starts_ranks), None)
+
+    def is_left_empty(self, option: Word) -> bool:
+        """Return whether the variable behind an option without a value is empty, as what is to be filled in."""
+        variable = _VARIABLE.match(self.script.text.content, option.offset + len(option.raw))
+        return variable is not None and not self.script.value_of(
+            variable[1], self.calls[0].command.index
+        )
+
+    @property
+    def makes_steps(self) -> bool:
+        """Return whether there are options that only a training program has."""
+        return any(
+            word.raw.partition("=")[0].replace("_", "-") in _OF_STEPS for word in self.arguments
+        )

@@ -1,0 +1,184 @@
+"""Shell text that starts a job: a script, or a command within YAML, with its places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from posixpath import basename
+from typing import ClassVar, Final
+
+from ..dataclass import dataclass
+from ..findings import Location
+from ..places import Lines
+from ..text.document import Kind, YamlDocument
+from ..text.lookup import end_alike
+from ..text.options import Options
+from ..text.shell.records import ShellScript, Word
+from ..text.source import Source
+from ..text.text import Text
+from .claims import Claim
+from .launches import Launch
+
+_IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")
+_SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
+#: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its expressions.
+_TEMPLATE: Final = re.compile(r"^[ \t]*(?:(?:[\w.-]+:|-)[ \t]*)?\{\{|\{%", re.MULTILINE)
+NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)  #: of a variable
+UNKNOWN: Final = '"$(:)"'  #: the value of a variable that can't be known
+_PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
+_BLOCK: Final = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
+_SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchScript:
+    """A shell script that starts a job: its directives, variables and command lines."""
+
+    document_kind: ClassVar[Kind] = "launch script"
+
+    shell: ShellScript
+    launches: tuple[Launch, ...]
+    directives: Options  #: of its block of directives (`#SBATCH`), as far as they are read
+
+    @property
+    def path(self) -> str:
+        return self.shell.text.path
+
+    @property
+    def beside_launches(self) -> Iterator[Word]:
+        """The words of the commands that start no training program, which may write or change what they name."""
+        started = {call.word.offset for launch in self.launches for call in launch.calls}
+        started |= {launch.program.offset for launch in self.launches if launch.program is not None}
+        for command in self.shell.commands:
+            if started.isdisjoint(word.offset for word in command.words):
+                yield from command.words[1:]
+
+    def makes(self, path: str, raw: str = "") -> bool:
+        """Return whether a command writes or changes a file, or gets a text that names it: `python - <<EOF`.
+        `$DIR/copy/a.json` is another file than `raw`, where that is `$DIR/a.json`."""
+        words = (*self.shell.written, *self.shell.edited)
+        own = _IN_VARIABLE.match(raw.replace('"', ""))
+        others = (_IN_VARIABLE.match(word.raw.replace('"', "")) for word in words)
+        apart = (own and other and own[1] == other[1] and own[2] != other[2] for other in others)
+        written = (word.path for word, elsewhere in zip(words, apart, strict=True) if not elsewhere)
+        given = (text.content for text in self.shell.heredocs if text.target is None)
+        return any(end_alike(each, path) for each in written if each) or any(
+            basename(path) in text for text in given
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandDocument(YamlDocument):
+    """YAML with a command that a service or a controller starts on its nodes, read as a shell script."""
+
+    document_kind: ClassVar[Kind]
+    #: Whether the paths of the command are those of an image or a volume, so that names alone tell files.
+    in_image: ClassVar[bool] = False
+    is_replicated: ClassVar[bool] = False  #: whether a controller starts the command on each node
+    #: The variable that has a node's own number, and an expression for the address of the first one; None where what
+    #: starts the command says neither.
+    node_number: ClassVar[str | None] = None
+    first_node: ClassVar[str | None] = None
+
+    script: LaunchScript | None
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return self.script.launches if self.script is not None else ()
+
+    def runs(self, *programs: str) -> bool:
+        """Return whether the command calls one of these programs."""
+        return any(call.program in programs for launch in self.launches for call in launch.calls)
+
+    def claims(self) -> Iterator[Claim]:
+        """The numbers of GPUs and nodes that the job has."""
+        yield from ()
+
+    @property
+    def start_folder(self) -> str | None:
+        """The folder in which the command starts, from that of the file; None where nothing says it."""
+        return None
+
+    def input_file(self, name: str) -> tuple[str, Location] | None:
+        """The local file that `${{inputs.NAME}}` stands for in the command, and its place."""
+        return None
+
+
+Piece = tuple[
+    str, Callable[[int], Location]
+]  #: text of a script, and the place of each of its characters
+
+
+def is_template(content: str) -> bool:
+    """Return whether YAML is made of this text, which is none yet."""
+    return _TEMPLATE.search(content) is not None
+
+
+def documents_of(text: Text) -> Iterator[Text]:
+    """The documents of a YAML file, each behind as many empty lines as are before it."""
+    starts = [0, *(match.end() for match in _SEPARATOR.finditer(text.content))]
+    ends = [*(match.start() for match in _SEPARATOR.finditer(text.content)), len(text.content)]
+    if len(starts) == 1:
+        yield text
+        return
+    for start, end in zip(starts, ends, strict=True):
+        content = "\n" * text.content.count("\n", 0, start) + text.content[start:end]
+        yield replace(text, content=content, lines=content.split("\n"))
+
+
+def places(source: Source, text: Text, at: str, command: str) -> Callable[[int], Location]:
+    """The place in the file of each character of the text at a pointer; of its key where they can't be matched."""
+    pointer = source.locate(at).pointer
+    key = replace(source.locate_key(at), pointer=pointer)
+    lines, where = Lines(text), source.locate(at)
+    line = where.line if where.line and where.line <= len(lines.starts) else 0
+    offsets = _aligned(
+        command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0
+    )
+
+    def place(offset: int) -> Location:
+        if offsets is None:
+            return key
+        return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], pointer)
+
+    return place
+
+
+def _aligned(value: str, content: str, begin: int) -> list[int] | None:
+    """The offset in the text of each character of a scalar's value; the scalar begins at `begin`.
+
+    Folding changes white space and quoting adds quotes and backslashes; every other character is there once, in order.
+    None where that doesn't hold, as for an alias or an escape such as `\\x41`.
+    """
+    at = _PROPERTIES.match(content, begin).end()  # type: ignore[union-attr]
+    block = _BLOCK.match(content, at)
+    at = block.end() if block else at
+    quoted = content[at : at + 1] if block is None and content[at : at + 1] in ("'", '"') else ""
+    at += len(quoted)
+    offsets: list[int] = []
+    for char in value:
+        if char.isspace():
+            offsets.append(at)
+            continue
+        while (
+            at < len(content)
+            and content[at] != char
+            and (content[at].isspace() or (quoted and content[at] in _SKIPPED))
+        ):
+            at += 1
+        if at >= len(content) or content[at] != char:
+            return None
+        offsets.append(at)
+        at += 1
+    return offsets or None
+
+
+def constant(where: Location) -> Callable[[int], Location]:
+    """One place for every character of a piece."""
+    return lambda _: where
+
+
+def exported(name: str, value: str, where: Location) -> Piece:
+    """A variable that is set for the command."""
+    return f"export {name}={value}\n", constant(where)
