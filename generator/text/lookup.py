@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import accumulate, takewhile
 from pathlib import Path
-from posixpath import basename, commonprefix, dirname, isabs, isdir, isfile, join, normpath
+from posixpath import basename, dirname, isabs, isdir, isfile, join, normpath
 from typing import Any, Final, Protocol, cast
 
 from ..numerals import is_whole
@@ -42,13 +42,19 @@ def _parts(path: str) -> list[str]:
     return parts[parts.count("..") :] or [""]
 
 
+def _alike(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def is_slip(name: str, other: str) -> bool:
     """Return whether a letter too many, too few or another, or two that are swapped, make one name of the other. Not a
     digit, and not in a word of few letters: `zero2` and `zero3`, `_s` and `_m` are meant to differ."""
     if abs(len(name) - len(other)) > 1:
         return False
-    same = len(commonprefix((name, other)))
-    end = min(len(commonprefix((name[::-1], other[::-1]))), len(name) - same, len(other) - same)
+    same = _alike(name, other)
+    end = min(_alike(name[::-1], other[::-1]), len(name) - same, len(other) - same)
     one, two = name[same : len(name) - end], other[same : len(other) - end]
     swapped = len(one) == 2 and one == two[::-1]
     if not swapped and max(len(one), len(two)) != 1:
