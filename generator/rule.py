@@ -281,5 +281,5 @@ def _violations(rule: Rule, subjects: Iterable[Any], whole: Any) -> Iterator[Vio
 def path_read(rule: Rule, whole: Any) -> str:
     """The path of the first document that a rule reads, or of whatever else it judges."""
     documents = getattr(whole, "documents", ())
-    read = [one for one in documents if one.document_kind in rule.reads]
+    read = [document for document in documents if document.document_kind in rule.reads]
     return path_in(*read, *documents, whole)

@@ -1,4 +1,4 @@
-"""A file before it is a document: its text, the evidence of what it is, and its data where that is asked for."""
+"""A file with its text, the evidence of what it is, and its data where that is asked for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _SCHEMA: Final = re.compile(r"^[\"']?\$schema[\"']?[ \t]*:[ \t]*[\"']?([^\s\"']+
 
 
 def json_keys(content: str) -> frozenset[str] | None:
-    """The keys of strict JSON; None of what Python's `json` doesn't read, for a list one that no kind has."""
+    """The keys of strict JSON, or None where Python's `json` doesn't read it.
+
+    A list has one key, which no kind of file has.
+    """
     if content.lstrip()[:1] == "[":
         return frozenset({"[]"})
     try:
@@ -45,7 +48,10 @@ def loose_keys(content: str) -> frozenset[str]:
 
 
 def yaml_keys(content: str) -> frozenset[str]:
-    """The keys of a block mapping: words before a colon that are indented as its first line is. Also of torn YAML."""
+    """The keys of a block mapping: words before a colon that are indented as its first line is.
+
+    Also of torn YAML.
+    """
     content = content[:_MOST_CHARACTERS]
     start = _start(content)
     indent = len(content) - start - len(content[start:].lstrip(" "))
@@ -67,7 +73,10 @@ def _start(content: str) -> int:
 
 
 class File:
-    """A file's text with what it is; it is parsed with places only where its kind or its keys need that."""
+    """A file's text and what kind of file it is.
+
+    It is parsed with places only where its kind or its keys need that.
+    """
 
     def __init__(self, name: str, content: str, folder: Path | None, *, named: bool) -> None:
         self.name = name
@@ -91,7 +100,10 @@ class File:
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """Its keys at the top level, as far as they could be read; of damaged JSON, DeepSpeed's at every level."""
+        """Its keys at the top level, as far as they could be read.
+
+        Of damaged JSON, DeepSpeed's keys at every level.
+        """
         content = self.content
         if self.is_json:
             keys = json_keys(content)
@@ -110,7 +122,7 @@ class File:
 
     @property
     def program(self) -> str | None:
-        """The program other than those that dsgen checks that reads it."""
+        """The program that reads the file, if it is one that dsgen doesn't check."""
         return None if self._on_clusters else self._program
 
     @cached_property
@@ -120,7 +132,7 @@ class File:
 
     @cached_property
     def other_job(self) -> str | None:
-        """The kind of AzureML's that it is instead of a command job."""
+        """The kind of an AzureML file that is no command job."""
         if self.path.name.lower() in ("flow.dag.yaml", "flow.dag.yml"):
             return "prompt flow"
         if self._kind != "AzureML job":
@@ -131,7 +143,7 @@ class File:
 
     @cached_property
     def _on_clusters(self) -> Kind | None:
-        """The kind of Kubernetes' or SkyPilot's files that it is; None where it is none that is read."""
+        """The kind of a file of Kubernetes or SkyPilot; None for kinds that aren't read."""
         if self._program == "Kubernetes" and self.is_yaml:
             from ..programs.kubernetes.job import is_training_job
 
@@ -164,7 +176,7 @@ class File:
         )
 
     def kind_as_named(self, consumer: str | None) -> Kind | None:
-        """The kind that it may be when the user names it although its keys show none: one is like its keys."""
+        """The kind of a file that the user names, where its keys are only like those of one."""
         kind: Kind = "job spec" if self.is_yaml else "DeepSpeed config"
         mapping = self.path.suffix.lower() in ("", *MAPPINGS)
         return (

@@ -1,4 +1,6 @@
-"""`dsgen validate`: paths to documents, submissions, rules and findings, less those that comments ignore.
+"""`dsgen validate`: from paths to documents, submissions, rules and findings that remain.
+
+Findings that comments ignore are left out.
 
 Files that are rendered are judged by the same rules before they are written.
 """
@@ -53,9 +55,8 @@ class Answer:
     findings: tuple[Finding, ...]
     documents: int  #: files that were checked
     texts: Mapping[str, Text]  #: of every file that was checked or named, by path
-    left_alone: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: files that weren't judged, with the reason
+    #: files that weren't judged, with the reason
+    left_alone: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()  #: of dsgen itself; each is a finding too
 
 
@@ -69,10 +70,13 @@ def validate(
     reported: Callable[[Finding], bool] = bool,
     **flags: Any,
 ) -> Answer:
-    """Every finding in the documents at `paths`; `flags`, those of `_context`, and the spec at `job` are taken as true.
+    """Every finding in the documents at `paths`.
 
-    With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
-    `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
+    `flags` are those of `_context`; they and the spec at `job` are taken as true.
+
+    With `engine` the installed DeepSpeed is asked too, about configs without an error that is
+    `reported`; raises `NoEngine` where there is none. `skip_unknown` and `instead` are
+    `read_documents`'.
     """
     with checking(paths := tuple(paths)), collected() as faults:
         read = read_documents(
@@ -93,7 +97,10 @@ def _checked(
     job: Path | None,
     asked_of: Callable[[Finding], bool] | None,
 ) -> Answer:
-    """Every finding in what was read; the engine is asked about configs without an error that is `asked_of`."""
+    """Every finding in what was read.
+
+    The installed DeepSpeed is asked about the configs of `asked_of` that have no error.
+    """
     from .ignores import without_ignored
 
     specs = {
@@ -163,7 +170,8 @@ def _stated(
 ) -> tuple[Job | None, tuple[Finding, ...], dict[str, Text]]:
     """The job of the spec that a flag names, what is wrong with it, and its text by its path."""
     stated, found = check_spec(job) if job is not None else (None, ())
-    # Without the source line: the file is not among those that are checked, and may be another than was meant.
+    # Without the source line: the file is not among those that are checked, and may be another than
+    # was meant.
     found = tuple(
         f if f.where.path in checked else replace(f, where=replace(f.where, excerpt=None))
         for f in found
@@ -228,7 +236,7 @@ def _of_flag(flag: str, finding: Finding) -> Finding:
 def _of_counts(
     documents: Iterable[Document], context: Context
 ) -> Iterator[tuple[tuple[Document, ...], Context]]:
-    """The documents of the job of a context; of one with several counts of GPUs, those of each count with that one.
+    """The documents of a context's job; of an elastic job, those of each count of GPUs.
 
     What is written for all counts is for the most GPUs that have a plan.
     """
@@ -271,7 +279,10 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
 
 
 def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding, ...]:
-    """The first of the findings that say the same, of one file unless `across`, with places and edits of the others."""
+    """Findings of the same message as one, with the places and edits of the others.
+
+    Of one file, or across files where `across` is set.
+    """
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         place = "" if across else finding.where.path
@@ -289,9 +300,8 @@ def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding
 def _joined(group: list[Finding]) -> Finding:
     if len(group) == 1:
         return group[0]
-    group.sort(
-        key=lambda finding: PurePath(finding.where.path).name == "arguments.txt"
-    )  # a copy that no program reads
+    # a copy that no program reads
+    group.sort(key=lambda finding: PurePath(finding.where.path).name == "arguments.txt")
     edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.edits))
     first, others = group[0], len({finding.message for finding in group}) - 1
     message = first.message
@@ -308,8 +318,9 @@ def check_rendered(
 ) -> tuple[Finding, ...]:
     """Errors and warnings in files that were rendered for `job`.
 
-    A finding is placed at the value of the spec's `launch` that it quotes, else in the file, which has its relative
-    path. Paths that a file names are looked up from the `folder` that the files are for, where it is given.
+    A finding is placed at the value of the spec's `launch` that it quotes, else in the file, which
+    has its relative path. Paths that a file names are looked up from the `folder` that the files
+    are for, where it is given.
     """
     files = tuple(files)
     try:
@@ -320,9 +331,8 @@ def check_rendered(
     found, coming = [*reading.findings], [folder / file.path for file in files] if folder else ()
     plans = {file.path: file.text for file in files if file.path.endswith("plan.json")}
     with checking([folder] if folder else (), coming, plans, alone=folder is None):
-        contexts = [
-            (whole, Context(job=job, deepspeed_version=release))
-        ]  # as with --job, and as without
+        # as with --job, and as without
+        contexts = [(whole, Context(job=job, deepspeed_version=release))]
         contexts += [
             (part, Context(deepspeed_version=release))
             for part in submissions_of(whole, Files(whole), PROGRAMS)
@@ -337,7 +347,10 @@ def check_rendered(
 
 
 def _placed(finding: Finding, job: Job) -> Finding:
-    """`finding` at the value of the spec that stands where it points, else that its message and its line quote."""
+    """`finding` at the value of the spec that it points to, or else that it quotes.
+
+    What is looked for are values in its message and in its line.
+    """
     values = [pair for pair in _values(job.launch) if pair[0] in job.origin.locations]
     where, line = finding.where, finding.where.excerpt or finding.message
     word = None
@@ -366,7 +379,10 @@ def _quotes(text: str, value: str) -> bool:
 
 
 def _values(launch: JobLaunch) -> Iterator[tuple[str, str]]:
-    """The values of the spec's `launch` with their pointers, the longest first: what quotes it quotes its parts."""
+    """The values of the spec's `launch` with their pointers, the longest first.
+
+    What quotes a long value also quotes its parts.
+    """
     yield "/launch/script", launch.script
     found = [(f"/launch/arguments/{index}", value) for index, value in enumerate(launch.arguments)]
     found += [(f"/launch/environment/{name}", value) for name, value in launch.environment.items()]

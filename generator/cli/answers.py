@@ -146,13 +146,15 @@ def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
     table = Table(whole("decision"), whole("chosen"), whole("other"), *figures)
     before = ""
     reasons: dict[str, list[str]] = {}
-    for one in decisions:
-        own = ("", "") if one.key == before else (one.key, one.chosen)
-        more = "" if one.more_bytes is None else f"{one.more_bytes / GIB:+.1f}"
-        table.add_row(*own, one.other or "", one.change, more, replace(one, why=None).because)
-        before = one.key
-        if one.why is not None:
-            reasons.setdefault(one.why, []).append(f"{one.key} {one.other}")
+    for decision in decisions:
+        own = ("", "") if decision.key == before else (decision.key, decision.chosen)
+        more = "" if decision.more_bytes is None else f"{decision.more_bytes / GIB:+.1f}"
+        table.add_row(
+            *own, decision.other or "", decision.change, more, replace(decision, why=None).because
+        )
+        before = decision.key
+        if decision.why is not None:
+            reasons.setdefault(decision.why, []).append(f"{decision.key} {decision.other}")
     yield table
     if reasons:
         yield from ("", Text("Faster values that were not chosen", BOLD))

@@ -180,8 +180,8 @@ def partitions_of(text: str) -> Iterator[Partition]:
     for line in text.splitlines()[:_MOST_LINES]:
         name, _, rest = line.strip().partition("|")
         nodes, _, gres = rest.partition("|")
-        found = _GRES.search(gres)
-        if found and is_whole(nodes):
+        match = _GRES.search(gres)
+        if match and is_whole(nodes):
             yield Partition(
-                name.endswith("*"), whole(nodes), name.rstrip("*"), found[1], whole(found[2])
+                name.endswith("*"), whole(nodes), name.rstrip("*"), match[1], whole(match[2])
             )

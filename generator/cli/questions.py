@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -144,50 +144,67 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
     Without one, they are what is found here, and all that is still missing is an error. What a job
     is for is answered by its framework too.
     """
-    answers = {
-        one.key: one.read(str(known[one.key]))
-        if isinstance(known[one.key], str | int)
-        else known[one.key]
-        for one in QUESTIONS
-        if known.get(one.key) is not None
-    }
+    answers: dict[str, Any] = {}
+    for question in QUESTIONS:
+        value = known.get(question.key)
+        if value is not None:
+            # Flags give words, files may give whole sections.
+            is_word = isinstance(value, str | int)
+            answers[question.key] = question.read(str(value)) if is_word else value
     answers |= _implied(answers)
-    if (machines := _counted_in(answers.get("cluster"))) and "gpus" not in found.values:
-        found.add(
-            "gpus", (machines.nodes or 1) * machines.per_node, f"--cluster {answers['cluster']}"
-        )
-    has_count = "nodes" in known or (machines and machines.nodes)
-    open_ = [
-        one for one in QUESTIONS if one.key not in answers and not (one.key == "gpus" and has_count)
-    ]
-    if open_ and not is_asked():
-        taken = [one for one in open_ if one.key in found.values]
-        for source in dict.fromkeys(found.sources[one.key] for one in taken):
-            flags = [
-                f"{one.flag} {shown(found.values[one.key])}"
-                for one in taken
-                if found.sources[one.key] == source
-            ]
-            echo(f"from {source}: {', '.join(flags)}", err=True)
-        missing = [one for one in open_ if one not in taken and one.is_needed]
-        if missing:
-            lines = "\n".join(f"  {one.flag:<12} {one.text}" for one in missing)
-            raise click.UsageError(f"there is no terminal to ask; give\n{lines}")
-        answers |= {one.key: found.values[one.key] for one in taken}
-        open_ = []
-    for question in open_:
-        machines = _counted_in(answers.get("cluster"))
-        if question.key not in answers and not (
-            question.key == "gpus" and machines and machines.nodes
-        ):
-            answers[question.key] = _asked(question, found, answers)
-            answers |= _implied(answers)
-    if said := _NODES.fullmatch(str(answers.get("gpus"))):
+
+    machines = _counted_in(answers.get("cluster"))
+    if machines and "gpus" not in found.values:
+        gpus = (machines.nodes or 1) * machines.per_node
+        found.add("gpus", gpus, f"--cluster {answers['cluster']}")
+
+    open_questions = _open_questions(answers, known)
+    if open_questions and not is_asked():
+        answers |= _without_terminal(open_questions, found)
+    else:
+        for question in open_questions:
+            # An answer may have settled a question that was open before it.
+            if question in _open_questions(answers, known):
+                answers[question.key] = _asked(question, found, answers)
+                answers |= _implied(answers)
+
+    counted_nodes = _NODES.fullmatch(str(answers.get("gpus")))
+    if counted_nodes:
         del answers["gpus"]
-        answers["nodes"] = whole(said[1])
-    answers |= {"nodes": known["nodes"]} if "nodes" in known else {}
+        answers["nodes"] = whole(counted_nodes[1])
+    if "nodes" in known:
+        answers["nodes"] = known["nodes"]
     answers = {key: value for key, value in answers.items() if value is not None}
     return with_network(answers, known)
+
+
+def _open_questions(answers: Mapping[str, Any], known: Mapping[str, Any]) -> list[Question]:
+    """The questions without an answer; a number of nodes answers that of GPUs."""
+    machines = _counted_in(answers.get("cluster"))
+    has_nodes = "nodes" in known or (machines is not None and machines.nodes)
+    return [
+        question
+        for question in QUESTIONS
+        if question.key not in answers and not (question.key == "gpus" and has_nodes)
+    ]
+
+
+def _without_terminal(questions: Sequence[Question], found: Proposals) -> dict[str, Any]:
+    """The proposals as answers, which are told; exits where a question that needs one has none."""
+    proposed = [question for question in questions if question.key in found.values]
+    for source in dict.fromkeys(found.sources[question.key] for question in proposed):
+        flags = [
+            f"{question.flag} {shown(found.values[question.key])}"
+            for question in proposed
+            if found.sources[question.key] == source
+        ]
+        echo(f"from {source}: {', '.join(flags)}", err=True)
+
+    missing = [each for each in questions if each not in proposed and each.is_needed]
+    if missing:
+        lines = "\n".join(f"  {question.flag:<12} {question.text}" for question in missing)
+        raise click.UsageError(f"there is no terminal to ask; give\n{lines}")
+    return {question.key: found.values[question.key] for question in proposed}
 
 
 def purpose_of(answers: Mapping[str, object]) -> str:

@@ -149,26 +149,26 @@ def announced(
 
 def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
     """A row per trial: estimate, measurement, error, and whether memory ran out."""
-    known = [one.step_time_s for one in trials if one.step_time_s is not None]
+    known = [trial.step_time_s for trial in trials if trial.step_time_s is not None]
     times = dict(zip(known, same_unit(known, steps=True), strict=True))
     figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
     rows = []
-    for one in trials:
+    for trial in trials:
         estimated_s, time_s, peak = (
-            float(one.plan.step_time.total_s),
-            one.step_time_s,
-            one.peak_bytes,
+            float(trial.plan.step_time.total_s),
+            trial.step_time_s,
+            trial.peak_bytes,
         )
-        band = seconds_with_band(estimated_s, one.plan.uncertainty.step_time)
+        band = seconds_with_band(estimated_s, trial.plan.uncertainty.step_time)
         time, off = (
-            (one.state, "")
+            (trial.state, "")
             if time_s is None
             else (times[time_s], f"{time_s / estimated_s - 1:+.0%}")
         )
         rows.append(
             (
-                (str(one.number),),
-                one.plan,
+                (str(trial.number),),
+                trial.plan,
                 (band, time, off, "" if peak is None else f"{gib(peak)} GiB"),
             )
         )
@@ -268,13 +268,13 @@ def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
 def report(loader: JobLoader, folder: Path, form: str) -> None:
     """Rank the trials, and hand what was measured to the calibration."""
     trials = _trials(loader, folder)
-    measured = [one for one in trials if one.step_time_s is not None]
+    measured = [trial for trial in trials if trial.step_time_s is not None]
     files = [RenderedFile(path="runs.csv", text=rows_of(measured))] if measured else []
     files += [calibration] if (calibration := calibration_of(measured)) else []
     write_files(files, folder, force=True, hint="")
     if form == "json":
         paths = [str(folder / file.path) for file in files]
-        print_json({"trials": [one.to_dict() for one in trials], "files": paths})
+        print_json({"trials": [trial.to_dict() for trial in trials], "files": paths})
     else:
         print_parts(*table_of(trials))
         echo("".join(f"\n{folder / file.path} written" for file in files))

@@ -82,8 +82,8 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
 
 def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
     """The options that the files or `launch.arguments` give, under any name, and a plan's own."""
-    parser, names = draft.parser, {one.name for one in draft.options}
-    given = {one.key for one in draft.options} | {
+    parser, names = draft.parser, {option.name for option in draft.options}
+    given = {option.key for option in draft.options} | {
         parser.key(words[0].partition("=")[0]) for words in carried
     }
     given |= {other for name in names for other in megatron.said_by().get(name, ())}
@@ -129,39 +129,43 @@ def _carry_config(
 def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The options that the plan's files lack, word by word. What can't be taken over is named."""
     carried: list[tuple[str, ...]] = []
-    last = {one.key: one for one in draft.options}  # of one that is given again, the last counts
+    last = {
+        option.key: option for option in draft.options
+    }  # of one that is given again, the last counts
     parser, decided = draft.parser, _decided(draft.parser)
-    for one in draft.options:
-        if (is_option(one.name) and last[one.key] is not one) or one.name in scripts.CONFIGS:
+    for option in draft.options:
+        if (
+            is_option(option.name) and last[option.key] is not option
+        ) or option.name in scripts.CONFIGS:
             continue
-        new = rendered.get(one.key)
-        if not one.known:
+        new = rendered.get(option.key)
+        if not option.known:
             now = f"; the plan has {' '.join(new)}" if new else ""
-            alone = len(one.words) == 1 and is_option(one.name) and "=" not in one.words[0]
+            alone = len(option.words) == 1 and is_option(option.name) and "=" not in option.words[0]
             what = (
                 "whether it is given depends on the script"
                 if alone
                 else "its value is not in the files"
             )
-            draft.leave(str(one), one.where, f"{what}{now}")
-        elif _is_said(draft, one, rendered):
+            draft.leave(str(option), option.where, f"{what}{now}")
+        elif _is_said(draft, option, rendered):
             continue
-        elif one.key in decided or one.name in decided:
-            off = same_values(values_of(one.words), ("1",)) or _is_default(
-                parser, one.key, one.words
+        elif option.key in decided or option.name in decided:
+            off = same_values(values_of(option.words), ("1",)) or _is_default(
+                parser, option.key, option.words
             )
             if new is not None or not off:
                 draft.leave(
-                    str(one),
-                    one.where,
+                    str(option),
+                    option.where,
                     f"the plan decides it: {' '.join(new) if new else 'left out'}",
                 )
-        elif parser.flavour and not is_option(one.words[0]):
-            draft.leave(str(one), one.where, "no option takes it")
-        elif parser.flavour and (gone := _gone(parser, one)):
-            draft.leave(str(one), one.where, gone)
+        elif parser.flavour and not is_option(option.words[0]):
+            draft.leave(str(option), option.where, "no option takes it")
+        elif parser.flavour and (gone := _gone(parser, option)):
+            draft.leave(str(option), option.where, gone)
         else:
-            carried.append(one.words)
+            carried.append(option.words)
     return carried
 
 
@@ -231,11 +235,11 @@ def _carry_unplanned(draft: Draft) -> None:
     """Without a plan to compare with, carry over every option, but for those that plans decide."""
     decided = megatron.PLANNED if draft.parser.flavour else scripts.PLANNED
     words: list[str] = []
-    for one in draft.options:
-        if not one.known:
-            draft.leave(str(one), one.where, "its value is not in the files")
-        elif one.key not in decided and one.name not in scripts.CONFIGS:
-            words += one.words
+    for option in draft.options:
+        if not option.known:
+            draft.leave(str(option), option.where, "its value is not in the files")
+        elif option.key not in decided and option.name not in scripts.CONFIGS:
+            words += option.words
     draft.set("launch.arguments", words)
 
 

@@ -121,9 +121,9 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     arguments, words = submission.of(TrainingArguments), {word.value for word in launch.arguments}
     own = [one for one in arguments if one.launch is launch]
     files = (
-        one
-        for one in arguments
-        if one.launch is None and any(w and end_alike(one.path, w) for w in words)
+        argument
+        for argument in arguments
+        if argument.launch is None and any(w and end_alike(argument.path, w) for w in words)
     )
     trainer = own[-1] if own else next(files, None)
     config = ds_config_of(submission, trainer) if trainer else None

@@ -153,27 +153,31 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
 
 
 def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int | None) -> None:
-    """One option, where a node has so many tasks: a key, a directive of its own, or named."""
+    """Take one option as a key or as a directive of its own, else name it.
+
+    `tasks` are those of a node.
+    """
     value = option.values[0].value if option.values else None
     where, shown = script.shell.locate(option.written), option.written.raw
     if option.values and option.values[0] is not option.written and "=" not in shown:
         shown = f"{shown} {option.values[0].raw}"
+
+    # A plan decides these itself.
     if option.name in _PLANNED:
         if option.name in _ONE_TASK and value != "1":
-            draft.leave(
-                shown,
-                where,
-                "dsgen's script has one task on each node, which starts a process for each GPU",
-            )
+            why = "dsgen's script has one task on each node, which starts a process for each GPU"
+            draft.leave(shown, where, why)
         return
-    if option.values and (value is None or ("$" in value or "`" in value)):
+
+    name = option.name.lstrip("-")
+    depends_on_shell = value is None or "$" in value or "`" in value
+    if option.values and depends_on_shell:
         draft.leave(shown, where, "its value is not in the files")
     elif option.name == "--cpus-per-task":
         cores = read_whole(value)
-        draft.set(
-            "launch.slurm.cpus_per_task", cores * tasks if cores is not None and tasks else None
-        )
-    elif (name := option.name.lstrip("-")) in NAMED:
+        of_node = cores * tasks if cores is not None and tasks else None
+        draft.set("launch.slurm.cpus_per_task", of_node)
+    elif name in NAMED:
         draft.set(f"launch.slurm.{NAMED[name]}", value)
     elif not option.known:
         draft.leave(shown, where, "sbatch has no such option")

@@ -170,7 +170,7 @@ def _drop_argument(draft: Draft, pointer: str, why: str) -> bool:
     for number, group in enumerate(groups):
         at -= len(group)
         if at < 0:
-            given = next((one for one in draft.options if one.words == group), None)
+            given = next((option for option in draft.options if option.words == group), None)
             where = given.where if given else draft.found.where
             draft.leave(group[0] if why == SECRET else " ".join(group), where, why)
             left = [word for one in (*groups[:number], *groups[number + 1 :]) for word in one]

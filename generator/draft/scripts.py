@@ -87,7 +87,9 @@ def set_script(draft: Draft) -> None:
 def _read_usual(draft: Draft) -> None:
     """Read options of usual names that no standard has; they are carried over as well."""
     values = {
-        one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known
+        option.key.replace("_", "-"): values_of(option.words)[0]
+        for option in draft.options
+        if option.known
     }
     options = [f"--{name.replace('_', '-')}" for name in LENGTHS]
     read = (read_whole(values.get(name)) for name in options)

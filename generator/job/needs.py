@@ -106,39 +106,45 @@ def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
 
 
 def _of_program(job: Job) -> Iterator[Missing]:
-    given = set(spec_values(job))  # the needs that the spec's own keys meet
+    arguments = job.launch.arguments
+
+    # What the spec's own keys give.
+    given = set(spec_values(job))
     if job.data.tokenizer.given:
         given.add("data.tokenizer")
     if job.output.checkpoints is not None or not job.output.resume:
         given.add(_RESUME)
     if job.training.duration_tokens is not None:
         given.add("training.duration")
+
+    # What this script needs: a need for certain scripts may stand in for a general one.
     script = job.launch.script.replace("\\", "/").rpartition("/")[2]
-    every = job.framework.needs
-    asked = [
-        n
-        for n in every
-        if not n.scripts or any(fnmatchcase(script, pattern) for pattern in n.scripts)
+    needs = [
+        need
+        for need in job.framework.needs
+        if not need.scripts or any(fnmatchcase(script, pattern) for pattern in need.scripts)
     ]
-    replaced = {need.replaces for need in asked}
-    asked = [need for need in asked if need.key not in replaced]
-    arguments = job.launch.arguments
-    options, has_file = (
-        options_of(arguments),
-        _ARGUMENT_FILE.search(" ".join(arguments)) is not None,
-    )
+    replaced = {need.replaces for need in needs}
+    needs = [need for need in needs if need.key not in replaced]
+
+    # What its arguments give: by an option, by a word in one, or in a file of arguments.
+    written = [option.written.lower() for option in options_of(arguments)]
+    has_file = _ARGUMENT_FILE.search(" ".join(arguments)) is not None
     lacks = [
         need
-        for need in asked
-        if not (need.key in given or gives(arguments, *need.options) or (need.words and has_file))
-        and not any(word in option.written.lower() for option in options for word in need.words)
+        for need in needs
+        if need.key not in given
+        and not gives(arguments, *need.options)
+        and not (need.words and has_file)
+        and not any(word in option for option in written for word in need.words)
     ]
+
     keys = {need.key for need in lacks}
     for need in lacks:
-        if (
-            need.key != _RESUME or "output.checkpoints" not in keys
-        ):  # nothing is saved that could be gone on from
+        # Where nothing is saved, there is nothing to go on from.
+        if need.key != _RESUME or "output.checkpoints" not in keys:
             yield Missing(need.what, need.key, need.hint or f"set {need.key}")
+
     framework = job.framework
     save, load = (
         framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume")

@@ -306,7 +306,7 @@ def _files(
     view: YamlDocument, text: Text, mounts: list[dict[str, object]], items: object
 ) -> Iterator[Piece]:
     """A ConfigMap's files where it is mounted: all, or a volume's `items`, by path."""
-    chosen = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
+    chosen = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
     paths = {one.get("key"): one.get("path") for one in chosen}
     for key, at, content in view.entries("data"):
         name = paths.get(key) if chosen else key

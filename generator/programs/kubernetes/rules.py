@@ -477,11 +477,11 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
             each for key in ("command", "args") for each in job.items(f"{role.container}/{key}")
         ]
         for at, text in texts if not (pod.get("subdomain") or pod.get("hostNetwork")) else ():
-            if isinstance(text, str) and (found := called.search(text)):
-                message = f"{found[0]} is a pod of this Job, and no other pod can look it up"
+            if isinstance(text, str) and (match := called.search(text)):
+                message = f"{match[0]} is a pod of this Job, and no other pod can look it up"
                 hint = (
                     f"add subdomain: {name} and a headless Service of that name, and "
-                    f"write {found[0]}.{name}"
+                    f"write {match[0]}.{name}"
                 )
                 yield violation(job, at, f"{message}: the pods have no subdomain", hint)
 

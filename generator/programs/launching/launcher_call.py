@@ -1,4 +1,4 @@
-"""Calls of torchrun, deepspeed and accelerate in launch lines, read as they read them: nodes, ports, hostfiles."""
+"""Calls of torchrun, deepspeed and accelerate, as they read them: nodes, ports, hostfiles."""
 
 from __future__ import annotations
 
@@ -53,16 +53,18 @@ class LauncherCall(Call):
 
     @cached_property
     def nodes(self) -> int | None:
-        """The nodes that it is for: what it says; of a torchrun whose words can't be known, those of its script."""
-        found = self.argument(NODES[self.program])
+        """The nodes of the call; of a torchrun with unknown words, those of its script."""
+        written = self.argument(NODES[self.program])
         if self.program != "torchrun":
             number = self.integer(NODES[self.program])
             return number.value if number else None
-        if found is None:
+
+        # torchrun runs on one node by default, and takes a range such as 1:4.
+        if written is None:
             return None if self.opaque or "PET_NNODES" in self.launch.environment else 1
-        if found.value is None:
+        if written.value is None:
             return self.script_nodes
-        match = NODE_RANGE.fullmatch(found.value.strip())
+        match = NODE_RANGE.fullmatch(written.value.strip())
         return whole(match[0].rpartition(":")[2]) if match else None
 
     @property
@@ -125,10 +127,13 @@ class LauncherCall(Call):
         return any(is_whole(one) for word in words for one in word.variables)
 
     def processes(self, *, outermost: bool) -> tuple[int, str] | None:
-        """The processes that it starts on all its nodes, and the options that set it. `outermost`: nothing repeats it.
+        """The number of processes on all nodes together, and the options that set it.
 
-        Source: torch/distributed/run.py @ 2.13 (`--nnodes` is 1:1 unless it is given), deepspeed/launcher/runner.py
-        @ 0.19.8 (`--include` names hosts and slots), accelerate/commands/launch.py @ 1.15 (`--num_processes` is all).
+        `outermost` says that nothing repeats the call, such as srun on each node.
+
+        Source: torch/distributed/run.py @ 2.13 (`--nnodes` is 1:1 unless it is given),
+        deepspeed/launcher/runner.py @ 0.19.8 (`--include` names hosts and slots),
+        accelerate/commands/launch.py @ 1.15 (`--num_processes` is all).
         """
         include = (self.options.text("--include") or "") if self.program == "deepspeed" else ""
         hosts = [
@@ -137,10 +142,12 @@ class LauncherCall(Call):
         ]
         if all(is_whole(slot) for slots in hosts for slot in slots):  # 6 of `a:0,1,2,3@b:0,1`
             return sum(len(set(slots)) for slots in hosts), f"--include {include}"
+
         option = TOTALS.get(self.program) or PER_NODE.get(self.program, "")
         count = self.integer(option)
         if count is None or self.program in TOTALS:
             return (count.value, f"{option} {count.value}") if count else None
+
         nodes, name = self.integer(NODES[self.program]), NODES[self.program]
         if self.is_argument(name):
             return None

@@ -309,22 +309,31 @@ class _Module:
 
     @cached_property
     def parsers(self) -> frozenset[str]:
-        """The names of variables and attributes that are parsers, groups of one, or what a function returns as one."""
-        values = [
+        """The names of variables and attributes that hold a parser, or a group of one.
+
+        They are assigned from a parser's class, or from a function that returns such a variable.
+        """
+        assigned = [
             (_name(target), _name(node.value.func))
             for node in self.every(ast.Assign)
             if isinstance(node.value, ast.Call)
             for target in node.targets
         ]
-        own = {name for name, maker in values if maker in _PARSERS | _GROUPS}
-        returns = [one for one in self.every(ast.Return) if one.value and _name(one.value) in own]
-        functions = self.every(ast.FunctionDef) if returns else []
+        made_here = {name for name, maker in assigned if maker in _PARSERS | _GROUPS}
+
+        returned = [
+            node.lineno
+            for node in self.every(ast.Return)
+            if node.value and _name(node.value) in made_here
+        ]
+        functions = self.every(ast.FunctionDef) if returned else []
         makers = {
-            one.name
-            for one in functions
-            if any(one.lineno <= back.lineno <= (one.end_lineno or 0) for back in returns)
+            function.name
+            for function in functions
+            if any(function.lineno <= line <= (function.end_lineno or 0) for line in returned)
         }
-        return frozenset({*own, *(name for name, maker in values if maker in makers)} - {""})
+        made_by_function = {name for name, maker in assigned if maker in makers}
+        return frozenset((made_here | made_by_function) - {""})
 
     def _file(self, name: str) -> Path | None:
         bare = name.lstrip(".")

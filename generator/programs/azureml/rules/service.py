@@ -377,7 +377,8 @@ def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
     """DeepSpeed configs that the command names in the folder where it starts, and doesn't make."""
     script = job.script
     if script is None or any(
-        one.words and one.words[0].value in ("cd", "pushd") for one in script.shell.commands
+        command.words and command.words[0].value in ("cd", "pushd")
+        for command in script.shell.commands
     ):
         return
     prefix = job.locate("command").pointer.removesuffix("/command")

@@ -41,19 +41,16 @@ _CURRICULUM: Final = "/data_efficiency/data_sampling/curriculum_learning"
 _STEPS: Final = "difficulty max_step total_curriculum_step difficulty_step root_degree"
 _CURVE: Final = "min_difficulty max_difficulty schedule_type schedule_config"
 _READ_LATER: Final[Mapping[str, str]] = {
-    _LTD: "enabled total_layer_num random_ltd_layer_num random_ltd_layer_id "
-    "model_mask_name model_type"
-    " hidden_state_order micro_batch_size global_batch_size random_ltd_schedule "
+    _LTD: "enabled total_layer_num random_ltd_layer_num random_ltd_layer_id model_mask_name "
+    "model_type hidden_state_order micro_batch_size global_batch_size random_ltd_schedule "
     "layer_token_lr_schedule",
     f"{_LTD}/random_ltd_schedule": "min_value max_value schedule_type schedule_config",
     f"{_LTD}/random_ltd_schedule/schedule_config": "require_steps seq_per_step",
-    "/data_efficiency/data_sampling/dynamic_batching": "enabled metrics_path "
-    "lr_scaling_method min_batch_size"
-    " max_batch_size max_tokens sequence_picking_order verbose",
+    "/data_efficiency/data_sampling/dynamic_batching": "enabled metrics_path lr_scaling_method "
+    "min_batch_size max_batch_size max_tokens sequence_picking_order verbose",
     _CURRICULUM: "enabled data_cluster_path curriculum_metrics",
-    f"{_CURRICULUM}/curriculum_metrics/*": f"{_CURVE} index_to_sample_path "
-    "index_to_metric_path difficulty_type"
-    " clustering_type",
+    f"{_CURRICULUM}/curriculum_metrics/*": f"{_CURVE} index_to_sample_path index_to_metric_path "
+    "difficulty_type clustering_type",
     f"{_CURRICULUM}/curriculum_metrics/*/schedule_config": _STEPS,
     "/progressive_layer_drop": "enabled theta gamma",
     "/curriculum_learning": f"enabled curriculum_type {_CURVE}",
@@ -102,63 +99,73 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     """The problem of a key that its section doesn't know; None where it does no harm."""
     section, schema = place.section, place.config.schema
     in_model = section.kind == "model"
-    # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for
-    # themselves.
-    if section.pointer.startswith(HANDED_ON) or (
-        in_model and (place.value == "auto" or name == "strict")
-    ):
+    refused = in_model and section.extra == "forbidden"
+
+    # DeepSpeed's models drop what is "auto", whatever its key, and keep `strict` for themselves.
+    dropped = in_model and (place.value == "auto" or name == "strict")
+    if dropped or section.pointer.startswith(HANDED_ON):
         return None
     if name in schema.removed.get(section.pointer, ()):
         return removed(place, name)
-    others = [known for known in section.known_names() if known not in place.siblings]
-    near = closest(name[:80], others, _ALIKE)
-    refused = in_model and section.extra == "forbidden"
-    if _is_for_others(place, name, refused) or (
-        section.pointer.startswith(_COMPRESSION) and not near
-    ):
+
+    unwritten = [known for known in section.known_names() if known not in place.siblings]
+    near = closest(name[:80], unwritten, _ALIKE)
+    only_slips_count = section.pointer.startswith(_COMPRESSION)
+    if _is_for_others(place, name, refused) or (only_slips_count and not near):
         return None
-    if (other := _of_another_release(place, name, refused)) is not None:
-        return other
+    if (of_another_release := _of_another_release(place, name, refused)) is not None:
+        return of_another_release
     of_fp16 = section.pointer in ("/bf16", "/bfloat16") and schema.key(f"/fp16/{name}") is not None
     if of_fp16 or (refused and _is_comment(name)):
         return _told_once(place, name, refused)
+
+    may_be_ignored = refused and place.config.version < _REFUSES
     message = f"unknown key `{printable(name)[:80]}` in {named(section.pointer)}: DeepSpeed"
     message += " refuses it" if refused else " silently ignores it"
-    old = refused and place.config.version < _REFUSES
-    message += f" since 0.9; {place.config.release} may ignore it" if old else ""
-    rule = (
-        _OWN_RULES.get(place.pointer, "PARSE005")
-        if refused
-        else "PARSE006"
-        if section.pointer
-        else "PARSE004"
-    )
+    if may_be_ignored:
+        message += f" since 0.9; {place.config.release} may ignore it"
+    if refused:
+        rule = _OWN_RULES.get(place.pointer, "PARSE005")
+    else:
+        rule = "PARSE006" if section.pointer else "PARSE004"
     if rule == "PREC004":
         return place.problem(rule, message, "remove it", at_key=True, fix=place.removal)
+
     hint, home = _meant(name, section, schema)
-    if (meant := _section_meant(place, name)) is not None:
-        hint, home = f"did you mean `{meant}`?", None
+    section_meant = _section_meant(place, name)
+    if section_meant is not None:
+        hint, home = f"did you mean `{section_meant}`?", None
+    near = section_meant or near
+
     # Beside a section whose name has a slip, a new one of the right name would have but this key.
-    stays = home is None or (
-        not place.config.has(home) and closest(home[1:], place.siblings, _ALIKE)
+    slip_beside = (
+        home is not None
+        and not place.config.has(home)
+        and closest(home[1:], place.siblings, _ALIKE) is not None
     )
-    fix = (
-        None
-        if stays
-        else partial(move_member, pointer=place.pointer, parent_pointer=home or "", name=name)
+    fix: Fix | None = None
+    if home is not None and not slip_beside:
+        fix = partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
+
+    is_like_one = near is not None or name in _INSTEAD
+    has_its_block = home == ZERO or (home is not None and place.config.has(home))
+    of_program = rule == "PARSE004" and not (is_like_one or has_its_block)
+    had_own_rule = may_be_ignored and place.pointer in _OWN_RULES  # the old release reads it
+    can_be_default = may_be_ignored or not refused
+    is_slip_of_one = any(is_slip(name, known) for known in unwritten)
+
+    #: The first that holds decides; with none, the rule's own severity stays.
+    by_certainty = (
+        (of_program, Severity.NOTE),
+        (_is_unused(place), Severity.NOTE),
+        (had_own_rule, Severity.NOTE),
+        (can_be_default and _is_default(place, near, may_be_ignored), Severity.NOTE),
+        # Refused or ignored, a slip has no effect.
+        (is_slip_of_one, Severity.ERROR),
+        (is_like_one and not reads_key(name, place.config.path), Severity.ERROR),
+        (may_be_ignored, Severity.NOTE),
     )
-    in_block = home == ZERO or (home is not None and place.config.has(home))
-    near = meant or near
-    slip = any(is_slip(name, known) for known in others)
-    slip = slip or bool((name in _INSTEAD or near) and not reads_key(name, place.config.path))
-    # the program's own, perhaps
-    own = rule == "PARSE004" and not (near or name in _INSTEAD or in_block)
-    # refused or ignored, it has no effect
-    severity = Severity.ERROR if slip else Severity.NOTE if old else None
-    # which the old release reads
-    harmless = own or _is_unused(place) or (old and place.pointer in _OWN_RULES)
-    harmless = harmless or ((old or not refused) and _is_default(place, near, old))
-    severity = Severity.NOTE if harmless else severity
+    severity = next((severity for holds, severity in by_certainty if holds), None)
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
 
 
@@ -166,35 +173,38 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
     """Slips among keys of blocks that the parser hands on, and their numbers in quotes."""
     for pattern, names in _READ_LATER.items():
         first, star, rest = pattern.partition("/*")
-        for pointer in (
-            [f"{first}/{escape(name)}{rest}" for name in config.block(first)] if star else [first]
-        ):
-            block = config.block(pointer)
-            missing = [name for name in names.split() if name not in block]
-            for name in names.split():
-                text = block.get(name)
-                if isinstance(text, str) and is_whole(text.strip()):
-                    where, message = (
-                        config.locate(f"{pointer}/{name}"),
-                        f"`{name}` is the text {show(text)}",
-                    )
-                    yield (
-                        "PARSE009",
-                        Violation(where, f"{message}, not a number", f"write {text.strip()}"),
-                    )
-            for name in block.keys() - set(names.split()):
-                if near := closest(name[:80], missing, _ALIKE):
-                    message = (
-                        f"unknown key `{printable(name)[:80]}` in "
-                        f"{named(pointer)}: nothing reads it"
-                    )
-                    where = config.locate_key(f"{pointer}/{escape(name)}")
-                    yield (
-                        "PARSE006",
-                        Violation(
-                            where, message, f"did you mean `{near}`?", severity=Severity.ERROR
-                        ),
-                    )
+        pointers = [first]
+        if star:
+            pointers = [f"{first}/{escape(metric)}{rest}" for metric in config.block(first)]
+        for pointer in pointers:
+            yield from _slips_in(config, pointer, names.split())
+
+
+def _slips_in(config: Config, pointer: str, known: list[str]) -> Iterator[Problem]:
+    """The same in one block, whose reader knows these keys."""
+    block = config.block(pointer)
+    for name in known:
+        text = block.get(name)
+        if isinstance(text, str) and is_whole(text.strip()):
+            where = config.locate(f"{pointer}/{name}")
+            message = f"`{name}` is the text {show(text)}, not a number"
+            yield "PARSE009", Violation(where, message, f"write {text.strip()}")
+
+    missing = [name for name in known if name not in block]
+    for name in (key for key in block if key not in known):
+        near = closest(name[:80], missing, _ALIKE)
+        if near is not None:
+            where = config.locate_key(f"{pointer}/{escape(name)}")
+            what = f"unknown key `{printable(name)[:80]}` in {named(pointer)}"
+            yield (
+                "PARSE006",
+                Violation(
+                    where,
+                    f"{what}: nothing reads it",
+                    f"did you mean `{near}`?",
+                    severity=Severity.ERROR,
+                ),
+            )
 
 
 def _is_default(place: Place, meant: str | None, old: bool) -> bool:
@@ -230,7 +240,7 @@ def _section_meant(place: Place, name: str) -> str | None:
     if not isinstance(value, dict) or not value:
         return None
     parameters = {"/optimizer": schema.optimizers, "/scheduler": schema.schedulers}.get(pointer, {})
-    if any(value.keys() <= (known or {}).keys() for known in parameters.values()):
+    if any(value.keys() <= (parameter or {}).keys() for parameter in parameters.values()):
         return "params" if "params" not in place.siblings else None
     sections = {
         known: schema.section(f"{pointer}/{known}") for known in place.section.known_names()
@@ -335,7 +345,7 @@ def _in(section: str, name: str) -> str:
 
 def _until(last: Version) -> str:
     """Say when a key went, as far as the tables tell: they skip releases."""
-    after = next((known for known in versions() if known > last), None)
+    after = next((version for version in versions() if version > last), None)
     if after is None or after == (*last[:-1], last[-1] + 1):
         return f"{dots(last)} is the last release that accepts it"
     return f"{dots(last)} accepts it, and {dots(after)} doesn't"
@@ -350,7 +360,7 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
         return None
     newer = first is not None
     first = first or last
-    before = max((known for known in versions() if known < first), default=first)
+    before = max((version for version in versions() if version < first), default=first)
     # Of a minor version only the last release has a table, so the key may have come with an earlier
     # one.
     since = f"0.{first[1]}" if before[:2] != first[:2] else dots(first)

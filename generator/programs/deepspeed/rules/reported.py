@@ -353,7 +353,9 @@ def text_is_json(submission: Submission) -> Violations:
         for link in (
             submission.references
         ):  # and programs that are launched may read it by strict JSON themselves
-            named = any(getattr(one, "json", None) is config.json for one in link.documents)
+            named = any(
+                getattr(document, "json", None) is config.json for document in link.documents
+            )
             if not own and named and link.launch is not None and loads_json(link.launch):
                 own = f"{program_path(link.launch)} doesn't"
         # may be as is meant

@@ -247,7 +247,11 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
         for key in ("partition_activations", "cpu_checkpointing")
         if config.switch(f"{_ACT}/{key}")
     ]
-    if config.filled and on and not any(one.value("gradient_checkpointing") for one in arguments):
+    if (
+        config.filled
+        and on
+        and not any(argument.value("gradient_checkpointing") for argument in arguments)
+    ):
         message = (
             f"activation_checkpointing ({', '.join(on)}) has no effect: Transformers' "
             "models don't call it"

@@ -64,8 +64,8 @@ _BROKEN_LINE: Final = re.compile(
 _COMMENTED: Final = re.compile(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
 _ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
-#: An array's words, those of a variable, or a short option; and what follows the last word of a command whose line
-#: lacks a backslash.
+#: An array's words, those of a variable, or a short option; and what follows the last word of a
+#: command whose line lacks a backslash.
 _FURTHER_IN: Final = re.compile(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
 _COMMENT_THAT_GOES_ON: Final = re.compile(r"[ \t]*#.*\\$")
 #: What is no command's name: an option, data, a program that isn't begun with `./`, a number.
@@ -75,9 +75,8 @@ _NO_COMMAND: Final = re.compile(
 _GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
 _TYPESET: Final = re.compile(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
-_NAMES: Final = re.compile(
-    r"[a-z]+(?:[_-][a-z]+)+=?.*"
-)  # of options; few values have one behind a dash
+# of options; few values have one behind a dash
+_NAMES: Final = re.compile(r"[a-z]+(?:[_-][a-z]+)+=?.*")
 _MOST_LINE: Final = 10_000  # characters before an option that are looked at: a bound on time
 _TABLES: Final = torch(
     "distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py"
@@ -93,9 +92,8 @@ def options_are_known(call: LauncherCall) -> Violations:
     options = TABLES[call.program].options
     plain = {name.lstrip("-").replace("_", "-"): name for name in options if name.startswith("--")}
     for option in call.options.unknown:
-        unknown = (
-            option.written.value is None and "=" not in option.written.prefix
-        )  # `--$NAME`, not `--nam=$VALUE`
+        # `--$NAME`, not `--nam=$VALUE`
+        unknown = option.written.value is None and "=" not in option.written.prefix
         if unknown or not option.name.startswith("-"):
             continue
         program = call.launch.program
@@ -124,14 +122,19 @@ def options_are_known(call: LauncherCall) -> Violations:
 )
 def options_stand_before_the_script(call: LauncherCall) -> Violations:
     """A launcher's own options are before the script; what follows it goes to the script.
-    Prevents: One process; or error: unrecognized arguments, from the script. A note where its text isn't there.
-    Fix: put options before the script"""
+    Prevents: One process; or error: unrecognized arguments, from the script. A note where its text
+    isn't there.
+    Fix: put options before the script
+    """
     program, text = call.launch.program, program_text(call.launch)
     for word in call.launch.arguments if program and call.is_innermost else ():
         stem = word.prefix.partition("=")[0]
         name = stem.lstrip("-").replace("-", "_") if stem.startswith("--") else ""
         if program and name in _MISPLACED[call.program] and (text is None or name not in text):
-            message = f"{stem} comes after {program.raw}, so it goes to the script and not to {call.program}"
+            message = (
+                f"{stem} comes after {program.raw}, so it goes to the script and "
+                f"not to {call.program}"
+            )
             severity = NOTE if text is None else WARNING  # the script may have such an option too
             yield Violation(
                 call.shell.locate(word), message, f"put it before {program.raw}", severity=severity
@@ -162,7 +165,10 @@ def ports_exist(launch: Launch) -> Violations:
 
 
 def _of_port(text: str | None, name: str) -> tuple[str, Severity | None] | None:
-    """The fault of a port, and its severity; None where a job may open it. 0 asks the system for a free one."""
+    """What is wrong with a port, and how severe; None where a job may open it.
+
+    Port 0 asks the system for a free one.
+    """
     port = read_whole(text.strip(), 5) if text else None
     number = -1 if port is None else port
     if text is None or number == 0 or _PRIVILEGED <= number <= _MOST_PORT:
@@ -184,7 +190,10 @@ def options_are_given_once(call: LauncherCall) -> Violations:
         if option.text is not None and option.known:
             before, seen[option.name] = seen.get(option.name, option.text), option.text
             if before != option.text:
-                message = f"{call.program} {option.name}={option.text} replaces {option.name}={before} before it"
+                message = (
+                    f"{call.program} {option.name}={option.text} replaces "
+                    f"{option.name}={before} before it"
+                )
                 yield Violation(call.shell.locate(option.written), message, "keep one of the two")
 
 
@@ -210,9 +219,12 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     "LNCH040", ERROR, "launcher", derived("bash(1): a blank ends the word, so the value is empty")
 )
 def values_follow_their_option(call: LauncherCall) -> Violations:
-    """The value of an option follows it: the next word, or what is behind the equals sign, without a blank.
-    Prevents: expected one argument; an empty value, and the value taken for the script: can't open file 'hostfile'.
-    Fix: write the value; remove the blank"""
+    """The value of an option follows it: the next word, or what is behind the equals sign, without
+    a blank.
+    Prevents: expected one argument; an empty value, and the value taken for the script: can't open
+    file 'hostfile'.
+    Fix: write the value; remove the blank
+    """
     words = [word for word in call.command.words if word.raw]
     following = {id(word): after for word, after in pairwise(words)}
     for option in call.options.entries:
@@ -256,56 +268,58 @@ def _carriage_returns(script: LaunchScript) -> Violations:
 
 
 def _cut_off(script: LaunchScript) -> Violations:
-    """Lines that are run as commands of their own, and meant for the one above; of several, the first. A file that
-    begins with an option is a list of them, and no script."""
-    shell, before = script.shell, -1
-    if next(
-        (_ARGUMENT.match(command.words[0].raw) for command in shell.commands if command.words), None
-    ):
+    """Lines that are run as commands of their own, and meant for the command above them.
+
+    Of several below one command, the first is told. A file that begins with an option is a list of
+    options, and no script.
+    """
+    shell = script.shell
+    first_words = (command.words[0].raw for command in shell.commands if command.words)
+    if _ARGUMENT.match(next(first_words, "")):
         return
-    content, started = (
-        shell.text.content,
-        {one.calls[0].command.index: one.calls[0].command for one in script.launches},
-    )
+
+    content = shell.text.content
+    launches = {one.calls[0].command.index: one.calls[0].command for one in script.launches}
+    told_at = -1  # the index of the last command that is cut off
     for command in shell.commands:
-        at, launch = command.offset, started.get(command.index - 1)
-        option = (
-            _ARGUMENT.match(content, at)
-            if command.words and command.words[0].offset == at
-            else None
-        )
+        at, launch = command.offset, launches.get(command.index - 1)
+        begins_here = bool(command.words) and command.words[0].offset == at
+        option = _ARGUMENT.match(content, at) if begins_here else None
         if option is None and launch is None:
             continue
-        *above, own = content[max(0, at - _MOST_LINE) : at].split("\n")
-        value = (
-            _NO_COMMAND.match(content, at)
-            if above and _COMMENT_THAT_GOES_ON.match(above[-1])
-            else None
-        )
-        found = option or value or _FURTHER_IN.match(content, at)
-        if found is None or own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
-            continue  # within a line; or a blank follows the backslash above it
-        if (
-            option is None
-            and launch
-            and not (above[-1].strip() and len(own) >= (shell.locate(launch).column or 0))
-        ):
-            continue  # a command of its own: further below, or not further in
+
+        *above, indent = content[max(0, at - _MOST_LINE) : at].split("\n")
+        after_comment = above and _COMMENT_THAT_GOES_ON.match(above[-1])
+        value = _NO_COMMAND.match(content, at) if after_comment else None
+        meant = option or value or _FURTHER_IN.match(content, at)
+        # Within a line, or below a blank that follows the backslash, other rules judge.
+        if meant is None or indent.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
+            continue
+
+        # Without a dash it is the launch's only right below it, and further in.
+        if option is None and launch:
+            column = shell.locate(launch).column or 0
+            if not above[-1].strip() or len(indent) < column:
+                continue
+
         end = max(word.offset + len(word.raw) for word in shell.commands[command.index - 1].words)
         between = content[end:at].split("\n") if option is None else ()
-        if any(not line.lstrip().startswith("#") and line.strip(" \t\\") for line in between):
-            continue  # a keyword is between
-        first, before = before != command.index - 1, command.index
-        if first:
-            name = found[0].strip().rstrip("=")
+        has_keyword_between = any(
+            not line.lstrip().startswith("#") and line.strip(" \t\\") for line in between
+        )
+        if has_keyword_between:
+            continue
+
+        if told_at != command.index - 1:
+            name = meant[0].strip().rstrip("=")
             message = f"the command ends above this line, so {name} is run as a command of its own"
             hint = (
                 "end every line but the last in a backslash, and move comments out of the command"
             )
-            parked = (
-                None if above[-1].strip() else WARNING
-            )  # below an empty line it may be put aside
-            yield Violation(shell.locate(at), message, hint, severity=parked)
+            # Below an empty line it may have been put aside.
+            severity = None if above[-1].strip() else WARNING
+            yield Violation(shell.locate(at), message, hint, severity=severity)
+        told_at = command.index
 
 
 @scripts.rule(
@@ -315,10 +329,13 @@ def _cut_off(script: LaunchScript) -> Violations:
     derived("bash(1), QUOTING: a backslash quotes the character after it"),
 )
 def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
-    """Each line of a command but the last ends in a backslash: no blank follows it, and no comment is in between.
-    Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A warning in quotes
+    """Each line of a command but the last ends in a backslash: no blank follows it, and no comment
+    is in between.
+    Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A
+    warning in quotes
         that start no program.
-    Fix: remove the blanks, or the comment"""
+    Fix: remove the blanks, or the comment
+    """
     shell = script.shell
     if shell.unterminated is not None:
         return
@@ -345,7 +362,10 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
                 inside[0] <= word.offset < inside[1] for word in started
             )
             severity = WARNING if inside and not launched else ERROR
-            message = f"a blank follows the backslash: the line ends there, and {match[2]} is not an argument"
+            message = (
+                "a blank follows the backslash: the line ends there, and "
+                f"{match[2]} is not an argument"
+            )
             message = (
                 message
                 if not inside
@@ -381,7 +401,10 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
             and last.raw.count("\\ ") == 1
             and end - 2 not in seen
         ):
-            message = "a blank follows the backslash: the command ends here, and the blank is its last argument"
+            message = (
+                "a blank follows the backslash: the command ends here, and the blank "
+                "is its last argument"
+            )
             yield Violation(shell.locate(last), message, "remove the blanks at the end of the line")
         elif last is not None and (below := _GOES_ON.match(shell.text.content, end)):
             message = f"the command ends above this line, so {below[1]} is not part of it"
@@ -421,7 +444,10 @@ def quotes_are_closed(script: LaunchScript) -> Violations:
     shell, at = script.shell, script.shell.unterminated
     if at is not None and not shell.text.content.startswith("<<", at):
         line = shell.text.content[at:].partition("\n")[0].rstrip("\\ ")
-        message = f"{show(line)} has a quote or bracket that nothing closes, or that closes one which is missing above"
+        message = (
+            f"{show(line)} has a quote or bracket that nothing closes, or that closes one "
+            "which is missing above"
+        )
         yield Violation(
             shell.locate(at), message, "close every quote; bash -n FILE says whether they all are"
         )
@@ -435,8 +461,10 @@ def quotes_are_closed(script: LaunchScript) -> Violations:
 )
 def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
     """Options begin with the hyphen of the keyboard, and texts are in plain quotes.
-    Prevents: unrecognized arguments: —lr, as copied from a web page. A note where it may be a value.
-    Fix: write -- and plain quotes"""
+    Prevents: unrecognized arguments: —lr, as copied from a web page. A note where it may be a
+    value.
+    Fix: write -- and plain quotes
+    """
     for before, word in pairwise(launch.calls[-1].command.words):
         if found := _TYPESET.match(word.raw):
             name, is_dash = (

@@ -59,7 +59,7 @@ _OF_SRUN: Final = frozenset(
 def _did_you_mean(name: str, table: Table) -> str | None:
     """The option that a misspelt one is for."""
     stem = name.lstrip("-").lower().replace("_", "-")
-    long = {known.lstrip("-"): known for known in table.options if known.startswith("--")}
+    long = {option.lstrip("-"): option for option in table.options if option.startswith("--")}
     # Plug-ins of a site add options of their own; in up to five letters, a slip of one is a larger
     # share.
     near = difflib.get_close_matches(stem, long, n=1, cutoff=0.6 if len(stem) <= 5 else 0.75)
@@ -309,7 +309,9 @@ def _variables(request: Request, *, named: bool) -> Violations:
         for found in request.valued()
         if (found.name in _NAMED) == named and found.name not in _FREE
     ]
-    matches = [(found, match[0]) for found in options if (match := _VARIABLE.search(found.value))]
+    matches = [
+        (option, match[0]) for option in options if (match := _VARIABLE.search(option.value))
+    ]
     for found, variable in matches[:1]:  # who fills in one fills in the others
         more = (
             f", here and in {counted(len(matches) - 1, 'more option')}" if len(matches) > 1 else ""

@@ -343,17 +343,17 @@ def mail_types_exist(request: Request) -> Violations:
     """Every --mail-type is one that Slurm sends mail for.
     Prevents: sbatch: error: Invalid --mail-type specification; or no mail when the job fails.
     Fix: name types that exist, separated by commas"""
-    for found in request.texts("--mail-type"):
-        types = [word for word in found.value.split(",") if word]
+    for text in request.texts("--mail-type"):
+        types = [word for word in text.value.split(",") if word]
         wrong = [word for word in types if word.upper() not in _MAIL_TYPES]
         if types and not wrong:
             continue
         near = closest(wrong[0], [name.lower() for name in _MAIL_TYPES]) if wrong else None
         refused = len(wrong) == len(types)
         what = f"{wrong[0]} is not a mail type" if wrong else "no mail type"
-        message = f"{found}: {what}; sbatch {'refuses it' if refused else 'ignores it silently'}"
+        message = f"{text}: {what}; sbatch {'refuses it' if refused else 'ignores it silently'}"
         hint = f"did you mean {near.upper()}?" if near else f"write {listed(_MAIL_TYPES[:6])}"
-        yield found.bad_value(message, hint, severity=ERROR if refused else WARNING)
+        yield text.bad_value(message, hint, severity=ERROR if refused else WARNING)
 
 
 @requests.rule("SLM039", ERROR, "submit", slurm_manual("sbatch(1), --array"))

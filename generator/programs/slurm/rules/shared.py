@@ -36,9 +36,9 @@ def log_folder_exists(submission: Submission) -> Violations:
     Fix: run mkdir -p for the folder before sbatch"""
     for request in blocks(submission):
         commands, seen, path = request.shell.commands, set[str](), request.shell.text.path
-        for found in request.texts("--output", "--error"):
-            folder = found.value.rpartition("/")[0].removeprefix("./")
-            there = found.value.startswith(("/", "~")) or submission.files.has_folder(folder, path)
+        for text in request.texts("--output", "--error"):
+            folder = text.value.rpartition("/")[0].removeprefix("./")
+            there = text.value.startswith(("/", "~")) or submission.files.has_folder(folder, path)
             if not folder.strip("./") or folder in seen or there:
                 continue
             seen.add(folder)
@@ -50,7 +50,7 @@ def log_folder_exists(submission: Submission) -> Violations:
             ]
             late = any(f"/{word.value}".rstrip("/").endswith(f"/{folder}") for word in made)
             tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
-            option = f"{found.command} {found.name}"
+            option = f"{text.command} {text.name}"
             top = _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
             message = (
                 f"{option} is in the folder {folder}: without it the job fails at its "
@@ -66,7 +66,7 @@ def log_folder_exists(submission: Submission) -> Violations:
                 if folder == top and re.fullmatch(r"[\w./-]+", folder)
                 else "for the whole folder"
             )
-            yield found.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
+            yield text.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
 
 
 #: Options of training programs for the folder that checkpoints are written to: Transformers',
@@ -250,7 +250,9 @@ def requeued_jobs_go_on(request: Request) -> Violations:
     """
     given, commands = request.argument("--requeue"), request.shell.commands
     again = (
-        one for one in commands if [word.value for word in one.words[:2]] == ["scontrol", "requeue"]
+        command
+        for command in commands
+        if [word.value for word in command.words[:2]] == ["scontrol", "requeue"]
     )
     place = given.where if given is not None else next(map(request.shell.locate, again), None)
     if place is None:

@@ -275,9 +275,9 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
         )
         hint = f"set deepspeed_config_file to {linked.name}, and remove zero_stage"
         texts = [
-            getattr(one, "json", None)
+            getattr(document, "json", None)
             for link in run.submission.references
-            for one in link.documents
+            for document in link.documents
         ]
         # else it may be another job's
         less = None if any(text is linked.json for text in texts) else NOTE
