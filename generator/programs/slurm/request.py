@@ -197,21 +197,22 @@ def steps_of(block: Request) -> Iterator[Step]:
     for launch in block.launches:
         srun = launch.call("srun")
         if srun is not None:
-            own = Request(shell=launch.script, options=srun.options, program="srun")
-            elsewhere = own.options.text("--jobid") is not None  # of $SLURM_JOB_ID it is not known
+            asked = Request(shell=launch.script, options=srun.options, program="srun")
+
+            # A known --jobid is another job's; $SLURM_JOB_ID is not known, and this job's.
+            elsewhere = asked.options.text("--jobid") is not None
             job = replace(block, options=Options()) if elsewhere else block
-            nodes = (
-                own.nodes
-                if own.has("--nodes")
-                else job.nodes
-                if elsewhere or job.has("--nodes")
-                else 1
-            )
-            tasks, at = _tasks(own, job, nodes)
+
+            nodes: int | None = 1
+            if asked.has("--nodes"):
+                nodes = asked.nodes
+            elif elsewhere or job.has("--nodes"):
+                nodes = job.nodes
+            tasks, at = _tasks(asked, job, nodes)
             yield Step(
                 block=job,
                 launch=launch,
-                srun=own,
+                srun=asked,
                 where=srun.where,
                 nodes=nodes,
                 tasks=tasks,
@@ -219,22 +220,27 @@ def steps_of(block: Request) -> Iterator[Step]:
             )
 
 
-def _tasks(own: Request, block: Request, nodes: int | None) -> tuple[int | None, Location | None]:
+def _tasks(step: Request, job: Request, nodes: int | None) -> tuple[int | None, Location | None]:
     """Tasks on each node of a step.
 
     srun takes the job's number of tasks, and then its own --ntasks-per-node doesn't count.
     """
-    if own.opaque or own.has("--ntasks-per-gpu", "--gpus-per-task", "--multi-prog"):
+    if step.opaque or step.has("--ntasks-per-gpu", "--gpus-per-task", "--multi-prog"):
         return None, None
-    given, total = own.argument("--ntasks"), own.count("--ntasks")
-    if given is not None:
-        return (
-            total.value // nodes if total and nodes and total.value % nodes == 0 else None
-        ), given.where
-    given, each = own.argument("--ntasks-per-node"), own.count("--ntasks-per-node")
-    if given is not None and not block.has("--ntasks", "--ntasks-per-node"):
-        return (each.value if each else None), given.where
-    if own.has("--nodes") and own.nodes != block.nodes:
+
+    in_all = step.argument("--ntasks")
+    if in_all is not None:
+        total = step.count("--ntasks")
+        divides = total is not None and nodes and total.value % nodes == 0
+        return total.value // nodes if total and nodes and divides else None, in_all.where
+
+    of_step = step.argument("--ntasks-per-node")
+    if of_step is not None and not job.has("--ntasks", "--ntasks-per-node"):
+        each = step.count("--ntasks-per-node")
+        return (each.value if each else None), of_step.where
+
+    # On other nodes than the job's, its tasks are divided anew.
+    if step.has("--nodes") and step.nodes != job.nodes:
         return None, None
-    given = block.argument("--ntasks-per-node")
-    return block.tasks_per_node, given.where if given else None
+    of_job = job.argument("--ntasks-per-node")
+    return job.tasks_per_node, of_job.where if of_job else None

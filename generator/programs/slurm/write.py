@@ -397,7 +397,8 @@ PLANNED: Final[Mapping[str, str]] = {
     "time": "launch.time_limit",
     "job-name": "name",
 }
-# of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
+#: The share of a node's memory that jobs get: the system keeps the rest, and Slurm's figure leaves
+#: it out.
 _FOR_JOBS: Final = 0.9
 
 
@@ -412,25 +413,29 @@ def block(
     pairs = dict(_resources(plan, options))
     pairs |= {key: options[key] for key in PASSED_ON if key in options}
     pairs["output"] = options.get("output", "%x-%A_%a.out" if "array" in options else "%x-%j.out")
-    if way == "requeue" or options.get("requeue", False):
+
+    requeues = way == "requeue" or options.get("requeue", False)
+    if requeues:
         pairs["requeue"] = None
-    if way != "none" or options.get("requeue", False):
-        # Slurm itself starts jobs again after a node's failure, with the same log
+    if requeues or way != "none":
+        # Slurm itself starts jobs again after a node's failure, with the same log.
         pairs["open-mode"] = "append"
     if signal_s:
         pairs["signal"] = f"B:USR1@{signal_s}"
     if "mail_user" in options:
         pairs |= {"mail-user": options["mail_user"], "mail-type": "END,FAIL"}
-    own = options.get("directives", {})
-    pairs |= {
-        key: None if value is True else value for key, value in own.items() if value is not False
-    }
+
+    # The user's own come last, and replace what is written before.
+    for name, value in options.get("directives", {}).items():
+        if value is not False:
+            pairs[name] = None if value is True else value
     pairs |= instead or {}
-    values = {
-        option: "" if value is None else f"={write.sbatch_word(value).text}"
-        for option, value in pairs.items()
+
+    words = {
+        name: "" if value is None else f"={write.sbatch_word(value).text}"
+        for name, value in pairs.items()
     }
-    return tuple(write.Raw(f"#SBATCH --{option}{value}") for option, value in values.items())
+    return tuple(write.Raw(f"#SBATCH --{name}{word}") for name, word in words.items())
 
 
 def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -439,6 +444,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     yield "ntasks-per-node", 1
     if (together := plan.job.nodes_together) > 1 and not plan.job.elastic:
         yield "segment", together
+
     gpus = write.processes_per_node(plan)
     request = options.get("gpu_request", "gpus-per-node")
     typed = f"{options['gres_type']}:{gpus}" if "gres_type" in options else gpus
@@ -446,6 +452,8 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
         yield "gres", f"gpu:{typed}"
     elif request == "gpus-per-node":
         yield "gpus-per-node", typed
+
+    # Whole nodes come with all their cores and memory; of a shared one a share is asked for.
     exclusive = takes_nodes(plan, options)
     cpus = options.get("cpus_per_task", None if exclusive else write.cores_per_node(plan))
     if cpus:
@@ -455,11 +463,10 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     memory = options.get("memory", "0" if exclusive else shared_memory(plan))
     if memory is not None:
         yield "mem", memory
-    if plan.job.launch.time_limit_s is not None:
-        yield (
-            "time",
-            clock(plan.job.launch.time_limit_s),
-        )  # in the form that can't be read as minutes (SLM010)
+
+    limit_s = plan.job.launch.time_limit_s
+    if limit_s is not None:
+        yield "time", clock(limit_s)  # in the form that can't be read as minutes (SLM010)
 
 
 def takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:

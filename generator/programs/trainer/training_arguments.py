@@ -236,38 +236,44 @@ def is_record(values: Mapping[str, object]) -> bool:
 def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
     """The arguments on the launch lines of programs that accept TrainingArguments."""
     for launch in launches:
-        found = list(_options(launch.arguments))
-        names = {name for name, _, _ in found}
-        # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch
-        config = any(name == "deepspeed" and value is not True for name, _, value in found)
-        theirs = (names & _TELLING and names & _COMMON) or (config and len(names & _COMMON) > 1)
-        if not theirs or names & _FOREIGN:
+        options = list(_options(launch.arguments))
+        names = {name for name, _, _ in options}
+
+        # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch.
+        has_config = any(name == "deepspeed" and value is not True for name, _, value in options)
+        is_told = names & _TELLING and names & _COMMON
+        is_likely = has_config and len(names & _COMMON) > 1
+        if not (is_told or is_likely) or names & _FOREIGN:
             continue
+
         path, program = launch.script.text.path, program_path(launch) or ""
         if _MODULE.fullmatch(program):  # `-m src.train`
             program = f"{program.replace('.', '/')}.py"
         file = next(iter(find_programs(program, path)), None)
-        # a program that is there may have options of the same names but no TrainingArguments
+        # A program that is there may have options of the same names but no TrainingArguments.
         if file and not program.startswith("/") and declares_its_own(file, _TELLING | _COMMON):
             continue
-        given = [text or "" for word in launch.arguments for text in word.perhaps]
-        branches = [_name(text) for text in given if text.startswith("--")]
+
+        # Options that only some branches of the script give are not known.
+        perhaps = [text or "" for word in launch.arguments for text in word.perhaps]
+        branches = [_name(text) for text in perhaps if text.startswith("--")]
         unsure = frozenset((*branches, *(name.removeprefix("no_") for name in branches)))
-        known = {name: value for name, _, value in found}  # the last of each counts
+
+        last = {name: value for name, _, value in options}  # the last of each counts
         yield TrainingArguments(
             path=path,
             values={
-                name: known[name]
-                for name in known
-                if known[name] not in (None, _NO_VALUE) and name not in unsure
+                name: value
+                for name, value in last.items()
+                if value not in (None, _NO_VALUE) and name not in unsure
             },
-            places={name: launch.script.locate(word) for name, word, _ in found},
+            places={name: launch.script.locate(word) for name, word, _ in options},
             launch=launch,
             complete=not _may_hide(launch.arguments),
             redefined=unsure | (_redefined(file) if file else frozenset()),
             bare={
                 name: launch.is_left_empty(word)
-                for name, word, value in found
+                for name, word, value in options
                 if value is _NO_VALUE
             },
             assumed=hands_options_on(file)
