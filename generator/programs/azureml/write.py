@@ -137,7 +137,9 @@ def _data(text: str) -> str:
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`job.yml`, to be submitted with `az ml job create --file job.yml`; how it ends, where it saves checkpoints."""
+    """`job.yml`, to be submitted with `az ml job create --file job.yml`; how it ends, where it
+    saves checkpoints.
+    """
     job = yaml_file(
         "job.yml", plan, program, command, _notes(plan), _job(plan, program), width=_WIDTH
     )
@@ -153,9 +155,8 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
     ends = [] if job.output.checkpoints is None else [_ENDS]
     paths = [*(file.path for file in program.files), *ends]
     stems = {path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(path).stem) for path in paths}
-    names = {
-        path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()
-    }  # of inputs
+    # of inputs
+    names = {path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()}
     configs = {path: expression("inputs", name) for path, name in names.items()}
     made, limit_s = (
         Command(plan=plan, program=program, bound=bound, configs=configs),

@@ -13,7 +13,8 @@ from ...text.wording import dots
 ENGINE: Final = Engine(
     layers="replaced",  # runtime/engine.py, AutoTP
     sharding="partitions",  # runtime/zero
-    context="script",  # runtime/sequence_parallel/ulysses_sp.py refuses batches without position_ids
+    # runtime/sequence_parallel/ulysses_sp.py refuses batches without position_ids
+    context="script",
     pipeline="module",  # runtime/pipe/module.py, PipelineModule
     experts="module",  # moe/layer.py, MoE
     # runtime/zero/mics.py; zero_hpz_partition_size of runtime/zero/config.py
@@ -26,9 +27,11 @@ ENGINE: Final = Engine(
     frees_gradients=True,  # runtime/engine.py, _take_model_step, which sets gradients to None
     offloads_gradients=True,  # runtime/zero/stage_1_and_2.py, averaged_gradients on the host
     has_buckets=True,  # runtime/zero/stage_1_and_2.py, setup_buckets
-    converts_gradients=True,  # runtime/zero/stage_1_and_2.py, step; runtime/fp16/fused_optimizer.py, step
+    # runtime/zero/stage_1_and_2.py, step; runtime/fp16/fused_optimizer.py, step
+    converts_gradients=True,
     keeps_stage_ends=True,  # runtime/pipe/engine.py, _exec_forward_pass
-    gathers_after_update=True,  # runtime/engine.py:2390 @ 0.19.6; runtime/zero/stage_1_and_2.py, step
+    # runtime/engine.py:2390 @ 0.19.6; runtime/zero/stage_1_and_2.py, step
+    gathers_after_update=True,
     cuts_sends=True,  # runtime/pipe/engine.py:137, pipe_partitioned
     balances_stages=True,  # runtime/pipe/module.py, _partition_layers
     saves_partitions=True,  # runtime/engine.py, _save_checkpoint: placeholders at stage 3

@@ -60,7 +60,8 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     if not (iterations or rates or timers or "train_batch_size" in settings):
         return None
 
-    # The pipeline engine prints time and rate: their product is the batch, if the config isn't there.
+    # The pipeline engine prints time and rate: their product is the batch, if the config isn't
+    # there.
     batches = [
         round(seconds * rate)
         for seconds, rate in iterations
@@ -70,7 +71,8 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         keys["training.global_batch"] = batches[0]
     batch = keys.get("training.global_batch")
 
-    # The best record of a step's time that there is: iterations, else samples a second, else timers.
+    # The best record of a step's time that there is: iterations, else samples a second, else
+    # timers.
     steps: list[float] = []
     notes: tuple[str, ...] = ()
     if iterations:
@@ -133,7 +135,9 @@ def _peak_gib(lines: Sequence[str]) -> float:
 
 
 def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
-    """The settings that DeepSpeed prints, or those in its JSON, and the number of each one's line."""
+    """The settings that DeepSpeed prints, or those in its JSON, and the number of each one's
+    line.
+    """
     values: dict[str, str] = {}
     places: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):

@@ -44,7 +44,9 @@ def _config(config: DsConfig, submission: Submission) -> Config:
 
 
 def release_of_deepspeed(submission: Submission, path: str) -> Release:
-    """The release that the file at `path` is judged by: of the context, else the nearest one named."""
+    """The release that the file at `path` is judged by: of the context, else the nearest one
+    named.
+    """
     stated = submission.context.deepspeed_version
     if stated is not None:
         return Release(program="deepspeed", version=stated)
@@ -52,9 +54,11 @@ def release_of_deepspeed(submission: Submission, path: str) -> Release:
 
 
 def _consumer(config: DsConfig, submission: Submission) -> tuple[str, bool]:
-    """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or accelerate.
+    """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or
+    accelerate.
 
-    That of the context, else of the launch line or file that names it, else of the documents around it.
+    That of the context, else of the launch line or file that names it, else of the documents around
+    it.
     """
     named = submission.readers_of(config)
     known = submission.context.consumer or next(filter(None, named), None)
@@ -87,7 +91,9 @@ def _signs_of_consumer(submission: Submission) -> Iterator[str]:
 
 @lru_cache(maxsize=4)
 def used_config(submission: Submission) -> Config | None:
-    """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
+    """The DeepSpeed config that the job uses: the one that a launch line names, else the only one
+    there is.
+    """
     named = named_by(link for link in submission.references if link.kind == "DeepSpeed config")
     used = read_by(submission, named) or configs_of(submission)
     return used[0] if len(used) == 1 else None
@@ -95,7 +101,9 @@ def used_config(submission: Submission) -> Config | None:
 
 @lru_cache(maxsize=4)
 def named_in(submission: Submission, path: str) -> frozenset[int] | None:
-    """The DeepSpeed configs that the document at `path` names, by identity of their text; None where it names none."""
+    """The DeepSpeed configs that the document at `path` names, by identity of their text; None
+    where it names none.
+    """
     links = [
         link
         for link in submission.references
@@ -112,13 +120,17 @@ def named_by(links: Iterable[Reference]) -> frozenset[int]:
 
 
 def read_by(submission: Submission, named: frozenset[int]) -> Sequence[Config]:
-    """Of the named configs those that the job reads: where it holds one itself, not the copies beside it."""
+    """Of the named configs those that the job reads: where it holds one itself, not the copies
+    beside it.
+    """
     every = [config for config in configs_of(submission) if id(config.json) in named]
     return [config for config in every if config.embedded] or every
 
 
 def degrees_of(submission: Submission) -> Iterator[Degree]:
-    """The degrees of parallelism that the config which the job uses has; the Trainer has no pipeline."""
+    """The degrees of parallelism that the config which the job uses has; the Trainer has no
+    pipeline.
+    """
     config = used_config(submission)
     if config is None:
         return

@@ -1,4 +1,6 @@
-"""Subjects of rules on Slurm jobs: blocks of directives, calls of its commands, and the steps of a batch script."""
+"""Subjects of rules on Slurm jobs: blocks of directives, calls of its commands, and the steps of a
+batch script.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .request import Request, Step, steps_of
 
 @subject("launch script")
 def blocks(submission: Submission) -> Iterator[Request]:
-    """The `#SBATCH` blocks, of one component each: of a heterogeneous job every component has its own options."""
+    """The `#SBATCH` blocks, of one component each: of a heterogeneous job every component has its
+    own options.
+    """
     for script in submission.scripts:
         firsts = [
             directive.words[0].value or ""

@@ -1,4 +1,6 @@
-"""The Trainer of Transformers on DeepSpeed's engine: what its models leave, and what it saves beside."""
+"""The Trainer of Transformers on DeepSpeed's engine: what its models leave, and what it saves
+beside.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ _FRAMEWORK: Final = "huggingface"  # as job specs call it
 
 
 def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
-    """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
+    """The accelerate config that the job uses: the one that a launch line names, else the only one
+    there is.
+    """
     named = named_by(link for link in submission.references if link.kind == "accelerate config")
     every = submission.of(AccelerateConfig)
     used = [config for config in every if id(config) in named] or every
@@ -25,7 +27,8 @@ def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
 
 
 def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config | None:
-    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
+    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name
+    can't be known.
 
     None where the arguments don't use DeepSpeed, or it can't be known which config they mean.
     """
@@ -46,7 +49,9 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
 
 
 def consumer_of(submission: Submission) -> str | None:
-    """The program that reads DeepSpeed's configs: the Trainer, where the job or its arguments have it, or accelerate."""
+    """The program that reads DeepSpeed's configs: the Trainer, where the job or its arguments have
+    it, or accelerate.
+    """
     if submission.job is not None and submission.job.framework.name == _FRAMEWORK:
         return _FRAMEWORK
     if any(arguments.has("deepspeed") for arguments in submission.of(TrainingArguments)):

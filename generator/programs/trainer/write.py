@@ -275,8 +275,8 @@ def program(plan: Plan) -> Program:
 FRAMEWORK: Final = Framework(
     name="huggingface",
     engine=ENGINE,
-    # Source: huggingface/transformers @ 5.23.0 src/transformers/training_args.py and setup.py, the extra `torch`;
-    # huggingface/accelerate @ 1.15.0 src/accelerate/accelerator.py
+    # Source: huggingface/transformers @ 5.23.0 src/transformers/training_args.py and setup.py, the
+    # extra `torch`; huggingface/accelerate @ 1.15.0 src/accelerate/accelerator.py
     versions={"transformers": "5.23.0", "accelerate": "1.15.0", "torch": ">=2.6"},
     first_with_ulysses=(0, 18, 2),  # has what accelerate calls
     goes_on_from_weights=True,

@@ -103,7 +103,9 @@ def problems_of(config: Config) -> tuple[Problem, ...]:
 
 
 def _of_text(config: Config) -> Iterator[Problem]:
-    """What is wrong with a config as a whole: a placeholder that keeps it from being read, or another type."""
+    """What is wrong with a config as a whole: a placeholder that keeps it from being read, or
+    another type.
+    """
     left, top = leftover(config), config.schema.section("")
     if left is not None:
         message = f"unfilled placeholder `{printable(left[1])[:80]}`: the config can't be read"
@@ -118,7 +120,9 @@ def _of_text(config: Config) -> Iterator[Problem]:
 
 
 def _with_numbers(config: Config) -> Config | None:
-    """A config whose placeholders keep it from being read, with numbers in their place; None where that doesn't help."""
+    """A config whose placeholders keep it from being read, with numbers in their place; None where
+    that doesn't help.
+    """
     filled = filled_in(config)
     return replace(config, json=filled) if filled is not None and filled.broken is None else None
 

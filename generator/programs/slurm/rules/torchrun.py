@@ -1,4 +1,6 @@
-"""torchrun in batch scripts: as many nodes as Slurm starts it on, and as many ranks as a node has GPUs."""
+"""torchrun in batch scripts: as many nodes as Slurm starts it on, and as many ranks as a node has
+GPUs.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def srun_starts_every_node(call: LauncherCall) -> Violations:
         return
     counted = f"the job's {nodes} nodes" if of_job else f"{nodes} nodes"
     message = f"{fewest} starts fewer than {counted}, which torchrun --nnodes waits for"
-    hint = f"write {fewest.name}={nodes}, or {'#SBATCH --nodes' if of_job else '--nnodes'}={fewest.value}"
+    hint = (
+        f"write {fewest.name}={nodes}, or "
+        f"{'#SBATCH --nodes' if of_job else '--nnodes'}={fewest.value}"
+    )
     yield fewest.bad_value(message, hint)
 
 
@@ -68,5 +73,8 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
             and not given
             and "PET_NPROC_PER_NODE" not in launch.environment
         ):
-            message = f"torchrun without --nproc-per-node starts 1 process, and {gpus.name} gives {gpus.value}"
+            message = (
+                "torchrun without --nproc-per-node starts 1 process, and "
+                f"{gpus.name} gives {gpus.value}"
+            )
             yield Violation(call.where, message, f"write --nproc-per-node={gpus.value}")
