@@ -276,7 +276,7 @@ def print_left_out(found: Fit) -> None:
     for run in usable():
         error = found.left_out[run.id] / float(run.step_time_s or 1) - 1
         errors.setdefault(run.source, []).append(error)
-        if run.job.model.is_moe:
+        if run.job.model.experts > 0:
             experts.setdefault(run.source, []).append(error)
     for source, values in sorted(errors.items()):
         size = np.abs(values)

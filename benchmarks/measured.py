@@ -18,7 +18,7 @@ from benchmarks.memory_reading import (
     with_shape,
 )
 from dsgen.catalog import find_accelerator
-from dsgen.catalog.records import Model
+from dsgen.catalog.model import Model, model_of
 from dsgen.estimate.flops import (
     attention_flops_per_token,
     hardware_flops_per_step,
@@ -148,7 +148,7 @@ def _model(row: dict[str, str]) -> Model | None:
     width, shared = _number(row, "moe_ffn_hidden"), _number(row, "shared_experts")
     megatron = "megatron" in row["framework"] and not gated
     oss = row["model_name"].lower().replace(" ", "-").startswith("gpt-oss")
-    return Model(
+    return model_of(
         name=row["model_name"],
         family="gpt2",
         layers=layers,

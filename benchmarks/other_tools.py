@@ -23,6 +23,8 @@ from typing import Any
 
 from benchmarks.measured import Run, runs
 from benchmarks.pairs import Pair, memory_pairs
+from dsgen.catalog.layers.experts import Experts
+from dsgen.catalog.layers.latent import Latent
 from dsgen.estimate.layout import Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.model_size import parameter_count
@@ -90,34 +92,34 @@ def megatron_report(checkout: Path) -> Tool:
 
 def _megatron_arguments(run: Run) -> SimpleNamespace:
     model, layout = run.job.model, run.layout
-    first = model.dense_layers
+    first, routed, latent = model.dense_layers, model.part(Experts), model.part(Latent)
     return SimpleNamespace(
         kv_channels=model.head_dim,
         num_attention_heads=model.heads,
         hidden_size=model.hidden,
-        group_query_attention=model.kv_heads != model.heads and not model.is_mla,
+        group_query_attention=model.kv_heads != model.heads and latent is None,
         num_query_groups=model.kv_heads,
         num_experts=model.experts or None,
-        moe_router_topk=model.experts_per_token,
+        moe_router_topk=model.feed_forward.per_token,
         moe_latent_size=None,
-        moe_shared_expert_gate=model.shared_gate,
+        moe_shared_expert_gate=routed is not None and routed.shared_gate,
         expert_model_parallel_size=layout.expert,
         expert_tensor_parallel_size=layout.expert_tensor,
-        add_bias_linear=model.mlp_bias,
+        add_bias_linear=model.feed_forward.bias,
         world_size=layout.world,
-        swiglu=model.gated_mlp,
-        moe_shared_expert_intermediate_size=model.shared_ffn or None,
+        swiglu=model.feed_forward.gated,
+        moe_shared_expert_intermediate_size=(routed and routed.width) or None,
         moe_layer_freq=[int(layer >= first) for layer in range(model.layers)],
         moe_ffn_hidden_size=model.moe_ffn,
         num_layers=model.layers,
         mtp_num_layers=None,
-        normalization="RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
-        multi_latent_attention=model.is_mla,
-        q_lora_rank=model.q_lora_rank or None,
-        kv_lora_rank=model.kv_lora_rank,
-        qk_head_dim=model.qk_nope_head_dim,
-        qk_pos_emb_head_dim=model.qk_rope_head_dim,
-        v_head_dim=model.v_head_dim,
+        normalization="RMSNorm" if model.norm.kind == "rmsnorm" else "LayerNorm",
+        multi_latent_attention=latent is not None,
+        q_lora_rank=(latent and latent.q_lora_rank) or None,
+        kv_lora_rank=latent.kv_lora_rank if latent else 0,
+        qk_head_dim=latent.qk_nope_head_dim if latent else 0,
+        qk_pos_emb_head_dim=latent.qk_rope_head_dim if latent else 0,
+        v_head_dim=latent.v_head_dim if latent else 0,
         ffn_hidden_size=model.ffn,
         padded_vocab_size=int(vocabulary_rows(run.job, layout)) * layout.tensor,
         untie_embeddings_and_output_weights=not model.tied_embeddings,
@@ -135,7 +137,9 @@ def _megatron_arguments(run: Run) -> SimpleNamespace:
 
 def llm_analysis(python: str, rows: Sequence[Run]) -> Tool:
     """llm-analysis: weights, gradients, optimizer and activations; asked once for all runs without latent attention."""
-    asked = [run for run in rows if not run.job.model.is_mla and run.layout.offload == Offload.NONE]
+    asked = [
+        run for run in rows if not run.job.model.part(Latent) and run.layout.offload == Offload.NONE
+    ]
     text = json.dumps([_description(run) for run in asked])
     done = subprocess.run(
         [python, str(WORKER)], input=text, capture_output=True, text=True, check=True

@@ -127,8 +127,8 @@ def regime_table(named: dict[str, Sequence[Pair]]) -> Iterator[str]:
 def regimes(pairs: Sequence[Pair]) -> list[tuple[str, Callable[[Run], bool]]]:
     """Return what runs may have in common, by name."""
     fixed: list[tuple[str, Callable[[Run], bool]]] = [
-        ("dense", lambda run: not run.job.model.is_moe),
-        ("mixture of experts", lambda run: run.job.model.is_moe),
+        ("dense", lambda run: not run.job.model.experts),
+        ("mixture of experts", lambda run: run.job.model.experts > 0),
         ("one node", lambda run: run.job.nodes == 1),
         ("several nodes", lambda run: run.job.nodes > 1),
         ("full sharding, one node", lambda run: run.layout.zero_stage >= 3 and run.job.nodes == 1),

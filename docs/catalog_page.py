@@ -89,7 +89,9 @@ def _node_type(record: NodeType) -> tuple[str, ...]:
 
 def _model(entry: ModelEntry) -> tuple[str, ...]:
     model = model_from_config(entry.config, name=entry.name, source=entry.source)
-    experts = f"{model.experts}, {model.experts_per_token} a token" if model.is_moe else ""
+    experts = (
+        f"{model.experts}, {model.feed_forward.per_token} a token" if model.experts > 0 else ""
+    )
     sizes = (parameter_count(model), model.layers, model.hidden, model.heads, model.vocab)
     return (code(entry.name), *(f"{size:,}" for size in sizes), experts, prose(entry.source))
 

@@ -1,7 +1,8 @@
 """Facts on hardware and models, every entry with its source."""
 
+from .model import Model, model_of
 from .names import closest, find_accelerator, find_model, find_node_type
-from .records import Accelerator, Catalog, Generation, Model, ModelEntry, NodeType, load_catalog
+from .records import Accelerator, Catalog, Generation, ModelEntry, NodeType, load_catalog
 
 __all__ = [
     "Accelerator",
@@ -15,4 +16,5 @@ __all__ = [
     "find_model",
     "find_node_type",
     "load_catalog",
+    "model_of",
 ]

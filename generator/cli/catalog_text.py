@@ -10,8 +10,12 @@ from typing import Any, Final
 import click
 
 from ..catalog import find_accelerator, find_model, find_node_type, load_catalog
+from ..catalog.layers.experts import Experts
+from ..catalog.layers.softmax import SoftmaxAttention
+from ..catalog.layers.stack import Layer
+from ..catalog.model import Model
 from ..catalog.names import machines_of, nearest
-from ..catalog.records import Accelerator, Model, ModelEntry, NodeType
+from ..catalog.records import Accelerator, ModelEntry, NodeType
 from ..estimate.model_size import parameter_count
 from ..job.hf_config import model_from_config
 from ..units import GBIT_PER_S, TFLOPS, count, gib
@@ -77,13 +81,78 @@ def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
         unknown(kind.removesuffix("s").replace("-", " "), name, known)
     if isinstance(record, ModelEntry):
         model = _model(record)
-        return {"name": model.name, "parameters": parameter_count(model), **asdict(model)}
+        return {"name": model.name, "parameters": parameter_count(model), **_sizes(model)}
     if isinstance(record, NodeType):
         return {**asdict(record), "accelerator": record.accelerator.name}
     if isinstance(record, Accelerator):
         abilities = asdict(record.generation)
         return {**asdict(record), "generation": abilities.pop("name"), "abilities": abilities}
     return asdict(record)
+
+
+#: Sizes of a model in the order in which they are printed, and those that its parts call otherwise.
+_SIZES: Final = (
+    *("family", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab"),
+    *("max_positions", "gated_mlp", "activation", "tied_embeddings", "position_embedding"),
+    *("position_rows", "rotary_base", "rotary_fraction", "rotary_scaling"),
+    *("rotary_scaling_factor", "yarn_scale", "causal", "norm", "norm_epsilon"),
+    *("norms_per_layer", "norm_after", "final_norms", "embedding_norms", "qk_norm", "qkv_bias"),
+    *("output_bias", "mlp_bias", "attention_sinks", "embedding_width", "head_bias", "type_rows"),
+    *("pooler", "mlm_head", "dropout", "attention_dropout", "experts", "experts_per_token"),
+    *("moe_ffn", "shared_experts", "shared_ffn", "shared_gate", "router_bias", "expert_bias"),
+    *("router_groups", "router_top_groups", "router_scale", "router_scores"),
+    *("router_normalizes", "router_loss", "dense_layers", "dense_layer_indices", "q_lora_rank"),
+    *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "sliding_window"),
+    *("full_attention_layers", "chunked_attention", "layers_without_rotary"),
+    *("activation_clamp", "extras", "notes", "source"),
+)
+_PART_NAMES: Final = {
+    "gated_mlp": "gated",
+    "activation_clamp": "clamp",
+    "mlp_bias": "bias",
+    "norms_per_layer": "norms",
+    "shared_ffn": "width",
+}
+#: What a router that a dense model lacks would do, as its kind has it by default.
+_WITHOUT: Final = {
+    "router_scale": 1.0,
+    "router_scores": "softmax",
+    "router_normalizes": True,
+    **dict.fromkeys(("shared_gate", "router_bias"), False),
+}
+
+
+def _sizes(model: Model) -> dict[str, Any]:
+    """A model's sizes by name, wherever its layers have them; 0 or nothing of what it lacks."""
+    stack, routed = model.stack, model.part(Experts)
+    dense = stack.where(lambda layer: not layer.feed_forward.experts) if routed else ()
+    local = [mixer.span for mixer in model.attentions if mixer.span.window is not None]
+    bare = stack.where(lambda layer: not layer.mixer.rotary)
+    by_layer = {
+        "norm": model.norm.kind,
+        "norm_epsilon": model.norm.epsilon,
+        "shared_ffn": routed.width if routed else 0,
+        "router_loss": routed.router_loss if routed else None,
+        "dense_layers": len(dense),
+        "dense_layer_indices": () if dense == tuple(range(len(dense))) else dense,
+        "full_attention_layers": stack.where(_is_whole) if local else (),
+        "chunked_attention": any(span.chunked for span in local),
+        "layers_without_rotary": bare if model.position_embedding == "rotary" else (),
+    }
+    holders = (model, stack.kinds[0], model.softmax, model.feed_forward)
+
+    def size(name: str) -> Any:
+        if name in by_layer:
+            return by_layer[name]
+        part_name = _PART_NAMES.get(name, name)
+        holder = next((each for each in holders if hasattr(each, part_name)), None)
+        return _WITHOUT.get(name, 0) if holder is None else getattr(holder, part_name)
+
+    return {name: size(name) for name in _SIZES}
+
+
+def _is_whole(layer: Layer) -> bool:
+    return isinstance(layer.mixer, SoftmaxAttention) and layer.mixer.span.window is None
 
 
 def entry_lines(entry: Mapping[str, Any], *, sparse: bool) -> Lines:

@@ -78,7 +78,7 @@ def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
 
 def _pins(facts: MegatronFacts) -> Iterator[tuple[str, Any]]:
     """The layout keys that the arguments state, by default too, unless they follow from others."""
-    run, pins, moe = facts.run, facts.job.pins, at_least(facts.job).model.is_moe
+    run, pins, moe = facts.run, facts.job.pins, at_least(facts.job).model.experts > 0
     for field in fields(Pins):
         value = getattr(pins, field.name)
         if value is None or field.name in ("data", "gradient_accumulation"):
@@ -107,7 +107,7 @@ def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> Non
     kind = "rotary" if rotary else "none" if none else "learned"
     heads = model.kv_heads if facts.knows("kv_heads") and model.kv_heads != model.heads else None
     own_width = facts.knows("head_dim") and model.head_dim * model.heads != model.hidden
-    gated, bias = model.gated_mlp, not run.has("--disable-bias-linear")
+    gated, bias = model.feed_forward.gated, not run.has("--disable-bias-linear")
     known = run.size("--max-position-embeddings") or run.size("--seq-length")
     if known is None:
         draft.comments["model.max_position_embeddings"] = "assumed: the files don't say it"
@@ -147,7 +147,7 @@ def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
     match = _FIRST_DENSE.fullmatch(written) if isinstance(written, str) else None
     return {
         "num_experts": model.experts,
-        "num_experts_per_tok": model.experts_per_token,
+        "num_experts_per_tok": model.feed_forward.per_token,
         "moe_intermediate_size": model.moe_ffn or None,
         "n_shared_experts": shared // model.moe_ffn if shared and whole else None,
         "first_k_dense_replace": read_whole(match[1])

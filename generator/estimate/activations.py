@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..catalog.layers.feed_forward import FeedForward
+from ..catalog.layers.mixer import Mixer
+from ..catalog.layers.stack import Layer
 from ..job.records import Job
 from .adapters import unsaved_elements
 from .layout import LayoutLike, Modules, Recompute
-from .model_size import attention_widths, kept_elements
 from .stages import StageContents
 from .states import INPUT_SCALES, weight_bytes
 
@@ -51,7 +53,7 @@ def sequence_cut(layout: LayoutLike) -> Any:
     return np.where(layout.sequence_parallel, layout.tensor, 1)
 
 
-def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
+def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     """Bytes a token that one layer keeps when no more than its scores are recomputed.
 
     **Source**: 2205.05198 Table 2 (34 bytes × hidden for GPT with dropout, 10 of them replicated under tensor
@@ -60,40 +62,38 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     """
     model, element = job.model, weight_bytes(job)
     # An eager RMSNorm keeps its input in fp32, and the result before the weight.
-    upcast = 4 if not job.fuses_kernels and model.norm == "rmsnorm" else 0
-    norms = model.norms_per_layer * (element * model.hidden + upcast * model.hidden)
+    upcast = 4 if not job.fuses_kernels and layer.norm.kind == "rmsnorm" else 0
+    norms = layer.norms * (element * model.hidden + upcast * model.hidden)
     masks = 2 * model.hidden * (model.dropout > 0)
     # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input, for itself.
     inputs = input_bytes(job)
     replicated = norms + 2 * inputs * model.hidden + masks
-    copied = inputs * attention_widths(model)[2] * (inputs < element)
-    repeats_keys = job.training.attention == "unfused" and not job.framework.fused
-    sharded = (
-        element
-        * kept_elements(model, repeats_keys=repeats_keys, packs=job.framework.packs_attention)
-        + copied
+    copied = inputs * layer.mixer.widths.values * (inputs < element)
+    kept = layer.mixer.kept_elements(
+        repeats_keys=job.training.attention == "unfused" and not job.framework.fused,
+        packs=job.framework.packs_attention,
     )
+    sharded = element * kept + copied
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
-    gathered = (
-        moe * model.experts_per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
-    )
+    part = layer.feed_forward
+    gathered = part.per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
     sharded = (
         sharded
-        + mlp_bytes_per_token(job, moe=moe)
+        + feed_forward_bytes_per_token(job, part)
         + gathered
-        - element * unsaved_elements(job, moe=moe)
+        - element * unsaved_elements(job, layer)
     )
     whole = (layout.recompute == Recompute.FULL) | repeats(layout, Modules.CORE_ATTN)
-    scores = scores_bytes_per_token(job, layout) * np.logical_not(whole)
+    scores = scores_bytes_per_token(job, layout, layer.mixer) * np.logical_not(whole)
     return replicated / sequence_cut(layout) + sharded / layout.tensor + scores
 
 
-def scores_bytes_per_token(job: Job, layout: LayoutLike) -> Any:
+def scores_bytes_per_token(job: Job, layout: LayoutLike, mixer: Mixer) -> Any:
     """Bytes a token of one layer's attention scores."""
-    return score_bytes(job) * job.model.heads * job.training.sequence_length / layout.tensor
+    return score_bytes(job) * mixer.scores(job.training.sequence_length) / layout.tensor
 
 
-def repeated_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> tuple[Any, Any]:
+def repeated_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
     """Bytes a token that selective recomputation doesn't keep in one layer: of its attention, of its MLP or experts.
 
     Repeating the dense MLP frees the normalised input too, which is made in the same module. The other normalisations
@@ -106,29 +106,25 @@ def repeated_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> tupl
     """
     model, element = job.model, weight_bytes(job)
     norm = element * model.hidden / sequence_cut(layout)
-    up = element * sum(attention_widths(model)) / layout.tensor if model.is_mla else 0.0
+    mixer, part = layer.mixer, layer.feed_forward
+    up = element * mixer.rebuilt_elements / layout.tensor
     norms = repeats(layout, Modules.LAYERNORM) * norm
-    attention = repeats(layout, Modules.MLA_UP_PROJ) * up + norms * model.is_mla
-    if not moe:
-        whole = norm + mlp_bytes_per_token(job, moe=False) / layout.tensor
-        return attention, repeats(layout, Modules.MLP) * whole
+    attention = repeats(layout, Modules.MLA_UP_PROJ) * up + norms * ("layernorm" in mixer.modules)
+    whole = feed_forward_bytes_per_token(job, part) / layout.tensor
+    if not part.experts:
+        return attention, repeats(layout, Modules.MLP) * (norm + whole)
+
     width = element / layout.tensor
-    gathered = model.experts_per_token * 2 * model.hidden * (layout.expert_tensor - 1)
-    whole = mlp_bytes_per_token(job, moe=True) / layout.tensor + width * gathered
-    activation = repeats(layout, Modules.MOE_ACT) * width * model.experts_per_token * model.moe_ffn
-    shared = repeats(layout, Modules.SHARED_EXPERTS) * width * _mlp_copies(job) * model.shared_ffn
+    gathered = part.per_token * 2 * model.hidden * (layout.expert_tensor - 1)
+    whole = whole + width * gathered
+    activation = repeats(layout, Modules.MOE_ACT) * width * part.per_token * part.expert_width
+    shared = repeats(layout, Modules.SHARED_EXPERTS) * width * _mlp_copies(job, part) * part.width
     return attention, np.where(repeats(layout, Modules.MOE), whole, activation + shared) + norms
 
 
-def mlp_bytes_per_token(job: Job, *, moe: bool) -> float:
+def feed_forward_bytes_per_token(job: Job, part: FeedForward) -> float:
     """Bytes a token that one layer's MLP, or its experts, keep over all tensor ranks."""
-    model, element = job.model, weight_bytes(job)
-    inputs = input_bytes(job)
-    width = (_mlp_copies(job) - 1) * element + inputs
-    if not moe:
-        return width * model.ffn
-    routed = model.experts_per_token * ((element + inputs) * model.hidden + width * model.moe_ffn)
-    return routed + width * model.shared_ffn
+    return part.kept_bytes(_mlp_copies(job, part), weight_bytes(job), input_bytes(job))
 
 
 def input_bytes(job: Job) -> float:
@@ -152,12 +148,12 @@ def score_bytes(job: Job) -> float:
     return (_EAGER_SCORE_BYTES if upcasts else 2) + dropout
 
 
-def _mlp_copies(job: Job) -> int:
+def _mlp_copies(job: Job, part: FeedForward) -> int:
     """Tensors of MLP width that are kept: input and result of the activation, gate, up, and what eager mode adds."""
     eager = not job.fuses_kernels
-    if job.model.gated_mlp:
+    if part.gated:
         return 4 if eager else 3
-    return _EAGER_NEW_GELU if eager and job.model.activation == "gelu_new" else 2
+    return _EAGER_NEW_GELU if eager and part.activation == "gelu_new" else 2
 
 
 def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
@@ -166,16 +162,16 @@ def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
     **Source**: full recomputation keeps the input of each layer, or of each group of them, 2 bytes × hidden a token
     (2205.05198 sec 5; exactly that was measured with FakeTensorMode on Hugging Face Llama); Megatron-LM repeats the
     first layers of every chunk with a block (core/transformer/transformer_block.py:532-563 @ core_v0.16.1).
-    **Assumes** that a model's dense layers are among the first of its stage's first chunk.
+    **Assumes** that of a stage's kinds of layers, those which the model has first are the first of each chunk.
     """
     repeated = repeated_layers(layout, held.layers)
-    dense = np.minimum(
-        np.where(layout.recompute_layers > 0, layout.recompute_layers, held.dense), held.dense
-    )
-    dense = np.where(held.moe > 0, np.minimum(dense, repeated), repeated)
-    kept = (held.dense - dense) * _kept_bytes_per_token(job, layout, moe=False)
-    if job.model.is_moe:
-        kept = kept + (held.moe - (repeated - dense)) * _kept_bytes_per_token(job, layout, moe=True)
+    kept, left = 0.0, repeated
+    for place, (layer, count) in enumerate(zip(job.model.averaged.kinds, held.kinds, strict=True)):
+        most = np.where(layout.recompute_layers > 0, layout.recompute_layers, count)
+        later = sum(held.kinds[place + 1 :])
+        here = np.where(later > 0, np.minimum(np.minimum(most, count), left), left)
+        kept = kept + (count - here) * _kept_bytes_per_token(job, layout, layer)
+        left = left - here
     return (
         repeated
         / layout.recompute_group
@@ -184,13 +180,13 @@ def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
     )
 
 
-def _kept_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
+def _kept_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     """Bytes a token that one layer keeps which isn't repeated as a whole."""
-    scores = scores_bytes_per_token(job, layout) * (layout.recompute == Recompute.FULL)
+    scores = scores_bytes_per_token(job, layout, layer.mixer)
     return (
-        layer_bytes_per_token(job, layout, moe=moe)
-        + scores
-        - sum(repeated_bytes_per_token(job, layout, moe=moe))
+        layer_bytes_per_token(job, layout, layer)
+        + scores * (layout.recompute == Recompute.FULL)
+        - sum(repeated_bytes_per_token(job, layout, layer))
     )
 
 
@@ -238,20 +234,19 @@ def workspace_per_token(job: Job, layout: LayoutLike) -> dict[str, Any]:
 
     Under sequence parallelism the gathered input is back, whole, for the weight gradient (2205.05198 sec 4.2.2).
     """
-    model, element, moe = job.model, weight_bytes(job), job.model.is_moe
-    pairs = model.heads * job.training.sequence_length / layout.tensor
-    scores = scores_bytes_per_token(job, layout)
-    repeated = np.maximum(*repeated_bytes_per_token(job, layout, moe=moe))
+    model, element, layer = job.model, weight_bytes(job), job.model.averaged.largest
+    mixer, part = layer.mixer, layer.feed_forward
+    pairs = mixer.scores(job.training.sequence_length) / layout.tensor
+    scores = scores_bytes_per_token(job, layout, mixer)
+    repeated = np.maximum(*repeated_bytes_per_token(job, layout, layer))
     recomputed = np.where(
         layout.recompute == Recompute.FULL,
-        (layer_bytes_per_token(job, layout, moe=moe) + scores) * layout.recompute_group,
+        (layer_bytes_per_token(job, layout, layer) + scores) * layout.recompute_group,
         repeated + np.where(repeats(layout, Modules.CORE_ATTN), scores, 0),
     )
-    width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
     # Gradients of MLP width: of gate and up, and in eager mode their product, else in and out; and LoRA's, scaled.
-    gradients = (3 if model.gated_mlp and not job.fuses_kernels and not moe else 2) + (
-        job.training.lora is not None
-    )
+    multiplied = part.gated and not job.fuses_kernels and not part.experts
+    gradients = (3 if multiplied else 2) + (job.training.lora is not None)
     # A backward product holds its weight's gradient, or of a frozen one its 16 bits if it has 4.
     frozen = job.training.lora is not None and job.training.lora.base == "unquantized"
     # Gradients before and after the softmax; a fused softmax works in place.
@@ -266,8 +261,8 @@ def workspace_per_token(job: Job, layout: LayoutLike) -> dict[str, Any]:
     through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
     return {
         "repeated": recomputed + through,
-        "mlp": element * gradients * width / layout.tensor,
-        "attention": score * pairs - mlp_bytes_per_token(job, moe=moe) / layout.tensor,
+        "mlp": element * gradients * part.active_width / layout.tensor,
+        "attention": score * pairs - feed_forward_bytes_per_token(job, part) / layout.tensor,
         "weight_gradient": 0.0 if frozen else weight_gradient_bytes(job, layout),
     }
 
@@ -278,13 +273,13 @@ def weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
     Megatron adds inside the product, but hands autograd an empty tensor of that size all the same
     (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
     """
-    model = job.model
-    ups = 2 if model.gated_mlp and job.fuses_kernels else 1
-    if model.is_moe:
-        widest = ups * model.moe_ffn * model.experts / (layout.expert * layout.expert_tensor)
+    part = job.model.averaged.largest.feed_forward
+    ups = part.ups if job.fuses_kernels else 1
+    if part.experts:
+        widest = ups * part.expert_width * part.experts / (layout.expert * layout.expert_tensor)
     else:
-        widest = ups * model.ffn / layout.tensor + 0 * layout.expert
-    return weight_bytes(job) * model.hidden * widest
+        widest = ups * part.width / layout.tensor + 0 * layout.expert
+    return weight_bytes(job) * part.hidden * widest
 
 
 def table_gradient_bytes(job: Job, rows: Any) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..catalog.records import Model
+from ..catalog.layers.mixer import Projection
+from ..catalog.layers.stack import Layer
+from ..catalog.model import Model
 from ..job.records import Job
-from . import model_size
-from .model_size import Projection, attention_projections
+from .model_size import over_layers, parameter_count
 from .stages import StageContents
 
 ALL_LINEAR, ATTENTION = "all-linear", "attention"
@@ -32,39 +33,22 @@ def has_known_modules(model: Model) -> bool:
     return model.family in _FAMILIES
 
 
-def projections(model: Model, *, moe: bool) -> tuple[Projection, ...]:
-    """Linear layers of one layer with a dense MLP, or with experts: of these, the shared ones.
-
-    Routed experts and their router are tensors of their own in transformers 5.23, no linear layers.
-    """
-    hidden, width = model.hidden, model.shared_ffn if moe else model.ffn
-    mlp = (Projection("gate_proj", hidden, width), Projection("up_proj", hidden, width))
-    return (
-        *attention_projections(model),
-        *((*mlp, Projection("down_proj", width, hidden)) if width else ()),
-    )
-
-
 def module_names(job: Job) -> tuple[str, ...]:
     """Names for `target_modules`, in the layers' order."""
-    kinds = [moe for moe in (False, True) if _layers(job.model, moe=moe)]
-    return tuple(dict.fromkeys(p.name for moe in kinds for p in adapted(job, moe=moe)))
+    kinds = job.model.averaged.kinds
+    return tuple(dict.fromkeys(p.name for layer in kinds for p in adapted(job, layer)))
 
 
-def adapted(job: Job, *, moe: bool) -> tuple[Projection, ...]:
-    """The linear layers with adapters of one layer, with a dense MLP or with experts."""
+def adapted(job: Job, layer: Layer) -> tuple[Projection, ...]:
+    """The linear layers of a layer that have adapters."""
     lora = job.training.lora
     if lora is None:
         return ()
     if lora.modules == (ALL_LINEAR,):
-        return projections(job.model, moe=moe)
+        return layer.projections
     if lora.modules == (ATTENTION,):
-        return attention_projections(job.model)
-    return tuple(p for p in projections(job.model, moe=moe) if p.name in lora.modules)
-
-
-def _layers(model: Model, *, moe: bool) -> int:
-    return model_size.moe_layers(model) if moe else model_size.dense_layers(model)
+        return layer.mixer.projections
+    return tuple(p for p in layer.projections if p.name in lora.modules)
 
 
 def adapter_parameters(job: Job) -> int:
@@ -73,12 +57,9 @@ def adapter_parameters(job: Job) -> int:
     **Source**: LoRA (2106.09685 sec 4.1); peft 0.21, tuners/lora/layer.py, update_layer: two matrices without bias.
     """
     rank = job.training.lora.rank if job.training.lora else 0
-    widths = sum(
-        (p.inputs + p.outputs) * _layers(job.model, moe=moe)
-        for moe in (False, True)
-        for p in adapted(job, moe=moe)
+    return rank * over_layers(
+        job.model, lambda layer: sum(p.inputs + p.outputs for p in adapted(job, layer))
     )
-    return rank * widths
 
 
 def trained(job: Job, held: StageContents) -> StageContents:
@@ -105,22 +86,16 @@ def base_share(job: Job) -> float:
     if not has_4bit_base(job):
         return 1.0
     small = NF4_BYTES / (4 if job.training.precision == "fp32" else 2)
-    quantized = sum(
-        _layers(job.model, moe=moe) * dequantized_weights(job, moe=moe) for moe in (False, True)
-    )
-    return 1.0 - (1.0 - small) * quantized / model_size.parameter_count(job.model)
+    quantized = over_layers(job.model, lambda layer: dequantized_weights(job, layer))
+    return 1.0 - (1.0 - small) * quantized / parameter_count(job.model)
 
 
-def dequantized_weights(job: Job, *, moe: bool) -> int:
+def dequantized_weights(job: Job, layer: Layer) -> int:
     """Weights of a layer that each pass turns back from 4 bits before it multiplies with them."""
-    return (
-        sum(p.inputs * p.outputs for p in projections(job.model, moe=moe))
-        if has_4bit_base(job)
-        else 0
-    )
+    return sum(p.inputs * p.outputs for p in layer.projections) if has_4bit_base(job) else 0
 
 
-def unsaved_elements(job: Job, *, moe: bool) -> int:
+def unsaved_elements(job: Job, layer: Layer) -> int:
     """Elements a token that a layer keeps less than in full training; adapters keep one for each rank more.
 
     A frozen linear layer needs its weight only, to pass the gradient on; an adapter keeps the layer's input, once for
@@ -129,13 +104,13 @@ def unsaved_elements(job: Job, *, moe: bool) -> int:
     """
     if job.training.lora is None:
         return 0
-    model, layers = job.model, adapted(job, moe=moe)
+    layers, part = adapted(job, layer), layer.feed_forward
     names = {p.name for p in layers}
-    less = 0 if names & _READ_INPUT else model.hidden
-    if not moe:
-        less += 0 if names & {"gate_proj", "up_proj"} else model.hidden
+    less = 0 if names & _READ_INPUT else layer.hidden
+    if not part.experts:
+        less += 0 if names & {"gate_proj", "up_proj"} else layer.hidden
     if "down_proj" not in names:
-        less += model.shared_ffn if moe else model.ffn
-    if not job.fuses_kernels and model.norm == "rmsnorm":
-        less += model.norms_per_layer * model.hidden
+        less += part.width
+    if not job.fuses_kernels and layer.norm.kind == "rmsnorm":
+        less += layer.norms * layer.hidden
     return less - job.training.lora.rank * len(layers)

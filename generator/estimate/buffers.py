@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from ..catalog.records import Model
+from ..catalog.model import Model
 from ..job.records import Job
 from . import model_size
 from .adapters import adapter_parameters
 from .layout import LayoutLike, Offload
-from .model_size import attention_parameters
 from .states import FP32, has_flat_gradients, summed_bytes, weight_bytes
 
 BUCKET_ELEMENTS = 200_000_000  #: 0.4 GB in 16 bit: large enough for bandwidth, less than half of DeepSpeed's default
@@ -31,13 +30,9 @@ PERSISTENCE_PER_HIDDEN = 10  #: norms and biases stay whole on every rank, matri
 
 
 def layer_elements(model: Model) -> int:
-    """Weights of the largest kind of layer: a MoE layer where there is one. Norms and the router are too small."""
-    if not model.is_moe:
-        return attention_parameters(model) + model_size.mlp_parameters(model)
-    experts = model.experts * model_size.expert_parameters(
-        model
-    ) + model_size.shared_expert_parameters(model)
-    return attention_parameters(model) + experts
+    """Weights of the largest kind of layer. Norms and the router are too small."""
+    layer = model.averaged.largest
+    return layer.mixer.parameters + layer.feed_forward.matrix_parameters
 
 
 def _even(elements: Any) -> Any:

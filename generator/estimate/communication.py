@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from ..catalog.layers.feed_forward import FeedForward
+from ..catalog.layers.mixer import Mixer
+from ..catalog.layers.stack import Layer
 from ..dataclass import dataclass
 from ..job.records import Job
 from .activations import local_tokens, sequence_cut
 from .adapters import base_share, trained
 from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
-from .compute import LayerTime, attention_core, busiest, repeated, repeated_share, ring_steps
+from .compute import LayerTime, busiest, core_time, repeated, repeated_share, ring_steps
 from .groups import Group, group, sends_tokens_once_per_node
 from .layout import LayoutLike, Modules, Offload, Recompute, once_each
-from .model_size import attention_widths
 from .products import exposed_s, spread_s, stream_s
 from .rates import rates
 from .stages import StageContents, expert_replicas
@@ -99,18 +101,18 @@ def all_to_all_s(job: Job, ring: Group, size_bytes: Any) -> Any:
     return np.maximum(inside, outside) + _latency(job, ring, np.log2(ring.nodes))
 
 
-def dispatch_s(job: Job, ring: Group, token_bytes: Any, copies: Any) -> Any:
-    """Seconds to send each token to the ranks of its `copies` experts, once per node that holds any of them.
+def dispatch_s(job: Job, ring: Group, token_bytes: Any, part: FeedForward) -> Any:
+    """Seconds to send each token to the ranks of its experts, once per node that holds any of them.
 
     **Source**: DeepEP and Megatron-LM's flex dispatcher: tokens cross the network once per node and are forwarded
     inside it. Of N nodes, `N (1 - (1 - 1/N)^copies)` hold an expert of a token when the router is balanced;
     group-limited routing (DeepSeek) reaches no more nodes than groups.
     """
-    nodes = ring.nodes
+    nodes, copies = ring.nodes, part.per_token
     leaves = ring.size > ring.per_node
     reached = nodes * (1 - (1 - 1 / nodes) ** copies)
-    if job.model.router_top_groups:
-        reached = np.minimum(reached, job.model.router_top_groups)
+    if part.router_top_groups:
+        reached = np.minimum(reached, part.router_top_groups)
     own = network_bytes_per_s(job) / job.cluster.accelerators_per_node
     outside = np.where(leaves, reached * (nodes - 1) / nodes * token_bytes / own, 0.0)
     inside = (
@@ -132,7 +134,7 @@ _COLUMN_SHARE = 0.5
 
 
 def tensor_s(
-    job: Job, layout: LayoutLike, time: LayerTime, again: Any, *, moe: bool = False
+    job: Job, layout: LayoutLike, time: LayerTime, again: Any, layer: Layer
 ) -> tuple[Any, Any]:
     """Seconds of all-reduces: those that are waited for, and all; a share `again` of the layers repeats its own.
 
@@ -146,7 +148,7 @@ def tensor_s(
     """
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
-    pair = (1 if moe and not job.model.shared_ffn else 2) * all_reduce_s(job, ring, size)
+    pair = (2 if layer.feed_forward.width else 1) * all_reduce_s(job, ring, size)
     calls = 2 + again + 0.5 * layout.sequence_parallel
     beside = job.framework.overlaps_tensor * (1 + 0.5 * layout.sequence_parallel)
     window = (1 + layout.sequence_parallel) * _COLUMN_SHARE * time.products.backward_s / 2
@@ -170,31 +172,34 @@ CONTEXT_BY = ("tensor", "context", "context_heads", "micro_batch")
 
 
 def context_s(job: Job, layout: LayoutLike, again: Any) -> Any:
+    """Seconds of the exchange of context in an average layer, a share `again` of which repeats its mixer."""
+    model, total = job.model, 0.0 * layout.context
+    for mixer, count in model.averaged.mixers.items():
+        total = total + count / model.layers * _context_s(job, layout, again, mixer)
+    return total
+
+
+def _context_s(job: Job, layout: LayoutLike, again: Any, mixer: Mixer) -> Any:
     """Seconds of a ring's sends, hidden behind attention step by step, its further kernels, and all-to-alls of heads.
 
-    A share `again` of the layers repeats attention.
-
     A ring of c ranks makes c-1 steps, each beside the attention of one chunk; zigzag chunks share the causal half
-    evenly. Only heads of keys and values move, at least one on each tensor rank; MLA's are expanded before. Backward,
+    evenly. Only heads of keys and values move, at least one on each tensor rank; latent ones are expanded before. A mixer without scores exchanges heads alone. Backward,
     keys and values move together with their gradients. All-to-alls move queries, keys and values, then the output; each
     is copied before and after, beside another's exchange but for the first, the last, and the output's two.
 
     **Source**: ring: Megatron-LM and Transformer Engine, attention/dot_product_attention/context_parallel.py (p2p, a2a
     and a2a+p2p, flash_attn_a2a_communicate); Ulysses (2309.14509).
     """
-    heads = layout.context_heads if job.framework.rings_context else layout.context
+    rings = job.framework.rings_context and mixer.has_scores
+    heads = layout.context_heads if rings else layout.context
     chunks = layout.context / heads
     size = weight_bytes(job) * local_tokens(job, layout) / layout.tensor
-    queries, keys, values = attention_widths(job.model)
-    own = (
-        (keys, values)
-        if job.model.is_mla
-        else 2 * (np.maximum(keys, layout.tensor * job.model.head_dim),)
-    )
+    queries, _, values = mixer.widths
+    own = (np.maximum(width, layout.tensor * least) for width, least in mixer.exchanged)
     ring, inner = group(job, chunks, layout.tensor * heads), group(job, heads, layout.tensor)
     first, *others, output = (size * width for width in (queries, *own, values))
     send = send_s(job, sum(others), ring.size > ring.per_node)
-    core, more = attention_core(job, layout), ring_steps(job, layout)
+    core, more = core_time(job, layout, mixer), ring_steps(job, layout, mixer)
     beside, back = (core + more).forward_s / chunks, (core + more).backward_s / chunks
     steps = (1 + again) * exposed_s(job, send, beside) + exposed_s(job, 2 * send, back)
     sent = all_to_all_s(job, inner, first + sum(others)) + all_to_all_s(job, inner, output)
@@ -244,7 +249,9 @@ def _windows(time: LayerTime) -> Iterator[Any]:
         yield from (experts, whole - experts)
 
 
-def expert_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any) -> tuple[Any, Any]:
+def expert_s(
+    job: Job, layout: LayoutLike, time: LayerTime, again: Any, part: FeedForward
+) -> tuple[Any, Any]:
     """Seconds of dispatch and combine of a MoE layer, forward and backward, once more where it is done `again`.
 
     The rank with most tokens sets the pace. Experts that are cut gather their tokens after the dispatch, and scatter
@@ -258,11 +265,11 @@ def expert_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any) -> tuple
     tokens = local_tokens(job, layout) / (
         layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
     )
-    size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
-    most, passes = busiest(job, layout), 4 + 2 * again
+    size, copies = weight_bytes(job) * tokens * part.hidden, part.per_token
+    most, passes = busiest(job, layout, part), 4 + 2 * again
     once = sends_tokens_once_per_node(job, layout)
     one = (
-        np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies))
+        np.where(once, dispatch_s(job, ring, size, part), all_to_all_s(job, ring, size * copies))
         * most
     )
     gathered = all_gather_s(job, cut, layout.expert_tensor * size * copies * most)
@@ -314,7 +321,7 @@ def traffic(job: Job, layout: LayoutLike, held: StageContents) -> Traffic:
     """Add the traffic of the parameters that all replicas share, and of the experts."""
     whole, updated = layout.data * layout.context, trained(job, held)
     found = _seconds(job, layout, whole, layout.tensor, held.shared, updated.shared)
-    if job.model.is_moe:
+    if job.model.experts:
         apart, replicas = layout.expert * layout.expert_tensor, expert_replicas(layout)
         experts = _seconds(job, layout, replicas, apart, held.experts, updated.experts)
         found = {name: found[name] + experts[name] for name in found}
@@ -364,17 +371,11 @@ def data_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backw
 
 
 def _matrices(job: Job) -> tuple[int, ...]:
-    """Elements of a dense layer's matrices, in the order of use."""
-    model = job.model
-    queries, keys, values = attention_widths(model)
-    ups = 2 if model.gated_mlp else 1
-    hidden = model.hidden
-    return (
-        hidden * (queries + 2 * keys),
-        hidden * values,
-        hidden * ups * model.ffn,
-        hidden * model.ffn,
-    )
+    """Elements of the matrices of a layer with a dense MLP, in the order of use."""
+    layer, ffn = job.model.averaged.largest, job.model.ffn
+    queries, keys, values = layer.mixer.widths
+    mlp = (p.inputs * p.outputs for p in layer.feed_forward.products(ffn))
+    return (layer.hidden * (queries + 2 * keys), layer.hidden * values, *mlp)
 
 
 def _gathered_again(job: Job) -> float:

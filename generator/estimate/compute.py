@@ -6,38 +6,34 @@ from typing import Any
 
 import numpy as np
 
+from ..catalog.layers.feed_forward import FeedForward
+from ..catalog.layers.mixer import Mixer
+from ..catalog.layers.softmax import SoftmaxAttention
+from ..catalog.layers.stack import Layer
 from ..dataclass import dataclass
 from ..job.records import Job
 from .activations import local_tokens, repeated_layers, repeats, sequence_cut
 from .adapters import adapted
 from .groups import sends_tokens_once_per_rank
 from .layout import LayoutLike, Modules, Recompute, once_each
-from .model_size import (
-    attention_widths,
-    dense_layers,
-    input_product,
-    latent_products,
-    mean_keys,
-    moe_layers,
-)
 from .products import Passes, adapter_products, linear, stream_s, tile_use
 from .rates import rates
 from .stages import inner_layers, vocabulary_rows
 from .states import fp8_copies, weight_bytes
 
 
-def busiest(job: Job, layout: LayoutLike) -> Any:
+def busiest(job: Job, layout: LayoutLike, part: FeedForward) -> Any:
     """Tokens of the expert rank that has most, over the mean.
 
     A router without preferences throws `n = tokens * top_k` balls into e ranks: a rank's load has the mean n/e and the
     variance n/e (1 - 1/e); the largest of e normal variables lies `sqrt(2 ln e)` standard deviations above the mean.
     **Assumes** the balance that the auxiliary losses aim at; 2 is what a rank has at most when capacity is bounded.
     """
-    if not job.model.is_moe:
+    if not part.experts:
         return 1.0 + 0.0 * layout.expert
     ranks = layout.expert
     group_tokens = local_tokens(job, layout) * ranks * layout.expert_tensor / layout.tensor
-    mean = group_tokens * job.model.experts_per_token / ranks
+    mean = group_tokens * part.per_token / ranks
     return np.minimum(1 + np.sqrt(2 * np.log(ranks) * (1 - 1 / ranks) / mean), 2.0)
 
 
@@ -71,66 +67,68 @@ class LayerTime:
     products: Passes  #: all matrix products
     mlp: Passes  #: of these the MLP's or the experts', shared ones included
     shared: Passes  #: of these the shared experts'
-    latents: Passes  #: of these the products from MLA's latents
+    latents: Passes  #: of these the products of states narrower than the hidden one
 
 
 #: Fields that the products of a layer depend on, beside its tokens.
 _PRODUCTS_BY = ("tensor", "expert", "expert_tensor", "sequence_parallel")
 
 
-def layer_times(job: Job, layout: LayoutLike) -> dict[bool, LayerTime]:
-    """Seconds of one transformer layer of the kinds that the model has: with a dense MLP, and with experts (`True`)."""
+def layer_times(job: Job, layout: LayoutLike) -> tuple[LayerTime, ...]:
+    """Seconds of one layer of each kind that the model has."""
     return once_each(job, layout, _PRODUCTS_BY, _layer_times, local_tokens(job, layout))
 
 
-def _layer_times(job: Job, layout: LayoutLike, tokens: Any) -> dict[bool, LayerTime]:
-    attention = once_each(job, layout, ("tensor",), _attention, tokens)
-    kinds = ((False, dense_layers(job.model)), (True, moe_layers(job.model)))
-    return {
-        moe: _layer_time(job, layout, tokens, *attention, moe=moe) for moe, count in kinds if count
-    }
+def _layer_times(job: Job, layout: LayoutLike, tokens: Any) -> tuple[LayerTime, ...]:
+    stack = job.model.averaged
+    mixed = once_each(job, layout, ("tensor",), _mixers, tokens)
+    by_mixer = dict(zip(stack.mixers, mixed, strict=True))
+    return tuple(
+        _layer_time(job, layout, tokens, layer, *by_mixer[layer.mixer]) for layer in stack.kinds
+    )
 
 
-def _attention(job: Job, layout: LayoutLike, tokens: Any) -> tuple[Passes, Passes, Passes]:
-    """Seconds of attention in one layer: its core, all its products, and of these those from MLA's latents."""
-    model, tensor = job.model, layout.tensor
-    width, is_cut = input_product(model)
-    products = linear(job, tokens, model.hidden, width / tensor if is_cut else width)
-    products = products + linear(job, tokens, attention_widths(model)[2] / tensor, model.hidden)
-    latents = Passes(0.0, 0.0)
-    for inputs, outputs in latent_products(model):
-        latents = latents + linear(job, tokens, inputs, outputs / tensor)
-    return attention_core(job, layout), products + latents, latents
+def _mixers(job: Job, layout: LayoutLike, tokens: Any) -> tuple[tuple[Passes, Passes, Passes], ...]:
+    """Seconds of each kind of mixer: its core, all its products, and of these those of narrower states."""
+    return tuple(_mixer(job, layout, tokens, mixer) for mixer in job.model.averaged.mixers)
+
+
+def _mixer(
+    job: Job, layout: LayoutLike, tokens: Any, mixer: Mixer
+) -> tuple[Passes, Passes, Passes]:
+    products = latents = Passes(0.0, 0.0)
+    for product in mixer.products:
+        products = products + linear(job, tokens, *product.of_rank(layout.tensor))
+    for product in mixer.latent_products:
+        latents = latents + linear(job, tokens, *product.of_rank(layout.tensor))
+    return core_time(job, layout, mixer), products + latents, latents
 
 
 def _layer_time(
     job: Job,
     layout: LayoutLike,
     tokens: Any,
+    layer: Layer,
     core: Passes,
     products: Passes,
     latents: Passes,
-    *,
-    moe: bool,
 ) -> LayerTime:
-    """Add to attention the rest of a layer.
+    """Add to a mixer the rest of a layer.
 
     **Source** of the launches: Transformer Engine, pytorch/module/grouped_linear.py: a product for each expert that the
     rank holds, forward and for its second matrix.
     """
-    model, tensor, shared = job.model, layout.tensor, Passes(0.0, 0.0)
-    if moe and model.shared_ffn:
-        shared = _mlp(job, tokens, model.shared_ffn / tensor)
-    mlp = _mlp_products(job, layout, tokens, moe=moe) + shared
+    part = layer.feed_forward
+    mlp, shared = _feed_forward(job, layout, tokens, part)
     products = products + mlp
-    whole = products + core + _streams(job, layout, tokens, moe=moe)
+    whole = products + core + _streams(job, layout, tokens, layer)
     # The host launches a layer's kernels, and for experts those of routing and two products each.
-    experts = 2 * model.experts / layout.expert + _ROUTING_KERNELS if moe else 0
+    experts = 2 * part.experts / layout.expert + _ROUTING_KERNELS if part.experts else 0
     launches = (job.framework.kernels_per_layer + experts) * rates(job).launch_s
     if job.training.lora is not None:
-        added, moved = adapter_products(job, tokens, moe=moe)
+        added, moved = adapter_products(job, tokens, layer)
         whole = whole + added + moved
-        launches = launches + _ADAPTER_KERNELS * len(adapted(job, moe=moe)) * rates(job).launch_s
+        launches = launches + _ADAPTER_KERNELS * len(adapted(job, layer)) * rates(job).launch_s
     return LayerTime(
         forward_s=np.maximum(whole.forward_s, launches),
         backward_s=np.maximum(whole.backward_s, 2 * launches),
@@ -142,41 +140,71 @@ def _layer_time(
     )
 
 
-def _mlp(job: Job, rows: Any, width: Any, count: Any = 1) -> Passes:
+def _mlp(job: Job, part: FeedForward, rows: Any, width: Any, count: Any = 1) -> Passes:
     """Seconds of both products of an MLP, `count` times."""
-    ups = 2 if job.model.gated_mlp else 1
-    return linear(job, rows, job.model.hidden, ups * width, count) + linear(
-        job, rows, width, job.model.hidden, count
+    first, second = part.products(width)
+    return linear(job, rows, first.inputs, first.outputs, count) + linear(
+        job, rows, second.inputs, second.outputs, count
     )
 
 
-def _mlp_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
-    """The MLP's products; a rank's experts one after the other, each with its share of the tokens of the busiest rank.
+def _feed_forward(
+    job: Job, layout: LayoutLike, tokens: Any, part: FeedForward
+) -> tuple[Passes, Passes]:
+    """A feed-forward's products, and of these those of shared experts.
 
-    Tensor ranks that don't cut the experts have other tokens each.
+    A rank's experts run one after the other, each with its share of the tokens of the busiest rank. Tensor ranks that
+    don't cut the experts have other tokens each.
     """
-    model, tensor, cut = job.model, layout.tensor, layout.expert_tensor
-    if not moe:
-        return _mlp(job, tokens, model.ffn / tensor)
-    held = model.experts / layout.expert
-    rows = tokens * busiest(job, layout) * (cut / tensor) * model.experts_per_token / held
-    return _mlp(job, rows, model.moe_ffn / cut, held) + linear(
-        job, tokens / sequence_cut(layout), model.hidden, model.experts
+    whole = Passes(0.0, 0.0)
+    if part.width:
+        whole = _mlp(job, part, tokens, part.width / layout.tensor)
+    if not part.experts:
+        return whole, Passes(0.0, 0.0)
+
+    tensor, cut, held = layout.tensor, layout.expert_tensor, part.experts / layout.expert
+    rows = tokens * busiest(job, layout, part) * (cut / tensor) * part.per_token / held
+    routed = _mlp(job, part, rows, part.expert_width / cut, held)
+    router = linear(job, tokens / sequence_cut(layout), part.hidden, part.experts)
+    return routed + router + whole, whole
+
+
+def core_time(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
+    """Seconds of a mixer's core."""
+    if isinstance(mixer, SoftmaxAttention):
+        return _attention(job, layout, mixer)
+    return _scan(job, layout, mixer)
+
+
+def _scan(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
+    """Seconds of a core without scores: its arithmetic at attention's rates, or what it moves.
+
+    **Assumes** that such kernels reach the share of the peak that flash attention reaches: none was measured.
+    """
+    accelerator, constants = job.cluster.accelerator, rates(job)
+    tokens, sequence = local_tokens(job, layout) / layout.tensor, job.training.sequence_length
+    rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
+    work = tokens * mixer.core_flops(sequence) / rate / constants.attention_kernel_share
+    moved = stream_s(job, tokens * mixer.core_elements(sequence) * weight_bytes(job))
+    start = constants.attention_start_s
+    return Passes(
+        np.maximum(work / constants.attention_forward_fraction, moved) + start,
+        np.maximum(2 * work / constants.attention_backward_fraction, 2 * moved) + start,
     )
 
 
-def attention_core(job: Job, layout: LayoutLike) -> Passes:
+def _attention(job: Job, layout: LayoutLike, mixer: SoftmaxAttention) -> Passes:
     """Seconds of softmax(QK)V: flash attention skips what is masked, unfused attention computes and stores it all."""
     accelerator, constants, tokens = job.cluster.accelerator, rates(job), local_tokens(job, layout)
-    queries, _, values = attention_widths(job.model)
+    queries, _, values = mixer.widths
     sequence = job.training.sequence_length
     per_key = 2 * tokens * (queries + values) / layout.tensor
     rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
-    rate = rate * tile_use(job.model.head_dim)
+    rate = rate * tile_use(mixer.head_dim)
     if job.training.attention == "flash":
-        rate = rate * constants.attention_kernel_share / _exponentials(job, rate)
-        work = per_key * mean_keys(job.model, job.training.sequence_length) / rate
-        wide = queries > _USUAL_HEAD * job.model.heads
+        rate = rate * constants.attention_kernel_share / _exponentials(mixer, rate)
+        work = per_key * mixer.span.keys(sequence) / rate
+        wide = queries > _USUAL_HEAD * mixer.heads
         shares = (
             (constants.wide_forward_share, constants.wide_backward_share) if wide else (1.0, 1.0)
         )
@@ -190,28 +218,28 @@ def attention_core(job: Job, layout: LayoutLike) -> Passes:
         return Passes(forward, backward)
     # Softmax with mask, dropout and the two products each read or write the scores.
     transfers = _FUSED_SCORE_TRANSFERS if job.framework.fused else _EAGER_SCORE_TRANSFERS
-    scores = stream_s(job, tokens * sequence * job.model.heads / layout.tensor * 2 * transfers)
+    scores = stream_s(job, tokens * sequence * mixer.heads / layout.tensor * 2 * transfers)
     products = per_key * sequence / (rate * constants.attention_forward_fraction)
     return Passes(products + scores, 2 * products + _STREAM_BACKWARD * scores)
 
 
-def _exponentials(job: Job, peak_flops_per_s: Any) -> Any:
+def _exponentials(mixer: SoftmaxAttention, peak_flops_per_s: Any) -> Any:
     """Seconds of flash attention with narrow heads over seconds with heads of 128, for the same products.
 
     Each score takes `4 d` FLOPs and one exponential. **Source**: 2407.08608 sec 3.1: an H100 makes 3.9e12 exponentials
     a second, and narrow heads reach 0.77 of the rate there (fig. 5), which the sum of both times gives.
     """
     share = 1 / (1 + 4 * _USUAL_HEAD * _EXPONENTIALS_PER_S / peak_flops_per_s)
-    return 1 - share + share * np.maximum(_USUAL_HEAD / job.model.head_dim, 1)
+    return 1 - share + share * np.maximum(_USUAL_HEAD / mixer.head_dim, 1)
 
 
-def ring_steps(job: Job, layout: LayoutLike) -> Passes:
+def ring_steps(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
     """Seconds that a ring adds to flash attention: a kernel for each further chunk, and its result added to the sum.
 
     **Source**: Transformer Engine, attention/dot_product_attention/context_parallel.py (AttnFuncWithCPAndKVP2P): output
     forward, gradients of queries, keys and values backward, each read, added and written.
     """
-    queries, keys, values = attention_widths(job.model)
+    queries, keys, values = mixer.widths
     if not job.framework.rings_context or job.training.attention != "flash":
         return Passes(0.0, 0.0)
     more = layout.context / layout.context_heads - 1
@@ -224,48 +252,44 @@ def ring_steps(job: Job, layout: LayoutLike) -> Passes:
     return Passes(more * (start + forward), more * (start + backward))
 
 
-def _streams(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
+def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     """Normalisation, residuals, activation, rotary, routing: fused kernels that only move data.
 
     Norms read and write the hidden vector, residual additions read two and write one, the activation reads its inputs
     and writes its product.
     """
-    model, element, constants = job.model, weight_bytes(job), rates(job)
-    queries, keys, _ = attention_widths(model)
-    hidden = (2 * model.norms_per_layer + 6) * element * model.hidden
-    width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    activation = (3 if model.gated_mlp else 2) * element * width
-    rotary = 2 * element * (queries + keys) if model.position_embedding == "rotary" else 0
+    element, constants, part = weight_bytes(job), rates(job), layer.feed_forward
+    queries, keys, _ = layer.mixer.widths
+    hidden = (2 * layer.norms + 6) * element * layer.hidden
+    activation = (1 + part.ups) * element * part.active_width
+    rotary = 2 * element * (queries + keys) if layer.mixer.rotary else 0
     traffic = hidden / sequence_cut(layout) + (activation + rotary) / layout.tensor
-    kernels = (
-        constants.streaming_passes * (_KERNELS + _ROUTING_KERNELS * moe) * constants.kernel_start_s
-    )
+    launched = _KERNELS + _ROUTING_KERNELS * (part.experts > 0)
+    kernels = constants.streaming_passes * launched * constants.kernel_start_s
     forward = stream_s(job, tokens * (constants.streaming_passes * traffic)) + kernels
-    routed = _routed_streams(job, layout, tokens) if moe else Passes(0.0, 0.0)
-    casts = Passes(0.0, 0.0)
+    routed = casts = Passes(0.0, 0.0)
+    if part.experts:
+        routed = _routed_streams(job, layout, tokens, part)
     if job.training.precision == "fp8":
-        casts = Passes(
-            *(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, moe=moe))
-        )
+        casts = Passes(*(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, layer)))
     return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts
 
 
-def _routed_streams(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
+def _routed_streams(job: Job, layout: LayoutLike, tokens: Any, part: FeedForward) -> Passes:
     """Sorting tokens by expert and back, and the biases of experts."""
-    model, constants = job.model, rates(job)
-    width = model.hidden / sequence_cut(layout)
-    moved = permuted_copies(job, layout) * weight_bytes(job) * width / constants.permute_share
+    constants, width = rates(job), part.hidden / sequence_cut(layout)
+    moved = permuted_copies(job, layout, part) * weight_bytes(job) * width / constants.permute_share
     sorting = stream_s(job, tokens * (constants.streaming_passes * moved))
-    if not (model.expert_bias and any(job.engine.expert_bias_traffic_bytes)):
+    if not (part.expert_bias and any(job.engine.expert_bias_traffic_bytes)):
         return Passes(sorting, sorting)
     added = (
-        stream_s(job, tokens * model.experts_per_token * size * width)
+        stream_s(job, tokens * part.per_token * size * width)
         for size in job.engine.expert_bias_traffic_bytes
     )
     return Passes(sorting, sorting) + Passes(*added)
 
 
-def permuted_copies(job: Job, layout: LayoutLike) -> Any:
+def permuted_copies(job: Job, layout: LayoutLike, part: FeedForward) -> Any:
     """Copies of a token that a MoE layer's permutations read and write in a forward pass; backward it is as many.
 
     Tokens are sorted by expert, and back. All-to-alls sort a rank's own tokens by rank, and those that came by expert;
@@ -274,36 +298,32 @@ def permuted_copies(job: Job, layout: LayoutLike) -> Any:
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher (permute, then
     sort_chunks_by_idxs where a rank has several experts, be it the only one), MoEFlexTokenDispatcher; moe_utils.py.
     """
-    copies, ranks = job.model.experts_per_token, layout.expert
+    copies, ranks = part.per_token, layout.expert
     once = sends_tokens_once_per_rank(job, layout)
     arrive = np.where(once, ranks * (1 - (1 - 1 / ranks) ** copies), 1.0)
     sorts = (
         np.logical_not(once)
         & ((ranks > 1) | job.engine.sorts_local_experts)
-        & (ranks < job.model.experts)
+        & (ranks < part.experts)
     )
     return 2 * (arrive + copies) + np.where(sorts, 4 * copies, 0)
 
 
-def _cast_bytes(job: Job, layout: LayoutLike, *, moe: bool) -> tuple[Any, Any]:
+def _cast_bytes(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
     """Traffic a token of a layer's casts to fp8, forward and backward: 2 bytes read, one or two copies written.
 
     Forward casts each product's input (the norms write theirs in fp8 already: only a transpose is left), backward each
     product's output gradient. Scaling by the tensor's own maximum reads it once before. **Source**: Transformer Engine
     2.9, pytorch/module/linear.py; common/recipe/current_scaling.cu:121 (compute_amax_impl).
     """
-    model = job.model
-    queries, keys, values = attention_widths(model)
-    width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    ups = 2 if model.gated_mlp else 1
-    times = model.experts_per_token if moe else 1
+    part, hidden = layer.feed_forward, layer.hidden
+    queries, keys, values = layer.mixer.widths
+    width, times = part.active_width, part.per_token or 1
     reads = 4 if job.training.fp8_recipe == "tensorwise" else 2
     cast, normed = reads + fp8_copies(job), reads - 2 + 2 * (fp8_copies(job) - 1)
-    forward = (
-        2 * normed * model.hidden / sequence_cut(layout) + cast * (values + width) / layout.tensor
-    )
-    backward = cast * (1 + times) * model.hidden / sequence_cut(layout)
-    return forward, backward + cast * (queries + 2 * keys + ups * width) / layout.tensor
+    forward = 2 * normed * hidden / sequence_cut(layout) + cast * (values + width) / layout.tensor
+    backward = cast * (1 + times) * hidden / sequence_cut(layout)
+    return forward, backward + cast * (queries + 2 * keys + part.ups * width) / layout.tensor
 
 
 def head_time_s(job: Job, layout: LayoutLike) -> Any:
@@ -335,20 +355,18 @@ def repeated(layout: LayoutLike, module: Modules, whole: Any) -> Any:
     return np.where(repeats(layout, module), 1.0, whole)
 
 
-def repeated_modules_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool) -> Any:
+def repeated_modules_s(job: Job, layout: LayoutLike, time: LayerTime, layer: Layer) -> Any:
     """Seconds of the modules that selective recomputation repeats in one layer; kinds that a layer lacks take none."""
-    model, tokens, element = job.model, local_tokens(job, layout), weight_bytes(job)
-    width = (model.experts_per_token * model.moe_ffn if moe else 0) / layout.tensor
-    activation = stream_s(job, tokens * (3 if model.gated_mlp else 2) * element * width)
-    norms = stream_s(
-        job, tokens * 2 * model.norms_per_layer * element * model.hidden / sequence_cut(layout)
-    )
+    part, tokens, element = layer.feed_forward, local_tokens(job, layout), weight_bytes(job)
+    width = part.per_token * part.expert_width / layout.tensor
+    activation = stream_s(job, tokens * (1 + part.ups) * element * width)
+    norms = stream_s(job, tokens * 2 * layer.norms * element * layer.hidden / sequence_cut(layout))
     parts = {
         Modules.CORE_ATTN: time.core.forward_s,
         Modules.LAYERNORM: norms,
         Modules.MLA_UP_PROJ: time.latents.forward_s,
     }
-    if moe:  # whose activation and shared experts are parts of the module moe
+    if part.experts:  # whose activation and shared experts are parts of the module moe
         parts[Modules.MOE | Modules.MOE_ACT] = activation
         parts[Modules.MOE | Modules.SHARED_EXPERTS] = time.shared.forward_s
         parts[Modules.MOE] = time.mlp.forward_s - time.shared.forward_s

@@ -49,11 +49,11 @@ def _where(condition: Any, value: Any) -> Any:
 
 
 def _tokens_per_expert(job: Job, layout: LayoutLike) -> Any:
-    if not job.model.is_moe:
+    if not job.model.experts:
         return np.nan * layout.data
     tokens = (
         local_tokens(job, layout)
-        * job.model.experts_per_token
+        * job.model.feed_forward.per_token
         * layout.expert_tensor
         / layout.tensor
     )
@@ -76,7 +76,7 @@ _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
     "pipeline": lambda job, row: row.pipeline > 1,
     "context": lambda job, row: row.context > 1,
     "expert parallelism": lambda job, row: row.expert > 1,
-    "a mixture of experts": lambda job, row: job.model.is_moe,
+    "a mixture of experts": lambda job, row: job.model.experts > 0,
     "LoRA": lambda job, row: job.training.lora is not None,
     "offload": lambda job, row: row.offload != Offload.NONE,
 }

@@ -6,30 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from ..catalog.records import Model
+from ..catalog.model import Model
 from ..job.records import Job
-from . import model_size
 from .activations import repeats
 from .adapters import adapter_parameters
 from .layout import LayoutLike, Modules, Recompute
-from .model_size import attention_parameters, attention_widths, latent_products, mean_keys
+from .model_size import over_layers
 
 
 def active_matrix_parameters(job: Job) -> float:
     """Parameters a token is multiplied with: active experts only, the head once, no embedding lookup."""
     model = job.model
-    dense = model_size.dense_layers(model) * model_size.mlp_parameters(model)
-    routed = 0
-    if model.is_moe:
-        active = model.experts_per_token * model_size.expert_parameters(model)
-        per_layer = (
-            active
-            + model_size.shared_expert_parameters(model)
-            + model_size.router_parameters(model)
-        )
-        routed = model_size.moe_layers(model) * per_layer
-    attention = model.layers * attention_parameters(model)
-    return float(attention + dense + routed + model.vocab * model.hidden)
+    layers = over_layers(model, lambda layer: layer.active_matrix_parameters)
+    return float(layers + model.vocab * model.hidden)
 
 
 def layer_flops(job: Job) -> float:
@@ -58,12 +47,9 @@ def model_flops_per_step(job: Job) -> float:
 
 
 def attention_flops_per_token(job: Job) -> float:
-    """Forward FLOPs a token of the attention core, all layers."""
-    model = job.model
-    queries, _, values = attention_widths(model)
-    return (
-        model.layers * 2.0 * mean_keys(job.model, job.training.sequence_length) * (queries + values)
-    )
+    """Forward FLOPs a token of the mixers' cores, all layers."""
+    sequence = job.training.sequence_length
+    return over_layers(job.model, lambda layer: layer.mixer.core_flops(sequence))
 
 
 def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
@@ -87,25 +73,17 @@ def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
 
 def _repeated_parameters(model: Model, layout: LayoutLike) -> Any:
     """Parameters that a token is multiplied with once more, over all layers, by selective recomputation."""
-    total = (
-        repeats(layout, Modules.MLP)
-        * model_size.dense_layers(model)
-        * model_size.mlp_parameters(model)
-    )
-    if model.is_mla:
-        latent = latent_products(model)[
-            0 if model.q_lora_rank else 1 :
-        ]  # the other is of the hidden state
-        total = total + repeats(layout, Modules.MLA_UP_PROJ) * model.layers * sum(
-            k * n for k, n in latent
-        )
-    if model.is_moe:
-        active = model.experts_per_token * model_size.expert_parameters(
-            model
-        ) + model_size.router_parameters(model)
+    total: Any = 0
+    for layer, count in zip(model.averaged.kinds, model.averaged.counts, strict=True):
+        latent, part = layer.mixer.repeated_parameters, layer.feed_forward
+        if latent:
+            total = total + repeats(layout, Modules.MLA_UP_PROJ) * count * latent
+
+        if not part.experts:
+            total = total + repeats(layout, Modules.MLP) * count * part.whole_parameters
+            continue
+        active = part.per_token * part.expert_parameters + part.router_parameters
         whole = repeats(layout, Modules.MOE)
-        shared = (
-            whole | repeats(layout, Modules.SHARED_EXPERTS)
-        ) * model_size.shared_expert_parameters(model)
-        total = total + (whole * active + shared) * model_size.moe_layers(model)
+        shared = (whole | repeats(layout, Modules.SHARED_EXPERTS)) * part.whole_parameters
+        total = total + (whole * active + shared) * count
     return total

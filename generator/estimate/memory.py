@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job.records import Job
-from . import activations, adapters, buffers, model_size, stages
+from . import activations, adapters, buffers, stages
 from .layout import FIELDS, Layout, LayoutLike, Offload, distinct, once_each, spread
 from .ledgers import Memory
 from .rates import rates
@@ -62,7 +62,7 @@ def lasting(job: Job, layout: LayoutLike) -> dict[str, Any]:
     layer more), the first without dense layers (experts are larger), and the last (logits).
     """
     stage, held = once_each(job, layout, stages.HELD_BY, _fullest)
-    first = StageContents(**{f.name: getattr(held, f.name)[0] for f in fields(held)})
+    first = held.at(0)
     return _lasting(job, layout, stage, held, first)
 
 
@@ -70,9 +70,9 @@ def _fullest(job: Job, layout: LayoutLike) -> tuple[Any, StageContents]:
     """The stages that can be the fullest, and what they hold."""
     last, model = layout.pipeline - 1, job.model
     each = [0 * last, np.minimum(1, last), last]
-    if model.is_moe and model_size.dense_layers(model):
+    if model.experts and model.dense_layers:
         per_chunk = model.layers / (layout.pipeline * layout.virtual_pipeline)
-        all_moe = np.ceil(model_size.dense_layers(model) / per_chunk).astype(np.int64)
+        all_moe = np.ceil(model.dense_layers / per_chunk).astype(np.int64)
         each.append(np.minimum(all_moe, last))
     return np.stack(each), stages.stage_contents(job, layout, np.stack(each))
 

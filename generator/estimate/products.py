@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..catalog.layers.stack import Layer
 from ..dataclass import dataclass
 from ..job.records import Job
 from .adapters import NF4_BYTES, adapted, dequantized_weights
@@ -123,7 +124,7 @@ def stream_s(job: Job, traffic_bytes: Any) -> Any:
     )
 
 
-def adapter_products(job: Job, tokens: Any, *, moe: bool) -> tuple[Passes, Passes]:
+def adapter_products(job: Job, tokens: Any, layer: Layer) -> tuple[Passes, Passes]:
     """Seconds of the products of a layer's LoRA adapters, and of the kernels beside them that only move data.
 
     An adapter's result is scaled (one read, one written) and added (two read, one written); backward, its gradient is
@@ -133,10 +134,11 @@ def adapter_products(job: Job, tokens: Any, *, moe: bool) -> tuple[Passes, Passe
     assert job.training.lora is not None
     rank, element = job.training.lora.rank, weight_bytes(job)
     products = Passes(0.0, 0.0)
-    forward = backward = (NF4_BYTES + element) * dequantized_weights(job, moe=moe) + 0.0 * tokens
-    for layer in adapted(job, moe=moe):
-        products = products + linear(job, tokens, layer.inputs, rank, trained=True)
-        products = products + linear(job, tokens, rank, layer.outputs, trained=True)
-        forward = forward + tokens * element * 5 * layer.outputs
-        backward = backward + tokens * element * (2 * layer.outputs + 3 * layer.inputs)
+    forward = backward = (NF4_BYTES + element) * dequantized_weights(job, layer) + 0.0 * tokens
+    for linear_layer in adapted(job, layer):
+        inputs, outputs = linear_layer.inputs, linear_layer.outputs
+        products = products + linear(job, tokens, inputs, rank, trained=True)
+        products = products + linear(job, tokens, rank, outputs, trained=True)
+        forward = forward + tokens * element * 5 * outputs
+        backward = backward + tokens * element * (2 * outputs + 3 * inputs)
     return products, Passes(stream_s(job, forward), stream_s(job, backward))

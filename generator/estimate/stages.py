@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..catalog.records import Model
+from ..catalog.model import Model
 from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
 from .layout import Layout, LayoutLike
-from .model_size import attention_parameters
+from .model_size import over_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,15 +139,11 @@ def loss_layers(model: Model) -> float:
 
     **Assumes** attention's core is small beside a layer's products.
     """
-    routed = model.experts_per_token * model_size.expert_parameters(
-        model
-    ) + model_size.shared_expert_parameters(model)
-    mlp = (
-        model_size.dense_layers(model) * model_size.mlp_parameters(model)
-        + model_size.moe_layers(model) * routed
+    whole = over_layers(
+        model,
+        lambda layer: layer.mixer.parameters + layer.feed_forward.active_matrix_parameters,
     )
-    layer = attention_parameters(model) + mlp / model.layers
-    return float(model.vocab * model.hidden / layer)
+    return float(model.vocab * model.hidden / (whole / model.layers))
 
 
 def _has_rest(cut: Split, layout: LayoutLike, stage: Any) -> Any:
@@ -173,19 +169,30 @@ def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     return whole - (stage == 0) * cut.before - (stage == layout.pipeline - 1) * cut.after
 
 
-def dense_of(cut: Split, layout: LayoutLike, stage: Any, before: Any) -> Any:
-    """Dense layers that `stage` holds, `before` being the number of them before each layer of the model."""
-    held, row, layers = 0 * (stage + layout.virtual_pipeline), 0, len(before) - 1
-    last = int(np.argmax(before))  # behind the last dense layer
+def kinds_of(model: Model, cut: Split, layout: LayoutLike, stage: Any) -> tuple[Any, ...]:
+    """Layers of each kind that `stage` holds: between two layers lie the difference of those before each.
+
+    Of the largest kind a stage has what is left of all its layers.
+    """
+    stack, whole = model.averaged, layers_of(cut, layout, stage)
+    largest = stack.kinds.index(stack.largest)
+    others = [place for place in range(len(stack.kinds)) if place != largest]
+    if not others:
+        return (whole,)
+
+    before = np.array([stack.before(place) for place in others], np.int64)
+    last = int(np.max(np.argmax(before, axis=1)))  # behind the last layer of these kinds
+    held: Any = 0 * np.asarray(stage + layout.virtual_pipeline)
+    held, row = np.stack([held] * len(others)), 0
     while not row or np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0, row) < last)):
         start = _start(cut, layout, stage, row)
-        end = np.minimum(np.maximum(start + _layers_of_chunk(cut, layout, stage, row), 0), layers)
-        start = np.minimum(np.maximum(start, 0), layers)
-        held = held + (row < layout.virtual_pipeline) * (
-            before[np.maximum(end, start)] - before[start]
-        )
+        end = np.maximum(start + _layers_of_chunk(cut, layout, stage, row), 0)
+        start, end = (np.minimum(np.maximum(i, 0), len(stack)) for i in (start, end))
+        here = before[:, np.maximum(end, start)] - before[:, start]
+        held = held + (row < layout.virtual_pipeline) * here
         row += 1
-    return held
+    found = dict(zip(others, held, strict=True))
+    return tuple(found.get(place, whole - held.sum(axis=0)) for place in range(len(stack.kinds)))
 
 
 def chunk_sizes(job: Job, layout: Layout) -> list[int]:
@@ -249,10 +256,18 @@ class StageContents:
     """Layers of a stage by kind, all its chunks together; parameters of one rank when data parallelism cuts nothing."""
 
     layers: Any
-    dense: Any  #: of these, with a dense MLP
-    moe: Any  #: of these, with experts
+    kinds: tuple[Any, ...]  #: of these, those of each kind of the model's stack
     shared: Any  #: parameters that data × context replicates
     experts: Any  #: those of routed experts, replicated `expert` times less
+
+    def at(self, place: int) -> StageContents:
+        """Return one of several stages along the first axis."""
+        return StageContents(
+            layers=self.layers[place],
+            kinds=tuple(count[place] for count in self.kinds),
+            shared=self.shared[place],
+            experts=self.experts[place],
+        )
 
 
 def inner_layers(job: Job, layout: LayoutLike) -> Any:
@@ -268,30 +283,21 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
     (tied: both hold one).
     """
     cut, model, tensor = split(job, layout), job.model, layout.tensor
-    layers = layers_of(cut, layout, stage)
-    dense = 0 * layers if model.is_moe else layers
-    if model.is_moe and model.dense_layers:
-        is_dense = np.zeros(model.layers + 1, np.int64)
-        is_dense[1 + np.array(model.dense_layer_indices or range(model.dense_layers))] = 1
-        dense = dense_of(cut, layout, stage, np.cumsum(is_dense))
-    moe = layers - dense
-    per_layer = attention_parameters(model) / tensor + model_size.norm_parameters(model)
-    shared = layers * per_layer + dense * (model_size.mlp_parameters(model) / tensor)
-    experts = np.zeros_like(shared)
-    if model.is_moe:
-        moe_shared = model_size.shared_expert_parameters(
-            model
-        ) / tensor + model_size.router_parameters(model)
-        shared = shared + moe * moe_shared
-        routed = model.experts * model_size.expert_parameters(model)
-        experts = moe * (routed / (layout.expert * layout.expert_tensor))
+    held = kinds_of(model, cut, layout, stage)
+    shared = experts = 0.0 * held[0]
+    for layer, count in zip(model.averaged.kinds, held, strict=True):
+        part = layer.feed_forward
+        whole = layer.mixer.rank_parameters(tensor) + layer.norm_parameters
+        shared = shared + count * (whole + part.rank_parameters(tensor))
+        routed = part.experts * part.expert_parameters
+        experts = experts + count * (routed / (layout.expert * layout.expert_tensor))
     first, last = stage == 0, stage == layout.pipeline - 1
     table = vocabulary_rows(job, layout) * (model.embedding_width or model.hidden)
     head = np.where(
         model.tied_embeddings & (layout.pipeline == 1), 0, table
     ) + model_size.final_parameters(model)
     ends = first * (table + model_size.position_parameters(model)) + last * head
-    return StageContents(layers=layers, dense=dense, moe=moe, shared=shared + ends, experts=experts)
+    return StageContents(layers=sum(held), kinds=held, shared=shared + ends, experts=experts)
 
 
 def expert_replicas(layout: LayoutLike) -> Any:

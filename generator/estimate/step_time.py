@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from . import adapters, communication, compute, flops, model_size
+from . import adapters, communication, compute, flops
 from .communication import TRAFFIC_BY, Traffic, boundary_s, data_s, traffic
 from .compute import repeated, repeated_modules_s, repeated_share
 from .layout import Layout, LayoutLike, Modules, Offload, distinct, once_each, spread
@@ -112,38 +112,37 @@ def per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     return {
         **found,
         "tensor": np.where(_has_several_queues(job, layout), waiting, found["tensor"]),
-        "expert": (1 - _dense_share(job)) * expert,
+        "expert": (1 - job.model.dense_layers / job.model.layers) * expert,
     }
 
 
-def _dense_share(job: Job) -> float:
-    """Share of the layers that have no experts."""
-    return model_size.dense_layers(job.model) / job.model.layers
-
-
 def _per_layer(job: Job, layout: LayoutLike, again: Any) -> dict[str, Any]:
-    total: dict[str, Any] = {}
-    times = compute.layer_times(job, layout)
+    stack = job.model.averaged
     attention, experts = (
         repeated(layout, module, again) for module in (Modules.CORE_ATTN, Modules.MOE)
     )
-    context = once_each(job, layout, communication.CONTEXT_BY, communication.context_s, attention)
-    for moe, time in times.items():
-        tensor, waiting = communication.tensor_s(job, layout, time, again, moe=moe)
+    total: dict[str, Any] = {"apart": 0.0, "beside": 0.0}
+    times = compute.layer_times(job, layout)
+    routing, left = sum(stack.counts) - job.model.dense_layers, 1.0
+    for place, (layer, time) in enumerate(zip(stack.kinds, times, strict=True)):
+        count = stack.counts[place]
+        share = count / len(stack) if place < len(stack.kinds) - 1 else left
+        left = left - share
+        tensor, waiting = communication.tensor_s(job, layout, time, again, layer)
         parts = {
             "compute": time.forward_s + time.backward_s,
             "backward": time.backward_s,
-            "recompute": again * time.forward_s + repeated_modules_s(job, layout, time, moe=moe),
+            "recompute": again * time.forward_s + repeated_modules_s(job, layout, time, layer),
             "tensor": tensor,
             "waiting": waiting,
-            "context": context,
         }
-        share = 1 - _dense_share(job) if moe else _dense_share(job)
-        total = {key: total.get(key, 0.0) + share * seconds for key, seconds in parts.items()}
-    apart, beside = (
-        communication.expert_s(job, layout, times[True], experts) if True in times else (0.0, 0.0)
-    )
-    return {**total, "apart": apart, "beside": beside, "head": compute.head_time_s(job, layout)}
+        total |= {key: total.get(key, 0.0) + share * seconds for key, seconds in parts.items()}
+        if layer.feed_forward.experts:
+            exchanges = communication.expert_s(job, layout, time, experts, layer.feed_forward)
+            for key, seconds in zip(("apart", "beside"), exchanges, strict=True):
+                total[key] = total[key] + count / routing * seconds
+    context = once_each(job, layout, communication.CONTEXT_BY, communication.context_s, attention)
+    return {**total, "context": context, "head": compute.head_time_s(job, layout)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

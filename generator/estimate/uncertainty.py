@@ -106,7 +106,7 @@ def time_regime(job: Job, layout: Layout) -> str:
     """The regime of a step time, by that about the job which is known least."""
     if job.cluster.accelerator.generation.name not in constants()["product_fraction"].by_key:
         return "unknown"
-    if job.model.is_moe:
+    if job.model.experts:
         return "moe"
     if job.cluster.accelerator.supports("fp8"):
         return "recent"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from ..catalog.model import Model, model_of
 from ..catalog.names import closest, most_like
-from ..catalog.records import Model
 from ..text.wording import show, whole_number
 from .hf_dense import DENSE
 from .hf_moe import MOE, latent_attention, routed_experts
@@ -303,7 +303,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
             for key, n in more[:1]
         )
         notes = (*notes, *more_tokens, *_unread(read, family, shape))
-    return Model(name=name, family=family, source=source, notes=notes, **shape)
+    return model_of(name=name, family=family, source=source, notes=notes, **shape)
 
 
 def _read_family(read: ConfigReader) -> tuple[str, Shape]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from ..catalog.records import Model, NodeType
+from ..catalog.model import Model
+from ..catalog.records import NodeType
 from ..dataclass import dataclass
 from ..findings import Location
 from ..text.wording import OF_SPECS, Vocabulary

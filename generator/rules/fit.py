@@ -68,7 +68,7 @@ def _smaller(job: Job, layout: Layout) -> list[str]:
     """Changes to a layout that need less device memory and break no rule."""
     stage, optimizer = layout.zero_stage, job.training.optimizer
     distributed = job.engine.sharding == "distributed"
-    moe = job.model.is_moe and job.engine.experts != "whole"
+    moe = job.model.experts > 0 and job.engine.experts != "whole"
     highest = (
         0 if optimizer == "lamb" else 1 if distributed or layout.pipeline > 1 else 2 if moe else 3
     )

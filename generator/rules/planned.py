@@ -222,7 +222,7 @@ def divide_either_way(a: Any, b: Any) -> Any:
 
 def is_moe(job: Job) -> bool:
     """A condition of rules: the model has experts."""
-    return job.model.is_moe
+    return job.model.experts > 0
 
 
 def _place(job: Job, fields: tuple[str, ...]) -> Location:

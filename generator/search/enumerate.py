@@ -57,7 +57,7 @@ class Variable(NamedTuple):
 
 def _expert_cuts(job: Job, tensor: int) -> Sequence[int]:
     """Experts whole, or cut as the rest of the layer is; some engines have the choice."""
-    if not job.model.is_moe:
+    if not job.model.experts:
         return (1,)
     return sorted({1, tensor}) if job.engine.has("expert_tensor") else (tensor,)
 
@@ -85,7 +85,9 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("zero_stage", None, lambda job, _: (0, 1, 2, 3)),
     Variable("sequence_parallel", None, lambda job, _: (0, 1)),
     Variable(
-        "expert", None, lambda job, _: divisors(job.model.experts) if job.model.is_moe else (1,)
+        "expert",
+        None,
+        lambda job, _: divisors(job.model.experts) if job.model.experts > 0 else (1,),
     ),
     Variable("expert_tensor", "tensor", _expert_cuts),
     Variable(

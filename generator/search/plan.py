@@ -45,7 +45,10 @@ def job_document(job: Job) -> dict[str, object]:
         "model": {
             **{name: getattr(job.model, name) for name in ("name", "family")},
             "parameters": parameter_count(job.model),
-            **{name: getattr(job.model, name) for name in ("layers", "hidden", "heads", "vocab")},
+            **{
+                name: getattr(job.model, name, None)
+                for name in ("layers", "hidden", "heads", "vocab")
+            },
         },
         "cluster": {
             "name": cluster.name,

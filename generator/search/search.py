@@ -214,7 +214,7 @@ def estimate(job: Job) -> Plan:
     the framework's defaults (1, stage 0, nothing recomputed or offloaded) for the rest. Broken rules are in `findings`.
     """
     pins = pinned_values(job.pins)
-    if job.model.is_moe:
+    if job.model.experts > 0:
         pins.setdefault("expert_tensor", pins.get("tensor", 1))
     if exchanges_heads_only(job):
         pins.setdefault("context_heads", pins.get("context", 1))

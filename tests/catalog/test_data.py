@@ -152,6 +152,6 @@ EPSILONS |= {
 def test_epsilons_are_those_of_each_size(name: str) -> None:
     """A model's epsilon is that of its own config.json, which the other sizes of its family may not share."""
     assert (
-        model_from_config(CATALOG.models[name].config, name=name, source="x").norm_epsilon
+        model_from_config(CATALOG.models[name].config, name=name, source="x").norm.epsilon
         == EPSILONS[name]
     )

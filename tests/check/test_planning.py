@@ -102,7 +102,7 @@ def test_arguments_break_the_rules_that_their_layout_breaks(
         layout = replace(layout, zero_stage=min(layout.zero_stage, 1))
     else:
         layout = replace(layout, virtual_pipeline=1)
-    if not model.is_moe:
+    if not model.experts:
         layout = replace(layout, expert=1)
     submission = rendered(framework, model, layout)
     job = make_job(framework, model, gpus=layout.world, global_batch=layout.global_batch)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dsgen.catalog import load_catalog
-from dsgen.catalog.records import Model
+from dsgen.catalog.model import Model
 from dsgen.estimate import adapters
 from dsgen.estimate.activations import layer_bytes_per_token, workspace_bytes
 from dsgen.estimate.flops import model_flops_per_step
@@ -83,17 +83,10 @@ def test_linear_layers_are_those_of_transformers(name: str) -> None:
     model = PRESETS[name]
     ours = [
         (p.name, p.inputs, p.outputs)
-        for moe, count in (
-            (False, model.layers if not model.is_moe else model.dense_layers),
-            (True, _moe(model)),
-        )
-        for p in adapters.projections(model, moe=moe) * count
+        for layer, count in zip(model.stack.kinds, model.stack.counts, strict=True)
+        for p in layer.projections * count
     ]
     assert sorted(ours) == sorted(_linear_layers(dict(load_catalog().models[name].config)))
-
-
-def _moe(model: Model) -> int:
-    return model.layers - model.dense_layers if model.is_moe else 0
 
 
 def _linear_layers(shape: dict[str, Any]) -> list[tuple[str, int, int]]:
@@ -150,7 +143,7 @@ def test_only_adapters_have_states() -> None:
 @every_choice
 def test_layers_save_what_the_ledger_says(names: tuple[str, ...]) -> None:
     """What autograd saves for a layer with adapters is within 1 % of the ledger's count."""
-    ours = float(layer_bytes_per_token(small(names), layout(), moe=False))
+    ours = float(layer_bytes_per_token(small(names), layout(), small(names).model.stack.kinds[0]))
     assert ours == pytest.approx((_saved(names, 2) - _saved(names, 1)) / PASSED, rel=0.01)
 
 

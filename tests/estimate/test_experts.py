@@ -12,29 +12,36 @@ from dsgen.estimate.groups import group, sends_tokens_once_per_node
 from dsgen.estimate.layout import Layout
 from dsgen.search.feasible import make_plan
 from tests.jobs import job
+from tests.models import changed
 
 
 @pytest.mark.parametrize(("expert", "copies"), [(1, 14), (4, 14), (8, 6)])
 def test_tokens_are_sorted_again_for_a_rank_of_several_experts(expert: int, copies: int) -> None:
     """Copies of a token are read and written to sort and unsort them, twice where a rank has several experts or all."""
     whole = job(model="mixtral-8x7b", gpus=8, training__global_batch=8)
-    assert float(permuted_copies(whole, Layout(data=8, expert=expert))) == copies
+    assert (
+        float(permuted_copies(whole, Layout(data=8, expert=expert), whole.model.feed_forward))
+        == copies
+    )
 
 
 def test_flex_dispatcher_copies_tokens_once_a_rank() -> None:
     """Over nodes, a token comes to each of 16 ranks that have one of its 8 experts once, and is copied there."""
     whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
     ranks = 16 * (1 - (15 / 16) ** 8)
-    assert float(permuted_copies(whole, Layout(data=16, expert=16))) == pytest.approx(
-        2 * (8 + ranks)
-    )
+    assert float(
+        permuted_copies(whole, Layout(data=16, expert=16), whole.model.feed_forward)
+    ) == pytest.approx(2 * (8 + ranks))
 
 
 def test_one_rank_has_no_flex_dispatcher() -> None:
     """Megatron-LM refuses the flex dispatcher where one rank has all experts: their tokens are sorted twice there."""
     whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
     flex = replace(whole, framework=replace(whole.framework, dispatches_inside=True))
-    alone, inside = (float(permuted_copies(flex, Layout(data=16, expert=e))) for e in (1, 8))
+    alone, inside = (
+        float(permuted_copies(flex, Layout(data=16, expert=e), flex.model.feed_forward))
+        for e in (1, 8)
+    )
     assert alone == 2 * (1 + 8) + 4 * 8 and inside < alone
 
 
@@ -78,8 +85,8 @@ def test_networks_that_deepep_does_not_know_send_every_copy_of_a_token(network: 
 def test_biases_of_experts_take_time() -> None:
     """Megatron-LM adds experts' biases in kernels of their own, 28 bytes an element forward and 36 backward."""
     whole = job(model="gpt-oss-20b", cluster="nvidia/dgx-h100", gpus=8, training__global_batch=8)
-    plain = replace(whole, model=replace(whole.model, expert_bias=False))
-    added, without = (layer_times(each, Layout(data=8, expert=8))[True] for each in (whole, plain))
+    plain = replace(whole, model=changed(whole.model, expert_bias=False))
+    added, without = (layer_times(each, Layout(data=8, expert=8))[0] for each in (whole, plain))
     forward, backward = added.forward_s - without.forward_s, added.backward_s - without.backward_s
     assert float(backward / forward) == pytest.approx(36 / 28)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from dsgen.catalog.layers.experts import Experts
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import every_stage
 from dsgen.estimate.stages import stage_contents, vocabulary_rows
@@ -131,14 +132,14 @@ def asked(case: Case) -> dict[str, Any]:
         "expert_tensor_parallel_size": case.tensor,
     }
     config |= {"num_query_groups": model.kv_heads, "kv_channels": model.head_dim}
-    if model.is_moe:
+    if (routed := model.part(Experts)) is not None:
         config |= {
             "num_moe_experts": model.experts,
-            "moe_router_topk": model.experts_per_token,
+            "moe_router_topk": routed.per_token,
             "moe_ffn_hidden_size": model.moe_ffn,
-            "moe_shared_expert_intermediate_size": model.shared_ffn or None,
+            "moe_shared_expert_intermediate_size": routed.width or None,
             "moe_layer_freq": [0] * model.dense_layers + [1] * (model.layers - model.dense_layers),
-            "moe_shared_expert_gate": model.shared_gate,
+            "moe_shared_expert_gate": routed.shared_gate,
             "moe_token_dispatcher_type": "alltoall",
         }
     return {

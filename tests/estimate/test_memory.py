@@ -27,7 +27,7 @@ GPT = {
 
 def bytes_per_token_and_hidden(job: Job, **layout: Any) -> float:
     """Activations of one dense layer over tokens and hidden size."""
-    whole = float(layer_bytes_per_token(job, Layout(data=1, **layout), moe=False))
+    whole = float(layer_bytes_per_token(job, Layout(data=1, **layout), job.model.stack.kinds[0]))
     return whole / job.model.hidden
 
 
@@ -72,7 +72,7 @@ def test_fused_llama_layer(model: str, expected: float, grouped: float) -> None:
 def test_eager_llama_matches_fake_tensor_measurement() -> None:
     """An eager Hugging Face Llama-2 7B layer keeps what FakeTensorMode measured, within 4 %: 0.3635 GiB at 2,048."""
     eager = job(model="llama-2-7b", framework="huggingface")
-    whole = float(layer_bytes_per_token(eager, Layout(data=1), moe=False)) * 2048
+    whole = float(layer_bytes_per_token(eager, Layout(data=1), eager.model.stack.kinds[0])) * 2048
     assert whole == pytest.approx(0.3635 * 2**30, rel=0.04)
 
 
@@ -114,9 +114,8 @@ def test_tensor_and_pipeline_share_all_parameters_out() -> None:
     small = job()
     layout = Layout(data=1, tensor=4, pipeline=4)
     held = sum(float(stage_contents(small, layout, stage).shared) for stage in range(4)) * 4
-    norms = small.model.layers * model_size.norm_parameters(
-        small.model
-    ) + model_size.final_parameters(small.model)
+    norms = model_size.over_layers(small.model, lambda layer: layer.norm_parameters)
+    norms += model_size.final_parameters(small.model)
     padded = (
         2
         * (int(model_size.padded_vocab(32000, 4, small.framework.vocabulary_multiple)) - 32000)
@@ -132,7 +131,7 @@ def test_experts_are_cut_by_expert_parallelism() -> None:
     assert (
         float(eight.experts) * 8
         == float(one.experts)
-        == 32 * 8 * model_size.expert_parameters(moe.model)
+        == 32 * 8 * moe.model.feed_forward.expert_parameters
     )
     assert float(eight.shared) == float(one.shared)
 
@@ -253,7 +252,7 @@ def test_deepseek_shortens_its_last_stage() -> None:
     layout = Layout(data=1, pipeline=16)
     stages = [stage_contents(deepseek, layout, stage) for stage in range(16)]
     assert [int(stage.layers) for stage in stages] == [*[4] * 15, 1]
-    assert [int(stage.dense) for stage in stages] == [3, *[0] * 15]
+    assert [int(stage.kinds[0]) for stage in stages] == [3, *[0] * 15]
 
 
 def test_overlapped_experts_hold_a_layer_more() -> None:

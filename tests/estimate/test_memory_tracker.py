@@ -150,7 +150,7 @@ def test_activations_of_a_layer(kind: str, attention: str) -> None:
     two, four = (tracked(kind, layers, attention).kept for layers in (2, 4))
     whole = planned(kind, 2, attention)
     ours = float(
-        layer_bytes_per_token(whole, layout(), moe=whole.model.is_moe)
+        layer_bytes_per_token(whole, layout(), whole.model.stack.largest)
     ) + cpu_bytes_per_token(whole, attention)
     assert ours == pytest.approx((four - two) / 2 / tokens(kind), rel=PART)
 

@@ -13,6 +13,7 @@ from dsgen.estimate.memory import every_stage, memory
 from dsgen.estimate.stages import stage_contents
 from dsgen.job.records import Job
 from tests.jobs import job
+from tests.models import changed
 
 GPT3 = {"model": "gpt3-175b", "gpus": 1024, "training__global_batch": 1536}
 ON_1024 = Layout(data=16, tensor=8, pipeline=8, zero_stage=0, gradient_accumulation=96)
@@ -91,8 +92,11 @@ def test_optimizer_is_counted_at_all() -> None:
 def test_expert_activations_have_the_experts_width() -> None:
     """A routed token's activations follow moe_ffn, not the dense layer's width (Megatron-LM #1784)."""
     moe = job(model="deepseek-v3", training__global_batch=64)
-    wider = replace(moe, model=replace(moe.model, ffn=2 * moe.model.ffn))
-    both = replace(moe, model=replace(moe.model, moe_ffn=2 * moe.model.moe_ffn))
+    kinds = moe.model.stack.kinds
+    mlp = replace(kinds[0].feed_forward, width=2 * moe.model.ffn)  # type: ignore[type-var]
+    stack = replace(moe.model.stack, kinds=(replace(kinds[0], feed_forward=mlp), kinds[1]))
+    wider = replace(moe, model=replace(moe.model, stack=stack))
+    both = replace(moe, model=changed(moe.model, expert_width=2 * moe.model.moe_ffn))
     layout = Layout(data=1, pipeline=61)
 
     def last(whole: Job) -> float:
@@ -107,7 +111,7 @@ def test_experts_are_cut_by_expert_and_tensor() -> None:
     held = float(
         stage_contents(moe, Layout(data=8, tensor=2, expert=4, expert_tensor=2), 0).experts
     )
-    assert held == 32 * 8 * model_size.expert_parameters(moe.model) / 8
+    assert held == 32 * 8 * moe.model.feed_forward.expert_parameters / 8
 
 
 def test_the_last_stage_counts_its_logits() -> None:

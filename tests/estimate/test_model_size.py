@@ -9,22 +9,16 @@ import numpy as np
 import pytest
 
 from dsgen.catalog import Model, ModelEntry, load_catalog
+from dsgen.catalog.layers.stack import Layer
 from dsgen.estimate.model_size import (
     active_parameter_count,
-    attention_parameters,
-    dense_layers,
     embedding_parameters,
-    expert_parameters,
     final_parameters,
     head_parameters,
-    mlp_parameters,
-    moe_layers,
-    norm_parameters,
+    over_layers,
     padded_vocab,
     parameter_count,
     position_parameters,
-    router_parameters,
-    shared_expert_parameters,
 )
 from dsgen.job.hf_config import model_from_config
 from dsgen.programs.frameworks import FRAMEWORKS
@@ -327,23 +321,22 @@ def test_gpt_count_is_the_closed_form(name: str) -> None:
 def test_parts_sum_to_the_whole(entry: ModelEntry) -> None:
     """The parts that the ledgers use, times their layers, are all parameters and nothing else."""
     model = preset(entry.name)
-    every_layer = attention_parameters(model) + norm_parameters(model)
-    experts = (
-        model.experts * expert_parameters(model)
-        + shared_expert_parameters(model)
-        + router_parameters(model)
-    )
     outside = sum(
         part(model)
         for part in (embedding_parameters, position_parameters, head_parameters, final_parameters)
     )
-    mlps = dense_layers(model) * mlp_parameters(model) + moe_layers(model) * experts
-    assert model.layers * every_layer + mlps + outside == parameter_count(model)
+
+    def held(layer: Layer) -> int:
+        part = layer.feed_forward
+        shared = layer.mixer.rank_parameters(1) + layer.norm_parameters + part.rank_parameters(1)
+        return int(shared) + part.experts * part.expert_parameters
+
+    assert over_layers(model, held) + outside == parameter_count(model)
 
 
 def test_layers_are_dense_or_moe() -> None:
     """DeepSeek-V3's first three layers are dense, all of GPT-3's, none of Mixtral's."""
-    layers = {name: (dense_layers(m), moe_layers(m)) for name in ("deepseek-v3", "gpt3-175b", "mixtral-8x7b")
+    layers = {name: (m.dense_layers, m.layers - m.dense_layers) for name in ("deepseek-v3", "gpt3-175b", "mixtral-8x7b")
               for m in [preset(name)]}  # fmt: skip
     assert layers == {"deepseek-v3": (3, 58), "gpt3-175b": (96, 0), "mixtral-8x7b": (0, 32)}
 
@@ -351,12 +344,13 @@ def test_layers_are_dense_or_moe() -> None:
 def test_parts_of_a_llama_layer() -> None:
     """Llama-3.1-8B: 4096 wide, 32 heads of 128, 8 key/value heads, 14336 in the MLP."""
     model = preset("llama-3.1-8b")
-    assert attention_parameters(model) == 2 * 4096 * 4096 + 2 * 4096 * 1024
-    assert mlp_parameters(model) == 3 * 4096 * 14336
-    assert norm_parameters(model) == 2 * 4096
+    (layer,) = model.stack.kinds
+    assert layer.mixer.parameters == 2 * 4096 * 4096 + 2 * 4096 * 1024
+    assert layer.feed_forward.parameters == 3 * 4096 * 14336
+    assert layer.norm_parameters == 2 * 4096
     assert embedding_parameters(model) == head_parameters(model) == 128256 * 4096
     assert final_parameters(model) == 4096
-    assert position_parameters(model) == router_parameters(model) == expert_parameters(model) == 0
+    assert position_parameters(model) == layer.feed_forward.router_parameters == 0
 
 
 def test_tied_head_has_no_parameters() -> None:

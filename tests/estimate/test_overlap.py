@@ -17,6 +17,7 @@ from dsgen.estimate.step_time import step_time
 from dsgen.job.records import Job
 from tests.estimate.test_time_traps import seconds, with_network
 from tests.jobs import job
+from tests.models import changed
 
 DEEPSPEED = {"framework": "deepspeed", "training__global_batch": 1024}
 
@@ -93,7 +94,7 @@ def test_grouped_queries_save_what_the_ring_sends() -> None:
     whole = with_network(job(training__sequence_length=16384, gpus=64), 0.001)
     layout = Layout(data=1, context=64)
     few = whole.model
-    many = replace(whole, model=replace(few, kv_heads=few.heads))
+    many = replace(whole, model=changed(few, kv_heads=few.heads))
     one, four = (float(context_s(j, layout, 0.0)) for j in (whole, many))
     assert four == pytest.approx(4 * one, rel=0.1)
 
@@ -135,12 +136,13 @@ def test_heads_exchanged_inside_the_node_shorten_the_ring() -> None:
 def test_the_busiest_rank_is_busier_with_fewer_tokens() -> None:
     """One rank has the mean; of several the largest load falls towards it as tokens grow, and never beyond twice."""
     moe = job(model="mixtral-8x7b", gpus=16, training__global_batch=16)
-    assert float(busiest(moe, Layout(data=16))) == 1.0
+    assert float(busiest(moe, Layout(data=16), moe.model.feed_forward)) == 1.0
     loads = [
         float(
             busiest(
                 replace(moe, training=replace(moe.training, sequence_length=s)),
                 Layout(data=16, expert=8),
+                moe.model.feed_forward,
             )
         )
         for s in (1, 16, 256, 4096)
@@ -170,13 +172,13 @@ def test_each_exchange_has_a_pass_of_its_own_beside_it() -> None:
     """One that outlasts attention's forward pass waits, however long the experts take."""
     moe = job(model="mixtral-8x7b", gpus=16, training__global_batch=1024)
     layout = Layout(data=16, expert=16, zero_stage=1, gradient_accumulation=64, expert_overlap=True)
-    even = layer_times(moe, layout)[True]
+    even = layer_times(moe, layout)[0]
     both = Passes(even.forward_s, even.backward_s)
     experts_alone = replace(
         even, core=Passes(0.0, 0.0), products=both, mlp=both, shared=Passes(0.0, 0.0)
     )
     waits, less = (
-        float(overlapped_s(layout, *expert_s(moe, layout, time, 0.0)))
+        float(overlapped_s(layout, *expert_s(moe, layout, time, 0.0, moe.model.feed_forward)))
         for time in (experts_alone, even)
     )
     assert waits > 1.2 * less

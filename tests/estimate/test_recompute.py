@@ -22,6 +22,7 @@ from tests.estimate.test_memory import job
 
 DEEPSEEK = job(model="deepseek-v3", framework="megatron-lm")
 LLAMA = job(model="llama-3.1-70b", framework="megatron-lm")
+(LAYER,) = LLAMA.model.stack.kinds
 
 
 def selective(modules: Modules, **fields: int) -> Layout:
@@ -49,9 +50,9 @@ def selective(modules: Modules, **fields: int) -> Layout:
 )
 def test_modules_free_what_megatron_discards(modules: Modules, dense: int, moe: int) -> None:
     """Of each module go the tensors that only its own backward pass needs; within moe, its parts are counted once."""
-    for kind, elements in ((False, dense), (True, moe)):
+    for kind, elements in zip(DEEPSEEK.model.stack.kinds, (dense, moe), strict=True):
         assert (
-            sum(map(float, repeated_bytes_per_token(DEEPSEEK, selective(modules), moe=kind)))
+            sum(map(float, repeated_bytes_per_token(DEEPSEEK, selective(modules), kind)))
             == 2 * elements
         )
 
@@ -60,8 +61,7 @@ def test_fused_normalisations_are_no_modules() -> None:
     """With Transformer Engine, a dense layer without latent attention has no layernorm to repeat by itself."""
     assert own_modules(LLAMA) == Modules.CORE_ATTN | Modules.MLP
     assert (
-        sum(map(float, repeated_bytes_per_token(LLAMA, selective(Modules.LAYERNORM), moe=False)))
-        == 0
+        sum(map(float, repeated_bytes_per_token(LLAMA, selective(Modules.LAYERNORM), LAYER))) == 0
     )
 
 
@@ -71,7 +71,7 @@ def test_a_block_keeps_the_other_layers_whole() -> None:
         data=1, pipeline=4, virtual_pipeline=2, recompute=Recompute.FULL, recompute_layers=3
     )
     kept = kept_per_token(LLAMA, layout, stage_contents(LLAMA, layout, 1))
-    whole = layer_bytes_per_token(LLAMA, layout, moe=False)
+    whole = layer_bytes_per_token(LLAMA, layout, LAYER)
     assert float(kept) == pytest.approx(6 * 2 * LLAMA.model.hidden + 14 * float(whole))
 
 

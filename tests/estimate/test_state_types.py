@@ -80,7 +80,8 @@ def test_fp8_inputs_take_a_byte() -> None:
         job(cluster="nvidia/dgx-h100", training__precision=name) for name in ("bf16", "fp8")
     )
     wide, narrow = (
-        float(layer_bytes_per_token(whole, SHARDED, moe=False)) for whole in (bf16, fp8)
+        float(layer_bytes_per_token(whole, SHARDED, whole.model.stack.kinds[0]))
+        for whole in (bf16, fp8)
     )
     model = bf16.model
     assert wide - narrow == 2 * model.hidden + model.ffn - model.heads * model.head_dim

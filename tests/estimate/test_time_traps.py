@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import dsgen
-from dsgen.estimate import model_size
 from dsgen.estimate.communication import (
     all_gather_s,
     all_reduce_s,
@@ -30,6 +29,7 @@ from dsgen.job.records import Job
 from dsgen.search.enumerate import Enumeration, joined
 from dsgen.search.plan import Plan
 from tests.jobs import job
+from tests.models import changed
 
 DEEPSPEED = {"framework": "deepspeed", "training__global_batch": 1024}
 
@@ -66,7 +66,7 @@ def test_flops_follow_the_width_exactly() -> None:
     Trap: cookbook calc_transformer_flops.py:117 takes int() of iterations x linears x expansion factor.
     """
     small = job(training__global_batch=1)
-    wider = replace(small, model=replace(small.model, ffn=small.model.ffn + 1))
+    wider = replace(small, model=changed(small.model, width=small.model.ffn + 1))
     more = 6 * 2048 * small.model.layers * 3 * small.model.hidden
     assert model_flops_per_step(wider) - model_flops_per_step(small) == pytest.approx(
         more, rel=1e-6
@@ -79,9 +79,9 @@ def test_moe_flops_count_every_expert_of_a_token() -> None:
     Trap: cookbook calc_transformer_flops.py:123 takes top-1.
     """
     two = job(model="mixtral-8x7b", training__global_batch=1)
-    one = replace(two, model=replace(two.model, experts_per_token=1))
-    more = 6 * 2048 * two.model.layers * model_size.expert_parameters(two.model)
-    assert two.model.experts_per_token == 2
+    one = replace(two, model=changed(two.model, per_token=1))
+    more = 6 * 2048 * two.model.layers * two.model.feed_forward.expert_parameters
+    assert two.model.feed_forward.per_token == 2
     assert model_flops_per_step(two) - model_flops_per_step(one) == pytest.approx(more, rel=1e-6)
 
 
@@ -91,9 +91,7 @@ def test_moe_time_grows_with_experts_of_a_token() -> None:
     Trap: cookbook :123; and the reverse, every parameter counted as active.
     """
     two = job(model="mixtral-8x7b", training__global_batch=16)
-    by_count = {
-        k: replace(two, model=replace(two.model, experts_per_token=k)) for k in (1, 2, 3, 8)
-    }
+    by_count = {k: replace(two, model=changed(two.model, per_token=k)) for k in (1, 2, 3, 8)}
     times = {k: seconds(whole, "compute", data=1, micro_batch=4) for k, whole in by_count.items()}
     assert times[3] - times[2] == pytest.approx(times[2] - times[1], rel=0.1)
     assert times[2] < 0.5 * times[8]
@@ -106,10 +104,11 @@ def test_dense_layers_of_a_moe_model_have_no_experts() -> None:
     """
     moe = job(model="deepseek-v3", training__global_batch=1)
     model = moe.model
-    denser = replace(moe, model=replace(model, dense_layers=model.dense_layers + 1))
-    routed = model.experts_per_token * model_size.expert_parameters(model)
-    routed += model_size.shared_expert_parameters(model) + model_size.router_parameters(model)
-    change = 6 * 2048 * (model_size.mlp_parameters(model) - routed)
+    dense, experts = model.stack.kinds
+    stack = replace(model.stack, runs=((0, 4), (1, 57)))
+    denser = replace(moe, model=replace(model, stack=stack))
+    routed = experts.feed_forward.active_parameters
+    change = 6 * 2048 * (dense.feed_forward.parameters - routed)
     assert model_flops_per_step(denser) - model_flops_per_step(moe) == pytest.approx(
         change, rel=1e-6
     )
@@ -127,7 +126,7 @@ def _korthikanti(model: str, gpus: int, batch: int) -> Job:
     layers = {"22b": 48, "megatron-145.6b": 96}.get(model)
     known = "megatron-18.4b" if model == "22b" else model
     whole = job(model=known, gpus=gpus, training__global_batch=batch)
-    return replace(whole, model=replace(whole.model, layers=layers)) if layers else whole
+    return replace(whole, model=changed(whole.model, layers=layers)) if layers else whole
 
 
 @pytest.mark.parametrize(("model", "gpus", "batch", "step_s", "mfu", "hfu"), KORTHIKANTI)

@@ -77,10 +77,7 @@ def test_what_is_known_least_decides(
 
 def test_experts_and_new_generations_come_first() -> None:
     """Experts are a regime of their own, whatever the precision; a generation without constants comes before."""
-    small = job()
-    experts = replace(
-        small, model=replace(small.model, experts=8, experts_per_token=2, moe_ffn=1024)
-    )
+    experts = job(model="mixtral-8x7b", training__global_batch=64)
     assert time_regime(experts, LAYOUT) == "moe"
     assert time_regime(on_generation("later"), LAYOUT) == "unknown"
 

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.catalog import Model
+from dsgen.catalog.layers.latent import Latent
 from dsgen.estimate.model_size import parameter_count
 from dsgen.job.hf_config import FAMILIES, REFUSED, ConfigError, model_from_config
+from tests.models import Sizes
 
 INLINE: dict[str, object] = {
     "hidden_size": 1024,
@@ -182,8 +184,17 @@ def test_inline_model_is_llama_like_by_default() -> None:
     """Without `model_type`, a model has gated MLPs, rotary positions, RMSNorm, no biases and its own head."""
     model = convert(**INLINE)
     assert model.family == "llama"
-    assert (model.gated_mlp, model.norm, model.position_embedding) == (True, "rmsnorm", "rotary")
-    assert not (model.qkv_bias or model.output_bias or model.mlp_bias or model.tied_embeddings)
+    assert (Sizes(model).gated_mlp, Sizes(model).norm, model.position_embedding) == (
+        True,
+        "rmsnorm",
+        "rotary",
+    )
+    assert not (
+        Sizes(model).qkv_bias
+        or Sizes(model).output_bias
+        or Sizes(model).mlp_bias
+        or model.tied_embeddings
+    )
     assert model.max_positions == 131072
 
 
@@ -218,8 +229,17 @@ def test_inline_keys_override_what_the_block_implies() -> None:
         attention_dropout=0.2,
         position_embedding="alibi",
     )
-    assert model.qkv_bias and model.output_bias and model.mlp_bias and model.tied_embeddings
-    assert (model.head_dim, model.activation, model.position_embedding) == (128, "gelu", "alibi")
+    assert (
+        Sizes(model).qkv_bias
+        and Sizes(model).output_bias
+        and Sizes(model).mlp_bias
+        and model.tied_embeddings
+    )
+    assert (model.head_dim, Sizes(model).activation, model.position_embedding) == (
+        128,
+        "gelu",
+        "alibi",
+    )
     assert (model.dropout, model.attention_dropout) == (0.1, 0.2)
 
 
@@ -234,8 +254,12 @@ def test_inline_experts(key: str) -> None:
         n_shared_experts=2,
         first_k_dense_replace=1,
     )
-    assert (model.experts, model.experts_per_token, model.moe_ffn) == (16, 2, 512)
-    assert (model.shared_experts, model.shared_ffn, model.dense_layers) == (2, 1024, 1)
+    assert (model.experts, Sizes(model).experts_per_token, Sizes(model).moe_ffn) == (16, 2, 512)
+    assert (Sizes(model).shared_experts, Sizes(model).shared_ffn, model.dense_layers) == (
+        2,
+        1024,
+        1,
+    )
     assert model.family == "mixtral"
 
 
@@ -249,8 +273,8 @@ def test_inline_latent_attention() -> None:
         "qk_rope_head_dim": 32,
     }
     model = convert(**config, v_head_dim=64)
-    assert model.is_mla
-    assert (model.q_lora_rank, model.head_dim, model.v_head_dim) == (0, 96, 64)
+    assert model.part(Latent) is not None
+    assert (Sizes(model).q_lora_rank, model.head_dim, Sizes(model).v_head_dim) == (0, 96, 64)
 
 
 def test_missing_inline_keys_are_each_named() -> None:
@@ -301,7 +325,7 @@ def test_sliding_window_where_every_layer_is_alike(
     """A window is that of every layer where no pattern says otherwise, and none where the config switches it off."""
     model = convert(**config)
     assert model.sliding_window == window
-    assert model.full_attention_layers == ()
+    assert Sizes(model).full_attention_layers == ()
 
 
 @pytest.mark.parametrize(
@@ -342,7 +366,7 @@ def test_layers_without_the_window_follow_the_pattern(
     """Which layers attend to everything is the class's pattern, its key's, or the list's."""
     model = convert(**config)
     assert model.sliding_window is not None
-    assert model.full_attention_layers == full
+    assert Sizes(model).full_attention_layers == full
 
 
 @pytest.mark.integration
@@ -362,7 +386,7 @@ def test_layer_types_are_those_of_transformers(family: str) -> None:
     model = convert(model_type=family)
     full = tuple(index for index, kind in enumerate(types) if kind == "full_attention")
     assert (
-        model.full_attention_layers if model.sliding_window else tuple(range(model.layers))
+        Sizes(model).full_attention_layers if model.sliding_window else tuple(range(model.layers))
     ) == full
 
 
@@ -394,14 +418,14 @@ def test_dense_layers_among_experts_keep_their_places(
 ) -> None:
     """Dense layers that aren't the model's first are known by their place."""
     model = convert(**config)
-    assert (model.dense_layers, model.dense_layer_indices) == (len(dense), dense)
+    assert (model.dense_layers, Sizes(model).dense_layer_indices) == (len(dense), dense)
 
 
 def test_first_dense_layers_need_no_places() -> None:
     """DeepSeek's, GLM's and ERNIE's first layers are a number."""
     for family, count in (("deepseek_v3", 3), ("glm4_moe", 1), ("ernie4_5_moe", 1)):
         model = convert(model_type=family)
-        assert (model.dense_layers, model.dense_layer_indices) == (count, ())
+        assert (model.dense_layers, Sizes(model).dense_layer_indices) == (count, ())
 
 
 @pytest.mark.parametrize(
@@ -581,7 +605,7 @@ def test_a_size_counts_under_the_names_of_its_class(
     config: dict[str, object], field: str, value: object
 ) -> None:
     """Each family's class reads its own names, and the one that transformers prefers where two are given."""
-    assert getattr(convert(**config), field) == value
+    assert getattr(Sizes(convert(**config)), field) == value
 
 
 def test_a_size_under_a_foreign_name_is_noted() -> None:
@@ -602,7 +626,7 @@ def test_one_group_of_experts_is_none(
 ) -> None:
     """A token may pick from one group of several; a single group, or none, limits nothing."""
     model = convert(model_type=family, n_group=groups, topk_group=top)
-    assert (model.router_groups, model.router_top_groups) == expected
+    assert (Sizes(model).router_groups, Sizes(model).router_top_groups) == expected
 
 
 def test_predictions_beyond_the_next_token_are_left_out() -> None:
@@ -621,7 +645,7 @@ def test_minimax_m2_is_read_as_published() -> None:
         qk_norm_type="per_layer", rotary_dim=64, num_mtp_modules=3, mtp_transformer_layers=1, scoring_func="sigmoid",
     )  # fmt: skip
     assert parameter_count(model) == 228_689_748_992
-    assert (model.qk_norm, model.rotary_fraction) == ("full", 0.5)
+    assert (Sizes(model).qk_norm, model.rotary_fraction) == ("full", 0.5)
     assert "num_mtp_modules" in model.notes[0]
     assert problems(model_type="minimax_m2", attn_type_list=[0, 1])[0][0] == "attn_type_list"
 
@@ -702,7 +726,7 @@ def test_rotary_positions_are_read_from_old_and_new_keys() -> None:
         "llama3",
         8.0,
     )
-    assert old.norm_epsilon == 1e-5
+    assert old.norm.epsilon == 1e-5
     assert convert(model_type="gpt_neox").rotary_fraction == 0.25
 
 

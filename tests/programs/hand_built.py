@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dsgen.catalog.records import Model
+from dsgen.catalog.model import Model, model_of
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
 from dsgen.job.records import Cluster, Job, JobLaunch, Origin, Output, Pins
@@ -13,7 +13,7 @@ from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.program import ArgumentGroup, ConfigPath, Program, RenderedFile
 from dsgen.search.plan import Plan
 from tests.jobs import NO_UNCERTAINTY
-from tests.rules.jobs import A100, CLUSTER, MODEL, TRAINING
+from tests.rules.jobs import A100, CLUSTER, SIZES, TRAINING
 
 HOSTILE = (
     "$(rm -rf ~)",
@@ -60,7 +60,7 @@ def model() -> Model:
         "ffn": 256,
         "vocab": 512,
     }
-    return replace(MODEL, name="tiny", max_positions=128, **sizes)  # type: ignore[arg-type]  # all are sizes
+    return model_of(**{**SIZES, **sizes, "name": "tiny", "max_positions": 128})
 
 
 def plan(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from dsgen.catalog import load_catalog
-from dsgen.catalog.records import Accelerator, Model
+from dsgen.catalog.model import Model, model_of
+from dsgen.catalog.records import Accelerator
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
 from dsgen.job.records import Cluster, Job, JobLaunch, Origin, Pins, Training
@@ -15,35 +17,57 @@ from dsgen.programs.program import ConfigPath, Program
 from dsgen.search.plan import Plan
 from tests.jobs import NO_UNCERTAINTY
 
-GPT = Model(
-    name="gpt3-175b", family="gpt2", layers=96, hidden=12288, heads=96, kv_heads=96, head_dim=128, ffn=49152,
-    vocab=50257, max_positions=2048, gated_mlp=False, tied_embeddings=True, position_embedding="learned",
-    position_rows=2048, norm="layernorm", qkv_bias=True, output_bias=True, mlp_bias=True, dropout=0.1,
-    attention_dropout=0.1, source="test",
-)  # fmt: skip
-LLAMA = Model(
-    name="llama-3-8b", family="llama", layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336,
-    vocab=128256, max_positions=8192, gated_mlp=True, activation="silu", tied_embeddings=False,
-    position_embedding="rotary", source="test",
-)  # fmt: skip
-MIXTRAL = replace(
-    LLAMA,
-    name="mixtral",
-    family="mixtral",
-    experts=8,
-    experts_per_token=2,
-    moe_ffn=14336,
-    vocab=32000,
-)
-DEEPSEEK = replace(
-    LLAMA, name="deepseek-v3", family="deepseek_v3", layers=61, hidden=7168, heads=128, kv_heads=128, ffn=18432,
-    router_scores="sigmoid", experts=256, experts_per_token=8, moe_ffn=2048, shared_experts=1, shared_ffn=2048,
-    dense_layers=3, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
-    vocab=129280,
-)  # fmt: skip
-TINY = replace(
-    LLAMA, name="tiny", layers=2, hidden=64, heads=4, kv_heads=4, head_dim=16, ffn=128, vocab=256
-)
+# fmt: off
+_GPT: Final[Mapping[str, Any]] = {
+    "name": "gpt3-175b", "family": "gpt2", "layers": 96, "hidden": 12288, "heads": 96, "kv_heads": 96,
+    "head_dim": 128, "ffn": 49152, "vocab": 50257, "max_positions": 2048, "gated_mlp": False,
+    "tied_embeddings": True, "position_embedding": "learned", "position_rows": 2048, "norm": "layernorm",
+    "qkv_bias": True, "output_bias": True, "mlp_bias": True, "dropout": 0.1, "attention_dropout": 0.1,
+    "source": "test",
+}
+_LLAMA: Final[Mapping[str, Any]] = {
+    "name": "llama-3-8b", "family": "llama", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8,
+    "head_dim": 128, "ffn": 14336, "vocab": 128256, "max_positions": 8192, "gated_mlp": True,
+    "activation": "silu", "tied_embeddings": False, "position_embedding": "rotary", "source": "test",
+}
+_MIXTRAL: Final[Mapping[str, Any]] = {
+    **_LLAMA, "name": "mixtral", "family": "mixtral", "experts": 8, "experts_per_token": 2, "moe_ffn": 14336,
+    "vocab": 32000,
+}
+_DEEPSEEK: Final[Mapping[str, Any]] = {
+    **_LLAMA, "name": "deepseek-v3", "family": "deepseek_v3", "layers": 61, "hidden": 7168, "heads": 128,
+    "kv_heads": 128, "ffn": 18432, "router_scores": "sigmoid", "experts": 256, "experts_per_token": 8,
+    "moe_ffn": 2048, "shared_experts": 1, "shared_ffn": 2048, "dense_layers": 3, "q_lora_rank": 1536,
+    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab": 129280,
+}
+_TINY: Final[Mapping[str, Any]] = {
+    **_LLAMA, "name": "tiny", "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "ffn": 128,
+    "vocab": 256,
+}
+# fmt: on
+
+
+def gpt(**sizes: Any) -> Model:
+    """GPT-3 with other sizes."""
+    return model_of(**{**_GPT, **sizes})
+
+
+def llama(**sizes: Any) -> Model:
+    """Llama 3 8B with other sizes."""
+    return model_of(**{**_LLAMA, **sizes})
+
+
+def mixtral(**sizes: Any) -> Model:
+    """A Mixtral of Llama's sizes, with others."""
+    return model_of(**{**_MIXTRAL, **sizes})
+
+
+def deepseek(**sizes: Any) -> Model:
+    """DeepSeek-V3 with other sizes."""
+    return model_of(**{**_DEEPSEEK, **sizes})
+
+
+GPT, LLAMA, MIXTRAL, DEEPSEEK, TINY = gpt(), llama(), mixtral(), deepseek(), model_of(**_TINY)
 MODELS = {m.name: m for m in (GPT, LLAMA, MIXTRAL, DEEPSEEK, TINY)}
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dsgen.catalog.records import Model, load_catalog
+from dsgen.catalog.model import Model
+from dsgen.catalog.records import load_catalog
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.job.hf_config import model_from_config
 from dsgen.programs.frameworks import program_for
@@ -25,16 +26,29 @@ from dsgen.submission.submission import Context, Submission
 from dsgen.text.text import text_of
 from tests.pairs import every_pair
 from tests.programs.places import read_by
-from tests.programs.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
+from tests.programs.plans import (
+    DEEPSEEK,
+    GPT,
+    LLAMA,
+    MIXTRAL,
+    MODELS,
+    deepseek,
+    gpt,
+    llama,
+    make_job,
+    make_plan,
+    mixtral,
+    words,
+)
 
 TREES: tuple[Flavour, ...] = ("megatron-deepspeed", "megatron-lm")
 #: What dsgen writes for.
 VERSIONS = {"megatron-deepspeed": "4efb479d", "megatron-lm": "core_v0.16.1"}
 ODD_MODELS = (
-    replace(LLAMA, qkv_bias=True, qk_norm="head", sliding_window=4096, attention_sinks=True),
-    replace(LLAMA, position_embedding="none", norm="layernorm"),
-    replace(GPT, activation="relu2", position_embedding="alibi"),
-    replace(MIXTRAL, family="qwen2_moe", shared_experts=1, shared_ffn=5632, shared_gate=True),
+    llama(qkv_bias=True, qk_norm="head", sliding_window=4096, attention_sinks=True),
+    llama(position_embedding="none", norm="layernorm"),
+    gpt(activation="relu2", position_embedding="alibi"),
+    mixtral(family="qwen2_moe", shared_experts=1, shared_ffn=5632, shared_gate=True),
 )
 THREE_D = Layout(
     data=8,
@@ -201,8 +215,8 @@ def test_megatron_lm_recomputation_is_complete() -> None:
 def test_megatron_lm_layers_may_count_embedding_and_loss() -> None:
     """126 layers don't divide over 16 stages, 128 with embedding and loss do; 96 layers need no such thing."""
     flag = "--account-for-loss-in-pipeline-split"
-    assert flag in arguments("megatron-lm", replace(LLAMA, layers=126))
-    assert flag not in arguments("megatron-lm", replace(LLAMA, layers=96))
+    assert flag in arguments("megatron-lm", llama(layers=126))
+    assert flag not in arguments("megatron-lm", llama(layers=96))
 
 
 def test_megatron_lm_shortens_the_last_stage() -> None:
@@ -232,7 +246,7 @@ def test_megatron_lm_grouped_queries_and_latent_attention_exclude_each_other() -
 )
 def test_rotary_base_and_epsilon_are_the_models(tree: Flavour, base: str, epsilon: str) -> None:
     """Theta, the rotating share and the norms' epsilon are given: the scripts' defaults are another model's."""
-    model = replace(LLAMA, rotary_base=500000.0, rotary_fraction=0.25, norm_epsilon=1e-6)
+    model = llama(rotary_base=500000.0, rotary_fraction=0.25, norm_epsilon=1e-6)
     read = arguments(tree, model)
     assert (read[base], read["--rotary-percent"], read[epsilon]) == (500000, 0.25, 1e-6)
     assert base not in arguments(tree, GPT)
@@ -240,16 +254,14 @@ def test_rotary_base_and_epsilon_are_the_models(tree: Flavour, base: str, epsilo
 
 def test_megatron_lm_scales_positions_as_llama_does() -> None:
     """Llama 3.1's scaling is one of the tree's options; a model without it asks for none."""
-    scaled = arguments(
-        "megatron-lm", replace(LLAMA, rotary_scaling="llama3", rotary_scaling_factor=32.0)
-    )
+    scaled = arguments("megatron-lm", llama(rotary_scaling="llama3", rotary_scaling_factor=32.0))
     assert "--use-rope-scaling" in scaled and scaled["--rope-scaling-factor"] == 32
     assert "--use-rope-scaling" not in arguments("megatron-lm", LLAMA)
 
 
 def test_megatron_lm_routes_by_groups_as_deepseek_does() -> None:
     """DeepSeek's groups of experts and the factor on their sum are given, other models have neither."""
-    model = replace(DEEPSEEK, router_groups=8, router_top_groups=4, router_scale=2.5)
+    model = deepseek(router_groups=8, router_top_groups=4, router_scale=2.5)
     read = arguments("megatron-lm", model)
     names = (
         "--moe-router-num-groups",
@@ -288,7 +300,7 @@ def test_computed_numbers_have_no_rounding_error(rate: float, least: str | None)
 def test_megatron_lm_chooses_after_the_softmax_for_one_expert() -> None:
     """The script refuses one expert a token with a softmax over the chosen alone."""
     flag = "--moe-router-pre-softmax"
-    assert flag in arguments("megatron-lm", replace(MIXTRAL, experts_per_token=1))
+    assert flag in arguments("megatron-lm", mixtral(experts_per_token=1))
     assert flag not in arguments("megatron-lm", MIXTRAL)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from dsgen.catalog import load_catalog
-from dsgen.catalog.records import Accelerator, Model
+from dsgen.catalog.model import model_of
+from dsgen.catalog.records import Accelerator
 from dsgen.findings import Location
 from dsgen.job.records import (
     Calibration,
@@ -60,22 +61,29 @@ CLUSTER = Cluster(
     source="by hand",
 )
 
-MODEL = Model(
-    name="gpt3-175b",
-    family="gpt2",
-    layers=96,
-    hidden=12288,
-    heads=96,
-    kv_heads=96,
-    head_dim=128,
-    ffn=49152,
-    vocab=51200,
-    max_positions=2048,
-    gated_mlp=False,
-    tied_embeddings=True,
-    position_embedding="learned",
-    source="by hand",
-)
+SIZES: Final[Mapping[str, Any]] = {
+    "name": "gpt3-175b",
+    "family": "gpt2",
+    "layers": 96,
+    "hidden": 12288,
+    "heads": 96,
+    "kv_heads": 96,
+    "head_dim": 128,
+    "ffn": 49152,
+    "vocab": 51200,
+    "max_positions": 2048,
+    "gated_mlp": False,
+    "tied_embeddings": True,
+    "position_embedding": "learned",
+    "source": "by hand",
+}
+#: Sizes of latent attention, beside heads.
+LATENT: Final[Mapping[str, Any]] = {
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
 
 TRAINING = Training(
     sequence_length=2048,
@@ -116,7 +124,7 @@ def job(
         name="test",
         framework=FRAMEWORKS[framework],
         deepspeed_version=deepspeed_version,
-        model=replace(MODEL, **(model or {})),
+        model=model_of(**{**SIZES, **(model or {})}),
         cluster=replace(
             CLUSTER, accelerator=replace(A100, **(accelerator or {})), **(cluster or {})
         ),

@@ -8,7 +8,7 @@ from typing import Any
 from dsgen.catalog import load_catalog
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.job.records import BatchRamp, Job, Lora
-from tests.rules.jobs import MOE, job
+from tests.rules.jobs import LATENT, MOE, job
 
 MDS = "megatron-deepspeed"
 LLAMA = {"heads": 64, "kv_heads": 8, "position_embedding": "rotary", "max_positions": 131072}
@@ -373,7 +373,6 @@ SPREAD = {"expert": 4, "data": 4}
 STAGES = {"expert": 4, "data": 4, "pipeline": 4, "expert_overlap": True}
 MICS = (0, 19, 6)
 SINKS = {**LLAMA, "attention_sinks": True}
-LATENT = {"kv_lora_rank": 512, "v_head_dim": 128}
 
 OVERLAP = {
     "MLM120": case(job(MDS), {}, {"tensor_overlap": True}, "tensor_overlap: true", MDS),

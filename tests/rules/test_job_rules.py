@@ -11,7 +11,7 @@ import dsgen
 from dsgen.catalog import load_catalog
 from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.programs.job_rules import JOB_RULES, check_job
-from tests.rules.jobs import MOE, job
+from tests.rules.jobs import LATENT, MOE, job
 from tests.rules.mount_cases import MOUNTS
 
 MDS = "megatron-deepspeed"
@@ -285,8 +285,8 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "sequence_length: 2048",
     ),
     "MDS019": (
-        job("megatron-lm", model={"kv_lora_rank": 512}),
-        job(MDS, model={"kv_lora_rank": 512}),
+        job("megatron-lm", model={**LATENT}),
+        job(MDS, model={**LATENT}),
         "/model",
         ("MLA", MDS),
         "framework: megatron-lm",

@@ -15,6 +15,7 @@ from dsgen.rule import Rule
 from dsgen.rules.layout.identities import OFFLOAD, RECOMPUTE
 from dsgen.rules.run import IDENTITY_RULES, LAYOUT_RULES
 from dsgen.text.wording import Vocabulary
+from tests.models import changed
 from tests.rules.layout_cases import CASES, Case
 
 RULES = {rule.id: rule for rule in (*LAYOUT_RULES, *IDENTITY_RULES)}
@@ -184,7 +185,7 @@ def test_published_layouts_are_legal() -> None:
     """Uneven pipelines that were run pass: BLOOM's with embedding and loss counted, and Megatron-LM's interleaved."""
     bloom = CASES["MDS046"].job
     for layers, pipeline in ((70, 12), (126, 16), (105, 35), (128, 64)):
-        deep = replace(bloom, model=replace(bloom.model, layers=layers))
+        deep = replace(bloom, model=changed(bloom.model, layers=layers))
         assert binding("MDS046").columns.holds(deep, Layout(data=1, pipeline=pipeline))
     job = CASES["MLM015"].job
     for layers, pipeline, chunks in (
@@ -195,7 +196,7 @@ def test_published_layouts_are_legal() -> None:
         (94, 8, 4),
         (80, 4, 5),
     ):
-        deep = replace(job, model=replace(job.model, layers=layers))
+        deep = replace(job, model=changed(job.model, layers=layers))
         layout = Layout(data=1, pipeline=pipeline, virtual_pipeline=chunks)
         assert binding("MLM003").columns.holds(deep, layout)
         assert binding("MLM015").columns.holds(deep, layout)

@@ -51,7 +51,7 @@ def every_layout(job: Job) -> list[Layout]:
     """All layouts of the two identities, by loops: slow, obvious."""
     layouts = []
     batch, world = job.training.global_batch, job.gpus
-    experts = divisors(job.model.experts) if job.model.is_moe else (1,)
+    experts = divisors(job.model.experts) if job.model.experts > 0 else (1,)
     for tensor, pipeline, context in itertools.product(divisors(world), repeat=3):
         if world % (tensor * pipeline * context):
             continue
@@ -60,7 +60,7 @@ def every_layout(job: Job) -> list[Layout]:
             continue
         cuts = (
             sorted({1, tensor} if job.framework.name == "megatron-lm" else {tensor})
-            if job.model.is_moe
+            if job.model.experts > 0
             else [1]
         )
         for rest in itertools.product(

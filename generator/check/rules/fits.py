@@ -134,7 +134,7 @@ def needs(submission: Submission) -> Iterator[Need]:
         if (
             run.knows(*_NEEDED)
             and not any(map(run.run.may_have, _BEYOND))
-            and not run.job.model.is_moe
+            and not run.job.model.experts
         ):
             yield from _need(submission, run, at_least(run.job), "cpu")
     for one in () if runs else config_facts(submission):

@@ -106,7 +106,7 @@ class Timed:
     def least_seconds(self, steps: int) -> float | None:
         """Return the seconds that so many steps take at least; None where their work isn't known."""
         job = at_least(self.facts.job)
-        if not self.facts.knows(*_NEEDED) or job.model.is_moe:
+        if not self.facts.knows(*_NEEDED) or job.model.experts > 0:
             return None
         known = self.facts.knows("cluster")
         devices = [job.cluster.accelerator] if known else load_catalog().accelerators.values()

@@ -10,13 +10,18 @@ from collections.abc import Collection
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
+from ...catalog.layers.latent import Latent
+from ...catalog.layers.softmax import SoftmaxAttention, Span
 from ...dataclass import dataclass
 from ...job.needs import bindings
 from ...job.records import Job, Training
 from ..program import DEFAULT_STEPS
 
 if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
-    from ...catalog.records import Model
+    from ...catalog.layers.experts import Experts
+    from ...catalog.layers.feed_forward import FeedForward
+    from ...catalog.layers.stack import Layer
+    from ...catalog.model import Model
     from ...estimate.layout import Layout
     from ...estimate.stages import Split
     from ...search.plan import Plan
@@ -32,6 +37,10 @@ class Planned:
     plan: Plan
     job: Job
     model: Model
+    attention: SoftmaxAttention
+    mlp: FeedForward
+    latent: Latent  #: read where there is one
+    routed: Experts  #: read where there are any
     training: Training
     layout: Layout
     cut: Split  #: how layers are dealt to stages
@@ -74,22 +83,33 @@ def layer_pattern(layers: int, chosen: Collection[int]) -> str:
 
 def window(p: Planned) -> str | None:
     """Keys before and after the query's: `(127,0)`."""
-    size = p.model.sliding_window
-    return f"({size - 1},0)" if size and not p.model.chunked_attention else None
+    spans = [mixer.span for mixer in p.model.attentions]
+    slides = any(span.window and not span.chunked for span in spans)
+    return f"({p.model.sliding_window - 1},0)" if slides and p.model.sliding_window else None
 
 
 def windowed_layers(p: Planned) -> str | None:
     """1 for layers with the window, where some have none."""
-    local = set(range(p.model.layers)) - set(p.model.full_attention_layers)
+    local = p.model.stack.where(lambda layer: _span(layer).window is not None)
     return (
         layer_pattern(p.model.layers, local) if window(p) and len(local) < p.model.layers else None
     )
 
 
+def _span(layer: Layer) -> Span:
+    return layer.mixer.span if isinstance(layer.mixer, SoftmaxAttention) else Span()
+
+
+def layers_without_rotary(p: Planned) -> str | None:
+    """1 for layers without positions, where the others have rotary ones."""
+    bare = p.model.stack.where(lambda layer: not layer.mixer.rotary) if p.rotary else ()
+    return layer_pattern(p.model.layers, bare) if bare else None
+
+
 def expert_layers(p: Planned) -> str | None:
     """1 for layers with experts, where some have none."""
-    dense = set(p.model.dense_layer_indices or range(p.model.dense_layers))
-    return layer_pattern(p.model.layers, set(range(p.model.layers)) - dense) if dense else None
+    routed = p.model.stack.where(lambda layer: layer.feed_forward.experts > 0)
+    return layer_pattern(p.model.layers, routed) if len(routed) < p.model.layers else None
 
 
 def stage_layout(p: Planned) -> str | None:
@@ -120,7 +140,7 @@ def attention(p: Planned) -> str:
     picks a fused kernel."""
     if p.job.training.attention != "flash":
         return "unfused"
-    return "auto" if p.model.is_mla or p.model.attention_sinks else "flash"
+    return "auto" if p.model.part(Latent) or p.attention.sinks else "flash"
 
 
 def samples(p: Planned) -> int | None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Any, Final
 
-from ...catalog.records import Model
+from ...catalog.layers.dense import Dense
+from ...catalog.layers.experts import Experts
+from ...catalog.layers.grouped import GroupedQuery
+from ...catalog.layers.latent import Latent
+from ...catalog.layers.softmax import Span
+from ...catalog.layers.stack import Layer, Norm, Stack
+from ...catalog.model import Model
 from ...dataclass import dataclass
 from ...facts.facts import UNKNOWN, Facts, completed, partial
 from ...findings import Location
@@ -47,17 +53,36 @@ _FLASH: Final = (
     "--use-flash-attn-v2",
     "--use-flash-attn-triton",
 )
-#: The least of each part of a model.
+#: The least that each unknown size of a model can be, and of its layers' parts.
 _LEAST: Final[dict[str, Any]] = {
-    **dict.fromkeys(
-        ("layers", "heads", "kv_heads", "head_dim", "vocab", "max_positions", "experts_per_token"),
-        1,
-    ),
-    **dict.fromkeys(("hidden", "ffn", "experts", "moe_ffn", "kv_lora_rank"), 0),
-    **dict.fromkeys(("gated_mlp", "qkv_bias", "output_bias", "mlp_bias", "attention_sinks"), False),
+    **dict.fromkeys(("vocab", "max_positions"), 1),
+    **dict.fromkeys(("hidden", "ffn"), 0),
     "tied_embeddings": True,
-    "sliding_window": None,
 }
+_LEAST_OF_PARTS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("heads", "kv_heads", "head_dim", "per_token", "kv_lora_rank"), 1),
+    **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 0),
+    **dict.fromkeys(("width", "experts", "expert_width"), 0),
+    **dict.fromkeys(("gated", "bias", "qkv_bias", "output_bias", "sinks"), False),
+    "span": Span(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsureAttention(GroupedQuery):
+    """Attention of which files don't say whether it is latent."""
+
+    @property
+    def keeps_ring(self) -> bool:  # type: ignore[override]
+        """Unknown."""
+        raise AttributeError("keeps_ring")
+
+    @property
+    def exchanged_heads(self) -> tuple[int, int]:
+        """Unknown."""
+        raise AttributeError("exchanged_heads")
+
+
 _FP8_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
 
 
@@ -82,8 +107,29 @@ def megatron_facts(submission: Submission) -> Iterator[MegatronFacts]:
 
 def at_least(job: Job) -> Job:
     """A job with the least that each unknown part of its model can be, for estimates that are lower bounds."""
-    unknown = {name: value for name, value in _LEAST.items() if not hasattr(job.model, name)}
-    return completed(job, model=completed(job.model, **unknown))
+    model, stack = job.model, job.model.stack
+    layer = stack.kinds[0]
+    hidden, mixer = getattr(model, "hidden", 0), layer.mixer
+    part = getattr(layer, "feed_forward", partial(Dense))
+    kind = GroupedQuery if isinstance(mixer, UnsureAttention) else type(mixer)
+    least = completed(
+        layer,
+        hidden=hidden,
+        mixer=_filled(mixer, kind, hidden),
+        feed_forward=_filled(part, type(part), hidden),
+    )
+    runs = getattr(stack, "runs", ((0, 1),))
+    unknown = {name: value for name, value in _LEAST.items() if not hasattr(model, name)}
+    whole = completed(model, stack=Stack(kinds=(least,), runs=runs), **unknown)
+    return completed(job, model=whole)
+
+
+def _filled(part: Any, kind: type[Any], hidden: int) -> Any:
+    """A part of this kind with the least that each unknown field can be."""
+    names = [each.name for each in fields(kind)]
+    known = {name: getattr(part, name) for name in names if hasattr(part, name)}
+    least = {name: value for name, value in _LEAST_OF_PARTS.items() if name in names}
+    return kind(**{**least, **known, "hidden": hidden})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +174,7 @@ def _job_of(read: _Reading) -> Job:
         name=run.program or "run",
         framework=run.submission.programs.frameworks[run.flavour],
         deepspeed_version=release_of_deepspeed(run.submission, run.path).version,
-        model=partial(Model, **read.values["model"]),
+        model=_model_of(read.values["model"]),
         cluster=UNKNOWN if cluster is None else cluster,
         gpus=run.gpus if known else UNKNOWN,
         training=partial(Training, **read.values["training"]),
@@ -140,6 +186,49 @@ def _job_of(read: _Reading) -> Job:
             start=run.locate(""),
             vocabulary=OF_OPTIONS[run.flavour],
         ),
+    )
+
+
+def _model_of(values: dict[str, Any]) -> Model:
+    """The model whose layers are alike, as far as its sizes are known: those of attention, and of MLPs or experts."""
+    known = {name: value for name, value in values.items() if value is not UNKNOWN}
+    latent, experts = values["latent"], values["experts"]
+    kind = UnsureAttention if latent is UNKNOWN else Latent if latent else GroupedQuery
+    window = values["sliding_window"]
+    sizes = {each.name: values[each.name] for each in fields(kind) if each.name in values}
+    mixer = partial(
+        kind,
+        **sizes,
+        sinks=values["attention_sinks"],
+        span=UNKNOWN if window is UNKNOWN else Span(window=window),
+        rotary=values["position_embedding"] == "rotary",
+    )
+    mlp = {
+        "hidden": values.get("hidden", UNKNOWN),
+        "gated": values["gated_mlp"],
+        "activation": values["activation"],
+        "bias": values["mlp_bias"],
+    }
+    part: Any = UNKNOWN
+    if experts is not UNKNOWN:
+        routed = {"per_token": "experts_per_token", "expert_width": "moe_ffn"}
+        widths = {name: values.get(fact, UNKNOWN) for name, fact in routed.items()}
+        part = (
+            partial(Experts, experts=experts, **widths, **mlp)
+            if experts
+            else partial(Dense, width=values["ffn"], **mlp)
+        )
+    layer = partial(
+        Layer,
+        hidden=values.get("hidden", UNKNOWN),
+        mixer=mixer,
+        feed_forward=part,
+        norm=Norm(kind=values["norm"]),
+    )
+    layers = values["layers"]
+    runs = UNKNOWN if layers is UNKNOWN else ((0, layers),)
+    return partial(
+        Model, **{**known, "norm": layer.norm, "stack": partial(Stack, kinds=(layer,), runs=runs)}
     )
 
 
@@ -223,7 +312,7 @@ def _attention_parts(read: _Reading) -> None:
     sinks = run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one")
     read.learn("/model/attention_sinks", sinks if sure else UNKNOWN)
     latent = "--multi-latent-attention"
-    read.learn("/model/kv_lora_rank", int(run.has(latent)) if run.sure(latent) else UNKNOWN)
+    read.learn("/model/latent", run.has(latent) if run.sure(latent) else UNKNOWN)
 
 
 def _kv_heads(read: _Reading, heads: int | None) -> None:

@@ -20,6 +20,10 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from ...catalog.layers.experts import Experts
+from ...catalog.layers.feed_forward import FeedForward
+from ...catalog.layers.latent import Latent
+from ...catalog.layers.mixer import Mixer
 from ...dataclass import dataclass
 from ...numerals import read_whole, significant
 from ..program import (
@@ -33,7 +37,7 @@ from ..program import (
     log_interval,
 )
 from . import encode
-from .encode import Planned, but, layer_pattern
+from .encode import Planned, but
 from .options import LM, MDS, Flavour
 
 if TYPE_CHECKING:  # planning reads no files
@@ -151,36 +155,36 @@ _MODEL: Final = (
         "model.intermediate_size",
         by={
             LM: lambda p: p.model.ffn,
-            MDS: lambda p: p.model.moe_ffn if p.model.is_moe else p.model.ffn,
+            MDS: lambda p: p.model.moe_ffn or p.model.ffn,
         },
         marks=_BOTH | _SIZE,
     ),
     Row(
         "--num-attention-heads",
         "model.num_attention_heads",
-        lambda p: p.model.heads,
+        lambda p: p.attention.heads,
         marks=_PLANNED | _REQUIRED | _SIZE,
     ),
     Row("--group-query-attention", by={LM: lambda p: p.grouped_queries}, marks=_PLANNED),
     Row(
         "--num-query-groups",
         "model.num_key_value_heads",
-        by={LM: lambda p: p.model.kv_heads if p.grouped_queries else None},
+        by={LM: lambda p: p.attention.kv_heads if p.grouped_queries else None},
         also=("--num-key-value-heads",),
         marks=_BOTH | _SIZE,
     ),
     Row(
         "--num-key-value-heads",
         "model.num_key_value_heads",
-        by={MDS: lambda p: p.model.kv_heads if p.model.kv_heads != p.model.heads else None},
+        by={MDS: lambda p: but(p.attention.kv_heads, p.attention.heads)},
         marks=_PLANNED | _SIZE,
     ),
     Row(
         "--kv-channels",
         "model.head_dim",
         by={
-            LM: lambda p: p.model.v_head_dim if p.model.is_mla else p.model.head_dim,
-            MDS: lambda p: p.model.head_dim,
+            LM: lambda p: p.attention.value_dim,
+            MDS: lambda p: p.attention.head_dim,
         },
         marks=_FOLLOWS | _SIZE,
     ),
@@ -233,52 +237,39 @@ _MODEL: Final = (
     Row(
         "--normalization",
         by={
-            LM: lambda p: "RMSNorm" if p.model.norm == "rmsnorm" else "LayerNorm",
-            MDS: lambda p: "rmsnorm" if p.model.norm == "rmsnorm" else "layernorm",
+            LM: lambda p: "RMSNorm" if p.model.norm.kind == "rmsnorm" else "LayerNorm",
+            MDS: lambda p: "rmsnorm" if p.model.norm.kind == "rmsnorm" else "layernorm",
         },
     ),
     Row(
-        "--norm-epsilon", "model.rms_norm_eps", by={LM: lambda p: p.model.norm_epsilon}, decode=same
+        "--norm-epsilon", "model.rms_norm_eps", by={LM: lambda p: p.model.norm.epsilon}, decode=same
     ),
     Row(
         "--layernorm-epsilon",
         "model.rms_norm_eps",
-        by={MDS: lambda p: p.model.norm_epsilon},
+        by={MDS: lambda p: p.model.norm.epsilon},
         decode=same,
     ),
-    Row(
-        "--qk-layernorm", by={LM: lambda p: p.model.qk_norm in ("head", "full") or p.model.is_mla}
-    ),  # MLA: of the latents
-    Row("--qk-l2-norm", by={LM: lambda p: p.model.qk_norm == "l2"}),
-    Row("--add-qkv-bias", by={LM: lambda p: p.model.qkv_bias and not p.linear_bias}),
-    Row("--softmax-type", by={LM: lambda p: "learnable" if p.model.attention_sinks else None}),
+    Row("--qk-layernorm", by={LM: lambda p: p.attention.has_learned_norms}),
+    Row("--qk-l2-norm", by={LM: lambda p: p.attention.qk_norm == "l2"}),
+    Row("--add-qkv-bias", by={LM: lambda p: p.attention.qkv_bias and not p.linear_bias}),
+    Row("--softmax-type", by={LM: lambda p: "learnable" if p.attention.sinks else None}),
     # What differs by layer, and gpt-oss's activation. Source:
     # megatron/core/transformer/transformer_config.py @ core_v0.16.1: window_attn_skip_freq (1: with
     # the window), no_rope_freq (1: without rotary positions),
     # glu_linear_offset, activation_func_clamp_value.
     Row("--window-size", "model.sliding_window", by={LM: encode.window}),
     Row("--window-attn-skip-freq", by={LM: encode.windowed_layers}),
-    Row(
-        "--no-rope-freq",
-        by={
-            LM: lambda p: (
-                layer_pattern(p.model.layers, without)
-                if (without := p.model.layers_without_rotary)
-                else None
-            )
-        },
-    ),
-    Row("--quick-geglu", by={LM: lambda p: p.model.activation_clamp is not None}),
-    Row(
-        "--glu-linear-offset", by={LM: lambda p: None if p.model.activation_clamp is None else 1.0}
-    ),
-    Row("--activation-func-clamp-value", by={LM: lambda p: p.model.activation_clamp}),
+    Row("--no-rope-freq", by={LM: encode.layers_without_rotary}),
+    Row("--quick-geglu", by={LM: lambda p: p.mlp.clamp is not None}),
+    Row("--glu-linear-offset", by={LM: lambda p: None if p.mlp.clamp is None else 1.0}),
+    Row("--activation-func-clamp-value", by={LM: lambda p: p.mlp.clamp}),
     # GELU where no option says otherwise.
-    Row("--swiglu", every=lambda p: p.model.gated_mlp and p.model.activation_clamp is None),
+    Row("--swiglu", every=lambda p: p.mlp.gated and p.mlp.clamp is None),
     Row(
         "--squared-relu",
         "model.hidden_act",
-        lambda p: not p.model.gated_mlp and p.model.activation == "relu2",
+        lambda p: not p.mlp.gated and p.mlp.activation == "relu2",
         value="relu2",
         decode=same,
     ),
@@ -304,35 +295,35 @@ _LATENT: Final = (
     Row(
         "--q-lora-rank",
         "model.q_lora_rank",
-        by={LM: lambda p: p.model.q_lora_rank or None},
+        by={LM: lambda p: p.latent.q_lora_rank or None},
         decode=same,
         default=True,
     ),
     Row(
         "--kv-lora-rank",
         "model.kv_lora_rank",
-        by={LM: lambda p: p.model.kv_lora_rank},
+        by={LM: lambda p: p.latent.kv_lora_rank},
         decode=same,
         default=True,
     ),
     Row(
         "--qk-head-dim",
         "model.qk_nope_head_dim",
-        by={LM: lambda p: p.model.qk_nope_head_dim},
+        by={LM: lambda p: p.latent.qk_nope_head_dim},
         decode=same,
         default=True,
     ),
     Row(
         "--qk-pos-emb-head-dim",
         "model.qk_rope_head_dim",
-        by={LM: lambda p: p.model.qk_rope_head_dim},
+        by={LM: lambda p: p.latent.qk_rope_head_dim},
         decode=same,
         default=True,
     ),
     Row(
         "--v-head-dim",
         "model.v_head_dim",
-        by={LM: lambda p: p.model.v_head_dim},
+        by={LM: lambda p: p.latent.v_head_dim},
         decode=same,
         default=True,
     ),
@@ -344,41 +335,41 @@ _LATENT: Final = (
     Row("--mscale-all-dim", by={LM: lambda p: p.model.yarn_scale}),
 )
 _EXPERTS: Final = (
-    Row("--num-experts", "model.num_experts", lambda p: p.model.experts, marks=_PLANNED),
+    Row("--num-experts", "model.num_experts", lambda p: p.routed.experts, marks=_PLANNED),
     Row(
         "--moe-ffn-hidden-size",
         "model.moe_intermediate_size",
-        by={LM: lambda p: p.model.moe_ffn},
+        by={LM: lambda p: p.routed.expert_width},
         marks=_BOTH,
     ),
     Row(
         "--moe-router-topk",
         "model.num_experts_per_tok",
-        by={LM: lambda p: p.model.experts_per_token},
+        by={LM: lambda p: p.routed.per_token},
     ),
-    Row("--topk", "model.num_experts_per_tok", by={MDS: lambda p: p.model.experts_per_token}),
+    Row("--topk", "model.num_experts_per_tok", by={MDS: lambda p: p.routed.per_token}),
     Row(
         "--moe-router-score-function",
-        by={LM: lambda p: "sigmoid" if p.model.router_scores == "sigmoid" else "softmax"},
+        by={LM: lambda p: "sigmoid" if p.routed.router_scores == "sigmoid" else "softmax"},
     ),
     Row(
         "--moe-router-enable-expert-bias",
-        by={LM: lambda p: p.model.router_scores == "sigmoid" and p.model.family != "llama4_text"},
+        by={LM: lambda p: p.routed.router_scores == "sigmoid" and p.model.family != "llama4_text"},
     ),
     # after the router's choice, the softmax of one expert has no gradient
     Row(
         "--moe-router-pre-softmax",
         by={
             LM: lambda p: (
-                p.model.router_scores != "sigmoid"
-                and (not p.model.router_normalizes or p.model.experts_per_token == 1)
+                p.routed.router_scores != "sigmoid"
+                and (not p.routed.router_normalizes or p.routed.per_token == 1)
             )
         },
     ),
     Row("--moe-router-dtype", by={LM: lambda p: "fp32"}),  # as the models' own code computes it
-    Row("--moe-router-num-groups", by={LM: lambda p: p.model.router_groups or None}),
-    Row("--moe-router-group-topk", by={LM: lambda p: p.model.router_top_groups or None}),
-    Row("--moe-router-topk-scaling-factor", by={LM: lambda p: but(p.model.router_scale, 1)}),
+    Row("--moe-router-num-groups", by={LM: lambda p: p.routed.router_groups or None}),
+    Row("--moe-router-group-topk", by={LM: lambda p: p.routed.router_top_groups or None}),
+    Row("--moe-router-topk-scaling-factor", by={LM: lambda p: but(p.routed.router_scale, 1)}),
     Row("--moe-router-load-balancing-type", by={LM: lambda p: "aux_loss"}),
     # The config's number as it is, as NVIDIA's Megatron-Bridge hands it on (model_bridge.py:484 @
     # 067f987df). In transformers it weighs more, without the division by the chosen experts, and
@@ -386,12 +377,12 @@ _EXPERTS: Final = (
     Row(
         "--moe-aux-loss-coeff",
         "model.router_aux_loss_coef",
-        by={LM: lambda p: 0.001 if p.model.router_loss is None else p.model.router_loss},
+        by={LM: lambda p: 0.001 if p.routed.router_loss is None else p.routed.router_loss},
     ),
     Row("--moe-layer-freq", by={LM: encode.expert_layers}),
     Row("--moe-apply-probs-on-input", by={LM: lambda p: p.model.family == "llama4_text"}),
-    Row("--moe-shared-expert-intermediate-size", by={LM: lambda p: p.model.shared_ffn or None}),
-    Row("--moe-shared-expert-gate", by={LM: lambda p: p.model.shared_gate}),
+    Row("--moe-shared-expert-intermediate-size", by={LM: lambda p: p.routed.width or None}),
+    Row("--moe-shared-expert-gate", by={LM: lambda p: p.routed.shared_gate}),
     Row("--moe-grouped-gemm", by={LM: lambda p: p.grouped_gemm}),
     Row("--moe-token-dispatcher-type", by={LM: lambda p: "flex" if p.by_node else "alltoall"}),
     Row("--moe-enable-deepep", by={LM: lambda p: p.by_node}),
@@ -425,7 +416,7 @@ _EXPERTS: Final = (
     Row(
         "--moe-loss-coeff",
         "model.router_aux_loss_coef",
-        by={MDS: lambda p: 0.01 if p.model.router_loss is None else p.model.router_loss},
+        by={MDS: lambda p: 0.01 if p.routed.router_loss is None else p.routed.router_loss},
     ),
 )
 _PARALLEL: Final = (
@@ -856,6 +847,11 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
     "data": _DATA,
     "files": _FILES,
     "deepspeed": _DEEPSPEED,
+}
+#: Kinds of layers by the group that says what each alone has.
+KINDS: Final[Mapping[str, type[Mixer] | type[FeedForward]]] = {
+    "latent attention": Latent,
+    "experts": Experts,
 }
 ROWS: Final = tuple(row for rows in GROUPS.values() for row in rows)
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ...catalog.layers.experts import Experts
+from ...catalog.layers.grouped import GroupedQuery
+from ...catalog.layers.latent import Latent
 from ...estimate.groups import sends_tokens_once_per_node
 from ...estimate.layout import Offload
 from ...estimate.stages import chunk_sizes, layers_of, split
@@ -21,7 +24,7 @@ from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, group
 from .encode import Planned
 from .engine import MEGATRON_LM
 from .options import Flavour
-from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES, STARTS_ANEW
+from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, KINDS, LENGTHS, OF_FILES, STARTS_ANEW
 from .tokenizer import packages, tokenizer_type
 
 NEEDS: Final = (
@@ -57,18 +60,23 @@ def planned(plan: Plan) -> Planned:
         plan=plan,
         job=job,
         model=job.model,
+        attention=job.model.softmax,
+        mlp=job.model.feed_forward,
+        latent=job.model.part(Latent),  # type: ignore[arg-type]  # its rows are left out without one
+        routed=job.model.part(Experts),  # type: ignore[arg-type]
         training=job.training,
         layout=layout,
         cut=cut,
         chunks=tuple(chunk_sizes(job, layout)) if cut.lists_chunks else (),
         last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if shortens else None,
-        by_node=job.model.is_moe and bool(sends_tokens_once_per_node(job, layout)),
+        by_node=job.model.experts > 0 and bool(sends_tokens_once_per_node(job, layout)),
         aware=is_precision_aware(job),
         tokenizer=tokenizer_type(job),
         exit_minutes=exit_minutes(plan),
         rotary=job.model.position_embedding == "rotary",
-        grouped_queries=job.model.kv_heads != job.model.heads and not job.model.is_mla,
-        linear_bias=job.model.output_bias or job.model.mlp_bias or job.model.expert_bias,
+        grouped_queries=job.model.kv_heads != job.model.heads
+        and job.model.part(GroupedQuery) is not None,
+        linear_bias=job.model.linear_bias,
         grouped_gemm=job.cluster.accelerator.generation.grouped_products,
         fsdp=layout.zero_stage >= 2,
         full=layout.recompute.label == "full",
@@ -143,8 +151,7 @@ COMMENTS: Final[Mapping[str, Comment]] = {
 
 def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> list[ArgumentGroup]:
     """The table forwards: every row that the project's files have, but for what the job's own arguments exclude."""
-    left_out = {"experts"} if not p.model.is_moe else set()
-    left_out |= {"latent attention"} if not p.model.is_mla else set()
+    left_out = {name for name, kind in KINDS.items() if p.model.part(kind) is None}
     groups = []
     for name, rows in GROUPS.items():
         written = {}

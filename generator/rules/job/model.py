@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...catalog.layers.experts import Experts
+from ...catalog.layers.latent import Latent
 from ...findings import ERROR, NOTE, WARNING, Violations
 from ...job.records import Job
 from ...rule import InFiles
@@ -68,8 +70,9 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
     """A model with latent attention (MLA) is not trained with Megatron-DeepSpeed.
     Prevents: No error: another model would be trained, whose attention has no compressed keys and values.
     Fix: use framework: megatron-lm"""
-    if job.model.is_mla:
-        message = f"{job.model.name} has latent attention (MLA), which {job.says('framework', job.framework)} lacks"
+    latent = job.model.part(Latent)
+    if latent is not None:
+        message = f"{job.model.name} has {latent.called}, which {job.says('framework', job.framework)} lacks"
         yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
@@ -83,10 +86,12 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
     """A MoE model for Megatron-DeepSpeed has neither shared experts nor dense layers.
     Prevents: No error: another model would be trained, with routed experts only in every layer.
     Fix: use framework: megatron-lm"""
-    model = job.model
-    extras = {"shared experts": model.shared_experts, "dense layers": model.dense_layers}
+    model, routed = job.model, job.model.part(Experts)
+    if routed is None:
+        return
+    extras = {"shared experts": routed.shared_experts, "dense layers": model.dense_layers}
     named = " and ".join(f"{count} {name}" for name, count in extras.items() if count)
-    if model.is_moe and named:
+    if named:
         message = (
             f"{model.name} has {named}, which {job.says('framework', job.framework)} cannot express"
         )
@@ -233,7 +238,8 @@ _PLAIN = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu2")
 
 def _scalings(job: Job) -> tuple[str, ...]:
     """Rotary scalings that Megatron-LM has options for; YaRN with latent attention alone."""
-    return ("none", "llama3", *("yarn",) * (job.model.is_mla and job.model.yarn_scale is not None))
+    has_yarn = job.model.part(Latent) is not None and job.model.yarn_scale is not None
+    return ("none", "llama3", *(("yarn",) if has_yarn else ()))
 
 
 def missing_parts(job: Job) -> tuple[str, ...]:
@@ -244,15 +250,20 @@ def missing_parts(job: Job) -> tuple[str, ...]:
         parts = _missing(job, _scalings(job))
     else:  # beyond what rules of its own refuse
         model, window = job.model, job.model.sliding_window
-        others = model.output_bias or model.mlp_bias or model.expert_bias
+        routed, attentions = model.part(Experts), model.attentions
+        rotates = model.position_embedding == "rotary"
         parts = {
             **_missing(job, ("none",)),
-            "normalisation of queries and keys": model.qk_norm in ("head", "l2"),
-            "layers without positions": bool(model.layers_without_rotary),
-            "a router with sigmoid scores": model.router_scores == "sigmoid",
-            "clamped activations": model.activation_clamp is not None,
+            "normalisation of queries and keys": any(
+                mixer.qk_norm in ("head", "l2") for mixer in attentions
+            ),
+            "layers without positions": rotates and not all(m.rotary for m in attentions),
+            "a router with sigmoid scores": routed is not None
+            and routed.router_scores == "sigmoid",
+            "clamped activations": model.feed_forward.clamp is not None,
             "attention sinks": model.attention_sinks,
-            "query, key and value biases without others": model.qkv_bias and not others,
+            "query, key and value biases without others": not model.linear_bias
+            and any(mixer.qkv_bias for mixer in attentions),
             "sliding-window attention": window is not None
             and window < job.training.sequence_length,
         }
@@ -261,22 +272,30 @@ def missing_parts(job: Job) -> tuple[str, ...]:
 
 def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
     """Return the parts that neither Megatron has, but for these rotary scalings."""
-    model = job.model
-    chunk = model.sliding_window if model.chunked_attention else None
+    model, part, routed = job.model, job.model.feed_forward, job.model.part(Experts)
+    chunks = [m.span.window for m in model.attentions if m.span.chunked]
+    kinds = model.stack.kinds
     return {
-        f"MLPs gated by {model.activation}": model.gated_mlp and model.activation not in _SILU,
-        f"MLPs with {model.activation}": not model.gated_mlp and model.activation not in _PLAIN,
+        f"MLPs gated by {part.activation}": part.gated and part.activation not in _SILU,
+        f"MLPs with {part.activation}": not part.gated and part.activation not in _PLAIN,
         f"{model.rotary_scaling} scaling of rotary positions": model.rotary_scaling not in scalings,
-        "normalisation of queries and keys over all heads at once": model.qk_norm == "full",
-        "attention and MLP side by side": model.norms_per_layer == 1,
-        "normalisation after attention and MLP": model.norms_per_layer > 2 or model.norm_after,
-        "normalisation without parameters": model.norm == "none",
-        "normalisation without biases": model.norm == "layernorm-no-bias",
-        "attention in chunks": chunk is not None and chunk < job.training.sequence_length,
+        "normalisation of queries and keys over all heads at once": any(
+            mixer.qk_norm == "full" for mixer in model.attentions
+        ),
+        "attention and MLP side by side": any(layer.norms == 1 for layer in kinds),
+        "normalisation after attention and MLP": any(
+            layer.norms > 2 or layer.norm_after for layer in kinds
+        ),
+        "normalisation without parameters": model.norm.kind == "none",
+        "normalisation without biases": model.norm.kind == "layernorm-no-bias",
+        "attention in chunks": any(
+            chunk is not None and chunk < job.training.sequence_length for chunk in chunks
+        ),
         # Source: core_v0.16.1 megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function
-        "sigmoid scores of experts that don't add up to 1": model.router_scores == "sigmoid"
-        and not model.router_normalizes
-        and model.experts_per_token > 1,
+        "sigmoid scores of experts that don't add up to 1": routed is not None
+        and routed.router_scores == "sigmoid"
+        and not routed.router_normalizes
+        and routed.per_token > 1,
         **dict.fromkeys(model.extras, True),
         "an embedding of another width": model.embedding_width is not None,
     }

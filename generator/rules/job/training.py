@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from ...catalog import closest
-from ...estimate.adapters import ALL_LINEAR, ATTENTION, has_known_modules, projections
-from ...estimate.model_size import dense_layers
+from ...estimate.adapters import ALL_LINEAR, ATTENTION, has_known_modules
 from ...estimate.rates import constants
 from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
@@ -379,13 +378,13 @@ def lora_modules_exist(job: Job) -> Violations:
         or not has_known_modules(job.model)
     ):
         return
-    kinds = ([False] if dense_layers(job.model) else []) + ([True] if job.model.is_moe else [])
-    known = list(dict.fromkeys(p.name for moe in kinds for p in projections(job.model, moe=moe)))
+    kinds = job.model.stack.kinds
+    known = list(dict.fromkeys(p.name for layer in kinds for p in layer.projections))
     missing = [name for name in lora.modules if name not in known]
     if missing:
         experts = (
             f", whose {job.model.experts} routed experts are no linear layers"
-            if job.model.is_moe
+            if job.model.experts
             else ""
         )
         message = f"{', '.join(missing)}: no linear layer of {job.model.name}{experts}"
@@ -402,7 +401,7 @@ def four_bits_need_linear_layers(job: Job) -> Violations:
     """A base in 4 bits is a dense model.
     Prevents: No error: bitsandbytes quantizes linear layers only, the experts stay in 16 bits and fill the memory.
     Fix: set training.lora.base to unquantized"""
-    if job.training.lora is not None and job.training.lora.base == "4bit" and job.model.is_moe:
+    if job.training.lora is not None and job.training.lora.base == "4bit" and job.model.experts:
         message = f"base: 4bit leaves the {job.model.experts} experts a layer of {job.model.name} in 16 bits"
         yield violation(job, "/training/lora/base", message, "use base: unquantized")
 

@@ -26,30 +26,29 @@ from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megat
 
 def _has_biased_experts(job: Job) -> bool:
     """Ask whether `--disable-bias-linear` is not set for a MoE model: the option is one for all layers."""
-    model = job.model
-    return model.is_moe and (model.output_bias or model.mlp_bias or model.expert_bias)
+    return job.model.experts > 0 and job.model.linear_bias
 
 
 _WHOLE_WEIGHTS = InFiles(unless=("--expert-tensor-parallel-num-weight-shards",))
 _BIASES = "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)"
 _experts = partition_layouts("expert", "experts", applies=is_moe)
-_dense = layouts("expert", "experts", applies=lambda job: not job.model.is_moe)
+_dense = layouts("expert", "experts", applies=lambda job: not job.model.experts)
 _replicas = partition_layouts("expert", "data", "context", "gpus", "experts")
 _native_experts = layouts(
     "zero_stage", "expert", "experts", of=lambda engine: engine.experts == "module", applies=is_moe
 )
 _unpinned = layouts("expert", of=is_scripted, applies=lambda job: job.pins.expert is None)
 _biased = detail_layouts(
-    "expert_tensor", "tensor", "experts", "output_bias", "mlp_bias", applies=_has_biased_experts
+    "expert_tensor", "tensor", "experts", "linear_bias", applies=_has_biased_experts
 )
 _expert_ranks = layouts(
     *("expert", "expert_tensor", "data", "tensor", "context", "gpus", "experts"),
     detail="expert_tensor",
 )
 _as_the_rest = partition_layouts("expert_tensor", "tensor", applies=is_moe)
-_nothing_to_cut = layouts("expert_tensor", applies=lambda job: not job.model.is_moe)
+_nothing_to_cut = layouts("expert_tensor", applies=lambda job: not job.model.experts)
 _pipelined_experts = fixed_layouts(
-    "pipeline", applies=lambda job: job.model.is_moe and job.pins.pipeline is None
+    "pipeline", applies=lambda job: job.model.experts > 0 and job.pins.pipeline is None
 )
 
 
@@ -93,7 +92,7 @@ def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
     fitting = [
         e
         for e in divisors(ranks // layout.expert_tensor)
-        if not job.model.is_moe or job.model.experts % e == 0
+        if not job.model.experts or job.model.experts % e == 0
     ]
     cut = f" × {given(job, layout, 'expert_tensor')}" if layout.expert_tensor > 1 else ""
     message = (
@@ -109,7 +108,7 @@ def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.expert to a divisor of data × context"""
     ranks = layout.data * layout.context
     yield divides(layout.expert, ranks)
-    fitting = [e for e in divisors(ranks) if not job.model.is_moe or job.model.experts % e == 0]
+    fitting = [e for e in divisors(ranks) if not job.model.experts or job.model.experts % e == 0]
     product = f"{job.says('data', layout.data)} × {job.says('context', layout.context)}"
     message = f"{job.says('expert', layout.expert)} does not divide the {ranks} ranks of {product}"
     yield message, f"use {job.says('expert', *nearest(fitting, layout.expert))}"

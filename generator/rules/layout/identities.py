@@ -195,7 +195,7 @@ def implied_values(job: Job) -> dict[str, Any]:
         implied.update(pipeline=1, expert=1, sequence_parallel=False)
     if not job.engine.has("virtual_pipeline"):
         implied["virtual_pipeline"] = 1
-    if not job.model.is_moe:
+    if not job.model.experts:
         implied.update(expert=1, expert_tensor=1)
     return implied
 

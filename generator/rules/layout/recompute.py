@@ -6,7 +6,6 @@ from math import gcd
 from typing import cast
 
 from ...estimate.layout import Layout, LayoutLike, Modules, Offload, Recompute
-from ...estimate.model_size import dense_layers
 from ...estimate.stages import chunk_sizes, divides_chunks
 from ...findings import ERROR, NOTE, WARNING
 from ...job.records import Job
@@ -198,20 +197,11 @@ def own_modules(job: Job) -> Modules:
     latent attention and before experts, else a part of the product behind it; training/arguments.py: grouped products
     need compute capability 8.
     """
-    model = job.model
     found = Modules.CORE_ATTN
-    if model.is_mla:
-        found |= Modules.MLA_UP_PROJ
-    if model.is_mla or model.is_moe:
-        found |= Modules.LAYERNORM
-    if dense_layers(model):
-        found |= Modules.MLP
-    if model.is_moe:
-        found |= Modules.MOE
-        if job.cluster.accelerator.generation.grouped_products:
-            found |= Modules.MOE_ACT
-        if model.shared_ffn:
-            found |= Modules.SHARED_EXPERTS
+    for layer in job.model.stack.kinds:
+        found |= Modules.of((*layer.mixer.modules, *layer.feed_forward.modules))
+    if not job.cluster.accelerator.generation.grouped_products:
+        found &= ~Modules.MOE_ACT
     return found
 
 

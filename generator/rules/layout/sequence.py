@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 
 from ...estimate.layout import LayoutLike
@@ -46,7 +48,9 @@ _ulysses_sequence = exchange_layouts("context", "sequence_length")
 _ulysses_cut = exchange_layouts("context", "sequence_parallel")
 _cut = parallel_layouts("sequence_parallel", "tensor", "context", "sequence_length")
 _moe = composed_layouts("sequence_parallel", "tensor", "experts", applies=is_moe)
-_grouped = partition_layouts("context", "heads", "kv_heads", applies=has_grouped_heads)
+_grouped = partition_layouts(
+    "context", "context_cuts", "heads", "kv_heads", applies=has_grouped_heads
+)
 _ulysses = exchange_layouts("context", "tensor", "pipeline")
 _older_ulysses = replaced_layouts(
     "context", applies=lambda job: job.deepspeed_version < _first_with_ulysses(job)
@@ -189,7 +193,7 @@ def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
 
 
 def _ulysses_hint(job: Job) -> str:
-    fitting = divisors(job.model.heads)
+    fitting = divisors(gcd(*(count for _, count in job.model.context_cuts)))
     if knows(job, "sequence_length"):
         fitting = [c for c in fitting if job.training.sequence_length % c == 0]
     if knows(job, "kv_heads"):
@@ -197,16 +201,17 @@ def _ulysses_hint(job: Job) -> str:
     return f"use {job.says('context', *fitting)}"
 
 
-@partition_layouts("context", "heads").rule(
+@partition_layouts("context", "context_cuts").rule(
     "SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), IN_ALL
 )
 def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the attention heads.
     Prevents: The first attention fails: the number of heads must be divisible by the sequence parallel size.
     Fix: set layout.context to a divisor of the heads"""
-    yield divides(layout.context, job.model.heads)
-    message = f"{job.says('context', layout.context)} does not divide the {job.model.heads} attention heads"
-    yield message, _ulysses_hint(job)
+    cuts = job.model.context_cuts
+    yield divides(layout.context, gcd(*(count for _, count in cuts)))
+    undivided = " and ".join(f"the {n} {name}" for name, n in cuts if n % layout.context)
+    yield f"{job.says('context', layout.context)} does not divide {undivided}", _ulysses_hint(job)
 
 
 @_grouped.rule(
@@ -269,12 +274,12 @@ def exchanges_heads_only(job: Job) -> bool:
 
 
 _elsewhere = without_detail("context_heads")
-_exchanged = detail_layouts("context_heads", "tensor", "heads", "kv_heads", "kv_lora_rank")
+_exchanged = detail_layouts("context_heads", "tensor", "exchanged_heads")
 _local = detail_layouts(
     "context_heads", "context", "sliding_window", "attention_sinks", applies=exchanges_heads_only
 )
 _latent = detail_layouts(
-    "context_heads", "context", "kv_lora_rank", applies=lambda job: job.model.is_mla
+    "context_heads", "context", "keeps_ring", applies=lambda job: job.model.keeps_ring
 )
 
 
@@ -318,12 +323,12 @@ def head_ranks_divide_heads(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor × the context ranks that exchange heads divides the heads, and the key-value heads.
     Prevents: Training stops in the first layer: cp_comm_type='a2a' requires num_heads % cp_size == 0.
     Fix: set layout.context_heads to a divisor of the key-value heads of a tensor rank"""
-    model, cut = job.model, layout.tensor * layout.context_heads
-    kv_heads = model.heads if model.is_mla else model.kv_heads
-    yield implies(layout.context_heads > 1, divides(cut, model.heads) & divides(cut, kv_heads))
+    cut = layout.tensor * layout.context_heads
+    heads, kv_heads = (gcd(*counts) for counts in zip(*job.model.exchanged_heads, strict=True))
+    yield implies(layout.context_heads > 1, divides(cut, heads) & divides(cut, kv_heads))
     fitting = divisors(kv_heads // layout.tensor) if kv_heads % layout.tensor == 0 else [1]
     both = given(job, layout, "context_heads", "tensor")
-    message = f"{both} does not divide {model.heads} heads and {kv_heads} key-value heads"
+    message = f"{both} does not divide {heads} heads and {kv_heads} key-value heads"
     yield message, f"use {job.says('context_heads', *fitting)}"
 
 

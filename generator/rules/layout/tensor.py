@@ -32,31 +32,23 @@ def tensor_domain(job: Job) -> int:
 
 
 def widths(job: Job) -> dict[str, int]:
-    """The widths that column-parallel layers cut, by name; a MoE model's dense width only where a layer has it."""
-    model = job.model
-    found = {"hidden size": model.hidden}
-    if not model.is_moe or model.dense_layers:
-        found["feed-forward size"] = model.ffn
-    return found
+    """The widths that column-parallel layers cut, by name: of the dense MLPs that layers have."""
+    return {"hidden size": job.model.hidden, **dict(job.model.mlp_cuts)}
 
 
 def expert_widths(job: Job) -> dict[str, int]:
     """The widths of routed and shared experts, by name."""
-    model = job.model
-    found = {
-        "expert feed-forward size": model.moe_ffn,
-        "shared experts' feed-forward size": model.shared_ffn,
-    }
-    return {name: width for name, width in found.items() if width}
+    return dict(job.model.expert_cuts)
 
 
 def tensor_values(job: Job) -> list[int]:
     """The tensor parallel sizes that every rule of this module allows, as far as the job is known; never empty."""
-    cuts = [getattr(job.model, name) for name in ("heads", "hidden") if knows(job, name)]
+    cuts = [count for _, count in job.model.tensor_cuts] if knows(job, "tensor_cuts") else []
+    cuts += [job.model.hidden] if knows(job, "hidden") else []
     cuts += [job.gpus] if knows(job, "gpus") else []
     cuts += [tensor_domain(job)] if knows(job, "accelerators_per_node") else []
-    cuts += widths(job).values() if knows(job, "hidden", "ffn", "experts") else []
-    cuts += expert_widths(job).values() if knows(job, "experts", "moe_ffn") else []
+    cuts += widths(job).values() if knows(job, "hidden", "mlp_cuts") else []
+    cuts += expert_widths(job).values() if knows(job, "expert_cuts") else []
     matches = divide_either_way if job.engine.repeats_kv_heads else divides
     return [
         t
@@ -67,7 +59,7 @@ def tensor_values(job: Job) -> list[int]:
 
 def has_grouped_heads(job: Job) -> bool:
     """Ask whether several attention heads share a key-value head; otherwise the rule on heads is enough."""
-    return job.model.kv_heads != job.model.heads
+    return knows(job, "heads") and job.model.kv_heads != job.model.heads
 
 
 def _hint(job: Job) -> str:
@@ -83,7 +75,7 @@ _NOT_LATENT = InFiles(unless=("--multi-latent-attention",))
 _CUT_AS_REST = InFiles(unless=("--expert-tensor-parallel-size",))
 _USUAL_PADDING = InFiles(unless=("--make-vocab-size-divisible-by",))
 _EQUAL_LAYERS = InFiles(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern"))
-_heads = layouts("tensor", "heads")
+_heads = layouts("tensor", "tensor_cuts")
 _vocabulary = parallel_layouts("tensor", "vocab")
 _kv_heads = layouts(
     "tensor",
@@ -97,9 +89,9 @@ _divided_kv_heads = layouts(
     of=lambda engine: not engine.repeats_kv_heads,
     applies=has_grouped_heads,
 )
-_widths = layouts("tensor", "hidden", "ffn", "experts")
+_widths = layouts("tensor", "hidden", "mlp_cuts")
 _expert_widths = parallel_layouts(
-    "tensor", "experts", "moe_ffn", applies=lambda job: bool(expert_widths(job))
+    "tensor", "expert_cuts", applies=lambda job: bool(expert_widths(job))
 )
 _free = layouts(applies=lambda job: job.pins.tensor is None)
 _pinned = layouts(
@@ -114,11 +106,10 @@ def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the attention heads.
     Prevents: Megatron stops at start: num_attention_heads must be a multiple of tensor_model_parallel_size.
     Fix: set layout.tensor to a divisor of the heads"""
-    yield divides(layout.tensor, job.model.heads)
-    yield (
-        f"{job.says('tensor', layout.tensor)} does not divide the {job.model.heads} attention heads",
-        _hint(job),
-    )
+    cuts = job.model.tensor_cuts
+    yield divides(layout.tensor, gcd(*(count for _, count in cuts)))
+    undivided = " and ".join(f"the {n} {name}" for name, n in cuts if n % layout.tensor)
+    yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
 
 
 @_kv_heads.rule(

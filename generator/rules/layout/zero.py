@@ -147,12 +147,12 @@ def copies_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron-LM stops at start: the data parallel size is not divisible by the shard factor.
     Fix: set layout.zero_copies to a divisor of data × context, and of the replicas of the experts"""
     ranks = layout.data * layout.context
-    experts = expert_replicas(layout) if job.model.is_moe else ranks
+    experts = expert_replicas(layout) if job.model.experts > 0 else ranks
     divided = (ranks % layout.zero_copies == 0) & (experts % layout.zero_copies == 0)
     yield implies(layout.zero_copies > 1, divided)
     common = gcd(int(ranks), int(experts)) if experts >= 1 else 1
     message = f"{job.says('zero_copies', layout.zero_copies)} does not divide the {ranks} ranks of data × context"
-    if job.model.is_moe and ranks % layout.zero_copies == 0:
+    if job.model.experts > 0 and ranks % layout.zero_copies == 0:
         message = f"{job.says('zero_copies', layout.zero_copies)} does not divide the {experts:g} replicas of experts"
     yield message, f"use {job.says('zero_copies', *nearest(divisors(common), layout.zero_copies))}"
 

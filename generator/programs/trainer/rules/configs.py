@@ -404,7 +404,7 @@ def tensor_parallelism_needs_no_conversion(submission: Submission) -> Violations
         ]
     for arguments, config in read:
         model, size = model_of(submission, arguments), whole_number(config.value(pointer)) or 1
-        if model is not None and size > 1 and model.is_moe:
+        if model is not None and size > 1 and model.experts > 0:
             message = (
                 f"autotp_size {size} with {model.name}, whose experts transformers fuses on loading"
             )

@@ -1,0 +1,78 @@
+"""A mixture of experts: a router sends each token to a few of many MLPs; shared experts meet every
+token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from ...dataclass import dataclass
+from .feed_forward import FeedForward, mlp_parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts(FeedForward):
+    """Routed experts, and shared ones that are together an MLP as wide as `width`."""
+
+    called: ClassVar[str] = "experts"
+
+    hidden: int
+    width: int = 0  #: of all shared experts together
+    gated: bool
+    activation: str = "gelu"
+    bias: bool = False  #: of the shared experts
+    clamp: float | None = None
+    experts: int
+    per_token: int
+    expert_width: int
+    expert_bias: bool = False
+    shared_experts: int = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    router_groups: int = 0  #: of which a token picks some first (DeepSeek); 0 when there are none
+    router_top_groups: int = 0
+    router_scale: float = 1.0  #: factor on the routed experts' output
+    router_scores: str = "softmax"  #: softmax | sigmoid
+    router_normalizes: bool = True  #: whether the weights of a token's experts add up to 1
+    router_loss: float | None = (
+        None  #: coefficient of the loss that balances the experts, where its config says
+    )
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """All of it, the activation, shared experts, and the norm before them.
+
+        **Source**: Megatron-LM core_v0.16.1, core/models/gpt/gpt_layer_specs.py, where that norm is
+        a module of its own.
+        """
+        return ("moe", "moe_act", "layernorm", *(("shared_experts",) if self.width else ()))
+
+    @property
+    def whole_parameters(self) -> int:
+        """Shared experts, and their gate."""
+        if not self.width:
+            return 0
+        gate = self.hidden if self.shared_gate else 0
+        return mlp_parameters(self.hidden, self.width, gated=self.gated, bias=self.bias) + gate
+
+    @property
+    def router_parameters(self) -> int:
+        """A score for each expert."""
+        return self.experts * (self.hidden + self.router_bias)
+
+    @property
+    def expert_parameters(self) -> int:
+        """One routed expert's."""
+        return mlp_parameters(
+            self.hidden, self.expert_width, gated=self.gated, bias=self.expert_bias
+        )
+
+    @property
+    def expert_cuts(self) -> Mapping[str, int]:
+        """Widths of the experts."""
+        named = {
+            "expert feed-forward size": self.expert_width,
+            "shared experts' feed-forward size": self.width,
+        }
+        return {name: width for name, width in named.items() if width}

@@ -1,0 +1,131 @@
+"""What every kind of feed-forward says of itself: what each token meets, what it is routed to,
+parameters, products.
+
+All is of one layer. `width` is that of the part that every token meets and tensor ranks share;
+routed experts have widths of their own. A kind without experts has none of them, and 0 wherever
+they are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from .mixer import Product, Projection
+
+
+class FeedForward:
+    """What a layer does with each token by itself."""
+
+    __slots__ = ()
+
+    called: ClassVar[str]  #: in messages
+    hidden: int
+    width: int  #: of what every token meets, per gate or up projection; 0: nothing
+    gated: bool
+    activation: str
+    bias: bool
+    clamp: float | None  #: bound of gpt-oss's gated activation, which is also shifted and scaled
+
+    experts: int = 0  #: routed ones
+    per_token: int = 0  #: of these, those that one token is sent to
+    expert_width: int = 0  #: of one, per gate or up projection
+    expert_bias: bool = False
+    router_top_groups: int = 0  #: groups of experts of which a token picks all of its own; 0: any
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules of its own that programs can compute again."""
+        return ()
+
+    @property
+    def active_width(self) -> int:
+        """Widths that a token meets, all together."""
+        return self.per_token * self.expert_width + self.width
+
+    @property
+    def whole_parameters(self) -> int:
+        """Parameters of what every token meets."""
+        raise NotImplementedError
+
+    @property
+    def router_parameters(self) -> int:
+        """Parameters of the router, which each tensor rank has."""
+        return 0
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of one routed expert."""
+        return 0
+
+    @property
+    def matrix_parameters(self) -> int:
+        """All but the router's, which are few."""
+        return self.whole_parameters + self.experts * self.expert_parameters
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return self.matrix_parameters + self.router_parameters
+
+    @property
+    def active_matrix_parameters(self) -> int:
+        """Those that one token meets, but for the router's."""
+        return self.per_token * self.expert_parameters + self.whole_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """Those that one token meets."""
+        return self.active_matrix_parameters + self.router_parameters
+
+    def rank_parameters(self, tensor: Any) -> Any:
+        """Parameters of one tensor rank, without those of routed experts."""
+        return self.whole_parameters / tensor + self.router_parameters
+
+    @property
+    def ups(self) -> int:
+        """Matrices from the hidden state: two where one gates the other."""
+        return 2 if self.gated else 1
+
+    def products(self, width: Any) -> tuple[Product, ...]:
+        """Both products of an MLP as wide as `width`: gate and up at once, and down."""
+        return Product(self.hidden, self.ups * width), Product(width, self.hidden)
+
+    @property
+    def projections(self) -> tuple[Projection, ...]:
+        """Linear layers of what every token meets, with Llama's names.
+
+        Routed experts and their router are tensors of their own in transformers 5.23, no linear
+        layers.
+        """
+        if not self.width:
+            return ()
+        names = ("gate_proj", "up_proj")
+        first = (Projection(name, self.hidden, self.width) for name in names)
+        return (*first, Projection("down_proj", self.width, self.hidden))
+
+    def kept_bytes(self, copies: int, element: float, input_element: float) -> float:
+        """Bytes a token kept for the backward pass.
+
+        Of each width `copies` tensors are kept, the last one the input of the second product. An
+        expert keeps its own copy of the token, before and after it is sorted. **Symbols**:
+        `element` bytes of an activation, `input_element` of a product's input.
+        """
+        kept = (copies - 1) * element + input_element
+        routed = (element + input_element) * self.hidden + kept * self.expert_width
+        return self.per_token * routed + kept * self.width
+
+    @property
+    def tensor_cuts(self) -> Mapping[str, int]:
+        """Widths that tensor ranks share evenly, by name."""
+        return {}
+
+    @property
+    def expert_cuts(self) -> Mapping[str, int]:
+        """The same of the parts of a mixture of experts."""
+        return {}
+
+
+def mlp_parameters(hidden: int, width: int, *, gated: bool, bias: bool) -> int:
+    """Parameters of an MLP."""
+    return (hidden + bias) * width * (1 + gated) + (width + bias) * hidden

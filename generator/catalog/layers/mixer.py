@@ -1,0 +1,170 @@
+"""What every kind of mixer says of itself: sizes, products, what it computes with tokens of a
+sequence, what it keeps.
+
+All is of one layer. Widths and kept elements are of one token and of all tensor ranks together,
+FLOPs of one token's forward pass. A tensor size may be a number or a numpy column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+
+class Projection(NamedTuple):
+    """A linear layer as torch's Linear: its module's name, its widths, and whether it has a bias."""
+
+    name: str
+    inputs: int
+    outputs: int
+    bias: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """Weights and biases."""
+        return (self.inputs + self.bias) * self.outputs
+
+
+class Product(NamedTuple):
+    """A matrix product of a token's activations with weights, as a program runs it."""
+
+    inputs: int
+    outputs: int
+    cut: str = (
+        ""  #: the side that tensor ranks share: inputs | outputs; empty: each computes it all
+    )
+
+    def of_rank(self, tensor: Any) -> tuple[Any, Any]:
+        """Widths of its inputs and outputs on one of `tensor` ranks."""
+        return (
+            self.inputs / tensor if self.cut == "inputs" else self.inputs,
+            self.outputs / tensor if self.cut == "outputs" else self.outputs,
+        )
+
+
+class Widths(NamedTuple):
+    """Elements a token of what the core takes and makes, all heads together."""
+
+    queries: int
+    keys: int
+    values: int  #: of the output, which the last product takes
+
+
+class Mixer:
+    """What makes one token's state of several tokens': attention of some kind, or what stands in
+    its place.
+    """
+
+    __slots__ = ()
+
+    called: ClassVar[str]  #: in messages: "it has latent attention (MLA)"
+    modules: ClassVar[tuple[str, ...]] = ()  #: of its own that programs can compute again
+    has_scores: ClassVar[bool] = False  #: whether each token has a score for each other one
+    #: Whether context ranks can't all exchange heads for tokens: some exchange keys and values in a
+    #: ring.
+    keeps_ring: ClassVar[bool] = False
+    output_bias: bool = False
+
+    hidden: int
+    rotary: bool  #: whether its queries and keys are rotated
+
+    @property
+    def shape(self) -> Mixer:
+        """Itself without what changes neither sizes nor products."""
+        return self
+
+    def averaged(self, alike: Mapping[Mixer, int]) -> Mixer:
+        """What stands for mixers of its shape, each with its layers, in an estimate."""
+        return self
+
+    @property
+    def widths(self) -> Widths:
+        """Widths of queries, keys and output."""
+        raise NotImplementedError
+
+    @property
+    def projections(self) -> tuple[Projection, ...]:
+        """Its linear layers, with the names of transformers."""
+        raise NotImplementedError
+
+    @property
+    def other_parameters(self) -> int:
+        """Parameters that are neither in linear layers nor in norms."""
+        return 0
+
+    @property
+    def parameters(self) -> int:
+        """Everything but its norms."""
+        return sum(layer.parameters for layer in self.projections) + self.other_parameters
+
+    def rank_parameters(self, tensor: Any) -> Any:
+        """Those of `parameters` that one tensor rank holds."""
+        return self.parameters / tensor
+
+    def norm_parameters(self, each: int) -> int:
+        """Parameters of the norms inside it, where the model's kind of norm has `each` an element."""
+        return 0
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """Products of the hidden state and of the core's output, in the order of use."""
+        raise NotImplementedError
+
+    @property
+    def latent_products(self) -> tuple[Product, ...]:
+        """Products between the first and the core, of narrower states."""
+        return ()
+
+    @property
+    def repeated_parameters(self) -> int:
+        """Weights that a token meets once more where `latent_products` are computed again."""
+        return 0
+
+    @property
+    def rebuilt_elements(self) -> int:
+        """Elements that aren't kept where `latent_products` are computed again."""
+        return 0
+
+    def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
+        """Elements kept for the backward pass, beside the input of the layer.
+
+        `repeats_keys`: every query head gets a copy of its keys and values. `packs`: queries, keys
+        and values are one product's output, and stay in its memory.
+        """
+        raise NotImplementedError
+
+    def core_flops(self, sequence: int) -> float:
+        """FLOPs of its core, without what a mask makes needless."""
+        raise NotImplementedError
+
+    def core_elements(self, sequence: int) -> float:
+        """Elements that its core reads and writes in a forward pass, where no scores are stored."""
+        queries, keys, values = self.widths
+        return queries + 2 * keys + values
+
+    def scores(self, sequence: int) -> int:
+        """Scores of one token; none for a kind without."""
+        return 0
+
+    @property
+    def exchanged(self) -> tuple[tuple[int, int], ...]:
+        """Widths of what context ranks exchange beside queries and output, and the least of each on
+        a tensor rank.
+        """
+        _, keys, values = self.widths
+        return (keys, 0), (values, 0)
+
+    @property
+    def tensor_cuts(self) -> Mapping[str, int]:
+        """What tensor ranks share evenly, by name; each is a multiple of their number."""
+        return {}
+
+    @property
+    def context_cuts(self) -> Mapping[str, int]:
+        """What context ranks share evenly that exchange heads for tokens, by name."""
+        return {}
+
+    @property
+    def exchanged_heads(self) -> tuple[int, int]:
+        """Heads of queries, and of keys and values, that context ranks can exchange for tokens."""
+        raise NotImplementedError

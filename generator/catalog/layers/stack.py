@@ -1,0 +1,143 @@
+"""A model's layers in their order, by kind: a layer is a mixer and a feed-forward, with their
+norms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate, groupby
+
+from ...dataclass import dataclass
+from .feed_forward import FeedForward
+from .mixer import Mixer, Projection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norm:
+    """A normalisation over the hidden state."""
+
+    #: layernorm (weight and bias) | layernorm-no-bias (weight) | rmsnorm (weight) | none (no
+    #: parameters)
+    kind: str
+    epsilon: float = 1e-5
+
+    @property
+    def each(self) -> int:
+        """Parameters of one element."""
+        return {"layernorm": 2, "layernorm-no-bias": 1, "rmsnorm": 1, "none": 0}[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One kind of layer."""
+
+    hidden: int
+    mixer: Mixer
+    feed_forward: FeedForward
+    norm: Norm
+    norms: int = 2  #: as wide as the hidden state
+    norm_after: bool = (
+        False  #: of what mixer and feed-forward return, not of what they take (OLMo 2)
+    )
+
+    @property
+    def norm_parameters(self) -> int:
+        """Its norms, and those inside of its mixer; every tensor rank has them."""
+        each = self.norm.each
+        return each * self.norms * self.hidden + self.mixer.norm_parameters(each)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return self.mixer.parameters + self.norm_parameters + self.feed_forward.parameters
+
+    @property
+    def active_matrix_parameters(self) -> int:
+        """Parameters of products that one token meets."""
+        return self.mixer.parameters + self.feed_forward.active_parameters
+
+    @property
+    def projections(self) -> tuple[Projection, ...]:
+        """Linear layers, with the names of transformers."""
+        return (*self.mixer.projections, *self.feed_forward.projections)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """All layers of a model, by kind, in the order of their first layers."""
+
+    kinds: tuple[Layer, ...]
+    runs: tuple[
+        tuple[int, int], ...
+    ]  #: the layers in their order: the place of a kind, and how many follow one another
+
+    @classmethod
+    def of(cls, layers: Iterable[Layer]) -> Stack:
+        """The stack of these layers."""
+        places: dict[Layer, int] = {}
+        order = (places.setdefault(layer, len(places)) for layer in layers)
+        runs = tuple((place, sum(1 for _ in same)) for place, same in groupby(order))
+        return cls(kinds=tuple(places), runs=runs)
+
+    def __hash__(self) -> int:
+        return hash(self.runs)
+
+    def __len__(self) -> int:
+        return sum(count for _, count in self.runs)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Layers of each kind."""
+        found = [0] * len(self.kinds)
+        for place, count in self.runs:
+            found[place] += count
+        return tuple(found)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Of each layer, the place of its kind."""
+        return tuple(place for place, count in self.runs for _ in range(count))
+
+    def where(self, told: Callable[[Layer], bool]) -> tuple[int, ...]:
+        """Numbers of the layers, from 0, of which something is so."""
+        chosen = {place for place, layer in enumerate(self.kinds) if told(layer)}
+        return tuple(i for i, place in enumerate(self.order) if place in chosen)
+
+    def before(self, kind: int) -> tuple[int, ...]:
+        """Layers of a kind before each layer, and in all: a part of the stack has the difference of
+        two of these.
+        """
+        return tuple(accumulate((place == kind for place in self.order), initial=0))
+
+    @property
+    def mixers(self) -> dict[Mixer, int]:
+        """The mixers that differ, with their numbers of layers."""
+        found: dict[Mixer, int] = {}
+        for layer, count in zip(self.kinds, self.counts, strict=True):
+            found[layer.mixer] = found.get(layer.mixer, 0) + count
+        return found
+
+    @property
+    def largest(self) -> Layer:
+        """The kind with most parameters, of kinds with as many the first."""
+        return max(self.kinds, key=lambda layer: layer.parameters)
+
+
+@lru_cache(maxsize=16)
+def averaged(stack: Stack) -> Stack:
+    """The stack as estimates take it: layers that differ in windows or rotation alone are one kind,
+    with mean keys.
+    """
+    shapes: dict[Mixer, dict[Mixer, int]] = {}
+    for mixer, count in stack.mixers.items():
+        shapes.setdefault(mixer.shape, {})[mixer] = count
+    if len(shapes) == len(stack.mixers):
+        return stack
+
+    means: dict[Mixer, Mixer] = {}
+    for alike in shapes.values():
+        means |= dict.fromkeys(alike, next(iter(alike)).averaged(alike))
+    kinds = [replace(layer, mixer=means[layer.mixer]) for layer in stack.kinds]
+    return Stack.of(kinds[place] for place in stack.order)

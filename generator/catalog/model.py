@@ -1,0 +1,301 @@
+"""A model: embedding, layers by kind in their order, head; and models of which all layers are alike
+but for a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, TypeVar
+
+from ..dataclass import dataclass
+from .layers.dense import Dense
+from .layers.experts import Experts
+from .layers.feed_forward import FeedForward
+from .layers.grouped import GroupedQuery
+from .layers.latent import Latent
+from .layers.mixer import Mixer
+from .layers.softmax import SoftmaxAttention, Span
+from .layers.stack import Layer, Norm, Stack, averaged
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A transformer's shape: everything that parameters, FLOPs and memory depend on, and nothing
+    else.
+
+    What is read of it by name, as `heads`, is a fact of its layers: of those that have it, the
+    first kind's. Where files say little of a model, such a fact is unknown, and reading it raises
+    `AttributeError`.
+    """
+
+    name: str
+    family: str  #: Hugging Face `model_type`
+    hidden: int
+    stack: Stack  #: the layers
+    norm: Norm  #: of the final norm, and of layers
+    vocab: int
+    max_positions: int
+    tied_embeddings: bool
+    position_embedding: str  #: learned | rotary | alibi | none
+    position_rows: int = 0  #: rows of the learned position table
+    rotary_base: float = 10000.0  #: theta of rotary positions
+    rotary_fraction: float = 1.0  #: share of a head's dimensions that rotates
+    rotary_scaling: str = (
+        "none"  #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
+    )
+    rotary_scaling_factor: float = 1.0
+    #: YaRN's mscale and mscale_all_dim, where they are one and the rest is as in DeepSeek-V3, as
+    #: Megatron-LM has it
+    yarn_scale: float | None = None
+    causal: bool = True  #: False for encoders such as BERT
+    final_norms: int = 1
+    embedding_norms: int = 0
+    embedding_width: int | None = None  #: when not `hidden` (OPT-350m), projected in and out
+    head_bias: bool = False
+    type_rows: int = 0  #: token-type embedding rows (BERT)
+    pooler: bool = False
+    mlm_head: bool = False  #: BERT's dense + norm before the decoder
+    dropout: float = 0.0  #: hidden dropout probability
+    attention_dropout: float = 0.0
+    #: Width that its config gives a dense MLP, also where no layer has one: Megatron asks for it
+    ffn: int
+    extras: tuple[
+        str, ...
+    ] = ()  #: parts that change neither size nor cost, as in messages: "scaled embeddings"
+    notes: tuple[str, ...] = ()  #: what its config holds beyond what is planned
+    source: str
+
+    @property
+    def averaged(self) -> Stack:
+        """The layers as estimates take them: those that differ in windows or rotation alone are one
+        kind.
+        """
+        return averaged(self.stack)
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return len(self.stack)
+
+    def part(self, kind: type[Part]) -> Part | None:
+        """The first mixer or feed-forward of a kind, where a layer has one."""
+        parts = (part for layer in self.stack.kinds for part in (layer.mixer, layer.feed_forward))
+        return next((part for part in parts if isinstance(part, kind)), None)
+
+    @property
+    def attentions(self) -> tuple[SoftmaxAttention, ...]:
+        """Its kinds of softmax attention."""
+        return tuple(mixer for mixer in self.mixers if isinstance(mixer, SoftmaxAttention))
+
+    @property
+    def softmax(self) -> SoftmaxAttention:
+        """Its softmax attention, the first kind."""
+        if not self.attentions:
+            raise AttributeError(f"{self.name} has no softmax attention")
+        return self.attentions[0]
+
+    @property
+    def heads(self) -> int:
+        """Heads of its attention."""
+        return self.softmax.heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.softmax.kv_heads
+
+    @property
+    def head_dim(self) -> int:
+        """Elements of a head's queries and keys."""
+        return self.softmax.head_dim
+
+    @property
+    def attention_sinks(self) -> bool:
+        """Whether a layer's heads have learned sinks."""
+        return any(mixer.sinks for mixer in self.attentions)
+
+    @property
+    def sliding_window(self) -> int | None:
+        """Tokens of local attention, where a layer has it."""
+        windows = (mixer.span.window for mixer in self.attentions)
+        return next((window for window in windows if window is not None), None)
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """The mixers of its kinds of layers."""
+        return tuple(layer.mixer for layer in self.stack.kinds)
+
+    @property
+    def tensor_cuts(self) -> tuple[tuple[str, int], ...]:
+        """What tensor ranks share evenly of its mixers, each with its name."""
+        return _distinct(mixer.tensor_cuts for mixer in self.mixers)
+
+    @property
+    def context_cuts(self) -> tuple[tuple[str, int], ...]:
+        """What context ranks share evenly that exchange heads, each with its name."""
+        return _distinct(mixer.context_cuts for mixer in self.mixers)
+
+    @property
+    def mlp_cuts(self) -> tuple[tuple[str, int], ...]:
+        """What tensor ranks share evenly of dense MLPs, each with its name."""
+        return _distinct(layer.feed_forward.tensor_cuts for layer in self.stack.kinds)
+
+    @property
+    def expert_cuts(self) -> tuple[tuple[str, int], ...]:
+        """What tensor ranks share evenly of experts, each with its name."""
+        return _distinct(layer.feed_forward.expert_cuts for layer in self.stack.kinds)
+
+    @property
+    def exchanged_heads(self) -> tuple[tuple[int, int], ...]:
+        """Heads of queries, and of keys and values, that context ranks can exchange."""
+        return tuple(dict.fromkeys(m.exchanged_heads for m in self.mixers))
+
+    @property
+    def keeps_ring(self) -> bool:
+        """Whether a mixer asks that some context ranks exchange keys and values."""
+        return any(mixer.keeps_ring for mixer in self.mixers)
+
+    @property
+    def feed_forward(self) -> FeedForward:
+        """What its layers do with each token: those with experts, where there are any."""
+        parts = [layer.feed_forward for layer in self.stack.kinds]
+        return next((part for part in parts if part.experts), parts[0])
+
+    @property
+    def experts(self) -> int:
+        """Routed experts of a layer that has them; 0 for a dense model."""
+        return self.feed_forward.experts
+
+    @property
+    def experts_per_token(self) -> int:
+        """Routed experts that one token is sent to."""
+        return self.feed_forward.per_token
+
+    @property
+    def moe_ffn(self) -> int:
+        """Width of one routed expert."""
+        return self.feed_forward.expert_width
+
+    @property
+    def linear_bias(self) -> bool:
+        """Whether the attention's output, or an MLP, has biases."""
+        parts = [(layer.mixer, layer.feed_forward) for layer in self.stack.kinds]
+        return any(m.output_bias or part.bias or part.expert_bias for m, part in parts)
+
+    @property
+    def dense_layers(self) -> int:
+        """How many layers have no experts."""
+        pairs = zip(self.stack.kinds, self.stack.counts, strict=True)
+        return sum(count for layer, count in pairs if not layer.feed_forward.experts)
+
+
+def _distinct(cuts: Iterable[Mapping[str, int]]) -> tuple[tuple[str, int], ...]:
+    return tuple(dict.fromkeys(cut for named in cuts for cut in named.items()))
+
+
+#: Sizes of `model_of` by the field of a part that they are.
+_ATTENTION: Final = {
+    **{
+        name: name
+        for name in ("heads", "kv_heads", "head_dim", "qkv_bias", "output_bias", "qk_norm")
+    },
+    "attention_sinks": "sinks",
+}
+_LATENT: Final = (
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+)
+_MLP: Final = {"gated_mlp": "gated", "activation": "activation", "activation_clamp": "clamp"}
+_ROUTED: Final = {
+    "experts": "experts",
+    "experts_per_token": "per_token",
+    "moe_ffn": "expert_width",
+    "shared_ffn": "width",
+    **{
+        name: name
+        for name in (
+            "shared_experts",
+            "shared_gate",
+            "expert_bias",
+            "router_bias",
+            "router_groups",
+            "router_top_groups",
+            "router_scale",
+            "router_scores",
+            "router_normalizes",
+            "router_loss",
+        )
+    },
+}
+
+
+def model_of(
+    *,
+    layers: int,
+    norm: str = "rmsnorm",
+    norm_epsilon: float = 1e-5,
+    norms_per_layer: int = 2,
+    norm_after: bool = False,
+    mixers: Sequence[Mixer] | None = None,
+    sliding_window: int | None = None,
+    chunked_attention: bool = False,
+    full_attention_layers: Iterable[int] = (),
+    layers_without_rotary: Iterable[int] = (),
+    mlp_bias: bool = False,
+    dense_layers: int = 0,
+    dense_layer_indices: Iterable[int] = (),
+    **sizes: Any,
+) -> Model:
+    """The model of these sizes, whose layers are alike but for windows, positions and experts.
+
+    `mixers` are those of each layer, where they are of other kinds than softmax attention. Some
+    layers have no `sliding_window`, some no rotary positions; with experts, `dense_layers` have an
+    MLP instead: the first ones, or those of `dense_layer_indices`. Other names are fields of
+    `Model` and of the parts: raises `TypeError` for any other.
+    """
+    hidden, causal = sizes["hidden"], sizes.get("causal", True)
+    attention = _taken(sizes, _ATTENTION)
+    latent = {name: sizes.pop(name) for name in _LATENT if name in sizes}
+    mlp = {"hidden": hidden, **_taken(sizes, _MLP)}
+    routed = _taken(sizes, _ROUTED)
+
+    whole, bare = frozenset(full_attention_layers), frozenset(layers_without_rotary)
+    plain = frozenset(dense_layer_indices or range(dense_layers))
+    dense = Dense(width=sizes["ffn"], bias=mlp_bias, **mlp)
+    experts = Experts(bias=mlp_bias, **mlp, **routed) if routed.get("experts") else dense
+    each = Norm(kind=norm, epsilon=norm_epsilon)
+    rotates = sizes["position_embedding"] == "rotary"
+
+    @cache
+    def usual(local: bool, rotary: bool) -> Mixer:
+        window = sliding_window if local else None
+        span = Span(causal=causal, window=window, chunked=chunked_attention and window is not None)
+        shape = {"hidden": hidden, "span": span, "rotary": rotary, **attention}
+        return Latent(**shape, **latent) if latent.get("kv_lora_rank") else GroupedQuery(**shape)
+
+    @cache
+    def layer(mixer: Mixer, routes: bool) -> Layer:
+        return Layer(
+            hidden=hidden,
+            mixer=mixer,
+            feed_forward=experts if routes else dense,
+            norm=each,
+            norms=norms_per_layer,
+            norm_after=norm_after,
+        )
+
+    if mixers is None:
+        mixers = [usual(i not in whole, rotates and i not in bare) for i in range(layers)]
+    stack = Stack.of(layer(mixers[i], i not in plain) for i in range(layers))
+    return Model(stack=stack, norm=each, **sizes)
+
+
+def _taken(sizes: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """Take sizes out by their names, with the names that a part has for them."""
+    return {field: sizes.pop(name) for name, field in names.items() if name in sizes}
