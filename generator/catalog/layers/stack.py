@@ -122,7 +122,13 @@ class Stack:
     @property
     def largest(self) -> Layer:
         """The kind with most parameters, of kinds with as many the first."""
-        return max(self.kinds, key=lambda layer: layer.parameters)
+        return _largest(self)
+
+
+@lru_cache(maxsize=16)
+def _largest(stack: Stack) -> Layer:
+    """Return it as counted once: every formula of memory asks for it."""
+    return max(stack.kinds, key=lambda layer: layer.parameters)
 
 
 @lru_cache(maxsize=16)
