@@ -113,7 +113,11 @@ def checkpoint_damaged(run: Run) -> None:
     run.wait(container, lambda: run.newest("saved") >= 8)
     container.kill(SIGKILL)
     container.wait(HANGS_S)
-    newest = max((run.folder / "check points").glob("*/states.pt"), key=_step)
+    if run.newest("saved") == run.newest("last"):  # it was finished before it was killed
+        return
+    # Not one that was being written: that isn't loaded.
+    every, saved = (run.folder / "check points").glob("*/states.pt"), run.newest("saved")
+    (newest,) = (path for path in every if _step(path) == saved)
     newest.write_bytes(newest.read_bytes()[:1000])
     assert run.start().wait(HANGS_S) != 0, "a checkpoint that can't be loaded ends with status 0"
     said = (run.folder / "log").read_text()

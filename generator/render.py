@@ -12,7 +12,7 @@ from .job.needs import bindings, binds
 from .job.records import Output
 from .programs.frameworks import program_for
 from .programs.launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files
-from .programs.program import RenderedFile, count_folder, trial_folder
+from .programs.program import RenderedFile, content_hash, count_folder, trial_folder
 from .search.plan import Plan
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile,
     paths of `launch.azureml` stand as in the spec, and so hold for files in its folder.
     """
     program = program_for(plan)
-    document = json.dumps(plan.to_dict(), indent=2, ensure_ascii=False)
-    marked = RenderedFile(path="plan.json", text=f"{document}\n")
-    return tuple(
-        sorted(
-            (*program.files, *launch_files(plan, program, command), marked),
-            key=lambda file: file.path,
-        )
+    files = sorted(
+        (*program.files, *launch_files(plan, program, command)), key=lambda file: file.path
     )
+    hashes = {file.path: content_hash(file.text.encode()) for file in files}
+    document = {**plan.to_dict(), "file_hashes": hashes}
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    marked = RenderedFile(path="plan.json", text=f"{text}\n")
+    return tuple(sorted((*files, marked), key=lambda file: file.path))
 
 
 def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:

@@ -10,20 +10,21 @@ from __future__ import annotations
 import difflib
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from .programs.program import RenderedFile
+from .programs.program import RenderedFile, content_hash, less_its_command
 from .secrets import Hider, find, mask
 
 try:
@@ -32,11 +33,14 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_WRITTEN_BY = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
 Tell = Callable[[str], object]  #: takes a line for the user
 NAME: Final = ".dsgen-writing"  #: the working folder, in the folder that is written to
 #: the last file of a set to come to its place: where it is, the set is whole
 PLAN: Final = "plan.json"
+KEPT: Final = "kept: a file of the former set, changed since dsgen wrote it"
+_LARGEST_PLAN: Final = 16_000_000  # bytes; of 1,024 plans the largest has 60,000
+#: What a file that dsgen writes may be called, in the folder of its `plan.json`.
+_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 PATIENCE_S: Final = 10.0  # a run holds the lock for a fraction of a second
 _LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"
 _LOOK: Final = "look at the file, then run the command again"
@@ -58,6 +62,8 @@ class Action(str, Enum):
     CREATE = "create"
     IDENTICAL = "identical"
     CONFLICT = "conflict"  #: the file is there with other bytes or another executable bit
+    REMOVE = "remove"  #: a file of the former set, as dsgen wrote it, that the new set lacks
+    KEEP = "keep"  #: a file of the former set that the new set lacks, changed since
 
 
 class Change(NamedTuple):
@@ -139,12 +145,71 @@ def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
     return tuple(_compare(file, folder) for file in files)
 
 
+def compare_sets(files: Sequence[RenderedFile], folder: Path) -> tuple[Change, ...]:
+    """What writing a set does: `compare`, and what becomes of files that the former set alone has.
+
+    The former set is what `plan.json` lists. It may be anybody's text, so only a regular file of
+    the folder itself counts, and one that is not as dsgen wrote it is kept.
+    """
+    changes = compare(files, folder)
+    new = {file.path for file in files}
+    formers = {file.path for file in files if PurePosixPath(file.path).name == PLAN}
+    left = [change for plan in sorted(formers) for change in _left_over(plan, new, folder)]
+    return (*changes, *left)
+
+
+def _left_over(plan: str, new: Set[str], folder: Path) -> Iterator[Change]:
+    """The files that the `plan.json` at a path lists and the new set lacks."""
+    for name, written in sorted(_listed(folder / plan).items()):
+        relative = str(PurePosixPath(plan).with_name(name))
+        path = folder / relative
+        if relative in new or not _is_plain(path, folder):
+            continue
+        content, mode = path.read_bytes(), path.lstat().st_mode
+        action = Action.REMOVE if content_hash(content) == written else Action.KEEP
+        yield Change(
+            file=RenderedFile(path=relative, text=""),
+            path=path,
+            action=action,
+            before=content,
+            found=fingerprint_of(content, mode),
+        )
+
+
+def _listed(plan: Path) -> dict[str, str]:
+    """The names beside a `plan.json` that it lists, with their hashes; none if it can't be read."""
+    try:
+        if plan.is_symlink() or plan.stat().st_size > _LARGEST_PLAN:
+            return {}
+        hashes = json.loads(plan.read_bytes())["file_hashes"]
+        pairs = [(str(name), str(hash)) for name, hash in hashes.items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+    return {name: hash for name, hash in pairs if _NAME.fullmatch(name) and name != PLAN}
+
+
+def _is_plain(path: Path, folder: Path) -> bool:
+    """Return whether a path is a regular file with one name, and no link leads to it."""
+    try:
+        status = path.lstat()
+        inside = path.parent.resolve() == folder.resolve() / path.parent.relative_to(folder)
+    except (OSError, RuntimeError):
+        return False
+    return inside and stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
 def diff(changes: Iterable[Change]) -> str:
     """What would change, as a unified diff; a change of the executable bit alone is one line."""
     lines: list[str] = []
     for change in changes:
         before = (change.before or b"").decode("utf-8", errors="replace")
         if change.action is Action.IDENTICAL:
+            continue
+        if change.action is Action.KEEP:
+            lines.append(f"{change.path}: {KEPT}\n")
+            continue
+        if change.action is Action.REMOVE:
+            lines += unified_diff(before, "", str(change.path), "/dev/null")
             continue
         if change.before is not None and before == change.file.text:
             lines.append(
@@ -179,7 +244,7 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
     except OSError as error:
         raise CannotWrite(path, error.strerror or str(error)) from error
     # The line that says which command wrote a file is left out: another one may write the same.
-    old, new = (_WRITTEN_BY.sub(b"", content, count=1) for content in (before, after))
+    old, new = map(less_its_command, (before, after))
     action = (
         Action.IDENTICAL
         if old == new and bool(mode & 0o100) == file.executable
@@ -238,15 +303,20 @@ def write(
     """
     files = tuple(files)
     recover(folder, tell)
-    changes = _allowed(compare(files, folder), force)
-    if all(change.action is Action.IDENTICAL for change in changes):
+    changes = _allowed(compare_sets(files, folder), force)
+    if not _to_do(changes):
         return changes
     with _working(folder, tell) as work:
-        changes = _allowed(compare(files, folder), force)  # another run may have written meanwhile
-        _exchange(
-            [change for change in changes if change.action is not Action.IDENTICAL], work, tell
-        )
+        # another run may have written meanwhile
+        changes = _allowed(compare_sets(files, folder), force)
+        _exchange(_to_do(changes), work, tell)
     return changes
+
+
+def _to_do(changes: Iterable[Change]) -> list[Change]:
+    """The changes that change something."""
+    none = (Action.IDENTICAL, Action.KEEP)
+    return [change for change in changes if change.action not in none]
 
 
 def replace(changes: Sequence[Change], folder: Path, *, tell: Tell = lambda line: None) -> None:
@@ -282,8 +352,9 @@ def recover(folder: Path, tell: Tell) -> bool:
 
 
 def _allowed(changes: tuple[Change, ...], force: bool) -> tuple[Change, ...]:
-    conflicts = tuple(change for change in changes if change.action is Action.CONFLICT)
-    if conflicts and not force:
+    taken = (Action.CONFLICT, Action.REMOVE, Action.KEEP)
+    conflicts = tuple(change for change in changes if change.action in taken)
+    if not force and any(change.action is not Action.KEEP for change in conflicts):
         raise WouldOverwrite(conflicts)
     return changes
 
@@ -418,12 +489,16 @@ def _by_place(changes: Iterable[Change], root: Path) -> dict[Path, Change]:
 
 def _stage(files: Mapping[Path, Change], work: Path) -> dict[Path, str | None]:
     """Write every new file in the working folder; their fingerprints."""
-    root, staged = work.parent, {}
+    root = work.parent
+    staged: dict[Path, str | None] = {}
     for folder in (work / _NEW, work / _OLD):
         folder.mkdir()
         for name in files:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
     for name, change in files.items():
+        if change.action is Action.REMOVE:
+            staged[name] = None
+            continue
         new, like = work / _NEW / name, root / name if change.before is not None else None
         write_new(
             new, encoded(change.file, change.path), like=like, executable=change.file.executable
@@ -436,13 +511,16 @@ def _stage(files: Mapping[Path, Change], work: Path) -> dict[Path, str | None]:
 def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
     """Move old files aside and new ones to their places; `made` collects the folders made."""
     root, new, old = work.parent, work / _NEW, work / _OLD
-    write_new(work / _RENAMING, b"")
+    removed = [f"{change.found} {name}" for name, change in files.items() if _goes(change)]
+    write_new(work / _RENAMING, "\n".join(removed).encode())
     for name, change in reversed([*files.items()]):  # the mark of a whole set goes first
         if change.found is not None:
             with suppress(FileNotFoundError):  # somebody removed it: it is not what was found
                 (root / name).rename(old / name)
         _refuse_changed(old / name, change)
     for name, change in files.items():
+        if _goes(change):
+            continue
         made[:0] = _make((root / name).parent)
         try:
             put(new / name, root / name)
@@ -456,11 +534,15 @@ def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
     (work / _RENAMING).unlink()
 
 
+def _goes(change: Change) -> bool:
+    return change.action is Action.REMOVE
+
+
 def _take_back(staged: Mapping[Path, str | None], work: Path) -> None:
     """Remove new files that nobody has written to since, and put the old ones back."""
     for name, of_new in staged.items():
         place, aside = work.parent / name, work / _OLD / name
-        if fingerprint(place) == of_new:
+        if of_new is not None and fingerprint(place) == of_new:
             place.unlink()
         if os.path.lexists(aside) and not os.path.lexists(place):
             put(aside, place)
@@ -485,8 +567,13 @@ def _put_back(work: Path, tell: Tell) -> bool:
         if began
         else []
     )
-    moved, mixed = False, False
+    moved = False
+    # A part of the new set is there: what it lacks has gone, as the interrupted run wanted.
+    mixed = any(os.path.lexists(root / path.relative_to(old)) for path in aside)
+    gone = _to_remove(work / _RENAMING) if mixed else frozenset[str]()
     for path in sorted(aside, key=lambda path: path.name == PLAN):
+        if f"{fingerprint(path)} {path.relative_to(old)}" in gone:
+            continue
         place = root / path.relative_to(old)
         inside = Path(os.path.realpath(place.parent)).is_relative_to(root) and not old.is_symlink()
         if os.path.lexists(place) or not inside:
@@ -504,6 +591,14 @@ def _put_back(work: Path, tell: Tell) -> bool:
     for name in (_RENAMING, _NEW, _OLD):
         remove(work / name)
     return moved
+
+
+def _to_remove(renaming: Path) -> frozenset[str]:
+    """The files that an interrupted run was to remove, each its fingerprint and its name."""
+    try:
+        return frozenset(renaming.read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError):
+        return frozenset()
 
 
 def _clear(work: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 from pathlib import Path
@@ -11,13 +12,14 @@ import pytest
 
 from dsgen import write as writing
 from dsgen.cli.writing import print_diff, write_files
-from dsgen.programs.program import RenderedFile
+from dsgen.programs.program import RenderedFile, content_hash
 from dsgen.write import (
     Action,
     CannotWrite,
     Change,
     WouldOverwrite,
     compare,
+    compare_sets,
     diff,
     held,
     leftovers,
@@ -218,8 +220,14 @@ def test_the_diff_names_new_files_and_modes(tmp_path: Path) -> None:
 
 
 def test_actions_have_names() -> None:
-    """The three actions read as words."""
-    assert [action.value for action in Action] == ["create", "identical", "conflict"]
+    """The actions read as words."""
+    assert [action.value for action in Action] == [
+        "create",
+        "identical",
+        "conflict",
+        "remove",
+        "keep",
+    ]
 
 
 @pytest.fixture
@@ -432,3 +440,69 @@ def test_the_command_in_a_file_is_no_difference(tmp_path: Path) -> None:
     write(made("dsgen --gpus 8"), tmp_path)
     assert compare(made("dsgen"), tmp_path)[0].action is Action.IDENTICAL
     assert compare(made("dsgen", "# two\n"), tmp_path)[0].action is Action.CONFLICT
+
+
+def a_set(hashes: object, *names: str) -> list[RenderedFile]:
+    """A `plan.json` that lists files, and files."""
+    plan = RenderedFile(path="plan.json", text=json.dumps({"file_hashes": hashes}))
+    return [plan, *(RenderedFile(path=name, text=f"{name}\n") for name in names)]
+
+
+def test_files_that_the_former_set_alone_has_are_removed(tmp_path: Path) -> None:
+    """With force they go, whichever command wrote them; without it they are named, and all stays."""
+    hashes = {"a.json": content_hash(b"a.json\n"), "b.sh": content_hash(b"run\n")}
+    write([*a_set(hashes, "a.json"), RenderedFile(path="b.sh", text="run\n")], tmp_path)
+    (tmp_path / "b.sh").write_text("# Written by dsgen 1: dsgen sweep\nrun\n")
+    new = a_set({}, "c.txt")
+
+    with pytest.raises(WouldOverwrite) as refused:
+        write(new, tmp_path)
+    named = {change.path.name: change.action for change in refused.value.changes}
+    assert named == {
+        "plan.json": Action.CONFLICT,
+        "a.json": Action.REMOVE,
+        "b.sh": Action.REMOVE,
+    }
+    assert "--- " + str(tmp_path / "a.json") in diff(compare_sets(new, tmp_path))
+    assert (tmp_path / "a.json").exists()
+
+    write(new, tmp_path, force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.txt", "plan.json"]
+
+
+def test_a_file_of_the_former_set_that_was_changed_is_kept(tmp_path: Path) -> None:
+    """What somebody has edited since is named and stays, with force too."""
+    write(a_set({"a.json": content_hash(b"a.json\n")}, "a.json"), tmp_path)
+    (tmp_path / "a.json").write_text("mine\n")
+    changes = write(a_set({}, "c.txt"), tmp_path, force=True)
+    assert [change.path.name for change in changes if change.action is Action.KEEP] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "/x", "sub/x", "link", "twice", "sub", ".x", "", "plan.json", "a/../../x"]
+)
+def test_a_list_of_files_leads_nowhere_else(name: str, tmp_path: Path) -> None:
+    """Of a plan.json, which may be anybody's, only plain files beside it are taken for the set's."""
+    folder, text = tmp_path / "out", "mine\n"
+    (folder / "sub").mkdir(parents=True)
+    for path in (tmp_path / "x", folder / "sub" / "x", folder / ".x", folder / "one"):
+        path.write_text(text)
+    (folder / "link").symlink_to(tmp_path / "x")
+    (folder / "twice").hardlink_to(folder / "one")
+    listed = str(tmp_path / "x") if name == "/x" else name
+    write(a_set({listed: content_hash(text.encode())}), folder)
+    before = sorted(tmp_path.rglob("*"))
+    write(a_set({}), folder, force=True)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "[]", "{}", '{"file_hashes": 3}', "[" * 100_000, "\ud800"]
+)
+def test_a_list_that_cannot_be_read_removes_nothing(text: str, tmp_path: Path) -> None:
+    """Whatever is in plan.json's place, the new set is written, and other files stay."""
+    (tmp_path / "plan.json").write_text(text, errors="surrogatepass")
+    (tmp_path / "a.json").write_text("{}")
+    write(a_set({}, "c.txt"), tmp_path, force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "c.txt", "plan.json"]

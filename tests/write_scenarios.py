@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import click
 
 from dsgen.cli import commands
 from dsgen.cli.writing import write_files
-from dsgen.programs.program import RenderedFile
+from dsgen.programs.program import RenderedFile, content_hash
 from dsgen.write import PLAN
 from tests.write_faults import Call
 
@@ -93,6 +94,16 @@ def rendered(change: str = "") -> list[RenderedFile]:
     ]
 
 
+def former() -> list[RenderedFile]:
+    """A set that lists a file which the next one lacks."""
+    text = "{}\n"
+    files = {file.path: file for file in rendered()}
+    plan = json.loads(files[PLAN].text)
+    plan["file_hashes"] = {"former.json": content_hash(text.encode())}
+    files[PLAN] = RenderedFile(path=PLAN, text=json.dumps(plan))
+    return [*files.values(), RenderedFile(path="former.json", text=text)]
+
+
 def place(files: list[RenderedFile], out: Path) -> None:
     """Files as an earlier run left them, among others of the user."""
     for file in files:
@@ -137,6 +148,12 @@ SCENARIOS = (
         lambda root: place(rendered(), root / "out"),
         lambda root: generate(root, force=True),
         "out/plan.json",
+    ),
+    Scenario(
+        "a former set with a file more, --force",
+        lambda root: place(former(), root / "out"),
+        lambda root: generate(root, force=True),
+        "out/former.json",
     ),
     Scenario("validate --fix", fixable, fix, "a/job.sbatch"),
 )

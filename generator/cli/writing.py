@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from ..check.validate import Answer
 
 #: What became of a file.
-ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
+ACTIONS = {
+    "create": "written",
+    "identical": "unchanged",
+    "conflict": "overwritten",
+    "remove": "removed",
+    "keep": "kept",
+}
+_WHY: Final = {
+    "conflict": "error: file exists with other contents",
+    "remove": "error: file of the former set, which --force removes",
+    "keep": f"note: {disk.KEPT}",
+}
 OVERWRITE = "use --force to overwrite, or -o for another folder"
 tell = partial(echo, err=True)  #: says what became of files that an interrupted run left
 MAX_ROUNDS: Final = 10
@@ -43,7 +54,7 @@ def write_files(
         return disk.write(files, folder, force=force, tell=tell)
     except disk.WouldOverwrite as conflict:
         for change in conflict.changes:
-            echo(f"{change.path}: error: file exists with other contents", err=True)
+            echo(f"{change.path}: {_WHY[change.action.value]}", err=True)
         echo(f"hint: {hint}; nothing was written", err=True)
         if form_asked() == "json":
             said = [(f"{each.path} exists with other contents", hint) for each in conflict.changes]
@@ -56,7 +67,7 @@ def write_files(
 def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
     """Show what writing would change."""
     try:
-        text = disk.diff(disk.compare(files, folder))
+        text = disk.diff(disk.compare_sets(files, folder))
     except CannotWrite as problem:
         refuse_unwritable(problem)
     echo_diff(text)

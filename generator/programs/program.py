@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +17,7 @@ from ..job.needs import continuation
 from ..job.records import Job, JobLaunch
 from ..numerals import python_float, read_whole
 
+_WRITTEN_BY: Final = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
 TRIAL_LOG: Final = "log.txt"  #: in the trial's folder, where its launcher writes it
@@ -139,6 +142,16 @@ class RenderedFile:
     path: str
     text: str
     executable: bool = False
+
+
+def less_its_command(content: bytes) -> bytes:
+    """A file without the line that says which command wrote it: another one may write the same."""
+    return _WRITTEN_BY.sub(b"", content, count=1)
+
+
+def content_hash(content: bytes) -> str:
+    """The SHA-256 of what dsgen wrote, whichever of its commands did."""
+    return hashlib.sha256(less_its_command(content)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

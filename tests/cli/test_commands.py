@@ -193,6 +193,23 @@ def test_nothing_is_overwritten_without_force(workdir: Path) -> None:
     assert contents(workdir) != before
 
 
+def test_another_framework_leaves_nothing_of_the_former_set(workdir: Path) -> None:
+    """A config that the new set lacks is named, goes with --force, and `validate` finds nothing."""
+    (workdir / "dsgen.yaml").write_text(SMALL)
+    run("-o", "out")
+    other = ("-o", "out", "--framework", "megatron-lm")
+    refused = run(*other)
+    assert refused.exit_code == ExitStatus.WOULD_OVERWRITE
+    said = "out/ds_config.json: error: file of the former set, which --force removes"
+    assert said in refused.stderr
+    assert "+++ /dev/null" in run(*other, "--diff").stdout
+
+    done = run(*other, "--force")
+    assert "out: ds_config.json (removed)" in done.stdout
+    assert not (workdir / "out" / "ds_config.json").exists()
+    assert run("validate", "out").exit_code == ExitStatus.OK
+
+
 def test_diff_writes_nothing(workdir: Path) -> None:
     """--diff prints what would change as a unified diff and writes nothing."""
     result = run("--gpus", "64", "--diff")

@@ -5,7 +5,7 @@
 # Written for Megatron-DeepSpeed 4efb479d, torch >=2.0.0, flash-attn >=2, DeepSpeed 0.19.8.
 # The plan counts a vocabulary of 50257: the tokenizer's, before Megatron pads it.
 #
-# Read by the command of job.yml in the shell of each process, which has set CHECKPOINTS.
+# Read by the command of job.yml in the shell of each process, which has set `CHECKPOINTS`.
 
 # The last step whose checkpoint is whole, as the file says that is written after it; 0 without one.
 saved_step() {

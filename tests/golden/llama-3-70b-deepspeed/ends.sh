@@ -12,7 +12,7 @@
 # engine.save_checkpoint(save_dir, client_state={'step': step}). Nothing deletes old ones: the script may, but
 # for the one in `latest`.
 #
-# Read by the command of job.yml in the shell of each process, which has set CHECKPOINTS.
+# Read by the command of job.yml in the shell of each process, which has set `CHECKPOINTS`.
 
 # The last step whose checkpoint is whole, as the file says that is written after it; 0 without one.
 saved_step() {
