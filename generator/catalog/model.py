@@ -43,9 +43,8 @@ class Model:
     position_rows: int = 0  #: rows of the learned position table
     rotary_base: float = 10000.0  #: theta of rotary positions
     rotary_fraction: float = 1.0  #: share of a head's dimensions that rotates
-    rotary_scaling: str = (
-        "none"  #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
-    )
+    #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
+    rotary_scaling: str = "none"
     rotary_scaling_factor: float = 1.0
     #: YaRN's mscale and mscale_all_dim, where they are one and the rest is as in DeepSeek-V3, as
     #: Megatron-LM has it
@@ -62,9 +61,8 @@ class Model:
     attention_dropout: float = 0.0
     #: Width that its config gives a dense MLP, also where no layer has one: Megatron asks for it
     ffn: int
-    extras: tuple[
-        str, ...
-    ] = ()  #: parts that change neither size nor cost, as in messages: "scaled embeddings"
+    #: parts that change neither size nor cost, as in messages: "scaled embeddings"
+    extras: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: what its config holds beyond what is planned
     source: str
 

@@ -1,4 +1,6 @@
-"""Names of models, accelerators and node types as people write them, and the catalog's entries for them."""
+"""Names of models, accelerators and node types as people write them, and the catalog's entries for
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _Record = TypeVar("_Record")
 
 #: A version of a checkpoint: where the catalog has several, it is part of their names.
 _VERSION: Final = re.compile(r"v[0-9]{1,2}(?:\.[0-9]{1,2})?")
-#: Words of a checkpoint's name that say how it was tuned or stored, not what shape it has; and dates.
+#: Words of a checkpoint's name that say how it was tuned or stored, not what shape it has; and
+#: dates.
 _TUNING: Final = re.compile(
     r"instruct|chat|it|hf|base|pt|sft|dpo|thinking|preview|cased|uncased|bf16|meta|c4ai|[0-9]{4}"
 )
@@ -45,7 +48,9 @@ class Machines:
 
 
 def closest(name: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
-    """The choice most like `name` in lower case, or `None` when none is as like as `alike`, from 0 to 1."""
+    """The choice most like `name` in lower case, or `None` when none is as like as `alike`, from 0
+    to 1.
+    """
     return most_like(name.lower(), tuple(choices), alike)
 
 
@@ -53,14 +58,15 @@ def closest(name: str, choices: Iterable[str], alike: float = 0.6) -> str | None
 def most_like(name: str, choices: tuple[str, ...], alike: float) -> str | None:
     """As `closest`, with capitals as they are; asked once for the names that many files share."""
     size = len(name)
-    near = [
-        one for one in choices if 2 * min(size, len(one)) >= alike * (size + len(one))
-    ]  # others can't be
+    # others can't be
+    near = [one for one in choices if 2 * min(size, len(one)) >= alike * (size + len(one))]
     return next(iter(difflib.get_close_matches(name, near, n=1, cutoff=alike)), None)
 
 
 def find_accelerator(name: str) -> Accelerator | None:
-    """The accelerator called `name`: as in the catalog, by an alias, or as a driver says it; `None` without one."""
+    """The accelerator called `name`: as in the catalog, by an alias, or as a driver says it; `None`
+    without one.
+    """
     known = load_catalog().accelerators
     return _find(name, known) or _card(_words(name), known)
 
@@ -73,10 +79,11 @@ def find_node_type(name: str) -> NodeType | None:
 
 
 def find_model(name: str) -> ModelEntry | None:
-    """The model preset called `name`, or that has the shape of the checkpoint of this name on a hub; else `None`.
+    """The model preset called `name`, or that has the shape of the checkpoint of this name on a
+    hub; else `None`.
 
-    `meta-llama/Llama-3.1-70B-Instruct` is `llama-3.1-70b`: the owner, and words on tuning and dates, say nothing of
-    the shape. A size may be left out where there is only one.
+    `meta-llama/Llama-3.1-70B-Instruct` is `llama-3.1-70b`: the owner, and words on tuning and
+    dates, say nothing of the shape. A size may be left out where there is only one.
     """
     known = load_catalog().models
     found = _find(name, known)
@@ -118,7 +125,9 @@ def nodes_with(accelerator: Accelerator, per_node: int | None = None) -> list[No
 
 
 def nearest(name: str, kind: str) -> str | None:
-    """The name of a `kind` of entry (`models`, `accelerators`, `node_types`) that is most like `name`."""
+    """The name of a `kind` of entry (`models`, `accelerators`, `node_types`) that is most like
+    `name`.
+    """
     catalog = load_catalog()
     known: Mapping[str, object] = getattr(catalog, kind)
     names = {
@@ -144,7 +153,9 @@ def nearest(name: str, kind: str) -> str | None:
 
 
 def _cards_in(name: str) -> tuple[str, Accelerator] | None:
-    """Return the cards in the name of an unknown machine, as they are counted, and their entry: `BM.GPU.H100.8`."""
+    """Return the cards in the name of an unknown machine, as they are counted, and their entry:
+    `BM.GPU.H100.8`.
+    """
     catalog, low = load_catalog(), name.lower()
     known = {alias for alias, card in catalog.aliases.items() if card in catalog.accelerators}
     for card in sorted(known | catalog.accelerators.keys(), key=len, reverse=True):
@@ -167,7 +178,9 @@ def _words(name: str) -> list[str]:
 
 @cache
 def _by_squeezed() -> Mapping[str, str]:
-    """Model presets and aliases by their names without separators: `llama3.18b` for `llama-3.1-8b`."""
+    """Model presets and aliases by their names without separators: `llama3.18b` for
+    `llama-3.1-8b`.
+    """
     catalog = load_catalog()
     aliases = {alias: name for alias, name in catalog.aliases.items() if name in catalog.models}
     return {
@@ -181,7 +194,9 @@ def _last_part(name: str) -> str:
 
 
 def _series(name: str) -> str:
-    """The letters that a machine's name begins with, less its provider: `g` of `aws/g5.12xlarge`."""
+    """The letters that a machine's name begins with, less its provider: `g` of
+    `aws/g5.12xlarge`.
+    """
     own = _last_part(name.strip().lower().removeprefix("ml.").rpartition("/")[2])
     return re.match(r"[a-z]*", own)[0]  # type: ignore[index]  # may be empty
 
@@ -198,7 +213,9 @@ def _by_last_part() -> Mapping[str, str]:
 
 
 def _card(words: list[str], known: Mapping[str, Accelerator]) -> Accelerator | None:
-    """The card of a driver's name: `NVIDIA A100-SXM4-80GB`. Its memory decides, then SXM or PCIe."""
+    """The card of a driver's name: `NVIDIA A100-SXM4-80GB`. Its memory decides, then SXM or
+    PCIe.
+    """
     memory = [word for word in words if re.fullmatch(r"[0-9]+gb", word)]
     family = [word for word in words if word not in memory and not _CARD.fullmatch(word)]
     pcie, found = "pcie" in words, {key: one for key, one in known.items() if not one.is_slice}

@@ -1,4 +1,6 @@
-"""The catalog: vendor and model facts in SI units, each with its source, and the one place where units become SI."""
+"""The catalog: vendor and model facts in SI units, each with its source, and the one place where
+units become SI.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from ..units import GB, GB_PER_S, GBIT_PER_S, GIB, MIB, TFLOPS
 class Generation:
     """What every accelerator of a generation is able to do, beside its rates."""
 
-    name: str  #: volta | ampere | ada | hopper | blackwell | blackwell-ultra | cdna2-4 | gaudi2 | gaudi3
+    #: volta | ampere | ada | hopper | blackwell | blackwell-ultra | cdna2-4 | gaudi2 | gaudi3
+    name: str
     fp8_recipes: tuple[str, ...]  #: of Transformer Engine: delayed, tensorwise, blockwise, mxfp8
     fp8_both_ways: bool  #: products read an fp8 tensor by rows or by columns: one copy is enough
     #: Collectives start before the product behind them with CUDA_DEVICE_MAX_CONNECTIONS=1 alone.
@@ -43,17 +46,14 @@ class Accelerator:
     generation: Generation
     memory_bytes: float  #: usable device memory, as the framework sees it
     memory_bytes_per_s: float
-    flops_per_s: Mapping[
-        str, float
-    ]  #: peak by precision: fp32, fp16, bf16, fp8; a missing key is unsupported
-    achievable_fraction: (
-        float | None
-    )  #: best measured matrix-product rate over the bf16 (else fp16) peak
+    #: peak by precision: fp32, fp16, bf16, fp8; a missing key is unsupported
+    flops_per_s: Mapping[str, float]
+    #: best measured matrix-product rate over the bf16 (else fp16) peak
+    achievable_fraction: float | None
     link_bytes_per_s: float  #: intra-node fabric, one direction; 0 when there is none but PCIe
     pcie_bytes_per_s: float  #: host link, one direction
-    tdp_watts: float | None = (
-        None  #: the vendor's power limit of the device; `None` where nobody says
-    )
+    #: the vendor's power limit of the device; `None` where nobody says
+    tdp_watts: float | None = None
     is_slice: bool = False  #: a MIG slice: one-device jobs only
     source: str
     unverified: tuple[str, ...] = ()
@@ -75,29 +75,28 @@ class ListPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeType:
-    """One machine as rented or bought, or as a job describes it. Rates are one direction; `None`: no source says."""
+    """One machine as rented or bought, or as a job describes it.
+
+    Rates are one direction; `None`: no source says.
+    """
 
     name: str  #: `provider/name`, lower case
     provider: str | None
     accelerator: Accelerator
     accelerators_per_node: int
     intra_node: str  #: nvswitch | mesh | pcie
-    link_domain: (
-        int  #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
-    )
+    #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
+    link_domain: int
     network: str  #: infiniband | roce | efa | slingshot | omni-path | ethernet | none
-    network_bytes_per_s_per_node: (
-        float  #: all NICs of the node together; 0 when nodes aren't connected
-    )
+    #: all NICs of the node together; 0 when nodes aren't connected
+    network_bytes_per_s_per_node: float
     host_memory_bytes: float | None
     cpu_cores: int | None  #: what the scheduler can hand out: vCPUs of a cloud VM, cores otherwise
     local_nvme_bytes: float | None
-    price_per_node_hour: (
-        float | None
-    )  #: in US dollars where it is a list price, else in the user's currency
-    list_price: ListPrice | None = (
-        None  #: where the price above is from; None where the job says it
-    )
+    #: in US dollars where it is a list price, else in the user's currency
+    price_per_node_hour: float | None
+    #: where the price above is from; None where the job says it
+    list_price: ListPrice | None = None
     source: str
     unverified: tuple[str, ...] = ()
 
@@ -109,14 +108,16 @@ class ModelEntry:
     name: str
     config: Mapping[str, object]
     source: str
-    gated: tuple[
-        str, ...
-    ] = ()  #: owners of repositories on the Hub that only accounts that accepted terms can read
+    #: owners of repositories on the Hub that only accounts that accepted terms can read
+    gated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """Everything dsgen knows by name. Keys are canonical names; `aliases` maps other spellings to them."""
+    """Everything dsgen knows by name.
+
+    Keys are canonical names; `aliases` maps other spellings to them.
+    """
 
     generations: Mapping[str, Generation]
     accelerators: Mapping[str, Accelerator]
@@ -151,8 +152,8 @@ def build_catalog(
 ) -> Catalog:
     """The catalog of YAML documents.
 
-    Raises `ValueError`: an entry has no source, a name or alias is used twice, or an accelerator's generation has no
-    entry.
+    Raises `ValueError`: an entry has no source, a name or alias is used twice, or an accelerator's
+    generation has no entry.
     """
     listed = _list_prices(prices or {})
     if strange := listed.keys() - node_types.keys():
@@ -192,7 +193,9 @@ def read_yaml(package: str, file_name: str) -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """Return the plain data of a node. PyYAML's own constructor takes half as long as its parser."""
+    """Return the plain data of a node. PyYAML's own constructor takes half as long as its
+    parser.
+    """
     if isinstance(node, yaml.MappingNode):
         return {_plain(key): _plain(value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
@@ -209,7 +212,9 @@ def _source(name: str, entry: Mapping[str, Any]) -> str:
 
 
 def _slice(name: str, entry: Mapping[str, Any], whole: Accelerator) -> Accelerator:
-    """A MIG slice: sevenths of the compute, eighths of the memory system, and no link to its neighbours."""
+    """A MIG slice: sevenths of the compute, eighths of the memory system, and no link to its
+    neighbours.
+    """
     return replace(
         whole,
         name=name,

@@ -31,33 +31,46 @@ SYNTAX: Final = _text("""FILE002: A YAML document is well-formed.
 DUPLICATE_KEY: Final = _silent("""FILE003: A mapping of a YAML document has each key once.
     Prevents: No error from most readers: the last of the two values counts, silently.
     Fix: keep one of the two keys""")
-UNKNOWN_KIND: Final = _silent("""FILE004: A path names a kind of document that dsgen reads, or a folder that has one.
+UNKNOWN_KIND: Final = _silent("""FILE004: A path names a kind of document that dsgen reads, or a
+    folder that has one.
     Prevents: No error: a file that nobody checks looks as if it had passed.
-    Fix: name the job's own files, or the folder that has them""")
-TOO_MUCH: Final = _silent("""FILE005: A submission stays within the limits of size, nesting and number of files.
+    Fix: name the job's own files, or the folder that has them
+    """)
+TOO_MUCH: Final = _silent("""FILE005: A submission stays within the limits of size, nesting and
+    number of files.
     Prevents: No error: files past the limits would not be checked.
-    Fix: name the folder of one job, without its data""")
+    Fix: name the folder of one job, without its data
+    """)
 UNKNOWN_NAME: Final = _text("""FILE006: The cluster, model and job of the context are known.
     Prevents: The checks that need the cluster, model or job would be left out.
     Fix: use a name that `dsgen catalog` lists""")
-USELESS_IGNORE: Final = _note("""FILE007: A comment that ignores a rule is where the rule reports a finding.
+USELESS_IGNORE: Final = _note("""FILE007: A comment that ignores a rule is where the rule reports a
+    finding.
     Prevents: No error: the comment hides a finding that may come later for another reason.
-    Fix: remove the comment""")
-UNKNOWN_IGNORE: Final = _warning("""FILE008: A comment that ignores findings names rules that dsgen has.
+    Fix: remove the comment
+    """)
+UNKNOWN_IGNORE: Final = _warning("""FILE008: A comment that ignores findings names rules that dsgen
+    has.
     Prevents: No error: the comment ignores nothing.
-    Fix: use an id that `dsgen rules` lists""")
-ENGINE_REFUSES: Final = _engine("""ENG001: The installed DeepSpeed's own parser accepts every DeepSpeed config (with
-    --engine).
+    Fix: use an id that `dsgen rules` lists
+    """)
+ENGINE_REFUSES: Final = _engine("""ENG001: The installed DeepSpeed's own parser accepts every
+    DeepSpeed config (with --engine).
     Prevents: DeepSpeed stops at start with the error in the message.
-    Fix: change what the message asks for; `dsgen rules` lists what dsgen itself checks""")
-ENGINE_VERSION: Final = _engine_note("""ENG002: The installed DeepSpeed is the version that the files are checked for
-    (with --engine).
-    Prevents: No error: the job's own DeepSpeed may accept or refuse other keys than the parser that was asked.
-    Fix: set --deepspeed-version to the installed version, or install the version that the job runs""")
+    Fix: change what the message asks for; `dsgen rules` lists what dsgen itself checks
+    """)
+ENGINE_VERSION: Final = _engine_note("""ENG002: The installed DeepSpeed is the version that the
+    files are checked for (with --engine).
+    Prevents: No error: the job's own DeepSpeed may accept or refuse other keys than the parser that
+    was asked.
+    Fix: set --deepspeed-version to the installed version, or install the version that the job runs
+    """)
 
 RULE_FAILED: Final = _fault("""DSG001: Every rule of dsgen judges every file.
-    Prevents: No error: what the rule would have found in the file isn't reported. All other rules have judged it.
-    Fix: report the fault to the project; until it is mended, `--ignore DSG001` hides it""")
+    Prevents: No error: what the rule would have found in the file isn't reported. All other rules
+    have judged it.
+    Fix: report the fault to the project; until it is mended, `--ignore DSG001` hides it
+    """)
 READER_FAILED: Final = _fault("""DSG002: Every reader of dsgen reads every file.
     Prevents: No error: the file isn't checked, or a part of it isn't. All others are.
     Fix: report the fault to the project; until it is mended, `--ignore DSG002` hides it""")
@@ -98,7 +111,9 @@ ALL_FILES: Final = "<dsgen>"
 
 
 def of_fault(fault: Fault) -> Finding:
-    """Make a fault of dsgen a finding, which has neither the exception's traceback nor the file's text."""
+    """Make a fault of dsgen a finding, which has neither the exception's traceback nor the file's
+    text.
+    """
     rule = RULE_FAILED if fault.is_rule else READER_FAILED
     where = Location(path=fault.path or ALL_FILES)
     return rule.at(where, fault.message, "report it; --debug shows the traceback")

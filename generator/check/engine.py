@@ -34,13 +34,17 @@ class NoEngine(ModuleNotFoundError):
 
 
 def installed_version() -> str:
-    """The version of the DeepSpeed that is installed. Raises `NoEngine` where it can't be imported."""
+    """The version of the DeepSpeed that is installed. Raises `NoEngine` where it can't be
+    imported.
+    """
     with quiet():
         return str(_imported("deepspeed").__version__)
 
 
 def read(content: str, *, strict: bool) -> Any:
-    """A config's text as DeepSpeed reads it, or with `strict` as the programs do that read it before DeepSpeed."""
+    """A config's text as DeepSpeed reads it, or with `strict` as the programs do that read it
+    before DeepSpeed.
+    """
     if strict:
         return import_module("json").loads(content)
     twice = _imported("deepspeed.runtime.config_utils").dict_raise_error_on_duplicate_keys
@@ -50,9 +54,11 @@ def read(content: str, *, strict: bool) -> Any:
 def parse(
     config: Mapping[str, Any], world: int, *, dp: int | None = None, sp: int | None = None
 ) -> Any:
-    """The `DeepSpeedConfig` of `config` on `world` ranks; raises what DeepSpeed raises, and `NoEngine`.
+    """The `DeepSpeedConfig` of `config` on `world` ranks; raises what DeepSpeed raises, and
+    `NoEngine`.
 
-    `dp`: the script passes an mpu with so many replicas. `sp`: it passes Transformers' Ulysses mpu. Neither: no mpu.
+    `dp`: the script passes an mpu with so many replicas. `sp`: it passes Transformers' Ulysses mpu.
+    Neither: no mpu.
     """
     size, name = (dp, "data") if dp is not None else (sp, "sequence")
     mpu = (
@@ -66,7 +72,9 @@ def parse(
 
 @contextmanager
 def _fake_world(world: int) -> Iterator[None]:
-    """A process group of `world` ranks of which this process is rank 0, and all others imaginary."""
+    """A process group of `world` ranks of which this process is rank 0, and all others
+    imaginary.
+    """
     comm = _imported("deepspeed.comm")
     distributed = _imported("torch.distributed")
     store = _imported("torch.testing._internal.distributed.fake_pg").FakeStore()
@@ -99,7 +107,9 @@ def _imported(module: str) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what DeepSpeed prints, logs, warns of, or has its child processes print away from the standard streams."""
+    """Keep what DeepSpeed prints, logs, warns of, or has its child processes print away from the
+    standard streams.
+    """
     sink, logger = io.StringIO(), logging.getLogger("DeepSpeed")
     streams = {handler: handler.stream for handler in _stream_handlers(logger)}
     for handler in streams:
@@ -141,7 +151,10 @@ def _descriptors_to_null() -> Iterator[None]:
 
 
 def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield what DeepSpeed refuses in files without errors so far. Raises `NoEngine` where there is none."""
+    """Yield what DeepSpeed refuses in files without errors so far.
+
+    Raises `NoEngine` where there is none.
+    """
     version = installed_version()
     wanted = ".".join(map(str, submission.context.deepspeed_version or NEWEST["deepspeed"]))
     if version.split("+")[0] != wanted:
@@ -181,7 +194,9 @@ def _ask(submission: Submission, config: Config, version: str) -> Iterator[Findi
 
 
 def _as_given_to_deepspeed(config: Config) -> Any:
-    """The config as it arrives at DeepSpeed's parser: programs before it have filled in what is `auto`."""
+    """The config as it arrives at DeepSpeed's parser: programs before it have filled in what is
+    `auto`.
+    """
     data = read(config.json.text.content, strict=config.consumer != "deepspeed")
     if config.filled and isinstance(data, dict):
         data = _filled(data)
@@ -199,7 +214,9 @@ def _filled(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
-    """Ranks, and the replicas of the mpu that the script passes, if any: Megatron's, and that of pipelines."""
+    """Ranks, and the replicas of the mpu that the script passes, if any: Megatron's, and that of
+    pipelines.
+    """
     world = world_of(submission)
     if config.consumer != "megatron-deepspeed" and world.pipeline <= 1:
         return world.gpus or _replicas(config), None
@@ -210,7 +227,9 @@ def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
 
 
 def _replicas(config: Config) -> int:
-    """As many replicas as the batch sizes give, where that is an integer; else 1, which the parser refuses least."""
+    """As many replicas as the batch sizes give, where that is an integer; else 1, which the parser
+    refuses least.
+    """
     total, micro, steps = (config.whole(f"/{key}") or 0 for key in BATCH_KEYS)
     if min(total, micro, steps) < 1:
         return 1
@@ -229,9 +248,8 @@ def _message(problem: Exception) -> str:
 
 def _place(config: Config, text: str) -> Location:
     """The first key that the message names and the config has, else the file."""
-    by_name = {
-        pointer.rpartition("/")[2]: pointer for pointer in reversed([*config.json.spans])
-    }  # the first of a name
+    # the first of a name
+    by_name = {pointer.rpartition("/")[2]: pointer for pointer in reversed([*config.json.spans])}
     named = next(
         (by_name[name] for name in re.findall(r"[A-Za-z_]\w*", text) if name in by_name), None
     )

@@ -1,4 +1,6 @@
-"""Comments that ignore findings: `# dsgen: ignore[ID]` at a line, `# dsgen: ignore-file[ID]` for a whole file."""
+"""Comments that ignore findings: `# dsgen: ignore[ID]` at a line, `# dsgen: ignore-file[ID]` for a
+whole file.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ Span = tuple[int, int]  # offsets of the first character and of the one behind t
 
 
 def comments(text: Text) -> Iterator[Span]:
-    """The comments of JSON and HJSON, of YAML with the scripts in its blocks, else of a shell script."""
+    """The comments of JSON and HJSON, of YAML with the scripts in its blocks, else of a shell
+    script.
+    """
     suffix, content = PurePath(text.path).suffix.lower(), text.content
     if suffix in (".json", ".hjson") or content.lstrip()[:1] in ("{", "["):
         return (
@@ -42,7 +46,9 @@ def comments(text: Text) -> Iterator[Span]:
 
 
 def _outside(content: str, texts: list[Span]) -> Iterator[Span]:
-    """From every `#` to the end of its line that begins in none of the texts, which are in order and don't overlap."""
+    """From every `#` to the end of its line that begins in none of the texts, which are in order
+    and don't overlap.
+    """
     starts = [start for start, _ in texts]
     position = 0
     while match := _HASH.search(content, position):
@@ -123,7 +129,9 @@ class _Ignore:
 
 
 def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> tuple[Finding, ...]:
-    """Leave out what comments of the files ignore; note each that ignores nothing, or a rule that isn't there."""
+    """Leave out what comments of the files ignore; note each that ignores nothing, or a rule that
+    isn't there.
+    """
     found = tuple(findings)
     reported = frozenset(finding.rule for finding in found)
     read = [
@@ -151,7 +159,10 @@ def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
     for where, match in found:
         rules = [name.strip() for name in (match[2] or "").split(",") if name.strip()]
         if len(rules) > room:
-            message = f"more than {_MAX_IDS} ids in the comments of this file: those from here on have no effect"
+            message = (
+                f"more than {_MAX_IDS} ids in the comments of this file: those from "
+                "here on have no effect"
+            )
             yield codes.UNKNOWN_IGNORE.at(where, message, "give the ids with --ignore")
             return
         room -= len(rules)
@@ -167,7 +178,9 @@ def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
 
 
 def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
-    """The comment's own line; of one alone on its line, the next; with a command's lines that a backslash joins."""
+    """The comment's own line; of one alone on its line, the next; with a command's lines that a
+    backslash joins.
+    """
     first = where.line or 1
     while first in alone:
         first += 1

@@ -1,4 +1,6 @@
-"""The kind of document that a file is: by its name where that is plain, else by its keys and lines; and what reads it."""
+"""The kind of document that a file is: by its name where that is plain, else by its keys and lines;
+and what reads it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
 _HOLDERS: Final = frozenset({".ipynb", ".md", ".mk", ".py", ".rst"})
 _RECIPES: Final = frozenset({"Dockerfile", "Makefile", "justfile"})
 _LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate")
-#: What is between deepspeed and its script is bounded, so that many words on a line take no longer than many lines.
+#: What is between deepspeed and its script is bounded, so that many words on a line take no longer
+#: than many lines.
 _LAUNCH_LINE: Final = re.compile(
     rb"(?:^|[\"'`\s(!])(?:torchrun[\"',\s]+-|accelerate[\"',\s]+launch\b"
     rb"|deepspeed[ \t][^\n`]{0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
@@ -48,9 +51,8 @@ _LAUNCH_LINE: Final = re.compile(
 _ALIKE: Final = 0.8  # of a key that may be another's, with a slip or two
 _MOST_LINES: Final = 200  # that a file without a telling name is known by
 _MOST_CHARACTERS: Final = 100_000
-_LFS_POINTER: Final = (
-    "version https://git-lfs.github.com/"  # what git has where Git LFS has the file
-)
+# what git has where Git LFS has the file
+_LFS_POINTER: Final = "version https://git-lfs.github.com/"
 #: Keys of files of programs that aren't checked.
 _OF_OTHERS: Final = frozenset(
     {
@@ -99,7 +101,9 @@ def is_candidate(path: PurePath) -> bool:
 
 
 def has_launch_line(path: Path, most: int) -> bool:
-    """Return whether a file of at most `most` bytes has a line, or a list, that starts a launcher."""
+    """Return whether a file of at most `most` bytes has a line, or a list, that starts a
+    launcher.
+    """
     try:
         content = path.read_bytes() if path.stat().st_size <= most else b""
     except OSError:
@@ -127,7 +131,9 @@ def is_script(path: PurePath) -> bool:
 
 
 def may_be_hjson(path: PurePath, keys: frozenset[str]) -> bool:
-    """Return whether JSON that isn't strict is worth reading as HJSON: by its name, or what look like its keys."""
+    """Return whether JSON that isn't strict is worth reading as HJSON: by its name, or what look
+    like its keys.
+    """
     signs = _all_signs()["DeepSpeed config"]
     named = path.suffix.lower() == ".hjson" or _DEEPSPEED_NAME.search(path.name.lower())
     return bool(named or keys & signs.plain or len(keys & signs.own) > 1)
@@ -141,7 +147,8 @@ def deepspeed_keys(keys: frozenset[str]) -> frozenset[str]:
 def kind_of(
     path: PurePath, content: str, keys: frozenset[str], *, named: bool = False
 ) -> Kind | None:
-    """The kind of the document at `path`; `keys` are its top-level keys, as far as they could be read.
+    """The kind of the document at `path`; `keys` are its top-level keys, as far as they could be
+    read.
 
     Of a file that the user has `named`, any evidence is enough.
     """
@@ -176,7 +183,9 @@ def is_evidence(keys: frozenset[str]) -> bool:
 
 
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
-    """Return whether a JSON file is a DeepSpeed config by its name, its keys telling nothing else."""
+    """Return whether a JSON file is a DeepSpeed config by its name, its keys telling nothing
+    else.
+    """
     own, other = _all_signs()["DeepSpeed config"], keys & _OF_OTHERS
     known = (
         not keys or keys & own.plain or own.enough(keys, plain=False) or _CONFIG_NAME.search(name)
@@ -185,7 +194,9 @@ def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
 
 
 def _kind_by_keys(keys: frozenset[str], *, named: bool, yaml: bool) -> Kind | None:
-    """The kind with the most of its signs among `keys`; one of another program's file outweighs them."""
+    """The kind with the most of its signs among `keys`; one of another program's file outweighs
+    them.
+    """
     signs = _all_signs()
     if keys & _OF_OTHERS:
         return None
@@ -214,7 +225,9 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
 
 
 def _is_hostfile(name: str, suffix: str, content: str) -> bool:
-    """Return whether a file named hostfile is one: most lines have slots, unless the name says nothing else."""
+    """Return whether a file named hostfile is one: most lines have slots, unless the name says
+    nothing else.
+    """
     if not name.startswith("hostfile"):
         return False
     lines, says_no_more = _lines(content), not suffix or is_whole(suffix[1:])
@@ -228,9 +241,11 @@ def _lines(content: str) -> list[str]:
 
 
 def candidates(folder: Path) -> Iterator[Path]:
-    """The files in and below a folder that may be documents or have launch lines, in order, without hidden folders.
+    """The files in and below a folder that may be documents or have launch lines, in order, without
+    hidden folders.
 
-    Links come last, and lead to files in it alone; links to folders, pipes and devices are left out.
+    Links come last, and lead to files in it alone; links to folders, pipes and devices are left
+    out.
     """
     links = list[Path]()
     for path in files_below(folder):

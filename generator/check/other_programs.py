@@ -1,7 +1,8 @@
-"""Programs that configure DeepSpeed or Megatron by files of their own: known by their keys, read for what they hand on.
+"""Programs that configure DeepSpeed or Megatron by files of their own: known by their keys, read
+for what they hand on.
 
-gpt-neox makes a DeepSpeed config of some of its keys; axolotl, LLaMA-Factory and ms-swift make TrainingArguments.
-Files of the others are left alone.
+gpt-neox makes a DeepSpeed config of some of its keys; axolotl, LLaMA-Factory and ms-swift make
+TrainingArguments. Files of the others are left alone.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ from ..text.source import Source, escape
 from ..text.text import Text
 from .kinds import read_record
 
-#: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3 (grammar).
+#: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3
+#: (grammar).
 _HYDRA: Final = re.compile(
     r"^defaults:[ \t]*(?:#.*)?\n[ \t]*-|:[ \t]+\?\?\?[ \t]*(?:#.*)?$|\$\{(?:oc|now|hydra|env)[.:]",
     re.MULTILINE,
 )
-#: What gpt-neox hands on as it is. Source: EleutherAI/gpt-neox megatron/neox_arguments/deepspeed_args.py (
-#: NeoXArgsDeepspeedConfig); it builds the optimizer and the schedule itself (megatron/training.py, get_optimizer).
+#: What gpt-neox hands on as it is. Source: EleutherAI/gpt-neox
+#: megatron/neox_arguments/deepspeed_args.py ( NeoXArgsDeepspeedConfig); it builds the optimizer and
+#: the schedule itself (megatron/training.py, get_optimizer).
 _OF_NEOX: Final = (
     *("activation_checkpointing", "amp", "autotuning", "bf16", "checkpoint", "comms_logger"),
     *(
@@ -59,7 +62,8 @@ _OF_NEOX: Final = (
     ),
     *("wall_clock_breakdown", "zero_optimization"),
 )
-#: What every DeepSpeed has in these blocks, with integers; the one that gpt-neox comes with takes more.
+#: What every DeepSpeed has in these blocks, with integers; the one that gpt-neox comes with takes
+#: more.
 _PRECISION: Final[Mapping[str, tuple[str, ...]]] = {
     "bf16": ("enabled",),
     "fp16": (
@@ -67,9 +71,8 @@ _PRECISION: Final[Mapping[str, tuple[str, ...]]] = {
         *("loss_scale_window", "min_loss_scale"),
     ),
 }
-_CONFIG_OF_NEOX: Final = frozenset(
-    ["train_micro_batch_size_per_gpu", "zero_optimization"]
-)  # else a part of one
+# else a part of one
+_CONFIG_OF_NEOX: Final = frozenset(["train_micro_batch_size_per_gpu", "zero_optimization"])
 #: Source: axolotl src/axolotl/core/builders/base.py (_configure_..., training_arguments_kwargs).
 _SAME_IN_AXOLOTL: Final = (
     *("deepspeed", "gradient_accumulation_steps", "learning_rate", "max_steps", "output_dir"),
@@ -84,7 +87,8 @@ _FOR_MEGATRON: Final = frozenset(
     ["expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size"]
 )
 #: Commands whose options are TrainingArguments, with others of their own.
-#: Source: LLaMA-Factory src/llamafactory/cli.py @ 0.9.3; ms-swift swift/cli/main.py @ 3.0 (ROUTE_MAPPING).
+#: Source: LLaMA-Factory src/llamafactory/cli.py @ 0.9.3; ms-swift swift/cli/main.py @ 3.0
+#: (ROUTE_MAPPING).
 _COMMANDS: Final = {
     "llamafactory-cli": ("train",),
     "lmf": ("train",),
@@ -92,14 +96,17 @@ _COMMANDS: Final = {
 }
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 _WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArguments their defaults
-#: Arguments that its own class still has. Source: LLaMA-Factory src/llamafactory/hparams/training_args.py @ 0.9.5
+#: Arguments that its own class still has. Source: LLaMA-Factory
+#: src/llamafactory/hparams/training_args.py @ 0.9.5
 _KEPT: Final = {"LLaMA-Factory": frozenset(["overwrite_output_dir"])}
 HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Program:
-    """The top-level keys of a program's files: all of `needs`, any of `one_of`, and `least` in all of `signs` too."""
+    """The top-level keys of a program's files: all of `needs`, any of `one_of`, and `least` in all
+    of `signs` too.
+    """
 
     needs: frozenset[str] = frozenset()
     one_of: frozenset[str] = frozenset()
@@ -131,7 +138,9 @@ def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str
 
 
 def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
-    """Yield the documents that a program makes of its file, with places in the file; none where that isn't known."""
+    """Yield the documents that a program makes of its file, with places in the file; none where
+    that isn't known.
+    """
     data = source.data if isinstance(source.data, dict) else {}
     if program == "gpt-neox":
         config = _config_of_neox(data, source, text)
@@ -147,7 +156,9 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
 
 
 def arguments_of_commands(script: ShellScript) -> Iterator[TrainingArguments]:
-    """The TrainingArguments of commands such as `llamafactory-cli train`, which start the processes themselves."""
+    """The TrainingArguments of commands such as `llamafactory-cli train`, which start the processes
+    themselves.
+    """
     for command in script.commands:
         words = command.words
         if len(words) > 2 and words[1].value in _COMMANDS.get(basename(words[0]), ()):

@@ -27,9 +27,8 @@ from . import codes, kinds
 from .file import File
 from .other_programs import HANDS_ON, arguments_of_commands, handed_on
 
-MAX_BYTES: Final = (
-    1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
-)
+# launch scripts and configs have kilobytes; data files don't belong here
+MAX_BYTES: Final = 1_000_000
 MAX_FILES: Final = 100_000
 
 _KINDS: Final = (
@@ -52,18 +51,14 @@ class Reading:
     documents: list[Document] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     places: set[str] = field(default_factory=set)  #: where the documents are, links followed
-    texts: dict[str, Text] = field(
-        default_factory=dict
-    )  #: of every file that was checked or named, by path
-    instead: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: contents that count instead of a file's own, by path
-    untouchable: set[str] = field(
-        default_factory=set
-    )  #: paths of links, and of files whose kind is not certain
-    left_alone: dict[str, str] = field(
-        default_factory=dict
-    )  #: the files that are not judged, with the reason
+    #: of every file that was checked or named, by path
+    texts: dict[str, Text] = field(default_factory=dict)
+    #: contents that count instead of a file's own, by path
+    instead: Mapping[str, str] = field(default_factory=dict)
+    #: paths of links, and of files whose kind is not certain
+    untouchable: set[str] = field(default_factory=set)
+    #: the files that are not judged, with the reason
+    left_alone: dict[str, str] = field(default_factory=dict)
 
 
 def read_documents(
@@ -73,11 +68,14 @@ def read_documents(
     skip_unknown: bool = False,
     instead: Mapping[str, str] | None = None,
 ) -> Reading:
-    """Every document at `paths`, with what is wrong with them as text. Never raises for what is in them.
+    """Every document at `paths`, with what is wrong with them as text.
 
-    A folder gives the documents in it and below. A file named by itself that is no document is an error, but for YAML
-    and JSON with a key like those of a job spec or a DeepSpeed config, or none; with `skip_unknown` it is left out as
-    in a folder. `instead` has contents by path that are read instead of what the files hold.
+    Never raises for what is in them.
+
+    A folder gives the documents in it and below. A file named by itself that is no document is an
+    error, but for YAML and JSON with a key like those of a job spec or a DeepSpeed config, or none;
+    with `skip_unknown` it is left out as in a folder. `instead` has contents by path that are read
+    instead of what the files hold.
     """
     reading = Reading(instead=instead or {})
     for path in paths:
@@ -142,9 +140,8 @@ def _read_file(
             in_folder and not kinds.tells_by_name(Path(name))
         )
         if named or not foreign:
-            spec = (
-                Path(name).suffix.lower() in kinds.YAML
-            )  # the kind of a YAML file when nothing else is known
+            # the kind of a YAML file when nothing else is known
+            spec = Path(name).suffix.lower() in kinds.YAML
             found = problem.finding if spec else codes.from_spec(problem.finding)
             # A shell takes bytes as they are, but no UTF-16, which begins with a mark.
             as_is = (
@@ -185,7 +182,10 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
             message = f"this is a file of {file.program}, which dsgen does not check"
         elif file.other_job is not None:
             article = "an" if file.other_job[0] in "aeiou" else "a"
-            message = f"this is {article} {file.other_job}; of AzureML's files dsgen checks command jobs only"
+            message = (
+                f"this is {article} {file.other_job}; of AzureML's files dsgen "
+                "checks command jobs only"
+            )
         hint = f"name {_KINDS}, or a folder of them"
         reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
     elif file.belongs_to or kinds.is_evidence(file.keys):
@@ -228,7 +228,9 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
 
 
 def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
-    """DeepSpeed configs that the script writes by a here-document or `echo`, placed in the script."""
+    """DeepSpeed configs that the script writes by a here-document or `echo`, placed in the
+    script.
+    """
     for document in shell.heredocs:
         target = document.target.path if document.target is not None else None
         if target is None or not document.complete or not document.content.lstrip().startswith("{"):

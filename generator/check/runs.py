@@ -1,11 +1,14 @@
-"""Measured runs for `dsgen calibrate`: which kind a file is, and what it has, a table or a log of one of four programs.
+"""Measured runs for `dsgen calibrate`: which kind a file is, and what it has, a table or a log of
+one of four programs.
 
-Logs are long, and hold bytes and colours that no job spec may. Those of trials also tell of memory that ran out.
+Logs are long, and hold bytes and colours that no job spec may. Those of trials also tell of memory
+that ran out.
 
-A table is CSV, one run a row, columns named like the keys of the job spec: `step_time_s` (seconds of an optimizer
-step), optionally `peak_memory_gib` with `peak_memory_kind` (allocated, reserved or device) and `name`; every other
-column is a key of the spec's top level, `training` or `layout` with a single value: `gpus`, `global_batch`, `tensor`,
-`recompute` and so on. An empty cell is left out: the job's own value counts.
+A table is CSV, one run a row, columns named like the keys of the job spec: `step_time_s` (seconds
+of an optimizer step), optionally `peak_memory_gib` with `peak_memory_kind` (allocated, reserved or
+device) and `name`; every other column is a key of the spec's top level, `training` or `layout` with
+a single value: `gpus`, `global_batch`, `tensor`, `recompute` and so on. An empty cell is left out:
+the job's own value counts.
 """
 
 from __future__ import annotations
@@ -44,19 +47,20 @@ from ..text.text import read_bytes
 from ..units import GIB
 
 MAX_BYTES: Final = 256 * 2**20
-#: Terminal colours and cursor moves (ECMA-48's control sequences), which progress bars and loggers write.
+#: Terminal colours and cursor moves (ECMA-48's control sequences), which progress bars and loggers
+#: write.
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-#: Readers, the most specific first: Megatron-DeepSpeed also writes what DeepSpeed writes, and the Trainer may.
+#: Readers, the most specific first: Megatron-DeepSpeed also writes what DeepSpeed writes, and the
+#: Trainer may.
 _READERS: Final[tuple[Callable[[Sequence[str]], LogFacts | None], ...]] = tuple(
     loaded(record.log) for record in PROGRAMS if record.log
 )
-#: Steps at the start that compile kernels, fill caches and open connections: a tenth of the log, at least one, at most
-#: ten; assumed.
+#: Steps at the start that compile kernels, fill caches and open connections: a tenth of the log, at
+#: least one, at most ten; assumed.
 _WARM_UP_SHARE = 0.1
 _MOST_WARM_UP = 10
-_LONGEST_LINE: Final = (
-    4_000  # characters; a record has some hundreds, and a progress bar may be before it on the line
-)
+# characters; a record has some hundreds, and a progress bar may be before it on the line
+_LONGEST_LINE: Final = 4_000
 #: A step this many times the median wrote a checkpoint, evaluated or waited for data; assumed.
 _SLOW = 1.5
 
@@ -68,7 +72,8 @@ def _unreadable(path: str, message: str, hint: str, line: int | None = None) -> 
 def _lines(path: str) -> list[str] | Read:
     """The file's lines without line ends and colours, or why there are none.
 
-    A progress bar's carriage returns stay within their line, so that lines count as an editor counts them.
+    A progress bar's carriage returns stay within their line, so that lines count as an editor
+    counts them.
     """
     try:
         content = read_bytes(path, MAX_BYTES + 1)
@@ -97,7 +102,8 @@ def _lines(path: str) -> list[str] | Read:
 def read_runs(path: str) -> Read:
     """The runs of a CSV table or a training log, or everything that is wrong with it.
 
-    A table is what is called `.csv`, or has the step time's column in its first line that isn't blank or a comment.
+    A table is what is called `.csv`, or has the step time's column in its first line that isn't
+    blank or a comment.
     """
     if isinstance(lines := _lines(path), Read):
         return lines
@@ -111,7 +117,10 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
     """The run that a log reports, or why it reports none. `path` is how the user named it."""
     facts, where = _facts([line[-_LONGEST_LINE:] for line in lines]), Location(path=path)
     if facts is None:
-        hint = "dsgen reads logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed and the Hugging Face Trainer, and CSV"
+        hint = (
+            "dsgen reads logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed and the Hugging "
+            "Face Trainer, and CSV"
+        )
         return _unreadable(path, "no training log that dsgen has", hint)
     if not facts.steps:
         message = f"this log of {facts.writer} has no step times"
@@ -131,7 +140,9 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
 
 
 def _facts(lines: Sequence[str]) -> LogFacts | None:
-    """Return what the readers find: the steps of the first that has them, the keys and the peak of all."""
+    """Return what the readers find: the steps of the first that has them, the keys and the peak of
+    all.
+    """
     found = [facts for reader in _READERS if (facts := reader(lines)) is not None]
     chosen = next((facts for facts in found if facts.steps), found[0] if found else None)
     if chosen is None:
@@ -144,7 +155,9 @@ def _facts(lines: Sequence[str]) -> LogFacts | None:
 
 
 def _typical(facts: LogFacts) -> tuple[float, str]:
-    """Seconds of a step, the median after warm-up and without slow ones, and how many steps that is."""
+    """Seconds of a step, the median after warm-up and without slow ones, and how many steps that
+    is.
+    """
     steps = facts.steps
     if len(steps) == 1:
         return steps[0], f"{facts.writer}: one figure, warm-up included"
@@ -162,7 +175,8 @@ def _typical(facts: LogFacts) -> tuple[float, str]:
     ), f"{facts.writer}: median of {len(kept)} of {len(steps)} figures, {left}"
 
 
-#: What programs print where memory runs out: PyTorch's errors, cuBLAS's workspace, the kernel's by way of Slurm.
+#: What programs print where memory runs out: PyTorch's errors, cuBLAS's workspace, the kernel's by
+#: way of Slurm.
 _OUT_OF_MEMORY: Final = re.compile(
     r"OutOfMemoryError|(?:CUDA|HIP|XPU) out of memory|CUBLAS_STATUS_ALLOC_FAILED|oom[-_]kill"
     r"|DefaultCPUAllocator: can't allocate"
@@ -196,9 +210,8 @@ def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:
     """
     found: dict[int, Outcome] = {}
     files = (path for path in sorted(folder.rglob("*")) if path.suffix in _NAMES and path.is_file())
-    within = (
-        path for path in files if path.resolve().is_relative_to(folder.resolve())
-    )  # to which no link leads out
+    # to which no link leads out
+    within = (path for path in files if path.resolve().is_relative_to(folder.resolve()))
     for path in islice(within, _MOST_FILES):
         if isinstance(lines := _lines(str(path)), Read):
             continue
@@ -364,7 +377,10 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
     peak = _positive(row, _PEAK, findings)
     kind = row.cells.get(_KIND) or "allocated"
     if kind not in PEAK_KINDS:
-        message = f"`{_KIND}` is {kind[:40]!r}; it must be {', '.join(PEAK_KINDS[:-1])} or {PEAK_KINDS[-1]}"
+        message = (
+            f"`{_KIND}` is {kind[:40]!r}; it must be {', '.join(PEAK_KINDS[:-1])} "
+            f"or {PEAK_KINDS[-1]}"
+        )
         findings.append(
             RUNS_VALUE.at(
                 row.locate(_KIND), message, "write allocated for the peak of torch's allocator"

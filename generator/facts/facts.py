@@ -1,6 +1,7 @@
 """`Facts`: a run of which each value is known, with its place, or unknown.
 
-The records are those of a job. What isn't known is missing from them: reading it raises `AttributeError`.
+The records are those of a job. What isn't known is missing from them: reading it raises
+`AttributeError`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ UNKNOWN: Final = MISSING
 
 
 def partial(kind: type[R], **known: Any) -> R:
-    """Make a record of these values and of its defaults, without the fields that are `UNKNOWN` or left out."""
+    """Make a record of these values and of its defaults, without the fields that are `UNKNOWN` or
+    left out.
+    """
     made = object.__new__(kind)
     for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
         default = field.default if field.default_factory is MISSING else field.default_factory()
@@ -34,7 +37,9 @@ def completed(record: R, **values: Any) -> R:
 
 
 def knows(job: Job, *names: str) -> bool:
-    """Ask whether all these facts of a job are known: keys of its layout, or fields of the job and of its records."""
+    """Ask whether all these facts of a job are known: keys of its layout, or fields of the job and
+    of its records.
+    """
     holders = (job, *(getattr(job, name, None) for name in ("training", "model", "cluster")))
     return all(
         getattr(job.pins, name) is not None
@@ -48,7 +53,8 @@ def knows(job: Job, *names: str) -> bool:
 class Facts:
     """A run as files describe it."""
 
-    job: Job  #: of which what the files don't say is missing; the places of what they say are in its origin
+    #: of which what the files don't say is missing; the places of what they say are in its origin
+    job: Job
 
     def knows(self, *names: str) -> bool:
         """Ask whether all these facts are known."""

@@ -1,7 +1,8 @@
 """Documents against the schemas that their projects publish, or that describe what a program loads.
 
-Besides the keywords that `json_schema` reads, such a schema may have `rules`, the ids of the rules that report what
-differs in it and below, by kind; `expected`, what should be there, in words; and `choices`, the values of a `form`.
+Besides the keywords that `json_schema` reads, such a schema may have `rules`, the ids of the rules
+that report what differs in it and below, by kind; `expected`, what should be there, in words; and
+`choices`, the values of a `form`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Problem:
         return tuple(self.pointer.split("/")[1:])
 
     def near(self, text: str) -> str | None:
-        """The known name that an unknown one is a slip of: other releases have longer and shorter ones."""
+        """The known name that an unknown one is a slip of: other releases have longer and shorter
+        ones.
+        """
         in_other_case = {choice.lower(): choice for choice in self.choices}.get(text.lower())
         alike = difflib.get_close_matches(text, self.choices, n=1, cutoff=_SLIP)
         return in_other_case or (alike[0] if alike else None)
@@ -158,7 +161,9 @@ class _Words:
             )
 
     def _of_union(self, breach: Breach, rule: str) -> Iterator[Problem]:
-        """Of the schemas whose type a value has, the one with the fewest problems is meant, where that is plain."""
+        """Of the schemas whose type a value has, the one with the fewest problems is meant, where
+        that is plain.
+        """
         accepts = self.reader.dialect.accepts
         meant = [
             broken
@@ -224,7 +229,9 @@ def _limit(breach: Breach) -> str:
 
 
 def _rules(breach: Breach) -> dict[str, str]:
-    """The rules that report what is broken, by kind: those of an inner schema before those of an outer one."""
+    """The rules that report what is broken, by kind: those of an inner schema before those of an
+    outer one.
+    """
     by_kind: dict[str, str] = {}
     for schema in breach.schemas:
         by_kind |= schema.get("rules", {})
@@ -236,7 +243,9 @@ def _one_of(choices: Collection[object]) -> str:
 
 
 def _is_text_or_number(value: object, types: Collection[str]) -> bool:
-    """Return whether a value has one of the types; a quantity may be any number, which the API server reads as text."""
+    """Return whether a value has one of the types; a quantity may be any number, which the API
+    server reads as text.
+    """
     is_quantity = isinstance(value, float) and "string" in types and "integer" in types
     return is_quantity or has_type(value, types)
 

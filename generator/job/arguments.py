@@ -1,4 +1,6 @@
-"""The words of a command line, such as `launch.arguments`, as the options that a program's parser finds in them."""
+"""The words of a command line, such as `launch.arguments`, as the options that a program's parser
+finds in them.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ class Option(NamedTuple):
 def key_of(option: str) -> str:
     """The name of an option, which HfArgumentParser takes with dashes as with underscores.
 
-    Other parsers have one spelling, and no second option in the other. **Source**: huggingface/transformers
-    hf_argparser.py @ 5.23.
+    Other parsers have one spelling, and no second option in the other. **Source**:
+    huggingface/transformers hf_argparser.py @ 5.23.
     """
     return option.partition("=")[0].replace("_", "-")
 
@@ -41,7 +43,9 @@ def is_option(word: object) -> bool:
 
 
 def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Each option with the words that follow it; words before the first option are groups of their own."""
+    """Each option with the words that follow it; words before the first option are groups of their
+    own.
+    """
     group: list[str] = []
     for word in words:
         if is_option(word) or not group or not is_option(group[0]):
@@ -66,7 +70,9 @@ def options_of(words: tuple[str, ...]) -> tuple[Option, ...]:
 
 
 def argument_values(words: Iterable[object], *names: str) -> tuple[str, ...] | None:
-    """The values of the last option of one of these names, which counts; `None` where there is none."""
+    """The values of the last option of one of these names, which counts; `None` where there is
+    none.
+    """
     keys = {key_of(name) for name in names}
     given = [option for option in options_of(tuple(map(str, words))) if option.key in keys]
     return given[-1].values if given else None
@@ -88,9 +94,11 @@ def without(words: Iterable[_Word], names: Iterable[str]) -> Iterator[_Word]:
 
 
 def is_fine_tuning(lora: object, words: Iterable[object]) -> bool:
-    """Return whether a job goes on from trained weights: with adapters, or by `--model_name_or_path` of its script.
+    """Return whether a job goes on from trained weights: with adapters, or by
+    `--model_name_or_path` of its script.
 
-    Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second beta of 0.999. Source:
-    TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and QLoRA's (arXiv:2305.14314) recipes.
+    Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second beta of
+    0.999. Source: TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and QLoRA's
+    (arXiv:2305.14314) recipes.
     """
     return lora is not None or gives(words, "--model_name_or_path")

@@ -26,7 +26,8 @@ _REFUSED: Final[Mapping[str, str]] = {
     "a dense MLP beside the experts of each layer": "arctic",
     "lightning (linear) attention layers": "bailing_hybrid minimax minimax_m1 minimax_text_01",
     _MAMBA: (
-        "bamba falcon_h1 falcon_mamba granitemoehybrid jamba mamba mamba2 nemotron_h nemotron_h_omni "
+        "bamba falcon_h1 falcon_mamba granitemoehybrid jamba mamba mamba2 "
+        "nemotron_h nemotron_h_omni "
         "nemotron_hybrid zamba zamba2"
     ),
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
@@ -41,7 +42,8 @@ _REFUSED: Final[Mapping[str, str]] = {
     "attention heads that differ by layer": "mimo_v2_flash step3p5",
     "scaled residuals around latent attention": "minicpm3",
     "cross-attention layers to image features": "mllama_text_model mllama",
-    "linear attention layers (Gated DeltaNet)": "olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next",
+    "linear attention "
+    "layers (Gated DeltaNet)": "olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next",
     "adapters of its own for each modality": "phi4_multimodal phi4mm",
     "recurrent layers (RG-LRU)": "recurrent_gemma",
     "recurrent layers (RWKV)": "rwkv",
@@ -55,7 +57,8 @@ REFUSED: Final = {
 #: The beginnings of keys that say what a layer is made of, by what they say.
 _TELLING: Final[Mapping[str, str]] = {
     _MAMBA: "mamba_ ssm_ time_step_ state_size use_mamba",
-    "layers of several kinds": "hybrid_ layers_block_type attn_layer_ full_attention_interval block_types",
+    "layers "
+    "of several kinds": "hybrid_ layers_block_type attn_layer_ full_attention_interval block_types",
     "linear attention layers": "attn_type_list linear_ lightning_ gla_ use_linear_attn",
     "convolution layers": "conv_L_cache conv_kernel",
     _SPARSE: "index_topk index_n_heads indexer_",
@@ -65,12 +68,15 @@ _TELLING: Final[Mapping[str, str]] = {
     "cross-attention layers": "cross_attention_layers add_cross_attention",
     "layers that share keys and values": "use_cla num_kv_shared_layers",
     "per-layer embeddings or AltUp": "altup_ laurel_ hidden_size_per_layer_input",
-    "experts": "num_experts num_local_experts n_routed_experts moe_num_experts moe_intermediate_size",
+    "experts": "num_experts num_local_experts n_routed_experts moe_num_experts "
+    "moe_intermediate_size",
     "places of dense layers among experts": (
-        "moe_layer decoder_sparse_step interleave_moe_layer_step mlp_only_layers first_k_dense mlp_layer_types"
+        "moe_layer decoder_sparse_step interleave_moe_layer_step mlp_only_layers "
+        "first_k_dense mlp_layer_types"
     ),
     "shared experts": (
-        "n_shared_experts num_shared_expert shared_expert_intermediate_size moe_num_shared shared_intermediate_size "
+        "n_shared_experts num_shared_expert shared_expert_intermediate_size moe_num_shared "
+        "shared_intermediate_size "
         "moe_shared_expert_intermediate_size"
     ),
     "experts behind a narrower projection": "moe_latent_size",
@@ -79,13 +85,20 @@ _TELLING: Final[Mapping[str, str]] = {
     "attention to later tokens": "use_bidirectional_attention",
 }
 #: Of layers that predict more than the next token, which transformers leaves out too.
-_EXTRA_TOKENS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers", "mtp_num_hidden_layers",
-                 "num_mtp_modules")  # fmt: skip
+_EXTRA_TOKENS = (
+    "num_nextn_predict_layers",
+    "num_mtp_layers",
+    "mtp_num_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_modules",
+)
 _LARGEST_WRITTEN = 3
 
 
 def _costly_keys(read: ConfigReader) -> Iterator[tuple[str, str]]:
-    """Keys that no reader asked for and that change a model's size or cost, with what they stand for."""
+    """Keys that no reader asked for and that change a model's size or cost, with what they stand
+    for.
+    """
     for key, value in read.config.items():
         if key in read.read or not isinstance(key, str) or _says_nothing(value):
             continue
@@ -123,7 +136,9 @@ def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -
 
 
 def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
-    """Name the sizes that stand under a name of another class only, and what a router of another class would do."""
+    """Name the sizes that stand under a name of another class only, and what a router of another
+    class would do.
+    """
     said = [None, *(read.config.get(key) for key in read.read)]
     given = {
         key: read.config.get(key) for key in (*_SIZES.split(), *_ROUTER) if key not in read.read
@@ -140,7 +155,9 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
 
 
 def unknown_keys(config: Mapping[str, object]) -> dict[str, str]:
-    """Keys of a config that stand for one that isn't given: misspelled, or another program's name for it."""
+    """Keys of a config that stand for one that isn't given: misspelled, or another program's name
+    for it.
+    """
     read = ConfigReader(_language_model(config)[0])
     _read_family(read) if "model_type" in read.config else _read_inline(read)
     absent = {
@@ -163,7 +180,9 @@ def unknown_keys(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def _says_nothing(value: object) -> bool:
-    """Return whether a value switches its key off: nothing, false, 0, 1, or the same of these for each layer."""
+    """Return whether a value switches its key off: nothing, false, 0, 1, or the same of these for
+    each layer.
+    """
     if isinstance(value, (list, tuple)):
         return all(_says_nothing(item) and item == value[0] for item in value)
     return value is not True and (value is None or value in (False, 0, 1, "", "none", {}))
@@ -187,16 +206,21 @@ _TEXT_MODELS: Final[Mapping[str, str]] = {
     "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
 _TIED = "tie_word_embeddings"
-#: Where the multimodal config alone says whether the head is tied, and what it is taken for. Mistral 3's would be tied
-#: too, but its checkpoints have a head of their own.
+#: Where the multimodal config alone says whether the head is tied, and what it is taken for.
+#: Mistral 3's would be tied too, but its checkpoints have a head of their own.
 _TIED_OUTSIDE: Final[Mapping[str, bool]] = {
-    "gemma3": True, "llava_next": False, "qwen3_vl": False, "qwen3_vl_moe": False
-}  # fmt: skip
+    "gemma3": True,
+    "llava_next": False,
+    "qwen3_vl": False,
+    "qwen3_vl_moe": False,
+}
 _SAME: Final[Mapping[str, str]] = {"qwen2_5_vl_text": "qwen2_vl_text", "kimi_k2": "deepseek_v3"}
 
 
 def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """The config of the language model, and that the rest is left out; `config` itself where nothing is nested."""
+    """The config of the language model, and that the rest is left out; `config` itself where
+    nothing is nested.
+    """
     outer = config.get("model_type")
     family = outer if isinstance(outer, str) else ""
     if family in REFUSED:
@@ -223,12 +247,14 @@ def _left_out(outer: str, place: str) -> str:
 
 
 _EXPERTS = "num_experts num_local_experts n_routed_experts"
-#: What other classes, Megatron and Meta's params.json call the keys; transformers takes those of the model's own class.
+#: What other classes, Megatron and Meta's params.json call the keys; transformers takes those of
+#: the model's own class.
 _FOREIGN: Final[Mapping[str, str]] = {
     "hidden_size": "n_embd n_embed d_model dim embed_dim",
     "num_hidden_layers": "n_layer n_layers num_layers",
     "num_attention_heads": "n_head n_heads num_heads",
-    "num_key_value_heads": "n_kv_heads n_head_kv num_kv_heads num_query_groups multi_query_group_num",
+    "num_key_value_heads": "n_kv_heads n_head_kv num_kv_heads num_query_groups "
+    "multi_query_group_num",
     "head_dim": "kv_channels d_kv",
     "intermediate_size": "ffn_hidden_size ffn_dim n_inner d_ff",
     "vocab_size": "padded_vocab_size n_vocab",
@@ -239,9 +265,8 @@ _FOREIGN: Final[Mapping[str, str]] = {
 }
 _NOTED: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 _SIZES: Final = f"{' '.join(f'{usual} {_FOREIGN[usual]}' for usual in _NOTED)} {_EXPERTS}"
-_SLIP: Final = (
-    0.9  # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
-)
+# likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
+_SLIP: Final = 0.9
 _LATENT_KEYS = ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _ROUTING_KEYS = (
     "num_experts_per_tok",
@@ -270,10 +295,11 @@ class ConfigError(ValueError):
 
 
 def model_from_config(config: Mapping[str, object], *, name: str, source: str) -> Model:
-    """The shape that `config` describes; keys it lacks take the defaults of transformers' config class.
+    """The shape that `config` describes; keys it lacks take the defaults of transformers' config
+    class.
 
-    Without `model_type` it is an inline model: Llama-like or GPT-like, as `gated_mlp` and `position_embedding` say.
-    Raises `ConfigError` with every problem at once.
+    Without `model_type` it is an inline model: Llama-like or GPT-like, as `gated_mlp` and
+    `position_embedding` say. Raises `ConfigError` with every problem at once.
     """
     inner, notes = _language_model(config)
     read = ConfigReader(inner)
@@ -333,10 +359,12 @@ _INLINE_NAMES: Final[Mapping[str, str]] = {
 
 
 def _read_inline(read: ConfigReader) -> tuple[str, Shape]:
-    """Read a model described in the job spec itself, with Hugging Face's keys: the nearest `model_type`, and the shape.
+    """Read a model described in the job spec itself, with Hugging Face's keys: the nearest
+    `model_type`, and the shape.
 
-    `gated_mlp` stands for Llama's block (RMSNorm, no biases, untied head) and its absence for GPT's (LayerNorm,
-    biases, tied head); `attention_bias`, `mlp_bias` and `tie_word_embeddings` say otherwise.
+    `gated_mlp` stands for Llama's block (RMSNorm, no biases, untied head) and its absence for GPT's
+    (LayerNorm, biases, tied head); `attention_bias`, `mlp_bias` and `tie_word_embeddings` say
+    otherwise.
     """
     gated = read.boolean("gated_mlp", read.config.get("position_embedding") != "learned")
     positions = read.choice("position_embedding", _POSITIONS, "rotary" if gated else "learned")
@@ -382,5 +410,8 @@ def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:
 def _refuse_orphans(read: ConfigReader, keys: tuple[str, ...], needed: str) -> None:
     for key in keys:
         if read.has(key):
-            message = f"{key} is {show(read.config[key])}, but has no effect without {needed.partition(':')[0]}"
+            message = (
+                f"{key} is {show(read.config[key])}, but has no effect without "
+                f"{needed.partition(':')[0]}"
+            )
             read.report(key, message, f"add {needed}, or remove {key}")

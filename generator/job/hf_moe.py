@@ -49,7 +49,8 @@ def read_experts(
 ) -> Shape:
     """Return the routed experts: their number, those of a token, their width.
 
-    `top_k` 0 is all experts, and None is required; `width` None is that of the dense MLP, whatever the config says.
+    `top_k` 0 is all experts, and None is required; `width` None is that of the dense MLP, whatever
+    the config says.
     """
     count = read.integer("num_experts", default=experts)
     key = read.given("num_experts_per_tok") or "num_experts_per_tok"
@@ -80,9 +81,8 @@ def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
     if (
         found["router_loss"] == 0.9
     ):  # as published: no run's, as output_router_logits is false in transformers,
-        found["router_loss"] = (
-            None  # and NVIDIA's Megatron-Bridge has no such loss (gpt_oss_bridge.py:71 @ 067f987df)
-        )
+        # and NVIDIA's Megatron-Bridge has no such loss (gpt_oss_bridge.py:71 @ 067f987df)
+        found["router_loss"] = None
     if "rope_parameters" not in read.config and "rope_scaling" not in read.config:
         found.update(rotary_scaling="yarn", rotary_scaling_factor=32.0)  # the class's own default
     return found
@@ -91,7 +91,9 @@ def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
 def _qwen(
     read: ConfigReader, shape: Shape, *, experts: int, top_k: int, width: int, local: bool = False
 ) -> Shape:
-    """Experts in the layers that `decoder_sparse_step` doesn't skip and `mlp_only_layers` doesn't name."""
+    """Experts in the layers that `decoder_sparse_step` doesn't skip and `mlp_only_layers` doesn't
+    name.
+    """
     found = read_experts(read, shape, experts=experts, top_k=top_k, width=width)
     step, dense = (
         read.integer("decoder_sparse_step", default=1),
@@ -131,9 +133,18 @@ def _deepseek(
 
 
 def routed_experts(
-    read: ConfigReader, shape: Shape, *, experts: int | None, top_k: int | None, moe_ffn: int, shared: int = 0,
-    dense: int = 0, groups: int = 1, top: int = 1, scale: float = 1.0,
-) -> Shape:  # fmt: skip
+    read: ConfigReader,
+    shape: Shape,
+    *,
+    experts: int | None,
+    top_k: int | None,
+    moe_ffn: int,
+    shared: int = 0,
+    dense: int = 0,
+    groups: int = 1,
+    top: int = 1,
+    scale: float = 1.0,
+) -> Shape:
     """DeepSeek's experts: shared ones as wide as the routed ones, in all but the first layers.
 
     They are in `groups`, of which a token picks `top`.
@@ -199,7 +210,9 @@ def _ernie_moe(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _llama4(read: ConfigReader, shape: Shape) -> Shape:
-    """Experts in the layers of `moe_layers`, else in every `interleave_moe_layer_step`-th; chunked local attention."""
+    """Experts in the layers of `moe_layers`, else in every `interleave_moe_layer_step`-th; chunked
+    local attention.
+    """
     layers, step = shape["layers"], read.integer("interleave_moe_layer_step", default=1)
     routed = (
         read.layer_indices("moe_layers")
@@ -218,7 +231,10 @@ def _llama4(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _hunyuan(read: ConfigReader, shape: Shape) -> Shape:
-    """One shared MLP beside the experts. Lists of a value for each layer count where the values are equal."""
+    """One shared MLP beside the experts.
+
+    Lists of a value for each layer count where the values are equal.
+    """
     shared_experts = _same(read.config["num_shared_expert"]) if read.has("num_shared_expert") else 1
     if shared_experts != 1:
         message = f"num_shared_expert is {show(shared_experts)}, but this model has 1 a layer"
@@ -229,7 +245,10 @@ def _hunyuan(read: ConfigReader, shape: Shape) -> Shape:
     width = shape["ffn"]
     found = read_experts(alike, shape, experts=1, top_k=1, width=width)
     if found["moe_ffn"] != width:
-        message = f"moe_intermediate_size is {found['moe_ffn']}, but experts of this model are {width} wide"
+        message = (
+            f"moe_intermediate_size is {found['moe_ffn']}, but experts of this "
+            f"model are {width} wide"
+        )
         read.report("moe_intermediate_size", message, f"set intermediate_size: {found['moe_ffn']}")
     read.problems.extend(alike.problems)
     return {**found, "moe_ffn": width, "shared_experts": 1, "shared_ffn": width}
@@ -253,115 +272,299 @@ _SIGMOID: Final[Shape] = {
 }
 
 _GRANITE = Family(
-    vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
-    attention_bias=False, names=_LOCAL, fields={"extras": multipliers}, more=_granite,
-)  # fmt: skip
+    vocab=32000,
+    hidden=4096,
+    ffn=11008,
+    layers=32,
+    heads=32,
+    kv_heads=None,
+    positions=2048,
+    attention_bias=False,
+    names=_LOCAL,
+    fields={"extras": multipliers},
+    more=_granite,
+)
 
 MOE: Final[Mapping[str, Family]] = {
     "mixtral": Family(
-        ffn=14336, kv_heads=8, positions=131072, rotary_base=1e6, epsilon=1e-5, has_window=True,
-        more=partial(read_experts, experts=8, top_k=2), names=_BOTH,
+        ffn=14336,
+        kv_heads=8,
+        positions=131072,
+        rotary_base=1e6,
+        epsilon=1e-5,
+        has_window=True,
+        more=partial(read_experts, experts=8, top_k=2),
+        names=_BOTH,
     ),
     "phimoe": Family(
-        vocab=32064, ffn=6400, kv_heads=8, positions=131072, rotary_base=1e6, epsilon=1e-5, attention_bias=False,
-        has_window=True, fields={"norm": "layernorm", "head_bias": switch("lm_head_bias", False)},
-        more=partial(read_experts, experts=16, top_k=2), names=_LOCAL,
+        vocab=32064,
+        ffn=6400,
+        kv_heads=8,
+        positions=131072,
+        rotary_base=1e6,
+        epsilon=1e-5,
+        attention_bias=False,
+        has_window=True,
+        fields={"norm": "layernorm", "head_bias": switch("lm_head_bias", False)},
+        more=partial(read_experts, experts=16, top_k=2),
+        names=_LOCAL,
     ),
     "gpt_oss": Family(
-        vocab=201088, hidden=2880, ffn=2880, layers=36, heads=64, kv_heads=8, positions=131072, head_dim=64,
-        rotary_base=150000.0, epsilon=1e-5, attention_bias=True, has_window=True, window=128, every=2,
+        vocab=201088,
+        hidden=2880,
+        ffn=2880,
+        layers=36,
+        heads=64,
+        kv_heads=8,
+        positions=131072,
+        head_dim=64,
+        rotary_base=150000.0,
+        epsilon=1e-5,
+        attention_bias=True,
+        has_window=True,
+        window=128,
+        every=2,
         fields={
-            "attention_sinks": True, "router_bias": True, "expert_bias": True,
+            "attention_sinks": True,
+            "router_bias": True,
+            "expert_bias": True,
             "activation_clamp": lambda read, _: read.positive("swiglu_limit", default=7.0),
         },
-        more=_gpt_oss, names={"num_experts": "num_experts num_local_experts", "sliding_window_pattern": ""},
+        more=_gpt_oss,
+        names={"num_experts": "num_experts num_local_experts", "sliding_window_pattern": ""},
     ),
     "qwen2_moe": Family(
-        vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=32768,
-        fields={"qkv_bias": switch("qkv_bias", True), "shared_experts": 1, "shared_gate": True, **_NORMALIZES},
+        vocab=151936,
+        hidden=2048,
+        ffn=5632,
+        layers=24,
+        heads=16,
+        kv_heads=16,
+        positions=32768,
+        fields={
+            "qkv_bias": switch("qkv_bias", True),
+            "shared_experts": 1,
+            "shared_gate": True,
+            **_NORMALIZES,
+        },
         more=_qwen2_moe,
     ),
     "qwen3_moe": Family(
-        vocab=151936, hidden=2048, ffn=6144, layers=24, kv_heads=4, positions=32768, attention_bias=False, names=_BOTH,
-        fields={"qk_norm": "head", **_NORMALIZES}, more=partial(_qwen, experts=128, top_k=8, width=768, local=True),
+        vocab=151936,
+        hidden=2048,
+        ffn=6144,
+        layers=24,
+        kv_heads=4,
+        positions=32768,
+        attention_bias=False,
+        names=_BOTH,
+        fields={"qk_norm": "head", **_NORMALIZES},
+        more=partial(_qwen, experts=128, top_k=8, width=768, local=True),
     ),
     "qwen3_vl_moe_text": Family(
-        vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=128000,
-        tied=True, rotary_base=500000.0, attention_bias=False, fields={"qk_norm": "head"},
-        more=partial(_qwen, experts=60, top_k=4, width=1408), names=_BOTH,
+        vocab=151936,
+        hidden=2048,
+        ffn=5632,
+        layers=24,
+        heads=16,
+        kv_heads=16,
+        positions=128000,
+        tied=True,
+        rotary_base=500000.0,
+        attention_bias=False,
+        fields={"qk_norm": "head"},
+        more=partial(_qwen, experts=60, top_k=4, width=1408),
+        names=_BOTH,
     ),
     "deepseek_v2": Family(
-        vocab=102400, head_dim=64, attention_bias=False, mlp_bias=False, fields={"router_normalizes": False},
-        more=partial(_deepseek, experts=64, top_k=0, moe_ffn=1407, shared=2, dense=0, groups=0, top=0, scale=1.0),
+        vocab=102400,
+        head_dim=64,
+        attention_bias=False,
+        mlp_bias=False,
+        fields={"router_normalizes": False},
+        more=partial(
+            _deepseek,
+            experts=64,
+            top_k=0,
+            moe_ffn=1407,
+            shared=2,
+            dense=0,
+            groups=0,
+            top=0,
+            scale=1.0,
+        ),
         names={"num_experts": "num_experts n_routed_experts", "mlp_layer_types": ""},
     ),
     "deepseek_v3": Family(
-        vocab=129280, hidden=7168, ffn=18432, layers=61, heads=128, kv_heads=128, positions=4096, head_dim=64,
-        attention_bias=False, fields=_SIGMOID,
-        more=partial(_deepseek, experts=256, top_k=8, moe_ffn=2048, shared=1, dense=3, groups=8, top=4, scale=2.5),
+        vocab=129280,
+        hidden=7168,
+        ffn=18432,
+        layers=61,
+        heads=128,
+        kv_heads=128,
+        positions=4096,
+        head_dim=64,
+        attention_bias=False,
+        fields=_SIGMOID,
+        more=partial(
+            _deepseek,
+            experts=256,
+            top_k=8,
+            moe_ffn=2048,
+            shared=1,
+            dense=3,
+            groups=8,
+            top=4,
+            scale=2.5,
+        ),
         names=_ROUTED,
     ),
     "glm4_moe": Family(
-        vocab=151552, hidden=4096, ffn=10944, layers=46, heads=96, kv_heads=8, positions=131072, rounds_heads=True,
-        rotary_fraction=0.5, epsilon=1e-5,
+        vocab=151552,
+        hidden=4096,
+        ffn=10944,
+        layers=46,
+        heads=96,
+        kv_heads=8,
+        positions=131072,
+        rounds_heads=True,
+        rotary_fraction=0.5,
+        epsilon=1e-5,
         more=partial(routed_experts, experts=128, top_k=8, moe_ffn=1408, shared=1, dense=1),
         fields={
-            "qkv_bias": switch("attention_bias", False), "qk_norm": switch("use_qk_norm", False, "head", "none"),
+            "qkv_bias": switch("attention_bias", False),
+            "qk_norm": switch("use_qk_norm", False, "head", "none"),
             **_SIGMOID,
         },
         names=_ROUTED,
     ),
     "glm4_moe_lite": Family(
-        vocab=154880, hidden=2048, ffn=10240, layers=47, heads=20, kv_heads=20, positions=202752, head_dim=64,
-        epsilon=1e-5, attention_bias=False, fields=_SIGMOID,
+        vocab=154880,
+        hidden=2048,
+        ffn=10240,
+        layers=47,
+        heads=20,
+        kv_heads=20,
+        positions=202752,
+        head_dim=64,
+        epsilon=1e-5,
+        attention_bias=False,
+        fields=_SIGMOID,
         more=partial(
-            _deepseek, experts=64, top_k=4, moe_ffn=1536, shared=1, dense=1, groups=0, top=0, scale=1.8, q_rank=768,
-            nope=192, values=256,
+            _deepseek,
+            experts=64,
+            top_k=4,
+            moe_ffn=1536,
+            shared=1,
+            dense=1,
+            groups=0,
+            top=0,
+            scale=1.8,
+            q_rank=768,
+            nope=192,
+            values=256,
         ),
         names={
-            "num_experts": _ROUTED["num_experts"], "qk_rope_head_dim": "head_dim qk_rope_head_dim",
+            "num_experts": _ROUTED["num_experts"],
+            "qk_rope_head_dim": "head_dim qk_rope_head_dim",
             "first_k_dense_replace": "",
         },
     ),
     "minimax_m2": Family(
-        vocab=200064, hidden=3072, ffn=1536, layers=62, heads=48, kv_heads=8, positions=196608, head_dim=128,
-        rotary_base=5e6, more=_minimax_m2, names=_BOTH,
+        vocab=200064,
+        hidden=3072,
+        ffn=1536,
+        layers=62,
+        heads=48,
+        kv_heads=8,
+        positions=196608,
+        head_dim=128,
+        rotary_base=5e6,
+        more=_minimax_m2,
+        names=_BOTH,
         fields={"qk_norm": switch("use_qk_norm", True, "full", "none"), "router_scores": "sigmoid"},
     ),
     "ernie4_5_moe": Family(
-        vocab=103424, hidden=2560, ffn=12288, layers=28, heads=20, kv_heads=4, positions=131072, tied=True,
-        rotary_base=500000.0, epsilon=1e-5, more=_ernie_moe,
+        vocab=103424,
+        hidden=2560,
+        ffn=12288,
+        layers=28,
+        heads=20,
+        kv_heads=4,
+        positions=131072,
+        tied=True,
+        rotary_base=500000.0,
+        epsilon=1e-5,
+        more=_ernie_moe,
         fields={
             **biases("use_bias", False, "head_bias"),
-            "router_bias": True,  # what balances the experts: a parameter, though not trained by gradients
+            # what balances the experts: a parameter, though not trained by gradients
+            "router_bias": True,
             "extras": ("a softmax router with a bias that balances its experts",),
         },
-        names={"num_experts": "num_experts moe_num_experts", "num_experts_per_tok": "num_experts_per_tok moe_k"},
+        names={
+            "num_experts": "num_experts moe_num_experts",
+            "num_experts_per_tok": "num_experts_per_tok moe_k",
+        },
     ),
     "llama4_text": Family(
-        vocab=202048, hidden=5120, ffn=8192, layers=48, heads=40, kv_heads=8, positions=131072, head_dim=128,
-        rotary_base=500000.0, epsilon=1e-5, attention_bias=False, more=_llama4,
+        vocab=202048,
+        hidden=5120,
+        ffn=8192,
+        layers=48,
+        heads=40,
+        kv_heads=8,
+        positions=131072,
+        head_dim=128,
+        rotary_base=500000.0,
+        epsilon=1e-5,
+        attention_bias=False,
+        more=_llama4,
         fields={
-            "shared_experts": 1, "qk_norm": switch("use_qk_norm", True, "l2", "none"), "router_scores": "sigmoid",
-            "extras": switch("attn_temperature_tuning", True, ("attention scores scaled by position",), ()),
+            "shared_experts": 1,
+            "qk_norm": switch("use_qk_norm", True, "l2", "none"),
+            "router_scores": "sigmoid",
+            "extras": switch(
+                "attn_temperature_tuning", True, ("attention scores scaled by position",), ()
+            ),
         },
         names={"num_experts": "num_local_experts"},
     ),
     "olmoe": Family(
-        vocab=50304, hidden=2048, ffn=2048, layers=16, heads=16, positions=4096, epsilon=1e-5, attention_bias=False,
-        fields={"qk_norm": "full", "extras": clipped, **_NORMALIZES}, more=partial(read_experts, experts=64, top_k=8),
+        vocab=50304,
+        hidden=2048,
+        ffn=2048,
+        layers=16,
+        heads=16,
+        positions=4096,
+        epsilon=1e-5,
+        attention_bias=False,
+        fields={"qk_norm": "full", "extras": clipped, **_NORMALIZES},
+        more=partial(read_experts, experts=64, top_k=8),
         names={"num_experts": "num_local_experts num_experts"},
     ),
     "granitemoe": replace(_GRANITE, names={**_LOCAL, "shared_intermediate_size": ""}),
     "granitemoeshared": _GRANITE,
     "hunyuan_v1_moe": Family(
-        vocab=290943, epsilon=1e-5, attention_bias=False,
-        fields={"qk_norm": switch("use_qk_norm", True, "head", "none")}, more=_hunyuan,
-        names={"num_experts": "num_local_experts num_experts", "num_experts_per_tok": "num_experts_per_tok moe_topk"},
+        vocab=290943,
+        epsilon=1e-5,
+        attention_bias=False,
+        fields={"qk_norm": switch("use_qk_norm", True, "head", "none")},
+        more=_hunyuan,
+        names={
+            "num_experts": "num_local_experts num_experts",
+            "num_experts_per_tok": "num_experts_per_tok moe_topk",
+        },
     ),
     "dots1": Family(
-        vocab=152064, hidden=4608, ffn=10944, layers=62, kv_heads=32, attention_bias=False, more=_dots1,
+        vocab=152064,
+        hidden=4608,
+        ffn=10944,
+        layers=62,
+        kv_heads=32,
+        attention_bias=False,
+        more=_dots1,
         fields={"qk_norm": "head", "router_scores": "sigmoid", **_NORMALIZES},
         names=_ROUTED,
     ),
-}  # fmt: skip
+}

@@ -1,6 +1,8 @@
-"""Typed reading of Hugging Face configs, and what their families share: heads, biases, positions, Llama's shape.
+"""Typed reading of Hugging Face configs, and what their families share: heads, biases, positions,
+Llama's shape.
 
-Source: the configuration and modeling modules of huggingface/transformers 5.23, models/<model_type>/.
+Source: the configuration and modeling modules of huggingface/transformers 5.23,
+models/<model_type>/.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ _Value = TypeVar("_Value")
 
 
 class ConfigReader:
-    """Reads keys of `config` with transformers' defaults; `problems` collects what is wrong, in reading order.
+    """Reads keys of `config` with transformers' defaults; `problems` collects what is wrong, in
+    reading order.
 
-    Of several keys the first that is present counts. A value that is wrong is replaced by the default (else 1), so that
-    one mistake doesn't hide the next.
+    Of several keys the first that is present counts. A value that is wrong is replaced by the
+    default (else 1), so that one mistake doesn't hide the next.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self.config = config
-        self.names: Mapping[
-            str, str
-        ] = {}  #: by a key's usual name, those that the class reads instead, best first
+        #: by a key's usual name, those that the class reads instead, best first
+        self.names: Mapping[str, str] = {}
         self.problems: list[Problem] = []
         self.read: set[str] = set()  #: keys that were asked for, there or not
 
@@ -52,7 +54,9 @@ class ConfigReader:
         low: int = 1,
         high: int = LARGEST,
     ) -> int:
-        """An integer from `low` to `high`; without a default it is required, and a hint names `example`."""
+        """An integer from `low` to `high`; without a default it is required, and a hint names
+        `example`.
+        """
         fallback = low if default is None else default
         suggested = example if default is None and example is not None else fallback
         key = self.given(*keys) or next(
@@ -187,9 +191,8 @@ class ConfigReader:
 MOST_LAYERS = 100_000  #: as the job's schema has it
 LONG = 2**30  #: positions need no table, so only absurd values are refused
 Shape = dict[str, Any]  #: fields of `Model`
-More = Callable[
-    [ConfigReader, Shape], Any
-]  #: one or several of them, from a config and the fields found so far
+#: one or several of them, from a config and the fields found so far
+More = Callable[[ConfigReader, Shape], Any]
 
 
 def dense_layers(layers: int, dense: Iterable[int]) -> Shape:
@@ -252,7 +255,9 @@ def without_rotary(read: ConfigReader, layers: int) -> tuple[int, ...]:
 def _layer_list(
     read: ConfigReader, key: str, layers: int, known: tuple[object, ...]
 ) -> list[object] | None:
-    """One of `known` for each layer; `None` without the key, or where the list is wrong, which is reported."""
+    """One of `known` for each layer; `None` without the key, or where the list is wrong, which is
+    reported.
+    """
     if not read.has(key):
         return None
     value = read.config[key]
@@ -318,9 +323,11 @@ def read_kv_heads(read: ConfigReader, heads: int, default: int | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What the config class of a `model_type` takes a missing key for, by default Llama's values; calling it reads one.
+    """What the config class of a `model_type` takes a missing key for, by default Llama's values;
+    calling it reads one.
 
-    Most share Llama's rotary positions, gated MLP, RMSNorm and grouped queries; `gpt_like` has the others.
+    Most share Llama's rotary positions, gated MLP, RMSNorm and grouped queries; `gpt_like` has the
+    others.
     """
 
     vocab: int = 32000
@@ -342,17 +349,16 @@ class Family:
     mlp_bias: bool | None = None
     window: int | None = None  #: of `sliding_window`
     has_window: bool = False
-    every: int | None = (
-        None  #: which layers have no window: every how many-th, of `sliding_window_pattern`
-    )
+    #: which layers have no window: every how many-th, of `sliding_window_pattern`
+    every: int | None = None
     names: Mapping[str, str] = field(default_factory=dict)  #: as those of `ConfigReader`
     dropout: str | None = None  #: the key of hidden dropout
     dropouts: tuple[float, float] = (0.0, 0.0)  #: hidden and attention dropout
-    fields: Shape = field(
-        default_factory=dict
-    )  #: what the model's code decides, or a `More` for a key of its own
+    #: what the model's code decides, or a `More` for a key of its own
+    fields: Shape = field(default_factory=dict)
     more: More = lambda read, shape: {}  #: several fields at once
-    required: bool = False  #: for a model without a class: what is missing is an error, and sizes here are examples
+    #: for a model without a class: what is missing is an error, and sizes here are examples
+    required: bool = False
 
     def __call__(self, read: ConfigReader) -> Shape:
         """Return the shape that a config of this class describes."""
@@ -411,7 +417,9 @@ class Family:
 def gpt_like(
     names: Mapping[str, str] | None = None, fields: Shape | None = None, **values: Any
 ) -> Family:
-    """GPT or a relative: with LayerNorm, a plain MLP, as many key and value heads as heads, and tied embeddings."""
+    """GPT or a relative: with LayerNorm, a plain MLP, as many key and value heads as heads, and
+    tied embeddings.
+    """
     none = dict.fromkeys(("head_dim", "hidden_act", "intermediate_size", "layer_types"), "")
     usual: dict[str, Any] = {
         "ffn": None,
@@ -436,18 +444,23 @@ def switch(key: str, default: bool, on: object = True, off: object = False) -> M
 
 
 def biases(key: str, default: bool, *more: str) -> Shape:
-    """Return the fields of biases everywhere or nowhere, as one key says; `more` are others it decides."""
+    """Return the fields of biases everywhere or nowhere, as one key says; `more` are others it
+    decides.
+    """
     return dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias", *more), switch(key, default))
 
 
-#: Source: NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1, MLATransformerConfig.
+#: Source: NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1,
+#: MLATransformerConfig.
 _LATENT_YARN: Final = {"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1}
 
 
 def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:
-    """Rotary positions: theta, the share of a head that rotates, and how longer sequences are reached.
+    """Rotary positions: theta, the share of a head that rotates, and how longer sequences are
+    reached.
 
-    `rope_parameters` is transformers 5's place for them; older configs have `rope_theta` and `rope_scaling`.
+    `rope_parameters` is transformers 5's place for them; older configs have `rope_theta` and
+    `rope_scaling`.
     """
     inner = read.mapping("rope_scaling") or read.mapping("rope_parameters")
     if isinstance(

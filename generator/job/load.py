@@ -39,10 +39,12 @@ def load_with_findings(
     overrides: Mapping[str, object] | None = None,
     may_read: Callable[[Path, Path], bool] | None = None,
 ) -> tuple[Job, tuple[Finding, ...]]:
-    """The job of a spec (path, open text stream, or its keys), and the warnings that didn't stop it, in file order.
+    """The job of a spec (path, open text stream, or its keys), and the warnings that didn't stop
+    it, in file order.
 
-    `overrides` maps dotted paths (`gpus`, `layout.zero_stage`) to values that go over the spec's; text is read as YAML.
-    Raises `InvalidJob`, and nothing else for bad input, with every finding at once. `may_read` is as in `Source`.
+    `overrides` maps dotted paths (`gpus`, `layout.zero_stage`) to values that go over the spec's;
+    text is read as YAML. Raises `InvalidJob`, and nothing else for bad input, with every finding at
+    once. `may_read` is as in `Source`.
     """
     try:
         if isinstance(source, Mapping):
@@ -124,7 +126,9 @@ _MODEL: Final = "/model/"  # keys of a config.json, whose tokens are words of a 
 
 
 def check_text(source: Source) -> Iterator[Finding]:
-    """A finding for every text and number that can't be used, whatever its key, and for names of variables."""
+    """A finding for every text and number that can't be used, whatever its key, and for names of
+    variables.
+    """
     for pointer, value in walk("", source.data):
         if isinstance(value, float) and not math.isfinite(value):
             message = f"`{dotted(pointer)}` is {value}; expected a finite number"
@@ -144,7 +148,10 @@ def check_text(source: Source) -> Iterator[Finding]:
         if not (name.isascii() and name.isidentifier()):  # no shell can set it
             where = source.locate_key(f"{_ENVIRONMENT}{escape(name)}")
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
-            hint = f"use letters, digits and underscores, such as {plain if not is_whole(plain[0]) else f'_{plain}'}"
+            hint = (
+                "use letters, digits and underscores, such as "
+                f"{plain if not is_whole(plain[0]) else f'_{plain}'}"
+            )
             yield codes.ENVIRONMENT_NAME.at(
                 where, f"invalid name of an environment variable: {show(name)}", hint
             )
@@ -228,11 +235,16 @@ def _of_options(source: Source) -> Iterator[SpecSecret]:
 
 
 def _of_values(source: Source) -> Iterator[SpecSecret]:
-    """Values of keys with a secret's name, texts with a secret in them, and secrets in the place of a key."""
+    """Values of keys with a secret's name, texts with a secret in them, and secrets in the place of
+    a key.
+    """
     for pointer, value in walk("", source.data):
         for key in value if isinstance(value, Mapping) else ():
             for secret in find(key):
-                what = f"a key of `{dotted(pointer)}` has {secret.what or f'the secret `{secret.name}`'}"
+                what = (
+                    f"a key of `{dotted(pointer)}` has "
+                    f"{secret.what or f'the secret `{secret.name}`'}"
+                )
                 place = f"{pointer}/{escape(key)}"
                 yield SpecSecret(
                     pointer=place, value=secret.value_in(key), name="", what=what, in_key=True

@@ -18,8 +18,8 @@ from .codes import OVERRIDE, TOO_LARGE, WRONG_TYPE
 from .schema_check import takes_text
 
 _MAPPING: Final = "<mapping>"
-#: Types of single values, and what makes one plain: of a subclass of text, such as an enumeration's, the plain text;
-#: numpy's integers too.
+#: Types of single values, and what makes one plain: of a subclass of text, such as an
+#: enumeration's, the plain text; numpy's integers too.
 _SCALARS: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
     ((bool, type(None)), lambda value: value),
     (str, str),
@@ -30,21 +30,32 @@ _SCALARS: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
 
 
 def plain_source(mapping: Mapping[str, object]) -> Source:
-    """`mapping` as a `Source` without lines. Raises `UnreadableText` for values that YAML couldn't hold."""
+    """`mapping` as a `Source` without lines.
+
+    Raises `UnreadableText` for values that YAML couldn't hold.
+    """
     return Source(
         path=_MAPPING, data=plain_value(mapping, _MAPPING), locations={}, keys={}, findings=()
     )
 
 
 def plain_value(value: object, path: str, pointer: str = "") -> object:
-    """`value` as dict, list, str, int, float, bool or None. Raises `UnreadableText`, located in `path`, if it can't."""
+    """`value` as dict, list, str, int, float, bool or None.
+
+    Raises `UnreadableText`, located in `path`, if it can't.
+    """
     nodes = count(1)
 
     def plain(value: object, pointer: str, depth: int) -> object:
-        """Copy a value, `depth` levels down; values are counted, so that cyclic and huge ones end."""
+        """Copy a value, `depth` levels down; values are counted, so that cyclic and huge ones
+        end.
+        """
         where = Location(path=path, pointer=pointer)
         if depth > MAX_DEPTH or next(nodes) > MAX_NODES:
-            message = f"the mapping is nested more than {MAX_DEPTH} deep, or has more than {MAX_NODES:,} values"
+            message = (
+                f"the mapping is nested more than {MAX_DEPTH} deep, or has more than "
+                f"{MAX_NODES:,} values"
+            )
             raise UnreadableText(TOO_LARGE.at(where, message, "pass a smaller mapping"))
         if isinstance(value, Mapping):
             items = ((str(key), inner) for key, inner in value.items())
@@ -78,7 +89,9 @@ _ALTERNATIVES: Final[tuple[frozenset[tuple[str, ...]], ...]] = (
 
 
 def parse_value(text: str) -> object:
-    """A value as `--set PATH=VALUE` gives it, read as YAML 1.2: `8`, `[a, b]`; what is not YAML, or empty, is text."""
+    """A value as `--set PATH=VALUE` gives it, read as YAML 1.2: `8`, `[a, b]`; what is not YAML, or
+    empty, is text.
+    """
     try:
         source = parse(text_of(text, PATH))
     except UnreadableText:
@@ -87,10 +100,12 @@ def parse_value(text: str) -> object:
 
 
 def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
-    """`source` with each override in place, located at its flag, or `<flags>`; those that can't be set are findings.
+    """`source` with each override in place, located at its flag, or `<flags>`; those that can't be
+    set are findings.
 
-    Whole mappings come before their parts. Text is read as `parse_value` does unless the key takes text. `None`
-    (`null` in text) takes the key out of the file. Raises `UnreadableText` for a value that YAML couldn't hold.
+    Whole mappings come before their parts. Text is read as `parse_value` does unless the key takes
+    text. `None` (`null` in text) takes the key out of the file. Raises `UnreadableText` for a value
+    that YAML couldn't hold.
     """
     data = copy.deepcopy(source.data) if isinstance(source.data, dict) else source.data
     locations, keys, texts = dict(source.locations), dict(source.keys), dict(source.texts)

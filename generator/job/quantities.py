@@ -1,4 +1,6 @@
-"""Quantities of a spec as people write them, and its short forms: `16x8xh100`, `8k`, `100B`, `960..1024`."""
+"""Quantities of a spec as people write them, and its short forms: `16x8xh100`, `8k`, `100B`,
+`960..1024`.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,11 @@ def read_tokens(value: int | float | str) -> int:
 
 
 def read_batch_tokens(value: int | float | str, length: int) -> int:
-    """Tokens of a batch of sequences of `length`: as `read_tokens`, unless only powers of 1,024 make whole sequences.
+    """Tokens of a batch of sequences of `length`: as `read_tokens`, unless only powers of 1,024
+    make whole sequences.
 
-    Batches are powers of two more often than not: with sequences of 2,048 tokens, `4M` is 4,194,304.
+    Batches are powers of two more often than not: with sequences of 2,048 tokens, `4M` is
+    4,194,304.
     """
     tokens, binary = read_tokens(value), _number(value, thousand=1024)
     return int(binary) if tokens % length and binary % length == 0 else tokens
@@ -47,7 +51,8 @@ def _number(value: int | float | str, thousand: int) -> Fraction:
 
 
 def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
-    """The counts of `1024`, `64,128`, `960..1024` or `960..1024:32`; without a step, the range's multiples of `unit`.
+    """The counts of `1024`, `64,128`, `960..1024` or `960..1024:32`; without a step, the range's
+    multiples of `unit`.
 
     Raises `ValueError` for a range that has none, or more than `MOST_COUNTS`.
     """
@@ -72,13 +77,18 @@ _TIME: Final = re.compile(r"(?:(\d{1,12})-)?(\d{1,12})(?::(\d{1,12}))?(?::(\d{1,
 
 
 def time_fields(text: str) -> tuple[int | None, ...]:
-    """Days, and the numbers between the colons, of a time that Slurm can read; None where there is none."""
+    """Days, and the numbers between the colons, of a time that Slurm can read; None where there is
+    none.
+    """
     match = _TIME.fullmatch(text)
     return tuple(whole(part) if part else None for part in match.groups()) if match else (None,) * 4
 
 
 def slurm_seconds(text: str) -> int | None:
-    """Seconds of M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for anything else. Source: sbatch(1), `--time`."""
+    """Seconds of M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for anything else.
+
+    Source: sbatch(1), `--time`.
+    """
     days, *parts = time_fields(text)
     first, second, third = (part or 0 for part in parts)
     if parts[0] is None:
@@ -89,7 +99,10 @@ def slurm_seconds(text: str) -> int | None:
 
 
 def read_time_limit(value: int | float | str) -> int:
-    """Seconds of a time as Slurm reads it. Raises `ValueError` for anything else, and for less than a minute."""
+    """Seconds of a time as Slurm reads it.
+
+    Raises `ValueError` for anything else, and for less than a minute.
+    """
     total = slurm_seconds(str(int(value) if isinstance(value, float) else value))
     if total is None:
         raise ValueError(f"{value} is no time such as 1-12:00:00")
@@ -133,9 +146,8 @@ def written_out(source: Source, frameworks: Frameworks) -> Source:
     )
     goes_on = named and framework is not None and framework.goes_on_from_weights
     if goes_on and not ((source.folder or Path()) / model).exists():
-        launch = (
-            {} if data.get("launch") is None else data["launch"]
-        )  # weights of the Hub, as Trainer scripts take them
+        # weights of the Hub, as Trainer scripts take them
+        launch = {} if data.get("launch") is None else data["launch"]
         words = launch.get("arguments") or [] if isinstance(launch, dict) else None
         if isinstance(words, list) and not gives(words, *_MODELS):
             data["launch"] = {**launch, "arguments": ["--model_name_or_path", model, *words]}

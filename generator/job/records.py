@@ -1,4 +1,6 @@
-"""`Job`: the spec with names looked up and defaults in, and `Framework`, the program that trains it."""
+"""`Job`: the spec with names looked up and defaults in, and `Framework`, the program that trains
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,8 @@ class Checkpoints:
     """The signs by which a folder of checkpoints names the newest that is whole."""
 
     folder: str  #: what the name of a checkpoint begins with; its step follows
-    tracker: str | None = (
-        None  #: the file that is written after each; None: trainer_state.json in its own folder
-    )
+    #: the file that is written after each; None: trainer_state.json in its own folder
+    tracker: str | None = None
     names_folder: bool = False  #: the tracker has the name of the checkpoint, not its step alone
 
 
@@ -33,109 +34,117 @@ class Need:
     key: str  #: of the spec, which gives it
     options: tuple[str, ...] = ()  #: of the script, each of which gives it as well
     hint: str = ""  #: what to do; where it is left out, to set the key
-    words: tuple[
-        str, ...
-    ] = ()  #: in names of options that give it, where the script's options aren't known
+    #: in names of options that give it, where the script's options aren't known
+    words: tuple[str, ...] = ()
     scripts: tuple[str, ...] = ()  #: names of the scripts that need it, with *; left out: all
     replaces: str = ""  #: the key of the need that it stands for with these scripts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Framework:
-    """One framework: its traits, and the function that writes for it. A trait that is left out is plain PyTorch's."""
+    """One framework: its traits, and the function that writes for it.
+
+    A trait that is left out is plain PyTorch's.
+    """
 
     name: str  #: as in a job spec
     engine: Engine
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
-    exit_option: str | None = (
-        None  #: the script's argument that makes workers save and exit on TERM
-    )
-    #: The script's argument with which every start is at step 0, and the one for weights that only a first start loads.
-    #: Source: load_checkpoint in megatron/training/checkpointing.py @ core 0.6 to 0.19; the latter is Megatron-LM's.
+    #: the script's argument that makes workers save and exit on TERM
+    exit_option: str | None = None
+    #: The script's argument with which every start is at step 0, and the one for weights that only
+    #: a first start loads.
+    #: Source: load_checkpoint in megatron/training/checkpointing.py @ core 0.6 to 0.19; the latter
+    #: is Megatron-LM's.
     starts_anew: str | None = None
     first_weights: str | None = None
-    saves_nothing: tuple[
-        str, ...
-    ] = ()  #: the script's arguments without which it saves checkpoints anywhere
-    #: The script's options that say keys of the spec's `data` and `output`, by key; a key without any can't be said.
+    #: the script's arguments without which it saves checkpoints anywhere
+    saves_nothing: tuple[str, ...] = ()
+    #: The script's options that say keys of the spec's `data` and `output`, by key; a key without
+    #: any can't be said.
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     in_environment: frozenset[str] = frozenset()  #: such keys that variables say
     #: Keys of the spec's `training` and `layout` that the script's own options say, by option.
     decides: Mapping[str, str] = field(default_factory=dict)
-    #: Keys of the DeepSpeed config that the plan decides, as pointers, and the key of the spec that says each.
+    #: Keys of the DeepSpeed config that the plan decides, as pointers, and the key of the spec that
+    #: says each.
     planned: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()  #: what a submission needs
-    #: Versions of programs that its files are written for, or that one of them requires, and the image that has them.
+    #: Versions of programs that its files are written for, or that one of them requires, and the
+    #: image that has them.
     versions: Mapping[str, str] = field(default_factory=dict)
-    #: Packages that only some jobs import, by name, with their versions; `any` where none is required.
+    #: Packages that only some jobs import, by name, with their versions; `any` where none is
+    #: required.
     packages: Callable[[Job], Mapping[str, str]] = lambda _: {}
-    #: The first release of DeepSpeed with the Ulysses that the framework calls, where it leaves that to a script.
+    #: The first release of DeepSpeed with the Ulysses that the framework calls, where it leaves
+    #: that to a script.
     first_with_ulysses: tuple[int, ...] = ()
     goes_on_from_weights: bool = False  #: of the Hub's repository that the job's model names
     adapters: bool = False  #: it trains low-rank adapters, and Adam in 8 bits
     #: The script's argument that keeps fewer checkpoints, where the job's `output.keep` has no key.
     retain_option: str | None = None
-    data_paths: Literal["one", "weighted", "several"] = (
-        "one"  #: in `data.path`: of several, each with a weight or any
-    )
-    data_prefix: bool = False  #: `data.path` is the beginning of the names of several files, which lie in one folder
-    #: Steps between evaluations, and global batches of one, where the job says nothing; None: it doesn't evaluate.
+    #: in `data.path`: of several, each with a weight or any
+    data_paths: Literal["one", "weighted", "several"] = "one"
+    #: `data.path` is the beginning of the names of several files, which lie in one folder
+    data_prefix: bool = False
+    #: Steps between evaluations, and global batches of one, where the job says nothing; None: it
+    #: doesn't evaluate.
     evaluation: tuple[int, int] | None = None
 
-    #: Source: deepspeed/runtime/engine.py, save_checkpoint @ 0.19.8; megatron/training/checkpointing.py @ core 0.16.1.
+    #: Source: deepspeed/runtime/engine.py, save_checkpoint @ 0.19.8;
+    #: megatron/training/checkpointing.py @ core 0.16.1.
     checkpoints: Checkpoints = Checkpoints(
         folder="global_step", tracker="latest", names_folder=True
     )
 
-    keeps: int | None = (
-        None  #: of the newest checkpoints, as the files ask for where the job doesn't; None: all
-    )
-    #: The script's argument that loads a universal checkpoint of DeepSpeed; None: a key of ds_config.json does.
+    #: of the newest checkpoints, as the files ask for where the job doesn't; None: all
+    keeps: int | None = None
+    #: The script's argument that loads a universal checkpoint of DeepSpeed; None: a key of
+    #: ds_config.json does.
     universal_option: str | None = None
 
-    fused: bool = (
-        False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
-    )
-    #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's linear_qkv.
+    #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
+    fused: bool = False
+    #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's
+    #: linear_qkv.
     packs_attention: bool = False
-    #: The product of a weight gradient adds to the fp32 sum itself. Source: gradient_accumulation_fusion, Megatron-LM's
-    #: default.
+    #: The product of a weight gradient adds to the fp32 sum itself. Source:
+    #: gradient_accumulation_fusion, Megatron-LM's default.
     sums_in_product: bool = False
-    #: Collectives of column-parallel products run beside the backward pass's arithmetic. Source: Megatron-LM since
-    #: 2022, core/tensor_parallel/layers.py; DeepSpeed's AutoTP and the Megatron of 2021 wait for them.
+    #: Collectives of column-parallel products run beside the backward pass's arithmetic. Source:
+    #: Megatron-LM since 2022, core/tensor_parallel/layers.py; DeepSpeed's AutoTP and the Megatron
+    #: of 2021 wait for them.
     overlaps_tensor: bool = False
     #: Launches of one layer's forward pass, counted from the modules' operators.
     kernels_per_layer: int
     #: fused | unfused: what the launch files ask for (Megatron-LM: --cross-entropy-loss-fusion).
     cross_entropy: str
-    #: Bytes of device memory traffic a logit, forward and backward, by kind of loss. Source: counted from the operators
-    #: of Megatron-LM's vocab_parallel_cross_entropy (54, and 30 with its fusion) and of PyTorch's cross_entropy on an
-    #: fp32 copy (32).
+    #: Bytes of device memory traffic a logit, forward and backward, by kind of loss. Source:
+    #: counted from the operators of Megatron-LM's vocab_parallel_cross_entropy (54, and 30 with its
+    #: fusion) and of PyTorch's cross_entropy on an fp32 copy (32).
     loss_traffic_bytes: Mapping[str, float]
 
     shards_vocabulary: bool = False  #: embedding and head are cut by tensor parallelism
-    #: Rows of the token table are padded to a multiple of this × tensor, so that every rank's share suits the matrix
-    #: units. Source: --make-vocab-size-divisible-by (default 128), NVIDIA/Megatron-LM megatron/training/tokenizer.
+    #: Rows of the token table are padded to a multiple of this × tensor, so that every rank's share
+    #: suits the matrix units. Source: --make-vocab-size-divisible-by (default 128),
+    #: NVIDIA/Megatron-LM megatron/training/tokenizer.
     vocabulary_multiple: int | None = None
-    rings_context: bool = (
-        False  #: context parallelism sends keys and values around a ring; else Ulysses' all-to-alls
-    )
-    #: A tensor rank routes its part of the sequence only: with experts, sequence parallelism is required.
+    #: context parallelism sends keys and values around a ring; else Ulysses' all-to-alls
+    rings_context: bool = False
+    #: A tensor rank routes its part of the sequence only: with experts, sequence parallelism is
+    #: required.
     routes_cut_sequences: bool = False
-    #: Tokens for experts cross nodes once each, where DeepEP runs. Source: --moe-enable-deepep, Megatron-LM
-    #: core/transformer/moe/token_dispatcher.py.
+    #: Tokens for experts cross nodes once each, where DeepEP runs. Source: --moe-enable-deepep,
+    #: Megatron-LM core/transformer/moe/token_dispatcher.py.
     dispatches_by_node: bool = False
-    dispatches_inside: bool = (
-        False  #: and so within a node, as published recipes do where they take DeepEP or HybridEP
-    )
-    passes_mpu: bool = (
-        False  #: DeepSpeed gets the script's mpu, and counts model replicas instead of ranks
-    )
+    #: and so within a node, as published recipes do where they take DeepEP or HybridEP
+    dispatches_inside: bool = False
+    #: DeepSpeed gets the script's mpu, and counts model replicas instead of ranks
+    passes_mpu: bool = False
 
-    program: Callable[[Any], Any] = field(
-        repr=False
-    )  #: from a plan to the program that every process runs
+    #: from a plan to the program that every process runs
+    program: Callable[[Any], Any] = field(repr=False)
 
     def __str__(self) -> str:
         return self.name
@@ -159,7 +168,9 @@ class Lora:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRamp:
-    """A global batch that grows by `increment` at a time from `start`, evenly over `samples` sequences."""
+    """A global batch that grows by `increment` at a time from `start`, evenly over `samples`
+    sequences.
+    """
 
     start: int  #: sequences per optimizer step
     increment: int
@@ -185,16 +196,17 @@ class Tokenizer:
 class Data:
     """The data to train on. Paths are as the program sees them."""
 
-    path: tuple[
-        str, ...
-    ] = ()  #: paths, with a weight as it was written before each or with none; () = not given
+    #: paths, with a weight as it was written before each or with none; () = not given
+    path: tuple[str, ...] = ()
     split: str | None = None  #: shares of training, validation and test data
     tokenizer: Tokenizer = Tokenizer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Folders that the run writes to, as the program sees them, on storage that all nodes share; `None` = not given."""
+    """Folders that the run writes to, as the program sees them, on storage that all nodes share;
+    `None` = not given.
+    """
 
     checkpoints: str | None = None
     logs: str | None = None
@@ -210,9 +222,8 @@ class Reliability:
 
     storage_bytes_per_s: float | None = None  #: at which all nodes together write a checkpoint
     node_s_between_failures: float | None = None  #: mean time of one node
-    restart_s: float | None = (
-        None  #: from a failure to the first step after it, without steps done again
-    )
+    #: from a failure to the first step after it, without steps done again
+    restart_s: float | None = None
     preemptible: bool = False  #: whether the machines may be taken away: spot, low priority
 
 
@@ -230,14 +241,12 @@ class Training:
     weight_decay: float
     gradient_clipping: float
     #: What follows is None where the framework's default holds.
-    kernels: str | None = (
-        None  #: eager | fused (normalisation, activation; Liger's with Hugging Face)
-    )
+    #: eager | fused (normalisation, activation; Liger's with Hugging Face)
+    kernels: str | None = None
     cross_entropy: str | None = None  #: unfused | fused | chunked (the logits are never whole)
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
-    moment_dtype: str | None = (
-        None  #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
-    )
+    #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
+    moment_dtype: str | None = None
     master_dtype: str | None = None  #: fp32 | fp16: the optimizer's own copy of the weights
     fp8_parameters: bool = False  #: weights of linear layers are kept in fp8 alone
     fp8_recipe: str = "delayed"  #: delayed | tensorwise | blockwise | mxfp8
@@ -246,12 +255,10 @@ class Training:
     quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
     quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
     duration_steps: int | None = None  #: where the spec gives the duration so
-    duration_epochs: float | None = (
-        None  #: passes over the data, where the spec gives the duration so
-    )
-    batch_ramp: BatchRamp | None = (
-        None  #: the global batch grows to its size; None: it has it from the start
-    )
+    #: passes over the data, where the spec gives the duration so
+    duration_epochs: float | None = None
+    #: the global batch grows to its size; None: it has it from the start
+    batch_ramp: BatchRamp | None = None
 
     @property
     def tokens_per_step(self) -> int:
@@ -260,7 +267,9 @@ class Training:
 
     @property
     def steps(self) -> int | None:
-        """Optimizer steps that see `duration_tokens` tokens, rounded up; None when the job gives no duration."""
+        """Optimizer steps that see `duration_tokens` tokens, rounded up; None when the job gives no
+        duration.
+        """
         tokens = self.duration_tokens
         return None if tokens is None else max(1, -int(-tokens // self.tokens_per_step))
 
@@ -312,14 +321,15 @@ class Origin:
     """The source of the job, so that rules can point at the line the user wrote."""
 
     path: str
-    locations: Mapping[str, Location] = field(
-        default_factory=dict
-    )  #: by JSON pointer, of each value
+    #: by JSON pointer, of each value
+    locations: Mapping[str, Location] = field(default_factory=dict)
     start: Location | None = None  #: of what has no place of its own; None: the file as a whole
     vocabulary: Vocabulary = OF_SPECS  #: what its reader calls the keys
 
     def locate(self, pointer: str) -> Location:
-        """The place of `pointer`, else of the nearest mapping around it, else the file as a whole."""
+        """The place of `pointer`, else of the nearest mapping around it, else the file as a
+        whole.
+        """
         probe = pointer
         while probe and probe not in self.locations:
             probe = probe.rpartition("/")[0]
@@ -329,14 +339,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Corrections by a cluster's own runs of the shipped constants; neutral when nothing was measured."""
+    """Corrections by a cluster's own runs of the shipped constants; neutral when nothing was
+    measured.
+    """
 
-    factors: tuple[
-        tuple[str, float], ...
-    ] = ()  #: constant of the time model, and what it is multiplied with
-    spread: float | None = (
-        None  #: standard deviation of log(measured / estimated) that is left, between runs
-    )
+    #: constant of the time model, and what it is multiplied with
+    factors: tuple[tuple[str, float], ...] = ()
+    #: standard deviation of log(measured / estimated) that is left, between runs
+    spread: float | None = None
     runs: int = 0  #: how many runs it was fitted to
     source: str = ""  #: the file it was read from
     memory_factor: float = 1.0  #: of allocated memory that isn't model states
@@ -362,12 +372,13 @@ class Job:
     data: Data = Data()
     output: Output = Output()
     reliability: Reliability = Reliability()
-    deepspeed_config: Mapping[str, Any] = field(
-        default_factory=dict
-    )  #: a JSON merge patch on the config
+    #: a JSON merge patch on the config
+    deepspeed_config: Mapping[str, Any] = field(default_factory=dict)
 
     def says(self, key: str, *values: object) -> str:
-        """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a spec."""
+        """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a
+        spec.
+        """
         return self.origin.vocabulary.says(key, *values)
 
     def locate(self, pointer: str) -> Location:
@@ -386,17 +397,20 @@ class Job:
 
     @property
     def nodes_together(self) -> int:
-        """Nodes in rank order that one fast fabric joins: 1, but in racks the most that all racks can hold as many of.
+        """Nodes in rank order that one fast fabric joins: 1, but in racks the most that all racks
+        can hold as many of.
 
-        256 nodes lie in racks of 18 by 16, so that no group of 64 accelerators leaves its rack. **Source**: NVIDIA,
-        Slurm block scheduling on GB200 NVL72: segments of 16 nodes.
+        256 nodes lie in racks of 18 by 16, so that no group of 64 accelerators leaves its rack.
+        **Source**: NVIDIA, Slurm block scheduling on GB200 NVL72: segments of 16 nodes.
         """
         most = self.cluster.link_domain // self.cluster.accelerators_per_node
         return max((count for count in range(1, most + 1) if self.nodes % count == 0), default=1)
 
     @property
     def fuses_kernels(self) -> bool:
-        """Return whether normalisation and activation are one kernel each and keep their input only."""
+        """Return whether normalisation and activation are one kernel each and keep their input
+        only.
+        """
         return (
             self.framework.fused
             if self.training.kernels is None

@@ -33,8 +33,9 @@ from .records import (
 from .resolve_names import resolve_calibration, resolve_cluster, resolve_model
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096
-#: Beyond the upper end of the allocator's band, what reaches the upper end of nvidia-smi's, rounded to the side that
-#: refuses fewer of the runs that ran: `python -m benchmarks.headroom` prints the trade-off.
+#: Beyond the upper end of the allocator's band, what reaches the upper end of nvidia-smi's, rounded
+#: to the side that refuses fewer of the runs that ran: `python -m benchmarks.headroom` prints the
+#: trade-off.
 DEFAULT_HEADROOM: Final = 0.05
 DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
 DEFAULT_RANK: Final = 16  #: of LoRA's adapters
@@ -56,7 +57,10 @@ _TOKENS: Final = "write a value such as `tokens: {}`"
 def resolve(
     source: Source, broken: Iterable[str], frameworks: Frameworks
 ) -> tuple[Job | None, tuple[Finding, ...]]:
-    """The job, or every reason why there is none. `broken` are the pointers of values that the schema refused."""
+    """The job, or every reason why there is none.
+
+    `broken` are the pointers of values that the schema refused.
+    """
     pointers = tuple(broken)
     data: Keys = source.data if isinstance(source.data, dict) else {}
     findings: list[Finding] = []
@@ -99,7 +103,9 @@ def resolve(
 
 
 def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
-    """Ask whether nothing broken is at, below or above `pointer`; the root, where keys are missing, doesn't count."""
+    """Ask whether nothing broken is at, below or above `pointer`; the root, where keys are missing,
+    doesn't count.
+    """
     paths = [f"{known}/" for known in broken if known]
     return not any(
         path.startswith(f"{pointer}/") or f"{pointer}/".startswith(path) for path in paths
@@ -109,7 +115,9 @@ def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
 def _check_training(
     source: Source, data: Keys, model: Model | None, broken: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """Report what the schema can't of the duration and the global batch: tokens are whole, and make whole sequences."""
+    """Report what the schema can't of the duration and the global batch: tokens are whole, and make
+    whole sequences.
+    """
     training: Keys = data.get("training", {})
     duration, batch = "/training/duration", "/training/global_batch"
     if _sound(duration, broken):
@@ -162,7 +170,9 @@ def _refused(
 def _check_choices(
     source: Source, data: Keys, broken: tuple[str, ...], frameworks: Frameworks
 ) -> Iterator[Finding]:
-    """Choices that the framework's launch files can't say: each has one value there, or one in fp16."""
+    """Choices that the framework's launch files can't say: each has one value there, or one in
+    fp16.
+    """
     name, training = data.get("framework", DEFAULT_FRAMEWORK), data.get("training")
     if not isinstance(training, Mapping):
         return
@@ -295,7 +305,9 @@ def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes
 
 
 def _sequence_length(training: Keys, model: Model | None) -> int:
-    """Tokens of a sequence; learned positions are trained at their full length, others at up to 4096."""
+    """Tokens of a sequence; learned positions are trained at their full length, others at up to
+    4096.
+    """
     if "sequence_length" in training or model is None:
         return int(training["sequence_length"])
     if model.position_embedding == "learned":
@@ -315,12 +327,16 @@ def _duration_tokens(duration: Keys, length: int, sequences: int) -> float | Non
 
 
 def pinned_value(value: Any) -> Any:
-    """A value of the spec's `layout` as in `Pins`, which are immutable: a list of names as a tuple."""
+    """A value of the spec's `layout` as in `Pins`, which are immutable: a list of names as a
+    tuple.
+    """
     return tuple(value) if isinstance(value, list) else whole(value)
 
 
 def _reliability(reliability: Keys, launch: Keys) -> Reliability:
-    """The spec's `reliability`, in SI units; machines are preemptible where the launcher asks for such."""
+    """The spec's `reliability`, in SI units; machines are preemptible where the launcher asks for
+    such.
+    """
     options = launch.get(launch.get("target", ""), {})
     spot = (
         options.get("use_spot", False)
@@ -345,5 +361,7 @@ def whole(value: Any) -> Any:
 
 
 def _as_text(source: Source, pointer: str, value: str | int | float) -> str:
-    """Text as it is; a number as it was written, for `1e-4` and `007` mean more to a script than to us."""
+    """Text as it is; a number as it was written, for `1e-4` and `007` mean more to a script than to
+    us.
+    """
     return value if isinstance(value, str) else source.texts.get(pointer, str(value))

@@ -1,4 +1,6 @@
-"""Names in a spec looked up: `cluster` as `Cluster`, `model` as `Model`, `calibration` as what was measured on it."""
+"""Names in a spec looked up: `cluster` as `Cluster`, `model` as `Model`, `calibration` as what was
+measured on it.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,8 @@ from .records import Calibration, Cluster
 from .schema_check import broken_keywords, refused_value
 
 ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
-_FAST_NETWORK_GBITS_PER_S: Final = (
-    100  # from here on a training cluster's network is taken for InfiniBand
-)
+# from here on a training cluster's network is taken for InfiniBand
+_FAST_NETWORK_GBITS_PER_S: Final = 100
 
 #: Keys of the spec: their fields of `Cluster`, and how a value becomes one.
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
@@ -86,7 +87,10 @@ def _named(source: Source, pointer: str, value: str) -> _Cluster:
 def _from_counted(
     source: Source, value: str, machines: Machines, accelerator: Accelerator
 ) -> _Cluster:
-    """Machines that are counted. Their network is the slowest of the catalog's with these cards, else assumed."""
+    """Machines that are counted.
+
+    Their network is the slowest of the catalog's with these cards, else assumed.
+    """
     where, per_node = source.locate("/cluster"), machines.per_node
     gpus = source.integer("/gpus") or (source.integer("/nodes") or 0) * per_node
     if machines.nodes is not None and gpus not in (0, machines.nodes * per_node):
@@ -101,7 +105,10 @@ def _from_counted(
     cluster = _from_mapping(described, accelerator)
     if 0 < gpus <= per_node:
         return cluster, ()
-    message = f"{show(value)} says nothing of the network between nodes: {rate:g} Gbit/s a node is assumed"
+    message = (
+        f"{show(value)} says nothing of the network between nodes: {rate:g} "
+        "Gbit/s a node is assumed"
+    )
     return cluster, (
         codes.NETWORK.at(
             where, message, "use a node type, or set cluster.network_gbits_per_s_per_node"
@@ -110,7 +117,9 @@ def _from_counted(
 
 
 def assumed_gbits(accelerator: Accelerator, per_node: int) -> float:
-    """Gbit/s between nodes whose network nobody says: the slowest of the catalog's with so many of these cards."""
+    """Gbit/s between nodes whose network nobody says: the slowest of the catalog's with so many of
+    these cards.
+    """
     known = [
         node.network_bytes_per_s_per_node / GBIT_PER_S for node in nodes_with(accelerator, per_node)
     ]
@@ -118,7 +127,9 @@ def assumed_gbits(accelerator: Accelerator, per_node: int) -> float:
 
 
 def described_node(accelerator: str, per_node: int, gbits: float | None = None) -> dict[str, Any]:
-    """An inline cluster of nodes with so many cards; the rate of their network is an assumption where it isn't said."""
+    """An inline cluster of nodes with so many cards; the rate of their network is an assumption
+    where it isn't said.
+    """
     card = find_accelerator(accelerator) if gbits is None else None
     rate = (
         gbits
@@ -181,7 +192,9 @@ _EXAMPLES = {"model": "llama-3.1-8b", "node type": "8xh100", "accelerator": "h10
 
 
 def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str = "") -> Finding:
-    """Report a name that no `kind` (model, accelerator, node type) of the catalog has, with the name most like it."""
+    """Report a name that no `kind` (model, accelerator, node type) of the catalog has, with the
+    name most like it.
+    """
     near = nearest(value, f"{kind.replace(' ', '_')}s")
     hint = f"did you mean `{near}`?" if near else f"write a name such as `{_EXAMPLES[kind]}`"
     hint += f"{' Or' if near else ', or'} give the path of a config.json" if kind == "model" else ""
@@ -197,7 +210,9 @@ _HINT = "give a file that `dsgen calibrate` wrote"
 def resolve_calibration(
     source: Source, value: str, cluster: Cluster, framework: str | None
 ) -> tuple[Calibration | None, tuple[Finding, ...]]:
-    """The calibration, or why it can't be used; with one that can, a warning when it is from another version."""
+    """The calibration, or why it can't be used; with one that can, a warning when it is from
+    another version.
+    """
     where = source.locate("/calibration")
     path = source.beside("/calibration", value)
     if outside := source.refused(codes.CALIBRATION, "/calibration", path):
@@ -211,7 +226,10 @@ def resolve_calibration(
         isinstance(document.data, dict) and "factors" in document.data and not document.findings
     )
     if not written_so:  # another file may be private, so that nothing of it is shown
-        message = f"the calibration {show(value)} is not a file that `dsgen calibrate` wrote: it has no factors"
+        message = (
+            f"the calibration {show(value)} is not a file that `dsgen calibrate` "
+            "wrote: it has no factors"
+        )
         return None, (codes.CALIBRATION.at(where, message, _HINT),)
     if problems := tuple(_violations(document)):
         return None, problems
@@ -222,7 +240,10 @@ def resolve_calibration(
         (f"{key} {data[key]}", f"{key} {name}") for key, name in now.items() if data[key] != name
     ]
     if foreign:
-        message = f"the calibration {show(value)} was fitted on {' and '.join(was for was, _ in foreign)}; the job has "
+        message = (
+            f"the calibration {show(value)} was fitted on "
+            f"{' and '.join(was for was, _ in foreign)}; the job has "
+        )
         hint = "calibrate with runs of this machine, or remove the calibration"
         return None, (
             codes.CALIBRATION_MACHINE.at(
@@ -276,9 +297,8 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
         name = value.get("name")
         return _build(source, value, name=name if isinstance(name, str) else "custom", origin=None)
     path = _config_path(source, value)
-    preset = (
-        find_model(value) if path is None or "/" not in value else None
-    )  # a folder here, else a name on the hub
+    # a folder here, else a name on the hub
+    preset = find_model(value) if path is None or "/" not in value else None
     if preset is not None:
         return _build(
             source,
@@ -289,7 +309,10 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
         )
     if path is None and _PLACE.match(value):  # of what is a path the nearest name is no help
         message = f"there is no {show(value)}, and so no config.json of a model"
-        hint = "give the path of a Hugging Face config.json, or of its folder, relative to the job spec"
+        hint = (
+            "give the path of a Hugging Face config.json, or of its folder, "
+            "relative to the job spec"
+        )
         return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), message, hint),)
     if path is None:
         return None, (unknown_name(source, "/model", value, "model", ", and no such config.json"),)
@@ -321,7 +344,9 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
 
 
 def check_model_keys(source: Source) -> Iterator[Finding]:
-    """An error for every key of an inline model that stands for another: those that no program reads may stay."""
+    """An error for every key of an inline model that stands for another: those that no program
+    reads may stay.
+    """
     model = source.value("/model")
     for key, meant in unknown_keys(model).items() if isinstance(model, dict) else ():
         where = source.locate_key(f"/model/{escape(key)}")
@@ -331,7 +356,9 @@ def check_model_keys(source: Source) -> Iterator[Finding]:
 
 
 def _config_path(source: Source, value: str) -> Path | None:
-    """The file that `value` names; a folder stands for its config.json, and for itself if it has none."""
+    """The file that `value` names; a folder stands for its config.json, and for itself if it has
+    none.
+    """
     is_json = value.lower().endswith(".json")
     path = source.beside("/model", value)
     try:
@@ -360,9 +387,8 @@ def _build(
         )
     except ConfigError as problem:
         prefix = f"{file}: " if file else ""
-        known = (
-            {} if file else unknown_keys(config)
-        )  # said already, and so are the keys that they stand for
+        # said already, and so are the keys that they stand for
+        known = {} if file else unknown_keys(config)
         return None, tuple(
             codes.UNUSABLE_MODEL.at(
                 where if file else source.locate(f"/model/{key}"), prefix + message, hint

@@ -1,4 +1,6 @@
-"""The spec's shape against `schemas/job.schema.json`, with every violation reported in the user's terms."""
+"""The spec's shape against `schemas/job.schema.json`, with every violation reported in the user's
+terms.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from . import codes
 from .quantities import length_of
 from .schema import load_schema
 
-#: By the key's path, names of Megatron-LM's arguments, of DeepSpeed's and the Trainer's keys, and everyday short forms.
+#: By the key's path, names of Megatron-LM's arguments, of DeepSpeed's and the Trainer's keys, and
+#: everyday short forms.
 OTHER_NAMES: Final[Mapping[str, str]] = {
     "gpus": "num_gpus n_gpus world_size",
     "nodes": "num_nodes nnodes",
@@ -32,7 +35,8 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "layout.context": "cp context_parallel context_parallel_size",
     "layout.expert": "ep expert_parallel expert_parallel_size expert_model_parallel_size",
     "layout.zero_stage": "zero zero1 zero2 zero3 stage",
-    "layout.micro_batch": "mbs micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu",
+    "layout.micro_batch": "mbs micro_batch_size per_device_train_batch_size "
+    "train_micro_batch_size_per_gpu",
     "layout.gradient_accumulation": "gas grad_accum gradient_accumulation_steps",
     "layout.recompute": "gradient_checkpointing activation_checkpointing recompute_granularity",
     "training.global_batch": "gbs batch batch_size global_batch_size train_batch_size",
@@ -72,7 +76,9 @@ def broken_keywords(source: Source, name: str = "job") -> Iterator[Breach]:
 
 
 def takes_text(path: tuple[str, ...]) -> bool:
-    """Ask whether the key at `path` takes any text as it is; not where it may be a list, which is read as YAML."""
+    """Ask whether the key at `path` takes any text as it is; not where it may be a list, which is
+    read as YAML.
+    """
     node = load_schema()
     for part in path:
         node = load_schema()["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
@@ -85,7 +91,9 @@ def takes_text(path: tuple[str, ...]) -> bool:
 
 
 def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """A finding for every violation of the schema, and the pointers of keys that are there, elsewhere or misspelled."""
+    """A finding for every violation of the schema, and the pointers of keys that are there,
+    elsewhere or misspelled.
+    """
     findings: list[Finding] = []
     lacking: list[tuple[Finding, set[str]]] = []  # with the paths of which one is missing
     refused, meant = set[str](), set[str]()
@@ -98,7 +106,8 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
         elif breach.keyword == "required":
             lacking.append(_missing_key(source, breach))
         elif breach.keyword == "oneOf":
-            # What is no mapping, other keywords judge; of epochs alone `dependentRequired` says more.
+            # What is no mapping, other keywords judge; of epochs alone `dependentRequired` says
+            # more.
             if isinstance(breach.value, dict) and set(breach.value) != {"epochs"}:
                 lacking.append(_alternatives(source, breach))
         elif breach.keyword == "dependentRequired":
@@ -129,7 +138,10 @@ def _unknown_keys(source: Source, breach: Breach) -> Iterator[tuple[Finding, tup
         where = source.locate_key(f"{pointer}/{escape(key)}")
         paths = _meant_keys(key, known, section)
         homes = [path.rpartition(".")[0] for path in paths]
-        hint = f"write it {' or '.join(f'under `{home}`' if home else 'at the top level' for home in homes)}"
+        hint = (
+            "write it "
+            f"{' or '.join(f'under `{home}`' if home else 'at the top level' for home in homes)}"
+        )
         if not paths:
             hint = f"use one of {', '.join(known)}"
         elif any(path.rpartition(".")[2] != key for path in paths):
@@ -144,7 +156,9 @@ def _unknown_keys(source: Source, breach: Breach) -> Iterator[tuple[Finding, tup
 
 
 def _meant_keys(key: str, known: tuple[str, ...], section: str) -> tuple[str, ...]:
-    """Paths of the keys that an unknown one may stand for: by other names here, elsewhere, or by likeness."""
+    """Paths of the keys that an unknown one may stand for: by other names here, elsewhere, or by
+    likeness.
+    """
     inside = f"{section}." if section else ""
     named = tuple(
         path
@@ -195,7 +209,9 @@ def _sections() -> dict[str, str]:
 
 
 def key_paths() -> dict[str, str]:
-    """Dotted paths of the spec's keys, by the path and by its last part where no other key has the same: `tensor`."""
+    """Dotted paths of the spec's keys, by the path and by its last part where no other key has the
+    same: `tensor`.
+    """
     paths = {key: key for key in load_schema()["properties"]}
     below = {
         key: section for key, section in _sections().items() if not section.startswith("launch")
@@ -285,7 +301,9 @@ def refused_value(name: str, shown: str, breach: Breach) -> tuple[Rule, str, str
 
 
 def _meant(text: str, choices: list[str]) -> str | None:
-    """The choice that a word shortens, as `kube` or `k8s` does, or is most like; `None` without one."""
+    """The choice that a word shortens, as `kube` or `k8s` does, or is most like; `None` without
+    one.
+    """
     counted = re.fullmatch(r"([a-z])([0-9]+)([a-z])", text.lower())
     pattern = (
         f"{counted[1]}.{{{counted[2]}}}{counted[3]}" if counted else f"{re.escape(text.lower())}.*"

@@ -1,1 +1,3 @@
-"""One folder for each program that dsgen writes for and checks: its options, readers, writers and rules."""
+"""One folder for each program that dsgen writes for and checks: its options, readers, writers and
+rules.
+"""

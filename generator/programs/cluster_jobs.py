@@ -1,4 +1,6 @@
-"""Common ground of the rules on Kubernetes jobs and SkyPilot tasks: published schemas, launchers on every node."""
+"""Common ground of the rules on Kubernetes jobs and SkyPilot tasks: published schemas, launchers on
+every node.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ class Difference:
         return self.problem.kind == "unknown"
 
     def violation(self) -> Violation:
-        """The difference as a person reads it: of a name, an error for a slip, else another release may have it."""
+        """The difference as a person reads it: of a name, an error for a slip, else another release
+        may have it.
+        """
         problem, at, name = self.problem, self.problem.pointer[1:], dotted(self.problem.pointer)
         if problem.kind == "missing":
             return Violation(
@@ -94,7 +98,10 @@ class Difference:
         if self.is_key:
             parent = problem.pointer.rpartition("/")[0]
             place = f" in {dotted(parent)}" if parent else ""
-            message = f"unknown key {problem.parts[-1]}{place}: {self.what} has none, and {self.reader} refuses it"
+            message = (
+                f"unknown key {problem.parts[-1]}{place}: {self.what} has none, and "
+                f"{self.reader} refuses it"
+            )
             hint = hint if meant else f"remove it, or {hint}"
         where = self.job.locate_key(at) if self.is_key else self.job.locate(at)
         return Violation(where, message, hint, severity=ERROR if meant else WARNING)
@@ -103,7 +110,9 @@ class Difference:
 def differences_of(
     job: ClusterJob, program: str, kind: str, what: str, reader: str
 ) -> Iterator[Difference]:
-    """The differences of a job from the schema of its kind, but for values that are filled in before it is read."""
+    """The differences of a job from the schema of its kind, but for values that are filled in
+    before it is read.
+    """
     for problem in differences(job.source.data, program, kind, AS_WRITTEN):
         found = Difference(job, problem, what, reader)
         if not to_fill(found.value):
@@ -111,7 +120,9 @@ def differences_of(
 
 
 def one_process(job: ClusterJob) -> Violations:
-    """A training with DeepSpeed or Megatron that python alone starts, where there are several GPUs."""
+    """A training with DeepSpeed or Megatron that python alone starts, where there are several
+    GPUs.
+    """
     for launch in job.launches if (job.gpus or 1) > 1 else ():
         asked = {word.prefix.partition("=")[0] for word in launch.arguments} & TRAINING
         start = launch.calls[0] if [call.program for call in launch.calls] == ["python"] else None
@@ -127,8 +138,9 @@ def one_process(job: ClusterJob) -> Violations:
 
 
 def miscounted(job: ClusterJob, node: str, per_node: str, of_nodes: str) -> Violations:
-    """torchrun's processes on each `node` against its GPUs, and its nodes against the job's; with words that fit. Where
-    both are written and their product is not the job's GPUs, SUB001 says so."""
+    """torchrun's processes on each `node` against its GPUs, and its nodes against the job's; with
+    words that fit. Where both are written and their product is not the job's GPUs, SUB001 says so.
+    """
     for launch in job.launches:
         for call in launch.calls:
             if call.program != "torchrun" or call.command.guarded:
@@ -156,7 +168,9 @@ def miscounted(job: ClusterJob, node: str, per_node: str, of_nodes: str) -> Viol
 
 
 def without_the_other_nodes(job: ClusterJob, hint: str) -> Violations:
-    """Launchers that train on their own node alone: an error for torchrun; another may read a file of its image's."""
+    """Launchers that train on their own node alone: an error for torchrun; another may read a file
+    of its image's.
+    """
     calls = (
         (launch, call)
         for launch in job.launches
@@ -170,6 +184,9 @@ def without_the_other_nodes(job: ClusterJob, hint: str) -> Violations:
         told = not alone and (by_variable or call.has(option, other))
         if not (told or call.opaque or call.command.guarded):
             lacks = "--standalone" if alone else f"without {option}"
-            message = f"{call.program} {lacks} on {counted(job.nodes or 1, 'node')}: each node trains on its own"
+            message = (
+                f"{call.program} {lacks} on {counted(job.nodes or 1, 'node')}: each "
+                "node trains on its own"
+            )
             severity = ERROR if by_torchrun else WARNING
             yield Violation(call.where, message, hint, severity=severity)

@@ -1,4 +1,6 @@
-"""The frameworks: from a plan to the program that every process runs, its arguments and its configuration files."""
+"""The frameworks: from a plan to the program that every process runs, its arguments and its
+configuration files.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,9 @@ FRAMEWORKS: Final[Frameworks] = PROGRAMS.frameworks
 
 
 def program_for(plan: Plan) -> Program:
-    """Return the program that every process of the job runs. A pure function: the same plan gives the same bytes."""
+    """Return the program that every process of the job runs.
+
+    A pure function: the same plan gives the same bytes.
+    """
     program: Program = plan.job.framework.program(plan)
     return program

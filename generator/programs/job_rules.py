@@ -1,4 +1,6 @@
-"""The rules of planning: those that know no program, and those on jobs that know the options of one."""
+"""The rules of planning: those that know no program, and those on jobs that know the options of
+one.
+"""
 
 from __future__ import annotations
 

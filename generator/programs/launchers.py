@@ -24,7 +24,10 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = OnDemand(
 def launch_files(
     plan: Plan, program: Program, command: str = DEFAULT_COMMAND
 ) -> tuple[RenderedFile, ...]:
-    """The target's launch files and `arguments.txt`. `command` is named in the headers as what made them."""
+    """The target's launch files and `arguments.txt`.
+
+    `command` is named in the headers as what made them.
+    """
     launcher = LAUNCHERS[plan.job.launch.target]
     return (
         *launcher.files(plan, program, command),

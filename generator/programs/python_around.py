@@ -1,4 +1,6 @@
-"""What Python around a file does with DeepSpeed, the Trainer and Lightning: the engine that it makes, and its parsers."""
+"""What Python around a file does with DeepSpeed, the Trainer and Lightning: the engine that it
+makes, and its parsers.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,15 @@ from ..submission.submission import Submission
 from ..text.around import folders_above, text_around, until_next_check
 from .releases import Release, newest, release_of
 
-#: A parser of transformers, and the classes that it is given; a class without a base has the fields written in it only.
+#: A parser of transformers, and the classes that it is given; a class without a base has the fields
+#: written in it only.
 _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _USES_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
 _IMPORTS: Final = re.compile(r"^from\s+\.*(\w[\w.]*)\s+import\b", re.MULTILINE)
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
-_OWN_PARSER: Final = re.compile(
-    r"\bArgumentParser\("
-)  # and not `H4ArgumentParser(`, which takes TrainingArguments
+# and not `H4ArgumentParser(`, which takes TrainingArguments
+_OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
 #: Parsers of other packages, and the standard library's.
 _OTHER_PARSER: Final = re.compile(
     r"\b(?:ArgumentParser\(|fire\.Fire\(|(?:tyro|typer|click|hydra|draccus|jsonargparse|absl)\b)"
@@ -39,15 +41,17 @@ _OTHER_PARSER: Final = re.compile(
 _ANY_PARSER: Final = re.compile(
     r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser|parse_yaml_file|parse_json_file)\b"
 )
-#: Reading the file of DeepSpeed's config by Python's json: `json.load(open(args.deepspeed_config))`; or a few lines on,
-#: by another name.
+#: Reading the file of DeepSpeed's config by Python's json:
+#: `json.load(open(args.deepspeed_config))`; or a few lines on, by another name.
 _OPENS: Final = r"\bopen\(\s*\w+\.(?:deepspeed|ds)(?:_config)?(?:_file)?\b"
 _LOADS_JSON: Final = re.compile(
     rf"(?<![\w.])json\.load\(\s*{_OPENS}|{_OPENS}[^\n]*:\s*\n[^\n]*(?<![\w.])json\.load\("
-    r"|\b(\w+) = [\w.(]*\w\.(?:deepspeed|ds)_config(?:_file)?\b(?:[^\n]*\n){1,6}?[^\n]*\bopen\(\s*\1\b[^\n]*:\s*\n"
+    r"|\b(\w+) = [\w.(]*\w\.(?:deepspeed|ds)_config(?:_file)?\b"
+    r"(?:[^\n]*\n){1,6}?[^\n]*\bopen\(\s*\1\b[^\n]*:\s*\n"
     r"(?:[^\n]*\n){0,3}?[^\n]*(?<![\w.])json\.load\("
 )
-#: Folders up from a config whose programs are taken for its own: 436 of 473 public ones have Python on DeepSpeed there.
+#: Folders up from a config whose programs are taken for its own: 436 of 473 public ones have Python
+#: on DeepSpeed there.
 _NEAR: Final = 3
 #: A call of DeepSpeed's engine up to an argument: brackets within it are closed.
 _INITIALIZED: Final = (
@@ -62,7 +66,8 @@ _TELLS: Final = {
     # Source: lightning_fabric/plugins/environments/slurm.py @ 2.5.5 (global_rank: SLURM_PROCID).
     "ranks": (
         re.compile(
-            r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=|^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b",
+            r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*="
+            r"|^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b",
             re.MULTILINE,
         ),
         ("*.py",),
@@ -94,8 +99,9 @@ _TELLS: Final = {
 
 @until_next_check(64)
 def declares_its_own(program: Path, names: frozenset[str]) -> bool:
-    """Return whether a program declares its options itself: one of `names` by argparse, or all by classes that inherit
-    from none."""
+    """Return whether a program declares its options itself: one of `names` by argparse, or all by
+    classes that inherit from none.
+    """
     text = text_around(program, program.parent)
     given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
     if given or _USES_HF_PARSER.search(text):
@@ -115,13 +121,17 @@ def declares_its_own(program: Path, names: frozenset[str]) -> bool:
 
 
 def hands_options_on(program: Path) -> bool:
-    """Return whether a program may hand its options to another, by a parser that isn't transformers'."""
+    """Return whether a program may hand its options to another, by a parser that isn't
+    transformers'.
+    """
     text = text_around(program, program.parent)
     return _OTHER_PARSER.search(text) is not None and not _ANY_PARSER.search(text)
 
 
 def hands_to_trainer(holder: str) -> bool:
-    """Return whether Python near the config `holder` names it to the Trainer: `deepspeed="configs/ds_config.json"`."""
+    """Return whether Python near the config `holder` names it to the Trainer:
+    `deepspeed="configs/ds_config.json"`.
+    """
     return any(_has_handed(folder, Path(holder).name) for folder in folders_above(holder))
 
 
@@ -145,18 +155,24 @@ def _has_handed(folder: Path, name: str) -> bool:
 
 
 def tells(what: str, holder: str) -> bool:
-    """Return whether files near above the file `holder` tell this of its runs: a key of `_TELLS`."""
+    """Return whether files near above the file `holder` tell this of its runs: a key of
+    `_TELLS`.
+    """
     pattern, names = _TELLS[what]
     return any(has_text(folder, pattern, names) for folder in islice(folders_above(holder), _NEAR))
 
 
 def loads_json(launch: Launch) -> bool:
-    """Return whether the program of a launch line reads its DeepSpeed config by Python's json too, which is strict."""
+    """Return whether the program of a launch line reads its DeepSpeed config by Python's json too,
+    which is strict.
+    """
     return _LOADS_JSON.search(program_text(launch) or "") is not None
 
 
 def reads_its_own_way(holder: str) -> bool:
-    """Return whether Python above the arguments file `holder` is there, and has none of transformers' parsers."""
+    """Return whether Python above the arguments file `holder` is there, and has none of
+    transformers' parsers.
+    """
     return has_programs(holder) and not any(
         has_text(folder, _ANY_PARSER, ("*.py", "*/*.py", "*/*/*.py"))
         for folder in folders_above(holder)
@@ -164,7 +180,9 @@ def reads_its_own_way(holder: str) -> bool:
 
 
 def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Release:
-    """The release of a program that is named above the file `holder`, else above what is started; else the newest."""
+    """The release of a program that is named above the file `holder`, else above what is started;
+    else the newest.
+    """
     places = (holder, *filter(None, map(program_of, launches)))
     return next(
         filter(None, (release_of(program, str(place)) for place in places)), newest(program)

@@ -33,7 +33,8 @@ _OWN: Final = ProgramRecord(
     ),
 )
 
-#: In the order in which they are asked of a log, of a config and of what reads it: Megatron-DeepSpeed is Megatron.
+#: In the order in which they are asked of a log, of a config and of what reads it:
+#: Megatron-DeepSpeed is Megatron.
 PROGRAMS: Final = Programs(
     records=(
         _OWN,

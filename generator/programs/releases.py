@@ -1,4 +1,6 @@
-"""Releases of programs that a repository names: pins, images, carried copies, prose, and imports of its programs."""
+"""Releases of programs that a repository names: pins, images, carried copies, prose, and imports of
+its programs.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from ..text.around import (
     until_next_check,
 )
 
-#: The newest releases that the tables of keys and arguments describe: files are judged by them where nothing names one.
+#: The newest releases that the tables of keys and arguments describe: files are judged by them
+#: where nothing names one.
 NEWEST: Final[Mapping[str, Version]] = {"deepspeed": (0, 19, 8), "transformers": (5, 23)}
 _SHOWN: Final = {"deepspeed": "DeepSpeed", "transformers": "transformers"}
 _FOLDERS: Final = (
@@ -60,15 +63,13 @@ _PINNED_IN: Final = (
     ),
     *("[Rr][Ee][Aa][Dd][Mm][Ee]*", "INSTALL*", "requirements/*.txt"),
 )
-_TOLD_IN: Final = re.compile(
-    r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)"
-)  # prose, which may name several
+# prose, which may name several
+_TOLD_IN: Final = re.compile(r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)")
 #: `pip install -r deploy/requirements.txt`, and a line `-r base.txt`
 _INSTALLED_FROM: Final = re.compile(r"(?:^|\s)(?:-r|--requirement)[\s=]+([\w][\w./-]*\.txt)\b")
 _MOST_FILES: Final = 40  # of a folder
-_MOST_PARSED: Final = (
-    400_000  # characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
-)
+# characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
+_MOST_PARSED: Final = 400_000
 _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
 _LAST: Final = 99  # of a minor version, where a pin excludes the next
 _NUMBER: Final = r"v?([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})"
@@ -80,7 +81,8 @@ COPIES: Final = {
     "deepspeed": ("deepspeed/runtime/config.py", "version.txt"),
     "transformers": ("src/transformers/training_args.py", "src/transformers/__init__.py"),
 }
-#: Their folders. Source: deepspeedai/DeepSpeed @ 0.19.8, huggingface/transformers @ 5.23, 4.54 and 4.30
+#: Their folders. Source: deepspeedai/DeepSpeed @ 0.19.8, huggingface/transformers @ 5.23, 4.54 and
+#: 4.30
 _OF_RELEASES: Final = frozenset(
     {"accelerator", "azure", "benchmark", "benchmarks", "bin", "blogs", "ci", "csrc"}
     | {
@@ -95,7 +97,8 @@ _OF_RELEASES: Final = frozenset(
     }
     | {"scripts", "src", "templates", "tests", "utils"}
 )
-#: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117, huggingface/transformers-gpu:4.35.2.
+#: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117,
+#: huggingface/transformers-gpu:4.35.2.
 _IMAGES: Final = {
     "deepspeed": r"\bdeepspeed/deepspeed:v([0-9])([0-9])([0-9])(?![0-9])",
     "transformers": r"\bhuggingface/transformers-[\w-]+:([0-9]+)\.([0-9]+)\.([0-9]+)\b",
@@ -112,9 +115,8 @@ class Release:
     version: Version
     where: str = ""  #: `requirements.txt:11`; empty: nothing names one
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`
-    exact: bool = (
-        True  #: False for prose, which may be of another, bounds that imports give, and forks
-    )
+    #: False for prose, which may be of another, bounds that imports give, and forks
+    exact: bool = True
 
     def __str__(self) -> str:
         """`DeepSpeed 0.9.5 (requirements.txt:11)`."""
@@ -132,16 +134,20 @@ def newest(program: str) -> Release:
 
 
 def release_of(program: str, holder: str) -> Release | None:
-    """The release that the nearest folder names, from the file `holder` up; None where none does."""
+    """The release that the nearest folder names, from the file `holder` up; None where none
+    does.
+    """
     folders = tuple(folders_above(holder))
     found = next(filter(None, (_named_in(program, folder) for folder in folders)), None)
     return found or next(filter(None, (_imported_in(program, folder) for folder in folders)), None)
 
 
 def is_of_copy(holder: str) -> bool:
-    """Return whether a file is of a copy of a program that its project carries in a folder: it is others' file.
+    """Return whether a file is of a copy of a program that its project carries in a folder: it is
+    others' file.
 
-    Not one that was named, itself or by a folder of the copy, nor one in a folder that the program's own releases lack.
+    Not one that was named, itself or by a folder of the copy, nor one in a folder that the
+    program's own releases lack.
     """
     path = Path(holder).absolute()
     copies = (folder for folder in [*folders_above(path)][:-1] if _is_copy(folder))
@@ -156,7 +162,9 @@ def _is_copy(folder: Path) -> bool:
 
 @until_next_check(1024)
 def _named_in(program: str, folder: Path) -> Release | None:
-    """The release that a copy of the program, pins, images or prose in a folder name; of several pins the newest."""
+    """The release that a copy of the program, pins, images or prose in a folder name; of several
+    pins the newest.
+    """
     plan = folder / "plan.json"  # what dsgen writes says for which release
     text = text_around(plan, folder)
     if written := re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{_NUMBER}"', text):
@@ -218,7 +226,9 @@ def _fork(program: str, path: Path, line: int) -> Release:
 
 
 def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
-    """`deepspeed==0.9.5`, `deepspeed = "^0.9.5"`, `deepspeed.git@v0.9.5`, and a lock file's package."""
+    """`deepspeed==0.9.5`, `deepspeed = "^0.9.5"`, `deepspeed.git@v0.9.5`, and a lock file's
+    package.
+    """
     name = rf"(?<![\w/-]){program}"
     for pattern in (
         rf"{name}(?:\[[\w,-]*\])?[\"']?\s*(?:={{1,3}}|~=)\s*{_NUMBER}",
@@ -257,7 +267,9 @@ def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
 
 
 def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:
-    """`DeepSpeed v0.9.5`, `cd deepspeed-0.9.5`, no bound: `at least DeepSpeed 0.9.5`, `DeepSpeed 0.9.5 or later`."""
+    """`DeepSpeed v0.9.5`, `cd deepspeed-0.9.5`, no bound: `at least DeepSpeed 0.9.5`, `DeepSpeed
+    0.9.5 or later`.
+    """
     bound = re.compile(r"(?:at least|since|from|minimum|than|until|before)\W+$", re.IGNORECASE)
     name = rf"(?<![\w/-]){program}(?:\]\(\S+\))?(?:-|[\s`*]{{1,3}}(?:(?:version|release)\s+)?)"
     for match in re.finditer(rf"{name}{_NUMBER}(?![\w.]*[0-9]){_LATER}", text, re.IGNORECASE):
@@ -274,11 +286,12 @@ def _gone(program: str) -> Mapping[str, Version]:
 
 @until_next_check(1024)
 def _imported_in(program: str, folder: Path) -> Release | None:
-    """The last release that has what the programs of a folder and its packages import; None where the newest has it."""
+    """The last release that has what the programs of a folder and its packages import; None where
+    the newest has it.
+    """
     found: list[tuple[Version, Path, int]] = []
-    sign = re.compile(
-        rf"^(?:from|import)\s+{program}\.", re.MULTILINE
-    )  # faster than to parse every file
+    # faster than to parse every file
+    sign = re.compile(rf"^(?:from|import)\s+{program}\.", re.MULTILINE)
     gone = {module.rpartition(".")[2] for module in _gone(program)}
     packages = (path.parent for path in matching("*/__init__.py", folder, folder))
     programs = chain(

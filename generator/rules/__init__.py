@@ -1,1 +1,3 @@
-"""Rules of planning: on jobs, layouts and estimates, asked of numbers, of columns and of what files say."""
+"""Rules of planning: on jobs, layouts and estimates, asked of numbers, of columns and of what files
+say.
+"""

@@ -30,7 +30,9 @@ def device_limit_bytes(job: Job, memory: Memory) -> Any:
 
 
 def host_limit_bytes(job: Job) -> float:
-    """Host memory that offloaded states may take: as of the device, the headroom is left, to the system and loaders."""
+    """Host memory that offloaded states may take: as of the device, the headroom is left, to the
+    system and loaders.
+    """
     return min(_host_bytes(job), _requested_bytes(job)) * (1 - job.headroom)
 
 
@@ -41,10 +43,13 @@ def _host_bytes(job: Job) -> float:
 
 
 def _requested_bytes(job: Job) -> float:
-    """Host memory a node that the spec's launch options limit the job to; infinite where they don't."""
+    """Host memory a node that the spec's launch options limit the job to; infinite where they
+    don't.
+    """
     options: Mapping[str, Any] = job.launch.options if knows(job, "launch") else {}
     resources = dict(str(each).partition("=")[::2] for each in options.get("resources") or ())
-    # The key says whose units they are: `memory` is an option of sbatch, a resource is one of a pod.
+    # The key says whose units they are: `memory` is an option of sbatch, a resource is one of a
+    # pod.
     in_resources = "memory" in resources
     return memory_bytes(
         resources["memory"] if in_resources else options.get("memory"), of_slurm=not in_resources
@@ -52,9 +57,11 @@ def _requested_bytes(job: Job) -> float:
 
 
 def memory_bytes(text: object, *, of_slurm: bool) -> float:
-    """Bytes that a limit on host memory is, of Slurm's or of Kubernetes'; infinite where it limits nothing.
+    """Bytes that a limit on host memory is, of Slurm's or of Kubernetes'; infinite where it limits
+    nothing.
 
-    Source: sbatch(1), --mem: MiB without a unit, 0 for all; kubernetes.io, Resource units: powers of 1,000 without `i`.
+    Source: sbatch(1), --mem: MiB without a unit, 0 for all; kubernetes.io, Resource units: powers
+    of 1,000 without `i`.
     """
     match = _AMOUNT.fullmatch(str(text))
     if match is None or not python_float(match[1]):
@@ -89,10 +96,14 @@ def _smaller(job: Job, layout: Layout) -> list[str]:
     "MEM001", ERROR, "training", deepspeed("runtime/zero/stage_1_and_2.py:3081")
 )
 def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
-    """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free.
-    Prevents: CUDA out of memory, at the first step or hours later when a long batch or a checkpoint comes.
-    Fix: use more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch, as `dsgen plan` does.
-    With other rounding, training.gradient_dtype, moment_dtype, fp8_parameters or optimizer: adamw-8bit need less too"""
+    """The fullest stage fits in device memory at the upper end of its estimate, with the job's
+    headroom kept free.
+    Prevents: CUDA out of memory, at the first step or hours later when a long batch or a checkpoint
+    comes.
+    Fix: use more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch, as
+    `dsgen plan` does. With other rounding, training.gradient_dtype, moment_dtype, fp8_parameters or
+    optimizer: adamw-8bit need less too
+    """
     limit, high = device_limit_bytes(job, memory), required_band(memory).high
     yield high <= limit
     stages = int(layout.pipeline)
@@ -100,7 +111,8 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
         f"a GPU of pipeline stage {int(memory.stage) + 1} of {stages}" if stages > 1 else "a GPU"
     )
     message = (
-        f"{whose} needs up to {gib(high)} GiB (estimate {gib(memory.required_bytes)} GiB) of {gib(limit)} GiB"
+        f"{whose} needs up to {gib(high)} GiB (estimate {gib(memory.required_bytes)} GiB) "
+        f"of {gib(limit)} GiB"
         f" device memory ({gib(memory.capacity_bytes)} GiB less {job.headroom:.0%} headroom)"
     )
     # So far above the limit, one step is seldom enough: the hint is no bound.
@@ -113,11 +125,16 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
 )
 def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
     """Offloaded states fit in the node's memory less the job's headroom, where that is known.
-    Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory, without a Python error.
-    Fix: use more nodes, nodes with more memory, or offload: none"""
+    Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory,
+    without a Python error.
+    Fix: use more nodes, nodes with more memory, or offload: none
+    """
     yield memory.host_bytes_per_node <= host_limit_bytes(job)
     less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER
-    message = f"{job.says('offload', layout.offload)} needs {gib(memory.host_bytes_per_node)} GiB of host memory a node;"
+    message = (
+        f"{job.says('offload', layout.offload)} needs {gib(memory.host_bytes_per_node)} GiB "
+        "of host memory a node;"
+    )
     left = f", less {job.headroom:.0%} headroom" if job.headroom else ""
     has, asked = _host_bytes(job), _requested_bytes(job)
     known = (

@@ -32,7 +32,9 @@ class Timed(NamedTuple):
 
     @property
     def saves(self) -> bool:
-        """Ask whether a job goes on from the checkpoints of the one before, as far as spec and arguments say."""
+        """Ask whether a job goes on from the checkpoints of the one before, as far as spec and
+        arguments say.
+        """
         options = self.job.framework.options.get("output.resume", ())
         return gives(self.job.launch.arguments, *options) or (
             self.job.output.checkpoints is not None and self.job.output.resume
@@ -61,8 +63,10 @@ timed: Final[Subject[Timed]] = Subject((), lambda planned: _timed(*planned), "fi
 @timed.rule("TIME001", WARNING, "training", slurm_manual("sbatch(1), --time"))
 def long_runs_go_on(run: Timed) -> Violations:
     """A run that is longer than its time limit is continued by further jobs.
-    Prevents: The scheduler ends the job at its limit. Unsaved steps are lost, and nothing trains the rest.
-    Fix: set output.checkpoints and launch.slurm.continue, or a longer time_limit, or use more GPUs"""
+    Prevents: The scheduler ends the job at its limit. Unsaved steps are lost, and nothing trains
+    the rest.
+    Fix: set output.checkpoints and launch.slurm.continue, or a longer time_limit, or use more GPUs
+    """
     count, output = run.run.segments, run.job.output
     if count is None:
         return
@@ -94,7 +98,10 @@ def limits_allow_a_checkpoint(run: Timed) -> Violations:
         step_s, best = whole.duration_s / whole.steps, whole.best_save_interval_steps
         steps = 1 if saves_at_limit(run.job) else whole.save_interval_steps
         first = f"{steps:,} step{'s' * (steps > 1)} {long_time(steps * step_s)}"
-        takes = f"starting takes about {long_time(whole.restart_s)}, {first} and a checkpoint {long_time(whole.save_s)}"
+        takes = (
+            f"starting takes about {long_time(whole.restart_s)}, {first} and a checkpoint "
+            f"{long_time(whole.save_s)}"
+        )
         message = f"{takes}; time_limit is {clock(run.limit_s)}"
         fits = best < steps and whole.restart_s + best * step_s + whole.save_s <= run.limit_s
         oftener = f"save every {best:,} steps, or " if fits else ""
@@ -119,7 +126,10 @@ def checkpoints_have_room(saved: tuple[Job, Run | None]) -> Violations:
     job, run = saved
     room = None if job.output.checkpoints is None else job.output.space_tb
     if run is not None and room is not None and run.kept_bytes > room * 1e12:
-        hint = f"set save_interval to {ceil(run.steps / max(1, room * 1e12 // run.checkpoint_bytes)):,} or more steps"
+        hint = (
+            "set save_interval to "
+            f"{ceil(run.steps / max(1, room * 1e12 // run.checkpoint_bytes)):,} or more steps"
+        )
         if job.framework.retain_option:
             hint += f", or add {job.framework.retain_option} to launch.arguments"
         keep = (
@@ -127,22 +137,32 @@ def checkpoints_have_room(saved: tuple[Job, Run | None]) -> Violations:
             if job.framework.keeps
             else ""
         )
-        message = f"{run.kept:,} checkpoints of {run.checkpoint_bytes / 1e12:,.3g} TB are kept; space_tb is {room:g}"
+        message = (
+            f"{run.kept:,} checkpoints of {run.checkpoint_bytes / 1e12:,.3g} TB are kept; "
+            f"space_tb is {room:g}"
+        )
         yield violation(job, "/output/space_tb", message, hint + keep)
 
 
 def _at(run: Timed, message: str, hint: str, *, note: bool = False) -> Violation:
-    """A note where the run goes on, or where it may be faster than its estimate by so much that it fits."""
+    """A note where the run goes on, or where it may be faster than its estimate by so much that it
+    fits.
+    """
     may_fit = run.run.wall_s * run.fastest_fraction <= run.limit_s
     found = violation(run.job, _WHERE, message, hint)
     return Violation(found.where, message, hint, severity=NOTE if note or may_fit else None)
 
 
 def _alone(run: Timed) -> str:
-    """Say how one job does it all: a longer limit, or a few times the GPUs as long as there are sequences for them."""
+    """Say how one job does it all: a longer limit, or a few times the GPUs as long as there are
+    sequences for them.
+    """
     whole = -(-ceil(run.run.wall_s) // HOUR) * HOUR
     longer = f"use time_limit: {whole // DAY}-{whole % DAY // HOUR:02}:00:00"
     node, times = run.job.cluster.accelerators_per_node, run.run.wall_s / run.limit_s
     if times > min(run.layout.gradient_accumulation, _MOST_TIMES):
         return longer
-    return f"{longer}, or at least {run.job.says('gpus', -(-ceil(run.job.gpus * times) // node) * node)}"
+    return (
+        f"{longer}, or at least "
+        f"{run.job.says('gpus', -(-ceil(run.job.gpus * times) // node) * node)}"
+    )

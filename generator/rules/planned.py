@@ -16,7 +16,8 @@ from ..job.engine import Engine
 from ..job.records import Job
 from ..rule import Checks, Columns, InFiles, Rule, Subject
 
-#: What a rule on layouts yields: first what holds; then, asked of one layout that breaks it, its message and hint.
+#: What a rule on layouts yields: first what holds; then, asked of one layout that breaks it, its
+#: message and hint.
 Judgement = Iterator[Any]
 
 
@@ -28,12 +29,16 @@ jobs: Final[Subject[Job]] = Subject((), _whole, "job")
 
 
 def has_fixed_layers(engine: Engine) -> bool:
-    """Ask whether an engine's layers are parallel ones of one kind, without the parts that newer models have."""
+    """Ask whether an engine's layers are parallel ones of one kind, without the parts that newer
+    models have.
+    """
     return engine.layers == "fixed"
 
 
 def has_composed_layers(engine: Engine) -> bool:
-    """Ask whether an engine's layers are parallel ones, composed of the parts that a model asks for."""
+    """Ask whether an engine's layers are parallel ones, composed of the parts that a model asks
+    for.
+    """
     return engine.layers == "composed"
 
 
@@ -58,7 +63,9 @@ def has_partitions(engine: Engine) -> bool:
 
 
 def distributes_states(engine: Engine) -> bool:
-    """Ask whether an engine spreads the states of an optimizer, and gathers units of a model from stage 2."""
+    """Ask whether an engine spreads the states of an optimizer, and gathers units of a model from
+    stage 2.
+    """
     return engine.sharding == "distributed"
 
 
@@ -94,11 +101,12 @@ class LayoutSubject:
     def rule(
         self, id: str, severity: Severity, when: When, source: str, in_files: InFiles | None = None
     ) -> Callable[[Callable[..., Judgement] | Rule], Rule]:
-        """Make a rule of the generator below, which is given a job, a layout, and for `fit` its ledger.
+        """Make a rule of the generator below, which is given a job, a layout, and for `fit` its
+        ledger.
 
-        It yields what holds, a bool or an array of bools; then, asked of one layout that breaks the rule, the message
-        with both numbers and the hint with a value that passes. Warnings never remove a layout from the search. Above
-        another rule, the judgement is the same.
+        It yields what holds, a bool or an array of bools; then, asked of one layout that breaks the
+        rule, the message with both numbers and the hint with a value that passes. Warnings never
+        remove a layout from the search. Above another rule, the judgement is the same.
         """
 
         def made(judge: Callable[..., Judgement] | Rule) -> Rule:
@@ -145,8 +153,9 @@ def layouts(
 ) -> LayoutSubject:
     """Layouts as a rule judges them; with `checks="fit"`, each with its ledger.
 
-    `reads`: fields of `Layout`, of which the first is where a finding points, and facts of the job. `of`: asks
-    whether an engine requires it, and `detail` whether it has that detail; left out: any. `applies`: a condition on facts alone.
+    `reads`: fields of `Layout`, of which the first is where a finding points, and facts of the job.
+    `of`: asks whether an engine requires it, and `detail` whether it has that detail; left out:
+    any. `applies`: a condition on facts alone.
     """
     fields = tuple(name for name in reads if name in FIELDS)
     facts = tuple(name for name in reads if name not in FIELDS)
@@ -193,7 +202,9 @@ def given(job: Job, layout: Any, *keys: str) -> str:
 
 
 def elsewhere(job: Job, layout: Any, key: str, value: object, *others: str) -> tuple[str, str]:
-    """Say that the framework has no more than one value of a key, and which frameworks have others."""
+    """Say that the framework has no more than one value of a key, and which frameworks have
+    others.
+    """
     message = (
         f"{given(job, layout, key)} is not available with {job.says('framework', job.framework)}"
     )
@@ -226,7 +237,9 @@ def is_moe(job: Job) -> bool:
 
 
 def _place(job: Job, fields: tuple[str, ...]) -> Location:
-    """Return the place of the first field that is written, else of the first that is known, else of the layout."""
+    """Return the place of the first field that is written, else of the first that is known, else of
+    the layout.
+    """
     written = [name for name in fields if f"/layout/{name}" in job.origin.locations]
     known = [name for name in fields if getattr(job.pins, name) is not None]
     name = next(iter((*written, *known, *fields)), None)

@@ -56,7 +56,9 @@ def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule,
 
 
 def violations_of(rule: Rule, facts: Facts) -> Violations:
-    """The violations of a rule on jobs or layouts by what files say of a run; none where it reads what isn't known."""
+    """The violations of a rule on jobs or layouts by what files say of a run; none where it reads
+    what isn't known.
+    """
     job = facts.job
     if rule.checks == "job":
         reads = rule.in_files.facts if rule.in_files else ()
@@ -69,7 +71,9 @@ def violations_of(rule: Rule, facts: Facts) -> Violations:
 
 
 def _by_product(rule: Rule, facts: Facts) -> Violations:
-    """The violation of a product: the sizes that are given divide their total, of GPUs or of sequences."""
+    """The violation of a product: the sizes that are given divide their total, of GPUs or of
+    sequences.
+    """
     job, sizes = facts.job, pinned_values(facts.job.pins)
     if not rule.applies(job):
         return
@@ -91,12 +95,16 @@ def _by_product(rule: Rule, facts: Facts) -> Violations:
 
 
 def check_job(job: Job) -> tuple[Finding, ...]:
-    """Find every rule on facts alone that `job` breaks, but for those that know one program's options."""
+    """Find every rule on facts alone that `job` breaks, but for those that know one program's
+    options.
+    """
     return in_file_order(findings_of(JOB_RULES, job))
 
 
 def check_pins(job: Job) -> tuple[Finding, ...]:
-    """Find every rule that the pinned layout keys break, whatever the search chooses for the others."""
+    """Find every rule that the pinned layout keys break, whatever the search chooses for the
+    others.
+    """
     pinned = pinned_values(job.pins)
     known = known_values(job)
     decided = [
@@ -125,13 +133,16 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
 
 
 def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tuple[Finding, ...]:
-    """Find every rule that one full layout breaks, also warnings; with its ledger, the capacities it exceeds too."""
+    """Find every rule that one full layout breaks, also warnings; with its ledger, the capacities
+    it exceeds too.
+    """
     broken = findings_of(binding_rules(job, _ALL), (job, layout))
     return in_file_order((*broken, *(check_fit(job, layout, ledger) if ledger else ())))
 
 
 def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
-    """Each key of `training` that saves memory and may change results, its value, and the job with it.
+    """Each key of `training` that saves memory and may change results, its value, and the job with
+    it.
 
     Keys that the job sets, and values that framework or accelerator don't have, are left out.
     """
@@ -154,7 +165,9 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
 
 
 def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
-    """Find every capacity that one layout's ledger exceeds; of device memory, with the keys of `training` that help."""
+    """Find every capacity that one layout's ledger exceeds; of device memory, with the keys of
+    `training` that help.
+    """
     found = in_file_order(findings_of(FIT_RULES, (job, layout, ledger)))
     if not any(finding.rule == fits_device.id for finding in found):
         return found
@@ -185,7 +198,9 @@ def check_length(
 
 
 def check_pinned_fit(job: Job) -> tuple[Finding, ...]:
-    """Find every capacity that a job exceeds whose layout is pinned as a whole; none where the search has a choice."""
+    """Find every capacity that a job exceeds whose layout is pinned as a whole; none where the
+    search has a choice.
+    """
     known = known_values(job)
     rest = known.get("data", 0) * known.get("micro_batch", 0)
     if rest and job.training.global_batch % rest == 0:

@@ -1,4 +1,6 @@
-"""The words of rules: where requirements are from, violations at their places, numbers and lists in messages."""
+"""The words of rules: where requirements are from, violations at their places, numbers and lists in
+messages.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ kubernetes: Final = _places("kubernetes/kubernetes pkg/apis/", " @ v1.33")
 skypilot: Final = _places("skypilot sky/", " @ 0.14.1")
 
 
-#: Prime factors up to here are found: all of a number below 2^32, and no size that a run can have is larger.
+#: Prime factors up to here are found: all of a number below 2^32, and no size that a run can have
+#: is larger.
 _LARGEST_PRIME: Final = 2**16
 #: Larger numbers fit no framework's 64-bit integers; a number below has at most 103,680 divisors.
 _LARGEST: Final = 2**63
@@ -51,8 +54,8 @@ _LARGEST: Final = 2**63
 def divisors(number: int, limit: int | None = None) -> list[int]:
     """The divisors of a positive `number`, ascending, up to `limit`.
 
-    Of numbers from 2^32 on some may be missing: two prime factors above 2^16 count as one. Of numbers from 2^63 on,
-    only 1 and the number itself are found.
+    Of numbers from 2^32 on some may be missing: two prime factors above 2^16 count as one. Of
+    numbers from 2^63 on, only 1 and the number itself are found.
     """
     found = _divisors(number)
     return [*found] if limit is None else [*found[: bisect_right(found, limit)]]
@@ -107,7 +110,9 @@ def violation(
 def note_if_to_fill(
     text: object, name: str = "", otherwise: Severity | None = None
 ) -> Severity | None:
-    """The severity of what is wrong with the value of `name`: a note where the reader is to write another."""
+    """The severity of what is wrong with the value of `name`: a note where the reader is to write
+    another.
+    """
     return (
         NOTE if isinstance(text, str) and (is_words(text) or is_to_fill(text, name)) else otherwise
     )

@@ -1,1 +1,3 @@
-"""What belongs together: files that name one another, launch lines, and the job that they describe."""
+"""What belongs together: files that name one another, launch lines, and the job that they
+describe.
+"""

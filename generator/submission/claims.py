@@ -22,9 +22,8 @@ class Trust(IntEnum):
     CONFIG = 5
 
 
-Quantity = Literal[
-    "GPUs", "processes", "GPUs per node", "nodes"
-]  # the first that is known is how many GPUs there are
+# the first that is known is how many GPUs there are
+Quantity = Literal["GPUs", "processes", "GPUs per node", "nodes"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Documents of one submission: a launch line and all that it names; the others are judged by themselves."""
+"""Documents of one submission: a launch line and all that it names; the others are judged by
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,8 @@ from .repository import has_programs, is_named
 from .script import CommandDocument, LaunchScript
 
 _JOBS: Final = (LaunchScript, CommandDocument)
-Unit = list[
-    Document
-]  #: the documents of one file, or of one job in it; the first is the file's own
+#: the documents of one file, or of one job in it; the first is the file's own
+Unit = list[Document]
 
 
 def submissions_of(
@@ -29,8 +30,9 @@ def submissions_of(
 
 
 def _units(documents: Iterable[Document]) -> Iterator[Unit]:
-    """The documents of one text: a script with its arguments and configs, a job of AzureML's, of which a file may have
-    several."""
+    """The documents of one text: a script with its arguments and configs, a job of AzureML's, of
+    which a file may have several.
+    """
     unit: Unit = []
     for document in documents:
         other = document.path != unit[0].path and not is_written(document) if unit else False
@@ -71,7 +73,9 @@ class _Graph:
                 yield target
 
     def _add_neighbours(self) -> None:
-        """Let the only job of a folder use what nothing names there, and that of a path what code has the name of."""
+        """Let the only job of a folder use what nothing names there, and that of a path what code
+        has the name of.
+        """
         folders, roots = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         for number, unit in enumerate(self._units):
             folder = dirname(place_of(unit[0].path))
@@ -105,7 +109,9 @@ class _Graph:
                 self._named |= set(found)
 
     def _takes(self, number: int, kind: Kind) -> bool:
-        """Return whether a unit may use a file of a kind that it doesn't name: it names no other."""
+        """Return whether a unit may use a file of a kind that it doesn't name: it names no
+        other.
+        """
         if any(link.kind == kind for link in self._links[number]):
             return False
         calls = [call for launch in _launches(self._units[number][0]) for call in launch.calls]
@@ -141,6 +147,8 @@ def _launches(document: Document) -> tuple[Launch, ...]:
 
 
 def _trains(unit: Unit) -> bool:
-    """Return whether a script starts processes by a launcher, or a program whose arguments are of a training."""
+    """Return whether a script starts processes by a launcher, or a program whose arguments are of a
+    training.
+    """
     calls = (call for launch in _launches(unit[0]) for call in launch.calls)
     return len(unit) > 1 or any(call.starts_ranks or call.starts_tasks for call in calls)

@@ -12,7 +12,8 @@ from ..findings import Location
 from ..text.options import CommandLine
 from ..text.shell.records import Assignment, Command, ShellScript, Word
 
-#: Options of optimizers and of the number of steps, which a program that only asks or converts a model has none of.
+#: Options of optimizers and of the number of steps, which a program that only asks or converts a
+#: model has none of.
 _OF_STEPS: Final = frozenset(
     {
         "--lr",
@@ -61,7 +62,9 @@ class Launch:
         return next((call for call in self.calls if call.starts_ranks), None)
 
     def is_left_empty(self, option: Word) -> bool:
-        """Return whether the variable behind an option without a value is empty, as what is to be filled in."""
+        """Return whether the variable behind an option without a value is empty, as what is to be
+        filled in.
+        """
         variable = _VARIABLE.match(self.script.text.content, option.offset + len(option.raw))
         return variable is not None and not self.script.value_of(
             variable[1], self.calls[0].command.index

@@ -1,7 +1,8 @@
-"""What dsgen knows of one program, as one record: its kinds of file, its rules, and what it says of a submission.
+"""What dsgen knows of one program, as one record: its kinds of file, its rules, and what it says of
+a submission.
 
-A record is read with every command that checks files. So it names what is imported only where it is needed, as
-`module:name` from the package's root, and says when that is.
+A record is read with every command that checks files. So it names what is imported only where it is
+needed, as `module:name` from the package's root, and says when that is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ When = Callable[[Any], object]
 
 
 def loaded(name: str) -> Any:
-    """What `module:name` names, from the package's root; of `module` alone the module. It is imported now."""
+    """What `module:name` names, from the package's root; of `module` alone the module.
+
+    It is imported now.
+    """
     module, _, attribute = name.partition(":")
     found = import_module(f"{_PACKAGE}.{module}")
     return getattr(found, attribute) if attribute else found
@@ -31,7 +35,8 @@ def loaded(name: str) -> Any:
 class Signs:
     """Top-level keys of a kind of file, and how much of them is enough.
 
-    One of `plain` is enough by itself. Else one of `own` and `least` in all are, which are a `share` of the file's.
+    One of `plain` is enough by itself. Else one of `own` and `least` in all are, which are a
+    `share` of the file's.
     """
 
     plain: frozenset[str]
@@ -39,9 +44,8 @@ class Signs:
     shared: frozenset[str] = frozenset()
     least: int = 1
     share: float = 0.0
-    least_share: float = (
-        0.0  #: of the file's keys that are the kind's where one of `plain` is there
-    )
+    #: of the file's keys that are the kind's where one of `plain` is there
+    least_share: float = 0.0
 
     @property
     def every(self) -> frozenset[str]:
@@ -57,7 +61,9 @@ class Signs:
         return self.hits(keys) + 2 * len(keys & self.plain)
 
     def enough(self, keys: frozenset[str], *, plain: bool = True) -> bool:
-        """Return whether the keys show the kind; without `plain`, their share counts in any case."""
+        """Return whether the keys show the kind; without `plain`, their share counts in any
+        case.
+        """
         most = self.hits(keys) >= max(self.share * len(keys), 1)
 
         if keys & self.plain:
@@ -78,12 +84,12 @@ class Signs:
 class Beside:
     """How a job uses a file of a kind that lies beside it, and that nothing names."""
 
-    order: int  #: among the kinds: where no job lies beside them, the file of the first kind uses the others
+    #: among the kinds: where no job lies beside them, the file of the first kind uses the others
+    order: int
     options: tuple[str, ...] = ()  #: of launchers, without which these read no such file
     launchers: frozenset[str] = frozenset()  #: that alone read one; empty: all
-    unless: tuple[str, str] | None = (
-        None  #: a launcher and its option, with which it reads another file
-    )
+    #: a launcher and its option, with which it reads another file
+    unless: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +97,11 @@ class DocumentKind:
     """A kind of file."""
 
     name: str  #: as findings and rules call it
-    reader: str = (
-        ""  #: makes the documents of a file, and findings on its text: `FileText` to an iterator
-    )
+    #: makes the documents of a file, and findings on its text: `FileText` to an iterator
+    reader: str = ""
     signs: Signs | None = None  #: None where its name or its lines tell the kind
-    references: str = (
-        ""  #: the files that a document names: document, files and readers to `Reference`s
-    )
+    #: the files that a document names: document, files and readers to `Reference`s
+    references: str = ""
     templates: str = ""  #: the documents that it reads to make others of
     beside: Beside | None = None  #: None where a job uses only those that it names
 
@@ -132,9 +136,8 @@ class ProgramRecord:
     kinds: tuple[DocumentKind, ...] = ()
     rules: tuple[Rules, ...] = ()
     job_rules: tuple[str, ...] = ()  #: modules with its rules on jobs
-    claims: tuple[
-        Says, ...
-    ] = ()  #: the numbers of GPUs, nodes and processes that its documents have
+    #: the numbers of GPUs, nodes and processes that its documents have
+    claims: tuple[Says, ...] = ()
     degrees: tuple[Says, ...] = ()  #: the degrees of parallelism that they have
     divides: Says | None = None  #: whether something that isn't known may divide the model
     consumer: Says | None = None  #: what reads DeepSpeed's configs, as far as its documents tell

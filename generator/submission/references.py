@@ -1,4 +1,6 @@
-"""Files that a document names: `--deepspeed_config ds.json`, `--hostfile hosts`, `sbatch train.sh`."""
+"""Files that a document names: `--deepspeed_config ds.json`, `--hostfile hosts`, `sbatch
+train.sh`.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,20 @@ class Reference:
     """A file that a document names."""
 
     kind: Kind
-    path: str  #: as written, variables expanded; only its end where the folder is a variable that isn't known
+    #: as written, variables expanded; only its end where the folder is a variable that isn't known
+    path: str
     where: Location
-    reader: str | None = (
-        None  #: the program that reads it as a DeepSpeed config, where that is known
-    )
-    documents: tuple[Document, ...] = field(
-        default=(), compare=False, repr=False
-    )  #: the file, where it was found
-    exists: bool = (
-        False  #: whether there is such a file, read or not, or a command of the script may make it
-    )
+    #: the program that reads it as a DeepSpeed config, where that is known
+    reader: str | None = None
+    #: the file, where it was found
+    documents: tuple[Document, ...] = field(default=(), compare=False, repr=False)
+    #: whether there is such a file, read or not, or a command of the script may make it
+    exists: bool = False
     near: str | None = None  #: the path of a file that is there, of which this is a slip
     sure: bool = False  #: whether the path is known whole, and its folder is there
     whole: bool = False  #: whether it is of the files that dsgen writes at once, and so is gone
-    launch: Launch | None = field(
-        default=None, compare=False, repr=False
-    )  #: the launch line that names it
+    #: the launch line that names it
+    launch: Launch | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -45,7 +44,9 @@ class Reference:
 def references_of(
     documents: Iterable[Document], files: Files, programs: Programs
 ) -> Iterator[Reference]:
-    """Every file that the launch lines and configs among these documents name, where its name can be known."""
+    """Every file that the launch lines and configs among these documents name, where its name can
+    be known.
+    """
     every = tuple(documents)
     readers = {
         id(getattr(document, "launch", None)): reader

@@ -22,7 +22,8 @@ from .launches import Launch
 
 _IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")
 _SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
-#: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its expressions.
+#: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its
+#: expressions.
 _TEMPLATE: Final = re.compile(r"^[ \t]*(?:(?:[\w.-]+:|-)[ \t]*)?\{\{|\{%", re.MULTILINE)
 NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)  #: of a variable
 UNKNOWN: Final = '"$(:)"'  #: the value of a variable that can't be known
@@ -47,7 +48,9 @@ class LaunchScript:
 
     @property
     def beside_launches(self) -> Iterator[Word]:
-        """The words of the commands that start no training program, which may write or change what they name."""
+        """The words of the commands that start no training program, which may write or change what
+        they name.
+        """
         started = {call.word.offset for launch in self.launches for call in launch.calls}
         started |= {launch.program.offset for launch in self.launches if launch.program is not None}
         for command in self.shell.commands:
@@ -55,8 +58,9 @@ class LaunchScript:
                 yield from command.words[1:]
 
     def makes(self, path: str, raw: str = "") -> bool:
-        """Return whether a command writes or changes a file, or gets a text that names it: `python - <<EOF`.
-        `$DIR/copy/a.json` is another file than `raw`, where that is `$DIR/a.json`."""
+        """Return whether a command writes or changes a file, or gets a text that names it: `python
+        - <<EOF`. `$DIR/copy/a.json` is another file than `raw`, where that is `$DIR/a.json`.
+        """
         words = (*self.shell.written, *self.shell.edited)
         own = _IN_VARIABLE.match(raw.replace('"', ""))
         others = (_IN_VARIABLE.match(word.raw.replace('"', "")) for word in words)
@@ -70,14 +74,17 @@ class LaunchScript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDocument(YamlDocument):
-    """YAML with a command that a service or a controller starts on its nodes, read as a shell script."""
+    """YAML with a command that a service or a controller starts on its nodes, read as a shell
+    script.
+    """
 
     document_kind: ClassVar[Kind]
-    #: Whether the paths of the command are those of an image or a volume, so that names alone tell files.
+    #: Whether the paths of the command are those of an image or a volume, so that names alone tell
+    #: files.
     in_image: ClassVar[bool] = False
     is_replicated: ClassVar[bool] = False  #: whether a controller starts the command on each node
-    #: The variable that has a node's own number, and an expression for the address of the first one; None where what
-    #: starts the command says neither.
+    #: The variable that has a node's own number, and an expression for the address of the first
+    #: one; None where what starts the command says neither.
     node_number: ClassVar[str | None] = None
     first_node: ClassVar[str | None] = None
 
@@ -97,7 +104,9 @@ class CommandDocument(YamlDocument):
 
     @property
     def start_folder(self) -> str | None:
-        """The folder in which the command starts, from that of the file; None where nothing says it."""
+        """The folder in which the command starts, from that of the file; None where nothing says
+        it.
+        """
         return None
 
     def input_file(self, name: str) -> tuple[str, Location] | None:
@@ -105,9 +114,8 @@ class CommandDocument(YamlDocument):
         return None
 
 
-Piece = tuple[
-    str, Callable[[int], Location]
-]  #: text of a script, and the place of each of its characters
+#: text of a script, and the place of each of its characters
+Piece = tuple[str, Callable[[int], Location]]
 
 
 def is_template(content: str) -> bool:
@@ -128,7 +136,9 @@ def documents_of(text: Text) -> Iterator[Text]:
 
 
 def places(source: Source, text: Text, at: str, command: str) -> Callable[[int], Location]:
-    """The place in the file of each character of the text at a pointer; of its key where they can't be matched."""
+    """The place in the file of each character of the text at a pointer; of its key where they can't
+    be matched.
+    """
     pointer = source.locate(at).pointer
     key = replace(source.locate_key(at), pointer=pointer)
     lines, where = Lines(text), source.locate(at)
@@ -148,8 +158,9 @@ def places(source: Source, text: Text, at: str, command: str) -> Callable[[int],
 def _aligned(value: str, content: str, begin: int) -> list[int] | None:
     """The offset in the text of each character of a scalar's value; the scalar begins at `begin`.
 
-    Folding changes white space and quoting adds quotes and backslashes; every other character is there once, in order.
-    None where that doesn't hold, as for an alias or an escape such as `\\x41`.
+    Folding changes white space and quoting adds quotes and backslashes; every other character is
+    there once, in order. None where that doesn't hold, as for an alias or an escape such as
+    `\\x41`.
     """
     at = _PROPERTIES.match(content, begin).end()  # type: ignore[union-attr]
     block = _BLOCK.match(content, at)

@@ -43,7 +43,10 @@ D = TypeVar("D", bound=Document)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Submission:
-    """One job as its files describe it. Rules are functions of it; what is derived from it is cached by identity."""
+    """One job as its files describe it.
+
+    Rules are functions of it; what is derived from it is cached by identity.
+    """
 
     documents: tuple[Document, ...]
     programs: Programs
@@ -92,7 +95,9 @@ class Submission:
         )
 
     def readers_of(self, document: Document) -> list[str | None]:
-        """The programs that read a document, by those that name it; None for one that isn't known."""
+        """The programs that read a document, by those that name it; None for one that isn't
+        known.
+        """
         return self._readers.get(id(document), [])
 
     @cached_property
@@ -154,7 +159,9 @@ class Submission:
         return self.context.model or (self.job.model if self.job else None)
 
     def nodes_of_script(self, shell: ShellScript) -> int | None:
-        """The nodes that a script's own directives ask for; None where they ask for none, or a range."""
+        """The nodes that a script's own directives ask for; None where they ask for none, or a
+        range.
+        """
         return self._nodes_by_script.get(id(shell))
 
     @cached_property

@@ -1,4 +1,6 @@
-"""The GPUs of a submission, and how they are divided: every document that sets it, and what follows."""
+"""The GPUs of a submission, and how they are divided: every document that sets it, and what
+follows.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ class Degree(NamedTuple):
     value: int | None
 
 
-#: Ranks of degrees: of arguments, of the job's pins, of a config, of the program's Python. Where something rules a
-#: degree out, that goes before these, and what the Python makes all the same before that.
+#: Ranks of degrees: of arguments, of the job's pins, of a config, of the program's Python. Where
+#: something rules a degree out, that goes before these, and what the Python makes all the same
+#: before that.
 MADE_ALL_THE_SAME, RULED_OUT, OF_ARGUMENTS, OF_JOB, OF_CONFIG, OF_PYTHON = range(6)
 
 
@@ -54,7 +57,9 @@ class World:
 
     @property
     def replicas(self) -> int | None:
-        """Model replicas; None where the GPUs or their division are unknown, or not a multiple of a replica's."""
+        """Model replicas; None where the GPUs or their division are unknown, or not a multiple of a
+        replica's.
+        """
         whole = self.gpus and not self.gpus % self.model_parallel and not self.divided
         return self.gpus // self.model_parallel if self.gpus and whole else None
 
@@ -69,7 +74,9 @@ class World:
 
 @lru_cache(maxsize=4)
 def world_of(submission: Submission) -> World:
-    """The world of a submission: the command line goes before the job spec, which goes before scripts and configs."""
+    """The world of a submission: the command line goes before the job spec, which goes before
+    scripts and configs.
+    """
     made = (
         *_context_claims(submission),
         *sorted(_claims(submission), key=lambda claim: claim.trust),
@@ -80,7 +87,8 @@ def world_of(submission: Submission) -> World:
     def first(quantity: Quantity) -> int | None:
         return next((claim.value for claim in claims if claim.quantity == quantity), None)
 
-    # A script may prepare data on one GPU before it trains on eight: which line is meant can't be known.
+    # A script may prepare data on one GPU before it trains on eight: which line is meant can't be
+    # known.
     started = {claim.value for claim in claims if claim.quantity == "processes"}
     processes = started.pop() if len(started) == 1 else None
 
@@ -140,7 +148,9 @@ def _is_divided(submission: Submission) -> bool:
 
 
 def _degrees(submission: Submission) -> dict[str, int]:
-    """Degrees of parallelism, of the program's arguments, else of the job's pins, else of configs."""
+    """Degrees of parallelism, of the program's arguments, else of the job's pins, else of
+    configs.
+    """
     every = list(_stated(submission))
     has_arguments = any(degree.rank == OF_ARGUMENTS for degree in every)
     if submission.job is not None and not has_arguments:

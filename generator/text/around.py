@@ -1,4 +1,6 @@
-"""Files around those that are checked, which tell what these mean: read within the project alone, and never a pipe."""
+"""Files around those that are checked, which tell what these mean: read within the project alone,
+and never a pipe.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
-#: Folders of a file and above it that are looked into; 92 % of the configs and scripts of 230 public repositories
-#: have their whole repository within these.
+#: Folders of a file and above it that are looked into; 92 % of the configs and scripts of 230
+#: public repositories have their whole repository within these.
 _MOST_ABOVE: Final = 7
-_MOST_BYTES: Final = (
-    1_000_000  # of a file that is read for what it tells; Megatron's own parser has 0.2 MB
-)
+# of a file that is read for what it tells; Megatron's own parser has 0.2 MB
+_MOST_BYTES: Final = 1_000_000
 _MAX_DEPTH: Final = 32  # folders below one whose files are listed
 _LIBRARIES: Final = ("node_modules", "site-packages")  # others' files, by the ten thousand
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
@@ -34,20 +35,20 @@ class _Checked(NamedTuple):
 
     named: tuple[Path, ...] = ()
     alone: bool = False  #: whether nothing around is read
-    coming: frozenset[str] = (
-        frozenset()
-    )  #: files that are to be written, and the folders above them
+    #: files that are to be written, and the folders above them
+    coming: frozenset[str] = frozenset()
     texts: Mapping[str, str] = MappingProxyType({})  #: that are read instead of files, by path
-    real: dict[str, str] | None = (
-        None  #: folders without links, by their path: each is asked for thousands of times
-    )
+    #: folders without links, by their path: each is asked for thousands of times
+    real: dict[str, str] | None = None
 
 
 _checked: ContextVar[_Checked] = ContextVar("checked", default=_Checked())  # noqa: B039 - None is no dictionary
 
 
 def until_next_check(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Keep `most` answers of a function that reads files until files are checked again: these may have changed."""
+    """Keep `most` answers of a function that reads files until files are checked again: these may
+    have changed.
+    """
 
     def kept(answer: Callable[_P, _T]) -> Callable[_P, _T]:
         cached = lru_cache(maxsize=most)(answer)
@@ -65,7 +66,8 @@ def checking(
     *,
     alone: bool = False,
 ) -> Iterator[None]:
-    """While files at `paths` are checked, those around them are read, unless `alone`; `coming` ones count as there.
+    """While files at `paths` are checked, those around them are read, unless `alone`; `coming` ones
+    count as there.
 
     `texts` are read instead of the files of their names.
     """
@@ -82,7 +84,9 @@ def checking(
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is a file or folder, or one is coming; a path may lead through a folder that is."""
+    """Return whether there is a file or folder, or one is coming; a path may lead through a folder
+    that is.
+    """
     try:
         plain = _plain(path)
         return len(str(path)) < _MAX_PATH and (
@@ -97,9 +101,11 @@ def _plain(path: Path) -> Path:
 
 
 def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
-    """The folder of a file and those above it in its project, without a home folder and what holds it.
+    """The folder of a file and those above it in its project, without a home folder and what holds
+    it.
 
-    The project is its Git repository, else the folder that was named, else what is below the working directory.
+    The project is its Git repository, else the folder that was named, else what is below the
+    working directory.
     """
     return iter(
         ()
@@ -122,7 +128,9 @@ def _folders(folder: Path, _: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def is_named_in(folder: Path, holder: Path) -> bool:
-    """Return whether a file was named to be checked, itself or by a folder from its own up to `folder`."""
+    """Return whether a file was named to be checked, itself or by a folder from its own up to
+    `folder`.
+    """
     file, top = Path(_real(str(holder.parent)), holder.name), Path(_real(str(folder)))
     return any(
         file.is_relative_to(named) and named.is_relative_to(top) for named in _checked.get().named
@@ -149,7 +157,9 @@ def is_readable(path: Path, folder: Path) -> bool:
 
 
 def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
-    """The files of a pattern in a folder, in order; no folder is listed that is not in the project of `project`."""
+    """The files of a pattern in a folder, in order; no folder is listed that is not in the project
+    of `project`.
+    """
     first, _, rest = pattern.partition("/")
     with suppress(OSError):
         for path in (
@@ -163,7 +173,9 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
 
 @until_next_check(4096)
 def names_in(folder: str, project: str) -> tuple[str, ...]:
-    """The names in a folder of the project of another, in order; none where it isn't there, or may not be read."""
+    """The names in a folder of the project of another, in order; none where it isn't there, or may
+    not be read.
+    """
     with suppress(OSError, ValueError):  # no folder, or a name that no system has
         if is_within(Path(folder), Path(project)):
             return tuple(sorted(one.name for one in os.scandir(folder or ".")))
@@ -173,7 +185,9 @@ def names_in(folder: str, project: str) -> tuple[str, ...]:
 def files_below(
     folder: Path, left_out: Collection[str] = (), depth: int = _MAX_DEPTH
 ) -> Iterator[Path]:
-    """The files and links in and below a folder, in order; not those of hidden folders, libraries and `left_out`."""
+    """The files and links in and below a folder, in order; not those of hidden folders, libraries
+    and `left_out`.
+    """
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -205,7 +219,9 @@ def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:
 
 @until_next_check(64)
 def ignored_in(folder: Path) -> dict[str, bool]:
-    """The patterns of a folder's .gitignore, and whether each is ignored or kept: of several that fit the last."""
+    """The patterns of a folder's .gitignore, and whether each is ignored or kept: of several that
+    fit the last.
+    """
     found = dict[str, bool]()
     for line in map(str.strip, text_around(folder / ".gitignore", folder).splitlines()):
         pattern = re.sub(r"^!?/?(?:\*\*/)?|/\*{0,2}$", "", line)
@@ -216,7 +232,9 @@ def ignored_in(folder: Path) -> dict[str, bool]:
 
 
 def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
-    """Return whether a .gitignore above a file names a folder, which then is there for whoever works with it."""
+    """Return whether a .gitignore above a file names a folder, which then is there for whoever
+    works with it.
+    """
     for patterns in map(ignored_in, folders_above(holder)):
         fits = (
             one
@@ -244,7 +262,9 @@ def _real(folder: str) -> str:
 
 @until_next_check(4096)
 def _project(within: str, named: tuple[Path, ...], at: str) -> Path:
-    """The folder of a project, by one within it, from the working directory `at`; paths without links."""
+    """The folder of a project, by one within it, from the working directory `at`; paths without
+    links.
+    """
     folder, working = Path(within), Path(at)
     above = (folder, *folder.parents)
     outside = {Path.home(), *Path.home().parents}

@@ -1,6 +1,8 @@
-"""Documents that `dsgen validate` reads: their kinds, and what each says of itself; and those in YAML.
+"""Documents that `dsgen validate` reads: their kinds, and what each says of itself; and those in
+YAML.
 
-Other programs' YAML (AzureML's, accelerate's, Hugging Face's) is read with PyYAML's `safe_load`: YAML 1.1.
+Other programs' YAML (AzureML's, accelerate's, Hugging Face's) is read with PyYAML's `safe_load`:
+YAML 1.1.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from .source import Source, escape, parse
 from .text import Text
 from .yaml_core import MAX_DIGITS, Dialect, resolve_scalar, short_tag
 
-Kind = str  #: the name of a kind of document, as in `programs/kinds.json`; also "job spec" and "launch script"
+#: the name of a kind of document, as in `programs/kinds.json`; also "job spec" and "launch script"
+Kind = str
 
 
 class Document(Protocol):
-    """A document with its places; each kind is a class in the folder of the program that reads it."""
+    """A document with its places; each kind is a class in the folder of the program that reads
+    it.
+    """
 
     document_kind: ClassVar[Kind]
 
@@ -109,7 +114,8 @@ _JSON: Final = replace(
 def read_yaml(text: Text) -> Source:
     """`text` as data with places. Never raises for bad text: `findings` has all that is wrong.
 
-    Of a key that is there twice the last counts, as for PyYAML; it is an error all the same. Dates stay dates.
+    Of a key that is there twice the last counts, as for PyYAML; it is an error all the same. Dates
+    stay dates.
     """
     is_json = PurePath(text.path).suffix.lower() in (".json", ".hjson")
     return parse(text, _JSON if is_json else LEGACY)
@@ -117,7 +123,10 @@ def read_yaml(text: Text) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YamlDocument(Values):
-    """A YAML document of another program. A name is a key, or the keys on the way to it: `resources/shm_size`."""
+    """A YAML document of another program.
+
+    A name is a key, or the keys on the way to it: `resources/shm_size`.
+    """
 
     source: Source
 

@@ -49,8 +49,10 @@ class Hostfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentFile:
-    """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node. The launcher (runner.py, main @
-    0.19.8) skips neither blank lines nor comments."""
+    """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node.
+
+    The launcher (runner.py, main @ 0.19.8) skips neither blank lines nor comments.
+    """
 
     document_kind: ClassVar[Kind] = "environment file"
     path: str

@@ -1,7 +1,9 @@
-"""Options of a command line, read from its words as getopt and argparse do, by a table of those that a program has.
+"""Options of a command line, read from its words as getopt and argparse do, by a table of those
+that a program has.
 
-An entry of a table is an option's names, the first of which is the one we call it by, and a mark: `=` a value follows,
-`?` a value may be attached, `==` two values follow, none: a flag. `X:` before a long name is its letter.
+An entry of a table is an option's names, the first of which is the one we call it by, and a mark:
+`=` a value follows, `?` a value may be attached, `==` two values follow, none: a flag. `X:` before
+a long name is its letter.
 """
 
 from __future__ import annotations
@@ -26,9 +28,8 @@ class Known:
 
     name: str  #: as we call it, with its dashes
     values: int  #: how many words follow it
-    optional: bool = (
-        False  #: a value may be attached (`--name=value`, `-Xvalue`), never the next word
-    )
+    #: a value may be attached (`--name=value`, `-Xvalue`), never the next word
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,9 @@ class Table:
     argparse: bool  #: no option takes the next option for its value; getopt's do
 
     def find(self, written: str) -> Known | None:
-        """The option of a spelling, which may be abbreviated; None where there is none or more than one."""
+        """The option of a spelling, which may be abbreviated; None where there is none or more than
+        one.
+        """
         exact = self.options.get(written)
         if (
             exact is not None
@@ -57,7 +60,10 @@ class Table:
 
 
 def table_of(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
-    """A table from its entry among `tables`, some of which it may include. With `dashes`, names with underscores are accepted with dashes as well."""
+    """A table from its entry among `tables`, some of which it may include.
+
+    With `dashes`, names with underscores are accepted with dashes as well.
+    """
     options: dict[str, Known] = {}
     included = [text for name in entry.get("includes", ()) for text in tables[name]["options"]]
     for text in (*included, *entry["options"]):
@@ -100,9 +106,8 @@ class Options:
 
     entries: tuple[Option, ...] = ()
     rest: tuple[Word, ...] = ()
-    opaque: tuple[
-        Word, ...
-    ] = ()  #: words among them that can't be known: there may be more options in these
+    #: words among them that can't be known: there may be more options in these
+    opaque: tuple[Word, ...] = ()
 
     def get(self, name: str) -> Option | None:
         """The last option of a canonical name."""
@@ -164,7 +169,9 @@ class Argument(Generic[T]):
         severity: Severity | None = None,
         edits: tuple[Edit, ...] = (),
     ) -> Violation:
-        """A violation at the value; a note where that is a variable which is empty, and so left to be set."""
+        """A violation at the value; a note where that is a variable which is empty, and so left to
+        be set.
+        """
         unset = self.text == "" and "$" in self.option.values[0].raw
         return Violation(
             self.where_value, message, hint, severity=NOTE if unset else severity, edits=edits
@@ -209,12 +216,16 @@ class CommandLine:
         )
 
     def argument(self, *names: str) -> Argument[str | None] | None:
-        """The first of these options that is given; where it is given more than once, the last of them."""
+        """The first of these options that is given; where it is given more than once, the last of
+        them.
+        """
         option = next((self.options.get(name) for name in names if self.options.has(name)), None)
         return self.view(option, option.text) if option is not None else None
 
     def read(self, name: str, reader: Callable[[str], V | None]) -> Argument[V] | None:
-        """An option with what `reader` makes of its text; None where it isn't given, or can't be known or read."""
+        """An option with what `reader` makes of its text; None where it isn't given, or can't be
+        known or read.
+        """
         option = self.options.get(name)
         value = reader(option.text) if option is not None and option.text is not None else None
         return None if option is None or value is None else self.view(option, value)
@@ -259,9 +270,11 @@ def read_options_by(
     *,
     everywhere: bool = False,
 ) -> Options:
-    """The options up to the first word that is none; with `everywhere`, those after other words count as well.
+    """The options up to the first word that is none; with `everywhere`, those after other words
+    count as well.
 
-    `is_program` says of a word that it is more likely a program than the value of an option that isn't known.
+    `is_program` says of a word that it is more likely a program than the value of an option that
+    isn't known.
     """
     return _Reader(table, words, is_program).read(everywhere)
 
@@ -295,7 +308,8 @@ class _Reader:
                 and not word.prefix
                 and not (word.parts[-1] or "").endswith((".py", ".sh"))
             ):
-                # A word that isn't known is likely to stand for options where a known program comes later.
+                # A word that isn't known is likely to stand for options where a known program comes
+                # later.
                 if last_program is None:
                     backwards = range(len(words) - 1, -1, -1)
                     last_program = next(

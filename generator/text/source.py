@@ -1,8 +1,9 @@
-"""A document's text as plain data, with the place of every key and value: YAML 1.2 (core schema) and JSON for job
-specs, other dialects for other programs' files.
+"""A document's text as plain data, with the place of every key and value: YAML 1.2 (core schema)
+and JSON for job specs, other dialects for other programs' files.
 
-The parser is PyYAML's (libyaml's where it is compiled in); its events are put together here, so that places are kept,
-duplicate keys are seen, and neither deep nesting nor aliases can exhaust the machine.
+The parser is PyYAML's (libyaml's where it is compiled in); its events are put together here, so
+that places are kept, duplicate keys are seen, and neither deep nesting nor aliases can exhaust the
+machine.
 """
 
 from __future__ import annotations
@@ -34,26 +35,25 @@ _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A document as plain data: dict, list, str, int, float, bool, None. Pointers are JSON pointers (RFC 6901)."""
+    """A document as plain data: dict, list, str, int, float, bool, None.
+
+    Pointers are JSON pointers (RFC 6901).
+    """
 
     path: str
     data: object
     locations: Mapping[str, Location]  #: of every value
     keys: Mapping[str, Location]  #: of every mapping key, by the pointer of its value
-    findings: tuple[
-        Finding, ...
-    ]  #: what is wrong with the text; what could be read is in `data` all the same
-    texts: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: numbers as they were written: `1e-4`, `1.10`, `007`
+    #: what is wrong with the text; what could be read is in `data` all the same
+    findings: tuple[Finding, ...]
+    #: numbers as they were written: `1e-4`, `1.10`, `007`
+    texts: Mapping[str, str] = field(default_factory=dict)
     complete: bool = True  #: whether the text could be read to its end
     folder: Path | None = None  #: where relative paths in the document start
-    odd_keys: Mapping[str, object] = field(
-        default_factory=dict
-    )  #: keys that the dialect reads as no text, by pointer
-    may_read: Callable[[Path, Path], bool] | None = (
-        None  #: whether a file may be read for one in a folder; None: any
-    )
+    #: keys that the dialect reads as no text, by pointer
+    odd_keys: Mapping[str, object] = field(default_factory=dict)
+    #: whether a file may be read for one in a folder; None: any
+    may_read: Callable[[Path, Path], bool] | None = None
 
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""
@@ -71,12 +71,16 @@ class Source:
         return value_at(self.data, pointer, default)
 
     def beside(self, pointer: str, value: str) -> Path:
-        """The file that the value at `pointer` names: from the document's folder, of a flag from the working one."""
+        """The file that the value at `pointer` names: from the document's folder, of a flag from
+        the working one.
+        """
         folder = None if self.locate(pointer).path == FLAGS else self.folder
         return (folder or Path()) / value
 
     def refused(self, rule: Rule, pointer: str, path: Path) -> tuple[Finding, ...]:
-        """A note where a document that nobody named leads to a file outside of the folder that was."""
+        """A note where a document that nobody named leads to a file outside of the folder that
+        was.
+        """
         if self.may_read is None or self.may_read(path, self.folder or Path()):
             return ()
         message = f"`{pointer[1:]}` is a file outside of the folder that is checked: it is not read"
@@ -218,7 +222,9 @@ class _Reader:
     def _value(
         self, event: Any, pointer: str, put: Callable[[Any], None], hidden: bool = False
     ) -> None:
-        """Read a value, and hand it on before what it holds; `hidden`: it has no place, as another has its pointer."""
+        """Read a value, and hand it on before what it holds; `hidden`: it has no place, as another
+        has its pointer.
+        """
         nodes, value = 1, self._begun(event, pointer)
         if isinstance(event, yaml.AliasEvent):
             value, nodes = self._aliased(event, pointer)
@@ -351,7 +357,9 @@ class _Reader:
     def _merge(
         self, own: dict[str, object], pointer: str, merged: object, where: Location, hidden: bool
     ) -> None:
-        """Take in the keys that a `<<` names, as far as the mapping has none of its own; the first to give one wins."""
+        """Take in the keys that a `<<` names, as far as the mapping has none of its own; the first
+        to give one wins.
+        """
         for part in merged if isinstance(merged, list) else [merged]:
             if not isinstance(part, dict):
                 hint = "name an anchor of a mapping, such as *common"

@@ -1,4 +1,7 @@
-"""Reads text from a file or stream, within limits, and finds places in it; and JSON files. Nothing here knows YAML."""
+"""Reads text from a file or stream, within limits, and finds places in it; and JSON files.
+
+Nothing here knows YAML.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ _MAX_EXCERPT: Final = 4_000  # characters: a launch line with all its options is
 
 # What YAML 1.2 calls a line break, as libyaml counts lines.
 LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-# Tab, line feed and carriage return are text. Surrogates and the two non-characters can't be written as UTF-8 text.
+# Tab, line feed and carriage return are text. Surrogates and the two non-characters can't be
+# written as UTF-8 text.
 CONTROL: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
 )
@@ -48,16 +52,16 @@ class Text:
     path: str  #: as the user named it
     content: str
     lines: Sequence[str]
-    folder: Path | None = (
-        None  #: where relative paths in the document start; None: the working directory
-    )
+    #: where relative paths in the document start; None: the working directory
+    folder: Path | None = None
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
-    shown: Sequence[str] = field(
-        default=(), repr=False
-    )  #: the lines with their secrets masked, where there are any
+    #: the lines with their secrets masked, where there are any
+    shown: Sequence[str] = field(default=(), repr=False)
 
     def locate(self, line: int, column: int, pointer: str = "") -> Location:
-        """The place of a line and column, both from 0 as parsers count, as a `Location` that counts from 1."""
+        """The place of a line and column, both from 0 as parsers count, as a `Location` that counts
+        from 1.
+        """
         lines = self.shown or self.lines
         excerpt = lines[line] if line < len(lines) else ""
         if len(excerpt) > _MAX_EXCERPT:
@@ -82,7 +86,9 @@ class Text:
 
 
 def text_of(content: str, path: str, folder: Path | None = None) -> Text:
-    """`content` as a `Text`. Raises `UnreadableText` when it is empty or holds control characters."""
+    """`content` as a `Text`. Raises `UnreadableText` when it is empty or holds control
+    characters.
+    """
     secrets = find(content)
     shown = LINE_BREAK.split(mask(content, secrets)) if secrets else ()
     lines = LINE_BREAK.split(content)
@@ -92,19 +98,27 @@ def text_of(content: str, path: str, folder: Path | None = None) -> Text:
     control = CONTROL.search(content)
     if control:
         where = text.locate_offset(control.start())
-        message = f"the file has the control character U+{ord(control.group()):04X}: it is not a text file"
+        message = (
+            f"the file has the control character U+{ord(control.group()):04X}: "
+            "it is not a text file"
+        )
         raise UnreadableText(FORBIDDEN_CHARACTER.at(where, message, "save it as plain text"))
     return text
 
 
 def read_path(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Text:
-    """The text of a file. Raises `UnreadableText` for all that can be wrong with it; never reads past `limit` bytes."""
+    """The text of a file. Raises `UnreadableText` for all that can be wrong with it; never reads
+    past `limit` bytes.
+    """
     name, content = read_content(path, limit)
     return text_of(content, name, Path(os.fsdecode(path)).parent)
 
 
 def read_content(path: str | os.PathLike[str], limit: int) -> tuple[str, str]:
-    """A file's name as it can be shown, and its characters; `text_of` makes a text of them. Raises as `read_path`."""
+    """A file's name as it can be shown, and its characters; `text_of` makes a text of them.
+
+    Raises as `read_path`.
+    """
     raw = os.fsdecode(path)
     name = printable(raw)
     try:
@@ -131,8 +145,8 @@ def read_content(path: str | os.PathLike[str], limit: int) -> tuple[str, str]:
 def read_bytes(path: str, most: int) -> bytes:
     """The first `most` bytes of a file. Raises `OSError` and `ValueError` as `open` does.
 
-    Never waits for somebody to write to a named pipe: one without a writer is an error, one with a writer, such as
-    standard input or `<(...)`, is read to its end.
+    Never waits for somebody to write to a named pipe: one without a writer is an error, one with a
+    writer, such as standard input or `<(...)`, is read to its end.
     """
     descriptor = os.open(
         path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -158,7 +172,10 @@ def read_bytes(path: str, most: int) -> bytes:
 
 
 def read_stream(stream: TextIO) -> Text:
-    """The text of an open stream, such as standard input. Raises `UnreadableText` as `read_path` does."""
+    """The text of an open stream, such as standard input.
+
+    Raises `UnreadableText` as `read_path` does.
+    """
     name = getattr(stream, "name", None)
     path = name if isinstance(name, str) else "<text>"
     try:
@@ -186,9 +203,8 @@ def _decode(content: bytes, path: str, limit: int) -> str:
             "utf-8", errors="backslashreplace"
         )
         line = before[-1] + LINE_BREAK.split(rest)[0]
-        text = Text(
-            path=path, content=line, lines=[*before[:-1], line]
-        )  # what can be read around the byte
+        # what can be read around the byte
+        text = Text(path=path, content=line, lines=[*before[:-1], line])
         where = text.locate(len(before) - 1, len(before[-1]))
         raise UnreadableText(UNREADABLE.at(where, message, "save it as UTF-8")) from None
 
@@ -204,9 +220,8 @@ def _too_large(path: str, limit: int) -> UnreadableText:
     )
 
 
-_MOST_DEPTH: Final = (
-    100  # lists and mappings in each other; config.json and plan.json have fewer than 10
-)
+# lists and mappings in each other; config.json and plan.json have fewer than 10
+_MOST_DEPTH: Final = 100
 _LONGEST_NUMBER: Final = 30  # characters; 64 bits have 20 digits, a float 24 characters
 
 
@@ -215,7 +230,10 @@ class UnusableJson(Exception):
 
 
 def read_json(path: Path) -> object:
-    """The data of a JSON file; NaN and Infinity, which JSON doesn't have, are None. Raises `UnusableJson`."""
+    """The data of a JSON file; NaN and Infinity, which JSON doesn't have, are None.
+
+    Raises `UnusableJson`.
+    """
     try:
         content = read_path(path).content
         data = json.loads(

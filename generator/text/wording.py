@@ -40,7 +40,9 @@ def value_at(data: object, pointer: str, default: object = None) -> object:
 
 
 def walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
-    """Every value with its pointer, in file order; without recursion, for aliases can nest deeply."""
+    """Every value with its pointer, in file order; without recursion, for aliases can nest
+    deeply.
+    """
     stack = [(pointer, value)]
     while stack:
         pointer, value = stack.pop()
@@ -83,7 +85,9 @@ def show(value: object) -> str:
 
 
 def kind_in_words(value: object) -> str:
-    """Name the kind of a value without the value: a file that isn't what it should be may be private."""
+    """Name the kind of a value without the value: a file that isn't what it should be may be
+    private.
+    """
     return (
         "text"
         if isinstance(value, str)
@@ -94,7 +98,10 @@ def kind_in_words(value: object) -> str:
 
 
 def listed(values: Iterable[object]) -> str:
-    """`1`, `1 or 2`, `1, 2 or 4`. Raises `ValueError` without a value: the caller says what holds then."""
+    """`1`, `1 or 2`, `1, 2 or 4`.
+
+    Raises `ValueError` without a value: the caller says what holds then.
+    """
     words = [str(v) for v in values]
     if not words:
         raise ValueError("there is nothing to list")
@@ -103,15 +110,16 @@ def listed(values: Iterable[object]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """Words for the keys of a job and their values; as in a job spec, where there is no other phrase."""
+    """Words for the keys of a job and their values; as in a job spec, where there is no other
+    phrase.
+    """
 
-    #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}", "data": "{} replicas"}`;
-    #: by key with a value that has a phrase of its own, as in `{"offload: none": "no offload"}`; and by `without` and
-    #: a key, for what to do to switch something off.
+    #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}",
+    #: "data": "{} replicas"}`; by key with a value that has a phrase of its own, as in `{"offload:
+    #: none": "no offload"}`; and by `without` and a key, for what to do to switch something off.
     phrases: Mapping[str, str] = field(default_factory=dict)
-    by_batch: bool = (
-        False  #: whether micro-batches are set by the global batch, without a key of their own
-    )
+    #: whether micro-batches are set by the global batch, without a key of their own
+    by_batch: bool = False
 
     def says(self, key: str, *values: object) -> str:
         """A key with a value, or with a choice of values: `tensor: 3`, `tensor: 1, 2 or 4`."""
@@ -121,7 +129,9 @@ class Vocabulary:
         return self._one(key, listed(shown))
 
     def without(self, key: str) -> str:
-        """Say how to switch something off: `use sequence_parallel: false`, `remove --sequence-parallel`."""
+        """Say how to switch something off: `use sequence_parallel: false`, `remove
+        --sequence-parallel`.
+        """
         return self.phrases.get(f"without {key}", f"use {self.says(key, False)}")
 
     def micro_batches(self, counts: Iterable[int], layout: Any) -> str:

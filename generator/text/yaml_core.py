@@ -14,9 +14,8 @@ from ..numerals import of_base, python_float, python_int
 
 Scalar = str | int | float | bool | None
 
-MAX_DIGITS: Final = (
-    30  # nothing a job spec counts needs more; int() of a long text takes quadratic time
-)
+# nothing a job spec counts needs more; int() of a long text takes quadratic time
+MAX_DIGITS: Final = 30
 
 # Source: YAML 1.2.2, section 10.3.2, "Tag Resolution" of the core schema.
 _NULL: Final = re.compile(r"(?:null|Null|NULL|~|)\Z")
@@ -50,7 +49,10 @@ _SURROGATE_PAIR: Final = re.compile(
 
 
 def resolve_plain(text: str) -> Scalar:
-    """The value of an unquoted, untagged scalar. Raises `ValueError` for a number of too many digits."""
+    """The value of an unquoted, untagged scalar.
+
+    Raises `ValueError` for a number of too many digits.
+    """
     if _NULL.match(text):
         return None
     if _TRUE.match(text) or _FALSE.match(text):
@@ -66,7 +68,10 @@ def resolve_plain(text: str) -> Scalar:
 
 
 def resolve_scalar(text: str, *, plain: bool, tag: str | None) -> Scalar:
-    """The value of a scalar. Raises `ValueError` for a tag other than the core schema's, or one that doesn't fit."""
+    """The value of a scalar.
+
+    Raises `ValueError` for a tag other than the core schema's, or one that doesn't fit.
+    """
     if tag is None:
         return resolve_plain(text) if plain else text
     if tag in ("!", f"{_TAG}str"):
@@ -86,16 +91,20 @@ def short_tag(tag: str) -> str:
 
 
 def yaml_text(content: str) -> str:
-    """JSON with what YAML refuses taken out, every character kept in its place: tabs and surrogate pairs."""
+    """Take out of JSON what YAML refuses: tabs between tokens, and surrogate pairs.
+
+    Every line stays in its place.
+    """
     if not content.lstrip().startswith(("{", "[")):
         return content
     spaced = _JSON_TOKEN.sub(lambda token: " " if token.group() == "\t" else token.group(), content)
-    return _SURROGATE_PAIR.sub(
-        lambda pair: (
-            f"\\U{0x10000 + ((of_base(pair[1], 16) - 0xD800) << 10) + of_base(pair[2], 16) - 0xDC00:08X}"
-        ),
-        spaced,
-    )
+    return _SURROGATE_PAIR.sub(_one_character, spaced)
+
+
+def _one_character(pair: re.Match[str]) -> str:
+    """Write a surrogate pair, which JSON escapes as two, as YAML's escape of one character."""
+    high, low = of_base(pair[1], 16) - 0xD800, of_base(pair[2], 16) - 0xDC00
+    return f"\\U{0x10000 + (high << 10) + low:08X}"
 
 
 def syntax_message(problem: yaml.MarkedYAMLError) -> str:
@@ -108,14 +117,14 @@ def syntax_message(problem: yaml.MarkedYAMLError) -> str:
 class Dialect:
     """Differences between the readers of YAML, and the hints on what is wrong."""
 
-    #: A scalar's value, by text, `plain` (not quoted) and `tag`; raises `ValueError` for what can't be read.
+    #: A scalar's value, by text, `plain` (not quoted) and `tag`; raises `ValueError` for what can't
+    #: be read.
     scalar: Callable[..., object] = resolve_scalar
     merges: bool = False  #: whether `<<` takes in the keys of another mapping
     typed_keys: bool = False  #: whether a key is resolved as values are: `on` is true, `1` a number
     last_wins: bool = False  #: of two values of a key, the second counts
-    own_parser: bool = (
-        False  #: PyYAML's own parser, stricter about tabs than libyaml's, for texts of a usual size
-    )
+    #: PyYAML's own parser, stricter about tabs than libyaml's, for texts of a usual size
+    own_parser: bool = False
     empty_hint: str = "write at least model, cluster, gpus and training.global_batch"
     deep_hint: str = "a job spec needs 4 levels"
     many_hint: str = "a job spec has about 50; write values out instead of aliases"

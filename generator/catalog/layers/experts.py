@@ -35,9 +35,8 @@ class Experts(FeedForward):
     router_scale: float = 1.0  #: factor on the routed experts' output
     router_scores: str = "softmax"  #: softmax | sigmoid
     router_normalizes: bool = True  #: whether the weights of a token's experts add up to 1
-    router_loss: float | None = (
-        None  #: coefficient of the loss that balances the experts, where its config says
-    )
+    #: coefficient of the loss that balances the experts, where its config says
+    router_loss: float | None = None
 
     @property
     def modules(self) -> tuple[str, ...]:

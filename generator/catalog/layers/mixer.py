@@ -12,7 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class Projection(NamedTuple):
-    """A linear layer as torch's Linear: its module's name, its widths, and whether it has a bias."""
+    """A linear layer as torch's Linear: its module's name, its widths, and whether it has a
+    bias.
+    """
 
     name: str
     inputs: int
@@ -30,9 +32,8 @@ class Product(NamedTuple):
 
     inputs: int
     outputs: int
-    cut: str = (
-        ""  #: the side that tensor ranks share: inputs | outputs; empty: each computes it all
-    )
+    #: the side that tensor ranks share: inputs | outputs; empty: each computes it all
+    cut: str = ""
 
     def of_rank(self, tensor: Any) -> tuple[Any, Any]:
         """Widths of its inputs and outputs on one of `tensor` ranks."""
@@ -102,7 +103,9 @@ class Mixer:
         return self.parameters / tensor
 
     def norm_parameters(self, each: int) -> int:
-        """Parameters of the norms inside it, where the model's kind of norm has `each` an element."""
+        """Parameters of the norms inside it, where the model's kind of norm has `each` an
+        element.
+        """
         return 0
 
     @property

@@ -38,9 +38,8 @@ class Layer:
     feed_forward: FeedForward
     norm: Norm
     norms: int = 2  #: as wide as the hidden state
-    norm_after: bool = (
-        False  #: of what mixer and feed-forward return, not of what they take (OLMo 2)
-    )
+    #: of what mixer and feed-forward return, not of what they take (OLMo 2)
+    norm_after: bool = False
 
     @property
     def norm_parameters(self) -> int:
@@ -69,9 +68,8 @@ class Stack:
     """All layers of a model, by kind, in the order of their first layers."""
 
     kinds: tuple[Layer, ...]
-    runs: tuple[
-        tuple[int, int], ...
-    ]  #: the layers in their order: the place of a kind, and how many follow one another
+    #: the layers in their order: the place of a kind, and how many follow one another
+    runs: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, layers: Iterable[Layer]) -> Stack:

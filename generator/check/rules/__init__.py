@@ -1,1 +1,3 @@
-"""Rules on what the files of a submission say together: against each other, the job, and what fits and lasts."""
+"""Rules on what the files of a submission say together: against each other, the job, and what fits
+and lasts.
+"""

@@ -46,7 +46,9 @@ def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
 def _differ(
     submission: Submission, option: str, planned: int | None, text: str, pointer: str
 ) -> Violations:
-    """Megatron arguments in which an option is set to another number than planned at a pointer of the job."""
+    """Megatron arguments in which an option is set to another number than planned at a pointer of
+    the job.
+    """
     for arguments in submission.of_kind("Megatron arguments"):
         written = arguments.integer(option)
         if planned and written is not None and written != planned:
@@ -70,8 +72,10 @@ def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
 @_configs.rule("SUB005", ERROR, "silent", _PLANNED)
 def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the precision of the job.
-    Prevents: No error: training runs in another precision than planned, at twice the memory for fp32.
-    Fix: enable one of bf16 and fp16, the job's"""
+    Prevents: No error: training runs in another precision than planned, at twice the memory for
+    fp32.
+    Fix: enable one of bf16 and fp16, the job's
+    """
     job, config = planned
     wanted, written = job.training.precision, config.precision
     if written not in (None, wanted) and wanted != "fp8" and not config.auto_precision:
@@ -117,8 +121,10 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
 @submissions.rule("SUB006", ERROR, "silent", _PLANNED, reads=_ARGUMENTS)
 def sequence_is_the_jobs(submission: Submission) -> Violations:
     """The Megatron arguments have the job's sequence length.
-    Prevents: No error: another sequence length than planned, so another memory need, speed and number of tokens.
-    Fix: write the job's sequence_length into the arguments"""
+    Prevents: No error: another sequence length than planned, so another memory need, speed and
+    number of tokens.
+    Fix: write the job's sequence_length into the arguments
+    """
     planned = submission.job.training.sequence_length if submission.job else None
     yield from _differ(
         submission,

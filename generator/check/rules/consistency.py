@@ -51,8 +51,10 @@ _MISSING: Final = derived(
 @submissions.rule("SUB001", ERROR, "launcher", _WORLD, reads=_KINDS)
 def gpus_agree(submission: Submission) -> Violations:
     """Every document of a submission counts the same GPUs, and starts one process on each.
-    Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.
-    Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config"""
+    Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes
+    are wrong.
+    Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config
+    """
     world = world_of(submission)
     part = {
         claim.where.path
@@ -67,9 +69,8 @@ def gpus_agree(submission: Submission) -> Violations:
         message = (
             f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
         )
-        asked = (
-            submission.job is None and trusted.where.path != FLAGS
-        )  # of a machine, and not for the run
+        # of a machine, and not for the run
+        asked = submission.job is None and trusted.where.path != FLAGS
         fewer = asked and claim.value < trusted.value
         said = claim.where.path in told or (
             claim.where.path in part and (fewer or world.nodes == 1)
@@ -88,7 +89,9 @@ def gpus_agree(submission: Submission) -> Violations:
 
 
 def _leaves_some(submission: Submission, path: str) -> bool:
-    """Return whether a job leaves GPUs or nodes to what else its script starts, or to vLLM, which generates for it."""
+    """Return whether a job leaves GPUs or nodes to what else its script starts, or to vLLM, which
+    generates for it.
+    """
     generates = any(
         one.value("use_vllm") is True for one in submission.of_kind("training arguments")
     )
@@ -111,7 +114,9 @@ def _leaves_some(submission: Submission, path: str) -> bool:
 def nodes_agree(submission: Submission) -> Violations:
     """Every document of a submission counts the same nodes.
     Prevents: The rendezvous waits for nodes that never come, or allocated nodes are unused.
-    Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right"""
+    Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES
+    is always right
+    """
     for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
         nodes = counted(claim.value, "node")
         message = f"{claim.text} means {nodes}, but {trusted.placed} means {trusted.value}"
@@ -125,9 +130,12 @@ def nodes_agree(submission: Submission) -> Violations:
 
 @submissions.rule("SUB003", WARNING, "silent", _UNUSED, reads=_KINDS)
 def gpus_per_node_agree(submission: Submission) -> Violations:
-    """Every document of a submission uses the same number of GPUs of a node, and all that the node has.
-    Prevents: No error where it is fewer: unused GPUs. Where it is more: CUDA error, invalid device ordinal.
-    Fix: start as many processes per node as it has GPUs"""
+    """Every document of a submission uses the same number of GPUs of a node, and all that the node
+    has.
+    Prevents: No error where it is fewer: unused GPUs. Where it is more: CUDA error, invalid device
+    ordinal.
+    Fix: start as many processes per node as it has GPUs
+    """
     world = world_of(submission)
     for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
         more = claim.value > trusted.value
@@ -148,7 +156,10 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
 def _contradictions(
     submission: Submission, claims: tuple[Claim, ...]
 ) -> Iterator[tuple[Claim, Claim]]:
-    """Claims that contradict the first, most trusted one. Two scripts that nothing binds together may be two jobs."""
+    """Claims that contradict the first, most trusted one.
+
+    Two scripts that nothing binds together may be two jobs.
+    """
     scripts = {script.path for script in submission.scripts}
     hostfiles = {hostfile.path for hostfile in submission.of_kind("hostfile")}
     for trusted in claims[:1]:
@@ -189,7 +200,10 @@ def one_config_is_named(submission: Submission) -> Violations:
     )
     if len(names) > 1:
         where = launch.calls[0].where if launch.calls else launch.script.locate(0)
-        message = f"there are {len(names)} DeepSpeed configs ({', '.join(names)}), and this names none of them"
+        message = (
+            f"there are {len(names)} DeepSpeed configs ({', '.join(names)}), and "
+            "this names none of them"
+        )
         yield Violation(
             where,
             message,
@@ -202,9 +216,11 @@ def one_config_is_named(submission: Submission) -> Violations:
 )
 def named_config_is_there(submission: Submission) -> Violations:
     """The DeepSpeed config that a launch line or another config names exists.
-    Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64. A note where
-    it may be made later, or lie elsewhere; nothing where the script itself writes it.
-    Fix: correct the path of the config, on a file system that every node has"""
+    Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid
+    base64. A note where it may be made later, or lie elsewhere; nothing where the script itself
+    writes it.
+    Fix: correct the path of the config, on a file system that every node has
+    """
     for link in submission.references:
         if link.kind == "DeepSpeed config" and not link.exists:
             yield _missing(link, _beside(submission, link))
@@ -217,9 +233,14 @@ def _beside(submission: Submission, link: Reference) -> set[str]:
 
 
 def _missing(link: Reference, present: set[str]) -> Violation:
-    """The violation of a name of no file: an error where another file's is a slip away, or it is gone from a set."""
+    """The violation of a name of no file: an error where another file's is a slip away, or it is
+    gone from a set.
+    """
     among = f"among the files here ({', '.join(sorted(present))})" if present else "there"
-    message = f"the {'file' if link.kind == 'training arguments' else link.kind} {link.path} is not {among}"
+    message = (
+        f"the {'file' if link.kind == 'training arguments' else link.kind} "
+        f"{link.path} is not {among}"
+    )
     if link.near is not None or link.whole:
         hint = (
             f"did you mean `{link.near}`?"
@@ -243,8 +264,10 @@ def _missing(link: Reference, present: set[str]) -> Violation:
 )
 def named_files_are_there(submission: Submission) -> Violations:
     """A config of accelerate's or a hostfile that a launch line names is there.
-    Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
-    Fix: use the name of a file of the submission"""
+    Prevents: The program stops at start because the file doesn't exist, or reads another one than
+    was checked.
+    Fix: use the name of a file of the submission
+    """
     for link in submission.references:
         if link.exists or link.kind not in ("accelerate config", "hostfile", "training arguments"):
             continue
@@ -289,10 +312,15 @@ _DEEPSPEED: Final = (
 @submissions.rule("SUB016", ERROR, "launcher", _SOURCE, reads=_OF_SIZES)
 def sizes_are_possible(submission: Submission) -> Violations:
     """A run has at most 1,048,576 nodes and GPUs, and a size of 32 bits: 2,147,483,647.
-    Prevents: The launcher waits for nodes that do not exist; integers overflow; memory runs out at once.
-    Fix: write the number that was meant"""
+    Prevents: The launcher waits for nodes that do not exist; integers overflow; memory runs out at
+    once.
+    Fix: write the number that was meant
+    """
     for claim in world_of(submission).beyond:
-        message = f"{claim.text[:80]} is more {claim.quantity} than any machine has: at most {MOST_GPUS:,}"
+        message = (
+            f"{claim.text[:80]} is more {claim.quantity} than any machine has: "
+            f"at most {MOST_GPUS:,}"
+        )
         yield Violation(claim.where, message, f"write 1 to {MOST_GPUS}")
     for name, number, where in _sizes(submission):
         if number is not None and number > LARGEST:
@@ -310,11 +338,11 @@ def _sizes(submission: Submission) -> Iterator[tuple[str, int | None, Location]]
 
 
 _COPIES: Final = deepspeed_now(
-    "runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × 4 bytes a parameter"
+    "runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × "
+    "4 bytes a parameter"
 )
-_HOMES: Final = (
-    "/home/"  # of users, which clusters share. Source: Filesystem Hierarchy Standard 3.0, 3.8
-)
+# of users, which clusters share. Source: Filesystem Hierarchy Standard 3.0, 3.8
+_HOMES: Final = "/home/"
 _OFFLOADS: Final = ("/zero_optimization/offload_optimizer", "/zero_optimization/offload_param")
 _WHOLE: Final = "every rank loads the whole model into the node's memory"
 
@@ -333,7 +361,10 @@ def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
             and isinstance(path, str)
             and path.startswith(_HOMES)
         ):
-            message = f"nvme_path: {path} is in a home folder, which nodes commonly share: all would swap over it"
+            message = (
+                f"nvme_path: {path} is in a home folder, which nodes commonly share: "
+                "all would swap over it"
+            )
             where = config.locate(f"{place}/nvme_path")
             yield Violation(where, message, "use the node's own disk, such as /local_nvme")
 

@@ -1,4 +1,6 @@
-"""Needs of a run against its machines, where arguments or a config, a model and a cluster give both."""
+"""Needs of a run against its machines, where arguments or a config, a model and a cluster give
+both.
+"""
 
 from __future__ import annotations
 
@@ -88,8 +90,8 @@ _BEYOND: Final = (
     ),
     *("--num-experts-teacher", "--random-ltd", "--lora-rank"),
 )
-#: The share of a GPU's memory that a small model needs at stage 2: the rest is room for activations, which a config
-#: alone doesn't give.
+#: The share of a GPU's memory that a small model needs at stage 2: the rest is room for
+#: activations, which a config alone doesn't give.
 _SMALL: Final = 0.25
 _MASTER_BYTES: Final = 4  # of the fp32 weight that the optimizer keeps of each parameter
 _DEVICE, _HOST = FIT_RULES
@@ -103,7 +105,8 @@ _TRAINED: Final = (
 )
 _USUAL: Final = {"optimizer": "adamw", "attention": "flash"}
 _SWAPPED: Final = deepspeed_now(
-    "runtime/swap_tensor/partitioned_optimizer_swapper.py: the master weights and the moments of Adam"
+    "runtime/swap_tensor/partitioned_optimizer_swapper.py: the master weights and "
+    "the moments of Adam"
 )
 _GATHERED: Final = derived(
     "stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step"
@@ -120,9 +123,11 @@ class Need:
     job: Job  #: of the facts, with assumptions for what they lack
     layout: Layout
     ledger: Memory
-    planned: bool  #: whether the submission has a job spec, whose plan has compared the stages by their time
+    #: whether the submission has a job spec, whose plan has compared the stages by their time
+    planned: bool
     device: str | None  #: where what is offloaded goes
-    whole: bool  #: whether all that the run needs is counted; of a config alone, model states and little more is
+    #: whether all that the run needs is counted; of a config alone, model states and little more is
+    whole: bool
 
 
 @subject("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments")
@@ -159,7 +164,9 @@ def _need(submission: Submission, facts: Facts, job: Job, device: str | None) ->
 
 
 def _is_partial(config: Config, submission: Submission) -> bool:
-    """Ask whether only a part of the model is trained, or another optimizer than Adam keeps less for it."""
+    """Ask whether only a part of the model is trained, or another optimizer than Adam keeps less
+    for it.
+    """
     kind = str(config.value("/optimizer/type", "adamw")).lower()
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
     for arguments in submission.of_kind("training arguments"):
@@ -172,10 +179,11 @@ def _is_partial(config: Config, submission: Submission) -> bool:
 
 
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
-    """Return the least training of the model: all is recomputed, a token a sequence where no job gives more.
+    """Return the least training of the model: all is recomputed, a token a sequence where no job
+    gives more.
 
-    The layout is that of config and submission, open where the config's stage can't be read. None where the GPUs
-    don't divide into replicas.
+    The layout is that of config and submission, open where the config's stage can't be read. None
+    where the GPUs don't divide into replicas.
     """
     job, config, world, planned = facts.job, facts.config, world_of(submission), submission.job
     if not (replicas := world.replicas):
@@ -249,7 +257,10 @@ def fits_host(need: Need) -> Violations:
             need.job.cluster,
             f"offloaded states need about {_gib(need.ledger.host_bytes_per_node)}",
         )
-        message = f"{needed} of host memory a node; {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
+        message = (
+            f"{needed} of host memory a node; {cluster.name} has "
+            f"{_gib(cluster.host_memory_bytes or 0)}"
+        )
         yield Violation(
             need.facts.locate("/layout/offload"),
             message,
@@ -260,8 +271,10 @@ def fits_host(need: Need) -> Violations:
 @needs.rule("MEM006", WARNING, "training", _SWAPPED, reads=("DeepSpeed config",))
 def fits_nvme(need: Need) -> Violations:
     """States offloaded to NVMe fit on the local disks of its nodes.
-    Prevents: No space left on device, at the first step. A warning: nvme_path may be on another disk.
-    Fix: offload to larger disks, or use more nodes"""
+    Prevents: No space left on device, at the first step. A warning: nvme_path may be on another
+    disk.
+    Fix: offload to larger disks, or use more nodes
+    """
     job, has = need.job, need.job.cluster.local_nvme_bytes
     swaps = need.layout.zero_stage == 3 and need.device == "nvme"
     needed = (
@@ -283,8 +296,10 @@ def fits_nvme(need: Need) -> Violations:
 @submissions.rule("SUB013", ERROR, "training", _HOST.source, reads=_REQUESTS)
 def fits_request(submission: Submission) -> Violations:
     """A Slurm job asks for the host memory that its offload needs, and pods aren't limited to less.
-    Prevents: Slurm or the kernel kills the job when it passes its memory: exit code -9, or an oom_kill event.
-    Fix: use --mem=0, or as much as the offloaded states need"""
+    Prevents: Slurm or the kernel kills the job when it passes its memory: exit code -9, or an
+    oom_kill event.
+    Fix: use --mem=0, or as much as the offloaded states need
+    """
     limits = list(_memory_limits(submission))
     for need in needs(submission) if limits else ():
         needed, most = need.ledger.host_bytes_per_node, need.job.cluster.accelerators_per_node
@@ -298,7 +313,9 @@ def fits_request(submission: Submission) -> Violations:
 def _memory_limits(
     submission: Submission,
 ) -> Iterator[tuple[Location, str, float, int | None, str]]:
-    """Limits on host memory, of nodes or pods: place, text, bytes, GPUs of a pod, and the way to lift them."""
+    """Limits on host memory, of nodes or pods: place, text, bytes, GPUs of a pod, and the way to
+    lift them.
+    """
     for request in blocks(submission) if submission.scripts else ():
         for option in request.texts("--mem", last=True):
             limit = memory_bytes(option.value, of_slurm=True)
@@ -324,9 +341,11 @@ def _memory_limits(
 
 @needs.rule("MEM005", WARNING, "silent", _GATHERED, reads=("DeepSpeed config",))
 def stage_three_is_needed(need: Need) -> Violations:
-    """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter twice a step.
+    """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter
+    twice a step.
     Prevents: No error: half as much communication again as stage 2, for memory that nothing uses.
-    Fix: use stage 2"""
+    Fix: use stage 2
+    """
     job, layout = need.job, need.layout
     if need.whole or need.planned or layout.zero_stage != 3 or layout.offload != Offload.NONE:
         return

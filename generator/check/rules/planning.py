@@ -1,4 +1,6 @@
-"""The rules of planning, applied to what files say of a run, and its least length against its batch script's time."""
+"""The rules of planning, applied to what files say of a run, and its least length against its batch
+script's time.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,10 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
             if (most := max(batch // micro, 1)) < stages:
                 waits = round(100 * (stages - 1) / (stages + most - 1))
                 given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
-                message = f"every stage waits {waits}% of the step or more with {given}: at most {most} micro-batches"
+                message = (
+                    f"every stage waits {waits}% of the step or more with {given}: at most "
+                    f"{most} micro-batches"
+                )
                 hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
                 yield at(
                     run, run.first_of(GLOBAL, PIPELINE), message, hint, severity=in_files.severity
@@ -104,7 +109,9 @@ class Timed:
     limit: float  #: seconds
 
     def least_seconds(self, steps: int) -> float | None:
-        """Return the seconds that so many steps take at least; None where their work isn't known."""
+        """Return the seconds that so many steps take at least; None where their work isn't
+        known.
+        """
         job = at_least(self.facts.job)
         if not self.facts.knows(*_NEEDED) or job.model.experts > 0:
             return None
@@ -157,8 +164,10 @@ def long_runs_save(timed: Timed) -> Violations:
 @timed_runs.rule("SLM070", NOTE, "training", slurm_manual("sbatch(1), --time"))
 def run_exits_before_its_limit(timed: Timed) -> Violations:
     """A run that saves and exits by itself does so before its time limit.
-    Prevents: Slurm ends the job before its last checkpoint is written. A note, as sbatch may be given another time.
-    Fix: exit some minutes before the time limit"""
+    Prevents: Slurm ends the job before its last checkpoint is written. A note, as sbatch may be
+    given another time.
+    Fix: exit some minutes before the time limit
+    """
     minutes = timed.facts.run.size(_EXIT)
     if minutes is not None and minutes * 60 >= timed.limit:
         limit = f"--time is {clock(timed.limit)}, {counted(round(timed.limit / 60), 'minute')}"

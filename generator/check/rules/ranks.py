@@ -1,5 +1,6 @@
-"""The start of ranks, by one launcher, or by none and variables that say which rank each is; and the program's own
-options, where the repository has all of its parser."""
+"""The start of ranks, by one launcher, or by none and variables that say which rank each is; and
+the program's own options, where the repository has all of its parser.
+"""
 
 from __future__ import annotations
 
@@ -54,16 +55,16 @@ _FROM: Final = {
     "MASTER_PORT": "MASTER_PORT=29500",
 }
 _INIT: Final = "comm/comm.py:889, init_distributed"
-#: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py @ 5.23
+#: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py
+#: @ 5.23
 _OF_SEQUENCES: Final = (
     "sortish_sampler",
     "predict_with_generate",
     "generation_max_length",
     "generation_num_beams",
 )
-_ALIKE: Final = (
-    0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
-)
+# of names of which one may be the other with a slip or two, as in `check.kinds`
+_ALIKE: Final = 0.8
 _OF_A_USER: Final = 3  # parts of a path such as `/home/me`; `/workspace` may hold anything
 _MOST_BESIDE: Final = 300  #: programs of a folder whose names may be meant
 
@@ -93,7 +94,9 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
 
 
 def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
-    """More launchers than nodes, by mpirun's or srun's own numbers; SLM001 reports those of batch scripts."""
+    """More launchers than nodes, by mpirun's or srun's own numbers; SLM001 reports those of batch
+    scripts.
+    """
     if (
         outer.program not in _TOTAL
         or outer.opaque
@@ -139,7 +142,9 @@ def _nodes(outer: Call, own: LauncherCall) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """A program with DeepSpeed or Megatron that srun, mpirun or python alone starts, though it is for several ranks."""
+    """A program with DeepSpeed or Megatron that srun, mpirun or python alone starts, though it is
+    for several ranks.
+    """
 
     submission: Submission
     launch: Launch
@@ -155,7 +160,9 @@ class _Ranks:
 
     @property
     def certain(self) -> bool:
-        """True where srun starts DeepSpeed in the node's own Python, and nothing else may find out its rank."""
+        """True where srun starts DeepSpeed in the node's own Python, and nothing else may find out
+        its rank.
+        """
         names = _training_arguments(self.launch)
         asks = self.program == "srun" and not self.has_image and not names.isdisjoint(WITH_ENGINE)
         return (
@@ -188,9 +195,12 @@ def _ranks(submission: Submission) -> Iterator[_Ranks]:
 
 
 def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
-    """Lines that start a program with DeepSpeed by python or mpirun alone, though it is for several ranks."""
+    """Lines that start a program with DeepSpeed by python or mpirun alone, though it is for several
+    ranks.
+    """
     scripts = {id(script.shell) for script in submission.scripts}
-    # Whether anything here may start another script, or start ranks otherwise than by its own launch lines.
+    # Whether anything here may start another script, or start ranks otherwise than by its own
+    # launch lines.
     starts = any(
         launch.program and launch.program.raw.endswith(".sh") for launch in submission.launches
     )
@@ -222,8 +232,9 @@ def _training_arguments(launch: Launch) -> set[str]:
 
 
 def _finds_out_itself(launch: Launch) -> bool:
-    """Return whether the program or Python near it, where that can be found, reads the variables of Slurm or MPI, or
-    sets its own."""
+    """Return whether the program or Python near it, where that can be found, reads the variables of
+    Slurm or MPI, or sets its own.
+    """
     found = program_of(launch)
     return found is not None and tells("ranks", str(found))
 
@@ -232,9 +243,12 @@ def _finds_out_itself(launch: Launch) -> bool:
     "LNCH014", ERROR, "init", deepspeed_now(f"{_INIT}: else the ranks are asked of mpi4py")
 )
 def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
-    """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line that starts them.
-    Prevents: ModuleNotFoundError: No module named 'mpi4py'. A note where the program may set them itself.
-    Fix: export them from Slurm's variables"""
+    """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line
+    that starts them.
+    Prevents: ModuleNotFoundError: No module named 'mpi4py'. A note where the program may set them
+    itself.
+    Fix: export them from Slurm's variables
+    """
     missing = [name for name in _NEEDED if name not in ranks.variables]
     program, severity = ranks.launch.program, WARNING
     if ranks.program == "mpirun":  # which works where mpi4py is installed
@@ -246,13 +260,22 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
             NOTE,
         )
     elif ranks.program == "python":
-        message = f"no launcher starts this: one process, and the job has {world_of(ranks.submission).gpus} GPUs"
+        message = (
+            "no launcher starts this: one process, and the job has "
+            f"{world_of(ranks.submission).gpus} GPUs"
+        )
         hint = (
             f"write deepspeed {program.raw} ..." if program else "start it by deepspeed or torchrun"
         )
     elif missing:
-        message = f"srun starts the ranks without {', '.join(missing)}, by which DeepSpeed and torch find one another"
-        hint = f"write srun bash -c 'export {_FROM[missing[0]]}; ...', in single quotes, or srun torchrun"
+        message = (
+            f"srun starts the ranks without {', '.join(missing)}, by which DeepSpeed and "
+            "torch find one another"
+        )
+        hint = (
+            f"write srun bash -c 'export {_FROM[missing[0]]}; ...', in single "
+            "quotes, or srun torchrun"
+        )
         severity = ERROR if "RANK" in ranks.variables or ranks.certain else NOTE
     else:
         return
@@ -264,8 +287,10 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
 )
 def world_is_not_one(ranks: _Ranks) -> Violations:
     """The batch is not computed for one rank in a job that has several.
-    Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where the program may know, a note with mpirun.
-    Fix: export RANK and WORLD_SIZE, or start a launcher"""
+    Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where the program may know,
+    a note with mpirun.
+    Fix: export RANK and WORLD_SIZE, or start a launcher
+    """
     config = used_config(ranks.submission)
     total = config.value("/train_batch_size") if config else None
     known = {"RANK", "WORLD_SIZE"} & ranks.variables or _finds_out_itself(ranks.launch)
@@ -303,7 +328,9 @@ def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
 
 @lru_cache(maxsize=1)
 def _classes() -> tuple[tuple[str, frozenset[str]], ...]:
-    """The fields of the classes of transformers that parsers make options of; those of older releases too."""
+    """The fields of the classes of transformers that parsers make options of; those of older
+    releases too.
+    """
     fields = frozenset({*known_arguments(), *gone_arguments(), "local_rank", "generation_config"})
     return ("TrainingArguments", fields), ("Seq2SeqTrainingArguments", fields | {*_OF_SEQUENCES})
 
@@ -338,7 +365,9 @@ def program_is_there(launch: Launch) -> Violations:
 
 
 def _by_folder(program: PurePath, holder: str) -> str | None:
-    """The path of a program that is there, where one folder's name in `program` is a slip of its own."""
+    """The path of a program that is there, where one folder's name in `program` is a slip of its
+    own.
+    """
     above = [] if program.is_absolute() else list(folders_above(holder))
     up = next((number for number, part in enumerate(program.parts) if part != ".."), 0)
     parts = program.parts[up:]
@@ -353,7 +382,9 @@ def _by_folder(program: PurePath, holder: str) -> str | None:
 
 
 def _passed_over(launch: Launch, found: Path, words: Mapping[Word, str]) -> Violations:
-    """Options that are one of the program's own with a slip, where its parser may leave those alone that it lacks."""
+    """Options that are one of the program's own with a slip, where its parser may leave those alone
+    that it lacks.
+    """
     trainers = dict(_classes())["Seq2SeqTrainingArguments"]
     if options_beside(found).parser is not None:  # Megatron's, which other rules judge
         return
@@ -368,8 +399,10 @@ def _passed_over(launch: Launch, found: Path, words: Mapping[Word, str]) -> Viol
 
 
 def _moves_away(launch: Launch) -> bool:
-    """Return whether the script goes to a folder within an unknown one, as `$HERE/tasks/$NAME`, or to that of another
-    project, as `/home/me/projects/other`: programs there may have the same names."""
+    """Return whether the script goes to a folder within an unknown one, as `$HERE/tasks/$NAME`, or
+    to that of another project, as `/home/me/projects/other`: programs there may have the same
+    names.
+    """
     moves = [
         one.words[1]
         for one in launch.script.commands
@@ -397,18 +430,19 @@ def _moves_away(launch: Launch) -> bool:
     transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse",
 )
 def options_are_the_programs(launch: Launch) -> Violations:
-    """Every option after the training program is one that its own parser has, where the repository has all of that.
-    Prevents: error: unrecognized arguments: --saving_strategy steps; or: Some specified arguments are not used by the
-    HfArgumentParser.
-    Fix: correct the option's name"""
+    """Every option after the training program is one that its own parser has, where the repository
+    has all of that.
+    Prevents: error: unrecognized arguments: --saving_strategy steps; or: Some specified arguments
+    are not used by the HfArgumentParser.
+    Fix: correct the option's name
+    """
     program, found = program_path(launch), program_of(launch)
     if found is None or _moves_away(launch):
         return
     read = [own_options(one, _classes()) for one in find_programs(program, launch.script.text.path)]
     known = [options for options in read if options is not None]
-    options = (
-        frozenset[str]().union(*known) if len(known) == len(read) else None
-    )  # which of them is started isn't known
+    # which of them is started isn't known
+    options = frozenset[str]().union(*known) if len(known) == len(read) else None
     words = {
         word: word.prefix.partition("=")[0]
         for word in launch.arguments

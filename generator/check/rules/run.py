@@ -1,4 +1,6 @@
-"""The rules on files: those of the programs, and those on files of several; applied to a submission."""
+"""The rules on files: those of the programs, and those on files of several; applied to a
+submission.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
 
 
 def _with_stated_arguments(submission: Submission) -> Submission:
-    """The submission with the arguments on launch lines of which the job spec alone says whose they are."""
+    """The submission with the arguments on launch lines of which the job spec alone says whose they
+    are.
+    """
     if submission.job is None:
         return submission
 
@@ -98,7 +102,9 @@ def _with_stated_arguments(submission: Submission) -> Submission:
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
-    """The findings of each rule, the first `MOST_FINDINGS` of a file; what comes after these is said to be unknown."""
+    """The findings of each rule, the first `MOST_FINDINGS` of a file; what comes after these is
+    said to be unknown.
+    """
     for rule, found in findings_by_rule(rules, submission):
         try:
             yield from _bounded_of_rule(rule, found, submission)
@@ -118,15 +124,19 @@ def _bounded_of_rule(
         if said[finding.where.path] <= MOST_FINDINGS:
             yield finding
         if said[finding.where.path] == MOST_FINDINGS:
-            message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
+            message = (
+                f"{rule.id} is reported {MOST_FINDINGS} times, here for the last "
+                "time; there may be more"
+            )
             yield TOO_MUCH.at(
                 finding.where, message, "mend these, and check again", severity=Severity.NOTE
             )
 
 
 def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
-    """What a rule says of files that its versions are for: a note, where the release is not known exactly, or nothing
-    is known to start what would fail."""
+    """What a rule says of files that its versions are for: a note, where the release is not known
+    exactly, or nothing is known to start what would fail.
+    """
     for finding in found:
         less, judged = (
             finding.severity is not Severity.NOTE and _is_unused(rule, finding, submission),
@@ -147,8 +157,9 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
 
 
 def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
-    """Return whether a finding is of a library's copy, of a text without a command, of arguments of a program that is
-    elsewhere, or of a config that no program is known to read as it is."""
+    """Return whether a finding is of a library's copy, of a text without a command, of arguments of
+    a program that is elsewhere, or of a config that no program is known to read as it is.
+    """
     path = finding.where.path
     texts = (script.shell for script in submission.scripts if script.path == path)
     if is_of_copy(path) or any(text.directives and not text.commands for text in texts):
@@ -162,9 +173,8 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
         return True
     if path not in unclaimed(submission) or rule.id == _OF_TEXT:
         return False
-    meant = re.match(
-        r"did you mean `?(\w+)", finding.hint or ""
-    )  # a slip is one whatever the program does
+    # a slip is one whatever the program does
+    meant = re.match(r"did you mean `?(\w+)", finding.hint or "")
     slip = meant is not None and any(
         is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message)
     )
@@ -178,7 +188,9 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
 
 @lru_cache(maxsize=4)
 def unclaimed(submission: Submission) -> frozenset[str]:
-    """The paths of configs of DeepSpeed and accelerate, and of arguments, that no document names."""
+    """The paths of configs of DeepSpeed and accelerate, and of arguments, that no document
+    names.
+    """
     arguments = (one for one in submission.of_kind("training arguments") if one.launch is None)
     files = (*submission.of_kind("accelerate config"), *arguments)
     alone = (document.path for document in files if submission.is_alone(document))

@@ -36,9 +36,11 @@ def scripts_hold_none(submission: Submission) -> Violations:
 
 @submissions.rule("AML042", WARNING, "silent", _SHOWN, reads=("AzureML job",))
 def jobs_hold_none(submission: Submission) -> Violations:
-    """Tokens and passwords are not written into a job: everybody with access to the workspace reads them.
+    """Tokens and passwords are not written into a job: everybody with access to the workspace reads
+    them.
     Prevents: No error: a token that others can read and use.
-    Fix: use a key vault, which the script reads with the compute's managed identity"""
+    Fix: use a key vault, which the script reads with the compute's managed identity
+    """
     hint = "keep it in a key vault, which the script reads with azure.keyvault.secrets.SecretClient"
     paths = {job.path for job in submission.of_kind("AzureML job")}
     yield from secrets_of(submission, paths, "everybody who can see the job has it", hint)
@@ -58,11 +60,16 @@ def configs_hold_none(submission: Submission) -> Violations:
 def other_files_hold_none(submission: Submission) -> Violations:
     """No secret is written into the other files of a job.
     Prevents: A secret in files that are shared and committed.
-    Fix: set it in the environment where the job is submitted, or let the script read it from a private file"""
+    Fix: set it in the environment where the job is submitted, or let the script read it from a
+    private file
+    """
     paths = {file.path for file in submission.of_kind("accelerate config")} | {
         file.path for file in submission.of_kind("hostfile")
     }
     paths |= {file.path for file in submission.of_kind("training arguments") if file.launch is None}
     paths |= {file.path for file in submission.of_kind("Megatron arguments") if file.launch is None}
-    hint = "set it in the environment where you submit the job, or let the script read it from a private file"
+    hint = (
+        "set it in the environment where you submit the job, or let the script read it "
+        "from a private file"
+    )
     yield from secrets_of(submission, paths, "whoever gets the file has it", hint)

@@ -22,7 +22,8 @@ _COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = (
     (NODES, "nodes"),
     (PER_NODE, "GPUs per node"),
 )
-#: As programs name such options: `--pipeline-model-parallel-size`, `--model_parallel_size`, `--pp-size`, `--tp`.
+#: As programs name such options: `--pipeline-model-parallel-size`, `--model_parallel_size`,
+#: `--pp-size`, `--tp`.
 _DIVIDES: Final = re.compile(
     r"--(?:(?:tensor|pipeline|pipe|sequence|context|model|tp|pp|cp|sp|mp)-(?:model-)?(?:parallel|size|degree|stages)"
     r"|(?:tp|pp|cp|sp)(?:=|$))"
@@ -69,7 +70,9 @@ def _claims(
 
 
 def is_divided(submission: Submission) -> bool:
-    """Return whether a program may divide the model: by an option of its launch line, or stages that aren't known."""
+    """Return whether a program may divide the model: by an option of its launch line, or stages
+    that aren't known.
+    """
     understood = {
         id(getattr(document, "launch", None))
         for document in submission.documents

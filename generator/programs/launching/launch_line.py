@@ -1,4 +1,6 @@
-"""The launch lines of a script, each followed from launcher to launcher to the program that trains."""
+"""The launch lines of a script, each followed from launcher to launcher to the program that
+trains.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _OPERANDS: Final = {
     "taskset": 1,
     "ssh": 1,
 }
-#: Programs that start another on the same node, in a Python environment the last three: none that messages name.
+#: Programs that start another on the same node, in a Python environment the last three: none that
+#: messages name.
 _WRAPPERS: Final = frozenset(
     {
         "numactl",
@@ -49,16 +52,18 @@ MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is
 
 
 def launches(script: ShellScript) -> tuple[Launch, ...]:
-    """Every training program that the script starts, in order. Where it starts none, the command lines that it keeps in
-    arrays, to start them by ways that can't be followed."""
+    """Every training program that the script starts, in order.
+
+    Where it starts none, the command lines that it keeps in arrays, to start them by ways that
+    can't be followed.
+    """
     kept = [
         Command(words=a.words, environment=(), offset=a.words[0].offset, index=a.command_index)
         for a in script.assignments
         if a.words and looks_like_program(a.words[0])
     ]
-    whole = (
-        one for one in _launches_of(script, kept) if one.program is not None
-    )  # else the rest is elsewhere
+    # else the rest is elsewhere
+    whole = (one for one in _launches_of(script, kept) if one.program is not None)
     return tuple(_launches_of(script, script.commands) or whole)
 
 
@@ -94,7 +99,9 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
 def _exported(
     script: ShellScript, exports: Iterable[Assignment], command: Command
 ) -> dict[str, Assignment]:
-    """The last export of each name before a command; unknown where a branch may have set another one."""
+    """The last export of each name before a command; unknown where a branch may have set another
+    one.
+    """
     before = [one for one in exports if one.command_index <= command.index]
     found = {one.name: one for one in before if one.inside is None}
     for name, one in found.items():

@@ -1,4 +1,6 @@
-"""The options that a training program's own parser has, where all of them can be read: argparse's and transformers'."""
+"""The options that a training program's own parser has, where all of them can be read: argparse's
+and transformers'.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,17 @@ from ...text.lookup import is_slip
 from ...text.wording import whole_number
 from ..releases import COPIES, parsed
 
-#: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones have it in these.
+#: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones
+#: have it in these.
 _MOST_MODULES: Final = 12
-_MOST_DECLARING: Final = (
-    100  # asked where none of the first has an option; LLaMA-Factory's is the 50th
-)
-_MOST_ABOVE: Final = (
-    6  # folders above a module in which those that it imports are looked for, as in `facts.around`
-)
+# asked where none of the first has an option; LLaMA-Factory's is the 50th
+_MOST_DECLARING: Final = 100
+# folders above a module in which those that it imports are looked for, as in `facts.around`
+_MOST_ABOVE: Final = 6
 _PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
 _ORIGINS: Final = ("argparse", "transformers")
-#: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
+#: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @
+#: 0.19.8
 OF_DEEPSPEED: Final = frozenset(
     {
         "--deepspeed",
@@ -43,10 +45,10 @@ OF_DEEPSPEED: Final = frozenset(
 )
 _MAIN: Final = "__main__"  # in a module that is a program of its own, with a parser for that
 _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
-_ALIASES: Final = (
-    "aliases"  # of options that fields make. Source: transformers 5.23, hf_argparser.py, HfArg
-)
-#: What leaves open which options there are: some that aren't known are passed over, or are made elsewhere.
+# of options that fields make. Source: transformers 5.23, hf_argparser.py, HfArg
+_ALIASES: Final = "aliases"
+#: What leaves open which options there are: some that aren't known are passed over, or are made
+#: elsewhere.
 _OPEN: Final = frozenset(
     {"parse_known_args", "parse_known_intermixed_args", "add_subparsers", "REMAINDER"}
     | {_ALIASES, "return_remaining_strings", "prefix_chars"}
@@ -55,10 +57,12 @@ _OPEN: Final = frozenset(
 _LEFT_OPEN: Final = re.compile(
     r"\b(?:parse_known_\w*args|add_subparsers|return_remaining_strings)\b"
 )
-#: An option's name as argparse and its kin are given it, or a field of a class; `-` is written as `_`.
+#: An option's name as argparse and its kin are given it, or a field of a class; `-` is written as
+#: `_`.
 _DECLARES: Final = re.compile(r"""["']__(\w+)["']|^[ ]{4}(\w+)\s*:\s*[A-Za-z"']""", re.MULTILINE)
 _GROUPS: Final = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
-#: Methods of parsers and groups that make no options but those that are written. Source: Python 3.12, argparse.py
+#: Methods of parsers and groups that make no options but those that are written. Source: Python
+#: 3.12, argparse.py
 _PLAIN: Final = frozenset(
     {
         "add_argument",
@@ -80,14 +84,16 @@ _PLAIN: Final = frozenset(
     }
     | _GROUPS
 )
-#: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between commas.
+#: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between
+#: commas.
 _IMPORTS: Final = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t(]*([^\n#;)]*)|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
 )
 _FIRST: Final = r"(?:^|,)\s*([\w.]+)"
 _PIPELINE: Final = "PipelineModule"  # of deepspeed.pipe
-#: Names with which a program trains by a library, and the packages that have them; without any, classes of one's own.
+#: Names with which a program trains by a library, and the packages that have them; without any,
+#: classes of one's own.
 _TRAINS: Final = (
     ("deepspeed", "initialize", ("deepspeed",)),
     (
@@ -98,9 +104,8 @@ _TRAINS: Final = (
     ("transformers", r"\w*Trainer", ("transformers", "trl")),
     ("transformers", r"\w*TrainingArguments", ()),
 )
-_ADDS: Final = frozenset(
-    {"add_config_arguments", "add_core_arguments", "add_tuning_arguments"}
-)  # of DeepSpeed
+# of DeepSpeed
+_ADDS: Final = frozenset({"add_config_arguments", "add_core_arguments", "add_tuning_arguments"})
 
 Node = TypeVar("Node", bound=ast.AST)
 Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
@@ -108,8 +113,9 @@ Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
 
 @until_next_check(128)
 def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
-    """The long options of a program; None where others may be there. `classes`: classes that a parser may make options
-    of, which are not in the repository, with their fields."""
+    """The long options of a program; None where others may be there. `classes`: classes that a
+    parser may make options of, which are not in the repository, with their fields.
+    """
     near = (
         one
         for one in islice(_modules(program), _MOST_MODULES)
@@ -134,8 +140,9 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
 
 
 def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
-    """By each of `options` that is one of a program's with a slip, and not written in its first modules, the one that
-    is meant."""
+    """By each of `options` that is one of a program's with a slip, and not written in its first
+    modules, the one that is meant.
+    """
     names = {option: option.lstrip("-").replace("-", "_") for option in options}
     unread = {option: name for option, name in names.items() if lacks_word(program, name)}
     declared = _declared(program) if unread else ()
@@ -152,8 +159,10 @@ def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
 
 
 def trained_by(launch: Launch) -> tuple[str, ...] | None:
-    """The libraries with which the program of a launch line trains; None where programs of its name differ in that. Of
-    a program in a folder that a variable names, those of its name in the folders beside."""
+    """The libraries with which the program of a launch line trains; None where programs of its name
+    differ in that. Of a program in a folder that a variable names, those of its name in the folders
+    beside.
+    """
     found, program, folder = (
         program_of(launch),
         program_path(launch),
@@ -169,8 +178,9 @@ def trained_by(launch: Launch) -> tuple[str, ...] | None:
 
 @until_next_check(64)
 def libraries(program: Path) -> tuple[str, ...] | None:
-    """The libraries with which a program trains: `deepspeed` by its engine, `transformers` and `lightning` by their
-    trainers. None where it isn't read."""
+    """The libraries with which a program trains: `deepspeed` by its engine, `transformers` and
+    `lightning` by their trainers. None where it isn't read.
+    """
     module = _module(program)
     used = {(_name(node), module.origin(node)) for node in module.every(ast.Attribute, ast.Name)}
     found = {
@@ -198,7 +208,9 @@ def _texts(program: Path, most: int = _MOST_MODULES) -> tuple[str, ...]:
 
 @until_next_check(64)
 def _declared(program: Path) -> tuple[str, ...]:
-    """The options and fields that the modules of a program declare, and those that DeepSpeed adds for it."""
+    """The options and fields that the modules of a program declare, and those that DeepSpeed adds
+    for it.
+    """
     texts = _texts(program, _MOST_DECLARING)
     found = {option or field for text in texts for option, field in _DECLARES.findall(text)}
     adds = any(name in text for text in texts for name in _ADDS)
@@ -208,7 +220,9 @@ def _declared(program: Path) -> tuple[str, ...]:
 
 
 def pipeline_stages(launch: Launch) -> int | None:
-    """The stages of the `PipelineModule` that a program makes: a number, or an option's value, given or by default."""
+    """The stages of the `PipelineModule` that a program makes: a number, or an option's value,
+    given or by default.
+    """
     found = program_of(launch)
     module = _module(found) if found and _PIPELINE in text_around(found, found.parent) else None
     made = (
@@ -248,7 +262,9 @@ def has_unknown_stages(launch: Launch) -> bool:
 
 
 class _Module:
-    """A Python file: its calls, its classes, and the files in the repository that it imports; parsed when asked."""
+    """A Python file: its calls, its classes, and the files in the repository that it imports;
+    parsed when asked.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -340,9 +356,8 @@ class _Module:
         bases = [self.path.parent, *islice(self.path.parent.parents, _MOST_ABOVE)]
         bases = bases[max(len(name) - len(bare) - 1, 0) :][:1] if bare != name else bases
         first = bare.partition(".")[0]
-        here = str(
-            self.path.parent
-        )  # fewer questions to the disk than one for each module that may be there
+        # fewer questions to the disk than one for each module that may be there
+        here = str(self.path.parent)
         bases = [
             base
             for base in bases
@@ -383,9 +398,8 @@ def _options(
     adding = {method for method, name in named if name in parsers or "parser" in name.lower()}
     keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
     used = {node.attr for node in module.every(ast.Attribute) if _name(node.value) in parsers}
-    inherits = any(
-        keyword.arg == "parents" for keyword in made.keywords
-    )  # other calls make folders
+    # other calls make folders
+    inherits = any(keyword.arg == "parents" for keyword in made.keywords)
     if inherits or names & _OPEN or keywords & _OPEN or adding - _ADDS or used - _PLAIN:
         return None
     found = set(OF_DEEPSPEED) if adding else set[str]()
@@ -419,15 +433,15 @@ def _fields(
     depth: int,
     within: str = "",
 ) -> frozenset[str] | None:
-    """The fields of a class that a module names, with those of its bases; None where one isn't known."""
+    """The fields of a class that a module names, with those of its bases; None where one isn't
+    known.
+    """
     name, near = _name(given), islice(_modules(module.path), _MOST_MODULES)
-    hidden = (
-        isinstance(given, ast.Name) and name in module.classes and name != within
-    )  # by a class of that name
+    # by a class of that name
+    hidden = isinstance(given, ast.Name) and name in module.classes and name != within
     if not hidden and module.origin(given) == "transformers":
-        copies = (
-            base / COPIES["transformers"][0] for base in folders_above(module.path)
-        )  # with other fields, maybe
+        # with other fields, maybe
+        copies = (base / COPIES["transformers"][0] for base in folders_above(module.path))
         return (
             None
             if any(is_readable(copy, module.path.parent) for copy in copies)

@@ -1,4 +1,6 @@
-"""Files that launch lines name, and those that a script writes: `--deepspeed_config ds.json`, `sbatch train.sh`."""
+"""Files that launch lines name, and those that a script writes: `--deepspeed_config ds.json`,
+`sbatch train.sh`.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,15 @@ from ...text.lookup import Files, end_alike, is_written, place_of
 from ...text.shell.records import Word
 from .own_options import trained_by
 
-#: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
+#: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a
+#: switch of Megatron's.
 _CONFIG_OPTION: Final = re.compile(
     r"--deepspeed|--(?:deepspeed|ds)[-_]config(?:[-_](?:file|path))?"
 )
 #: Options that name a file which is read.
 _READS: Final = re.compile(r"--?[\w.-]*config")
-#: Groups of a parser, `--training_arguments.deepspeed ds.json`, and of Hydra: `++train.deepspeed_config=ds.json`.
+#: Groups of a parser, `--training_arguments.deepspeed ds.json`, and of Hydra:
+#: `++train.deepspeed_config=ds.json`.
 _NESTED: Final = re.compile(r"^(?:--(?:\w+\.)+|\+{0,2}(?:\w+\.)*(?=\w[\w-]*=))")
 #: Names one for Lightning.
 LIGHTNING_CONFIG: Final = "PL_DEEPSPEED_CONFIG_PATH"
@@ -59,7 +63,8 @@ NAMED: Final[tuple[Kind, ...]] = (
 _DATA: Final = (".json", ".hjson")
 _YAML: Final = (".yaml", ".yml")
 _MOVES: Final = ("cd", "pushd")
-#: Commands that make none of the files that they name, but for what the script's reader says of them (`sed -i`).
+#: Commands that make none of the files that they name, but for what the script's reader says of
+#: them (`sed -i`).
 _READ: Final = frozenset(
     {"cat", "diff", "echo", "grep", "head", "jq", "ls", "printf", "sed", "tail", "test", "[", "wc"}
 )
@@ -69,7 +74,9 @@ _MAY_BE_NAMED: Final = (*_DATA, *_YAML, ".txt", ".sh", ".bash", ".sbatch", ".slu
 def references_of(
     document: LaunchScript | CommandDocument, files: Files, readers: Mapping[int, str]
 ) -> Iterator[Reference]:
-    """The files that the launch lines of a document name; `readers` are those of DeepSpeed's configs, by line."""
+    """The files that the launch lines of a document name; `readers` are those of DeepSpeed's
+    configs, by line.
+    """
     in_image = isinstance(document, CommandDocument) and document.in_image
     lines = _Lines(document, files, readers, _script_of(document), _starts(document), in_image)
 
@@ -78,7 +85,8 @@ def references_of(
 
 
 def configures_lightning(launch: Launch) -> bool:
-    """Return whether Lightning gets a DeepSpeed config by its variable, and no other strategy is named.
+    """Return whether Lightning gets a DeepSpeed config by its variable, and no other strategy is
+    named.
 
     Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (DEEPSPEED_ENV_VAR).
     """
@@ -91,7 +99,9 @@ def configures_lightning(launch: Launch) -> bool:
 
 
 def templates_of(document: Document, files: Files) -> Iterator[Document]:
-    """The configs that commands of a script read to make others: `sed "s/STAGE/1/" ds_TEMPLATE.json > ds.json`."""
+    """The configs that commands of a script read to make others: `sed "s/STAGE/1/" ds_TEMPLATE.json
+    > ds.json`.
+    """
     if not isinstance(document, LaunchScript):
         return
     starts = _starts(document)
@@ -101,8 +111,10 @@ def templates_of(document: Document, files: Files) -> Iterator[Document]:
 
 
 def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
-    """The paths of files that a script among these documents writes: what they hold now is what an older run left. Of a
-    name that is known in part, as in `> ds_config_${NAME}.json`, those that no script names whole."""
+    """The paths of files that a script among these documents writes: what they hold now is what an
+    older run left. Of a name that is known in part, as in `> ds_config_${NAME}.json`, those that no
+    script names whole.
+    """
     found, every = set[str](), tuple(documents)
     scripts = [one for one in every if isinstance(one, LaunchScript)]
     configs = [
@@ -188,7 +200,9 @@ class _Lines:
         value: Word | None,
         launch: Launch,
     ) -> Reference:
-        """The file that a path means: what the script itself writes there, and not what lies there now."""
+        """The file that a path means: what the script itself writes there, and not what lies there
+        now.
+        """
         script = self.script
         if self.in_image and kind == "DeepSpeed config" and not (script and script.makes(path)):
             link = _reference(kind, PurePath(path).name, where, self.files, reader, self.starts)
@@ -202,7 +216,8 @@ class _Lines:
             return replace(link, documents=tuple(filter(is_written, link.documents)), exists=True)
         if link.exists:
             return link
-        # A command that names the file may make it, and one that changes the folder may lead elsewhere.
+        # A command that names the file may make it, and one that changes the folder may lead
+        # elsewhere.
         makers = (one.words for one in script.shell.commands if one.words[0].value not in _READ)
         words = (
             pair
@@ -247,7 +262,9 @@ class _Lines:
                 yield from self._one_of(value, where, reader)
 
     def _is_near(self, path: str) -> bool:
-        """Return whether a path with another ending is a slip of a file's that is there: `zero3.jsn`."""
+        """Return whether a path with another ending is a slip of a file's that is there:
+        `zero3.jsn`.
+        """
         known = "." in PurePath(path).name and not self.files.exists(
             path, self.holder.path, self.starts
         )
@@ -256,7 +273,9 @@ class _Lines:
         )
 
     def _from_start(self, launch: Launch, link: Reference) -> Reference:
-        """The file of a relative path from where the line is started, as the program that it names lies there too."""
+        """The file of a relative path from where the line is started, as the program that it names
+        lies there too.
+        """
         program = program_path(launch) or ""
         if isabs(link.path) or isabs(program) or not program.endswith(".py"):
             return link
@@ -273,7 +292,9 @@ class _Lines:
         return replace(link, documents=(), exists=True) if elsewhere and link.documents else link
 
     def _one_of(self, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
-        """The configs beside the script that a word may mean: `ds_$STAGE.json`, also where branches set a variable."""
+        """The configs beside the script that a word may mean: `ds_$STAGE.json`, also where branches
+        set a variable.
+        """
         written = word.raw.rpartition("=")[2].strip("\"'{}$")
         assigned = (
             self.script.shell.assignments
@@ -310,7 +331,8 @@ class _Lines:
             return "huggingface"
         if launch.call("accelerate") is not None:
             return "accelerate"
-        # Both are the arguments that deepspeed.add_config_arguments adds: deepspeed/__init__.py:240-280 @ 0.19.8
+        # Both are the arguments that deepspeed.add_config_arguments adds:
+        # deepspeed/__init__.py:240-280 @ 0.19.8
         own = libraries == ("deepspeed",) or (switch and libraries == ())
         return "deepspeed" if own and option == "--deepspeed_config" else None
 
@@ -331,7 +353,9 @@ class _Lines:
             yield self._named("DeepSpeed config", path, where, "lightning", None, launch)
 
     def _other(self, launch: Launch, known: set[Location]) -> Iterator[Reference]:
-        """Documents that the program itself, or another word of the line, names: `sbatch train.sh`, `run.py a.yaml`."""
+        """Documents that the program itself, or another word of the line, names: `sbatch train.sh`,
+        `run.py a.yaml`.
+        """
         words = (launch.program, *launch.arguments)
         for before, word in zip((None, *words), words, strict=False):
             path = word.path if word is not None else None
@@ -367,7 +391,9 @@ class _Lines:
                 yield Reference(kind="training arguments", path=path, where=where, near=near)
 
     def _inputs(self, job: CommandDocument) -> Iterator[Reference]:
-        """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
+        """Local files that a command gets as inputs of its job: `--deepspeed_config
+        ${{inputs.ds_config}}`.
+        """
         for launch in job.launches:
             for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
                 binding = (
@@ -383,7 +409,9 @@ class _Lines:
 
 
 def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
-    """The folders in which the lines are run, where the document has them: `code: src`, `cd training`."""
+    """The folders in which the lines are run, where the document has them: `code: src`, `cd
+    training`.
+    """
     here = dirname(place_of(holder.path))
     if isinstance(holder, CommandDocument):
         here = join(here, holder.start_folder or "")
@@ -395,7 +423,9 @@ def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
 
 
 def _is_missing(path: str, launch: Launch, written: Word) -> bool:
-    """Return whether a file isn't where its launch line trains: where its program is, which doesn't name it."""
+    """Return whether a file isn't where its launch line trains: where its program is, which doesn't
+    name it.
+    """
     program = launch.program.value if launch.program else None
     found = program_of(launch) if program and not isabs(program) and not isabs(path) else None
     trains = launch.makes_steps or (launch.call("deepspeed") is not None and not written.variables)
@@ -410,7 +440,9 @@ def _script_of(holder: LaunchScript | CommandDocument) -> LaunchScript | None:
 
 
 def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
-    """Return the pattern of a file's name of which some parts are unknown; None where too little is known."""
+    """Return the pattern of a file's name of which some parts are unknown; None where too little is
+    known.
+    """
     name: list[str | None] = []
     for part in parts:
         _, slash, after = (part or "").rpartition("/")

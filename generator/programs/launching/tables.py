@@ -1,7 +1,7 @@
 """The options and names of the programs that start training.
 
-Each table of launcher_options.json has its source; `text.options` says how its entries are written. A table that
-`includes` others has their options too.
+Each table of launcher_options.json has its source; `text.options` says how its entries are written.
+A table that `includes` others has their options too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SHARED: Final = {name for entry in _ENTRIES.values() for name in entry.get("inc
 TABLES: Final[Mapping[str, Table]] = {
     name: table_of(_ENTRIES, entry) for name, entry in _ENTRIES.items() if name not in _SHARED
 }
-#: Names by which programs are called, subcommands with which one starts another, and `tools`: what srun and its kin
-#: start for other ends than training, and builtins of the shell (bash(1)).
+#: Names by which programs are called, subcommands with which one starts another, and `tools`: what
+#: srun and its kin start for other ends than training, and builtins of the shell (bash(1)).
 PROGRAMS: Final[Mapping[str, Any]] = json.loads(read_text(__package__, "programs.json"))
 _PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
 #: Wrappers without options of their own.
@@ -42,5 +42,7 @@ def looks_like_program(word: Word) -> bool:
 
 
 def read_options(table: Table, words: Sequence[Word], *, everywhere: bool = False) -> Options:
-    """The options up to the first word that is none; with `everywhere`, those after other words count as well."""
+    """The options up to the first word that is none; with `everywhere`, those after other words
+    count as well.
+    """
     return read_options_by(table, words, looks_like_program, everywhere=everywhere)

@@ -55,7 +55,8 @@ _SIGNS: Final = frozenset(
     ]
 )
 _ENOUGH_SIGNS: Final = 3
-#: Options that no other parser has. With enough signs they say whose arguments they are, whatever the script is called.
+#: Options that no other parser has. With enough signs they say whose arguments they are, whatever
+#: the script is called.
 _OWN_SIGNS: Final = frozenset(
     {
         "--tensor-model-parallel-size",
@@ -85,12 +86,13 @@ _VARIABLE: Final = re.compile(r"[$`]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MegatronArguments:
-    """Options by name (`--num-layers`), each typed as Megatron's parser types it; None where it can't be known."""
+    """Options by name (`--num-layers`), each typed as Megatron's parser types it; None where it
+    can't be known.
+    """
 
     document_kind: ClassVar[Kind] = "Megatron arguments"
-    says_division: ClassVar[bool] = (
-        True  #: how the model is divided, whatever other options are called
-    )
+    #: how the model is divided, whatever other options are called
+    says_division: ClassVar[bool] = True
     path: str
     flavour: Flavour
     values: Mapping[str, object]
@@ -99,16 +101,15 @@ class MegatronArguments:
     program: str | None = None  #: the training script's file name
     given: tuple[GivenOption, ...] = ()  #: every option in order, repeats included
     strays: tuple[Stray, ...] = ()  #: words that Megatron's own parser doesn't know
-    complete: bool = (
-        True  #: whether every option is among `given` and `unsure`; variables may hold more
-    )
+    #: whether every option is among `given` and `unsure`; variables may hold more
+    complete: bool = True
     unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
     extended: bool = False  #: whether whoever starts the script may add options, by `"$@"`
-    varies: bool = False  #: whether an option is given that its program alone has, which may divide the model otherwise
+    #: whether an option is given that its program alone has, which may divide the model otherwise
+    varies: bool = False
     fork: str = ""  #: whose options they are, where the project itself lacks some
-    beside: ProgramOptions = field(
-        default_factory=ProgramOptions, repr=False
-    )  #: what the program's own Python reads
+    #: what the program's own Python reads
+    beside: ProgramOptions = field(default_factory=ProgramOptions, repr=False)
 
     @property
     def sequence_length(self) -> int | None:
@@ -131,25 +132,33 @@ class MegatronArguments:
 
     @property
     def is_anothers(self) -> bool:
-        """Return whether the script is none of the project's own; it may have options, choices and data of its own."""
+        """Return whether the script is none of the project's own; it may have options, choices and
+        data of its own.
+        """
         return self.launch is not None and not self.is_own_program
 
     @property
     def trains(self) -> bool:
-        """Return whether it is a training run; in evaluation and inference the same options have other meanings."""
+        """Return whether it is a training run; in evaluation and inference the same options have
+        other meanings.
+        """
         trains = self.launch is None or (self.program or "").startswith("pretrain_")
         return trains or any(map(self.has, ("--train-iters", "--train-samples", "--train-tokens")))
 
     @property
     def is_checked(self) -> bool:
-        """Return whether Megatron's parser checks the arguments: of training, and of others that it starts."""
+        """Return whether Megatron's parser checks the arguments: of training, and of others that it
+        starts.
+        """
         return self.trains or self.beside.is_checked
 
     def has(self, name: str) -> bool:
         return name in self.values
 
     def lacks(self, name: str, *, as_written: bool = False) -> bool:
-        """Return whether the option is surely not given; `as_written`: where nobody adds options to the script's."""
+        """Return whether the option is surely not given; `as_written`: where nobody adds options to
+        the script's.
+        """
         return name not in self.values and self.sure(name, as_written=as_written)
 
     def sure(self, *names: str, as_written: bool = False) -> bool:
@@ -176,7 +185,9 @@ class MegatronArguments:
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def choice(self, name: str, default: object) -> object:
-        """The value given, or the parser's `default` where surely none is; None where that can't be known."""
+        """The value given, or the parser's `default` where surely none is; None where that can't be
+        known.
+        """
         return self.value(name) if self.has(name) else default if self.sure(name) else None
 
     def setting(self, name: str, default: int | None) -> int | None:
@@ -190,16 +201,18 @@ class MegatronArguments:
 def from_launches(
     launches: Iterable[Launch], stated: Flavour | None = None
 ) -> Iterator[MegatronArguments]:
-    """The arguments on the launch lines of programs that take them, and nowhere show that they aren't Megatron's.
+    """The arguments on the launch lines of programs that take them, and nowhere show that they
+    aren't Megatron's.
 
-    GLM, CPM and SwissArmyTransformer, of what began as Megatron-LM 1.0, have options that Megatron refuses. Where a job
-    spec has `stated` the framework, any sign is enough.
+    GLM, CPM and SwissArmyTransformer, of what began as Megatron-LM 1.0, have options that Megatron
+    refuses. Where a job spec has `stated` the framework, any sign is enough.
     """
     for launch in launches:
         path, first = launch.script.text.path, launch.program
         last = first.parts[-1] if first is not None and first.parts else None
         program = None if last is None else PurePosixPath(last).name  # None: it can't be known
-        # branches of the script may start other programs, so that the next word may be a value of an option
+        # branches of the script may start other programs, so that the next word may be a value of
+        # an option
         differs = (
             first is not None and first.value is None and not first.prefix and not first.variables
         )
@@ -217,7 +230,9 @@ def from_launches(
 
 
 def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
-    """The arguments of the job's own script on launch lines that don't show by themselves whose they are."""
+    """The arguments of the job's own script on launch lines that don't show by themselves whose
+    they are.
+    """
     stated, script = flavour_of(job), PurePosixPath(job.launch.script).name
     for arguments in from_launches(launches, stated) if stated else ():
         if arguments.program == script:
@@ -225,7 +240,9 @@ def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
 
 
 def read_file(file: FileText) -> Iterator[MegatronArguments]:
-    """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it is no Megatron's."""
+    """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it
+    is no Megatron's.
+    """
     path, words, lines = file.text.path, list(_words_of(file.text.content)), Lines(file.text)
     if len(_names(words) & _SIGNS) < _ENOUGH_SIGNS:
         yield MegatronArguments(path=path, flavour=LM, values={})
@@ -299,7 +316,9 @@ def _arguments(
 
 
 def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:
-    """The words, less faults that the program itself excuses, and those in `lines` that are still to be filled in."""
+    """The words, less faults that the program itself excuses, and those in `lines` that are still
+    to be filled in.
+    """
     given = (
         replace(one, problem=None) if one.problem and _may_be(one, beside, lines) else one
         for one in parsed.given
@@ -315,8 +334,8 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
 def _may_be(option: GivenOption, beside: ProgramOptions, lines: Sequence[str]) -> bool:
     """Return whether values that the project's parser refuses may be right.
 
-    The program's own parser has another choice or type; or there is no value because nothing came of a variable, or a
-    shell took it for a redirection.
+    The program's own parser has another choice or type; or there is no value because nothing came
+    of a variable, or a shell took it for a redirection.
     """
     integer = (option.problem or "").startswith("requires an integer")
     if option.text in beside.strings or (
@@ -332,7 +351,9 @@ def _line_of(where: Location, lines: Sequence[str]) -> str:
 
 
 def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[str, Flavour]:
-    """The fork whose options they are; programs that aren't its own may add options, and are no fork for that."""
+    """The fork whose options they are; programs that aren't its own may add options, and are no
+    fork for that.
+    """
     table = option_table(flavour)
     strays = [stray.word for stray in parsed.strays if stray.is_option][:MOST_STRAYS]
     unknown = {name for name in strays if table.near(name, slip=True) is None}

@@ -1,7 +1,7 @@
 """`Planned`, of which the rows of the table are written, and what takes more than a field of it.
 
-**Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/training/arguments.py and megatron/core/transformer/
-transformer_config.py.
+**Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/training/arguments.py and
+megatron/core/transformer/ transformer_config.py.
 """
 
 from __future__ import annotations
@@ -45,21 +45,19 @@ class Planned:
     layout: Layout
     cut: Split  #: how layers are dealt to stages
     chunks: tuple[int, ...]  #: layers of each chunk, where chunks are listed
-    last_stage: (
-        int | None
-    )  #: layers of the last stage, where nobody chose them and they are not those of the others
+    #: layers of the last stage, where nobody chose them and they are not those of the others
+    last_stage: int | None
     by_node: bool  #: whether tokens for experts cross nodes once each
     aware: bool  #: whether optimizer states have types of their own
     tokenizer: str | None  #: kind of the tokenizer
     exit_minutes: int | None  #: after which the run saves and exits by itself
-    rotary: bool  #: whether positions are; all their options are then given: the defaults are another model's
-    grouped_queries: (
-        bool  #: whether heads share keys and values, and multi-latent attention doesn't make them
-    )
+    #: whether positions are; all their options are then given: the defaults are another model's
+    rotary: bool
+    #: whether heads share keys and values, and multi-latent attention doesn't make them
+    grouped_queries: bool
     linear_bias: bool  #: whether the projections other than query, key and value carry biases
-    grouped_gemm: (
-        bool  #: whether experts of a layer are one product: refused below compute capability 8
-    )
+    #: whether experts of a layer are one product: refused below compute capability 8
+    grouped_gemm: bool
     fsdp: bool  #: whether gradients or parameters are sharded, which is Megatron FSDP's work
     full: bool  #: whether all activations are computed again
     offloads: bool  #: whether the optimizer is on the host
@@ -73,7 +71,9 @@ def but(value: V, default: V) -> V | None:
 
 
 def layer_pattern(layers: int, chosen: Collection[int]) -> str:
-    """1 for the layers `chosen` and 0 for the others, as Megatron reads it: `([0]*3+[1]*58)`, `([1]*5+[0]*1)*8`."""
+    """1 for the layers `chosen` and 0 for the others, as Megatron reads it: `([0]*3+[1]*58)`,
+    `([1]*5+[0]*1)*8`.
+    """
     marks = [int(index in chosen) for index in range(layers)]
     sizes = (size for size in range(1, layers + 1) if layers % size == 0)
     period = next(size for size in sizes if marks == marks[:size] * (layers // size))
@@ -113,7 +113,9 @@ def expert_layers(p: Planned) -> str | None:
 
 
 def stage_layout(p: Planned) -> str | None:
-    """Chunks in Megatron-LM's notation: E for the embedding, t for a layer, L for the loss, | between chunks."""
+    """Chunks in Megatron-LM's notation: E for the embedding, t for a layer, L for the loss, |
+    between chunks.
+    """
     if not p.chunks:
         return None
     text = "E" + "t" * p.chunks[0]
@@ -124,7 +126,9 @@ def stage_layout(p: Planned) -> str | None:
 
 
 def context_exchange(p: Planned) -> str | None:
-    """The exchange between context ranks: a ring of keys and values by default, heads (a2a), or both."""
+    """The exchange between context ranks: a ring of keys and values by default, heads (a2a), or
+    both.
+    """
     heads = p.layout.context_heads
     return None if heads == 1 else "a2a" if heads == p.layout.context else "a2a+p2p"
 
@@ -136,8 +140,11 @@ def recomputed_modules(p: Planned) -> tuple[str, ...] | None:
 
 
 def attention(p: Planned) -> str:
-    """The backend of attention. Head sizes that differ and learned sinks are not FlashAttention 2's: Transformer Engine
-    picks a fused kernel."""
+    """The backend of attention.
+
+    Head sizes that differ and learned sinks are not FlashAttention 2's: Transformer Engine picks a
+    fused kernel.
+    """
     if p.job.training.attention != "flash":
         return "unfused"
     return "auto" if p.model.part(Latent) or p.attention.sinks else "flash"
@@ -153,10 +160,11 @@ def samples(p: Planned) -> int | None:
 
 
 def data_cache(p: Planned) -> str | None:
-    """The folder of the samples' order, beside the checkpoints: without one it is beside the data, often read-only.
+    """The folder of the samples' order, beside the checkpoints: without one it is beside the data,
+    often read-only.
 
-    **Source**: Megatron-LM core_v0.16.1, megatron/core/datasets/gpt_dataset.py:411-414; Megatron-DeepSpeed 4efb479d,
-    megatron/data/gpt_dataset.py:367-373.
+    **Source**: Megatron-LM core_v0.16.1, megatron/core/datasets/gpt_dataset.py:411-414;
+    Megatron-DeepSpeed 4efb479d, megatron/data/gpt_dataset.py:367-373.
     """
     folder = p.job.output.checkpoints
     return (

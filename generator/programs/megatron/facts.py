@@ -106,7 +106,9 @@ def megatron_facts(submission: Submission) -> Iterator[MegatronFacts]:
 
 
 def at_least(job: Job) -> Job:
-    """A job with the least that each unknown part of its model can be, for estimates that are lower bounds."""
+    """A job with the least that each unknown part of its model can be, for estimates that are lower
+    bounds.
+    """
     model, stack = job.model, job.model.stack
     layer = stack.kinds[0]
     hidden, mixer = getattr(model, "hidden", 0), layer.mixer
@@ -137,9 +139,8 @@ class _Reading:
     """Facts that are read so far, by pointers into a job."""
 
     run: MegatronRun
-    values: dict[str, dict[str, Any]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )  #: of each record
+    #: of each record
+    values: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
     places: dict[str, Location] = field(default_factory=dict)
 
     def learn(self, pointer: str, value: Any, option: str | None = None) -> None:
@@ -190,7 +191,9 @@ def _job_of(read: _Reading) -> Job:
 
 
 def _model_of(values: dict[str, Any]) -> Model:
-    """The model whose layers are alike, as far as its sizes are known: those of attention, and of MLPs or experts."""
+    """The model whose layers are alike, as far as its sizes are known: those of attention, and of
+    MLPs or experts.
+    """
     known = {name: value for name, value in values.items() if value is not UNKNOWN}
     latent, experts = values["latent"], values["experts"]
     kind = UnsureAttention if latent is UNKNOWN else Latent if latent else GroupedQuery
@@ -233,7 +236,9 @@ def _model_of(values: dict[str, Any]) -> Model:
 
 
 def _plain(read: _Reading) -> None:
-    """Keys of layout and training that one option says, or its default: the table of options backwards."""
+    """Keys of layout and training that one option says, or its default: the table of options
+    backwards.
+    """
     for row in rows(read.run.flavour):
         section, *names = row.key.split(".")
         option = read.run.table.get(row.option)
@@ -302,9 +307,8 @@ def _model(read: _Reading) -> None:
 
 def _attention_parts(read: _Reading) -> None:
     run = read.run
-    window = re.fullmatch(
-        r"\(?\s*([0-9]{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size"))
-    )  # itself, and those before
+    # itself, and those before
+    window = re.fullmatch(r"\(?\s*([0-9]{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size")))
     sure = run.sure("--window-size", "--softmax-type")
     read.learn(
         "/model/sliding_window", (whole(window[1]) + 1 if window else None) if sure else UNKNOWN
@@ -394,7 +398,9 @@ def _layout(read: _Reading) -> None:
 
 
 def _stages(read: _Reading) -> None:
-    """Chunks of a stage, and the layers of the first and of the last, where they are not those of the others."""
+    """Chunks of a stage, and the layers of the first and of the last, where they are not those of
+    the others.
+    """
     run, listed, stages = read.run, read.run.listed_chunks, read.run.pipeline
     chunks, option = None, CHUNKS
     if run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS) and not run.has_any(
@@ -445,7 +451,8 @@ def _of_megatron_lm(read: _Reading) -> None:
         run.choice(_EXCHANGE, ("p2p",)),
         run.value("--hierarchical-context-parallel-sizes"),
     )
-    ranks: object = None  # that exchange heads, where all layers do it alike; None where they gather keys and values
+    # that exchange heads, where all layers do it alike; None where they gather keys and values
+    ranks: object = None
     if kinds == ("p2p",):
         ranks = 1
     elif kinds == ("a2a",):
@@ -457,7 +464,9 @@ def _of_megatron_lm(read: _Reading) -> None:
 
 
 def _of_config(read: _Reading, config: Config) -> None:
-    """Read what the DeepSpeed config of Megatron-DeepSpeed decides: its stage is the one that the engine runs."""
+    """Read what the DeepSpeed config of Megatron-DeepSpeed decides: its stage is the one that the
+    engine runs.
+    """
     read.learn("/layout/zero_hpz", second_partitions(config) or UNKNOWN)
     if config.stage is None:
         return

@@ -1,7 +1,7 @@
 """Logs of Megatron-LM and of Megatron-DeepSpeed.
 
-**Source**: Megatron-LM megatron/training/training.py, training_log, and arguments.py, _print_args; utils.py,
-report_memory (core 0.8 to main); Megatron-DeepSpeed's differ in the end of the line.
+**Source**: Megatron-LM megatron/training/training.py, training_log, and arguments.py, _print_args;
+utils.py, report_memory (core 0.8 to main); Megatron-DeepSpeed's differ in the end of the line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The options of the Megatrons' parsers, by version, those of forks and old releases alone, and words against them."""
+"""The options of the Megatrons' parsers, by version, those of forks and old releases alone, and
+words against them.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +77,8 @@ _MOST_OF: Final = 0.75  # of a name: what abbreviates it
 
 #: A fork that isn't known by name.
 A_FORK: Final = "a fork"
-_FIRST: Final = (
-    "Megatron-LM 1.0"  # read the options that all later ones refuse (megatron/arguments.py @ v1.0)
-)
+# read the options that all later ones refuse (megatron/arguments.py @ v1.0)
+_FIRST: Final = "Megatron-LM 1.0"
 _FEW: Final = 2  # of unknown options or removed ones: one may be a slip, two are another program's
 _PATH: Final = ("path",)
 #: Keys of `data.tokenizer` that a kind reads, where these are known.
@@ -145,10 +146,11 @@ class OptionTable:
         return name in self.rows or name in self.aliases
 
     def near(self, name: str, *, slip: bool = False) -> str | None:
-        """The option that an unknown one is probably meant to be; with `slip`, but for a letter or two, or its end."""
-        return (
-            _near(self.flavour, name, slip) if len(name) <= 80 else None
-        )  # no option is as long; it would take time
+        """The option that an unknown one is probably meant to be; with `slip`, but for a letter or
+        two, or its end.
+        """
+        # no option is as long; it would take time
+        return _near(self.flavour, name, slip) if len(name) <= 80 else None
 
 
 @lru_cache(maxsize=2)
@@ -171,7 +173,9 @@ def option_table(flavour: Flavour) -> OptionTable:
 
 @lru_cache(maxsize=4096)
 def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
-    """Find the option that a name is near: kept, because comparing with hundreds of names takes time."""
+    """Find the option that a name is near: kept, because comparing with hundreds of names takes
+    time.
+    """
     table, dashed = option_table(flavour), "--" + name.lstrip("-").replace("_", "-").lower()
     for candidate in (dashed, dashed.replace("-", "_").replace("__", "--", 1)):
         if table.has(candidate):
@@ -184,7 +188,9 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
 
 
 def forks() -> Mapping[str, Mapping[str, Any]]:
-    """Options and choices of the forks that are known by name, beyond the project that they started from."""
+    """Options and choices of the forks that are known by name, beyond the project that they started
+    from.
+    """
     known: Mapping[str, Mapping[str, Any]] = _json("megatron_forks.json")["forks"]
     return known
 
@@ -192,8 +198,10 @@ def forks() -> Mapping[str, Mapping[str, Any]]:
 def fork_of(
     flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], given: Set[str]
 ) -> tuple[str, Flavour]:
-    """The fork's name and the project that it started from; no name where nothing says that it is one. `unknown` are
-    options that are no slips of known ones, `refused` choices by option, `given` all known options."""
+    """The fork's name and the project that it started from; no name where nothing says that it is
+    one. `unknown` are options that are no slips of known ones, `refused` choices by option, `given`
+    all known options.
+    """
     signs = {
         name: len(unknown & {*fork["options"]})
         + sum(text in fork["choices"].get(option, ()) for option, text in refused.items())
@@ -241,9 +249,8 @@ class ParsedWords:
     strays: tuple[Stray, ...]
     complete: bool
     unsure: frozenset[str] = frozenset()  #: options that are given on a condition of the script
-    extended: bool = (
-        False  #: whether the words that the script is started with are among them: `"$@"`
-    )
+    #: whether the words that the script is started with are among them: `"$@"`
+    extended: bool = False
 
 
 def parse_words(

@@ -74,9 +74,8 @@ _OLD_LAYERS: Final = "--activations-checkpoint-num-layers"
 class Mark(Flag):
     """What is special about a row."""
 
-    PLANNED = (
-        auto()
-    )  #: a plan decides it: where files have another value, that is named and not carried over
+    #: a plan decides it: where files have another value, that is named and not carried over
+    PLANNED = auto()
     FOLLOWS = auto()  #: it follows from other options where it is left out
     REQUIRED = auto()  #: a run needs it, and the parser has no default
     SIZE = auto()  #: it is at least 1
@@ -93,13 +92,11 @@ class Row:
     option: str
     key: str = ""  #: of the spec; of a model by Hugging Face's name; empty: no key says it
     every: Encode | None = None  #: what every project's files have; None or False: nothing
-    by: Mapping[Flavour, Encode] = field(
-        default_factory=dict
-    )  #: what the files of single projects have
+    #: what the files of single projects have
+    by: Mapping[Flavour, Encode] = field(default_factory=dict)
     value: object = True  #: of a flag: what its key is where it is given
-    decode: Callable[[Any], Any] | None = (
-        None  #: from its value to the key's; None where the spec has no such value
-    )
+    #: from its value to the key's; None where the spec has no such value
+    decode: Callable[[Any], Any] | None = None
     default: bool = False  #: whether the parser's default is taken over where it is left out
     also: tuple[str, ...] = ()  #: what other releases, forks or the other project have for it
     unless: tuple[str, ...] = ()  #: options of the job's own that exclude it

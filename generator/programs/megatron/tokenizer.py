@@ -14,7 +14,8 @@ from ...rules.violations import megatron_deepspeed, megatron_lm, violation
 from .options import LM, PROJECTS, TOKENIZERS, flavour_of, option_table
 
 _OF_TRANSFORMERS: Final = frozenset(project.tokenizer for project in PROJECTS.values())
-#: What the libraries of Megatron-LM's tokenizers import. Source: core_v0.16.1 pyproject.toml, the extra `mlm`.
+#: What the libraries of Megatron-LM's tokenizers import. Source: core_v0.16.1 pyproject.toml, the
+#: extra `mlm`.
 _IMPORTED: Final = {
     "HuggingFaceTokenizer": "transformers",
     "HFTokenizer": "transformers",
@@ -28,7 +29,9 @@ _TYPE: Final = "--tokenizer-type"
 
 
 def tokenizer_type(job: Job) -> str | None:
-    """The kind that the job names, else the one that reads what it gives; `None` where that may be several."""
+    """The kind that the job names, else the one that reads what it gives; `None` where that may be
+    several.
+    """
     tokenizer = job.data.tokenizer
     if tokenizer.type is not None or not tokenizer.given:
         return tokenizer.type

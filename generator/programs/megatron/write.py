@@ -1,4 +1,5 @@
-"""The program of Megatron-LM, and what both Megatrons are written with: the table of options forwards.
+"""The program of Megatron-LM, and what both Megatrons are written with: the table of options
+forwards.
 
 Megatron-LM's distributed optimizer is ZeRO stage 1; stages 2 and 3 are Megatron FSDP.
 """
@@ -90,7 +91,10 @@ def planned(plan: Plan) -> Planned:
 def sizes(p: Planned, context: str) -> str:
     """Say how the GPUs are cut, `context` ranks by the project's name of them."""
     layout = p.layout
-    why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
+    why = (
+        f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × "
+        f"{layout.pipeline} pipeline"
+    )
     return f"{why} × {layout.context} {context}" if layout.context > 1 else why
 
 
@@ -101,7 +105,10 @@ def _dealt(p: Planned) -> str:
         counted = ", embedding and loss" if ends == 2 else " and loss"
         return f"; {layers} layers{counted} make {layers + ends} equal shares"
     if p.last_stage is not None:
-        return f"; {layers} layers don't divide: the last stage, which has the head, gets {p.last_stage}"
+        return (
+            f"; {layers} layers don't divide: the last stage, which has the head, "
+            f"gets {p.last_stage}"
+        )
     if p.chunks:
         sizes = " or ".join(map(str, sorted(set(p.chunks[:-1]))))
         return f"; {layers} layers don't divide: chunks of {sizes}, the last with the head"
@@ -122,16 +129,19 @@ COMMENTS: Final[Mapping[str, Comment]] = {
     "experts": _experts,
     "parallel": lambda p: sizes(p, "context") + _dealt(p),
     "sharding": lambda p: (
-        f"ZeRO stage {p.layout.zero_stage} is Megatron FSDP, which has a checkpoint format of its own"
+        f"ZeRO stage {p.layout.zero_stage} is Megatron FSDP, which has a "
+        "checkpoint format of its own"
         if p.fsdp
         else "data parallelism"
         + ": the distributed optimizer is ZeRO 1" * bool(p.layout.zero_stage)
     ),
     "batch": lambda p: (
-        f"batch: {p.layout.global_batch} = {p.layout.micro_batch} micro × {p.layout.gradient_accumulation} accumulated "
+        f"batch: {p.layout.global_batch} = {p.layout.micro_batch} micro × "
+        f"{p.layout.gradient_accumulation} accumulated "
         f"× {p.layout.data} replicas"
     ),
-    # Megatron-LM core_v0.19.0 and later ignore it, and core_v0.16.1, which the files are for, has no other.
+    # Megatron-LM core_v0.19.0 and later ignore it, and core_v0.16.1, which the files are for, has
+    # no other.
     "ramp": lambda p: "batch ramp-up, ignored by core_v0.19.0 and later; dsgen: ignore[MLM029]",
     "compute": lambda p: "precision and kernels",
     "memory": lambda p: (
@@ -150,7 +160,9 @@ COMMENTS: Final[Mapping[str, Comment]] = {
 
 
 def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> list[ArgumentGroup]:
-    """The table forwards: every row that the project's files have, but for what the job's own arguments exclude."""
+    """The table forwards: every row that the project's files have, but for what the job's own
+    arguments exclude.
+    """
     left_out = {name for name, kind in KINDS.items() if p.model.part(kind) is None}
     groups = []
     for name, rows in GROUPS.items():
@@ -165,13 +177,17 @@ def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> 
 
 
 def common_notes(job: Job, name: str) -> list[str]:
-    """Notes on data that the user has to supply, and on what neither project can do; `name` is the project's."""
+    """Notes on data that the user has to supply, and on what neither project can do; `name` is the
+    project's.
+    """
     texts = [
-        f"The plan counts a vocabulary of {job.model.vocab}: the tokenizer's, before Megatron pads it."
+        f"The plan counts a vocabulary of {job.model.vocab}: the tokenizer's, "
+        "before Megatron pads it."
     ]
     if job.training.duration_tokens is None and not gives(job.launch.arguments, *LENGTHS):
         texts.append(
-            f"The job gives no training.duration and the script requires one: {DEFAULT_STEPS} steps."
+            "The job gives no training.duration and the script requires one: "
+            f"{DEFAULT_STEPS} steps."
         )
     if missing := missing_parts(job):
         texts.append(f"{name} has no option for {', '.join(missing)}; the estimates count them.")
@@ -179,7 +195,8 @@ def common_notes(job: Job, name: str) -> list[str]:
         texts.append(f"{name} has no ALiBi: these arguments train without position embedding.")
     if "transformers" in packages(job) and job.cluster.accelerator.vendor == "nvidia":
         texts.append(
-            "NVIDIA's image of PyTorch has no transformers, which reads the tokenizer: add the package to it."
+            "NVIDIA's image of PyTorch has no transformers, which reads the tokenizer: "
+            "add the package to it."
         )
     return texts
 
@@ -193,10 +210,12 @@ def program(plan: Plan) -> Program:
     cut = layout.tensor > 1 or layout.context > 1
     if p.fsdp and cut:
         notes.append(
-            "CUDA_DEVICE_MAX_CONNECTIONS is unset: FSDP refuses 1, which tensor and context parallelism prefer."
+            "CUDA_DEVICE_MAX_CONNECTIONS is unset: FSDP refuses 1, which tensor and context "
+            "parallelism prefer."
         )
-    # One hardware queue where that has communication start before the GEMM behind it; never with FSDP.
-    # Micro-batches that overlap need many. Source: training/arguments.py:940-950 @ core_v0.16.1.
+    # One hardware queue where that has communication start before the GEMM behind it; never with
+    # FSDP. Micro-batches that overlap need many. Source: training/arguments.py:940-950 @
+    # core_v0.16.1.
     ordered = cut and not p.fsdp and job.cluster.accelerator.generation.one_queue
     queues = "32" if layout.expert_overlap else "1" if ordered else None
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {}
@@ -217,7 +236,8 @@ FRAMEWORK: Final = Framework(
     decides=DECIDED,
     needs=NEEDS,
     packages=packages,
-    # Source: megatron/training/arguments.py, pyproject.toml:23, 70, docker/.ngc_version.dev @ core_v0.16.1.
+    # Source: megatron/training/arguments.py, pyproject.toml:23, 70, docker/.ngc_version.dev @
+    # core_v0.16.1.
     versions={
         "Megatron-LM": "core_v0.16.1",
         "Transformer Engine": ">=2.9,<2.12",

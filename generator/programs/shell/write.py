@@ -20,7 +20,9 @@ from ..program import TRIAL, TRIAL_LOG, Launcher, Program, RenderedFile, Schedul
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`launch.sh`, and `hostfile` when the spec names the hosts and the job has more than one node."""
+    """`launch.sh`, and `hostfile` when the spec names the hosts and the job has more than one
+    node.
+    """
     options: Mapping[str, Any] = launch_options(plan)
     text = fill(
         "shell/launch.sh.j2",
@@ -40,7 +42,9 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 
 
 def _default_hostfile(options: Mapping[str, Any]) -> object:
-    """The hostfile by default: beside the script where the hosts are named, else as the spec says."""
+    """The hostfile by default: beside the script where the hosts are named, else as the spec
+    says.
+    """
     beside = Raw('"$CONFIG_DIR"/hostfile')
     return beside if "hosts" in options else options.get("hostfile", beside)
 
@@ -53,7 +57,9 @@ def _hostfiles(options: Mapping[str, Any], nodes: int, slots: int) -> tuple[Rend
 
 
 def pick_file(plans: Sequence[Plan], _: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
-    """`launch.sh` of an elastic job, which runs the plan for as many hosts as the hostfile names, and that file."""
+    """`launch.sh` of an elastic job, which runs the plan for as many hosts as the hostfile names,
+    and that file.
+    """
     options: Mapping[str, Any] = launch_options(plans[0])
     text = fill_pick("shell/pick.sh.j2", plans, command, hostfile=_default_hostfile(options))
     script = RenderedFile(path="launch.sh", text=text, executable=True)

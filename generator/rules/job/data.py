@@ -28,9 +28,8 @@ from ..planned import jobs, parallel_jobs
 from ..violations import azureml, derived, violation
 
 _CACHE: Final = "--data-cache-path"
-_READ_ONLY: Final = re.compile(
-    r"(?:^|:)(/[^:]*):ro\b"
-)  # where a mount is, of claim:/path:ro or source:/path:ro
+# where a mount is, of claim:/path:ro or source:/path:ro
+_READ_ONLY: Final = re.compile(r"(?:^|:)(/[^:]*):ro\b")
 
 
 @jobs.rule(
@@ -40,9 +39,11 @@ _READ_ONLY: Final = re.compile(
     azureml("entities/_job/_input_output_helpers.py (validate_inputs_for_command)"),
 )
 def mounted_names_are_declared(job: Job) -> Violations:
-    """Every ${{inputs.NAME}} and ${{outputs.NAME}} of data, output and launch.arguments is an input or output.
+    """Every ${{inputs.NAME}} and ${{outputs.NAME}} of data, output and launch.arguments is an input
+    or output.
     Prevents: ValidationException: Inputs to job does not contain 'NAME' referenced in command
-    Fix: declare it in launch.azureml.inputs or outputs"""
+    Fix: declare it in launch.azureml.inputs or outputs
+    """
     found = bindings(job)
     texts = [(pointer, path) for _, pointer, path in bound_values(job)]
     texts += [
@@ -81,9 +82,11 @@ def data_is_mounted(job: Job) -> Violations:
     derived("an asset is mounted as a folder, whose files have names of their own"),
 )
 def data_names_its_files(job: Job) -> Violations:
-    """Data of Megatron is the beginning of file names within what is mounted: azureml:corpus:1/corpus_text_document.
+    """Data of Megatron is the beginning of file names within what is mounted:
+    azureml:corpus:1/corpus_text_document.
     Prevents: FileNotFoundError: the folder's own name with .idx
-    Fix: add the name of the files without .bin and .idx"""
+    Fix: add the name of the files without .bin and .idx
+    """
     for key, pointer, path in bound_values(job) if binds(job) and job.framework.data_prefix else ():
         asset, expression = ASSET.fullmatch(path), EXPRESSION.fullmatch(path)
         if key == "data.path" and (
@@ -102,14 +105,19 @@ def data_names_its_files(job: Job) -> Violations:
     "training",
     derived(
         "NVIDIA/Megatron-LM @ core_v0.16.1 megatron/core/datasets/gpt_dataset.py:411-414, 544-545; "
-        "deepspeedai/Megatron-DeepSpeed @ 4efb479d megatron/data/gpt_dataset.py:367-373, 436, 475-480: the cache is "
+        "deepspeedai/Megatron-DeepSpeed @ 4efb479d megatron/data/gpt_dataset.py:367-373, 436, "
+        "475-480: the cache is "
         "written beside the data"
     ),
 )
 def cache_can_be_written(job: Job) -> Violations:
-    """Data that is mounted to be read has its cache elsewhere: beside output.checkpoints, or in --data-cache-path.
-    Prevents: OSError: Read-only file system, when rank 0 writes the order of the samples; not where they are there yet.
-    Fix: set output.checkpoints, or add --data-cache-path with a folder that all nodes share to launch.arguments"""
+    """Data that is mounted to be read has its cache elsewhere: beside output.checkpoints, or in
+    --data-cache-path.
+    Prevents: OSError: Read-only file system, when rank 0 writes the order of the samples; not where
+    they are there yet.
+    Fix: set output.checkpoints, or add --data-cache-path with a folder that all nodes share to
+    launch.arguments
+    """
     if job.output.checkpoints is not None or gives(job.launch.arguments, _CACHE):
         return
     found = bindings(job)
@@ -122,8 +130,14 @@ def cache_can_be_written(job: Job) -> Violations:
         folder = (
             f"${{{{outputs.{name}}}}}/data-cache" if name else "and a folder that all nodes share"
         )
-        message = f"data.path is mounted read-only, and the samples' order is written beside it without {_CACHE}"
-        hint = f"set output.checkpoints, beside which it is then written, or add {_CACHE} {folder} to launch.arguments"
+        message = (
+            "data.path is mounted read-only, and the samples' order is written beside "
+            f"it without {_CACHE}"
+        )
+        hint = (
+            f"set output.checkpoints, beside which it is then written, or add {_CACHE} "
+            f"{folder} to launch.arguments"
+        )
         yield violation(job, "/data/path", message, hint)
 
 
@@ -139,7 +153,10 @@ def checkpoints_are_kept(job: Job) -> Violations:
     Fix: set output.checkpoints to azureml://datastores/NAME/paths/PATH"""
     folder = job.output.checkpoints
     if folder is not None and binds(job) and not is_uri(folder) and not EXPRESSION.match(folder):
-        message = f"output.checkpoints is {folder}, a folder of each node's container, unless it is a mount of its own"
+        message = (
+            f"output.checkpoints is {folder}, a folder of each node's container, unless it "
+            "is a mount of its own"
+        )
         hint = "set it to azureml://datastores/NAME/paths/PATH, or to ${{outputs.NAME}}"
         yield violation(job, "/output/checkpoints", message, hint)
 
@@ -155,7 +172,10 @@ def checkpoints_are_written_at_once(job: Job) -> Violations:
     match = EXPRESSION.match(found.word(job.output.checkpoints or ""))
     entry = found.outputs.get(match[2], {}) if match and match[1] == "outputs" else {}
     if entry.get("mode") in ("upload", "direct"):
-        message = f"output.checkpoints is an output of mode {entry['mode']}: nothing is there until the job has ended"
+        message = (
+            f"output.checkpoints is an output of mode {entry['mode']}: nothing is there "
+            "until the job has ended"
+        )
         yield violation(job, "/output/checkpoints", message, "use mode: rw_mount")
 
 
@@ -201,9 +221,11 @@ def keys_have_options(job: Job) -> Violations:
     "ARG002", ERROR, "silent", derived("of an option that is given twice, the last one wins")
 )
 def arguments_agree(job: Job) -> Violations:
-    """Options in launch.arguments don't contradict the spec: its model, lengths, batch, adapters, layout, data, output.
+    """Options in launch.arguments don't contradict the spec: its model, lengths, batch, adapters,
+    layout, data, output.
     Prevents: No error: one of the two values is used, and the plan counts with the other.
-    Fix: give each of them once"""
+    Fix: give each of them once
+    """
     said = {
         key_of(option): key
         for key in spec_values(job)
@@ -230,18 +252,22 @@ def arguments_agree(job: Job) -> Violations:
 
 
 _ATTENTION: Final = "training.attention"
-#: Options of training scripts by the key of the spec that says the same, whatever the framework: those of examples of
-#: Megatron, transformers, accelerate, trl and LLaMA-Factory, which scripts of people's own take over.
+#: Options of training scripts by the key of the spec that says the same, whatever the framework:
+#: those of examples of Megatron, transformers, accelerate, trl and LLaMA-Factory, which scripts of
+#: people's own take over.
 _COMMON: Final = {
     key_of(f"--{name}"): f"training.{key}" if key else "model"
     for key, names in {
-        "sequence_length": "sequence_length seq_length seq_len max_seq_length max_seq_len cutoff_len block_size",
+        "sequence_length": "sequence_length seq_length seq_len max_seq_length max_seq_len "
+        "cutoff_len block_size",
         "global_batch": "global_batch_size",
-        "duration.steps": "max_steps train_steps max_train_steps num_train_steps total_steps train_iters",
+        "duration.steps": "max_steps train_steps max_train_steps num_train_steps "
+        "total_steps train_iters",
         "learning_rate": "learning_rate lr",
         "weight_decay": "weight_decay",
         "gradient_clipping": "max_grad_norm",
-        "attention": "attn_implementation flash_attn use_flash_attn use_flash_attention use_flash_attention_2",
+        "attention": "attn_implementation flash_attn use_flash_attn use_flash_attention "
+        "use_flash_attention_2",
         "lora.rank": "lora_rank lora_r",
         "lora.alpha": "lora_alpha",
         "": "model_name_or_path pretrained_model_name_or_path",
@@ -249,14 +275,14 @@ _COMMON: Final = {
     for name in names.split()
 }
 _SPARES: Final = ("training.learning_rate", "training.weight_decay", "training.gradient_clipping")
-#: The whole value of an option for attention, by the kind that it is; of others, such as sdpa, kernels differ.
+#: The whole value of an option for attention, by the kind that it is; of others, such as sdpa,
+#: kernels differ.
 _KINDS: Final = {
     "unfused": re.compile(r"eager|disabled|unfused|local"),
     "flash": re.compile(r"(?:true|fused|.*(?:flash|fa[0-9]).*)?", re.IGNORECASE),
 }
-_PATH: Final = re.compile(
-    r"[./~$]|.*[:\\$]|(?:[^/]*/){2}"
-)  #: begins so: a file's, which says little of what is in it
+#: begins so: a file's, which says little of what is in it
+_PATH: Final = re.compile(r"[./~$]|.*[:\\$]|(?:[^/]*/){2}")
 _SHAPE: Final = attrgetter("layers", "hidden", "heads", "ffn", "vocab")
 
 
@@ -284,7 +310,8 @@ def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
 
 def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The spec's number for a key, and the key with that of an option, where the two differ."""
-    # A number of no weight in a plan counts where it is the spec's own, or repeated in the DeepSpeed config.
+    # A number of no weight in a plan counts where it is the spec's own, or repeated in the
+    # DeepSpeed config.
     own = not job.engine.has_parallel_layers or f"/{key.replace('.', '/')}" in job.origin.locations
     training, given, (section, _, last) = job.training, python_float(text), key.rpartition(".")
     if key.startswith("training.duration"):
@@ -303,9 +330,8 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
         or (key in _SPARES and not own)
     ):
         return None
-    rounds = (
-        key.startswith("training.duration") and job.training.duration_steps is None
-    )  # up or down, both are right
+    # up or down, both are right
+    rounds = key.startswith("training.duration") and job.training.duration_steps is None
     if given is None or given <= 0 or abs(given - value) <= rounds:
         return None
     nested = section in ("training.duration", "training.lora")

@@ -1,4 +1,6 @@
-"""The model and the batch, against the sequence length and against what each framework can express."""
+"""The model and the batch, against the sequence length and against what each framework can
+express.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,10 @@ def _has_longer_sequences(job: Job, position_embedding: str) -> bool:
 @jobs.rule("MLM009", ERROR, "init", megatron_lm("training/arguments.py:1353"))
 def sequence_fits_position_table(job: Job) -> Violations:
     """A learned position table has a row for every token of the sequence.
-    Prevents: Megatron stops at start on an assertion; elsewhere the position lookup fails on the device, without a
-    place.
-    Fix: set sequence_length to at most max_position_embeddings, or use rotary positions"""
+    Prevents: Megatron stops at start on an assertion; elsewhere the position lookup fails on the
+    device, without a place.
+    Fix: set sequence_length to at most max_position_embeddings, or use rotary positions
+    """
     if _has_longer_sequences(job, "learned"):
         rows, says = (
             job.model.max_positions,
@@ -49,7 +52,9 @@ def sequence_fits_position_table(job: Job) -> Violations:
 def sequence_within_trained_positions(job: Job) -> Violations:
     """The sequence is within the rotary positions that the model was trained on.
     Prevents: No error: the loss is worse beyond the length that the model was trained on.
-    Fix: use a shorter sequence_length, or a config with rope scaling and its max_position_embeddings"""
+    Fix: use a shorter sequence_length, or a config with rope scaling and its
+    max_position_embeddings
+    """
     if _has_longer_sequences(job, "rotary"):
         top, says = (
             job.model.max_positions,
@@ -68,11 +73,16 @@ def sequence_within_trained_positions(job: Job) -> Violations:
 )
 def megatron_deepspeed_has_attention(job: Job) -> Violations:
     """A model with latent attention (MLA) is not trained with Megatron-DeepSpeed.
-    Prevents: No error: another model would be trained, whose attention has no compressed keys and values.
-    Fix: use framework: megatron-lm"""
+    Prevents: No error: another model would be trained, whose attention has no compressed keys and
+    values.
+    Fix: use framework: megatron-lm
+    """
     latent = job.model.part(Latent)
     if latent is not None:
-        message = f"{job.model.name} has {latent.called}, which {job.says('framework', job.framework)} lacks"
+        message = (
+            f"{job.model.name} has {latent.called}, which "
+            f"{job.says('framework', job.framework)} lacks"
+        )
         yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
@@ -105,9 +115,11 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
     megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)"),
 )
 def megatron_deepspeed_has_positions(job: Job) -> Violations:
-    """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience fork.
+    """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience
+    fork.
     Prevents: No error: another model would be trained, without ALiBi positions.
-    Fix: train it with bigscience-workshop's fork of Megatron-DeepSpeed, which the arguments are for"""
+    Fix: train it with bigscience-workshop's fork of Megatron-DeepSpeed, which the arguments are for
+    """
     if job.model.position_embedding == "alibi":
         message = (
             f"{job.model.name} has ALiBi positions, which deepspeedai/Megatron-DeepSpeed lacks"
@@ -124,7 +136,10 @@ def megatron_lm_has_positions(job: Job) -> Violations:
     Prevents: No error: another model would be trained, because the option doesn't accept ALiBi.
     Fix: use framework: megatron-deepspeed, with the fork that has it"""
     if job.model.position_embedding == "alibi":
-        message = f"{job.model.name} has ALiBi positions, which {job.says('framework', job.framework)} lacks"
+        message = (
+            f"{job.model.name} has ALiBi positions, which "
+            f"{job.says('framework', job.framework)} lacks"
+        )
         hint = f"use {job.says('framework', 'megatron-deepspeed')} (the BigScience fork has ALiBi)"
         yield violation(job, "/framework", message, hint)
 
@@ -150,8 +165,10 @@ def megatron_has_optimizer(job: Job) -> Violations:
 @jobs.rule("BATCH010", WARNING, "parse", derived("real batches are below 100,000 sequences"))
 def batch_counts_sequences(job: Job) -> Violations:
     """A global batch counts sequences, not tokens.
-    Prevents: No error: a batch of millions of sequences that was meant in tokens trains thousands of times too slowly.
-    Fix: write training.global_batch: {tokens: N} if tokens were meant"""
+    Prevents: No error: a batch of millions of sequences that was meant in tokens trains thousands
+    of times too slowly.
+    Fix: write training.global_batch: {tokens: N} if tokens were meant
+    """
     batch, tokens = job.training.global_batch, job.training.sequence_length
     if batch > _MOST_SEQUENCES and batch % tokens == 0:
         says = job.says("global_batch", batch)
@@ -160,8 +177,8 @@ def batch_counts_sequences(job: Job) -> Violations:
         yield violation(job, "/training/global_batch", message, hint)
 
 
-#: The smallest divisors of a batch that are tried: all, of a batch up to 45,360. No batch has more than 100 divisors up
-#: to 100, so what is left out are micro-batches of more than 100 sequences.
+#: The smallest divisors of a batch that are tried: all, of a batch up to 45,360. No batch has more
+#: than 100 divisors up to 100, so what is left out are micro-batches of more than 100 sequences.
 MOST_MICRO_BATCHES: Final = 100
 _SOURCE: Final = derived(
     "activations grow with the micro-batch, and multiplications gain little beyond some sequences"
@@ -177,11 +194,16 @@ def micro_batches(batch: int) -> NDArray[np.int64]:
 @jobs.rule("BATCH023", NOTE, "silent", _SOURCE)
 def micro_batches_are_searched(job: Job) -> Violations:
     """The global batch has at most 100 divisors, so that every micro-batch is searched.
-    Prevents: No error: micro-batches above the hundredth divisor are not tried unless one is pinned.
-    Fix: pin layout.micro_batch, or use a batch with fewer divisors"""
+    Prevents: No error: micro-batches above the hundredth divisor are not tried unless one is
+    pinned.
+    Fix: pin layout.micro_batch, or use a batch with fewer divisors
+    """
     sizes, batch = divisors(job.training.global_batch), job.training.global_batch
     if len(sizes) > MOST_MICRO_BATCHES and job.pins.micro_batch is None:
-        message = f"a global batch of {batch:,} has {len(sizes):,} divisors; the {MOST_MICRO_BATCHES} smallest are"
+        message = (
+            f"a global batch of {batch:,} has {len(sizes):,} divisors; the "
+            f"{MOST_MICRO_BATCHES} smallest are"
+        )
         message += f" searched as micro-batches, up to {sizes[MOST_MICRO_BATCHES - 1]}"
         yield violation(
             job, "/training/global_batch", message, "pin layout.micro_batch to try a larger one"
@@ -199,8 +221,10 @@ _RAMP: Final = "/training/batch_ramp"
 )
 def ramp_reaches_the_batch(job: Job) -> Violations:
     """A batch ramp-up starts below the global batch and reaches it in whole increments.
-    Prevents: Megatron stops at start: expected global batch size interval to be divisible by the increment.
-    Fix: use an increment that divides global_batch - start"""
+    Prevents: Megatron stops at start: expected global batch size interval to be divisible by the
+    increment.
+    Fix: use an increment that divides global_batch - start
+    """
     ramp, batch = job.training.batch_ramp, job.training.global_batch
     if ramp is None:
         return
@@ -213,7 +237,10 @@ def ramp_reaches_the_batch(job: Job) -> Violations:
             f"use start: {max(1, batch // 2)}, or leave batch_ramp out",
         )
     elif (batch - ramp.start) % ramp.increment:
-        message = f"increment: {ramp.increment} does not divide {batch} - {ramp.start} = {batch - ramp.start}"
+        message = (
+            f"increment: {ramp.increment} does not divide {batch} - {ramp.start} = "
+            f"{batch - ramp.start}"
+        )
         fitting = nearest(divisors(batch - ramp.start), ramp.increment, 2)
         yield violation(
             job, f"{_RAMP}/increment", message, f"use increment: {' or '.join(map(str, fitting))}"
@@ -243,7 +270,9 @@ def _scalings(job: Job) -> tuple[str, ...]:
 
 
 def missing_parts(job: Job) -> tuple[str, ...]:
-    """Return the parts of `job.model` that the job's Megatron has no option for, as in messages; none elsewhere."""
+    """Return the parts of `job.model` that the job's Megatron has no option for, as in messages;
+    none elsewhere.
+    """
     if not job.engine.has_parallel_layers:
         return ()
     if job.engine.layers == "composed":
@@ -291,7 +320,8 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
         "attention in chunks": any(
             chunk is not None and chunk < job.training.sequence_length for chunk in chunks
         ),
-        # Source: core_v0.16.1 megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function
+        # Source: core_v0.16.1 megatron/core/transformer/moe/moe_utils.py,
+        # topk_routing_with_score_function
         "sigmoid scores of experts that don't add up to 1": routed is not None
         and routed.router_scores == "sigmoid"
         and not routed.router_normalizes
@@ -317,7 +347,10 @@ def megatron_has_every_part(job: Job) -> Violations:
     missing = missing_parts(job)
     if missing:
         parts, framework = ", ".join(missing), job.says("framework", job.framework)
-        message = f"{job.model.name} has {parts}, for which {framework} has no option: it would train without"
+        message = (
+            f"{job.model.name} has {parts}, for which {framework} has no option: it "
+            "would train without"
+        )
         other = "huggingface" if any(_missing(job, _scalings(job)).values()) else "megatron-lm"
         yield violation(
             job, "/model", message, f"use {job.says('framework', other)}, or change the script"
@@ -333,7 +366,10 @@ def fp8_layers_have_equal_heads(job: Job) -> Violations:
     Fix: set training.precision to bf16, or use framework: megatron-lm"""
     model = job.model
     if job.training.precision == "fp8" and model.kv_heads != model.heads:
-        message = f"{job.says('precision', 'fp8')} with {job.says('framework', job.framework)} requires equal heads:"
+        message = (
+            f"{job.says('precision', 'fp8')} with {job.says('framework', job.framework)} "
+            "requires equal heads:"
+        )
         message += (
             f" {model.name} has {model.kv_heads} key-value heads and {model.heads} attention heads"
         )

@@ -1,4 +1,6 @@
-"""The job against its machines and what starts it there, and its training against model and framework."""
+"""The job against its machines and what starts it there, and its training against model and
+framework.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,10 @@ from ..violations import (
 )
 def calibration_names_constants(job: Job) -> Violations:
     """A calibration's factors are of constants that the time model has.
-    Prevents: The factor would be lost, and the estimate with it: the model has renamed or dropped the constant since.
-    Fix: run dsgen calibrate with the same runs and this version"""
+    Prevents: The factor would be lost, and the estimate with it: the model has renamed or dropped
+    the constant since.
+    Fix: run dsgen calibrate with the same runs and this version
+    """
     unknown = [name for name, _ in job.calibration.factors if name not in constants()]
     if unknown:
         near = closest(unknown[0], constants())
@@ -90,7 +94,10 @@ def nodes_are_connected(job: Job) -> Violations:
     Prevents: NCCL fails or falls back to a network a thousand times too slow.
     Fix: use at most the gpus of one node, or a cluster with a network"""
     if job.nodes > 1 and job.cluster.network_bytes_per_s_per_node <= 0:
-        message = f"{job.gpus} GPUs need {job.nodes} nodes of {job.cluster.name}, which has no network between nodes"
+        message = (
+            f"{job.gpus} GPUs need {job.nodes} nodes of {job.cluster.name}, which has no "
+            "network between nodes"
+        )
         fewer = job.says("gpus", f"{job.cluster.accelerators_per_node} or fewer")
         hint = f"use {fewer}, or set cluster.network_gbits_per_s_per_node if there is one"
         yield violation(job, "/cluster", message, hint)
@@ -99,8 +106,10 @@ def nodes_are_connected(job: Job) -> Violations:
 @jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), _PRECISE)
 def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator supports the precision of the job.
-    Prevents: DeepSpeed stops at start: the type is not supported on your device; elsewhere it runs, many times slower.
-    Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on"""
+    Prevents: DeepSpeed stops at start: the type is not supported on your device; elsewhere it runs,
+    many times slower.
+    Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on
+    """
     accelerator, precision = job.cluster.accelerator, job.training.precision
     if not accelerator.supports(precision):
         able = [p for p in ("bf16", "fp16", "fp32") if accelerator.supports(p)]
@@ -117,8 +126,10 @@ def hardware_computes_precision(job: Job) -> Violations:
 )
 def hardware_scales_blocks(job: Job) -> Violations:
     """MXFP8 needs an accelerator that scales blocks of 32 itself: Blackwell.
-    Prevents: Transformer Engine stops: device compute capability 10.0 or higher required for MXFP8 execution.
-    Fix: set training.fp8_recipe to blockwise on Hopper"""
+    Prevents: Transformer Engine stops: device compute capability 10.0 or higher required for MXFP8
+    execution.
+    Fix: set training.fp8_recipe to blockwise on Hopper
+    """
     accelerator, recipe = job.cluster.accelerator, job.training.fp8_recipe
     recipes = accelerator.generation.fp8_recipes  # without any, PREC002 refuses fp8 itself
     if recipes and recipe not in recipes:
@@ -131,9 +142,11 @@ def hardware_scales_blocks(job: Job) -> Violations:
     "PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only")
 )
 def framework_computes_fp8(job: Job) -> Violations:
-    """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in bf16.
+    """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in
+    bf16.
     Prevents: No error: the job computes in bf16, at half the speed of fp8.
-    Fix: set training.precision to bf16, or use framework: megatron-lm"""
+    Fix: set training.precision to bf16, or use framework: megatron-lm
+    """
     if job.training.precision == "fp8":
         fp8, framework = job.says("precision", "fp8"), job.says("framework", job.framework)
         message = f"{fp8} is bf16 to {framework}, unless the script's own layers compute in fp8"
@@ -150,12 +163,17 @@ def framework_computes_fp8(job: Job) -> Violations:
 )
 def hardware_runs_flash_attention(job: Job) -> Violations:
     """FlashAttention-2 runs on Ampere or later.
-    Prevents: FlashAttention-2 stops at the first forward pass: it only supports Ampere GPUs or newer.
-    Fix: set training.attention to unfused"""
+    Prevents: FlashAttention-2 stops at the first forward pass: it only supports Ampere GPUs or
+    newer.
+    Fix: set training.attention to unfused
+    """
     accelerator = job.cluster.accelerator
     if job.training.attention == "flash" and not accelerator.generation.flash_attention:
         flash, generation = job.says("attention", "flash"), accelerator.generation.name.title()
-        message = f"{flash} does not run on {accelerator.name}: FlashAttention-2 needs Ampere or later, not {generation}"
+        message = (
+            f"{flash} does not run on {accelerator.name}: FlashAttention-2 needs Ampere or "
+            f"later, not {generation}"
+        )
         yield violation(
             job, "/training/attention", message, f"use {job.says('attention', 'unfused')}"
         )
@@ -170,7 +188,9 @@ def hardware_runs_flash_attention(job: Job) -> Violations:
 def hosts_are_the_nodes(job: Job) -> Violations:
     """As many hosts are named as the job has nodes, each once.
     Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
-    Fix: name as many different hosts as nodes, or set launch.shell.hostfile to a file that is written later"""
+    Fix: name as many different hosts as nodes, or set launch.shell.hostfile to a file that is
+    written later
+    """
     hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
     if not isinstance(hosts, (list, tuple)):
         return
@@ -181,7 +201,10 @@ def hosts_are_the_nodes(job: Job) -> Violations:
         yield violation(job, where, message, f"name {job.nodes} different hosts")
     elif len(hosts) != job.nodes and len(hosts) * job.cluster.accelerators_per_node not in elastic:
         named = f"{counted(len(hosts), 'host')} {'is' if len(hosts) == 1 else 'are'} named"
-        message = f"{named}, but {counted(job.gpus, 'GPU')} are {counted(job.nodes, 'node')} of {job.cluster.name}"
+        message = (
+            f"{named}, but {counted(job.gpus, 'GPU')} are {counted(job.nodes, 'node')} "
+            f"of {job.cluster.name}"
+        )
         gpus = job.says("gpus", len(hosts) * job.cluster.accelerators_per_node)
         yield violation(job, where, message, f"name {job.nodes}, or use {gpus}")
 
@@ -193,16 +216,21 @@ def hosts_are_the_nodes(job: Job) -> Violations:
     derived("ssh and pdsh are told the hosts; no scheduler gives them"),
 )
 def several_nodes_have_hosts(job: Job) -> Violations:
-    """On plain machines, the hosts of a job on several nodes are named, or the file that will name them.
+    """On plain machines, the hosts of a job on several nodes are named, or the file that will name
+    them.
     Prevents: The launch script stops at once: it has no hosts to connect to.
-    Fix: set launch.shell.hosts, or launch.shell.hostfile to a file that is written later"""
+    Fix: set launch.shell.hosts, or launch.shell.hostfile to a file that is written later
+    """
     options, where = job.launch.options, f"launch.{job.launch.target}"
     named = options.get("hosts") or options.get("hostfile")
     if job.nodes > 1 and not named and "hosts" in launch_keys(job.launch.target):
         message = (
             f"no hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
         )
-        hint = f"use --set '{where}.hosts=[node-0, node-1, ...]' with {job.nodes} hosts, or --set {where}.hostfile=FILE"
+        hint = (
+            f"use --set '{where}.hosts=[node-0, node-1, ...]' with {job.nodes} hosts, or --set "
+            f"{where}.hostfile=FILE"
+        )
         yield violation(
             job, "/launch/target", message, f"{hint} for a file that launch.sh reads when it starts"
         )
@@ -230,7 +258,10 @@ def quantized_communication_is_deepspeeds(job: Job) -> Violations:
     Prevents: No error: other frameworks have no such option, and nothing would be quantized.
     Fix: remove the key, or use a framework that runs on DeepSpeed"""
     for key in () if job.engine.has_buckets else _asked(job):
-        message = f"training.{job.says(key, True)} is not available with {job.says('framework', job.framework)}"
+        message = (
+            f"training.{job.says(key, True)} is not available with "
+            f"{job.says('framework', job.framework)}"
+        )
         hint = f"remove it, or use {job.says('framework', 'deepspeed')}"
         yield violation(job, f"/training/{key}", message, hint)
 
@@ -242,9 +273,11 @@ def quantized_communication_is_deepspeeds(job: Job) -> Violations:
     deepspeed_now(f"runtime/zero/partition_parameters.py:893; {_KERNEL}"),
 )
 def quantized_values_are_half(job: Job) -> Violations:
-    """Gradients are quantized from fp16, and weights from fp16, or from bf16 since DeepSpeed 0.19.6.
+    """Gradients are quantized from fp16, and weights from fp16, or from bf16 since DeepSpeed
+    0.19.6.
     Prevents: Values that are silently wrong: the kernels read the bits of other types as fp16.
-    Fix: set training.precision to fp16, or remove quantized_gradients"""
+    Fix: set training.precision to fp16, or remove quantized_gradients
+    """
     precision, reads_bf16 = job.training.precision, job.deepspeed_version >= FIRST_WITH_BF16
     for key in _asked(job):
         converts = key == "quantized_weights" and reads_bf16 and precision in ("bf16", "fp8")
@@ -293,11 +326,16 @@ def framework_has_state_types(job: Job) -> Violations:
 )
 def precision_aware_optimizer_is_adam(job: Job) -> Violations:
     """Optimizer states other than fp32 need Adam.
-    Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is Adam only.
-    Fix: set training.optimizer to adamw, or remove moment_dtype and master_dtype"""
+    Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is Adam
+    only.
+    Fix: set training.optimizer to adamw, or remove moment_dtype and master_dtype
+    """
     for key, kept in _narrow_states(job):
         if job.training.optimizer == "sgd":
-            message = f"{job.says(key, kept)} with {job.says('optimizer', 'sgd')}: the optimizer has to be Adam"
+            message = (
+                f"{job.says(key, kept)} with {job.says('optimizer', 'sgd')}: the "
+                "optimizer has to be Adam"
+            )
             hint = f"use {job.says('optimizer', 'adamw')}, or {job.says(key, 'fp32')}"
             yield violation(job, f"/training/{key}", message, hint)
 
@@ -305,8 +343,11 @@ def precision_aware_optimizer_is_adam(job: Job) -> Violations:
 @jobs.rule("PREC031", ERROR, "silent", megatron_lm("training/arguments.py (--fp8-param-gather)"))
 def fp8_parameters_need_fp8(job: Job) -> Violations:
     """Weights in fp8, and a recipe of their scales, need Megatron-LM and products in fp8.
-    Prevents: The option has no effect without fp8 products, or the framework has none: weights stay in 16 bits.
-    Fix: set training.precision to fp8 with framework: megatron-lm, or remove fp8_parameters and fp8_recipe"""
+    Prevents: The option has no effect without fp8 products, or the framework has none: weights stay
+    in 16 bits.
+    Fix: set training.precision to fp8 with framework: megatron-lm, or remove fp8_parameters and
+    fp8_recipe
+    """
     given = {"fp8_parameters": job.training.fp8_parameters, "fp8_recipe": job.training.fp8_recipe}
     missing = []
     if not job.engine.chooses_types:
@@ -330,7 +371,10 @@ def framework_has_8bit_adam(job: Job) -> Violations:
     Prevents: DeepSpeed stops at start: it has no optimizer of that name.
     Fix: set training.optimizer to adamw, or use framework: huggingface"""
     if job.training.optimizer == "adamw-8bit" and job.engine.scripted:
-        message = f"{job.says('optimizer', 'adamw-8bit')} is not available with {job.says('framework', job.framework)}"
+        message = (
+            f"{job.says('optimizer', 'adamw-8bit')} is not available with "
+            f"{job.says('framework', job.framework)}"
+        )
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'huggingface')}"
         yield violation(job, "/training/optimizer", message, hint)
 
@@ -356,13 +400,18 @@ def lora_needs_the_trainer(job: Job) -> Violations:
 )
 def lora_needs_known_modules(job: Job) -> Violations:
     """A model for LoRA has linear layers that are named as in Llama.
-    Prevents: peft stops at start on names that the model lacks, or other layers than the estimated ones get adapters.
-    Fix: use a model of a family with q_proj, k_proj, v_proj and o_proj, or remove training.lora"""
+    Prevents: peft stops at start on names that the model lacks, or other layers than the estimated
+    ones get adapters.
+    Fix: use a model of a family with q_proj, k_proj, v_proj and o_proj, or remove training.lora
+    """
     if job.training.lora is not None and not has_known_modules(job.model):
         message = (
             f"the linear layers of {job.model.name} ({job.model.family}) are not planned for LoRA"
         )
-        hint = "use a model whose layers are named as in Llama, such as llama, qwen3 or mistral, or remove training.lora"
+        hint = (
+            "use a model whose layers are named as in Llama, such as llama, qwen3 or mistral, "
+            "or remove training.lora"
+        )
         yield violation(job, "/training/lora", message, hint)
 
 
@@ -399,10 +448,15 @@ def lora_modules_exist(job: Job) -> Violations:
 @adapted_jobs.rule("LORA004", ERROR, "silent", transformers(_TENSORS))
 def four_bits_need_linear_layers(job: Job) -> Violations:
     """A base in 4 bits is a dense model.
-    Prevents: No error: bitsandbytes quantizes linear layers only, the experts stay in 16 bits and fill the memory.
-    Fix: set training.lora.base to unquantized"""
+    Prevents: No error: bitsandbytes quantizes linear layers only, the experts stay in 16 bits and
+    fill the memory.
+    Fix: set training.lora.base to unquantized
+    """
     if job.training.lora is not None and job.training.lora.base == "4bit" and job.model.experts:
-        message = f"base: 4bit leaves the {job.model.experts} experts a layer of {job.model.name} in 16 bits"
+        message = (
+            f"base: 4bit leaves the {job.model.experts} experts a layer of "
+            f"{job.model.name} in 16 bits"
+        )
         yield violation(job, "/training/lora/base", message, "use base: unquantized")
 
 
@@ -411,8 +465,10 @@ def four_bits_need_linear_layers(job: Job) -> Violations:
 )
 def lora_has_no_fp8(job: Job) -> Violations:
     """LoRA is trained in bf16, fp16 or fp32, not in fp8.
-    Prevents: No error: adapters and quantized layers replace the model's own layers, so that nothing computes in fp8.
-    Fix: set training.precision to bf16"""
+    Prevents: No error: adapters and quantized layers replace the model's own layers, so that
+    nothing computes in fp8.
+    Fix: set training.precision to bf16
+    """
     if job.training.lora is not None and job.training.precision == "fp8":
         message = f"training.lora with {job.says('precision', 'fp8')} computes in 16 bits"
         yield violation(job, "/training/precision", message, f"use {job.says('precision', 'bf16')}")

@@ -25,12 +25,17 @@ from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megat
 
 
 def _has_biased_experts(job: Job) -> bool:
-    """Ask whether `--disable-bias-linear` is not set for a MoE model: the option is one for all layers."""
+    """Ask whether `--disable-bias-linear` is not set for a MoE model: the option is one for all
+    layers.
+    """
     return job.model.experts > 0 and job.model.linear_bias
 
 
 _WHOLE_WEIGHTS = InFiles(unless=("--expert-tensor-parallel-num-weight-shards",))
-_BIASES = "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)"
+_BIASES = (
+    "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ "
+    "core_v0.16.1 (an assertion)"
+)
 _experts = partition_layouts("expert", "experts", applies=is_moe)
 _dense = layouts("expert", "experts", applies=lambda job: not job.model.experts)
 _replicas = partition_layouts("expert", "data", "context", "gpus", "experts")
@@ -58,8 +63,10 @@ _pipelined_experts = fixed_layouts(
 @_experts.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), IN_ALL)
 def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides the experts.
-    Prevents: The framework stops at start: the number of experts should be a multiple of the expert parallel size.
-    Fix: set layout.expert to a divisor of the experts"""
+    Prevents: The framework stops at start: the number of experts should be a multiple of the expert
+    parallel size.
+    Fix: set layout.expert to a divisor of the experts
+    """
     experts = job.model.experts
     yield divides(layout.expert, experts)
     message = f"{job.says('expert', layout.expert)} does not divide the {experts} experts"
@@ -86,7 +93,9 @@ def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
 def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size × the experts' tensor parallel size divides tensor × context × data.
     Prevents: Megatron-LM stops at start: the world size is not divisible by the experts' sizes.
-    Fix: set layout.expert to a divisor of tensor × context × data over the experts' tensor parallel size"""
+    Fix: set layout.expert to a divisor of tensor × context × data over the experts' tensor parallel
+    size
+    """
     ranks = layout.data * layout.context * layout.tensor
     yield divides(layout.expert * layout.expert_tensor, ranks)
     fitting = [
@@ -104,8 +113,10 @@ def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
 @_replicas.rule("MOE006", ERROR, "init", deepspeed("utils/groups.py:100"), InFiles())
 def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides data × context.
-    Prevents: The framework stops when it builds its groups: the world size is not divisible by the expert groups.
-    Fix: set layout.expert to a divisor of data × context"""
+    Prevents: The framework stops when it builds its groups: the world size is not divisible by the
+    expert groups.
+    Fix: set layout.expert to a divisor of data × context
+    """
     ranks = layout.data * layout.context
     yield divides(layout.expert, ranks)
     fitting = [e for e in divisors(ranks) if not job.model.experts or job.model.experts % e == 0]
@@ -133,9 +144,11 @@ def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     "MOE007", ERROR, "silent", derived("DeepSpeed spreads only the experts of its own MoE layers")
 )
 def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
-    """Expert parallelism in a script for DeepSpeed is pinned: only the user knows whether it builds MoE layers.
+    """Expert parallelism in a script for DeepSpeed is pinned: only the user knows whether it builds
+    MoE layers.
     Prevents: No error: without DeepSpeed's own MoE layers every rank holds all experts.
-    Fix: set layout.expert to 1; pin another value if the script builds DeepSpeed's MoE layers"""
+    Fix: set layout.expert to 1; pin another value if the script builds DeepSpeed's MoE layers
+    """
     yield layout.expert == 1
     expert = job.says("expert", layout.expert)
     message = f"{expert} needs a script that builds deepspeed.moe.layer.MoE layers"
@@ -162,7 +175,10 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     own = layout.expert_tensor != layout.tensor or "/layout/expert_tensor" in job.origin.locations
     written = "expert_tensor" if own else "tensor"
     cut, model = given(job, layout, written), job.model
-    message = f"{cut} cuts the {model.experts} experts of {model.name}, which have biases: this is refused"
+    message = (
+        f"{cut} cuts the {model.experts} experts of {model.name}, which have "
+        "biases: this is refused"
+    )
     yield (
         message,
         f"use {job.says('expert_tensor', 1)}; {job.says('expert', 'N')} distributes whole experts",
@@ -174,8 +190,10 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
 )
 def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
     """On DeepSpeed, the experts' tensor parallel size is that of the other layers.
-    Prevents: No error: experts would be cut as the other layers are, and memory would differ from the plan.
-    Fix: set layout.expert_tensor to tensor, or use framework: megatron-lm"""
+    Prevents: No error: experts would be cut as the other layers are, and memory would differ from
+    the plan.
+    Fix: set layout.expert_tensor to tensor, or use framework: megatron-lm
+    """
     yield layout.expert_tensor == layout.tensor
     both, framework = (
         given(job, layout, "expert_tensor", "tensor"),
@@ -203,9 +221,12 @@ def dense_models_cut_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     "MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379")
 )
 def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
-    """A pipeline of a MoE model is pinned in Megatron-DeepSpeed: it needs partitioned activations switched off.
-    Prevents: Training fails between the stages unless partitioned activations, which are the default, are switched off.
-    Fix: set layout.pipeline to 1, or pin the pipeline if your copy has them switched off"""
+    """A pipeline of a MoE model is pinned in Megatron-DeepSpeed: it needs partitioned activations
+    switched off.
+    Prevents: Training fails between the stages unless partitioned activations, which are the
+    default, are switched off.
+    Fix: set layout.pipeline to 1, or pin the pipeline if your copy has them switched off
+    """
     yield layout.pipeline == 1
     pipeline, model = job.says("pipeline", layout.pipeline), job.model
     message = f"{pipeline} with the {model.experts} experts of {model.name} is fragile with"

@@ -1,4 +1,5 @@
-"""The two products that every layout satisfies, the world and the global batch, and what is known before the search.
+"""The two products that every layout satisfies, the world and the global batch, and what is known
+before the search.
 
 The search meets the products by construction; a layout that the user pinned may not.
 """
@@ -44,16 +45,17 @@ class Product:
         return prod(self.factors.values())
 
     def explain(self, *, whole: bool) -> tuple[str, str | None]:
-        """Message and hint, where the product is not the total; unless `whole`, where known factors don't divide it."""
+        """Message and hint, where the product is not the total; unless `whole`, where known factors
+        don't divide it.
+        """
         terms = " × ".join(
             self.vocabulary.says(name, value) for name, value in self.factors.items()
         )
         product = terms if len(self.factors) == 1 else f"{terms} = {self.known}"
         relation = "is not" if whole else "does not divide"
         totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
-        keeps = (
-            not self.tensors or self.factors.get("tensor", 1) in self.tensors
-        )  # else no total helps
+        # else no total helps
+        keeps = not self.tensors or self.factors.get("tensor", 1) in self.tensors
         choices = [self._factors(whole), self.vocabulary.says(self.key, *totals) if keeps else None]
         use = ", or ".join(filter(None, choices))
         return (
@@ -121,8 +123,10 @@ _NO_BATCH_SCHEDULE = InFiles(
 @ordinary_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
 def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product data × tensor × pipeline × context is the number of GPUs.
-    Prevents: The framework stops at start: the world size is not divisible by the product of the parallel sizes.
-    Fix: leave out one of data, tensor, pipeline and context, which then follows from the others"""
+    Prevents: The framework stops at start: the world size is not divisible by the product of the
+    parallel sizes.
+    Fix: leave out one of data, tensor, pipeline and context, which then follows from the others
+    """
     yield layout.data * layout.tensor * layout.pipeline * layout.context == job.gpus
     yield world_product(job, _factors(layout, WORLD_FACTORS)).explain(whole=True)
 
@@ -142,9 +146,12 @@ def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
 )
 def batch_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product micro_batch × gradient_accumulation × data is the global batch.
-    Prevents: Megatron stops at start: the global batch size is not divisible by micro batch size times data parallel
-    size; DeepSpeed: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size.
-    Fix: leave out gradient_accumulation, which then follows from the others; micro_batch × data divides global_batch"""
+    Prevents: Megatron stops at start: the global batch size is not divisible by micro batch size
+    times data parallel size; DeepSpeed: train_batch_size is not equal to micro_batch_per_gpu *
+    gradient_acc_step * world_size.
+    Fix: leave out gradient_accumulation, which then follows from the others; micro_batch × data
+    divides global_batch
+    """
     yield (
         layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
     )
@@ -201,7 +208,9 @@ def implied_values(job: Job) -> dict[str, Any]:
 
 
 def known_values(job: Job) -> dict[str, Any]:
-    """Implied values, overruled by pins, with the last factor of the world filled in when the others are known."""
+    """Implied values, overruled by pins, with the last factor of the world filled in when the
+    others are known.
+    """
     known = {**implied_values(job), **pinned_values(job.pins)}
     missing = [name for name in WORLD_FACTORS if name not in known]
     if "tensor" in known and not job.engine.has("expert_tensor"):
@@ -219,7 +228,9 @@ def known_values(job: Job) -> dict[str, Any]:
 
 
 def whole_layout(values: dict[str, Any]) -> Layout | None:
-    """The layout with `values` when they leave no choice but the details that have a default; else None."""
+    """The layout with `values` when they leave no choice but the details that have a default; else
+    None.
+    """
     known = {**DEFAULTS, **values}
     return Layout(**known) if known.keys() >= {*FIELDS} else None
 

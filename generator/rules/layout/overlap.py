@@ -1,4 +1,6 @@
-"""Communication that Megatron-LM runs beside compute: of tensor ranks by user buffers, of experts by micro-batches."""
+"""Communication that Megatron-LM runs beside compute: of tensor ranks by user buffers, of experts
+by micro-batches.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _HALF = ("bf16", "fp16", "fp8")  #: fp8 computes on top of bf16
 
 
 def _has_engine(job: Job) -> bool:
-    """Ask whether Transformer Engine runs here, and its user buffers, over NVLink (NVIDIA/TransformerEngine 985)."""
+    """Ask whether Transformer Engine runs here, and its user buffers, over NVLink
+    (NVIDIA/TransformerEngine 985).
+    """
     joined = not knows(job, "intra_node") or job.cluster.intra_node != "pcie"
     return job.cluster.accelerator.generation.transformer_engine and joined
 
@@ -44,8 +48,10 @@ def _refused(job: Job, field: str, others: str) -> tuple[str, str]:
 )
 def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel communication overlaps with products in Megatron-LM only.
-    Prevents: No error: the communication would wait as before, and steps would take longer than planned.
-    Fix: set layout.tensor_overlap to false, or use framework: megatron-lm"""
+    Prevents: No error: the communication would wait as before, and steps would take longer than
+    planned.
+    Fix: set layout.tensor_overlap to false, or use framework: megatron-lm
+    """
     yield np.logical_not(layout.tensor_overlap)
     yield elsewhere(job, layout, "tensor_overlap", False, "megatron-lm")
 
@@ -55,8 +61,10 @@ def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
 )
 def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Experts' all-to-alls overlap with another micro-batch's compute in Megatron-LM only.
-    Prevents: No error: the all-to-alls would wait as before, and steps would take longer than planned.
-    Fix: set layout.expert_overlap to false, or use framework: megatron-lm"""
+    Prevents: No error: the all-to-alls would wait as before, and steps would take longer than
+    planned.
+    Fix: set layout.expert_overlap to false, or use framework: megatron-lm
+    """
     yield np.logical_not(layout.expert_overlap)
     yield elsewhere(job, layout, "expert_overlap", False, "megatron-lm")
 
@@ -77,9 +85,11 @@ def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judg
 
 @_buffers.rule("MLM122", ERROR, "init", transformer_engine("module/base.py:293-310"), InFiles())
 def tensor_overlap_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
-    """Tensor-parallel overlap has all ranks of a tensor group in one node: its buffers are shared over NVLink.
+    """Tensor-parallel overlap has all ranks of a tensor group in one node: its buffers are shared
+    over NVLink.
     Prevents: Transformer Engine fails when it maps the buffers of ranks on other nodes.
-    Fix: set layout.tensor to a divisor of the accelerators of a node, or tensor_overlap to false"""
+    Fix: set layout.tensor to a divisor of the accelerators of a node, or tensor_overlap to false
+    """
     domain = tensor_domain(job)
     yield implies(layout.tensor_overlap, divides(layout.tensor, domain))
     says = f"{job.says('tensor_overlap', True)} with {job.says('tensor', layout.tensor)}"
@@ -91,12 +101,17 @@ def tensor_overlap_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     "MLM123", ERROR, "init", transformer_engine("module/base.py:152, initialize_ub"), InFiles()
 )
 def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
-    """Tensor-parallel overlap runs on NVIDIA's GPUs since Ampere that NVLink joins, as Transformer Engine's buffers do.
+    """Tensor-parallel overlap runs on NVIDIA's GPUs since Ampere that NVLink joins, as Transformer
+    Engine's buffers do.
     Prevents: Transformer Engine, or its user buffers, can't be loaded.
-    Fix: set layout.tensor_overlap to false"""
+    Fix: set layout.tensor_overlap to false
+    """
     yield np.logical_not(layout.tensor_overlap)
     linked = " without NVLink" * (knows(job, "intra_node") and job.cluster.intra_node == "pcie")
-    message = f"{job.says('tensor_overlap', True)} is not available on {job.cluster.accelerator.name}{linked}"
+    message = (
+        f"{job.says('tensor_overlap', True)} is not available on "
+        f"{job.cluster.accelerator.name}{linked}"
+    )
     yield message, _off(job, "tensor_overlap")
 
 
@@ -119,7 +134,10 @@ def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement
     Prevents: Megatron-LM stops at start: virtual_pipeline_model_parallel_size must be specified.
     Fix: set layout.virtual_pipeline to 2 or more, pipeline to 1, or expert_overlap to false"""
     yield implies(layout.expert_overlap, (layout.pipeline == 1) | (layout.virtual_pipeline > 1))
-    sizes = f"{job.says('pipeline', layout.pipeline)} and {job.says('virtual_pipeline', layout.virtual_pipeline)}"
+    sizes = (
+        f"{job.says('pipeline', layout.pipeline)} and "
+        f"{job.says('virtual_pipeline', layout.virtual_pipeline)}"
+    )
     message = f"{job.says('expert_overlap', True)} with {sizes} is refused"
     yield (
         message,
@@ -135,7 +153,10 @@ def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron-LM stops at start: disable full recomputation.
     Fix: set layout.recompute to selective or none, or expert_overlap to false"""
     yield implies(layout.expert_overlap, layout.recompute != Recompute.FULL)
-    message = f"{job.says('expert_overlap', True)} with {job.says('recompute', Recompute.FULL)} is refused"
+    message = (
+        f"{job.says('expert_overlap', True)} with "
+        f"{job.says('recompute', Recompute.FULL)} is refused"
+    )
     yield message, f"use {job.says('recompute', Recompute.NONE)}, or {_off(job, 'expert_overlap')}"
 
 
@@ -147,9 +168,11 @@ def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
     InFiles(),
 )
 def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
-    """Expert overlap does not recompute whole MoE layers: their all-to-alls would run twice, one of them alone.
+    """Expert overlap does not recompute whole MoE layers: their all-to-alls would run twice, one of
+    them alone.
     Prevents: Megatron-LM stops at start: disable moe in recompute_modules.
-    Fix: leave moe out of layout.recompute_modules, or set expert_overlap to false"""
+    Fix: leave moe out of layout.recompute_modules, or set expert_overlap to false
+    """
     layers = (layout.recompute == Recompute.SELECTIVE) & (
         layout.recompute_modules & Modules.MOE > 0
     )
@@ -173,9 +196,12 @@ def expert_overlap_has_half_precision(job: Job, layout: LayoutLike) -> Judgement
     transformer_engine("module/_common.py:266 (the default --tp-comm-bulk-wgrad)"),
 )
 def overlaps_exclude_each_other(job: Job, layout: LayoutLike) -> Judgement:
-    """Expert overlap, with its delayed weight gradients, and tensor-parallel overlap are not used together.
-    Prevents: Transformer Engine stops: ub_bulk_wgrad is not supported when enabling delay_wgrad_compute.
-    Fix: set layout.tensor_overlap or layout.expert_overlap to false"""
+    """Expert overlap, with its delayed weight gradients, and tensor-parallel overlap are not used
+    together.
+    Prevents: Transformer Engine stops: ub_bulk_wgrad is not supported when enabling
+    delay_wgrad_compute.
+    Fix: set layout.tensor_overlap or layout.expert_overlap to false
+    """
     yield np.logical_not(layout.expert_overlap & layout.tensor_overlap)
     both = f"{job.says('expert_overlap', True)} with {job.says('tensor_overlap', True)}"
     yield (

@@ -46,7 +46,9 @@ END_LAYERS = 2
 
 
 def pipeline_values(job: Job) -> list[int]:
-    """Stage counts that cut the layers: evenly, with the ends counted as layers too for the Megatrons, or freely."""
+    """Stage counts that cut the layers: evenly, with the ends counted as layers too for the
+    Megatrons, or freely.
+    """
     layers = job.model.layers
     if job.engine.pipeline == "stages":
         return list(range(1, layers + 1))
@@ -57,7 +59,9 @@ def pipeline_values(job: Job) -> list[int]:
 
 
 def chunk_values(job: Job, pipeline: int) -> list[int]:
-    """Useful chunk counts of a stage: all chunks are full, but for what embedding and loss cost in layers."""
+    """Useful chunk counts of a stage: all chunks are full, but for what embedding and loss cost in
+    layers.
+    """
     layers, ends = job.model.layers, 1 + ceil(loss_layers(job.model))
     fewest = {-(-layers // (pipeline * size)) for size in range(1, -(-layers // pipeline) + 1)}
     useful = (
@@ -100,9 +104,11 @@ _sharded = layouts("zero_stage", "pipeline", of=lambda engine: engine.pipeline =
     "MDS046", ERROR, "silent", megatron_deepspeed("megatron/model/gpt_model.py:463")
 )
 def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
-    """Stages of Megatron-DeepSpeed hold equal numbers of layers, if necessary with embedding and loss counted.
+    """Stages of Megatron-DeepSpeed hold equal numbers of layers, if necessary with embedding and
+    loss counted.
     Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
-    Fix: set layout.pipeline to a divisor of the layers"""
+    Fix: set layout.pipeline to a divisor of the layers
+    """
     layers, ends = job.model.layers, job.model.layers + END_LAYERS
     yield divides(layout.pipeline, layers) | divides(layout.pipeline, ends)
     message = (
@@ -118,14 +124,20 @@ def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
     megatron_lm("core/transformer/transformer_config.py:1360 (core_v0.16.1)"),
 )
 def sized_stages_leave_equal_ones(job: Job, layout: LayoutLike) -> Judgement:
-    """Beside a first and a last stage with sizes of their own, the other stages share the rest evenly.
-    Prevents: Megatron-LM stops at start: the layers of the middle stages are not divisible by their number.
-    Fix: set layout.last_stage_layers so that the rest is a multiple of the other stages"""
+    """Beside a first and a last stage with sizes of their own, the other stages share the rest
+    evenly.
+    Prevents: Megatron-LM stops at start: the layers of the middle stages are not divisible by their
+    number.
+    Fix: set layout.last_stage_layers so that the rest is a multiple of the other stages
+    """
     stages, rest = _between(job, layout)
     sized = (layout.first_stage_layers > 0) | (layout.last_stage_layers > 0)
     shared = (stages > 0) & (rest > 0) & divides(np.maximum(stages, 1), rest)
     yield implies(sized, shared | (stages == 0) & (rest == 0))
-    message = f"{_sizes(job, layout)}: the other {stages} stages cannot share the {rest} of {job.model.layers} layers"
+    message = (
+        f"{_sizes(job, layout)}: the other {stages} stages cannot share the {rest} of "
+        f"{job.model.layers} layers"
+    )
     yield f"{message} that are left evenly", _size_hint(job, layout)
 
 
@@ -137,7 +149,9 @@ def _sizes(job: Job, layout: LayoutLike) -> str:
 
 
 def _size_hint(job: Job, layout: LayoutLike) -> str:
-    """Sizes near the one that is set, of the last stage where both are, with which the rest is shared evenly."""
+    """Sizes near the one that is set, of the last stage where both are, with which the rest is
+    shared evenly.
+    """
     name = _SIZES[1] if layout.last_stage_layers > 0 else _SIZES[0]
     own, (stages, rest) = getattr(layout, name), _between(job, layout)
     chunks = getattr(layout, "virtual_pipeline", 1)  # it may still be open
@@ -193,9 +207,12 @@ def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     megatron_lm("core/transformer/transformer_config.py:1404-1481 (core_v0.16.1)"),
 )
 def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
-    """Every chunk of an interleaved stage holds a layer at least; chunks of a stage with a given size divide it.
+    """Every chunk of an interleaved stage holds a layer at least; chunks of a stage with a given
+    size divide it.
     Prevents: Megatron-LM stops at start: the layers of a stage are not divisible by its chunks.
-    Fix: set layout.virtual_pipeline to fewer chunks, or to a divisor of the sizes of first and last stage"""
+    Fix: set layout.virtual_pipeline to fewer chunks, or to a divisor of the sizes of first and last
+    stage
+    """
     layers, chunks = job.model.layers, layout.virtual_pipeline
     stages, rest = _between(job, layout)
     first, last = layout.first_stage_layers, layout.last_stage_layers
@@ -207,7 +224,10 @@ def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
     )
     yield (chunks == 1) | np.where(sized, divided, chunks * layout.pipeline <= layers + END_LAYERS)
     if sized:
-        message = f"{job.says('virtual_pipeline', chunks)} does not divide the stages with {_sizes(job, layout)}"
+        message = (
+            f"{job.says('virtual_pipeline', chunks)} does not divide the stages with "
+            f"{_sizes(job, layout)}"
+        )
         yield message, f"{_size_hint(job, layout)}, or {job.says('virtual_pipeline', 1)}"
         return
     product = f"{job.says('virtual_pipeline', chunks)} × {job.says('pipeline', layout.pipeline)}"
@@ -223,8 +243,11 @@ def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
 )
 def engine_sizes_stages(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed's pipeline engine deals the layers to its stages by itself.
-    Prevents: No error: the sizes of first and last stage would be ignored, and memory would differ from the plan.
-    Fix: remove layout.first_stage_layers and layout.last_stage_layers, or use framework: megatron-lm"""
+    Prevents: No error: the sizes of first and last stage would be ignored, and memory would differ
+    from the plan.
+    Fix: remove layout.first_stage_layers and layout.last_stage_layers, or use framework:
+    megatron-lm
+    """
     yield (layout.first_stage_layers == 0) & (layout.last_stage_layers == 0)
     message = f"{_sizes(job, layout)} cannot be set with {job.says('framework', job.framework)}"
     yield message, f"leave it out, or use {job.says('framework', 'megatron-lm')}"
@@ -295,9 +318,11 @@ def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     "PIPE014", ERROR, "silent", derived("deepspeed.initialize pipelines only a PipelineModule")
 )
 def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
-    """A pipeline in a script for DeepSpeed is pinned: only the user knows whether it builds a PipelineModule.
+    """A pipeline in a script for DeepSpeed is pinned: only the user knows whether it builds a
+    PipelineModule.
     Prevents: No error: without a PipelineModule every rank trains the whole model.
-    Fix: set layout.pipeline to 1; pin another value if the script builds a PipelineModule"""
+    Fix: set layout.pipeline to 1; pin another value if the script builds a PipelineModule
+    """
     yield layout.pipeline == 1
     pipeline = job.says("pipeline", layout.pipeline)
     message = f"{pipeline} needs a script that builds a deepspeed.pipe.PipelineModule"
@@ -307,8 +332,10 @@ def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
 @_trainers.rule("HF020", ERROR, "silent", derived("the Trainer never builds a PipelineModule"))
 def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer runs one pipeline stage.
-    Prevents: No error: each rank would train the whole model, and memory would differ from the plan.
-    Fix: set layout.pipeline to 1, or use a Megatron framework"""
+    Prevents: No error: each rank would train the whole model, and memory would differ from the
+    plan.
+    Fix: set layout.pipeline to 1, or use a Megatron framework
+    """
     yield layout.pipeline == 1
     yield elsewhere(job, layout, "pipeline", 1, "megatron-deepspeed", "megatron-lm")
 
@@ -316,8 +343,10 @@ def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
 @_sharded.rule("PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76"), IN_CONFIGS)
 def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """With a pipeline, the ZeRO stage is 0 or 1: gradients accumulate over micro-batches in place.
-    Prevents: DeepSpeed stops at start: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism.
-    Fix: set layout.zero_stage to 1 or 0, or pipeline to 1"""
+    Prevents: DeepSpeed stops at start: ZeRO-2 and ZeRO-3 are incompatible with pipeline
+    parallelism.
+    Fix: set layout.zero_stage to 1 or 0, or pipeline to 1
+    """
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
     message = (
         f"{given(job, layout, 'zero_stage', 'pipeline')} is refused: at most 1 with a pipeline"
@@ -330,14 +359,19 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
 )
 def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed without Megatron combines no two of tensor, pipeline and context parallelism.
-    Prevents: DeepSpeed's process groups would overlap, and ranks would reduce over the wrong partners.
-    Fix: keep only one of tensor, pipeline and context above 1, or use a Megatron framework"""
+    Prevents: DeepSpeed's process groups would overlap, and ranks would reduce over the wrong
+    partners.
+    Fix: keep only one of tensor, pipeline and context above 1, or use a Megatron framework
+    """
     yield (layout.tensor > 1) * 1 + (layout.pipeline > 1) * 1 + (layout.context > 1) * 1 <= 1
     tensor, pipeline, context = (
         job.says(key, getattr(layout, key)) for key in ("tensor", "pipeline", "context")
     )
     framework = job.says("framework", job.framework)
-    message = f"{tensor}, {pipeline} and {context} are not combined by {framework}: at most one may be more than 1"
+    message = (
+        f"{tensor}, {pipeline} and {context} are not combined by {framework}: at most "
+        "one may be more than 1"
+    )
     yield (
         message,
         "set all but one of tensor, pipeline and context to 1, or use a Megatron framework",

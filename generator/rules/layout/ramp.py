@@ -30,7 +30,9 @@ def _common(job: Job) -> int:
 
 
 def _explained(job: Job, step: Any, factors: Mapping[str, Any]) -> tuple[str, str]:
-    """Return which batch is no multiple of the product of these factors, and a ramp-up without such a batch."""
+    """Return which batch is no multiple of the product of these factors, and a ramp-up without such
+    a batch.
+    """
     ramp, product = job.training.batch_ramp, int(step)
     if ramp is None:
         return "", ""
@@ -47,9 +49,10 @@ def _explained(job: Job, step: Any, factors: Mapping[str, Any]) -> tuple[str, st
 @_divided.rule("BATCH025", ERROR, "training", megatron_lm(_CALCULATOR))
 def ramped_batches_divide(job: Job, layout: LayoutLike) -> Judgement:
     """Each global batch of a ramp-up is a multiple of micro_batch × data.
-    Prevents: Megatron stops in the middle of the ramp: the current global batch is not divisible by micro-batch-size
-    times data parallel size.
-    Fix: start and grow by multiples of micro_batch × data"""
+    Prevents: Megatron stops in the middle of the ramp: the current global batch is not divisible by
+    micro-batch-size times data parallel size.
+    Fix: start and grow by multiples of micro_batch × data
+    """
     step = layout.micro_batch * layout.data
     yield _common(job) % step == 0
     yield _explained(job, step, {"micro_batch": layout.micro_batch, "data": layout.data})
@@ -59,9 +62,11 @@ def ramped_batches_divide(job: Job, layout: LayoutLike) -> Judgement:
     "BATCH027", ERROR, "training", megatron_lm("core/pipeline_parallel/schedules.py:1160")
 )
 def ramped_batches_fill_stages(job: Job, layout: LayoutLike) -> Judgement:
-    """With interleaving, each global batch of a ramp-up is a multiple of micro_batch × data × pipeline.
+    """With interleaving, each global batch of a ramp-up is a multiple of micro_batch × data ×
+    pipeline.
     Prevents: A step of the ramp fails: micro-batches are scheduled in groups of the pipeline size.
-    Fix: start and grow by multiples of micro_batch × data × pipeline, or set virtual_pipeline to 1"""
+    Fix: start and grow by multiples of micro_batch × data × pipeline, or set virtual_pipeline to 1
+    """
     step = layout.micro_batch * layout.data * layout.pipeline
     yield (layout.virtual_pipeline == 1) | (_common(job) % step == 0)
     factors = {"micro_batch": layout.micro_batch, "data": layout.data, "pipeline": layout.pipeline}

@@ -1,4 +1,6 @@
-"""Memory saved: offload to the host, LoRA against offload and tensor parallelism, recomputation of activations."""
+"""Memory saved: offload to the host, LoRA against offload and tensor parallelism, recomputation of
+activations.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: the key has no effect, and the optimizer stays on the device.
     Fix: set layout.zero_stage to 1 or higher, or offload to none"""
     yield (layout.offload == Offload.NONE) | (layout.zero_stage >= 1)
-    message = f"{given(job, layout, 'offload', 'zero_stage')} has no effect: offload requires at least stage 1"
+    message = (
+        f"{given(job, layout, 'offload', 'zero_stage')} has no effect: offload "
+        "requires at least stage 1"
+    )
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
@@ -71,16 +76,22 @@ def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 3)}, or {job.says('offload', Offload.OPTIMIZER)}"
 
 
-# Runs at stage 1 in bf16 end well, on 4 and 8 GPUs of a public repository too, so that files get a note.
+# Runs at stage 1 in bf16 end well, on 4 and 8 GPUs of a public repository too, so that files get a
+# note.
 @partition_layouts("offload", "pipeline").rule(
     "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", InFiles(severity=NOTE)
 )
 def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """Offload is not combined with DeepSpeed's pipeline engine.
-    Prevents: Training is known to fail in the pipeline engine when optimizer states are on the host.
-    Fix: set layout.offload to none, or pipeline to 1"""
+    Prevents: Training is known to fail in the pipeline engine when optimizer states are on the
+    host.
+    Fix: set layout.offload to none, or pipeline to 1
+    """
     yield (layout.offload == Offload.NONE) | (layout.pipeline == 1)
-    message = f"{given(job, layout, 'offload', 'pipeline')} is known to fail in DeepSpeed's pipeline engine"
+    message = (
+        f"{given(job, layout, 'offload', 'pipeline')} is known to fail in "
+        "DeepSpeed's pipeline engine"
+    )
     yield message, f"use {job.says('offload', Offload.NONE)}, or {job.says('pipeline', 1)}"
 
 
@@ -103,10 +114,15 @@ def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
 )
 def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     """Offload in Megatron-LM needs the distributed optimizer.
-    Prevents: Megatron-LM stops at start on an assertion: the optimizer on the host has to be precision-aware.
-    Fix: set layout.zero_stage to 1, or offload to none"""
+    Prevents: Megatron-LM stops at start on an assertion: the optimizer on the host has to be
+    precision-aware.
+    Fix: set layout.zero_stage to 1, or offload to none
+    """
     yield (layout.offload == Offload.NONE) | (layout.zero_stage == 1)
-    message = f"{given(job, layout, 'offload', 'zero_stage')} is refused: offload requires the distributed optimizer, stage 1"
+    message = (
+        f"{given(job, layout, 'offload', 'zero_stage')} is refused: offload requires the "
+        "distributed optimizer, stage 1"
+    )
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
@@ -135,8 +151,10 @@ _quantized = layouts(
 )
 def lora_excludes_autotp(job: Job, layout: LayoutLike) -> Judgement:
     """LoRA is trained without tensor parallelism.
-    Prevents: Shapes differ in the first pass: a cut layer reads a part of its input, and its adapter all of it.
-    Fix: set layout.tensor to 1, and layout.zero_stage to 3 where the model doesn't fit"""
+    Prevents: Shapes differ in the first pass: a cut layer reads a part of its input, and its
+    adapter all of it.
+    Fix: set layout.tensor to 1, and layout.zero_stage to 3 where the model doesn't fit
+    """
     yield layout.tensor == 1
     message = (
         f"{job.says('tensor', layout.tensor)} with training.lora: AutoTP does not cut adapters"
@@ -152,8 +170,10 @@ def lora_excludes_autotp(job: Job, layout: LayoutLike) -> Judgement:
 )
 def four_bits_stay_on_the_device(job: Job, layout: LayoutLike) -> Judgement:
     """A base in 4 bits is not offloaded to the host.
-    Prevents: The first pass fails: bitsandbytes multiplies quantized weights with their scales on one device.
-    Fix: set layout.offload to none or optimizer, or training.lora.base to unquantized"""
+    Prevents: The first pass fails: bitsandbytes multiplies quantized weights with their scales on
+    one device.
+    Fix: set layout.offload to none or optimizer, or training.lora.base to unquantized
+    """
     yield layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
     message = (
         f"{job.says('offload', layout.offload)} with base: 4bit puts quantized weights on the host"
@@ -193,9 +213,9 @@ _flash = composed_layouts(
 def own_modules(job: Job) -> Modules:
     """The modules of the model that Megatron-LM recomputes by themselves.
 
-    **Source**: core_v0.16.1 core/models/gpt/gpt_layer_specs.py: with Transformer Engine a layernorm is a module before
-    latent attention and before experts, else a part of the product behind it; training/arguments.py: grouped products
-    need compute capability 8.
+    **Source**: core_v0.16.1 core/models/gpt/gpt_layer_specs.py: with Transformer Engine a layernorm
+    is a module before latent attention and before experts, else a part of the product behind it;
+    training/arguments.py: grouped products need compute capability 8.
     """
     found = Modules.CORE_ATTN
     for layer in job.model.stack.kinds:
@@ -220,7 +240,9 @@ _SETS = (
 
 
 def module_choices(job: Job) -> list[Modules]:
-    """Sets of modules worth a try between no and full recomputation; they may break rules with other fields."""
+    """Sets of modules worth a try between no and full recomputation; they may break rules with
+    other fields.
+    """
     if not job.engine.has("recompute_modules"):
         return []
     own = own_modules(job) & ~Modules.CORE_ATTN
@@ -250,9 +272,13 @@ def _details_of(job: Job, layout: LayoutLike) -> str:
     "ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers")
 )
 def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
-    """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole layers.
-    Prevents: No error: the script's checkpointing wraps whole layers, so memory would differ from the plan.
-    Fix: set layout.recompute to full or none, or use a Megatron framework, which can repeat attention alone"""
+    """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole
+    layers.
+    Prevents: No error: the script's checkpointing wraps whole layers, so memory would differ from
+    the plan.
+    Fix: set layout.recompute to full or none, or use a Megatron framework, which can repeat
+    attention alone
+    """
     yield layout.recompute != Recompute.SELECTIVE
     says = job.says("recompute", Recompute.SELECTIVE)
     yield f"{says} is not available with {job.says('framework', job.framework)}", _hint(job)
@@ -263,8 +289,11 @@ def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
 )
 def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation in Megatron-DeepSpeed needs unfused attention without Ulysses.
-    Prevents: No error: the option would be ignored, activations would stay, and the job could run out of memory.
-    Fix: set layout.recompute to full or none, or training.attention to unfused without context parallelism"""
+    Prevents: No error: the option would be ignored, activations would stay, and the job could run
+    out of memory.
+    Fix: set layout.recompute to full or none, or training.attention to unfused without context
+    parallelism
+    """
     attention = job.training.attention
     yield implies(
         layout.recompute == Recompute.SELECTIVE, (layout.context == 1) & (attention == "unfused")
@@ -275,9 +304,12 @@ def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
 
 @_flash.rule("ACT007", ERROR, "silent", _CORE_ATTENTION)
 def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
-    """Selective recomputation of the attention alone is not combined with fused attention, which keeps no scores.
+    """Selective recomputation of the attention alone is not combined with fused attention, which
+    keeps no scores.
     Prevents: No error: steps take longer and memory stays the same, and Megatron-LM warns.
-    Fix: set layout.recompute to none or full, or recompute other modules; pin selective to have it anyway"""
+    Fix: set layout.recompute to none or full, or recompute other modules; pin selective to have it
+    anyway
+    """
     yield (layout.recompute != Recompute.SELECTIVE) | (
         layout.recompute_modules != int(Modules.CORE_ATTN)
     )
@@ -294,8 +326,11 @@ def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
 )
 def recompute_has_no_details(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation of some layers or modules, or of groups of layers, is what the framework has.
-    Prevents: No error: the script would repeat every layer by itself, and memory would differ from the plan.
-    Fix: leave out recompute_layers, recompute_modules and recompute_group, or use framework: megatron-lm"""
+    Prevents: No error: the script would repeat every layer by itself, and memory would differ from
+    the plan.
+    Fix: leave out recompute_layers, recompute_modules and recompute_group, or use framework:
+    megatron-lm
+    """
     whole = (layout.recompute_layers == 0) & (layout.recompute_modules == int(Modules.CORE_ATTN))
     yield whole & (job.engine.has("recompute_group") | (layout.recompute_group == 1))
     message = (
@@ -346,33 +381,39 @@ def groups_divide_chunks(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.recompute_group to a divisor of the layers of a chunk, or to 1"""
     yield divides_chunks(job, layout)
     sizes = sorted(set(chunk_sizes(job, cast(Layout, layout))))
-    message = f"{job.says('recompute_group', layout.recompute_group)} does not divide chunks of {listed(sizes)} layers"
-    yield (
-        message,
-        f"use {job.says('recompute_group', *nearest(divisors(gcd(*sizes)), layout.recompute_group, 3))}",
+    message = (
+        f"{job.says('recompute_group', layout.recompute_group)} does not divide chunks of "
+        f"{listed(sizes)} layers"
     )
+    dividing = nearest(divisors(gcd(*sizes)), layout.recompute_group, 3)
+    yield message, f"use {job.says('recompute_group', *dividing)}"
 
 
 @_modules.rule("MLM083", ERROR, "init", megatron_lm(f"{_CONFIG}:1213-1238 (core_v0.16.1)"))
 def modules_are_in_the_model(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation repeats modules that the model has.
-    Prevents: Megatron-LM stops at start for moe_act and mla_up_proj; the others are ignored, and memory stays the same.
-    Fix: leave the modules out of layout.recompute_modules that the model doesn't have"""
+    Prevents: Megatron-LM stops at start for moe_act and mla_up_proj; the others are ignored, and
+    memory stays the same.
+    Fix: leave the modules out of layout.recompute_modules that the model doesn't have
+    """
     others = layout.recompute_modules & ~int(own_modules(job))
     yield implies(layout.recompute == Recompute.SELECTIVE, others == 0)
     absent = ", ".join(Modules(int(others)).labels)
-    message = f"recompute_modules names {absent}, which {job.model.name} does not have as a module of its own"
-    yield (
-        message,
-        f"use {says_modules(job, own_modules(job) & int(layout.recompute_modules) or own_modules(job))}",
+    message = (
+        f"recompute_modules names {absent}, which {job.model.name} does not have as "
+        "a module of its own"
     )
+    present = own_modules(job) & int(layout.recompute_modules) or own_modules(job)
+    yield message, f"use {says_modules(job, present)}"
 
 
 @_fp8.rule("MLM084", ERROR, "init", megatron_lm(f"{_CONFIG}:1241-1252 (core_v0.16.1)"))
 def delayed_scaling_keeps_outputs(job: Job, layout: LayoutLike) -> Judgement:
     """With fp8 and delayed scaling, moe_act and layernorm are not recomputed.
-    Prevents: Megatron-LM stops at start: delayed scaling does not support moe_act and layernorm recompute for fp8.
-    Fix: leave moe_act and layernorm out of layout.recompute_modules, or set training.fp8_recipe"""
+    Prevents: Megatron-LM stops at start: delayed scaling does not support moe_act and layernorm
+    recompute for fp8.
+    Fix: leave moe_act and layernorm out of layout.recompute_modules, or set training.fp8_recipe
+    """
     refused = layout.recompute_modules & int(Modules.MOE_ACT | Modules.LAYERNORM)
     yield implies(layout.recompute == Recompute.SELECTIVE, refused == 0)
     names = " and ".join(Modules(int(refused)).labels)

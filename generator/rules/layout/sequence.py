@@ -1,4 +1,6 @@
-"""Sequence parallelism (Megatron's, along tensor ranks) and context parallelism (a ring, Ulysses, or both)."""
+"""Sequence parallelism (Megatron's, along tensor ranks) and context parallelism (a ring, Ulysses,
+or both).
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ _older_ulysses = replaced_layouts(
 
 
 def _first_with_ulysses(job: Job) -> tuple[int, ...]:
-    """The first DeepSpeed with what accelerate calls, or that makes Ulysses' groups of a config that is a file."""
+    """The first DeepSpeed with what accelerate calls, or that makes Ulysses' groups of a config
+    that is a file.
+    """
     return job.framework.first_with_ulysses
 
 
@@ -66,7 +70,8 @@ def _first_with_ulysses(job: Job) -> tuple[int, ...]:
     "SP008",
     ERROR,
     "init",
-    "deepspeedai/DeepSpeed deepspeed/__init__.py:158-162 @ 0.16.9 (looks for the keys in the file's name); "
+    "deepspeedai/DeepSpeed deepspeed/__init__.py:158-162 @ 0.16.9 (looks for the keys "
+    "in the file's name); "
     "huggingface/accelerate src/accelerate/accelerator.py:2401 @ 1.15.0",
 )
 def ulysses_is_supported(job: Job, layout: LayoutLike) -> Judgement:
@@ -85,15 +90,18 @@ def ulysses_is_supported(job: Job, layout: LayoutLike) -> Judgement:
 )
 def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs a tensor parallel size above 1.
-    Prevents: No error: Megatron switches it off with a warning, and activations take more memory than planned.
-    Fix: set layout.sequence_parallel to false, or increase tensor"""
+    Prevents: No error: Megatron switches it off with a warning, and activations take more memory
+    than planned.
+    Fix: set layout.sequence_parallel to false, or increase tensor
+    """
     yield implies(layout.sequence_parallel, layout.tensor > 1)
     message = (
         f"{job.says('sequence_parallel', True)} has no effect with {given(job, layout, 'tensor')}"
     )
     yield (
         message,
-        f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}",
+        f"{job.origin.vocabulary.without('sequence_parallel')}, or use "
+        f"{job.says('tensor', '2 or more')}",
     )
 
 
@@ -107,7 +115,10 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     tokens, ranks = job.training.sequence_length, layout.tensor * layout.context
     yield implies(layout.sequence_parallel, divides(ranks, tokens))
     fitting = [t for t in tensor_values(job) if t > 1 and tokens % (t * layout.context) == 0]
-    message = f"{job.says('sequence_parallel', True)} cuts a sequence of {tokens} tokens over {ranks} ranks"
+    message = (
+        f"{job.says('sequence_parallel', True)} cuts a sequence of {tokens} "
+        f"tokens over {ranks} ranks"
+    )
     message += f" (tensor {layout.tensor} × context {layout.context}), which does not divide it"
     instead = f", or use {job.says('tensor', *fitting)}" if fitting else ""
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}{instead}"
@@ -118,8 +129,10 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
 )
 def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs Megatron's layers.
-    Prevents: No error: the key would be ignored, and activations would take more memory than planned.
-    Fix: set layout.sequence_parallel to false, or use a Megatron framework"""
+    Prevents: No error: the key would be ignored, and activations would take more memory than
+    planned.
+    Fix: set layout.sequence_parallel to false, or use a Megatron framework
+    """
     yield implies(layout.sequence_parallel, False)
     message, hint = elsewhere(job, layout, "sequence_parallel", False)
     yield message, f"{hint} ({job.says('context', 'N')} splits the sequence by Ulysses)"
@@ -130,10 +143,15 @@ def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
 )
 def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """A MoE model with tensor parallelism needs sequence parallelism in Megatron-LM.
-    Prevents: Training stops at the first MoE layer, which requires sequence parallelism with tensor parallelism.
-    Fix: set layout.sequence_parallel to true, or tensor to 1"""
+    Prevents: Training stops at the first MoE layer, which requires sequence parallelism with tensor
+    parallelism.
+    Fix: set layout.sequence_parallel to true, or tensor to 1
+    """
     yield implies(layout.tensor > 1, layout.sequence_parallel)
-    message = f"{job.says('tensor', layout.tensor)} of a MoE model requires {job.says('sequence_parallel', True)}"
+    message = (
+        f"{job.says('tensor', layout.tensor)} of a MoE model requires "
+        f"{job.says('sequence_parallel', True)}"
+    )
     yield message, f"use {job.says('sequence_parallel', True)}"
 
 
@@ -141,9 +159,11 @@ def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
     "MLM008", ERROR, "init", megatron_lm("training/arguments.py:1335"), InFiles()
 )
 def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
-    """Twice the context parallel size divides the sequence length: a rank holds an early and a late chunk.
+    """Twice the context parallel size divides the sequence length: a rank holds an early and a late
+    chunk.
     Prevents: Megatron stops at start: seq-length should be a multiple of 2 * context-parallel-size.
-    Fix: set layout.context to a divisor of half the sequence_length"""
+    Fix: set layout.context to a divisor of half the sequence_length
+    """
     tokens, chunks = job.training.sequence_length, 2 * layout.context
     yield implies(layout.context > 1, divides(chunks, tokens))
     fitting = [c for c in divisors(tokens) if c == 1 or tokens % (2 * c) == 0]
@@ -162,12 +182,18 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     InFiles(),
 )
 def ring_needs_fused_attention(job: Job, layout: LayoutLike) -> Judgement:
-    """Context parallelism in Megatron-LM needs fused attention, which GPUs before Ampere don't have.
-    Prevents: Training stops in the first layer: no attention backend is left that supports context parallelism.
-    Fix: set layout.context to 1, or training.attention to flash on Ampere or later"""
+    """Context parallelism in Megatron-LM needs fused attention, which GPUs before Ampere don't
+    have.
+    Prevents: Training stops in the first layer: no attention backend is left that supports context
+    parallelism.
+    Fix: set layout.context to 1, or training.attention to flash on Ampere or later
+    """
     attention = job.training.attention
     yield implies(layout.context > 1, attention != "unfused")
-    message = f"{job.says('context', layout.context)} is not available with {job.says('attention', attention)}"
+    message = (
+        f"{job.says('context', layout.context)} is not available with "
+        f"{job.says('attention', attention)}"
+    )
     yield (
         message,
         f"use {job.says('context', 1)}, or {job.says('attention', 'flash')} on Ampere or later",
@@ -182,8 +208,10 @@ def ring_needs_fused_attention(job: Job, layout: LayoutLike) -> Judgement:
 )
 def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the sequence length.
-    Prevents: The first batch fails: the sequence length is not divisible by the sequence parallel size.
-    Fix: set layout.context to a divisor of sequence_length, or pad the sequences"""
+    Prevents: The first batch fails: the sequence length is not divisible by the sequence parallel
+    size.
+    Fix: set layout.context to a divisor of sequence_length, or pad the sequences
+    """
     tokens = job.training.sequence_length
     yield divides(layout.context, tokens)
     message = (
@@ -206,8 +234,10 @@ def _ulysses_hint(job: Job) -> str:
 )
 def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the attention heads.
-    Prevents: The first attention fails: the number of heads must be divisible by the sequence parallel size.
-    Fix: set layout.context to a divisor of the heads"""
+    Prevents: The first attention fails: the number of heads must be divisible by the sequence
+    parallel size.
+    Fix: set layout.context to a divisor of the heads
+    """
     cuts = job.model.context_cuts
     yield divides(layout.context, gcd(*(count for _, count in cuts)))
     undivided = " and ".join(f"the {n} {name}" for name, n in cuts if n % layout.context)
@@ -235,8 +265,11 @@ def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
 )
 def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with tensor or pipeline parallelism.
-    Prevents: Megatron-DeepSpeed stops when it builds its groups, on an assertion that tensor and pipeline sizes are 1.
-    Fix: set layout.context to 1, or tensor and pipeline to 1; framework: megatron-lm combines all three"""
+    Prevents: Megatron-DeepSpeed stops when it builds its groups, on an assertion that tensor and
+    pipeline sizes are 1.
+    Fix: set layout.context to 1, or tensor and pipeline to 1; framework: megatron-lm combines all
+    three
+    """
     yield (layout.context == 1) | ((layout.tensor == 1) & (layout.pipeline == 1))
     context, tensor, pipeline = (
         job.says(key, getattr(layout, key)) for key in ("context", "tensor", "pipeline")
@@ -256,7 +289,10 @@ def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
     Prevents: Megatron-DeepSpeed stops at start on an assertion: the two split the same sequence.
     Fix: set layout.sequence_parallel to false, or context to 1"""
     yield implies(layout.context > 1, implies(layout.sequence_parallel, False))
-    message = f"{job.says('context', layout.context)} (Ulysses) excludes {job.says('sequence_parallel', True)}"
+    message = (
+        f"{job.says('context', layout.context)} (Ulysses) excludes "
+        f"{job.says('sequence_parallel', True)}"
+    )
     yield message, job.origin.vocabulary.without("sequence_parallel")
 
 
@@ -264,7 +300,9 @@ _ATTENTION = "attention/dot_product_attention/context_parallel.py"
 
 
 def exchanges_heads_only(job: Job) -> bool:
-    """Ask whether the model's attention runs under context parallelism only where all ranks exchange heads (a2a)."""
+    """Ask whether the model's attention runs under context parallelism only where all ranks
+    exchange heads (a2a).
+    """
     if not job.engine.has("context_heads"):
         return False
     window = job.model.sliding_window if knows(job, "sequence_length") else None
@@ -305,8 +343,10 @@ def levels_of_context_are_megatrons(job: Job, layout: LayoutLike) -> Judgement:
 )
 def head_ranks_divide_context(job: Job, layout: LayoutLike) -> Judgement:
     """The ranks that exchange heads divide the context parallel size.
-    Prevents: Megatron-LM stops at start: the hierarchical sizes don't multiply to the context parallel size.
-    Fix: set layout.context_heads to a divisor of context"""
+    Prevents: Megatron-LM stops at start: the hierarchical sizes don't multiply to the context
+    parallel size.
+    Fix: set layout.context_heads to a divisor of context
+    """
     yield divides(layout.context_heads, layout.context)
     heads, context = (
         job.says("context_heads", layout.context_heads),
@@ -321,8 +361,10 @@ def head_ranks_divide_context(job: Job, layout: LayoutLike) -> Judgement:
 @_exchanged.rule("MLM131", ERROR, "training", transformer_engine(f"{_ATTENTION}:4246"), InFiles())
 def head_ranks_divide_heads(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor × the context ranks that exchange heads divides the heads, and the key-value heads.
-    Prevents: Training stops in the first layer: cp_comm_type='a2a' requires num_heads % cp_size == 0.
-    Fix: set layout.context_heads to a divisor of the key-value heads of a tensor rank"""
+    Prevents: Training stops in the first layer: cp_comm_type='a2a' requires num_heads % cp_size ==
+    0.
+    Fix: set layout.context_heads to a divisor of the key-value heads of a tensor rank
+    """
     cut = layout.tensor * layout.context_heads
     heads, kv_heads = (gcd(*counts) for counts in zip(*job.model.exchanged_heads, strict=True))
     yield implies(layout.context_heads > 1, divides(cut, heads) & divides(cut, kv_heads))
@@ -334,15 +376,21 @@ def head_ranks_divide_heads(job: Job, layout: LayoutLike) -> Judgement:
 
 @_local.rule("MLM132", ERROR, "training", transformer_engine(f"{_ATTENTION}:5057, 5066"), InFiles())
 def local_attention_exchanges_heads(job: Job, layout: LayoutLike) -> Judgement:
-    """Under context parallelism, attention with a window or with sinks exchanges heads among all ranks (a2a).
-    Prevents: Transformer Engine stops: context parallelism doesn't support sliding window attention with p2p.
-    Fix: set layout.context_heads to the context parallel size, or context to 1"""
+    """Under context parallelism, attention with a window or with sinks exchanges heads among all
+    ranks (a2a).
+    Prevents: Transformer Engine stops: context parallelism doesn't support sliding window attention
+    with p2p.
+    Fix: set layout.context_heads to the context parallel size, or context to 1
+    """
     yield layout.context_heads == layout.context
     model = job.model
     what = (
         "attention sinks" if model.attention_sinks else f"a window of {model.sliding_window} tokens"
     )
-    both = f"{job.says('context', layout.context)} and {job.says('context_heads', layout.context_heads)}"
+    both = (
+        f"{job.says('context', layout.context)} and "
+        f"{job.says('context_heads', layout.context_heads)}"
+    )
     message = f"{both} with {what}: all ranks must exchange heads"
     yield message, f"use {job.says('context_heads', layout.context)}, or {job.says('context', 1)}"
 
@@ -355,10 +403,16 @@ def local_attention_exchanges_heads(job: Job, layout: LayoutLike) -> Judgement:
     InFiles(),
 )
 def latent_attention_keeps_a_ring(job: Job, layout: LayoutLike) -> Judgement:
-    """Under context parallelism, latent attention keeps a ring: some of its ranks exchange keys and values.
-    Prevents: Transformer Engine up to 2.12 stops: context parallelism does not support MLA with a2a.
-    Fix: set layout.context_heads to less than context"""
+    """Under context parallelism, latent attention keeps a ring: some of its ranks exchange keys and
+    values.
+    Prevents: Transformer Engine up to 2.12 stops: context parallelism does not support MLA with
+    a2a.
+    Fix: set layout.context_heads to less than context
+    """
     yield np.logical_or(layout.context_heads == 1, layout.context_heads < layout.context)
-    given = f"{job.says('context_heads', layout.context_heads)} and {job.says('context', layout.context)}"
+    given = (
+        f"{job.says('context_heads', layout.context_heads)} and "
+        f"{job.says('context', layout.context)}"
+    )
     message = f"{given} with the latent attention of {job.model.name}: no ring is left"
     yield message, f"use {job.says('context_heads', *(divisors(int(layout.context))[:-1] or [1]))}"

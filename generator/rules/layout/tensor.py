@@ -42,7 +42,9 @@ def expert_widths(job: Job) -> dict[str, int]:
 
 
 def tensor_values(job: Job) -> list[int]:
-    """The tensor parallel sizes that every rule of this module allows, as far as the job is known; never empty."""
+    """The tensor parallel sizes that every rule of this module allows, as far as the job is known;
+    never empty.
+    """
     cuts = [count for _, count in job.model.tensor_cuts] if knows(job, "tensor_cuts") else []
     cuts += [job.model.hidden] if knows(job, "hidden") else []
     cuts += [job.gpus] if knows(job, "gpus") else []
@@ -58,7 +60,9 @@ def tensor_values(job: Job) -> list[int]:
 
 
 def has_grouped_heads(job: Job) -> bool:
-    """Ask whether several attention heads share a key-value head; otherwise the rule on heads is enough."""
+    """Ask whether several attention heads share a key-value head; otherwise the rule on heads is
+    enough.
+    """
     return knows(job, "heads") and job.model.kv_heads != job.model.heads
 
 
@@ -104,8 +108,10 @@ _pinned = layouts(
 )
 def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the attention heads.
-    Prevents: Megatron stops at start: num_attention_heads must be a multiple of tensor_model_parallel_size.
-    Fix: set layout.tensor to a divisor of the heads"""
+    Prevents: Megatron stops at start: num_attention_heads must be a multiple of
+    tensor_model_parallel_size.
+    Fix: set layout.tensor to a divisor of the heads
+    """
     cuts = job.model.tensor_cuts
     yield divides(layout.tensor, gcd(*(count for _, count in cuts)))
     undivided = " and ".join(f"the {n} {name}" for name, n in cuts if n % layout.tensor)
@@ -117,8 +123,10 @@ def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
 )
 def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the tensor parallel size.
-    Prevents: Megatron stops at start: num_query_groups must be a multiple or divisor of tensor_model_parallel_size.
-    Fix: set layout.tensor to a divisor of the key-value heads"""
+    Prevents: Megatron stops at start: num_query_groups must be a multiple or divisor of
+    tensor_model_parallel_size.
+    Fix: set layout.tensor to a divisor of the key-value heads
+    """
     kv_heads = job.model.kv_heads
     yield divide_either_way(layout.tensor, kv_heads)
     says = job.says("tensor", layout.tensor)
@@ -132,9 +140,12 @@ def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     "MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), InFiles()
 )
 def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
-    """The tensor parallel size divides the key-value heads, which Megatron-DeepSpeed never replicates.
-    Prevents: Key-value heads would be cut unevenly, and the shapes of the attention layer would disagree.
-    Fix: set layout.tensor to a divisor of the key-value heads"""
+    """The tensor parallel size divides the key-value heads, which Megatron-DeepSpeed never
+    replicates.
+    Prevents: Key-value heads would be cut unevenly, and the shapes of the attention layer would
+    disagree.
+    Fix: set layout.tensor to a divisor of the key-value heads
+    """
     kv_heads = job.model.kv_heads
     yield divides(layout.tensor, kv_heads)
     yield (
@@ -147,20 +158,27 @@ def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     "TP004", WARNING, "silent", deepspeed("runtime/engine.py:761"), IN_CONFIGS
 )
 def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
-    """The tensor parallel size is at most the number of key-value heads, which AutoTP replicates otherwise.
+    """The tensor parallel size is at most the number of key-value heads, which AutoTP replicates
+    otherwise.
     Prevents: No error: DeepSpeed warns and repeats key-value heads, which costs memory.
-    Fix: set layout.tensor to at most the number of key-value heads"""
+    Fix: set layout.tensor to at most the number of key-value heads
+    """
     kv_heads = job.model.kv_heads
     yield layout.tensor <= kv_heads
-    message = f"{job.says('tensor', layout.tensor)} is more than the {kv_heads} key-value heads: AutoTP replicates them"
+    message = (
+        f"{job.says('tensor', layout.tensor)} is more than the {kv_heads} key-value heads: "
+        "AutoTP replicates them"
+    )
     yield message, f"use {job.says('tensor', *(t for t in tensor_values(job) if t <= kv_heads))}"
 
 
 @_widths.rule("MLM006", ERROR, "init", megatron_lm("core/utils.py:590"), _EQUAL_LAYERS)
 def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the hidden and feed-forward sizes.
-    Prevents: Building the layers fails on a division: the width is not divisible by the tensor parallel size.
-    Fix: set layout.tensor to a divisor of hidden_size and intermediate_size"""
+    Prevents: Building the layers fails on a division: the width is not divisible by the tensor
+    parallel size.
+    Fix: set layout.tensor to a divisor of hidden_size and intermediate_size
+    """
     yield divides(layout.tensor, gcd(*widths(job).values()))
     undivided = _undivided(layout.tensor, widths(job))
     yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
@@ -175,8 +193,10 @@ def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
 )
 def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the experts' feed-forward sizes.
-    Prevents: Building the experts fails on a division: the width is not divisible by the tensor parallel size.
-    Fix: set layout.tensor to a divisor of moe_intermediate_size"""
+    Prevents: Building the experts fails on a division: the width is not divisible by the tensor
+    parallel size.
+    Fix: set layout.tensor to a divisor of moe_intermediate_size
+    """
     yield divides(layout.tensor, gcd(*expert_widths(job).values()))
     undivided = _undivided(layout.tensor, expert_widths(job))
     yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
@@ -189,7 +209,8 @@ def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
 def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     """The vocabulary is a multiple of 128 × the tensor parallel size; Megatron pads it otherwise.
     Prevents: No error: checkpoints of different tensor sizes have different shapes.
-    Fix: expect the padded shape; a vocabulary that is a multiple of 128 × tensor needs no padding"""
+    Fix: expect the padded shape; a vocabulary that is a multiple of 128 × tensor needs no padding
+    """
     unit = job.framework.vocabulary_multiple or 1
     multiple = unit * layout.tensor
     yield divides(multiple, job.model.vocab)
@@ -204,9 +225,12 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
 @_free.rule("NODE001", ERROR, "silent", f"{_SLOWER}; pin it to have it anyway")
 @_pinned.rule("NODE002", WARNING, "silent", _SLOWER, IN_ALL)
 def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
-    """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives a layer.
-    Prevents: No error: steps several times slower than planned, because four collectives a layer cross the network.
-    Fix: set layout.tensor to a divisor of the accelerators of a node"""
+    """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives
+    a layer.
+    Prevents: No error: steps several times slower than planned, because four collectives a layer
+    cross the network.
+    Fix: set layout.tensor to a divisor of the accelerators of a node
+    """
     domain = tensor_domain(job)
     yield divides(layout.tensor, domain)
     says = job.says("tensor", layout.tensor)
@@ -217,10 +241,12 @@ def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     "HF019", ERROR, "init", transformers("integrations/deepspeed.py:350")
 )
 def tensor_has_convertible_weights(job: Job, layout: LayoutLike) -> Judgement:
-    """A MoE model is trained without AutoTP, because its experts' weights are converted while loading.
-    Prevents: transformers stops while loading: weight conversions with DeepSpeed tensor parallelism are not
-    implemented.
-    Fix: set layout.tensor to 1, with ZeRO 3 to shard the model, or use a Megatron framework"""
+    """A MoE model is trained without AutoTP, because its experts' weights are converted while
+    loading.
+    Prevents: transformers stops while loading: weight conversions with DeepSpeed tensor parallelism
+    are not implemented.
+    Fix: set layout.tensor to 1, with ZeRO 3 to shard the model, or use a Megatron framework
+    """
     yield layout.tensor == 1
     says, model = job.says("tensor", layout.tensor), job.model
     message = f"{says} needs AutoTP, which cannot cut the {model.experts} experts of {model.name}"

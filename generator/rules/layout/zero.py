@@ -1,4 +1,6 @@
-"""ZeRO stages, and states that are sharded over a part of the replicas: optimizer instances, MiCS, hpZ."""
+"""ZeRO stages, and states that are sharded over a part of the replicas: optimizer instances, MiCS,
+hpZ.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,17 @@ from ..planned import (
 )
 from ..violations import deepspeed, deepspeed_now, derived, divisors, megatron_lm, nearest
 
-#: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
+#: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at
+#: most 2.
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
 _ASSERTION_OF_0_19_3 = (
     "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)"
 )
 
-_FSDP = "NVIDIA/Megatron-LM megatron/core/distributed/fsdp: sharding with tensor, context and expert parallelism only"
+_FSDP = (
+    "NVIDIA/Megatron-LM megatron/core/distributed/fsdp: sharding with tensor, context and "
+    "expert parallelism only"
+)
 
 _older_autotp = replaced_layouts(
     "zero_stage", "tensor", applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
@@ -41,14 +47,17 @@ _lamb = layouts("zero_stage", applies=lambda job: job.training.optimizer == "lam
 @distributed_layouts("zero_stage", "pipeline").rule("MLM042", ERROR, "silent", _FSDP)
 def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
     """With a pipeline in Megatron-LM, the ZeRO stage is 0 or 1: stages 2 and 3 are Megatron FSDP's.
-    Prevents: No error: Megatron FSDP would gather and reduce the model again for every micro-batch of every stage.
-    Fix: set layout.zero_stage to 1, or layout.pipeline to 1"""
+    Prevents: No error: Megatron FSDP would gather and reduce the model again for every micro-batch
+    of every stage.
+    Fix: set layout.zero_stage to 1, or layout.pipeline to 1
+    """
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
     both = given(job, layout, "zero_stage", "pipeline")
     message = f"{both} gathers the model again for every micro-batch: at most 1 with a pipeline"
     yield (
         message,
-        f"use {job.says('zero_stage', 1)} (the distributed optimizer), or {job.says('pipeline', 1)}",
+        f"use {job.says('zero_stage', 1)} (the distributed optimizer), or "
+        f"{job.says('pipeline', 1)}",
     )
 
 
@@ -56,7 +65,8 @@ def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
 def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With AutoTP, the ZeRO stage is at most 2 before DeepSpeed 0.19.4.
     Prevents: DeepSpeed 0.19.3 and earlier stop at start on an assertion.
-    Fix: set layout.zero_stage to 2 or lower, or use DeepSpeed 0.19.4 or later (`deepspeed_version`)"""
+    Fix: set layout.zero_stage to 2 or lower, or use DeepSpeed 0.19.4 or later (`deepspeed_version`)
+    """
     yield (layout.zero_stage <= 2) | (layout.tensor == 1)
     mine, both = dots(job.deepspeed_version), given(job, layout, "zero_stage", "tensor")
     hint = f"use {job.says('zero_stage', 2)}, {job.says('tensor', 1)}, or DeepSpeed 0.19.4 or later"
@@ -72,18 +82,24 @@ def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.zero_stage to 0, or increase data"""
     yield (layout.zero_stage == 0) | (layout.data * layout.context > 1)
     ranks = f"{given(job, layout, 'data')} × {given(job, layout, 'context')}"
-    message = f"{given(job, layout, 'zero_stage')} with {ranks} has nothing to shard over: overhead without saving"
+    message = (
+        f"{given(job, layout, 'zero_stage')} with {ranks} has nothing to shard over: "
+        "overhead without saving"
+    )
     yield message, f"use {job.says('zero_stage', 0)}, or {job.says('data', '2 or more')}"
 
 
 @_lamb.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
 def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
     """LAMB runs at ZeRO stage 0: its trust ratio is the norm of a whole layer.
-    Prevents: DeepSpeed stops at start: the optimizer is untested with ZeRO; where it runs, the trust ratios are wrong.
-    Fix: set layout.zero_stage to 0, or training.optimizer to adamw"""
+    Prevents: DeepSpeed stops at start: the optimizer is untested with ZeRO; where it runs, the
+    trust ratios are wrong.
+    Fix: set layout.zero_stage to 0, or training.optimizer to adamw
+    """
     yield layout.zero_stage == 0
     message = (
-        f"{job.says('zero_stage', layout.zero_stage)} with {job.says('optimizer', 'lamb')} is refused as untested: its"
+        f"{job.says('zero_stage', layout.zero_stage)} with {job.says('optimizer', 'lamb')} is "
+        "refused as untested: its"
         " trust ratio needs whole layers, which only stage 0 keeps"
     )
     yield message, f"use {job.says('zero_stage', 0)}, or training.{job.says('optimizer', 'adamw')}"
@@ -98,8 +114,10 @@ _fp8_parameters = distributed_layouts("zero_stage", applies=lambda job: job.trai
 )
 def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Judgement:
     """Optimizer states other than fp32 need the distributed optimizer.
-    Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is a distributed one.
-    Fix: set layout.zero_stage to 1, or remove moment_dtype and master_dtype"""
+    Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is a
+    distributed one.
+    Fix: set layout.zero_stage to 1, or remove moment_dtype and master_dtype
+    """
     yield layout.zero_stage >= 1
     training, stage = job.training, job.says("zero_stage", layout.zero_stage)
     key = "moment_dtype" if training.moment_dtype else "master_dtype"
@@ -125,7 +143,9 @@ _MICS = "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics.py @ 0.19.6 (removed 
 
 
 def has_mics(job: Job) -> bool:
-    """Ask whether the engine has MiCS; the Trainer and Megatron-DeepSpeed build models under plain zero.Init."""
+    """Ask whether the engine has MiCS; the Trainer and Megatron-DeepSpeed build models under plain
+    zero.Init.
+    """
     return job.engine.scripted and job.deepspeed_version < FIRST_WITHOUT_MICS
 
 
@@ -143,17 +163,26 @@ _quantized = partition_layouts(
 
 @_instances.rule("MLM019", ERROR, "init", megatron_lm("core/parallel_state.py:922"), InFiles())
 def copies_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
-    """Instances of the distributed optimizer divide the data and context parallel ranks, and the experts' too.
-    Prevents: Megatron-LM stops at start: the data parallel size is not divisible by the shard factor.
-    Fix: set layout.zero_copies to a divisor of data × context, and of the replicas of the experts"""
+    """Instances of the distributed optimizer divide the data and context parallel ranks, and the
+    experts' too.
+    Prevents: Megatron-LM stops at start: the data parallel size is not divisible by the shard
+    factor.
+    Fix: set layout.zero_copies to a divisor of data × context, and of the replicas of the experts
+    """
     ranks = layout.data * layout.context
     experts = expert_replicas(layout) if job.model.experts > 0 else ranks
     divided = (ranks % layout.zero_copies == 0) & (experts % layout.zero_copies == 0)
     yield implies(layout.zero_copies > 1, divided)
     common = gcd(int(ranks), int(experts)) if experts >= 1 else 1
-    message = f"{job.says('zero_copies', layout.zero_copies)} does not divide the {ranks} ranks of data × context"
+    message = (
+        f"{job.says('zero_copies', layout.zero_copies)} does not divide the {ranks} "
+        "ranks of data × context"
+    )
     if job.model.experts > 0 and ranks % layout.zero_copies == 0:
-        message = f"{job.says('zero_copies', layout.zero_copies)} does not divide the {experts:g} replicas of experts"
+        message = (
+            f"{job.says('zero_copies', layout.zero_copies)} does not divide the {experts:g} "
+            "replicas of experts"
+        )
     yield message, f"use {job.says('zero_copies', *nearest(divisors(common), layout.zero_copies))}"
 
 
@@ -173,9 +202,12 @@ def copies_are_of_the_distributed_optimizer(job: Job, layout: LayoutLike) -> Jud
 
 @_without_mics.rule("ZERO081", ERROR, "init", _MICS)
 def copies_need_mics(job: Job, layout: LayoutLike) -> Judgement:
-    """Several copies of DeepSpeed's shards need MiCS: a script of your own, and DeepSpeed before 0.19.7.
-    Prevents: The key is gone from DeepSpeed 0.19.7, and other scripts build models without MiCS_Init.
-    Fix: set layout.zero_copies to 1; zero_hpz keeps parameters within a node"""
+    """Several copies of DeepSpeed's shards need MiCS: a script of your own, and DeepSpeed before
+    0.19.7.
+    Prevents: The key is gone from DeepSpeed 0.19.7, and other scripts build models without
+    MiCS_Init.
+    Fix: set layout.zero_copies to 1; zero_hpz keeps parameters within a node
+    """
     yield layout.zero_copies == 1
     mine = dots(job.deepspeed_version)
     copies, framework = (
@@ -185,15 +217,18 @@ def copies_need_mics(job: Job, layout: LayoutLike) -> Judgement:
     message = f"{copies} is not available with {framework} and DeepSpeed {mine}"
     yield (
         message,
-        f"use {job.says('zero_copies', 1)}, or {job.says('zero_hpz', job.cluster.accelerators_per_node)}",
+        f"use {job.says('zero_copies', 1)}, or "
+        f"{job.says('zero_hpz', job.cluster.accelerators_per_node)}",
     )
 
 
 @_mics.rule("ZERO082", ERROR, "init", _MICS)
 def mics_shards_parameters(job: Job, layout: LayoutLike) -> Judgement:
     """MiCS runs at ZeRO stage 3, without offload and without second partitions (hpZ).
-    Prevents: DeepSpeed stops on an assertion with offload; below stage 3 there are no copies, and no error says so.
-    Fix: set layout.zero_stage to 3 and offload to none, or zero_copies to 1"""
+    Prevents: DeepSpeed stops on an assertion with offload; below stage 3 there are no copies, and
+    no error says so.
+    Fix: set layout.zero_stage to 3 and offload to none, or zero_copies to 1
+    """
     alone = (layout.offload == Offload.NONE) & (layout.zero_hpz == 1)
     yield implies(layout.zero_copies > 1, (layout.zero_stage == 3) & alone)
     copies, stage, offload, hpz = (
@@ -208,7 +243,10 @@ def mics_shards_parameters(job: Job, layout: LayoutLike) -> Judgement:
 def _divides_neighbours(job: Job, layout: LayoutLike, key: str) -> Judgement:
     ranks, count = layout.data * layout.context, getattr(layout, key)
     yield implies(count > 1, divides(count, ranks) & (layout.tensor == 1))
-    message = f"{given(job, layout, key)} does not divide {ranks} ranks with {given(job, layout, 'tensor')}"
+    message = (
+        f"{given(job, layout, key)} does not divide {ranks} ranks with "
+        f"{given(job, layout, 'tensor')}"
+    )
     fitting = nearest(divisors(int(ranks)), count) if layout.tensor == 1 else [1]
     yield message, f"use {job.says(key, *fitting)}"
 
@@ -220,9 +258,11 @@ def _divides_neighbours(job: Job, layout: LayoutLike, key: str) -> Judgement:
     "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics_utils.py:83 @ 0.19.6",
 )
 def mics_groups_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
-    """The copies of MiCS divide data × context, without tensor parallelism: each is on neighbouring ranks.
+    """The copies of MiCS divide data × context, without tensor parallelism: each is on neighbouring
+    ranks.
     Prevents: An assertion when the groups are made, or shards of other weights in one group.
-    Fix: set layout.zero_copies to a divisor of data × context, and tensor to 1"""
+    Fix: set layout.zero_copies to a divisor of data × context, and tensor to 1
+    """
     yield from _divides_neighbours(job, layout, "zero_copies")
 
 
@@ -244,9 +284,12 @@ def second_partitions_need_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     "ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943")
 )
 def second_partitions_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
-    """Second partitions divide data × context, without tensor parallelism: each is on neighbouring ranks.
-    Prevents: `N is not divisible by M` when the engine starts, or shards of other weights in one group.
-    Fix: set layout.zero_hpz to the accelerators of a node, and tensor to 1"""
+    """Second partitions divide data × context, without tensor parallelism: each is on neighbouring
+    ranks.
+    Prevents: `N is not divisible by M` when the engine starts, or shards of other weights in one
+    group.
+    Fix: set layout.zero_hpz to the accelerators of a node, and tensor to 1
+    """
     yield from _divides_neighbours(job, layout, "zero_hpz")
 
 
@@ -257,5 +300,8 @@ def quantized_communication_needs_stage_3(job: Job, layout: LayoutLike) -> Judge
     Fix: set layout.zero_stage to 3, or remove the keys from training"""
     yield layout.zero_stage == 3
     key = "quantized_weights" if job.training.quantized_weights else "quantized_gradients"
-    message = f"{job.says('zero_stage', layout.zero_stage)} with training.{job.says(key, True)} has no effect"
+    message = (
+        f"{job.says('zero_stage', layout.zero_stage)} with "
+        f"training.{job.says(key, True)} has no effect"
+    )
     yield message, f"use {job.says('zero_stage', 3)}"

@@ -1,7 +1,9 @@
-"""Changes to a JSON or HJSON text that leave all else as it is: comments, order of keys, indentation, line breaks.
+"""Changes to a JSON or HJSON text that leave all else as it is: comments, order of keys,
+indentation, line breaks.
 
-Each function gives the edits of one change, `()` where there is no safe one: nothing is at the pointer, the new name is
-taken, the text is broken there, or the text with the edits reads back as other data than was meant.
+Each function gives the edits of one change, `()` where there is no safe one: nothing is at the
+pointer, the new name is taken, the text is broken there, or the text with the edits reads back as
+other data than was meant.
 """
 
 from __future__ import annotations
@@ -34,13 +36,17 @@ class _Change(NamedTuple):
 
 
 def apply_edits(content: str, edits: Iterable[Edit]) -> str:
-    """`content` with `edits` made. Raises `ValueError` when two of them overlap, or one is outside of the text."""
+    """`content` with `edits` made.
+
+    Raises `ValueError` when two of them overlap, or one is outside of the text.
+    """
     parts: list[str] = []
     done = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
         if not done <= edit.start <= edit.end <= len(content):
             raise ValueError(
-                f"the edit of characters {edit.start} to {edit.end} overlaps another, or leaves the text"
+                f"the edit of characters {edit.start} to {edit.end} overlaps "
+                "another, or leaves the text"
             )
         parts += content[done : edit.start], edit.replacement
         done = edit.end
@@ -59,14 +65,18 @@ def rename_key(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
 
 
 def remove_member(doc: JsonText, pointer: str) -> tuple[Edit, ...]:
-    """The member (or list item) at `pointer` goes, with its comma, and with its line if that has nothing else."""
+    """The member (or list item) at `pointer` goes, with its comma, and with its line if that has
+    nothing else.
+    """
     if not pointer or not doc.has(pointer) or not _is_safe(doc, pointer):
         return ()
     return _checked(doc, _removals(doc, pointer), {pointer: NOTHING})
 
 
 def replace_value(doc: JsonText, pointer: str, value: object) -> tuple[Edit, ...]:
-    """The value at `pointer` becomes `value`, as JSON in one line; `()` also for NaN and infinities."""
+    """The value at `pointer` becomes `value`, as JSON in one line; `()` also for NaN and
+    infinities.
+    """
     span = doc.spans.get(pointer)
     if span is None or not _is_safe(doc, pointer):
         return ()
@@ -78,7 +88,8 @@ def replace_value(doc: JsonText, pointer: str, value: object) -> tuple[Edit, ...
 
 
 def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> tuple[Edit, ...]:
-    """The member at `pointer` goes to the end of the object at `parent_pointer`, as `name`, its value as written.
+    """The member at `pointer` goes to the end of the object at `parent_pointer`, as `name`, its
+    value as written.
 
     At the top level that object may be missing: it is then created.
     """
@@ -123,7 +134,9 @@ def to_strict(doc: JsonText) -> tuple[Edit, ...]:
 
 
 def _is_safe(doc: JsonText, pointer: str) -> bool:
-    """Return whether all at `pointer` and next to it is known for certain: no key is there twice."""
+    """Return whether all at `pointer` and next to it is known for certain: no key is there
+    twice.
+    """
     parent = _split(pointer)[0]
     return doc.broken is None and not any(
         f"{pointer}/".startswith(f"{twice.pointer}/")
@@ -147,7 +160,10 @@ def _checked(
     adds: str = "",
     strict: bool = False,
 ) -> tuple[Edit, ...]:
-    """The changes as edits, if they put `values` at their pointers (`NOTHING`: none). Strict JSON isn't read again."""
+    """The changes as edits, if they put `values` at their pointers (`NOTHING`: none).
+
+    Strict JSON isn't read again.
+    """
     edits = tuple(
         Edit(path=doc.text.path, start=start, end=end, replacement=text, adds=adds)
         for start, end, text in sorted(changes, key=lambda change: (change.start, change.end))
@@ -194,7 +210,9 @@ def _key_like(doc: JsonText, key_start: int, name: str) -> str:
 
 
 def _removals(doc: JsonText, pointer: str) -> list[_Change]:
-    """Remove the member or item at `pointer` with its comma, else, for the last, the one before; and its line."""
+    """Remove the member or item at `pointer` with its comma, else, for the last, the one before;
+    and its line.
+    """
     content, span = doc.text.content, doc.spans[pointer]
     start, end = span.start if span.key_start is None else span.key_start, span.end
     siblings = _children(doc, pointer.rpartition("/")[0])
@@ -221,7 +239,9 @@ def _removals(doc: JsonText, pointer: str) -> list[_Change]:
 
 
 def _insertions(doc: JsonText, pointer: str, member: str, old_indent: str) -> list[_Change]:
-    """A new last member of the object at `pointer`, whose lines after the first have the indentation `old_indent`."""
+    """A new last member of the object at `pointer`, whose lines after the first have the
+    indentation `old_indent`.
+    """
     content, span = doc.text.content, doc.spans[pointer]
     closer, children = span.end - 1, _children(doc, pointer)
     inner = content[span.start + 1 : closer]

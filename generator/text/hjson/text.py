@@ -1,7 +1,8 @@
 """DeepSpeed's JSON with the place of every key and value, as both of its readers see it.
 
-DeepSpeed reads its config with hjson, which accepts comments, bare keys and much more; accelerate, Hugging Face and
-Megatron-DeepSpeed read the same file with Python's strict `json`. A `JsonText` has what each of them reads.
+DeepSpeed reads its config with hjson, which accepts comments, bare keys and much more; accelerate,
+Hugging Face and Megatron-DeepSpeed read the same file with Python's strict `json`. A `JsonText` has
+what each of them reads.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from .tokens import Mark, Refused, Tokens
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 20_000  # as many as of a YAML document
-MAX_POINTER_CHARACTERS: Final = (
-    100_000_000  # of all pointers together: long keys around many values would fill memory
-)
+# of all pointers together: long keys around many values would fill memory
+MAX_POINTER_CHARACTERS: Final = 100_000_000
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _BYTE_ORDER_MARKS: Final = ("\ufeff", "\xef\xbb\xbf")
 
 
 class Span(NamedTuple):
-    """The place of a value: characters `start` up to `end` of the text; `key_*`: its key, quotes included."""
+    """The place of a value: characters `start` up to `end` of the text; `key_*`: its key, quotes
+    included.
+    """
 
     start: int
     end: int
@@ -41,7 +43,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate:
-    """A key that an object has twice: DeepSpeed refuses it, `json` keeps the last. Offsets of the two keys."""
+    """A key that an object has twice: DeepSpeed refuses it, `json` keeps the last.
+
+    Offsets of the two keys.
+    """
 
     pointer: str
     first: int
@@ -59,7 +64,9 @@ class Broken:
 def read_document(
     content: str, line_of: Callable[[int], int], *, constants: bool = False
 ) -> _Document:
-    """The whole text: with braces, else as members without them, else as one bare value, as hjson tries them."""
+    """The whole text: with braces, else as members without them, else as one bare value, as hjson
+    tries them.
+    """
     mark = next((mark for mark in _BYTE_ORDER_MARKS if content.startswith(mark)), "")
     first = _Document(content, line_of, constants, len(mark))
     first.run(braces=None)
@@ -83,7 +90,9 @@ class _Slot(NamedTuple):
 
 
 class _Document:
-    """Puts words together: `root`, `places`, `duplicates`, `broken`; `tokens` has the deviations."""
+    """Puts words together: `root`, `places`, `duplicates`, `broken`; `tokens` has the
+    deviations.
+    """
 
     def __init__(
         self, content: str, line_of: Callable[[int], int], constants: bool, start: int
@@ -100,12 +109,14 @@ class _Document:
         self._start = start
         self._room = MAX_POINTER_CHARACTERS
         self._values = self._depth = 0
-        self._unclosed: list[
-            tuple[int, str]
-        ] = []  # where the reading broke off, innermost first: offset and closer
+        # where the reading broke off, innermost first: offset and closer
+        self._unclosed: list[tuple[int, str]] = []
 
     def run(self, *, braces: bool | None) -> None:
-        """Read to the end, or to where it can't be read on. `braces` None: an object may have none around it."""
+        """Read to the end, or to where it can't be read on.
+
+        `braces` None: an object may have none around it.
+        """
         try:
             self._document(braces)
         except Refused as problem:
@@ -150,7 +161,9 @@ class _Document:
     def _collection(
         self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot
     ) -> int:
-        """Read what is between `closer` and its opener at `pos`; an empty one: there are no braces up to the end."""
+        """Read what is between `closer` and its opener at `pos`; an empty one: there are no braces
+        up to the end.
+        """
         if self._depth >= MAX_DEPTH:
             raise Refused(pos, f"this is nested more than {MAX_DEPTH} deep", final=True)
         self._keep(value, slot, pos, pos)  # the end comes when it is closed
@@ -251,34 +264,37 @@ class _Document:
             hints += f"; the `{self._content[start]}` in line {self._line(start)} is not closed"
         if self.tokens.swallowed is not None:
             line = self._line(self.tokens.swallowed)
-            hints += f"; the string without quotes in line {line} goes on to the end of its line, brackets included"
+            hints += (
+                f"; the string without quotes in line {line} goes on to the end of its "
+                "line, brackets included"
+            )
         return hints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonText(Values):
-    """A JSON or HJSON document. Offsets count characters of `text.content`; pointers are JSON pointers (RFC 6901).
+    """A JSON or HJSON document.
 
-    `data` is what DeepSpeed reads, or what `json` reads where only that reads it; of a broken text, what was read up to
-    there. Numbers are those of `json`: hjson makes an int of `1e9` and of every whole float below 1e10.
+    Offsets count characters of `text.content`; pointers are JSON pointers (RFC 6901).
+
+    `data` is what DeepSpeed reads, or what `json` reads where only that reads it; of a broken text,
+    what was read up to there. Numbers are those of `json`: hjson makes an int of `1e9` and of every
+    whole float below 1e10.
     """
 
     text: Text
     data: object  #: dict, list, str, int, float, bool, None; of duplicate keys the first is kept
     spans: Mapping[str, Span]  #: of every value of `data`
     duplicates: tuple[Duplicate, ...]
-    deviations: tuple[
-        Mark, ...
-    ]  #: in the order of the text; none: `json` reads it, unless it is broken
+    #: in the order of the text; none: `json` reads it, unless it is broken
+    deviations: tuple[Mark, ...]
     broken: Broken | None  #: neither of the two reads it
     json_data: object = None  #: what `json` reads: `data`, save where `json_only` has something
-    json_only: tuple[
-        Mark, ...
-    ] = ()  #: NaN, Infinity, 1e999: `json` reads floats, hjson text or nothing
+    #: NaN, Infinity, 1e999: `json` reads floats, hjson text or nothing
+    json_only: tuple[Mark, ...] = ()
     hjson_broken: Broken | None = None  #: why hjson doesn't read it; `broken` unless `json` does
-    marks: tuple[Mark, ...] = field(
-        default=(), repr=False
-    )  #: the deviations with what strict JSON has there
+    #: the deviations with what strict JSON has there
+    marks: tuple[Mark, ...] = field(default=(), repr=False)
     lines: Lines = field(repr=False, compare=False)
 
     @property
@@ -317,7 +333,9 @@ class JsonText(Values):
 
 
 def read_json(text: Text) -> JsonText:
-    """`text` as data. Never raises: what is wrong with it is in `broken`, `duplicates` and `deviations`."""
+    """`text` as data. Never raises: what is wrong with it is in `broken`, `duplicates` and
+    `deviations`.
+    """
     lines = Lines(text)
     read = read_document(text.content, lines.line_of)
     strict = None

@@ -1,7 +1,10 @@
-"""The words of DeepSpeed's JSON, which is HJSON: texts, numbers, keys, comments, and where they aren't strict JSON.
+"""The words of DeepSpeed's JSON, which is HJSON: texts, numbers, keys, comments, and where they
+aren't strict JSON.
 
-All is as hjson 3.1.0 reads a file that was opened as text (so with every line break as one LF), oddities included.
-Source: hjson/decoder.py @ 3.1.0 and, for strict JSON, json/scanner.py and json/decoder.py @ CPython 3.11.
+All is as hjson 3.1.0 reads a file that was opened as text (so with every line break as one LF),
+oddities included.
+Source: hjson/decoder.py @ 3.1.0 and, for strict JSON, json/scanner.py and json/decoder.py @ CPython
+3.11.
 """
 
 from __future__ import annotations
@@ -14,9 +17,8 @@ from typing import Final, NamedTuple
 
 from ...numerals import python_float, python_int
 
-MAX_DIGITS: Final = (
-    4300  # of an int: sys.int_info.default_max_str_digits; both libraries fail past it
-)
+# of an int: sys.int_info.default_max_str_digits; both libraries fail past it
+MAX_DIGITS: Final = 4300
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _LINE_COMMENT: Final = re.compile(r"(?:#|//)[^\r\n]*")
@@ -38,7 +40,9 @@ _WORDS: Final = {"null": None, "true": True, "false": False}
 
 
 class Refused(Exception):
-    """The text can't be read on from `offset`; `final`: hjson doesn't try to read it as one bare text either."""
+    """The text can't be read on from `offset`; `final`: hjson doesn't try to read it as one bare
+    text either.
+    """
 
     def __init__(self, offset: int, message: str, *, final: bool = False) -> None:
         self.offset, self.message, self.final = offset, message, final
@@ -46,7 +50,9 @@ class Refused(Exception):
 
 
 class Mark(NamedTuple):
-    """A place where the text isn't strict JSON: characters `start` to `end`, and what strict JSON has there."""
+    """A place where the text isn't strict JSON: characters `start` to `end`, and what strict JSON
+    has there.
+    """
 
     what: str
     start: int
@@ -56,17 +62,18 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class Tokens:
-    """Reads words of `content` at offsets; keeps what isn't strict JSON in `marks`, in the order of reading."""
+    """Reads words of `content` at offsets; keeps what isn't strict JSON in `marks`, in the order of
+    reading.
+    """
 
     content: str
-    constants: bool = False  #: read NaN, Infinity and floats that overflow as Python's json does, not as hjson does
+    #: read NaN, Infinity and floats that overflow as Python's json does, not as hjson does
+    constants: bool = False
     marks: list[Mark] = field(default_factory=list)
-    json_only: list[Mark] = field(
-        default_factory=list
-    )  #: what only Python's json reads, or reads otherwise than hjson
-    swallowed: int | None = (
-        None  #: start of the first string without quotes that has a bracket or a brace in it
-    )
+    #: what only Python's json reads, or reads otherwise than hjson
+    json_only: list[Mark] = field(default_factory=list)
+    #: start of the first string without quotes that has a bracket or a brace in it
+    swallowed: int | None = None
 
     def skip(self, pos: int) -> int:
         """The offset of the next character that is neither blank nor in a comment."""
@@ -119,7 +126,9 @@ class Tokens:
         return key, end
 
     def word(self, pos: int) -> tuple[object, int]:
-        """The text, number or name at `pos`, no blank and no opening brace or bracket, and where it ends."""
+        """The text, number or name at `pos`, no blank and no opening brace or bracket, and where it
+        ends.
+        """
         first = self.content[pos : pos + 1]
         if first == '"':
             return self._quoted(pos)
@@ -201,7 +210,8 @@ class Tokens:
                 raise Refused(pos, f"this string is not closed on its line: {why}")
             raise Refused(
                 end,
-                f"the control character U+{ord(content[end]):04X} in a string: write it as an escape",
+                f"the control character U+{ord(content[end]):04X} in a string: "
+                "write it as an escape",
             )
         for escape in _ESCAPE.finditer(content, pos, end):
             letter = escape[1][:1]
@@ -243,7 +253,9 @@ class Tokens:
         return text.removesuffix("\n"), end + 3
 
     def _column(self, pos: int) -> int:
-        """Count the characters before `pos` on its line; as hjson counts, on line 1 with those of the last."""
+        """Count the characters before `pos` on its line; as hjson counts, on line 1 with those of
+        the last.
+        """
         start, last = (
             max(self.content.rfind(mark, 0, end) for mark in "\r\n") + 1
             for end in (pos, len(self.content))
@@ -256,7 +268,10 @@ class Tokens:
 
 
 def dump(value: object) -> str:
-    """`value` as strict JSON that every text file can hold. Raises `ValueError` for NaN and infinities."""
+    """`value` as strict JSON that every text file can hold.
+
+    Raises `ValueError` for NaN and infinities.
+    """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return text if text.isprintable() else json.dumps(value, allow_nan=False)
 

@@ -1,4 +1,6 @@
-"""Simple commands: the variables that they set, the programs and shells that they start, the files they write."""
+"""Simple commands: the variables that they set, the programs and shells that they start, the files
+they write.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,8 @@ _ARITHMETIC: Final = re.compile(
 )
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 _WRITES: Final = (">", ">>", ">|")
-_TO_LAST: Final = frozenset(
-    {"cp", "install", "ln", "mv", "rsync", "scp"}
-)  # write the file that their last word names
+# write the file that their last word names
+_TO_LAST: Final = frozenset({"cp", "install", "ln", "mv", "rsync", "scp"})
 _IN_PLACE: Final = frozenset({"sed", "perl", "yq"})  # with -i
 _OUTPUT: Final = ("-o", "-O", "--out", "--output")
 
@@ -47,9 +48,14 @@ class Shell:
     """One shell's text while it is read."""
 
     def __init__(
-        self, script: ShellScript, source: Source, state: State, positional: Sequence[Element] | None = None,
-        outer: tuple[str | None, int | None] = (None, None), depth: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        script: ShellScript,
+        source: Source,
+        state: State,
+        positional: Sequence[Element] | None = None,
+        outer: tuple[str | None, int | None] = (None, None),
+        depth: int = 0,
+    ) -> None:
         self.script = script
         self.source = source
         self.state = state
@@ -76,7 +82,9 @@ class Shell:
         return words
 
     def add(self, tokens: list[Token], conditional: bool) -> Shell | None:
-        """Notes a simple command, `conditional` behind `&&` and `||`; the shell that it starts, if it does."""
+        """Notes a simple command, `conditional` behind `&&` and `||`; the shell that it starts, if
+        it does.
+        """
         if tokens[0].kind == TEST:
             if self.source.text.startswith(
                 "((", tokens[0].start
@@ -116,7 +124,9 @@ class Shell:
         return ASSIGNMENT.match(self.source.text, token.start, token.end) is not None
 
     def _command(self, tokens: Sequence[Token], head: int, conditional: bool) -> Command | None:
-        """Notes the command whose first word is the token at index `head`, and what it does to variables."""
+        """Notes the command whose first word is the token at index `head`, and what it does to
+        variables.
+        """
         commands, raw = self.script.commands, self.raw(tokens[head])
         if raw in _DECLARING:
             self._declare(tokens[head + 1 :], raw, conditional)
@@ -249,7 +259,9 @@ class Shell:
         return UNKNOWN if before.elements is not None else Value(before.pieces + value.pieces)
 
     def _started_by(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
-        """The shell that reads a text in a command (`bash -c`, `eval`); None where there is none."""
+        """The shell that reads a text in a command (`bash -c`, `eval`); None where there is
+        none.
+        """
         if self.depth >= _DEEPEST:
             return None
         words, state, positional, outer = command.words, self.state, self._positional, self._outer
@@ -308,7 +320,9 @@ class Shell:
     def _note_written(
         self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]
     ) -> None:
-        """Notes the files that a command writes by its words, and the object that `echo OBJECT > FILE` writes."""
+        """Notes the files that a command writes by its words, and the object that `echo OBJECT >
+        FILE` writes.
+        """
         name, rest = (words[0].value or "").rpartition("/")[2] if words else "", words[1:]
         text = (rest[-1].value or "") if rest and words[0].value in ("echo", "printf") else ""
         if (

@@ -1,4 +1,6 @@
-"""Expansion of a raw word or here-document: quotes, escapes, variables, arithmetic, and the words they stand for."""
+"""Expansion of a raw word or here-document: quotes, escapes, variables, arithmetic, and the words
+they stand for.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from .values import (
 )
 
 _SIMPLE: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-#: Runs of characters without a meaning, and the names of variables; the rest is looked at one by one.
+#: Runs of characters without a meaning, and the names of variables; the rest is looked at one by
+#: one.
 _VARIABLE: Final = r"\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}"
 _UNQUOTED: Final = re.compile(rf"([^\\\"'$`{HOLE}<>]+)|{_VARIABLE}")
 _QUOTED: Final = re.compile(rf'([^\\"$`{HOLE}]+)|{_VARIABLE}')
@@ -39,7 +42,8 @@ _GLOB: Final = re.compile(r"[*?]|\[[^\[\]]+\]")
 _OPTION: Final = re.compile(r"--?[A-Za-z]")
 _BLANK: Final = re.compile(r"[ \t\n]")
 _MOST_NAMES: Final = 8  # of variables that one piece remembers
-#: Set by the scheduler, the launcher or the service before the script runs, so a default in the script doesn't count.
+#: Set by the scheduler, the launcher or the service before the script runs, so a default in the
+#: script doesn't count.
 _SET_OUTSIDE: Final = re.compile(
     r"(SLURM|SRUN|SBATCH|PBS|LSB|OMPI|PMI|PMIX|MPI|AZUREML|AZ|COBALT|SGE|KUBERNETES)_\w*|"
     r"(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|CUDA_VISIBLE_DEVICES|"
@@ -57,7 +61,10 @@ _WIDTH: Final = 2**63  # bash counts in 64 bits; what leaves them is called unkn
 
 @dataclass(slots=True)
 class Field:
-    """A word while it is put together. `region` is its place when that isn't the place of the raw word."""
+    """A word while it is put together.
+
+    `region` is its place when that isn't the place of the raw word.
+    """
 
     pieces: list[Piece]
     region: tuple[int, int] | None = None
@@ -86,7 +93,10 @@ class Field:
 
 
 class Expander:
-    """Expands words of a source. `positional` are the arguments of the shell, None where they can't be known."""
+    """Expands words of a source.
+
+    `positional` are the arguments of the shell, None where they can't be known.
+    """
 
     def __init__(
         self,
@@ -278,7 +288,9 @@ class Expander:
             self._changed(name, index, match.start(4), start, end, quoted)
 
     def _elements(self, name: str, index: str | None) -> Sequence[Element] | None:
-        """The words that `$@` or `${NAME[@]}` stands for; None where they can't be known or it is no list."""
+        """The words that `$@` or `${NAME[@]}` stands for; None where they can't be known or it is
+        no list.
+        """
         if name in ("@", "*"):
             return self._positional[1:] if self._positional is not None else None
         value = self._state.get(name) if index in ("@", "*") else None
@@ -357,7 +369,8 @@ class Expander:
             state.set(name, Value(pieces=pieces))
         self._embed(pieces, name, start, end, quoted)
 
-    # What an expansion adds to the word that is being written, and where it splits one into several.
+    # What an expansion adds to the word that is being written, and where it splits one into
+    # several.
 
     def _open(self) -> Field:
         """The word that is being written, a new one where none is."""
@@ -404,7 +417,9 @@ class Expander:
         joined: bool,
         quoted: bool,
     ) -> None:
-        """Array elements, if known: one word each, or one for all (`joined`, or where nothing is split)."""
+        """Array elements, if known: one word each, or one for all (`joined`, or where nothing is
+        split).
+        """
         if elements is None:
             self._unknown(start, end, (name,))
             return
@@ -429,7 +444,10 @@ class Expander:
     def _embed(
         self, pieces: Sequence[Piece] | None, name: str, start: int, end: int, quoted: bool
     ) -> None:
-        """A variable's value, if known. One word counts as written where it is used, an option or several where set."""
+        """A variable's value, if known.
+
+        One word counts as written where it is used, an option or several where set.
+        """
         if pieces is None or not self._state.spend(len(pieces) + _characters(pieces) // 2):
             self._unknown(start, end, (name,))
             return
@@ -484,7 +502,10 @@ def _expansion_end(text: str, position: int, quoted: bool) -> int:
 
 
 def _evaluated(text: str, value_of: Callable[[str], str | None]) -> int | None:
-    """The value of an arithmetic expression; None where it can't be known. `value_of` gives a variable's text."""
+    """The value of an arithmetic expression; None where it can't be known.
+
+    `value_of` gives a variable's text.
+    """
 
     def number(name: re.Match[str]) -> str:
         value = (value_of(name[1]) or "").strip()
@@ -500,7 +521,9 @@ def _evaluated(text: str, value_of: Callable[[str], str | None]) -> int | None:
 
 
 def _value_of(node: ast.expr) -> int:
-    """The value of a Python expression, whose operators are bash's but for division; an error where it isn't known."""
+    """The value of a Python expression, whose operators are bash's but for division; an error where
+    it isn't known.
+    """
     if isinstance(node, ast.BinOp):
         value = _OPERATORS[type(node.op)](_value_of(node.left), _value_of(node.right))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):

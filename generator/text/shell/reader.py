@@ -1,4 +1,5 @@
-"""Goes through a script's tokens in order, as bash would: blocks open and close, and commands are noted.
+"""Goes through a script's tokens in order, as bash would: blocks open and close, and commands are
+noted.
 
 What isn't understood is skipped; nothing in a script makes the reader fail.
 """
@@ -33,9 +34,8 @@ _SBATCH_WORD: Final = re.compile(
     r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""", re.ASCII
 )
 _QUOTES: Final = re.compile(r"\\(.)|[\"']")
-_JOINS: Final = frozenset(
-    {"&&", "||", "|", "|&"}
-)  # a list goes on behind them, on the next line too
+# a list goes on behind them, on the next line too
+_JOINS: Final = frozenset({"&&", "||", "|", "|&"})
 _FUNCTION: Final = re.compile(
     r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE
 )
@@ -57,16 +57,22 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 def read_command_text(
     content: str, place: Callable[[int], Location], path: str = ""
 ) -> ShellScript:
-    """Reads a command within another document; `place` gives the place there of an offset in `content`."""
+    """Reads a command within another document; `place` gives the place there of an offset in
+    `content`.
+    """
     return read_script(Text(path=path, content=content, lines=content.splitlines()), place)
 
 
 def read_script(text: Text, place: Callable[[int], Location] | None = None) -> ShellScript:
-    """Read a bash script; `place` gives the place of an offset where the text is part of another document."""
+    """Read a bash script; `place` gives the place of an offset where the text is part of another
+    document.
+    """
     script = ShellScript(text=text, place=place, lines=Lines(text))
     shell = Shell(script, Source(text.content), State())
     collects = gc.isenabled()
-    gc.disable()  # a script's parts have no cycles, and Python would go through all of them often to look for some
+    # a script's parts have no cycles, and Python would go through all of them often to look for
+    # some
+    gc.disable()
     try:
         Reader(shell).read()
     finally:
@@ -189,7 +195,9 @@ class Reader:
         self._conditional = separator == "||" or (separator == "&&" and may_fail)
 
     def _assume(self, tokens: list[Token]) -> None:
-        """Takes from a branch's condition whether it runs, and a variable's value: `if [ "$MODE" = "train" ]`."""
+        """Takes from a branch's condition whether it runs, and a variable's value: `if [ "$MODE" =
+        "train" ]`.
+        """
         asked, self._asked = self._asked, False
         source = self._shell.source
         if not tokens or self._conditional or not asked:
@@ -239,7 +247,9 @@ class Reader:
         return []
 
     def _header(self, raw: str, tokens: list[Token]) -> list[Token]:
-        """`for NAME in words`, `case WORD in`, `function NAME`; the tokens of a command that follows."""
+        """`for NAME in words`, `case WORD in`, `function NAME`; the tokens of a command that
+        follows.
+        """
         names = [self._shell.raw(token) for token in tokens]
         if raw == "function":
             self._function = names[1] if len(names) > 1 else ""

@@ -1,4 +1,6 @@
-"""A bash launch script as far as it can be known without running it: its parts, each with its offset."""
+"""A bash launch script as far as it can be known without running it: its parts, each with its
+offset.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ class Word(NamedTuple):
     offset: int  #: of `raw`, in characters from the start of the document
     parts: tuple[str | None, ...] = ()  #: the known and the unknown parts (None) in order
     variables: tuple[str, ...] = ()  #: the variables that the shell expands in it
-    #: Where branches differ: the texts of words of which some may be in its place, None for one that can't be known.
-    #: Empty where that can be anything.
+    #: Where branches differ: the texts of words of which some may be in its place, None for one
+    #: that can't be known. Empty where that can be anything.
     perhaps: tuple[str | None, ...] = ()
 
     @property
@@ -36,7 +38,9 @@ class Word(NamedTuple):
 
     @property
     def path(self) -> str | None:
-        """The path that it is; its end where the folders before it are a variable: `$HERE/ds.json`."""
+        """The path that it is; its end where the folders before it are a variable:
+        `$HERE/ds.json`.
+        """
         if self.value is not None:
             return self.value
         tail = ((self.parts[-1] if self.parts else None) or "").partition("/")[2]
@@ -58,9 +62,8 @@ class Assignment:
     value_offset: int  #: of `raw`
     command_index: int  #: the index of the command that follows it or that it belongs to
     words: tuple[Word, ...] | None = None  #: of an array, all its words
-    parts: tuple[
-        str | None, ...
-    ] = ()  #: the known and the unknown parts of the value, as in `Word`
+    #: the known and the unknown parts of the value, as in `Word`
+    parts: tuple[str | None, ...] = ()
     inside: int | None = None  #: the index of the command whose `bash -c` it is in
 
 
@@ -84,7 +87,9 @@ class Command:
 
     @property
     def single_quoted(self) -> bool:
-        """Return whether that text is in single quotes, so that the outer shell expands nothing in it."""
+        """Return whether that text is in single quotes, so that the outer shell expands nothing in
+        it.
+        """
         return (self.shell or "").startswith("'")
 
 
@@ -104,41 +109,38 @@ class Heredoc:
     content: str  #: variables are expanded where known, and stay as written where not
     offset: int  #: where the content starts
     complete: bool  #: whether every expansion is known
-    literal: (
-        bool  #: nothing was expanded: offsets in the content and in the script differ by `offset`
-    )
-    target: Word | None = (
-        None  #: the word that names the file; None: the text is another program's input
-    )
+    #: nothing was expanded: offsets in the content and in the script differ by `offset`
+    literal: bool
+    #: the word that names the file; None: the text is another program's input
+    target: Word | None = None
 
 
-#: The last assignments of a variable: the index of the next command, and the value, None where it can't be known.
+#: The last assignments of a variable: the index of the next command, and the value, None where it
+#: can't be known.
 History = dict[str, list[tuple[int, str | None]]]
 
 
 @dataclass(slots=True, kw_only=True)
 class ShellScript:
-    """A script's commands, assignments, directives and here-documents, each in order, over all its nested shells."""
+    """A script's commands, assignments, directives and here-documents, each in order, over all its
+    nested shells.
+    """
 
     text: Text
     lines: Lines = field(repr=False, compare=False)
-    place: Callable[[int], Location] | None = field(
-        default=None, repr=False
-    )  #: of an offset, in another document
+    #: of an offset, in another document
+    place: Callable[[int], Location] | None = field(default=None, repr=False)
     directives: list[Directive] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
     heredocs: list[Heredoc] = field(default_factory=list)
-    written: list[Word] = field(
-        default_factory=list
-    )  #: the words that name files which commands write
-    edited: list[Word] = field(
-        default_factory=list
-    )  #: those of files to which commands add, or which they change
+    #: the words that name files which commands write
+    written: list[Word] = field(default_factory=list)
+    #: those of files to which commands add, or which they change
+    edited: list[Word] = field(default_factory=list)
     history: History = field(default_factory=dict, repr=False)
-    unterminated: int | None = (
-        None  #: the offset of a quote, bracket or here-document that nothing closes
-    )
+    #: the offset of a quote, bracket or here-document that nothing closes
+    unterminated: int | None = None
 
     @property
     def shebang(self) -> str | None:
@@ -152,7 +154,9 @@ class ShellScript:
         return self.lines.locate(offset, pointer) if self.place is None else self.place(offset)
 
     def value_of(self, name: str, before: int | None = None) -> str | None:
-        """The value of a variable where the command of index `before` begins; at the end of the script with None."""
+        """The value of a variable where the command of index `before` begins; at the end of the
+        script with None.
+        """
         changes = self.history.get(name, [])
         if before is None:
             return changes[-1][1] if changes else None

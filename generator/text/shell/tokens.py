@@ -1,4 +1,7 @@
-"""Tokens of a bash script: words, operators, arrays, here-documents. Nothing is expanded here, and nothing recurs."""
+"""Tokens of a bash script: words, operators, arrays, here-documents.
+
+Nothing is expanded here, and nothing recurs.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ WORD, OPERATOR, NEWLINE, ARRAY, REDIRECT, TEST, COMMENT = range(7)
 
 _COMMENT_TEXT: Final = re.compile(r"#[^\n]*")
 _ANSI: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
-#: By what is open, the characters that mean nothing there. What is open is named by the character that closes it;
-#: `"}` is a `${` inside double quotes, where a single quote is a plain character, and `=)` arithmetic: `<<` shifts.
+#: By what is open, the characters that mean nothing there. What is open is named by the character
+#: that closes it; `"}` is a `${` inside double quotes, where a single quote is a plain character,
+#: and `=)` arithmetic: `<<` shifts.
 _RUN: Final = {
     "": re.compile(r"[^\s\\\"'$`|&;()<>]+"),
     '"': re.compile(r'[^"\\$`]+'),
@@ -32,8 +36,8 @@ _DOCUMENT: Final = re.compile(rf"(?<!<)<<(-?){_DELIMITER.pattern}")
 _QUOTES: Final = re.compile(r"\\(.)|['\"]")
 _LONGEST_TEMPLATE: Final = 500  # characters between `${{` and `}}`
 
-# Texts with nothing nested in them, which one match passes over. No two alternatives begin with the same character, so
-# there is one way to match a text: these never go back and forth.
+# Texts with nothing nested in them, which one match passes over. No two alternatives begin with the
+# same character, so there is one way to match a text: these never go back and forth.
 _BRACES: Final = r"\$\{[^\"'\\$`{}]*\}"
 _ARITHMETIC: Final = r"\$\(\([^()'\"\\$`#]*\)\)"
 _OLD_ARITHMETIC: Final = r"\$\[(?:[^\[\]'\"\\$`\n]|\$\w)*\]"
@@ -51,10 +55,10 @@ _EASY_WORD: Final = re.compile(rf"{_EASY}(?=([\s;&|()])?)")
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
 _PLAIN: Final = r"[A-Za-z0-9_./:=,+@%-]+"
 _PLAIN_WORD: Final = re.compile(_PLAIN)
-_AFTER: Final = (
-    r"[\s;&|)]|\Z"  # ends a word; what begins with another character needs a closer look
-)
-#: The tokens that most scripts are made of, each a group; nothing but blanks where another one comes.
+# ends a word; what begins with another character needs a closer look
+_AFTER: Final = r"[\s;&|)]|\Z"
+#: The tokens that most scripts are made of, each a group; nothing but blanks where another one
+#: comes.
 _USUAL: Final = re.compile(
     r"(?:[ \t\r]|\\\r?\n)*(?:"
     rf"({_PLAIN})(?={_AFTER})"
@@ -93,14 +97,16 @@ class Body:
 class Token:
     """A token from `start` up to `end`; `words` are those of an array literal.
 
-    All operators and line ends of a kind are one object, and have no place: nothing asks for it, and scripts have many.
+    All operators and line ends of a kind are one object, and have no place: nothing asks for it,
+    and scripts have many.
     """
 
     kind: int
     start: int
     end: int
     text: str = ""  #: of an operator, and of a word in which bash has nothing to do
-    value: str = ""  #: of a word that is one quoted text without expansions; empty as well where that isn't so
+    #: of a word that is one quoted text without expansions; empty as well where that isn't so
+    value: str = ""
     words: tuple[tuple[int, int], ...] = ()
     body: Body | None = None
 
@@ -113,21 +119,24 @@ _OPERATORS: Final = {
 
 
 class Tokens:
-    """The tokens of a text. `unterminated` is where a quote or bracket opens that nothing closes."""
+    """The tokens of a text. `unterminated` is where a quote or bracket opens that nothing
+    closes.
+    """
 
     def __init__(self, text: str) -> None:
         self.found: list[Token] = []
         self.unterminated: int | None = None
         self._text = text
-        self._waiting: list[
-            tuple[Token, str, bool, bool]
-        ] = []  # here-documents whose bodies begin at the next line
+        # here-documents whose bodies begin at the next line
+        self._waiting: list[tuple[Token, str, bool, bool]] = []
         position: int | None = 0
         while position is not None:
             position = self._usual(position)
 
     def _usual(self, position: int) -> int | None:
-        """Reads up to the first token that isn't usual, and that one; the place behind it, None at the text's end."""
+        """Reads up to the first token that isn't usual, and that one; the place behind it, None at
+        the text's end.
+        """
         add = self.found.append
         for match in _USUAL.finditer(self._text, position):
             group = match.lastindex
@@ -177,9 +186,8 @@ class Tokens:
         ):
             return self._test(position)
         end = self._word_end(position)
-        return (
-            self._word(position, end) if end > position else position + 1
-        )  # what begins nothing is skipped
+        # what begins nothing is skipped
+        return self._word(position, end) if end > position else position + 1
 
     def _word(self, start: int, end: int) -> int:
         """A word, or an array where it is `NAME=` with a bracket behind it."""
@@ -267,7 +275,9 @@ class Tokens:
 
 
 def _word_end(text: str, position: int) -> tuple[int, bool]:
-    """Return where the word that begins at `position` ends, and whether everything in it is closed."""
+    """Return where the word that begins at `position` ends, and whether everything in it is
+    closed.
+    """
     easy = _EASY_WORD.match(text, position)
     return (easy.end(), True) if easy and easy.lastindex else scan(text, position)
 
@@ -275,7 +285,9 @@ def _word_end(text: str, position: int) -> tuple[int, bool]:
 def _closing_line(
     text: str, position: int, delimiter: str, strips_tabs: bool
 ) -> tuple[int, int] | None:
-    """Find where the line that ends a here-document begins and ends; its body begins at `position`."""
+    """Find where the line that ends a here-document begins and ends; its body begins at
+    `position`.
+    """
     while (at := text.find(delimiter, position)) >= 0:
         start, end = text.rfind("\n", position, at) + 1 or position, text.find("\n", at)
         end = end if end >= 0 else len(text)
@@ -288,7 +300,9 @@ def _closing_line(
 
 @lru_cache(maxsize=4)
 def _last_lines(text: str) -> dict[tuple[bool, str], int]:
-    """The places where lines are last in a text, by whether tabs before them are stripped, and the line."""
+    """The places where lines are last in a text, by whether tabs before them are stripped, and the
+    line.
+    """
     found, position = dict[tuple[bool, str], int](), 0
     for line in text.split("\n"):
         plain = line.removesuffix("\r")
@@ -298,7 +312,9 @@ def _last_lines(text: str) -> dict[tuple[bool, str], int]:
 
 
 def _behind_bodies(text: str, position: int, waiting: list[tuple[str, bool]]) -> int:
-    """Pass over the bodies of the waiting here-documents, which begin at a line; one that no line ends has none."""
+    """Pass over the bodies of the waiting here-documents, which begin at a line; one that no line
+    ends has none.
+    """
     for delimiter, strips in waiting:
         if _last_lines(text).get((strips, delimiter), -1) >= position:
             close = _closing_line(text, position, delimiter, strips)
@@ -310,7 +326,8 @@ def _behind_bodies(text: str, position: int, waiting: list[tuple[str, bool]]) ->
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
     """Return where the word that begins at `position` ends, and whether everything in it is closed.
 
-    With `closers` (innermost last) the position is inside these, and the end is past the last one's close.
+    With `closers` (innermost last) the position is inside these, and the end is past the last one's
+    close.
     """
     size, stack, waiting = len(text), list(closers), list[tuple[str, bool]]()
     while position < size:

@@ -1,4 +1,6 @@
-"""Values of a shell's variables, in pieces that know where they were written, and what branches leave of them."""
+"""Values of a shell's variables, in pieces that know where they were written, and what branches
+leave of them.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,28 @@ from typing import Final, NamedTuple
 
 from ...places import IN_WORDS
 
-#: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has this non-character.
+#: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has
+#: this non-character.
 HOLE: Final = "\ufdd0"
 _CLOSE: Final = 4  # characters between two pieces of one word: quotes, or a backslash
-#: A value may cost this much (pieces, or 64 characters each), and a whole script that much: a text that doubles itself
-#: line by line ends as an unknown value instead of filling the memory.
+#: A value may cost this much (pieces, or 64 characters each), and a whole script that much: a text
+#: that doubles itself line by line ends as an unknown value instead of filling the memory.
 _MOST_PER_VALUE: Final = 10_000
 _MOST_PER_SCRIPT: Final = 300_000
-_DEEPEST: Final = 30  # blocks in blocks; what is set deeper is unknown, or each would merge what all within it set
+# blocks in blocks; what is set deeper is unknown, or each would merge what all within it set
+_DEEPEST: Final = 30
 _MOST_PERHAPS: Final = 100  # words that may be in the place of one
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
 _GUARDS: Final = frozenset({"if", "loop", "case", "function"})
 _RUNS: Final = re.compile(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
 
 
-# Named tuples, where the house has frozen dataclasses: a long script makes hundreds of thousands of them.
+# Named tuples, where the house has frozen dataclasses: a long script makes hundreds of thousands of
+# them.
 class Piece(NamedTuple):
-    """A part of a value. `text` is None where it can't be known; `start` and `end` are places in the document."""
+    """A part of a value. `text` is None where it can't be known; `start` and `end` are places in
+    the document.
+    """
 
     text: str | None
     start: int
@@ -64,7 +71,10 @@ class Value(NamedTuple):
 
     @property
     def text(self) -> str | None:
-        """The text, or None where a part can't be known. An array's is that of its first element, as in bash."""
+        """The text, or None where a part can't be known.
+
+        An array's is that of its first element, as in bash.
+        """
         return text_of_pieces(self.scalar)
 
     @property
@@ -100,7 +110,9 @@ def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:
 
 
 def region_of(pieces: Sequence[Piece]) -> tuple[int, int]:
-    """The place in the document of pieces that make one word: all of them where they are side by side."""
+    """The place in the document of pieces that make one word: all of them where they are side by
+    side.
+    """
     start, end = pieces[0].start, pieces[0].end
     for piece in pieces[1:]:
         if piece.start == start and piece.end == end:
@@ -123,9 +135,8 @@ class Source:
 
     def __init__(self, text: str, pieces: Sequence[Piece] = ()) -> None:
         self.text = text
-        self.direct = (
-            not pieces
-        )  #: whether it is the document itself, so that places in both are the same
+        #: whether it is the document itself, so that places in both are the same
+        self.direct = not pieces
         self._pieces = pieces
         self._starts: list[int] = []
         position = 0
@@ -174,17 +185,14 @@ class Frame:
 
     kind: str
     name: str = ""  #: of a function
-    before: dict[str, Value | None] = field(
-        default_factory=dict
-    )  #: as they were when it opened, where changed since
+    #: as they were when it opened, where changed since
+    before: dict[str, Value | None] = field(default_factory=dict)
     branches: list[dict[str, Value | None]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)  #: changed in the branch that is open
-    assumed: dict[str, Value | None] = field(
-        default_factory=dict
-    )  #: as it was of what the branch's condition tells
-    refuted: dict[str, Value | None] = field(
-        default_factory=dict
-    )  #: the same of what the branches to come refute
+    #: as it was of what the branch's condition tells
+    assumed: dict[str, Value | None] = field(default_factory=dict)
+    #: the same of what the branches to come refute
+    refuted: dict[str, Value | None] = field(default_factory=dict)
     told: str = ""  #: the variable that has the value which the branch's condition tells
     total: bool = False  #: whether one of the branches always runs
     runs: bool | None = None  #: whether the condition of the branch that is open holds
@@ -199,7 +207,9 @@ class Frame:
 
 
 class State:
-    """The variables of one shell. A shell started by another (`parent`) sees what that one exports."""
+    """The variables of one shell. A shell started by another (`parent`) sees what that one
+    exports.
+    """
 
     def __init__(self, parent: State | None = None) -> None:
         self.values: dict[str, Value] = {}
@@ -209,18 +219,18 @@ class State:
         self.commands = 0  #: how many were read
         self.guards = 0  #: how many of the frames may run more or less often than once
         self.all_exported = False
-        self.functions: dict[
-            str, frozenset[str]
-        ] = {}  #: the variables that each sets, as far as it was read
+        #: the variables that each sets, as far as it was read
+        self.functions: dict[str, frozenset[str]] = {}
         self._assumed: set[str] = set()  # has the value that a condition tells
         self._sourced = False  # a file that wasn't read may have defined functions
         self._parent = parent
-        self._left: list[int] = (
-            parent._left if parent is not None else [_MOST_PER_SCRIPT]
-        )  # of all shells together
+        # of all shells together
+        self._left: list[int] = parent._left if parent is not None else [_MOST_PER_SCRIPT]
 
     def spend(self, cost: int) -> bool:
-        """Takes the cost of an expansion from what the script may spend; whether there was enough."""
+        """Takes the cost of an expansion from what the script may spend; whether there was
+        enough.
+        """
         self._left[0] -= cost + 1
         return self._left[0] > 0
 
@@ -236,8 +246,10 @@ class State:
         return value.text if value else None
 
     def set(self, name: str, value: Value | None) -> None:
-        """Gives a variable a value; one that is too large becomes unknown. None unsets it: its value is unknown then,
-        as the environment may still have it."""
+        """Gives a variable a value; one that is too large becomes unknown.
+
+        None unsets it: its value is unknown then, as the environment may still have it.
+        """
         pieces = [one for word in value.words for one in word.pieces] if value is not None else ()
         size = len(pieces) + sum([len(piece.text) for piece in pieces if piece.text]) // 64
         if size > _MOST_PER_VALUE or not self.spend(size) or len(self.frames) > _DEEPEST:
@@ -269,7 +281,9 @@ class State:
                 self._put(name, UNKNOWN)
 
     def assume(self, name: str, value: Value) -> None:
-        """Gives a variable the value that the condition of the innermost block says, in this branch alone."""
+        """Gives a variable the value that the condition of the innermost block says, in this branch
+        alone.
+        """
         frame, known = self.frames[-1], self.text(name)
         if name not in frame.touched:
             frame.assumed.setdefault(name, self.values.get(name))
@@ -279,7 +293,9 @@ class State:
             self._assumed.add(name)
 
     def call(self, name: str, sources: bool) -> None:
-        """Runs a function of the script, or code that isn't read: what they may set can't be known from here."""
+        """Runs a function of the script, or code that isn't read: what they may set can't be known
+        from here.
+        """
         self._sourced = self._sourced or sources
         for assumed in self._assumed:
             self._put(assumed, UNKNOWN)
@@ -289,7 +305,9 @@ class State:
             self.set(changing, UNKNOWN)
 
     def decide(self, runs: bool | None) -> None:
-        """Says of the branch that is open whether its condition holds; a function may be called with other values."""
+        """Says of the branch that is open whether its condition holds; a function may be called
+        with other values.
+        """
         if not any(frame.kind == "function" for frame in self.frames[:_DEEPEST]):
             self.frames[-1].runs = runs
 
@@ -304,7 +322,9 @@ class State:
         frame.total, frame.runs = frame.total or frame.chosen, None
 
     def next_branch(self, total: bool = False) -> None:
-        """Ends a branch of the innermost block; the next one begins from what was before the block."""
+        """Ends a branch of the innermost block; the next one begins from what was before the
+        block.
+        """
         if self.frames:
             frame = self.frames[-1]
             self._end_branch(frame)
@@ -343,7 +363,9 @@ class State:
 
 
 def _merged(values: Sequence[Value | None]) -> Value:
-    """Return the words that all of the values begin and end with, of which a variable may hold any."""
+    """Return the words that all of the values begin and end with, of which a variable may hold
+    any.
+    """
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return UNKNOWN
@@ -386,7 +408,9 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
 
 
 def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
-    """The texts of words of which any list may be there; none where it begins, or goes on, with what isn't known."""
+    """The texts of words of which any list may be there; none where it begins, or goes on, with
+    what isn't known.
+    """
     found: list[str | None] = []
     for elements in lists:
         texts = [text for one in elements for text in _texts(one.pieces)]
@@ -401,7 +425,9 @@ def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
 
 
 def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
-    """The text of a word, of `--name=` the known part, of one from branches those that may be there."""
+    """The text of a word, of `--name=` the known part, of one from branches those that may be
+    there.
+    """
     first = pieces[0] if pieces else Piece("", 0, 0)
     begun = first.text if first.text and first.text.startswith("--") else None
     return first.perhaps or (begun or text_of_pieces(pieces),)
@@ -418,7 +444,10 @@ def _identity(pieces: Sequence[Piece]) -> tuple[object, ...] | str:
 
 
 def split(pieces: Sequence[Piece]) -> list[Element]:
-    """The words that a value falls into where bash splits it at blanks. Unknown pieces stay in the word they touch."""
+    """The words that a value falls into where bash splits it at blanks.
+
+    Unknown pieces stay in the word they touch.
+    """
     words: list[list[Piece]] = [[]]
     for piece in pieces:
         if piece.text is None:

@@ -1,1 +1,3 @@
-"""The rules on launch lines and environment variables; those on hostfiles are named in `file_rules`."""
+"""The rules on launch lines and environment variables; those on hostfiles are named in
+`file_rules`.
+"""

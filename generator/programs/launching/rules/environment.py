@@ -1,4 +1,6 @@
-"""Environment variables: those of training programs, and NCCL's, wherever a submission sets them."""
+"""Environment variables: those of training programs, and NCCL's, wherever a submission sets
+them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ from ....text.shell.records import SHELLS, Command, Word
 from ..launcher_call import LauncherCall
 from ..subjects import commands, deepspeed_calls
 
-#: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts have one, notes nine.
+#: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts
+#: have one, notes nine.
 _MOST_SLIPS: Final = 3
 #: The variables that NCCL reads, and such as are no slips; the file says where they are from.
 _VARIABLES: Final = tuple(
@@ -54,11 +57,13 @@ _SUBSYSTEMS: Final = (
     ),
     *("PROXY", "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS", "ALL"),
 )
-#: Set where the nodes are joined by EFA: NCCL then goes through a plug-in. Source: aws/aws-ofi-nccl README.md
+#: Set where the nodes are joined by EFA: NCCL then goes through a plug-in. Source: aws/aws-ofi-nccl
+#: README.md
 _OF_EFA: Final = frozenset(
     {"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "OFI_NCCL_PROTOCOL", "FI_EFA_FORK_SAFE"}
 )
-#: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their own.
+#: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their
+#: own.
 _SLIP: Final = 0.88
 _READS: Final[tuple[Kind, ...]] = ("launch script", "AzureML job", "environment file")
 _OLD_NAMES: Final = ("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "DESYNC_DEBUG", "ENABLE_TIMING")
@@ -81,7 +86,9 @@ class Setting:
 def settings(
     submission: Submission, wanted: Callable[[str], bool], *, with_azureml: bool = True
 ) -> Iterator[Setting]:
-    """The environment variables of a `wanted` name that the submission sets, in the order of its documents."""
+    """The environment variables of a `wanted` name that the submission sets, in the order of its
+    documents.
+    """
     for script in submission.commands:
         shell = script.shell
         for found in shell.assignments:
@@ -120,21 +127,24 @@ def nccl_settings(submission: Submission) -> Iterator[Setting]:
     return settings(submission, lambda name: name.startswith("NCCL_"))
 
 
-#: Variables without which training goes another way, so that one that stays in the script's shell is a slip.
+#: Variables without which training goes another way, so that one that stays in the script's shell
+#: is a slip.
 _FOR_TRAINING: Final = re.compile(
     r"(?:NCCL|TORCH_NCCL|PYTORCH|WANDB|TOKENIZERS|UCX|NVTE|TRITON|HF_(?:HUB|DATASETS))_[A-Z0-9_]+|"
     r"HF_(?:HOME|TOKEN|ENDPOINT)|TRANSFORMERS_(?:CACHE|OFFLINE)|DS_ACCELERATOR|"
     r"CUDA_(?:VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|DEVICE_ORDER)|OMP_NUM_THREADS|LD_LIBRARY_PATH"
 )
-#: Variables that DeepSpeed's launcher sends to the nodes. Source: runner.py:37, cuda_accelerator.py:412 @ 0.19.8
+#: Variables that DeepSpeed's launcher sends to the nodes. Source: runner.py:37,
+#: cuda_accelerator.py:412 @ 0.19.8
 _SENT: Final = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL")
 #: Variables that training reads on every node; others may be for the script alone.
 _READ: Final = re.compile(
     r"(?:WANDB|HF|TRANSFORMERS|HUGGINGFACE|TORCH|PYTORCH|CUDA|CUBLAS|NVTE|OMP|MKL|TOKENIZERS|DS|DEEPSPEED|TRITON|GLOO|"
     r"FI|LD|XLA|TE|FLASH|NVIDIA)_\w+"
 )
-#: Variables of bash (bash(1), Shell Variables), of a login (environ(7)), and of schedulers, MPI and clusters; those of
-#: process groups Slurm alone does not set. Sources: sbatch(1), OUTPUT ENVIRONMENT VARIABLES; docs of each other one
+#: Variables of bash (bash(1), Shell Variables), of a login (environ(7)), and of schedulers, MPI and
+#: clusters; those of process groups Slurm alone does not set. Sources: sbatch(1), OUTPUT
+#: ENVIRONMENT VARIABLES; docs of each other one
 _GIVEN: Final = re.compile(
     r"(?:BASH|COMP|SLURM|SLURMD|PBS|LSB|COBALT|FLUX|OMPI|PMI|PALS|AZ|AZUREML|SKYPILOT|KUBERNETES|PET|SM|VC|MLP|CUDA|"
     r"CONDA|HF|XDG|LC)_|(?:BASH|BASHPID|COLUMNS|COPROC|DIRSTACK|EPOCHREALTIME|EPOCHSECONDS|EUID|FUNCNAME|GROUPS|HOME|"
@@ -145,7 +155,8 @@ _GIVEN_ELSEWHERE: Final = re.compile(
     _GIVEN.pattern
     + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
 )
-#: What sets variables in any shell of a script, or provides for those that are unset: a default, a test of texts.
+#: What sets variables in any shell of a script, or provides for those that are unset: a default, a
+#: test of texts.
 _PROVIDES: Final = re.compile(
     r"(?<![\w$.-])\w+\+?=|\$\{\w+:?[-=?+]|\[\s(?:(?!-(?:eq|ne|[gl][te]|[defrswx])\s)[^\[\]\n])*\]"
     r"|(?<!\$)(?:\(\([^()\n]*|\{\w+\}[<>])"
@@ -170,7 +181,10 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
         submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False
     ):  # AML015 is for those
         if value == "1":
-            message = "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and meant for debugging"
+            message = (
+                "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and "
+                "meant for debugging"
+            )
             yield Violation(setting.where, message, "remove it")
 
 
@@ -178,9 +192,12 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
     "ENV001", NOTE, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on")
 )
 def variables_are_exported(script: LaunchScript) -> Violations:
-    """A variable that the training program reads is exported; so is one that another shell of the script expands.
-    Prevents: The setting has no effect, or the option no value. A note, as the environment may have exported it before.
-    Fix: export it"""
+    """A variable that the training program reads is exported; so is one that another shell of the
+    script expands.
+    Prevents: The setting has no effect, or the option no value. A note, as the environment may have
+    exported it before.
+    Fix: export it
+    """
     shell, content = script.shell, script.shell.text.content
     if (
         not script.launches
@@ -207,7 +224,9 @@ def variables_are_exported(script: LaunchScript) -> Violations:
 
 
 def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
-    """Variables in a text in single quotes that srun or the script hands to a shell, which sets none of them itself."""
+    """Variables in a text in single quotes that srun or the script hands to a shell, which sets
+    none of them itself.
+    """
     for command in (call.command for call in launch.calls if call.command.single_quoted):
         outer = launch.script.commands[command.inside or 0]
         if outer.words[0].value == "srun" or outer.words[0].value in SHELLS:
@@ -216,7 +235,8 @@ def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
                 for assignment in launch.script.assignments
                 if assignment.inside == outer.index
             }
-            # what the line gives it, and what the text has between its quotes, is expanded by this shell
+            # what the line gives it, and what the text has between its quotes, is expanded by this
+            # shell
             text = command.shell or ""
             given = [_QUOTED.sub("", text), *(word.raw for word in outer.words if word.raw != text)]
             told = {name for part in given for name in _WORD.findall(part)}
@@ -229,9 +249,12 @@ def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
 
 @commands.rule("ENV002", ERROR, "launcher", derived("bash(1), PARAMETERS: name=[value]"))
 def assignments_have_no_spaces(script: LaunchScript) -> Violations:
-    """An assignment has no spaces around its equals sign, and a name of letters, digits and underscores.
-    Prevents: export: `=': not a valid identifier; MODEL-DIR=/data: command not found; the variable is empty.
-    Fix: remove the spaces; write the name with underscores"""
+    """An assignment has no spaces around its equals sign, and a name of letters, digits and
+    underscores.
+    Prevents: export: `=': not a valid identifier; MODEL-DIR=/data: command not found; the variable
+    is empty.
+    Fix: remove the spaces; write the name with underscores
+    """
     spaced, expanded = list[Violation](), set(_EXPANDED.findall(script.shell.text.content))
     for command in script.shell.commands:
         exports = bool(command.words) and command.words[0].value == "export"
@@ -240,7 +263,10 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
             match = _BAD_NAME.match(word.raw)
             if match and (exports or word.offset == command.offset):
                 name = match[1]
-                message = f"{name} is no name of a variable: bash takes the assignment for a command, and sets nothing"
+                message = (
+                    f"{name} is no name of a variable: bash takes the assignment for a "
+                    "command, and sets nothing"
+                )
                 instead = re.sub(r"\W", "_", name)
                 yield Violation(script.shell.locate(word), message, f"write {instead}=...")
         if len(words) < 2 or words[1].value != "=" or len(command.words) < 3:
@@ -248,7 +274,10 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
         name, value = words[0].value or "None", words[2].raw if len(words) > 2 else ""
         used = name.isidentifier() and name in expanded
         if exports or used or re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
-            message = f"{name} = {value}: bash accepts no spaces around the equals sign, so nothing is set"
+            message = (
+                f"{name} = {value}: bash accepts no spaces around the equals "
+                "sign, so nothing is set"
+            )
             spaced.append(
                 Violation(script.shell.locate(command), message, f"export {name}={value}")
             )
@@ -263,8 +292,10 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
 )
 def variables_are_set(script: LaunchScript) -> Violations:
     """A variable that a launch line names is set in the script, or comes from where it is started.
-    Prevents: An option without its value, which takes the next one for it. A note, as the environment may have it.
-    Fix: set it; or write ${NAME:?}, which stops where it is unset"""
+    Prevents: An option without its value, which takes the next one for it. A note, as the
+    environment may have it.
+    Fix: set it; or write ${NAME:?}, which stops where it is unset
+    """
     shell = script.shell
     if shell.unterminated is not None or any(map(_sets_others, shell.commands)):
         return
@@ -283,7 +314,10 @@ def variables_are_set(script: LaunchScript) -> Violations:
                 found[name] = word
     if found and shell.assignments:  # else all of them are for whoever starts it to set
         names = ", ".join(found)
-        message = f"the script doesn't set {names}: unless the environment does, the line gets nothing in its place"
+        message = (
+            f"the script doesn't set {names}: unless the environment does, the line gets "
+            "nothing in its place"
+        )
         yield Violation(
             shell.locate(next(iter(found.values()))),
             message,
@@ -292,7 +326,9 @@ def variables_are_set(script: LaunchScript) -> Violations:
 
 
 def _sets_others(command: Command) -> bool:
-    """Return whether a command sets variables that can't be known: `source .env`, `export $(cat .env)`."""
+    """Return whether a command sets variables that can't be known: `source .env`, `export $(cat
+    .env)`.
+    """
     first, *words = command.run
     # conda's hook sets variables of its own alone.
     substituted = any(re.match(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)', word.raw) for word in words)
@@ -304,9 +340,10 @@ def _sets_others(command: Command) -> bool:
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))
 def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     """CUDA_VISIBLE_DEVICES has a GPU for each of the node's ranks.
-    Prevents: CUDA error: invalid device ordinal; two ranks on one GPU. A note where accelerate's own configuration, of
-    the user, may name more machines.
-    Fix: show as many GPUs as there are ranks"""
+    Prevents: CUDA error: invalid device ordinal; two ranks on one GPU. A note where accelerate's
+    own configuration, of the user, may name more machines.
+    Fix: show as many GPUs as there are ranks
+    """
     visible, call, severity = (
         launch.environment.get("CUDA_VISIBLE_DEVICES"),
         launch.call("torchrun"),
@@ -332,8 +369,10 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
 @deepspeed_calls.rule("LNCH010", WARNING, "silent", _EXPORTS)
 def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     """A variable that training reads is one that deepspeed sends to the other nodes.
-    Prevents: Nodes that train with other settings than the first. A note where a job may do without.
-    Fix: put it into ~/.deepspeed_env, or use srun, which exports everything"""
+    Prevents: Nodes that train with other settings than the first. A note where a job may do
+    without.
+    Fix: put it into ~/.deepspeed_env, or use srun, which exports everything
+    """
     if not call.has("--hostfile") or call.has("--no_ssh") or call.nodes == 1:
         return
     files = call.submission.of(EnvironmentFile)
@@ -343,7 +382,10 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     for name, assignment in call.launch.environment.items():
         if name in sent or name.startswith(_SENT) or not _READ.fullmatch(name):
             continue
-        message = f"{name} is not sent to the other nodes: deepspeed sends only {', '.join(_SENT)} variables"
+        message = (
+            f"{name} is not sent to the other nodes: deepspeed sends only "
+            f"{', '.join(_SENT)} variables"
+        )
         hint = f"write {name}=VALUE into ~/.deepspeed_env"
         # Megatron's tensor parallelism stops without this one; without others a job may well do.
         stops = name == "CUDA_DEVICE_MAX_CONNECTIONS" and bool(
@@ -366,7 +408,10 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
         names = {name.strip() for name in value.lstrip("=").split(",")}
         if nodes != 1 and value and not value.startswith("^") and names <= {"lo", "docker0", ""}:
             message = f"{setting.name}={value} joins no two nodes"
-            hint = "write the cluster's interface, such as eth0 or ib0, or ^lo,docker for all but these"
+            hint = (
+                "write the cluster's interface, such as eth0 or ib0, or "
+                "^lo,docker for all but these"
+            )
             yield Violation(setting.where_value, message, hint, severity=ERROR if nodes else NOTE)
 
 
@@ -407,7 +452,10 @@ def names_are_todays(submission: Submission) -> Violations:
     names = {setting.name for setting in found}
     for setting in found:
         if f"TORCH_{setting.name}" not in names and setting.name.startswith("NCCL_"):
-            message = f"{setting.name} is PyTorch's old name of TORCH_{setting.name}: it warns, or has no effect"
+            message = (
+                f"{setting.name} is PyTorch's old name of TORCH_{setting.name}: it "
+                "warns, or has no effect"
+            )
             yield Violation(setting.where, message, f"use TORCH_{setting.name}")
 
 
@@ -420,7 +468,10 @@ def subsystems_exist(setting: Setting) -> Violations:
     for name in map(str.strip, listed_names.lstrip("^").split(",")):
         if name and name.upper() not in _SUBSYSTEMS:
             near = closest(name, [known.lower() for known in _SUBSYSTEMS])
-            message = f"NCCL_DEBUG_SUBSYS={setting.value}: {name} is not a subsystem of NCCL, so it is ignored"
+            message = (
+                f"NCCL_DEBUG_SUBSYS={setting.value}: {name} is not a subsystem of "
+                "NCCL, so it is ignored"
+            )
             hint = f"did you mean {near.upper()}?" if near else "use subsystems such as INIT,NET"
             yield Violation(setting.where_value, message, hint)
 
@@ -430,9 +481,8 @@ def debug_level_exists(setting: Setting) -> Violations:
     """NCCL_DEBUG is a level that NCCL has.
     Prevents: No messages at all.
     Fix: use WARN or INFO"""
-    level = (setting.value or "").strip(
-        "\"'"
-    )  # a file of variables may have the quotes; empty: no messages on purpose
+    # a file of variables may have the quotes; empty: no messages on purpose
+    level = (setting.value or "").strip("\"'")
     if setting.name == "NCCL_DEBUG" and level and level.upper() not in _DEBUG:
         message = f"NCCL_DEBUG={setting.value} is not a level of NCCL's: it prints nothing"
         yield Violation(setting.where_value, message, f"use {listed(_DEBUG[:3])}")

@@ -1,4 +1,6 @@
-"""Hostfiles as DeepSpeed's launcher reads them, and the launch lines that choose among their hosts, or need one."""
+"""Hostfiles as DeepSpeed's launcher reads them, and the launch lines that choose among their hosts,
+or need one.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from ..launcher_call import ON_EVERY_NODE, LauncherCall
 from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files
 
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
-_DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
+# deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
+_DEFAULT: Final = "/job/hostfile"
 _PARSED: Final = "launcher/runner.py:229, _parse_hostfile"
 _EVEN_RUNNERS: Final = deepspeed_now("launcher/multinode_runner.py:222, 294, 381 and 482")
 _FILTER: Final = deepspeed_now("launcher/runner.py:327 to 345, parse_resource_filter")
@@ -35,9 +38,10 @@ _FETCH: Final = "launcher/runner.py:214, fetch_hostfile: a warning, and training
 @submissions.rule("LNCH002", ERROR, "launcher", deepspeed_now(_PARSED), reads=("hostfile",))
 def lines_are_hosts_with_slots(submission: Submission) -> Violations:
     """Every line of a hostfile is HOST slots=N, and every host has one line.
-    Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty. A note for
-    placeholders, and for a list of hosts that may be another launcher's.
-    Fix: write worker-0 slots=8"""
+    Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is
+    empty. A note for placeholders, and for a list of hosts that may be another launcher's.
+    Fix: write worker-0 slots=8
+    """
     named = {id(document) for link in submission.references for document in link.documents}
     for hostfile in submission.of(Hostfile):
         if not hostfile.entries:
@@ -70,9 +74,8 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
             f"{show(bad[0].raw)} is not HOST slots=N{more}",
             f"{bad[0].host.partition(':')[0]} slots=8",
         )
-        severity = (
-            NOTE if anothers else None
-        )  # mpirun, colossalai and loops over ssh read hosts alone
+        # mpirun, colossalai and loops over ssh read hosts alone
+        severity = NOTE if anothers else None
         yield Violation(
             hostfile.locate(bad[0]), f"{message}: {refuses}", f"write {hint}", severity=severity
         )
@@ -87,7 +90,9 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
 
 
 def _is_to_fill(entry: HostEntry) -> bool:
-    """Return whether somebody is to fill in the host or its slots: `x.x.x.x`, `[master address]`, `slots=N`."""
+    """Return whether somebody is to fill in the host or its slots: `x.x.x.x`, `[master address]`,
+    `slots=N`.
+    """
     host, _, slots = entry.raw.partition("slots=")
     return (
         is_placeholder(entry.raw)
@@ -100,8 +105,10 @@ def _is_to_fill(entry: HostEntry) -> bool:
 @submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
 def slots_are_even(submission: Submission) -> Violations:
     """Every host of a job has the same number of slots.
-    Prevents: ValueError: MPICH requires same number of devices per node. Else a warning: layouts assume even nodes.
-    Fix: write the same slots for every host"""
+    Prevents: ValueError: MPICH requires same number of devices per node. Else a warning: layouts
+    assume even nodes.
+    Fix: write the same slots for every host
+    """
     backends = {call.backend for call in deepspeed_calls(submission)}
     needs = next((backend for backend in _EVEN if backend in backends), None)
     for hostfile in submission.of(Hostfile):
@@ -174,7 +181,10 @@ def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
         message = f"{nodes} is more than the {hosts} hosts of {hostfile.path}: {hosts} are used"
         yield nodes.bad_value(message, f"write --num_nodes {hosts}, or add hosts")
     if nodes is None and job is not None and hosts < job and not call.has("--include", "--exclude"):
-        message = f"{hostfile.path} names {counted(hosts, 'host')}, and the job has {job} nodes: the others are unused"
+        message = (
+            f"{hostfile.path} names {counted(hosts, 'host')}, and the job has {job} nodes: "
+            "the others are unused"
+        )
         yield Violation(hostfile.locate(0), message, "write it from scontrol show hostnames")
 
 
@@ -246,19 +256,31 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
 
 @submissions.rule("LNCH001", ERROR, "silent", deepspeed_now(_FETCH), reads=("launch script",))
 def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
-    """deepspeed in a job over several nodes is given a hostfile that exists, or --no_ssh on each node.
-    Prevents: Training on one node while the others are paid for. A note where the file may be on another machine.
-    Fix: add --hostfile, or use srun torchrun"""
+    """deepspeed in a job over several nodes is given a hostfile that exists, or --no_ssh on each
+    node.
+    Prevents: Training on one node while the others are paid for. A note where the file may be on
+    another machine.
+    Fix: add --hostfile, or use srun torchrun
+    """
     asked: set[str] = set()
     for call in deepspeed_calls(submission):
         nodes = call.script_nodes if call.script_nodes is not None else _nodes_by_gpus(call)
         several = nodes is not None and nodes > 1
         if several and call.is_local and not call.has("--num_nodes"):
-            message = f"the job has {nodes} nodes, and deepspeed without a hostfile trains on the first one only"
+            message = (
+                f"the job has {nodes} nodes, and deepspeed without a hostfile trains "
+                "on the first one only"
+            )
             hint = "write deepspeed --hostfile hostfile ..., or start torchrun by srun"
             if any(outer.program in ON_EVERY_NODE for outer in call.launch.calls):
-                message = f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh each trains by itself"
-                options = '--no_ssh --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --hostfile ...'
+                message = (
+                    f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh "
+                    "each trains by itself"
+                )
+                options = (
+                    '--no_ssh --node_rank "$SLURM_NODEID" --master_addr '
+                    '"$MASTER_ADDR" --hostfile ...'
+                )
                 hint = f"write deepspeed {options}"
             branch = call.command.guarded  # its condition may be the count of nodes
             yield Violation(call.where, message, hint, severity=NOTE if branch else None)
@@ -269,10 +291,12 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
         if not _is_there(call, hostfile):
             absolute = PurePath(hostfile.value).is_absolute()
             place = hostfile.value if absolute else f"{hostfile.value} in the script's folder"
-            message = f"the hostfile {place} does not exist: without it deepspeed trains on the local node only"
-            severity = (
-                WARNING if several and not absolute else NOTE
-            )  # few put one into a repository
+            message = (
+                f"the hostfile {place} does not exist: without it deepspeed trains on "
+                "the local node only"
+            )
+            # few put one into a repository
+            severity = WARNING if several and not absolute else NOTE
             hint = "write it before the job starts: a line HOST slots=8 for each node"
             yield hostfile.bad_value(
                 message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity)
@@ -280,7 +304,9 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
 
 
 def _nodes_by_gpus(call: LauncherCall) -> int | None:
-    """The nodes of a script without a #SBATCH block, where the command line or the job spec has them."""
+    """The nodes of a script without a #SBATCH block, where the command line or the job spec has
+    them.
+    """
     submission = call.submission
     elsewhere = any(outer.program in ON_EVERY_NODE for outer in call.launch.calls)
     if submission.has("AzureML job") or submission.on_clusters or elsewhere or not call.in_file:
@@ -292,7 +318,9 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
 
 
 def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
-    """Return whether a hostfile exists, may exist elsewhere, or a script has its name or variable beside the option."""
+    """Return whether a hostfile exists, may exist elsewhere, or a script has its name or variable
+    beside the option.
+    """
     text, files, path = hostfile.value, call.submission.files, call.shell.text.path
     if (
         text == _DEFAULT

@@ -1,4 +1,6 @@
-"""Launchers: the options of DeepSpeed's against one another, and how the nodes of torchrun find one another."""
+"""Launchers: the options of DeepSpeed's against one another, and how the nodes of torchrun find one
+another.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ _RUNNER: Final = deepspeed_now("launcher/multinode_runner.py:152, 212, 284 and 4
 _SLURM_RUNNER: Final = (
     "deepspeedai/DeepSpeed deepspeed/launcher/multinode_runner.py:365 @ edaa7221 (0.19.6)"
 )
-#: What takes options that nobody declared, or declares more than can be seen here: a function that gets the parser.
+#: What takes options that nobody declared, or declares more than can be seen here: a function that
+#: gets the parser.
 _TAKES_MORE: Final = re.compile(
     r"local[_-]rank|parse_known_args|HfArgumentParser|add_config_arguments|parents\s*=|REMAINDER|\bsys\.argv\b"
     r"|\b\w+\(\s*(?:\w+\s*=\s*)?(?:parser|ap|p|arg_parser|argparser)\s*[,)]"
@@ -69,8 +72,10 @@ def filters_or_numbers(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH006", NOTE, "launcher", deepspeed_now("launcher/runner.py:476, main"))
 def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
     """deepspeed --num_nodes above 1 comes with a hostfile.
-    Prevents: ValueError: Num nodes is >1 but no extra nodes available via hostfile. A note, as /job/hostfile may exist.
-    Fix: add --hostfile with every node"""
+    Prevents: ValueError: Num nodes is >1 but no extra nodes available via hostfile. A note, as
+    /job/hostfile may exist.
+    Fix: add --hostfile with every node
+    """
     nodes = call.integer("--num_nodes")
     if nodes is not None and nodes.value > 1 and call.is_local:
         message = (
@@ -163,8 +168,10 @@ def node_says_its_rank(call: LauncherCall) -> Violations:
 @launcher_calls.rule("LNCH019", ERROR, "launcher", deepspeed_now("launcher/launch.py:230, main"))
 def module_runs_in_python(call: LauncherCall) -> Violations:
     """A launcher accepts --module or --no_python, not both.
-    Prevents: ValueError: Don't use both the '--no_python' flag and the '--module' flag at the same time.
-    Fix: keep one"""
+    Prevents: ValueError: Don't use both the '--no_python' flag and the '--module' flag at the same
+    time.
+    Fix: keep one
+    """
     direct = call.argument("--no_python", "--no-python")
     if direct is not None and call.has("--module"):
         yield direct.bad_option(
@@ -174,9 +181,11 @@ def module_runs_in_python(call: LauncherCall) -> Violations:
 
 @deepspeed_calls.rule("LNCH024", WARNING, "silent", deepspeed_now("launcher/runner.py:453, main"))
 def visible_devices_are_kept(call: LauncherCall) -> Violations:
-    """CUDA_VISIBLE_DEVICES is not set where deepspeed chooses GPUs by its own options, which ignore it.
+    """CUDA_VISIBLE_DEVICES is not set where deepspeed chooses GPUs by its own options, which ignore
+    it.
     Prevents: Other GPUs than those chosen: another user's.
-    Fix: choose the GPUs in one way"""
+    Fix: choose the GPUs in one way
+    """
     devices = call.launch.environment.get("CUDA_VISIBLE_DEVICES")
     chosen = call.argument("--include", "--exclude", "--num_gpus")
     if devices is None or devices.value == "" or chosen is None or call.has("--hostfile"):
@@ -191,7 +200,10 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
     )
     if number != -1 and not same:
         name = chosen.option.name
-        message = f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as deepspeed is given {name}"
+        message = (
+            f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as "
+            f"deepspeed is given {name}"
+        )
         hint = (
             f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"
         )
@@ -207,8 +219,10 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH021", WARNING, "init", deepspeed_now("launcher/launch.py:235, main"))
 def program_takes_its_local_rank(call: LauncherCall) -> Violations:
     """A program that deepspeed starts accepts --local_rank, or --no_local_rank is given.
-    Prevents: unrecognized arguments: --local_rank=0. Checked in the program's text, where it is in the script's folder.
-    Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank"""
+    Prevents: unrecognized arguments: --local_rank=0. Checked in the program's text, where it is in
+    the script's folder.
+    Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank
+    """
     direct, program, text = (
         call.argument("--no_python"),
         call.launch.program,
@@ -233,13 +247,17 @@ def _several(call: LauncherCall) -> int:
 
 
 def _has(call: LauncherCall, *names: str) -> bool:
-    """Return whether an option is given, or the PET_ variable that torchrun accepts in its place."""
+    """Return whether an option is given, or the PET_ variable that torchrun accepts in its
+    place.
+    """
     variables = {"PET_" + name.lstrip("-").replace("-", "_").upper() for name in names}
     return call.has(*names) or bool(variables & set(call.launch.environment))
 
 
 def _all_nodes_are_here(call: LauncherCall) -> bool:
-    """Return whether one script starts several of the nodes, one command after another on its own machine."""
+    """Return whether one script starts several of the nodes, one command after another on its own
+    machine.
+    """
     lines = (launch for launch in call.submission.launches if launch.script is call.launch.script)
     calls = (one for launch in lines for one in launch.calls if not one.command.guarded)
     ranks = {rank.value for one in calls if (rank := one.argument("--node-rank"))}
@@ -310,7 +328,9 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
 
 
 def _is_on(nodes: int, call: LauncherCall) -> bool:
-    """Return whether srun starts a launcher on so many nodes, and not on some of them, as a loop over nodes does."""
+    """Return whether srun starts a launcher on so many nodes, and not on some of them, as a loop
+    over nodes does.
+    """
     srun = call.launch.call("srun")
     if srun is None:
         return False
@@ -352,9 +372,8 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     others = (
         each.options for script in scripts for launch in script.launches for each in launch.calls
     )
-    apart = 0 in own and any(
-        options.integer(name) for options in others for name in _OWN_RANK
-    )  # each has its line
+    # each has its line
+    apart = 0 in own and any(options.integer(name) for options in others for name in _OWN_RANK)
     for name in ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
         address = call.text(name)
         if address is not None and _LOOPBACK.fullmatch(address.value):
@@ -363,9 +382,8 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
             elastic = (
                 count := call.text("--nnodes")
             ) is not None and count.value.strip().startswith("1:")
-            yield address.bad_value(
-                message, hint, severity=NOTE if elastic else None
-            )  # one node is enough
+            # one node is enough
+            yield address.bad_value(message, hint, severity=NOTE if elastic else None)
 
 
 @torchrun_calls.rule("LNCH031", ERROR, "launcher", _COUNTS)
@@ -402,7 +420,10 @@ def identifier_is_one_for_all(call: LauncherCall) -> Violations:
         return
     for word in identifier.option.values[:1]:
         if _DIFFERS.search(word.raw):
-            message = f"torchrun --rdzv-id={word.raw} is expanded on each of {nodes} nodes, to another value"
+            message = (
+                f"torchrun --rdzv-id={word.raw} is expanded on each of {nodes} "
+                "nodes, to another value"
+            )
             yield identifier.bad_value(message, 'write --rdzv-id="$SLURM_JOB_ID"')
 
 
@@ -414,5 +435,8 @@ def old_launcher_passes_its_rank(call: LauncherCall) -> Violations:
     Prevents: unrecognized arguments: --local-rank=0.
     Fix: use torchrun"""
     if "torch.distributed.launch" in call.word.raw and not call.has("--use_env", "--use-env"):
-        message = "torch.distributed.launch is deprecated, and puts --local-rank=N before the script's own arguments"
+        message = (
+            "torch.distributed.launch is deprecated, and puts --local-rank=N before the "
+            "script's own arguments"
+        )
         yield Violation(call.where, message, "use torchrun, with LOCAL_RANK from the environment")

@@ -80,9 +80,11 @@ def length_is_given(run: MegatronRun) -> Violations:
     "MDS032", ERROR, "init", megatron_deepspeed("megatron/optimizer_param_scheduler.py:30")
 )
 def warm_up_ends_before_decay(run: MegatronRun) -> Violations:
-    """The learning rate's warm-up is shorter than its decay, which by default is as long as the run.
+    """The learning rate's warm-up is shorter than its decay, which by default is as long as the
+    run.
     Prevents: AssertionError: lr_warmup_steps < lr_decay_steps
-    Fix: shorten the warm-up"""
+    Fix: shorten the warm-up
+    """
     for total, decay, warmup in (_STEPS, _SAMPLES):
         name = decay if run.has(decay) else total
         steps, warm = run.integer(name), run.integer(warmup)
@@ -108,9 +110,8 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
     name, kept = "--save-interval", "--save-retain-interval"
     interval, keep = run.integer(name), run.integer(kept)
     if run.has("--save") and run.lacks(name):
-        older = (
-            run.beside.strings and run.beside.judged is None
-        )  # a program that is there, its parser not
+        # a program that is there, its parser not
+        older = run.beside.strings and run.beside.judged is None
         severity = NOTE if older else None
         yield at(
             run, "--save", f"--save is given without {name}", f"add {name} 1000", severity=severity
@@ -142,7 +143,10 @@ def evaluation_batch_is_whole(run: MegatronRun) -> Violations:
         return
     unit = micro * run.replicas
     if batch % unit:
-        message = f"an evaluation batch of {batch} is not a multiple of micro-batches of {micro} × {run.replicas}"
+        message = (
+            f"an evaluation batch of {batch} is not a multiple of micro-batches of "
+            f"{micro} × {run.replicas}"
+        )
         hint = f"use {whole} {listed(neighbours(unit, batch))}"
         yield at(run, run.first_of(whole, part), f"{message} replicas = {unit}", hint)
 
@@ -186,9 +190,11 @@ def tokenizers_have_their_files(run: MegatronRun) -> Violations:
 
 @mds_runs.rule("MDS009", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:21-137"))
 def ramp_up_is_whole(run: MegatronRun) -> Violations:
-    """A batch ramp-up has a start, an increment that divides the rest of the global batch, and a number of samples.
+    """A batch ramp-up has a start, an increment that divides the rest of the global batch, and a
+    number of samples.
     Prevents: AssertionError: expected the following format ...
-    Fix: make every batch of the ramp-up whole"""
+    Fix: make every batch of the ramp-up whole
+    """
     numbers, final = _numbers(run), run.global_batch
     if numbers is None:
         return
@@ -265,7 +271,10 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
             numbers is not None and len(numbers) == 3 and run.global_batch and tokens
         ):  # a schedule counts in tokens
             schedule = f'"0:{numbers[0]} {numbers[2] * tokens}:{run.global_batch}"'
-        message = f"{_RAMP_UP} is ignored by Megatron-LM core_v0.19.0 and later, which have {_SCHEDULE} for it"
+        message = (
+            f"{_RAMP_UP} is ignored by Megatron-LM core_v0.19.0 and later, which "
+            f"have {_SCHEDULE} for it"
+        )
         yield at(run, _RAMP_UP, message, f"in those use {_SCHEDULE} {schedule}, without {GLOBAL}")
     if run.has(_SCHEDULE) and run.has(GLOBAL):
         message = f"{run.shown(GLOBAL)} is given with {_SCHEDULE}, which has the batches"

@@ -19,7 +19,8 @@ _FSDP: Final = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
 
 #: Where a script names a variable and doesn't set it: comments on lines of their own, and unset.
 _NOT_SET: Final = re.compile(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
-#: Slurm's options that may name GPUs, and the names of NVIDIA's data centre GPUs; only Blackwell's have a B.
+#: Slurm's options that may name GPUs, and the names of NVIDIA's data centre GPUs; only Blackwell's
+#: have a B.
 _REQUESTS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--constraint")
 _NAMES: Final = re.compile(
     r"(?<![a-z0-9])(?:v100|t4|a10g?|a30|a40|a100|a800|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])",
@@ -29,7 +30,9 @@ _CONTAINERS: Final = ("docker", "singularity", "enroot")
 
 
 def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
-    """A variable's value for the run: a text, None where nothing sets it, `_UNKNOWN`; and the place to look at."""
+    """A variable's value for the run: a text, None where nothing sets it, `_UNKNOWN`; and the place
+    to look at.
+    """
     launch, where = run.launch, run.locate("")
     if launch is None:
         return _UNKNOWN, where
@@ -65,15 +68,19 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
 
 @lru_cache(maxsize=2)
 def _named(content: str) -> str:
-    """A script less what names variables without setting them; the runs of one script follow each other."""
+    """A script less what names variables without setting them; the runs of one script follow each
+    other.
+    """
     return _NOT_SET.sub("", content)
 
 
 @lm_runs.rule("MLM012", ERROR, "init", megatron_lm("training/arguments.py:1453-1479"))
 def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1.
-    Prevents: AssertionError: ... require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1
-    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
+    Prevents: AssertionError: ... require setting the environment variable
+    CUDA_DEVICE_MAX_CONNECTIONS to 1
+    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1
+    """
     cluster, scripts = run.submission.cluster, run.submission.scripts
     requests = [script.directives.text(option) or "" for script in scripts for option in _REQUESTS]
     names = [match.lower() for request in requests for match in _NAMES.findall(request)]
@@ -85,9 +92,8 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
         return
     accelerators = "before Blackwell" if older else "on every GPU before Blackwell"
-    meant = (
-        older is None and _variable(run, _CONNECTIONS)[0] is not None
-    )  # right where the GPUs are Blackwell's
+    # right where the GPUs are Blackwell's
+    meant = older is None and _variable(run, _CONNECTIONS)[0] is not None
     # Forks ask for it or don't.
     severity = (
         NOTE
@@ -109,8 +115,10 @@ def _one_queue(run: MegatronRun, why: str, severity: Severity | None = None) -> 
 @mds_runs.rule("MDS012", ERROR, "init", megatron_deepspeed("megatron/arguments.py:402-411"))
 def sequence_parallelism_has_one_queue(run: MegatronRun) -> Violations:
     """Sequence parallelism runs with CUDA_DEVICE_MAX_CONNECTIONS=1.
-    Prevents: RuntimeError: Using sequence parallelism requires setting ... CUDA_DEVICE_MAX_CONNECTIONS to 1
-    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
+    Prevents: RuntimeError: Using sequence parallelism requires setting ...
+    CUDA_DEVICE_MAX_CONNECTIONS to 1
+    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1
+    """
     cluster = run.submission.cluster
     on_intel = cluster is not None and cluster.accelerator.vendor == "intel"
     if run.has("--sequence-parallel") and (run.tensor or 1) > 1 and not on_intel:

@@ -1,4 +1,5 @@
-"""Megatron-DeepSpeed's arguments against each other, the GPUs, and the DeepSpeed config that they name.
+"""Megatron-DeepSpeed's arguments against each other, the GPUs, and the DeepSpeed config that they
+name.
 
 Nothing in the script compares arguments and config.
 """
@@ -24,9 +25,8 @@ _METHOD: Final = "--recompute-method"
 _ENGINE: Final = "--transformer-impl"
 _STAGE: Final = "--zero-stage"
 _DEFAULT_STAGE: Final = 1  # megatron/arguments.py of Megatron-DeepSpeed @ 4efb479d
-_STEPS: Final = re.compile(
-    r"\b(?:pretrain|train|finetune)\w*\(|\.step\("
-)  # in a program that makes steps
+# in a program that makes steps
+_STEPS: Final = re.compile(r"\b(?:pretrain|train|finetune)\w*\(|\.step\(")
 _BATCHES: Final = ((GLOBAL, "train_batch_size"), (MICRO, "train_micro_batch_size_per_gpu"))
 
 
@@ -40,7 +40,10 @@ def sizes_are_within_the_gpus(run: MegatronRun) -> Violations:
         return
     for name, size in ((TENSOR, run.tensor), (PIPELINE, run.pipeline)):
         if size > room:
-            message = f"{name} {size} is more than the {room} GPUs that there are for it: {room} is used instead"
+            message = (
+                f"{name} {size} is more than the {room} GPUs that there are for it: "
+                f"{room} is used instead"
+            )
             yield at(run, name, message, f"use {name} {listed(nearest(divisors(room), size, 3))}")
         room = max(room // size, 1)
 
@@ -48,8 +51,10 @@ def sizes_are_within_the_gpus(run: MegatronRun) -> Violations:
 @mds_checked.rule("MDS003", ERROR, "init", megatron_deepspeed("megatron/arguments.py:94-96"))
 def one_stage_without_pipeline(run: MegatronRun) -> Violations:
     """--no-pipeline-parallel is used with one stage.
-    Prevents: AssertionError: pipeline_model_parallel_size must be 1 if pipeline parallel is disabled
-    Fix: use one stage, or remove --no-pipeline-parallel"""
+    Prevents: AssertionError: pipeline_model_parallel_size must be 1 if pipeline parallel is
+    disabled
+    Fix: use one stage, or remove --no-pipeline-parallel
+    """
     yield from undivided(run, "--no-pipeline-parallel", PIPELINE)
 
 
@@ -78,9 +83,11 @@ def eight_bits_are_transformer_engines(run: MegatronRun) -> Violations:
 
 @mds_runs.rule("MDS037", ERROR, "init", megatron_deepspeed("megatron/arguments.py:349-382"))
 def recomputation_is_consistent(run: MegatronRun) -> Violations:
-    """Options that distribute activations come with full recomputation; selective recomputation has no method.
+    """Options that distribute activations come with full recomputation; selective recomputation has
+    no method.
     Prevents: AssertionError
-    Fix: use --recompute-granularity full with a method"""
+    Fix: use --recompute-granularity full with a method
+    """
     yield from needs(run, "--distribute-checkpointed-activations", "--checkpoint-activations")
     distributed, kind = "--distribute-saved-activations", run.value(_GRANULARITY)
     if run.has(distributed) and run.tensor == 1:
@@ -100,9 +107,11 @@ def recomputation_is_consistent(run: MegatronRun) -> Violations:
 
 @mds_runs.rule("MDS038", ERROR, "init", megatron_deepspeed("megatron/arguments.py:206-216"))
 def gradients_add_up_in_local_ddp(run: MegatronRun) -> Violations:
-    """Gradients in fp32, which bf16 brings, and the distributed optimizer need Megatron's own data parallelism.
+    """Gradients in fp32, which bf16 brings, and the distributed optimizer need Megatron's own data
+    parallelism.
     Prevents: AssertionError
-    Fix: use --DDP-impl local"""
+    Fix: use --DDP-impl local
+    """
     by_torch = run.value("--DDP-impl") == "torch"
     name = "--DDP-impl" if by_torch else "--no-contiguous-buffers-in-local-ddp"
     causes = ("--bf16", "--accumulate-allreduce-grads-in-fp32", "--use-distributed-optimizer")
@@ -160,7 +169,9 @@ def grouped_queries_are_not_distilled(run: MegatronRun) -> Violations:
 
 @subject(*READS)
 def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Config]]:
-    """Runs of Megatron-DeepSpeed that train, each with its DeepSpeed config; a converter's make no steps."""
+    """Runs of Megatron-DeepSpeed that train, each with its DeepSpeed config; a converter's make no
+    steps.
+    """
     for run in mds_runs(submission):
         steps = run.has("--train-iters") or run.has("--train-samples") or not run.complete
         text = program_text(run.launch) if run.launch is not None else None
@@ -171,9 +182,10 @@ def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Confi
 @configured_runs.rule("MDS014", ERROR, "silent", megatron_deepspeed("pretrain_gpt.py:49"))
 def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """--zero-stage, which decides on zero.Init, equals the config's stage, which the engine runs.
-    Prevents: zero.Init partitions parameters that the engine has whole; or every GPU builds the whole model first.
-    A note where neither is 3: the program compares its stage with 3 alone.
-    Fix: give both the same stage"""
+    Prevents: zero.Init partitions parameters that the engine has whole; or every GPU builds the
+    whole model first. A note where neither is 3: the program compares its stage with 3 alone.
+    Fix: give both the same stage
+    """
     run, config = configured
     ours, theirs = run.setting(_STAGE, _DEFAULT_STAGE), config.stage
     if theirs is None or ours is None or theirs == ours:
@@ -187,9 +199,11 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
 
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
 def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
-    """The precision on the command line, which builds the model, equals the config's, which runs it.
+    """The precision on the command line, which builds the model, equals the config's, which runs
+    it.
     Prevents: The first product or all-reduce fails: its operands differ in type.
-    Fix: give both the same precision"""
+    Fix: give both the same precision
+    """
     run, config = configured
     if (
         config.precision is None
@@ -215,17 +229,17 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
 )
 def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """The batches on the command line equal the config's.
-    Prevents: DeepSpeed and Megatron train with different micro batches. A note on train_batch_size and
-    gradient_accumulation_steps, which the program sets anew in every step.
-    Fix: give both the same batch"""
+    Prevents: DeepSpeed and Megatron train with different micro batches. A note on train_batch_size
+    and gradient_accumulation_steps, which the program sets anew in every step.
+    Fix: give both the same batch
+    """
     run, config = configured
     for name, key in _BATCHES:
         ours, theirs = run.integer(name), config.whole(f"/{key}")
         if ours is not None and theirs is not None and ours != theirs:
             message = f"{name} {ours}, but {key} is {theirs} in the config"
-            severity = (
-                None if name == MICRO else NOTE
-            )  # training.py calls set_train_batch_size in every step
+            # training.py calls set_train_batch_size in every step
+            severity = None if name == MICRO else NOTE
             hint = f'set "{key}" to {ours} in the config'
             yield against(config.locate(f"/{key}"), at(run, name, message, hint, severity=severity))
     key, batch, unit = (

@@ -1,4 +1,6 @@
-"""Megatron-LM's arguments against each other: from overlap to experts, and sharding, recomputation and offload."""
+"""Megatron-LM's arguments against each other: from overlap to experts, and sharding, recomputation
+and offload.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +61,11 @@ def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM023", ERROR, "init", megatron_lm("training/arguments.py:1095-1100"))
 def low_precision_is_one_kind(run: MegatronRun) -> Violations:
-    """FP8 parameters are gathered under FP8 by a sharding optimizer, and FP8 and FP4 exclude each other.
+    """FP8 parameters are gathered under FP8 by a sharding optimizer, and FP8 and FP4 exclude each
+    other.
     Prevents: AssertionError, or ValueError
-    Fix: use --fp8-format hybrid with the distributed optimizer"""
+    Fix: use --fp8-format hybrid with the distributed optimizer
+    """
     yield from needs(run, "--fp8-param-gather", "--fp8-format")
     yield from needs(
         run, "--fp8-param-gather", _DISTRIBUTED, _TORCH_FSDP, _MEGATRON_FSDP, "--use-custom-fsdp"
@@ -80,9 +84,11 @@ def one_half_precision(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM068", ERROR, "init", megatron_lm("training/arguments.py:1371"))
 def half_precision_options_have_it(run: MegatronRun) -> Violations:
-    """--fp16-lm-cross-entropy comes with --fp16, and --fp32-residual-connection with a half precision.
+    """--fp16-lm-cross-entropy comes with --fp16, and --fp32-residual-connection with a half
+    precision.
     Prevents: AssertionError: lm cross entropy in fp16 only support in fp16 mode
-    Fix: remove the option"""
+    Fix: remove the option
+    """
     yield from needs(run, "--fp16-lm-cross-entropy", "--fp16")
     yield from needs(run, "--fp32-residual-connection", "--bf16", "--fp16")
 
@@ -98,8 +104,10 @@ def masters_are_loaded_without_the_optimizer(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM032", ERROR, "init", megatron_lm("training/arguments.py:1679"))
 def data_has_one_source(run: MegatronRun) -> Violations:
     """Data comes from one source: --data-path, --mock-data, or paths for each split.
-    Prevents: AssertionError: A single data source must be provided in training mode. A note of other programs.
-    Fix: keep one source"""
+    Prevents: AssertionError: A single data source must be provided in training mode. A note of
+    other programs.
+    Fix: keep one source
+    """
     splits = ("--train-data-path", "--valid-data-path", "--test-data-path")
     pairs = (
         ("--mock-data", ("--data-path", *splits)),
@@ -113,9 +121,11 @@ def data_has_one_source(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM036", ERROR, "init", megatron_lm("training/arguments.py:582-583"))
 def context_sizes_multiply(run: MegatronRun) -> Violations:
-    """The sizes of hierarchical context parallelism multiply to the context parallel size, and a2a+p2p needs them.
+    """The sizes of hierarchical context parallelism multiply to the context parallel size, and
+    a2a+p2p needs them.
     Prevents: AssertionError
-    Fix: use sizes that multiply to --context-parallel-size"""
+    Fix: use sizes that multiply to --context-parallel-size
+    """
     name, communication = "--hierarchical-context-parallel-sizes", "--cp-comm-type"
     sizes, kinds = run.value(name), run.value(communication)
     known = isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes)
@@ -136,9 +146,11 @@ def context_sizes_multiply(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM069", ERROR, "init", megatron_lm("training/arguments.py:1443"))
 def hybrid_context_parallelism_is_plain(run: MegatronRun) -> Violations:
-    """Hybrid context parallelism runs without pipeline, CUDA graphs and FSDP, with a loss per token.
+    """Hybrid context parallelism runs without pipeline, CUDA graphs and FSDP, with a loss per
+    token.
     Prevents: AssertionError: Hybrid context parallelism not supported with ...
-    Fix: remove the option that it isn't supported with"""
+    Fix: remove the option that it isn't supported with
+    """
     name = "--hybrid-context-parallel"
     yield from undivided(run, name, PIPELINE)
     yield from excludes(run, name, ["--enable-cuda-graph", _MEGATRON_FSDP])
@@ -147,9 +159,11 @@ def hybrid_context_parallelism_is_plain(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM070", ERROR, "init", megatron_lm("training/arguments.py:1634-1646"))
 def positions_have_their_options(run: MegatronRun) -> Violations:
-    """--no-position-embedding is gone, multimodal positions have sections, relative ones need Transformer Engine.
+    """--no-position-embedding is gone, multimodal positions have sections, relative ones need
+    Transformer Engine.
     Prevents: RuntimeError: --no-position-embedding is deprecated, use --position-embedding-type
-    Fix: use --position-embedding-type"""
+    Fix: use --position-embedding-type
+    """
     kind, gone, sections = run.value(_POSITIONS), "--no-position-embedding", "--mrope-section"
     if run.has(gone) and kind != "rope" and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY):
         yield at(run, gone, f"{gone} is refused without rotary positions", f"use {_POSITIONS} none")
@@ -215,11 +229,13 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
     softmax = run.value("--moe-router-score-function", "softmax") == "softmax"
     balancing = run.value("--moe-router-load-balancing-type", ("aux_loss",))
     sinkhorn = balancing is None or (isinstance(balancing, tuple) and "sinkhorn" in balancing)
-    asks = (
-        beside.parser is None or "--moe-router-pre-softmax" in beside.strings
-    )  # else its Megatron is older than that
+    # else its Megatron is older than that
+    asks = beside.parser is None or "--moe-router-pre-softmax" in beside.strings
     if top == 1 and softmax and not sinkhorn and asks and run.lacks("--moe-router-pre-softmax"):
-        message = f"{_TOP} 1 is given without --moe-router-pre-softmax: a softmax over one expert has no gradient"
+        message = (
+            f"{_TOP} 1 is given without --moe-router-pre-softmax: a softmax over one "
+            "expert has no gradient"
+        )
         yield at(run, place, message, "add --moe-router-pre-softmax")
 
 
@@ -252,9 +268,11 @@ def expert_options_have_experts(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM021", ERROR, "init", megatron_lm("training/arguments.py:1031-1049"))
 def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
-    """PyTorch's FSDP2 runs without pipeline, experts, distributed optimizer, fp16 and tied embeddings.
+    """PyTorch's FSDP2 runs without pipeline, experts, distributed optimizer, fp16 and tied
+    embeddings.
     Prevents: AssertionError: --use-torch-fsdp2 is not supported with ...
-    Fix: remove the option that it isn't supported with"""
+    Fix: remove the option that it isn't supported with
+    """
     if not run.has(_TORCH_FSDP):
         return
     for name, size in ((PIPELINE, run.pipeline), (EXPERT, run.expert)):
@@ -283,7 +301,10 @@ def megatron_fsdp_has_its_checkpoints(run: MegatronRun) -> Violations:
     Prevents: AssertionError: Megatron-FSDP requires the `fsdp_dtensor` checkpointing format
     Fix: use --ckpt-format fsdp_dtensor"""
     if run.has(_MEGATRON_FSDP) and run.choice(_FORMAT, "torch_dist") not in (None, "fsdp_dtensor"):
-        message = f"{_MEGATRON_FSDP} with {run.shown(_FORMAT, 'torch_dist')}: it has one format, fsdp_dtensor"
+        message = (
+            f"{_MEGATRON_FSDP} with {run.shown(_FORMAT, 'torch_dist')}: it has one "
+            "format, fsdp_dtensor"
+        )
         yield at(run, _MEGATRON_FSDP, message, f"use {_FORMAT} fsdp_dtensor")
     if run.value(_FORMAT) == "fsdp_dtensor" and run.lacks(_MEGATRON_FSDP):
         yield at(
@@ -377,9 +398,11 @@ def modules_to_recompute_exist(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM026", ERROR, "init", megatron_lm(f"training/arguments.py:1410; {CONFIG}:1933"))
 def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
-    """Saved activations are distributed over tensor ranks, with full recomputation, without sequence parallelism.
+    """Saved activations are distributed over tensor ranks, with full recomputation, without
+    sequence parallelism.
     Prevents: AssertionError
-    Fix: remove --distribute-saved-activations"""
+    Fix: remove --distribute-saved-activations
+    """
     name = "--distribute-saved-activations"
     if run.has(name) and run.tensor == 1:
         yield at(run, name, f"{name} with {TENSOR} 1", f"use {TENSOR} 2, or remove {name}")
@@ -409,9 +432,11 @@ def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
 def offloaded_optimizer_is_precision_aware(run: MegatronRun) -> Violations:
-    """The offloaded optimizer is the precision-aware one; FP8 parameters then use the delayed recipe.
+    """The offloaded optimizer is the precision-aware one; FP8 parameters then use the delayed
+    recipe.
     Prevents: AssertionError
-    Fix: add --use-precision-aware-optimizer"""
+    Fix: add --use-precision-aware-optimizer
+    """
     name, recipe = "--optimizer-cpu-offload", run.value("--fp8-recipe", "delayed")
     yield from needs(run, name, "--use-precision-aware-optimizer")
     if run.has(name) and run.has("--fp8-param-gather") and recipe not in (None, "delayed"):
@@ -421,9 +446,12 @@ def offloaded_optimizer_is_precision_aware(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM067", ERROR, "init", megatron_lm("core/optimizer/optimizer_config.py:433"))
 def optimizer_types_have_their_optimizer(run: MegatronRun) -> Violations:
-    """The precision-aware optimizer is Adam, and only it keeps masters, gradients and moments in less than fp32.
-    Prevents: AssertionError: main_grads_dtype can only be fp32 when not using precision-aware optimizer
-    Fix: add --use-precision-aware-optimizer"""
+    """The precision-aware optimizer is Adam, and only it keeps masters, gradients and moments in
+    less than fp32.
+    Prevents: AssertionError: main_grads_dtype can only be fp32 when not using precision-aware
+    optimizer
+    Fix: add --use-precision-aware-optimizer
+    """
     aware, kind = "--use-precision-aware-optimizer", run.value("--optimizer", "adam")
     if run.has(aware) and kind not in (None, "adam"):
         yield at(

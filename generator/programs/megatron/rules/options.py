@@ -31,16 +31,20 @@ _SHAPE_FROM: Final = (
     *("--use-checkpoint-args", "--yaml-cfg", "--heterogeneous-layers-config-path"),
     *("--hybrid-layer-pattern", "--use-dataset-only", "--retro-workdir", "--retro-project-dir"),
 )
-_SENTINELS: Final = "--vocab-extra-ids"  # megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
+# megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
+_SENTINELS: Final = "--vocab-extra-ids"
 _SLIP: Final = 0.8  # likeness of a value and a choice of which one is taken for the other
 
 
 @lm_arguments.rule("MLM047", ERROR, "parse", megatron_lm("training/arguments.py:119"))
 @mds_arguments.rule("MDS024", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def options_are_known(run: MegatronRun) -> Violations:
-    """Every option is one that the parser has: it accepts no abbreviations and refuses unknown ones.
-    Prevents: error: unrecognized arguments, on every rank after the queue. A note where a fork may have it.
-    Fix: spell the option as the parser has it"""
+    """Every option is one that the parser has: it accepts no abbreviations and refuses unknown
+    ones.
+    Prevents: error: unrecognized arguments, on every rank after the queue. A note where a fork may
+    have it.
+    Fix: spell the option as the parser has it
+    """
     unknown, parser = [stray for stray in run.strays if stray.is_option], run.beside.parser
     if run.fork:
         shown = [(stray.word, stray.where) for stray in unknown] if run.is_own_program else []
@@ -55,11 +59,17 @@ def options_are_known(run: MegatronRun) -> Violations:
             next(iter(signs)),
             f" and {len(signs) - 1} more are" if len(signs) > 1 else " is",
         )
-        message = f"{first}{more} of {run.fork}, which is judged by the options it shares with {PROJECTS[run.flavour].name}"
+        message = (
+            f"{first}{more} of {run.fork}, which is judged by the options it shares with "
+            f"{PROJECTS[run.flavour].name}"
+        )
         yield Violation(signs[first], message, severity=NOTE)
         return
     if len(unknown) > MOST_STRAYS:
-        message = f"{len(unknown):,} options are unknown; from here on they are not compared with the known ones"
+        message = (
+            f"{len(unknown):,} options are unknown; from here on they are not compared "
+            "with the known ones"
+        )
         yield Violation(
             unknown[MOST_STRAYS].where, message, "give the training program its own options only"
         )
@@ -182,7 +192,10 @@ def options_are_given_once(run: MegatronRun) -> Violations:
             and before.text != option.text
             and "..." not in before.text + option.text
         ):
-            message = f"{option.written} {option.text} overrides {before.written} {before.text}, given before it"
+            message = (
+                f"{option.written} {option.text} overrides {before.written} "
+                f"{before.text}, given before it"
+            )
             yield Violation(option.where, message, f"keep one of the two {option.name}")
 
 
@@ -213,7 +226,9 @@ def removed_options_are_gone(run: MegatronRun) -> Violations:
 
 
 def _removed(run: MegatronRun) -> Violations:
-    """Options that the parser still knows and then refuses; one of an older version may take them."""
+    """Options that the parser still knows and then refuses; one of an older version may take
+    them.
+    """
     for name, now in REMOVED.items():
         if run.has(name) and run.beside.refuses_removed:
             yield at(run, name, f"{name} is no longer valid", f"use {now} instead")
@@ -248,9 +263,8 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     Prevents: AssertionError: ... argument is None
     Fix: add the option"""
     for name in (*REQUIRED, MICRO) if run.is_lm else REQUIRED:
-        own = (
-            run.beside.required
-        )  # forks have other positions, and then don't ask for the number of them
+        # forks have other positions, and then don't ask for the number of them
+        own = run.beside.required
         if (
             run.beside.parser is None
             or name != "--max-position-embeddings"
@@ -262,7 +276,10 @@ def sizes_are_given(run: MegatronRun) -> Violations:
         "BertWordPieceCase",
     )
     if not run.is_lm and run.program == "pretrain_t5.py" and pieces and run.lacks(_SENTINELS):
-        message = f"{_SENTINELS} is not given: a vocabulary of word pieces has no tokens that stand for masked spans"
+        message = (
+            f"{_SENTINELS} is not given: a vocabulary of word pieces has no tokens that "
+            "stand for masked spans"
+        )
         yield at(run, "", message, f"add {_SENTINELS} 100")
 
 
@@ -289,6 +306,9 @@ def options_are_of_one_version(run: MegatronRun) -> Violations:
     new = max(spans, key=lambda name: spans[name][0])
     last, first = spans[old][-1], spans[new][0]
     if first - last > 1:  # between neighbours lie releases that may have both
-        message = f"{new} came after {old} was removed: of the versions looked at, {table.versions[last]} is the last"
+        message = (
+            f"{new} came after {old} was removed: of the versions looked at, "
+            f"{table.versions[last]} is the last"
+        )
         message += f" with {old}, {table.versions[first]} the first with {new}"
         yield at(run, old, message, f"remove {old} or {new}")

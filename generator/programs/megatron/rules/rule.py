@@ -40,7 +40,9 @@ def needs(run: MegatronRun, option: str, *others: str, why: str = "") -> Violati
 
 
 def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = "") -> Violations:
-    """A violation for every one of `others` that is given with `option`; a note where a parser looks at neither."""
+    """A violation for every one of `others` that is given with `option`; a note where a parser
+    looks at neither.
+    """
     judged, name = run.beside.judged, option.lstrip("-").replace("-", "_")
     for other in others:
         if run.has(option) and run.has(other):
@@ -61,7 +63,9 @@ def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = ""
 def divides(
     run: MegatronRun, name: str, number: int | None, what: str, count: int = 4
 ) -> Violations:
-    """A violation where a size doesn't divide `number`, which is `what`; the hint has the `count` nearest that do."""
+    """A violation where a size doesn't divide `number`, which is `what`; the hint has the `count`
+    nearest that do.
+    """
     size = run.size(name)
     if size and number and number % size:
         hint = f"use {name} {listed(nearest(divisors(number), size, count))}"

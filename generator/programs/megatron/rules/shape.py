@@ -1,4 +1,6 @@
-"""The model's shape in Megatron arguments: widths, heads, positions, and layers over pipeline stages and chunks."""
+"""The model's shape in Megatron arguments: widths, heads, positions, and layers over pipeline
+stages and chunks.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,11 @@ _FURTHER: Final = "--mtp-num-layers"
 
 @lm_checked.rule("MLM007", ERROR, "init", megatron_lm("training/arguments.py:1332"))
 def heads_divide_hidden(run: MegatronRun) -> Violations:
-    """Without --kv-channels, a head's width is the hidden size over the heads, an integer; tensor ranks share heads.
+    """Without --kv-channels, a head's width is the hidden size over the heads, an integer; tensor
+    ranks share heads.
     Prevents: AssertionError
-    Fix: change the heads, or give --kv-channels"""
+    Fix: change the heads, or give --kv-channels
+    """
     hidden, heads = run.size("--hidden-size"), run.heads
     if hidden and heads and hidden % heads and run.lacks("--kv-channels", as_written=True):
         fitting = nearest([count for count in divisors(hidden) if count <= 4 * heads], heads, 3)
@@ -71,9 +75,11 @@ def positions_reach_the_sequence(run: MegatronRun) -> Violations:
     "MDS011", ERROR, "init", megatron_deepspeed("megatron/arguments.py:299, 311, 446")
 )
 def shape_is_whole(run: MegatronRun) -> Violations:
-    """Heads divide the hidden size, key-value heads divide the heads, and positions reach the sequence's end.
+    """Heads divide the hidden size, key-value heads divide the heads, and positions reach the
+    sequence's end.
     Prevents: AssertionError
-    Fix: use the numbers of the model's card"""
+    Fix: use the numbers of the model's card
+    """
     yield from heads_divide_hidden.check(run)
     yield from positions_reach_the_sequence.check(run)
     yield from divides(run, _KV_HEADS, run.heads, f"{HEADS} {run.heads}", 3)
@@ -106,8 +112,10 @@ def query_groups_are_asked_for(run: MegatronRun) -> Violations:
 @lm_checked.rule("MLM037", ERROR, "init", megatron_lm("training/arguments.py:1973"))
 def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
     """Multi-latent attention and grouped queries exclude each other.
-    Prevents: AssertionError: Group query attention is mutually exclusive with multi latent attention
-    Fix: remove one of the two"""
+    Prevents: AssertionError: Group query attention is mutually exclusive with multi latent
+    attention
+    Fix: remove one of the two
+    """
     yield from excludes(run, "--multi-latent-attention", [_GROUPED], ", which has its own keys")
     yield from needs(run, "--mla-down-proj-fusion", "--multi-latent-attention")
 
@@ -125,8 +133,10 @@ def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
 @lm_checked.rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
 def stages_share_layers(run: MegatronRun) -> Violations:
     """Pipeline stages hold equal numbers of layers, with the ends counted or set apart as given.
-    Prevents: AssertionError: Number of layers should be divisible by the pipeline-model-parallel size
-    Fix: change the stages, count the ends as layers, or set the last stage's layers"""
+    Prevents: AssertionError: Number of layers should be divisible by the pipeline-model-parallel
+    size
+    Fix: change the stages, count the ends as layers, or set the last stage's layers
+    """
     layers, stages = run.shared_layers, run.pipeline
     if layers is None or stages is None or run.has("--decoder-num-layers"):
         return
@@ -151,7 +161,10 @@ def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) 
     if rest >= 0 and (fits or middle < 0):
         return
     given = " and ".join(run.shown(name) for name in (FIRST_STAGE, LAST_STAGE) if run.has(name))
-    message = f"{given} leave {rest} of {layers} layers for the other {middle} stages, which must share them evenly"
+    message = (
+        f"{given} leave {rest} of {layers} layers for the other {middle} stages, which "
+        "must share them evenly"
+    )
     name = run.first_of(LAST_STAGE, FIRST_STAGE)
     own = run.size(name) or 1
     room = rest + own  # of this end and of the stages between
@@ -233,9 +246,11 @@ def stages_are_cut_one_way(run: MegatronRun) -> Violations:
     megatron_lm("core/transformer/pipeline_parallel_layer_layout.py:87-160") + " (core_v0.16.1)",
 )
 def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
-    """--pipeline-model-parallel-layout lists every layer of the model once, in chunks that the stages share.
+    """--pipeline-model-parallel-layout lists every layer of the model once, in chunks that the
+    stages share.
     Prevents: AssertionError: Number of decoder layers must match num_layers ...
-    Fix: list E, as many t as --num-layers, as many m as --mtp-num-layers, and L"""
+    Fix: list E, as many t as --num-layers, as many m as --mtp-num-layers, and L
+    """
     chunks, stages, name = run.listed_chunks, run.pipeline, STAGE_LAYOUT
     if chunks is None or stages is None:
         return
@@ -251,15 +266,20 @@ def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
     ):
         given = "".join(chunks).count(letter)
         if count is not None and count != given:
-            message = f"{name} has {letter} {given} times, not {count} times as {run.shown(option, 0)} says"
+            message = (
+                f"{name} has {letter} {given} times, not {count} times as "
+                f"{run.shown(option, 0)} says"
+            )
             yield at(run, name, message, f"list {letter} {count} times, or use {option} {given}")
 
 
 @mds_checked.rule("MDS010", ERROR, "init", megatron_deepspeed("megatron/arguments.py:173-176"))
 def deepspeed_interleaves_long_pipelines(run: MegatronRun) -> Violations:
     """Interleaving needs more than two stages, and chunks that divide the layers.
-    Prevents: AssertionError: pipeline-model-parallel size should be greater than 2 with interleaved schedule
-    Fix: use more stages, or no interleaving"""
+    Prevents: AssertionError: pipeline-model-parallel size should be greater than 2 with interleaved
+    schedule
+    Fix: use more stages, or no interleaving
+    """
     name, stages, size = LAYERS_PER_CHUNK, run.pipeline, run.size(LAYERS_PER_CHUNK)
     if size is not None and stages is not None and stages <= 2:
         message = f"{name} {size} needs {PIPELINE} 3 or more, not {stages}"

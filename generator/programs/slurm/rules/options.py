@@ -143,7 +143,8 @@ def _memory_meant(text: str) -> str | None:
         return None
     unit, units = match[3].upper(), "KMGTP"
     if unit == "P" or (match[2] and unit != "K"):
-        return f"{int((python_float(f'{match[1]}.{match[2] or 0}') or 0) * 1024)}{units[units.index(unit) - 1]}"
+        smaller = units[units.index(unit) - 1]
+        return f"{int((python_float(f'{match[1]}.{match[2] or 0}') or 0) * 1024)}{smaller}"
     return None if match[2] else f"{match[1]}{unit}"
 
 
