@@ -19,6 +19,7 @@ from benchmarks.memory_reading import (
 )
 from dsgen.catalog import find_accelerator
 from dsgen.catalog.model import Model, model_of
+from dsgen.estimate.allocator import VARIABLE
 from dsgen.estimate.flops import (
     attention_flops_per_token,
     hardware_flops_per_step,
@@ -280,7 +281,12 @@ def _job(row: dict[str, str]) -> Job | None:
         pins=Pins(),
         headroom=0.0,
         launch=JobLaunch(
-            target="slurm", script="", arguments=(), environment={}, time_limit_s=None, options={}
+            target="slurm",
+            script="",
+            arguments=(),
+            environment={VARIABLE: ""},  # no source says how it set the allocator
+            time_limit_s=None,
+            options={},
         ),
         origin=Origin(path=row["url_or_repo_path"]),
     )

@@ -10,6 +10,8 @@ bands that were made without it.
 from __future__ import annotations
 
 import json
+import math
+import statistics
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -25,6 +27,7 @@ from benchmarks.ordering import ordering
 from benchmarks.pairs import (
     Pair,
     Seconds,
+    graded,
     left_out_seconds,
     memory_pairs,
     shipped_seconds,
@@ -34,7 +37,9 @@ from benchmarks.pairs import (
 from benchmarks.regret import groups
 from dsgen.estimate import uncertainty as shipped
 from dsgen.estimate.evidence import TRAITS, kind, octaves_beyond, traits
-from dsgen.estimate.uncertainty import COVERAGE, MEMORY_KINDS, TIME_REGIMES, time_regime
+from dsgen.estimate.expected_time import card_share
+from dsgen.estimate.memory import memory
+from dsgen.estimate.uncertainty import COVERAGE, MEMORY_KINDS, TIME_REGIMES, Probit, time_regime
 
 FILE = Path(shipped.__file__).with_name("uncertainty.yaml")
 EVIDENCE = FILE.with_name("evidence.json")
@@ -42,6 +47,8 @@ ACCURACY = FILE.with_name("accuracy.json")
 #: Residuals beyond this are slips of a table or something that no formula holds.
 _OUTLIER = 0.5
 _WIDENINGS = np.arange(1, 3.001, 0.01)
+#: Standard deviation of the logarithm of how much estimates of memory scatter, before any run is looked at.
+_DEVIATION_DOUBT = 0.5
 #: The regime no run belongs to: generations nobody measured are as uncertain as the worst known regime.
 _UNKNOWN = "unknown"
 
@@ -200,9 +207,43 @@ def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
     return float(np.sqrt(max(fitted[1], 0.0) + error))
 
 
+def out_of_memory(rows: Sequence[Run]) -> Probit:
+    """The most probable probit through runs that ran and that died, by the logarithm of their need over the card.
+
+    The prior says that a run is as likely to die as not where it needs the whole card, and that estimates
+    scatter as those of what nvidia-smi shows do; the doubt on either is as large as that scatter, and half
+    an e-fold. Five runs died, so that the prior matters.
+    """
+    graded_runs = graded(rows)
+    ledgers = [memory(run.job, run.layout) for run in graded_runs]
+    shares = [
+        float(card_share(run.job, ledger.required_bytes, ledger.device_bytes))
+        for run, ledger in zip(graded_runs, ledgers, strict=True)
+    ]
+    logs, died = np.log(shares), np.array([run.out_of_memory for run in graded_runs])
+    scatter = math.log(shipped.memory_shares("device").high) / shipped.DEVIATIONS
+
+    def log_probability(probit: Probit) -> float:
+        chance = np.array(
+            [statistics.NormalDist(probit.middle, probit.deviation).cdf(value) for value in logs]
+        )
+        likely = np.log(np.clip(np.where(died, chance, 1 - chance), 1e-12, 1)).sum()
+        middle = (probit.middle / scatter) ** 2
+        deviation = (math.log(probit.deviation / scatter) / _DEVIATION_DOUBT) ** 2
+        return float(likely - (middle + deviation) / 2)
+
+    tried = (
+        Probit(middle=middle / 1000, deviation=deviation / 1000)
+        for middle in range(-50, 151, 5)
+        for deviation in range(10, 201, 5)
+    )
+    return max(tried, key=log_probability)
+
+
 def document(rows: Sequence[Run], seconds: Seconds) -> str:
     """The text of `uncertainty.yaml`."""
     timed, sized = time_residuals(rows, seconds), memory_residuals(rows)
+    probit = out_of_memory(rows)
     return "\n".join(
         (
             "# Written by `python -m benchmarks.uncertainty --write` from the published runs of benchmarks/data.",
@@ -212,6 +253,9 @@ def document(rows: Sequence[Run], seconds: Seconds) -> str:
             *_section("memory", make_bands(sized, MEMORY_KINDS), sized),
             "# band: estimates of two layouts of one job that are closer than this can't be told apart.",
             f"ordering: {ordering(groups(rows, seconds)).to_yaml()}",
+            "# Chance that a run dies of its memory: the normal distribution of the logarithm of its need over the card,",
+            "# through the runs that ran and that died.",
+            f"out_of_memory: {{middle: {probit.middle:.3f}, deviation: {probit.deviation:.3f}}}",
             "# per_octave: standard deviation of a time's logarithm that each factor of two beyond measured runs adds,",
             "# one standard error above what runs of clusters left out show.",
             f"extrapolation: {{per_octave: {per_octave(rows, seconds):.3f}}}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.published import RUNS, compare
-from dsgen.search.choice import TIME_BAND
+from dsgen.search.compare import TIME_BAND
 from dsgen.search.plan import SearchResult
 
 

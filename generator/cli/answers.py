@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,7 +12,7 @@ from ..job.records import Job
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.plan import Decision
 from ..search.summary import Line, Row, answer, compared, fits, rows, unlike
-from ..text.wording import counted
+from ..text.wording import counted, in_spec
 from ..units import GIB, count, gib, same_unit
 from .findings_text import height_below
 from .options import given
@@ -82,11 +81,7 @@ def report(
     def screen(details: Sequence[Line]) -> tuple[Part, ...]:
         beside = counts_report(counts) if counts else plans(table)
         numbered = any(not row.reason for row in table) and not counts
-        how = (
-            "; numbers are ranks (more: --explain)"
-            if numbered
-            else " (--explain says why the others don't)"
-        )
+        how = "; why: --explain" if numbered else " (--explain says why the others don't)"
         last = Lines([("Search", said + how), *details], least=NAMES)
         return (answer_lines(best, *more), "", *beside, "", last)
 
@@ -130,7 +125,7 @@ def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple
     """What `--explain` adds: bars of memory, reasons of decisions, factors of the time, rules."""
     from .asked_text import factors  # here, to save start-up time
 
-    headline = Text("Why this plan: each decision against the best plan with another value", BOLD)
+    headline = Text("Why this plan: one value changed, all else as it is", BOLD)
     why = (headline, *_decided(plan.decisions), "") if plan.decisions else ()
     rules = (
         ("", Text("Layouts ruled out, by rule", BOLD), _rejected_table(rejected_by))
@@ -141,24 +136,28 @@ def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple
 
 
 def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
-    """A row for each other value of a decision, and why faster ones were not chosen."""
-    figures = (numbers("time"), numbers("GiB", drop=1), words("cause", least=14))
+    """A row for each value that a decision was compared with, then why some can't be chosen."""
+    figures = (numbers("time"), numbers("GiB", drop=1), words("difference", least=14))
     table = Table(whole("decision"), whole("chosen"), whole("other"), *figures)
     before = ""
-    reasons: dict[str, list[str]] = {}
+    reasons: list[str] = []
     for decision in decisions:
-        own = ("", "") if decision.key == before else (decision.key, decision.chosen)
-        more = "" if decision.more_bytes is None else f"{decision.more_bytes / GIB:+.1f}"
-        table.add_row(
-            *own, decision.other or "", decision.change, more, replace(decision, why=None).because
-        )
+        first_cells = ("", "") if decision.key == before else (decision.key, decision.chosen)
         before = decision.key
+        more = "" if decision.more_bytes is None else f"{decision.more_bytes / GIB:+.1f}"
+        none = "nothing else is legal and fits" if decision.other is None else ""
+        cause = decision.cause or none
+        table.add_row(*first_cells, decision.other or "", decision.change, more, cause)
+
+        value = f"{decision.key} {decision.other}"
+        if decision.changed:
+            also = ", ".join(f"{key} {in_spec(other)}" for key, other in decision.changed.items())
+            reasons.append(f"{value}: changes {also}")
         if decision.why is not None:
-            reasons.setdefault(decision.why, []).append(f"{decision.key} {decision.other}")
+            reasons.append(f"{value}: {decision.why}")
     yield table
     if reasons:
-        yield from ("", Text("Faster values that were not chosen", BOLD))
-        yield from (f"{', '.join(values)}: {why}" for why, values in reasons.items())
+        yield from ("", *reasons)
 
 
 def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:

@@ -53,7 +53,7 @@ def _verdict(answer: Comparison, name: str) -> Iterator[tuple[str, str | Text]]:
         f"{key} {'open' if value is None else in_spec(value)}"
         for key, value in answer.asked.items()
     )
-    yield name, Text(f"{asked}: {answer.text}", style=BOLD if good else BAD)
+    yield name, Text(f"{answer.row or asked}: {answer.text}", style=BOLD if good else BAD)
     if answer.difference is None and answer.theirs is not None and answer.verdict != "same":
         yield (
             "",

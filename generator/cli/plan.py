@@ -14,10 +14,30 @@ from .printing import ExitStatus, print_csv, print_json, working
 
 if TYPE_CHECKING:
     from ..job.records import Job
+    from ..search.compare import Comparison
     from ..search.plan import Infeasible, SearchResult
 
 
 Asked = Mapping[str, Any]
+
+
+#: Headings of the table of plans, in small letters, and the keys that they stand for.
+_HEADINGS = {
+    "dp": "data",
+    "tp": "tensor",
+    "pp": "pipeline",
+    "vp": "virtual_pipeline",
+    "cp": "context",
+    "ep": "expert",
+    "zero": "zero_stage",
+    "mb": "micro_batch",
+}
+
+
+def _question(text: str) -> Asked | str:
+    """Layout keys and their values, or the name or number of a row of the table of plans."""
+    row = text.strip().lower()
+    return row if row.isalpha() or row.isdecimal() else _keys(text)
 
 
 def _keys(text: str) -> Asked:
@@ -32,6 +52,7 @@ def _keys(text: str) -> Asked:
     for part in re.sub(r"(\[[^\[\]]*\])|,", lambda found: found[1] or "\0", text).split("\0"):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         key = key.removeprefix("layout.")
+        key = _HEADINGS.get(key.lower(), key)
         if not equals or not value:
             raise click.BadParameter(f"{part.strip()!r} is not KEY=VALUE, such as tensor=8")
         if key in asked:
@@ -58,10 +79,10 @@ def _keys(text: str) -> Asked:
     "compared",
     multiple=True,
     metavar="KEY=VALUE,...",
-    callback=lambda _, __, texts: tuple(map(_keys, texts)),
-    help="Compare with another layout, such as tensor=8,pipeline=8. Keys left out are searched; "
-    "KEY=null frees a key "
-    "that SPEC sets. Repeatable.",
+    callback=lambda _, __, texts: tuple(map(_question, texts)),
+    help="Compare with another layout, such as tensor=8,pipeline=8 or TP=8. Keys left out stay as "
+    "chosen where they can; KEY=null searches one. Also: fastest, roomy, or the number of a row. "
+    "Repeatable.",
 )
 @bold_option
 @click.option(
@@ -74,7 +95,7 @@ def _keys(text: str) -> Asked:
 def plan(
     request: Request,
     top: int,
-    compared: tuple[Asked, ...],
+    compared: tuple[Asked | str, ...],
     bold: bool,
     spares: bool,
     explain: bool,
@@ -128,19 +149,18 @@ def plan(
 def _answer(
     job: Job,
     answer: SearchResult | Infeasible,
-    compared: tuple[Asked, ...],
+    compared: tuple[Asked | str, ...],
     spares: bool,
     form: str,
     bold: bool,
 ) -> None:
     """Answer the questions about the best plan; exits like a search that finds none."""
-    from ..search.compare import compare  # here, to save start-up time
-    from ..search.elastic import spare_nodes
+    from ..search.elastic import spare_nodes  # here, to save start-up time
     from .tables import print_parts
 
     best = answer.plans[0] if answer.plans else None
     with working("comparing", form):
-        comparisons = [compare(job, asked, best, bold=bold) for asked in compared]
+        comparisons = [_comparison(job, answer, asked, bold) for asked in compared]
         left = spare_nodes(best) if spares and best else None
     if form == "json":
         document: dict[str, Any] = answer.to_dict()
@@ -158,6 +178,30 @@ def _answer(
         )
     if best is None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
+
+
+def _comparison(
+    job: Job, answer: SearchResult | Infeasible, asked: Asked | str, bold: bool
+) -> Comparison:
+    """A layout that was asked about, by its keys or by its row, beside the best plan."""
+    from ..search import Infeasible  # here, to save start-up time
+    from ..search.compare import compare, compare_row
+    from ..search.summary import rows
+
+    if not isinstance(asked, str):
+        return compare(job, asked, answer.plans[0] if answer.plans else None, bold=bold)
+    shown = () if isinstance(answer, Infeasible) else rows(answer, len(answer.plans))
+    by_name = {
+        name: row.plan for number, row in enumerate(shown, 1) for name in (row.name, str(number))
+    }
+    by_name |= {} if isinstance(answer, Infeasible) else answer.named
+    if asked not in by_name:
+        known = ", ".join(name for name in by_name if not name.isdecimal())
+        rows_text = (
+            f"one of {known}, or a row from 1 to {len(shown)}" if shown else "nothing: no plan fits"
+        )
+        raise click.BadParameter(f"{asked!r} is no row: {rows_text}", param_hint="--compare")
+    return compare_row(asked, answer.plans[0], by_name[asked], bold=bold)
 
 
 @click.command(short_help="Estimate one layout.")

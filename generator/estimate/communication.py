@@ -82,9 +82,20 @@ def all_reduce_s(job: Job, ring: Group, size_bytes: Any) -> Any:
 
 
 def all_gather_s(job: Job, ring: Group, size_bytes: Any, calls: Any = 1) -> Any:
-    """Seconds of all-gathers (or reduce-scatters) of `size_bytes` in all, in `calls` collectives around the ring."""
+    """Seconds of all-gathers (or reduce-scatters) of `size_bytes` in all, in `calls` collectives around the ring.
+
+    A ring of n ranks on N nodes makes n - 1 steps, N - 1 of them between nodes. An all-reduce, whose
+    latency was measured, makes twice as many.
+
+    **Source**: NVIDIA/nccl src/graph/tuning.cc, ncclTopoTuneModel: `nInterSteps` of a ring is
+    `nNodes - 1`, and the other steps have the latency of a link.
+    """
+    constants = rates(job)
     volume = (ring.size - 1) / ring.size * size_bytes
-    return volume / bandwidth(job, ring) + calls * _latency(job, ring, ring.size - 1)
+    steps_s = constants.collective_member_s / 2 * (ring.size - ring.nodes)
+    hops_s = constants.hop_s * (ring.nodes - 1)
+    latency = np.where(ring.size > 1, constants.collective_start_s + steps_s + hops_s, 0.0)
+    return volume / bandwidth(job, ring) + calls * latency
 
 
 def all_to_all_s(job: Job, ring: Group, size_bytes: Any) -> Any:
@@ -424,12 +435,19 @@ def _seconds(
         stride,
     )
     sharded = layout.zero_stage > 0
+    joined = by_layer * np.where(layout.zero_stage >= 3, _join_s(job) * ring.size, 0.0)
+    joined_near = by_layer * np.where(layout.zero_stage >= 3, _join_s(job) * near.size, 0.0)
     return {
         "reduce_s": np.where(sharded, scattered, all_reduce_s(job, ring, size)),
         "across_s": np.where(copies > 1, all_reduce_s(job, across, size / ring.size), 0.0),
-        "gather_s": np.where(sharded, all_gather_s(job, ring, gathered, calls), 0.0),
-        "near_s": np.where(sharded, all_gather_s(job, near, gathered, calls), 0.0),
+        "gather_s": np.where(sharded, all_gather_s(job, ring, gathered, calls) + joined, 0.0),
+        "near_s": np.where(sharded, all_gather_s(job, near, gathered, calls) + joined_near, 0.0),
     }
+
+
+def _join_s(job: Job) -> float:
+    """Seconds of the host for each rank's part of what is gathered at once, where it joins them itself."""
+    return rates(job).gather_part_s if job.engine.joins_parts else 0.0
 
 
 def _bucket(job: Job, layout: LayoutLike, replicas: Any) -> Any:

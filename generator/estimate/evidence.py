@@ -22,13 +22,12 @@ from ..resources import read_text
 from .activations import local_tokens
 from .flops import layer_flops
 from .groups import group
-from .layout import FIELDS, Layout, LayoutLike, Layouts, Offload, once_each
+from .layout import Layout, LayoutLike, Offload
 from .products import peak_flops_per_s
 from .states import has_flat_gradients
 
 Floats = NDArray[np.float64]
 _FAR = 1000.0  #: more octaves than there are between any two values
-_AT_ONCE = 1024  #: rows that are compared with all runs at a time
 #: Distance between having a trait and lacking it.
 _OTHER_KIND_OCTAVES = 1.0
 
@@ -148,20 +147,21 @@ UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
 }
 
 
-#: Fields on which traits depend.
-_COMPARED = (*FIELDS[: FIELDS.index("recompute")], "offload", "expert_tensor", "expert_overlap")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Measured runs that speak for an estimate."""
 
     runs: int  #: measured runs that are like the layout in every trait
-    level: int  #: 2 where there are any, 1 where runs of its kind are smaller, larger, or another program's, else 0
+    level: int  #: 2 where there are any, 1 where some are of its kind, else 0
     octaves: (
         float  #: how far beyond them the nearest is, all traits together; 0 where there are any
     )
     beyond: tuple[str, ...]  #: in what: a phrase for each trait
+
+    @property
+    def name(self) -> str:
+        """The level as a word: `like`, `kind` or `none`."""
+        return ("none", "kind", "like")[self.level]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -204,50 +204,20 @@ def octaves_beyond(found: Floats, runs: Floats) -> Floats:
     return octaves
 
 
-def of_measured_kind(job: Job, layouts: Layouts, *, detailed: bool = True) -> NDArray[np.bool_]:
-    """Tell which layouts are of a kind that some run is of, with no size far from all, and no detail that none has."""
-    usual = np.ones(len(layouts), np.bool_)
-    for name, (value, _) in UNSEEN.items() if detailed else ():
-        usual &= getattr(layouts, name) == value
-    known: NDArray[np.bool_] = (
-        usual & np.isin(kind(job, layouts), _measured()[1]) & ~_is_far(job, layouts)
-    )
-    return known
+def of_measured_kind(job: Job, layout: LayoutLike) -> Any:
+    """Tell which layouts are of a kind that some run is of, with no detail that none has.
+
+    Sizes don't count, nor anything that depends on the rates of the hardware.
+    """
+    usual = np.asarray(True)
+    for name, (value, _) in UNSEEN.items():
+        usual = usual & (getattr(layout, name) == value)
+    return usual & np.isin(kind(job, layout), _measured_kinds())
 
 
 @cache
-def _bounds() -> list[tuple[Trait, float, float]]:
-    """Least and most of every trait that count as seen."""
-    runs = _measured()[2]
-    each = zip(TRAITS.values(), np.nanmin(runs, axis=0), np.nanmax(runs, axis=0), strict=True)
-    return [
-        (trait, 2 ** (least - trait.seen_octaves), 2 ** (most + trait.seen_octaves))
-        for trait, least, most in each
-    ]
-
-
-def _is_far(job: Job, layout: LayoutLike) -> Any:
-    """Ask whether a trait is less than the least or more than the most of any run, farther than counts as seen."""
-    far = np.asarray(False)
-    for trait, least, most in _bounds():
-        value = trait.value(job, layout)
-        far = far | (value < least) | (value > most)
-    return far
-
-
-def likeness(job: Job, layouts: Layouts) -> NDArray[np.int64]:
-    """Levels of evidence of layouts: 2 where `evidence` names a run that is like them, 1 where their kind is."""
-    known = of_measured_kind(job, layouts)
-    level: NDArray[np.int64] = known * (1 + once_each(job, layouts, _COMPARED, _is_like_runs))
-    return level
-
-
-def _is_like_runs(job: Job, layout: LayoutLike) -> NDArray[np.bool_]:
-    (counts, kinds, runs), count = _measured(), len(layout.data)
-    same = np.broadcast_to(kind(job, layout), count)[:, None] == kinds
-    pieces = np.array_split(traits(job, layout, count), count // _AT_ONCE + 1)
-    like = np.concatenate([(octaves_beyond(piece, runs) == 0).all(axis=2) for piece in pieces])
-    return np.asarray((like & same & (counts > 0)).any(axis=1))
+def _measured_kinds() -> NDArray[np.int64]:
+    return np.unique(_measured()[1])
 
 
 def evidence(job: Job, layout: Layout) -> Evidence:
@@ -275,7 +245,7 @@ def evidence(job: Job, layout: Layout) -> Evidence:
     like = int(counts[(totals == 0) & same].sum())  # another program's runs count as none
     return Evidence(
         runs=0 if unseen else like,
-        level=0 if unseen or _is_far(job, layout) else int(same.any()) + (like > 0),
+        level=0 if unseen else int(same.any()) + (like > 0),
         octaves=float(totals.min()) + len(unseen) * _OTHER_KIND_OCTAVES,
         beyond=tuple(
             beyond + unseen or ([] if like else ["each part was measured, but not together"])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job.records import Job
-from . import activations, adapters, buffers, stages
+from . import activations, adapters, allocator, buffers, stages
 from .layout import FIELDS, Layout, LayoutLike, Offload, distinct, once_each, spread
 from .ledgers import Memory
 from .rates import rates
@@ -52,7 +52,7 @@ def memory(
         else every(name)
         for name in _AFTER_PEAK
     }
-    return _whole(job, staged)
+    return _whole(job, layout, staged)
 
 
 def lasting(job: Job, layout: LayoutLike) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     """Memory of each pipeline stage, first to last."""
     held = [stages.stage_contents(job, layout, stage) for stage in range(layout.pipeline)]
     found = (_lasting(job, layout, stage, each, held[0]) for stage, each in enumerate(held))
-    return tuple(_whole(job, parts | _peaks(job, layout, parts)) for parts in found)
+    return tuple(_whole(job, layout, parts | _peaks(job, layout, parts)) for parts in found)
 
 
 #: The fields that decide what a stage holds beside activations.
@@ -291,14 +291,13 @@ def _host_bytes_per_node(job: Job, layout: LayoutLike, first: StageContents) -> 
     return host * np.minimum(job.cluster.accelerators_per_node, layout.world)
 
 
-def _whole(job: Job, found: Mapping[str, Any]) -> Memory:
+def _whole(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> Memory:
     """A stage's bytes completed with the allocator's cache, context and capacity."""
     buffers, allocated = found["buffers"], found["allocated_bytes"]
     alive = found["activations_bytes"] + found["output_bytes"] + found["embedding"] + found["step"]
     held = found["whole"] + buffers + np.maximum(found["reduction"], alive)
-    # States come to lie between blocks of an earlier phase, which then can't be joined again. Near the end of the card
-    # the allocator frees its cache instead, at the cost of time.
-    reserved = np.maximum(held * rates(job).fragmentation_factor, allocated)
+    # Near the end of the card the allocator frees its cache instead, at the cost of time.
+    reserved = allocator.reserved_bytes(job, layout, allocated, held)
     return Memory(
         **{f.name: found[f.name] for f in fields(Memory) if f.name in found},
         buffers_bytes=np.maximum(buffers, found["reduced"]),

@@ -87,6 +87,20 @@ def bands(of: str) -> Mapping[str, Band]:
     return {name: _within(float(factor)) for name, factor in _document()[of].items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probit:
+    """A chance that grows with the logarithm of a share as the normal distribution does."""
+
+    middle: float  #: of the share's logarithm: where the chance is a half
+    deviation: float
+
+
+@cache
+def out_of_memory() -> Probit:
+    """The chance that a run dies of its memory, by the share of the card that it needs."""
+    return Probit(**_document()["out_of_memory"])
+
+
 def ordering_band() -> float:
     """Two layouts of one job whose estimates are closer than this fraction can't be told apart."""
     return float(_document()["ordering"]["band"])

@@ -63,6 +63,11 @@ class Engine:
     converts_gradients: bool = False  #: the update makes fp32 copies of 16-bit gradients
     #: Layers' parameters that are gathered at a time; None: parameters up to a number of elements.
     gathered_layers: int | None = None
+    #: Batches aren't padded to one length, so that sizes of tensors change from step to step.
+    sizes_vary: bool = False
+    #: Options of the script with which NCCL or CUDA graphs register memory, whose segments then can't
+    #: grow.
+    registers_memory: frozenset[str] = frozenset()
     keeps_stage_ends: bool = False  #: what a stage receives and sends stays beside what it computes
     unfused_logit_bytes: int = 6  #: a logit, at the peak of a loss that fused kernels don't compute
     expert_bias_traffic_bytes: tuple[int, int] = (0, 0)  #: an element, forward and backward
@@ -74,6 +79,8 @@ class Engine:
     #: Parameters are gathered after the update, and pipelines reduce after their last backward pass; else both
     #: overlap with compute.
     gathers_after_update: bool = False
+    #: The host joins gathered parameters from every rank's part, one part after the other.
+    joins_parts: bool = False
     cuts_sends: bool = False  #: tensor ranks send a part each of what goes to the next stage
     balances_stages: bool = False  #: layers are dealt by their parameters; else by their number
     sorts_local_experts: bool = False  #: tokens are sorted by expert also where one rank has all

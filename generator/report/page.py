@@ -80,7 +80,6 @@ def report_page(
         "version": __version__,
         "command": command,
         "spec": spec,
-        "timed": found.timed,
         "data": drawn_data,
     }
     page |= {

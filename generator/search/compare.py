@@ -4,25 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from math import floor
-from typing import Any
+from math import ceil, floor
+from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..estimate.memory import memory
-from ..estimate.uncertainty import required_band
+from ..estimate.uncertainty import ordering_band, required_band
 from ..findings import Finding, Severity
-from ..job.records import Job
+from ..job.records import Job, Pins
 from ..rules.fit import device_limit_bytes, fits_device
-from ..rules.layout.identities import BATCH_RULES, batch_product, known_values
+from ..rules.layout.identities import (
+    BATCH_RULES,
+    batch_product,
+    known_values,
+    pinned_values,
+)
 from ..rules.run import FIT_RULES, binding_rules, check_pins
 from ..units import GIB
-from .choice import TIME_BAND, why_first
+from .choice import why_first
 from .feasible import Feasible, feasible_layouts, make_plan
+from .nearby import PARTS_OF, neighbour
 from .plan import Plan, finding_document
 from .suggestions import best_plan
 
 #: Causes that a sentence names, and how large each has to be, as a share of the largest.
 _MOST_NAMED, _SMALLEST_SHARE = 3, 0.15
+#: Two estimates closer than this fraction are equal: the model can't tell which layout of one job is the
+#: faster (`benchmarks.uncertainty`). Two layouts share most of what is unknown.
+TIME_BAND = ceil(100 * ordering_band()) / 100
+#: Causes of the step time, as in a sentence.
+_SAYS: Final[Mapping[str, str]] = {
+    "recompute": "recomputation",
+    "tensor": "communication of tensor parallelism",
+    "context": "communication of context parallelism",
+    "expert": "all-to-alls of experts",
+    "pipeline": "sends between stages",
+    "bubble": "pipeline bubble",
+    "data": "communication of data parallelism",
+    "optimizer": "optimizer",
+    "offload": "offload",
+}
 _MEMORY_PARTS = ("parameters", "gradients", "optimizer", "activations", "output", "buffers")
 
 
@@ -36,8 +57,13 @@ class Cause:
 
     @property
     def label(self) -> str:
-        """The name in a sentence."""
+        """The name in a table."""
         return "logits and loss" if self.name == "output" else self.name
+
+    @property
+    def says(self) -> str:
+        """The name in a sentence."""
+        return _SAYS.get(self.name, self.label)
 
     @property
     def more(self) -> float:
@@ -123,7 +149,7 @@ def _named(causes: Iterable[Cause]) -> list[Cause]:
 
 def _listed(causes: Iterable[Cause], unit: float, symbol: str) -> str:
     """Join causes with their sizes, in a sign and two digits: `+0.015`, `-1.9`, `+31`."""
-    sizes = ((cause.label, cause.more / unit) for cause in causes)
+    sizes = ((cause.says, cause.more / unit) for cause in causes)
     return ", ".join(
         f"{name} {size:{'+,.0f' if abs(size) >= 10 else '+.2g'}} {symbol}" for name, size in sizes
     )
@@ -153,7 +179,9 @@ class Comparison:
         str, ...
     ]  #: pins of the job that the question sets otherwise, as in the spec: `tensor: 8`
     kept: tuple[str, ...]  #: pins of the job that hold
-    bold: bool = False  #: whether ours was chosen by what is allocated
+    row: str = ""  #: the name or number of the row that was asked about, in place of keys
+    changed: tuple[str, ...] = ()  #: other keys that had to change with what was asked
+    bold: bool = False  #: whether ours is the fastest
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -205,10 +233,10 @@ class Comparison:
             )
             return f"not allowed: {broken}{ran}"
         if verdict == "too large":
-            return f"does not fit: {broken}{self._what_it_takes()}"
+            return f"{self._changes}does not fit: {broken}{self._what_it_takes()}"
         if verdict == "same" or difference is None:
             return "this is the chosen plan" if difference else "legal, and fits"
-        speed = difference.speed_text
+        speed = self._changes + difference.speed_text
         if verdict == "equal":
             speed += f", less than the estimate can resolve ({TIME_BAND:.0%})"
         if verdict == "slower":
@@ -218,6 +246,16 @@ class Comparison:
         else:
             why = f"; the chosen plan: {why_first(difference.ours, difference.theirs, bold=self.bold)}"
         return f"{speed}: {difference.time_causes}{why}"
+
+    @property
+    def _changes(self) -> str:
+        """The other keys that could not stay as in the chosen plan, with their values: `with pipeline: 2; `."""
+        if not self.changed or self.theirs is None:
+            return ""
+        values, job = self.theirs.layout.to_dict(), self.theirs.job
+        idle = {part for whole, parts in PARTS_OF.items() if whole in self.asked for part in parts}
+        also = ", ".join(job.says(name, values[name]) for name in self.changed if name not in idle)
+        return f"with {also}; " if also else ""
 
     def _what_it_takes(self) -> str:
         """Say where a layout that doesn't fit needs more than ours, the headroom with which it fits, and its speed."""
@@ -252,6 +290,8 @@ class Comparison:
         difference = self.difference
         return {
             "asked": dict(self.asked),
+            "row": self.row or None,
+            "changed": list(self.changed),
             "verdict": self.verdict,
             "text": self.text,
             "findings": [finding_document(finding) for finding in self.findings],
@@ -262,13 +302,16 @@ class Comparison:
 
 
 def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) -> Comparison:
-    """The best layout with the `asked` keys, over the job's own pins, beside `ours`, the job's best plan.
+    """A layout with the `asked` keys beside `ours`, the job's best plan: what isn't asked about stays as in ours.
 
+    Where it can't, the layout that differs in the fewest other keys; a key that is asked to be open is solved.
     Where no such layout is legal and fits: the one that comes nearest, with the rules that it breaks.
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     found = _nearest_to(pinned)
-    theirs = best_plan(pinned, found, bold=bold)
+    theirs, changed = _near_ours(pinned, found, asked, ours)
+    if theirs is None:
+        theirs = best_plan(pinned, found, bold=bold)
     if theirs is None and found.nearest is not None:
         theirs = make_plan(pinned, found.nearest)
     findings = _obstacles(pinned, found) if theirs is None else _errors(theirs.findings)
@@ -283,11 +326,39 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
         asked=asked,
         ours=ours,
         theirs=theirs,
+        changed=changed,
         findings=findings,
         overruled=overruled,
         kept=kept,
         bold=bold,
     )
+
+
+def compare_row(row: str, ours: Plan, theirs: Plan, *, bold: bool = False) -> Comparison:
+    """Another plan of an answer, by the name or number of its row, beside `ours`."""
+    return Comparison(
+        asked={},
+        row=row,
+        ours=ours,
+        theirs=theirs,
+        findings=_errors(theirs.findings),
+        overruled=(),
+        kept=(),
+        bold=bold,
+    )
+
+
+def _near_ours(
+    job: Job, found: Feasible, asked: Asked, ours: Plan | None
+) -> tuple[Plan | None, tuple[str, ...]]:
+    """The plan with what was asked and all else as in ours, and the other keys that had to change."""
+    if ours is None or None in asked.values():
+        return None, ()
+    values = pinned_values(replace(Pins(), **asked))
+    near = neighbour(job, ours.layout, values, found)
+    if near is None:
+        return None, ()
+    return make_plan(job, near.layout), near.changed
 
 
 def _nearest_to(job: Job) -> Feasible:

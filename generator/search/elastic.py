@@ -193,8 +193,8 @@ def plan_counts(
 
 def _shared_layout(job: Job, found: Feasible, counts: tuple[int, ...], bold: bool) -> Layout:
     """The layout of a plan hardly slower than the best whose replicas and batch suit the most counts."""
-    found = refined(job, found, bold=bold)
-    rows = ranking(job, found, _CANDIDATES, bold=bold)
+    found = refined(job, found, top=_CANDIDATES, bold=bold)
+    rows = ranking(found, _CANDIDATES, bold=bold)
     near = [row for row in rows if found.total_s[row] <= _SLOWER * found.total_s[rows[0]]]
     layouts = [found.layouts[row] for row in near]
     return max(layouts, key=lambda each: sum(_unsuited(job, each, gpus) is None for gpus in counts))

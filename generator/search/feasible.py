@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..estimate.communication import exchange_saves
-from ..estimate.layout import Layout, Layouts, Offload, Recompute, places, starts, taken
+from ..estimate.expected_time import expected_s, out_of_memory_chance
+from ..estimate.layout import Layout, Layouts, places, starts, taken
 from ..estimate.ledgers import Memory, StepTime
 from ..estimate.memory import lasting, memory
 from ..estimate.step_time import step_time, throughput
-from ..estimate.uncertainty import memory_shares, required_band, uncertainty
+from ..estimate.uncertainty import required_band, uncertainty
 from ..job.records import Job
 from ..rules.fit import host_limit_bytes
 from ..rules.layout.identities import known_values
 from ..rules.run import FIT_RULES, check_fit, check_layout
-from .enumerate import ALTERNATIVES, STAGES, Enumeration, joined
-from .plan import Plan, by_count
+from .enumerate import STAGES, Enumeration, joined
+from .plan import Choice, Plan, by_count
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +46,7 @@ class Estimates:
     savable: Mapping[str, Floats]  #: seconds by cause that would be saved if it were hidden
     required_bytes: Floats
     device_bytes: Floats  #: what the card holds
+    expected_s: Floats  #: the number that decides, see `estimate.expected_time`
 
     def take(self, rows: NDArray[Any] | slice) -> Estimates:
         """Some of the rows."""
@@ -55,6 +57,7 @@ class Estimates:
             savable={cause: taken(seconds, rows) for cause, seconds in self.savable.items()},
             required_bytes=taken(self.required_bytes, rows),
             device_bytes=taken(self.device_bytes, rows),
+            expected_s=taken(self.expected_s, rows),
         )
 
 
@@ -66,9 +69,6 @@ class Feasible(Estimates):
     rejected_by: Mapping[str, int]
     legal: int  #: layouts that break no rule
     fitting: int  #: of these, those that fit
-    timed: (
-        int  #: of these, those with estimates; the others only trade time for memory that there is
-    )
     nearest: (
         Layout | None
     )  #: the legal layout that comes closest to fitting; `None` when no layout is legal
@@ -107,7 +107,6 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
             ledger = memory(job, promising, *found)
             fits = _fit(job, promising, ledger, removed)
             fitted += int(fits.sum())
-            fits &= ~_dominated(job, promising, fits, ledger)
             own = places(fits)
             required, device = (
                 taken(sizes, own) for sizes in (ledger.required_bytes, ledger.device_bytes)
@@ -126,41 +125,8 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
         rejected_by=by_count({**legal.rejected_by, **removed}),
         legal=count,
         fitting=fitted,
-        timed=len(layouts),
         nearest=nearest[1] if nearest else None,
     )
-
-
-def _dominated(
-    job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory
-) -> NDArray[np.bool_]:
-    """Find rows that only give time for memory that there is: a fifth of the card is left without them.
-
-    Offload, whose time hangs on host memory and PCIe, isn't needed either where recomputation leaves as much. Model
-    chunks keep up to half as many micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may have
-    to give time for them, unless its activations would fit twice.
-    """
-    whole = (job.pins.virtual_pipeline is not None) | (not job.engine.has("virtual_pipeline"))
-    twice = (
-        ledger.device_bytes
-        + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
-    )
-    recomputes, offloads = rows.recompute != Recompute.NONE, rows.offload != Offload.NONE
-    # Rows that differ in these alone follow each other: a number for each of the others and each micro-batch.
-    other = np.cumsum(starts(_columns(rows, but=(*ALTERNATIVES, "micro_batch")), len(rows)))
-    known = np.zeros(int(rows.micro_batch.max()) + 1, np.intp)
-    known[rows.micro_batch] = 1
-    ranks = np.cumsum(known)
-    number = other * ranks[-1] + taken(ranks, places(rows.micro_batch))
-    dominated = np.zeros(len(rows), np.bool_)
-    for spent, plain in (
-        (recomputes, ~recomputes & ~offloads & (twice <= roomy_bytes(job))),
-        (offloads, ~offloads & (ledger.device_bytes <= roomy_bytes(job))),
-    ):
-        spared = np.zeros(int(number[-1]) + int(ranks[-1]) + 1, np.bool_)
-        spared[number[fits & plain]] = True
-        dominated |= spent & taken(spared, places(number))
-    return dominated
 
 
 def _columns(rows: Layouts, but: Collection[str]) -> Iterator[NDArray[Any]]:
@@ -171,17 +137,8 @@ def _columns(rows: Layouts, but: Collection[str]) -> Iterator[NDArray[Any]]:
 ROOM = 0.2
 
 
-def limit_bytes(job: Job) -> float:
-    """Device memory that a plan may hold by the middle of its estimate, so that its upper end is under the limit."""
-    return (
-        job.cluster.accelerator.memory_bytes
-        * (1 - job.headroom)
-        / float(memory_shares("device").high)
-    )
-
-
 def roomy_bytes(job: Job) -> float:
-    """Device memory that a plan holds which leaves a fifth of the card."""
+    """Device memory that a plan needs at most which leaves a fifth of the card."""
     return job.cluster.accelerator.memory_bytes * (1 - ROOM)
 
 
@@ -235,12 +192,14 @@ def estimates(job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Flo
     }
     if job.pins.context_heads is None:
         savable["context_s"] = savable["context_s"] * exchange_saves(job, rows)
+    expected = expected_s(job, rows, total, required_bytes, device_bytes)
     return Estimates(
         layouts=rows,
         total_s=total,
         savable=savable,
         required_bytes=np.broadcast_to(required_bytes, len(rows)),
         device_bytes=np.broadcast_to(device_bytes, len(rows)),
+        expected_s=np.broadcast_to(expected, len(rows)),
     )
 
 
@@ -255,7 +214,7 @@ def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
     def column(values: Iterable[Floats]) -> Floats:
         return np.concatenate([np.zeros(0), *values])
 
-    names = ("total_s", "required_bytes", "device_bytes")
+    names = ("total_s", "required_bytes", "device_bytes", "expected_s")
     return {
         "layouts": joined(part.layouts for part in parts),
         "savable": {
@@ -319,12 +278,27 @@ def make_plans(job: Job, rows: Layouts) -> Iterator[Plan]:
 
 
 def _plan(job: Job, layout: Layout, ledger: Memory, seconds: StepTime) -> Plan:
+    bands = uncertainty(job, layout, ledger, seconds)
+    misfits = check_fit(job, layout, ledger)
     return Plan(
         job=job,
         layout=layout,
         memory=ledger,
         step_time=seconds,
         throughput=throughput(job, layout, seconds),
-        uncertainty=uncertainty(job, layout, ledger, seconds),
-        findings=(*check_layout(job, layout), *check_fit(job, layout, ledger)),
+        uncertainty=bands,
+        choice=_choice(job, layout, ledger, seconds, bands.evidence.name, fits=not misfits),
+        findings=(*check_layout(job, layout), *misfits),
+    )
+
+
+def _choice(
+    job: Job, layout: Layout, ledger: Memory, seconds: StepTime, evidence: str, *, fits: bool
+) -> Choice:
+    sizes = (ledger.required_bytes, ledger.device_bytes)
+    return Choice(
+        decides_s=float(expected_s(job, layout, seconds.total_s, *sizes)),
+        fits=fits,
+        out_of_memory_chance=float(out_of_memory_chance(job, *sizes)),
+        evidence=evidence,
     )

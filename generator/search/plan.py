@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, field, fields, replace
 from itertools import groupby
 from pathlib import PurePath
+from typing import Any
 
 from ..dataclass import dataclass
 from ..estimate.layout import FIELDS, Layout
@@ -19,6 +20,7 @@ from ..findings import Finding
 from ..job.needs import Missing, missing, written_for
 from ..job.records import Calibration, Job
 from ..rules.run import check_job
+from ..text.wording import in_spec
 from ..version import __version__
 
 _CLUSTER = (
@@ -100,12 +102,14 @@ class Decision:
     key: str
     chosen: str  #: as in the spec
     other: str | None  #: `None` where nothing else is legal and fits
+    #: Other keys of the layout that had to change with it, and their values.
+    changed: Mapping[str, Any] = field(default_factory=dict)
     slower_fraction: float | None = (
         None  #: how much longer its step is; negative where it is faster
     )
-    cause: str | None = None  #: the part of the step time that differs most
+    cause: str | None = None  #: the parts of the step time that differ most, with their amounts
     more_bytes: int | None = None  #: of memory that it needs
-    why: str | None = None  #: the rule by which a faster one isn't chosen
+    why: str | None = None  #: why it can't be chosen, or the number by which a faster one isn't
 
     @property
     def change(self) -> str:
@@ -114,25 +118,51 @@ class Decision:
         return "" if share is None else f"{share:+.0%}" if abs(share) >= 0.005 else "the same"
 
     @property
+    def asked(self) -> str:
+        """The other value, with what had to change: `8 (with pipeline 2, data 16)`."""
+        also = ", ".join(f"{key} {in_spec(value)}" for key, value in self.changed.items())
+        return f"{self.other} (with {also})" if also else str(self.other)
+
+    @property
     def because(self) -> str:
-        """Say what costs or saves the time, and why it isn't chosen where it is faster."""
+        """Say what costs or saves the time, and why it isn't chosen."""
         if self.slower_fraction is None:
             return "nothing else is legal and fits"
-        more = "less" if self.slower_fraction < 0 else "more"
-        cause = f"{more} {self.cause}" if self.cause and self.change != "the same" else ""
-        return "; ".join(filter(None, (cause, self.why)))
+        return "; ".join(filter(None, (self.cause, self.why)))
 
 
 def _compared(decisions: Sequence[Decision]) -> str:
-    """`step time with 4 +12% (bubble), with 2 +30% (bubble)`: the decisions on one key."""
+    """`step time with 4 +12% (pipeline bubble +1.2 s), with 2 +30%`: the decisions on one key."""
     known = [decision for decision in decisions if decision.other is not None]
-    causes = (
-        f" ({each.cause})" if each.cause and each.change != "the same" else "" for each in known
-    )
     texts = (
-        f"with {each.other} {each.change}{cause}" for each, cause in zip(known, causes, strict=True)
+        f"with {each.asked} {each.change}{f' ({each.because})' if each.because else ''}"
+        for each in known
     )
     return f"step time {', '.join(texts)}" if known else decisions[0].because
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What decides between a plan and others."""
+
+    decides_s: float  #: the expected time of a step, whether or not the plan fits
+    fits: bool  #: whether device and host memory are enough: MEM001 and MEM002
+    out_of_memory_chance: float  #: 0 to 1
+    #: `like`: measured runs are like the plan; `kind`: some are of its kind; `none`: its kind was never measured
+    evidence: str
+
+    @property
+    def expected_s(self) -> float | None:
+        """The number that decides, in seconds; `None` for a plan that doesn't fit and so can't be chosen."""
+        return self.decides_s if self.fits else None
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "expected_s": self.expected_s,
+            "out_of_memory_chance": self.out_of_memory_chance,
+            "evidence": self.evidence,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +175,7 @@ class Plan:
     step_time: StepTime
     throughput: Throughput
     uncertainty: Uncertainty  #: the bands around step time and memory
+    choice: Choice
     why: str = ""  #: the rule by which the search chose it, in a sentence
     decisions: tuple[
         Decision, ...
@@ -180,6 +211,7 @@ class Plan:
             "memory": {**self.memory.to_dict(), "headroom_fraction": self.job.headroom},
             "step_time": self.step_time.to_dict(),
             "uncertainty": self.uncertainty.to_dict(),
+            "choice": self.choice.to_dict(),
             "calibration": calibration_document(self.job.calibration),
             "throughput": {**self.throughput.to_dict(), "mfu_convention": MFU_CONVENTION},
             "run": whole,

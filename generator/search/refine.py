@@ -14,18 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
-from ..estimate.evidence import of_measured_kind
 from ..estimate.layout import FIELDS, Layouts, Offload, Recompute
 from ..estimate.memory import memory
 from ..estimate.stages import inner_layers
-from ..estimate.uncertainty import time_shares
 from ..findings import Severity
 from ..job.records import Job
 from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.recompute import module_choices
 from ..rules.run import binding_rules
 from ..rules.violations import divisors
-from .choice import TIME_BAND, first_measured, unbeaten
+from .choice import deciding_s, first_of_each, ranking, shown_keys
 from .enumerate import joined
 from .feasible import (
     Estimates,
@@ -35,7 +33,6 @@ from .feasible import (
     estimates,
     fitting,
     joined_estimates,
-    limit_bytes,
     roomy_bytes,
 )
 
@@ -91,6 +88,8 @@ def chunk_choices(job: Job, rows: Layouts) -> Settings:
 
 #: Share of the time that a detail has to save to be worth its place in a plan; less would be lost in any estimate.
 _LEAST_GAIN = 0.001
+#: Rows that are refined as far as the first: more than a screen has.
+_MOST_ROWS = 10
 #: Layouts that are refined before it is known better what the others have to reach.
 _FIRST_WAVE = 2048
 
@@ -164,85 +163,69 @@ def open_details(job: Job) -> list[Detail]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """The step time up to which a layout can have a name, or be beaten by none, from all that was found so far.
+    """The times up to which a layout can have a name or a row, from all that was found so far.
 
-    No detail makes of a layout one that is smaller: what one that needs less beats doesn't become unbeaten.
+    No detail makes of a layout one that is smaller, or of a kind that is measured: so what a layout
+    expects beyond its estimate, it expects with any details at least.
     """
 
     job: Job
-    limit: float  #: what the card may hold of the chosen one
+    bold: bool
     fastest: float = np.inf
-    roomy: float = np.inf  #: the fastest that leaves a fifth of the card
-    surest: float = np.inf  #: of these, the fastest of a measured kind
-    first: float = np.inf  #: the fastest that may be chosen
-    least: float = (
-        np.inf
-    )  #: what the card holds of the smallest, chosen where none stays under the limit
-    required: Floats = field(
-        default_factory=lambda: np.zeros(0)
-    )  #: of those unbeaten under the limit, rising
-    seconds: Floats = field(
-        default_factory=lambda: np.full(1, np.inf)
-    )  #: the least with less than each, and with all
-
-    def under(self, rows: Estimates) -> NDArray[np.int64]:
-        """The number of limits that each row stays under."""
-        roomy: NDArray[np.int64] = 1 * (rows.device_bytes <= roomy_bytes(self.job))
-        return roomy + (rows.device_bytes <= self.limit)
+    roomy: float = np.inf  #: the fastest that needs four fifths of the card
+    #: The best rows to be shown that were found, by what decides, and what each shows of its layout.
+    shown_s: Floats
+    shown_keys: NDArray[np.int64]
 
     def holds(self, rows: Estimates, least_s: Floats) -> NDArray[np.bool_]:
-        """Find rows that may get as fast as the latest of those that they are small enough for."""
-        # Others may give way to the surest one if their ranges meet; then any within the band of the first.
-        ranges = float(np.max(time_shares(self.job, rows.layouts).high, initial=1.0)) ** 2
-        latest = max(self.first, min(self.surest, ranges * self.first)) * (1 + TIME_BAND)
-        roomy = rows.device_bytes <= roomy_bytes(self.job)
-        held = (least_s <= self.fastest) | (roomy & (least_s <= self.roomy))
-        if self.first == np.inf:
-            held |= rows.device_bytes <= self.least
-        near = np.flatnonzero(~held & (rows.device_bytes <= self.limit) & (least_s <= latest))
-        unbeaten = self.seconds[
-            np.searchsorted(self.required, rows.required_bytes[near], side="right")
-        ]
-        held[near] = least_s[near] <= unbeaten
-        if self.surest > self.roomy:
-            near = np.flatnonzero(~held & roomy & (least_s <= self.surest * (1 + TIME_BAND)))
-            held[near] = of_measured_kind(self.job, rows.layouts.take(near))
-        return held
+        """Find rows that may get a name or a row of their own, when their times can't fall below `least_s`."""
+        roomy = rows.required_bytes <= roomy_bytes(self.job)
+        least = least_s if self.bold else least_s * (rows.expected_s / rows.total_s)
+        last = self.shown_s.max(initial=0) if len(self.shown_s) else np.inf
+        held = (least_s <= self.fastest) | (roomy & (least_s <= self.roomy)) | (least <= last)
+        return np.asarray(held, np.bool_)
 
     def after(self, rows: Estimates) -> Reach:
         """The reach once these rows were found too."""
-        under, roomy = rows.device_bytes <= self.limit, rows.device_bytes <= roomy_bytes(self.job)
-        surer = first_measured(self.job, rows, np.flatnonzero(roomy & (rows.total_s < self.surest)))
-        required = np.concatenate([self.required, rows.required_bytes[under]])
-        seconds = np.concatenate([self.seconds[1:], rows.total_s[under]])
-        front = unbeaten(seconds, required)[::-1]
-
-        def least(mask: NDArray[Any]) -> float:
-            return float(rows.total_s[mask].min(initial=np.inf))
-
+        roomy = rows.total_s[rows.required_bytes <= roomy_bytes(self.job)]
+        seconds = deciding_s(rows, bold=self.bold)
+        better = np.flatnonzero(seconds < self.shown_s.max(initial=0))
+        all_s = np.concatenate([self.shown_s, seconds[better]])
+        all_keys = np.concatenate([self.shown_keys, shown_keys(rows, better)])
+        order = np.argsort(all_s, kind="stable")
+        firsts = order[first_of_each(all_keys[order])]
+        count = len(self.shown_s)  # where too few layouts differ, their details are shown
+        best = firsts[:count] if len(firsts) >= count else order[:count]
         return replace(
             self,
-            fastest=min(self.fastest, least(np.ones_like(under))),
-            roomy=min(self.roomy, least(roomy)),
-            surest=min(self.surest, least(surer)),
-            first=min(self.first, least(under)),
-            least=min(self.least, float(rows.device_bytes.min(initial=np.inf))),
-            required=required[front],
-            seconds=np.concatenate([[np.inf], seconds[front]]),
+            fastest=min(self.fastest, float(rows.total_s.min(initial=np.inf))),
+            roomy=min(self.roomy, float(roomy.min(initial=np.inf))),
+            shown_s=all_s[best],
+            shown_keys=all_keys[best],
         )
 
 
-def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
-    """Add to what was found those layouts that its details make of it and that can have a name.
+def _boundless(job: Job) -> Reach:
+    """A reach that holds every layout."""
+    return Reach(job=job, bold=False, shown_s=np.zeros(0), shown_keys=np.zeros(0, np.int64))
+
+
+def _reach(job: Job, found: Estimates, top: int, bold: bool) -> Reach:
+    """What to refine for, before anything is: at least as good as the `top` best without details."""
+    rows = np.array(ranking(found, min(top, _MOST_ROWS), bold=bold))
+    seconds = deciding_s(found, bold=bold)[rows]
+    start = Reach(job=job, bold=bold, shown_s=seconds, shown_keys=shown_keys(found, rows))
+    return start.after(found)
+
+
+def refined(job: Job, found: Feasible, *, top: int, bold: bool = False) -> Feasible:
+    """Add to what was found those layouts that its details make of it and that can be among the `top` best.
 
     The most promising are refined first: what is found of them decides which of the others may be worth it.
     """
     if not len(found.layouts):
         return found
-    details, reach = (
-        open_details(job),
-        Reach(job=job, limit=np.inf if bold else limit_bytes(job)).after(found),
-    )
+    details, reach = open_details(job), _reach(job, found, top, bold)
     floor = _floor(found, details)
     if _cuts_chunks(job):
         floor *= 1 - found.savable["bubble_s"] / found.total_s
@@ -261,7 +244,7 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
 
 def refined_rows(job: Job, rows: Estimates) -> list[Estimates]:
     """Turn all details of some layouts, however slow the result is."""
-    return _turned(job, rows, open_details(job), Reach(job=job, limit=np.inf))
+    return _turned(job, rows, open_details(job), _boundless(job))
 
 
 def least_s(job: Job, found: Estimates) -> float:
@@ -291,7 +274,7 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach)
     made = [found, _made(job, staged, _CHUNKS, details, reach)[0]]
     for detail in (d for d in details if d.replaces):
         made.append(_traded(job, joined_estimates(made), detail, details, reach))
-        reach = reach.after(made[-1]) if reach.first < np.inf else reach
+        reach = reach.after(made[-1]) if reach.fastest < np.inf else reach
     tops = joined_estimates(rows.take(reach.holds(rows, _floor(rows, hiding))) for rows in made)
     tops = tops.take(reach.holds(tops, _floor_at(job, tops, {}, hiding)))
     for number, detail in enumerate(hiding):
@@ -300,9 +283,10 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach)
         made.append(better)
         kept = np.ones(len(tops.total_s), np.bool_)
         # What a larger one replaces may still be roomy, or get faster by a detail that isn't combined with this one.
-        kept[rows] = (reach.under(better) < reach.under(tops)[rows]) | (
-            _floor(tops, later)[rows] < better.total_s
-        )
+        room = roomy_bytes(job)
+        lost = (tops.required_bytes[rows] <= room) & (better.required_bytes > room)
+        surer = tops.expected_s[rows] < better.expected_s
+        kept[rows] = lost | surer | (_floor(tops, later)[rows] < better.total_s)
         tops = joined_estimates([tops.take(kept), better])
         tops = tops.take(reach.holds(tops, _floor(tops, later)))
     return made[1:]
@@ -341,7 +325,7 @@ def _traded(
     rows = found.take(whole & reach.holds(found, _floor(found, details)))
     rows = rows.take(reach.holds(rows, _floor_at(job, rows, _largest(details), details)))
     largest = memory(job, _set(rows.layouts, _largest(details)))
-    rows = rows.take(np.broadcast_to(largest.device_bytes > roomy_bytes(job), len(rows.total_s)))
+    rows = rows.take(np.broadcast_to(largest.required_bytes > roomy_bytes(job), len(rows.total_s)))
     return _made(job, rows, detail, details[details.index(detail) + 1 :], reach)[0]
 
 

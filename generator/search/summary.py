@@ -211,22 +211,19 @@ def _length(plan: Plan, run: Run) -> Iterator[str]:
 class Row:
     """One plan of a table."""
 
-    name: str  #: chosen, fastest, ... or a rank
+    name: str  #: chosen, fastest, ... or the number of its row
     plan: Plan
     reason: str = ""  #: why it is there, of those with a name
 
 
 def rows(found: SearchResult, top: int) -> tuple[Row, ...]:
-    """The plans that have a name, then the next best of the first `top`. One plan may have several names."""
+    """The plans that have a name, then the others of the first `top`, by the numbers of their rows."""
     named: dict[Layout, Row] = {}
     for name, plan in found.named.items():
-        reason = found.why[name].partition(" (")[0]  # in brackets are figures, which the table has
-        named.setdefault(plan.layout, Row(name=name, plan=plan, reason=reason))
-    ranked = enumerate(found.plans[:top], start=1)
-    return (
-        *named.values(),
-        *(Row(name=str(rank), plan=plan) for rank, plan in ranked if plan.layout not in named),
-    )
+        named.setdefault(plan.layout, Row(name=name, plan=plan, reason=found.why[name]))
+    others = (plan for plan in found.plans[:top] if plan.layout not in named)
+    numbered = enumerate(others, start=len(named) + 1)
+    return (*named.values(), *(Row(name=str(number), plan=plan) for number, plan in numbered))
 
 
 def compared(plan: Plan, best: Plan) -> str:

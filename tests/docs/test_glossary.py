@@ -43,6 +43,7 @@ NAMES = {
     *(
         "SBATCH",
         "RANK",
+        "CHECKPOINTS",
         "PATH",
         "GPU0",
         "BigScience",

@@ -8,9 +8,8 @@ import pytest
 
 import dsgen
 from dsgen.estimate.ledgers import Memory
-from dsgen.search.choice import TIME_BAND
-from dsgen.search.compare import Comparison, compare
-from dsgen.search.plan import Plan
+from dsgen.search.compare import TIME_BAND, Comparison, compare, compare_row
+from dsgen.search.plan import Plan, SearchResult
 from tests.jobs import job
 
 BIG = {"model": "gpt3-175b", "framework": "megatron-lm", "gpus": 512, "training__global_batch": 512}
@@ -38,14 +37,33 @@ def test_causes_sum_to_the_difference() -> None:
     step = float(both.theirs.step_time.total_s) - float(both.ours.step_time.total_s)
     assert sum(cause.more for cause in both.time) == pytest.approx(step)
     dominating = max(both.time, key=lambda cause: cause.more)
-    assert answer.text.startswith(f"{100 * both.slowdown:.2g}% slower: {dominating.name} +")
+    assert f"{100 * both.slowdown:.2g}% slower: {dominating.says} +" in answer.text
 
 
-def test_open_keys_are_solved() -> None:
-    """What the question leaves open is what a search with the asked keys pinned chooses."""
+def test_what_is_not_asked_about_stays_as_chosen() -> None:
+    """The layout differs from the chosen one in what was asked and in keys that the answer names first, alone."""
     answer = asked(BIG, tensor=4, recompute="full")
+    assert answer.ours is not None and answer.theirs is not None
+    ours, theirs = answer.ours.layout.to_dict(), answer.theirs.layout.to_dict()
+    differing = {name for name in ours if ours[name] != theirs[name]}
+    assert differing == {*answer.changed, "tensor", "recompute"} and answer.changed
+    assert answer.text.startswith("with ")
+
+
+def test_open_keys_are_searched() -> None:
+    """With a key left open, the rest is what a search with the asked keys pinned chooses."""
+    answer = asked(BIG, tensor=4, recompute="full", micro_batch=None)
     pinned = best(**BIG, layout__tensor=4, layout__recompute="full")
     assert answer.theirs is not None and answer.theirs.layout == pinned.layout
+
+
+def test_a_row_of_the_table_is_compared_as_it_is() -> None:
+    """A plan of the answer, by the name of its row, is that plan."""
+    answer = dsgen.search(job(**BIG))
+    assert isinstance(answer, SearchResult)
+    other = answer.plans[3]
+    compared = compare_row("4", answer.plans[0], other)
+    assert compared.theirs == other and compared.to_dict()["row"] == "4"
 
 
 def test_the_chosen_plan_is_recognised() -> None:
@@ -110,7 +128,7 @@ def test_memory_that_lacks_is_told_by_cause() -> None:
 
 def test_what_a_slower_plan_spends_to_fit_is_said() -> None:
     """Where the asked keys force recomputation, the memory that it saves is named with its limit."""
-    answer = asked(BIG, tensor=1, pipeline=16, context=1)
+    answer = asked(BIG, tensor=1, pipeline=16, context=1, micro_batch=None)
     assert answer.ours is not None and answer.ours.layout.recompute.label == "none"
     assert answer.theirs is not None and answer.theirs.layout.recompute.label == "full"
     assert "; with recompute: none it needs up to " in answer.text and answer.text.endswith(" GiB")

@@ -32,6 +32,7 @@ ENGINE: Final = Engine(
     keeps_stage_ends=True,  # runtime/pipe/engine.py, _exec_forward_pass
     # runtime/engine.py:2390 @ 0.19.6; runtime/zero/stage_1_and_2.py, step
     gathers_after_update=True,
+    joins_parts=True,  # runtime/zero/partition_parameters.py, AllGatherCoalescedHandle.wait
     cuts_sends=True,  # runtime/pipe/engine.py:137, pipe_partitioned
     balances_stages=True,  # runtime/pipe/module.py, _partition_layers
     saves_partitions=True,  # runtime/engine.py, _save_checkpoint: placeholders at stage 3

@@ -6,22 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
 from ...dataclass import dataclass
+from ...estimate.allocator import GROWING_SEGMENTS, VARIABLE, segments_grow
 from ...job.records import Job
 from ...resources import read_text
 from ...search.plan import Plan
-from ..program import Program
-
-#: Options that share memory with NCCL, or capture it in CUDA graphs. Source: NVIDIA/Megatron-LM @ core_v0.16.1
-#: megatron/core/distributed/distributed_data_parallel_config.py:157, megatron/training/arguments.py:1249.
-_PINS_MEMORY: Final = frozenset({
-    *("--use-nccl-ub", "--use-sharp", "--enable-cuda-graph", "--external-cuda-graph", "--cuda-graph-impl"),
-    "--fsdp-manual-registration",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +58,8 @@ def host_files(job: Job) -> dict[str, str]:
     return {name: path for each in needed(job) for name, path in each.files.items()}
 
 
-def allocator(plan: Plan, program: Program) -> dict[str, str]:
-    """Segments that grow, where sizes change from step to step: experts' tokens, gathered parameters, unpadded batches.
-
-    **Source**: pytorch/pytorch docs/source/notes/cuda.rst, expandable_segments; NVIDIA/Megatron-LM @ core_v0.16.1
-    megatron/core/transformer/moe/README.md:141. Every release from 2.1 to 2.13 reads the variable by this name; since
-    2.9 PYTORCH_ALLOC_CONF is the newer one, which older releases ignore and Megatron-LM doesn't look for.
-    """
-    job, layout = plan.job, plan.layout
-    varies = job.model.experts > 0 or layout.zero_stage == 3 or job.engine.experts == "whole"
-    pinned = any(
-        isinstance(a, str) and a.partition("=")[0] in _PINS_MEMORY for a in program.arguments
-    )
-    if job.cluster.accelerator.vendor != "nvidia" or pinned or not varies:
+def allocator(plan: Plan) -> dict[str, str]:
+    """The variable that lets the allocator's segments grow, where the estimate counts on it."""
+    if VARIABLE in plan.job.launch.environment or not segments_grow(plan.job, plan.layout):
         return {}
-    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    return {VARIABLE: GROWING_SEGMENTS}

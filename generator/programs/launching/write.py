@@ -148,7 +148,7 @@ def environment(plan: Plan, program: Program) -> dict[str, str]:
     """Variables of every process: the launcher's, the network's, the framework's, then the user's, which win."""
     cores = cores_per_node(plan)
     threads = {THREADS: str(max(1, cores // processes_per_node(plan)))} if cores else {}
-    network = {**fabric.variables(plan.job), **fabric.allocator(plan, program)}
+    network = {**fabric.variables(plan.job), **fabric.allocator(plan)}
     return {**threads, **network, **program.environment, **plan.job.launch.environment}
 
 

@@ -8,6 +8,19 @@ from typing import Final
 from ...job.engine import Engine
 from ..deepspeed.engine import ENGINE as DEEPSPEED
 
+#: Options that share memory with NCCL, or capture it in CUDA graphs. Source: NVIDIA/Megatron-LM @
+#: core_v0.16.1 megatron/core/distributed/distributed_data_parallel_config.py:157,
+#: megatron/training/arguments.py:1249.
+_REGISTERS_MEMORY: Final = frozenset(
+    (
+        "--use-nccl-ub",
+        "--use-sharp",
+        "--enable-cuda-graph",
+        "--external-cuda-graph",
+        "--cuda-graph-impl",
+        "--fsdp-manual-registration",
+    )
+)
 #: Source: Megatron-LM core_v0.16.1.
 MEGATRON_LM: Final = Engine(
     layers="composed",  # core/models/gpt/gpt_layer_specs.py
@@ -29,6 +42,7 @@ MEGATRON_LM: Final = Engine(
     # Adding an expert's bias times the token's weight after its second product: in fp32, by expert, and joined again.
     # Counted from the operators of core/transformer/moe/experts.py, TEGroupedMLP._apply_bias, which nothing fuses.
     expert_bias_traffic_bytes=(28, 36),
+    registers_memory=_REGISTERS_MEMORY,
     message_elements=(40e6, 1e6),  # core/distributed/distributed_data_parallel.py
     sorts_local_experts=True,  # core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs
     several_queues_from=2,  # training/arguments.py:1049
@@ -39,6 +53,7 @@ MEGATRON_DEEPSPEED: Final = replace(
     DEEPSPEED,
     layers="fixed",  # megatron/model/transformer.py
     context="exchange",  # megatron/model/transformer.py, DistributedAttention
+    registers_memory=_REGISTERS_MEMORY,
     details=DEEPSPEED.details | {"recompute_group"},  # --checkpoint-num-layers
     scripted=False,
     repeats_kv_heads=False,  # megatron/model/transformer.py, num_key_value_heads_per_partition

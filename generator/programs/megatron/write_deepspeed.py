@@ -20,7 +20,15 @@ from .encode import Planned
 from .engine import MEGATRON_DEEPSPEED
 from .table import DECIDED, EVALUATION, EXIT_OPTION, OF_FILES, STARTS_ANEW
 from .tokenizer import packages
-from .write import COMMENTS, NEEDS, Comment, common_notes, groups_of, planned, sizes
+from .write import (
+    COMMENTS,
+    NEEDS,
+    Comment,
+    common_notes,
+    groups_of,
+    planned,
+    sizes,
+)
 
 
 def _stages(p: Planned) -> str:

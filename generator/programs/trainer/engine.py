@@ -15,5 +15,6 @@ ENGINE: Final = replace(
     pipeline="none",  # integrations/deepspeed.py: no PipelineModule
     experts="whole",  # models/mixtral/modeling_mixtral.py: tensors of all experts
     scripted=False,
+    sizes_vary=True,  # data/data_collator.py, DataCollatorWithPadding: to the longest of a batch
     saves_model=True,  # trainer.py, _save_checkpoint: save_model beside DeepSpeed's own
 )

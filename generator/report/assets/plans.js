@@ -19,7 +19,7 @@ const selection = (() => {
     ["step", seconds(plans.step_s[number])],
     ["tokens/s per GPU", digits(plans.rate[number])],
     ["memory", `${gib(plans.required_bytes[number])} GiB`],
-    ...(plans.isExtrapolated.has(number) ? [["extrapolated", "no similar measured run"]] : []),
+    ...(plans.isExtrapolated.has(number) ? [["extrapolated", "no measured run of its kind"]] : []),
   ];
 
   function point(number) {

@@ -1,7 +1,7 @@
 # Written by dsgen 0.2.0: dsgen generate
 # Job gpt-2t: megatron-deepspeed trains megatron-deepspeed-2t on 128 × azure/standard_nd96amsr_a100_v4.
 # 1024 GPUs = 1024 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload optimizer.
-# 8192 sequences a step = 2 micro batch × 4 accumulated × 1024 data. plan.json has the estimates and reasons.
+# 8192 sequences a step = 4 micro batch × 2 accumulated × 1024 data. plan.json has the estimates and reasons.
 # Written for Megatron-DeepSpeed 4efb479d, torch >=2.0.0, flash-attn >=2, DeepSpeed 0.19.8.
 # The plan counts a vocabulary of 50257: the tokenizer's, before Megatron pads it.
 #

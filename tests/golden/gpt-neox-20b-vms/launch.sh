@@ -2,14 +2,14 @@
 # Written by dsgen 0.2.0: dsgen generate
 # Job gpt-neox-20b: deepspeed trains gpt-neox-20b on 4 × gcp/a3-highgpu-8g.
 # 32 GPUs = 32 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload none.
-# 1024 sequences a step = 8 micro batch × 4 accumulated × 32 data. plan.json has the estimates and reasons.
+# 1024 sequences a step = 16 micro batch × 2 accumulated × 32 data. plan.json has the estimates and reasons.
 # Written for torch >=2.0.0, DeepSpeed 0.19.8.
 # recompute full: the script must checkpoint every layer itself.
 # training.duration is 4769 optimizer steps: the script must stop there.
 # ds_config.json has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to
 # deepspeed.initialize.
 # Checkpoints are the script's to write and read: on every rank it must call before the first step
-# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1114 steps
+# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1152 steps
 # engine.save_checkpoint(save_dir, client_state={'step': step}). Nothing deletes old ones: the script may, but
 # for the one in `latest`.
 #
@@ -171,7 +171,7 @@ ARGUMENTS=(
   --data_path /mnt/data/pile
   --tokenizer /mnt/data/20B_tokenizer.json
   --save_dir /mnt/checkpoints/gpt-neox-20b
-  --save_interval 1114
+  --save_interval 1152
   --load_dir /mnt/checkpoints/gpt-neox-20b
 )
 

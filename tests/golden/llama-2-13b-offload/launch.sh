@@ -2,7 +2,7 @@
 # Written by dsgen 0.2.0: dsgen generate
 # Job llama-2-13b-offload: deepspeed trains llama-2-13b on 1 × azure/standard_nd96asr_v4.
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload optimizer.
-# 64 sequences a step = 4 micro batch × 2 accumulated × 8 data. plan.json has the estimates and reasons.
+# 64 sequences a step = 8 micro batch × 1 accumulated × 8 data. plan.json has the estimates and reasons.
 # Written for torch >=2.0.0, DeepSpeed 0.19.8.
 # recompute full: the script must checkpoint every layer itself.
 # training.duration is 1000 optimizer steps: the script must stop there.

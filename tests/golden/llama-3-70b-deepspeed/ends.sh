@@ -1,14 +1,14 @@
 # Written by dsgen 0.2.0: dsgen generate
 # Job llama-3-70b: deepspeed trains llama-3-70b on 8 × azure/standard_nd96isr_h200_v5.
 # 64 GPUs = 64 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload none.
-# 512 sequences a step = 1 micro batch × 8 accumulated × 64 data. plan.json has the estimates and reasons.
+# 512 sequences a step = 2 micro batch × 4 accumulated × 64 data. plan.json has the estimates and reasons.
 # Written for torch >=2.0.0, DeepSpeed 0.19.8.
 # recompute full: the script must checkpoint every layer itself.
 # training.duration is 11921 optimizer steps: the script must stop there.
 # ds_config.json has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to
 # deepspeed.initialize.
 # Checkpoints are the script's to write and read: on every rank it must call before the first step
-# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 175 steps
+# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 179 steps
 # engine.save_checkpoint(save_dir, client_state={'step': step}). Nothing deletes old ones: the script may, but
 # for the one in `latest`.
 #

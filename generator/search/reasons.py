@@ -1,0 +1,90 @@
+"""Why a plan decides as it does: what it would cost with another value of one key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from ..estimate.layout import DEFAULTS, FIELDS, Layout
+from ..job.records import Job
+from ..text.wording import in_spec
+from ..units import gib
+from .choice import why_first
+from .compare import Difference
+from .feasible import Estimates, make_plan
+from .nearby import FOLLOWING, PARTS_OF, neighbour
+from .plan import Decision, Plan
+
+#: A layout in which nothing is decided.
+_PLAIN: Final = Layout(data=1)
+#: By how much another value is faster that a reason has to explain: below it, percents in whole numbers are 0.
+_NOT_AS_FAST: Final = 0.005
+
+
+def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[Decision]:
+    """Each decision of a plan against the values next to it, all else as it is where that can be."""
+    layout, pins = plan.layout, plan.job.pins
+    for name in FIELDS:
+        if name in FOLLOWING or getattr(pins, name) is not None or not _matters(layout, name):
+            continue
+        shown = in_spec(layout.to_dict()[name])
+        others = [_decision(found, plan, name, value, bold) for value in _next(found, layout, name)]
+        yield from filter(None, others)
+        alone = not any(others) and getattr(layout, name) != getattr(_PLAIN, name)
+        if alone:
+            yield Decision(key=name, chosen=shown, other=None)
+
+
+def _matters(layout: Layout, name: str) -> bool:
+    """Ask whether a field says anything of the layout: model chunks do where there are stages, and so on."""
+    wholes = {part: whole for whole, parts in PARTS_OF.items() for part in parts}
+    needed = {**wholes, "virtual_pipeline": "pipeline", "sequence_parallel": "tensor"}.get(name)
+    return needed is None or getattr(layout, needed) != getattr(_PLAIN, needed)
+
+
+def _next(found: Estimates, layout: Layout, name: str) -> Iterator[Any]:
+    """Values of a field that some layout has, next to that of `layout`, the smaller one first."""
+    column, value = getattr(found.layouts, name), getattr(layout, name)
+    if name in DEFAULTS and value == DEFAULTS[name]:
+        return  # no detail was turned
+
+    rows = np.unique(column, return_index=True)[1]
+    smaller = [row for row in rows if column[row] < value]
+    larger = [row for row in rows if column[row] > value]
+    for row in (*smaller[-1:], *larger[:1]):
+        yield getattr(found.layouts[int(row)], name)
+
+
+def _decision(found: Estimates, plan: Plan, name: str, value: Any, bold: bool) -> Decision | None:
+    near = neighbour(plan.job, plan.layout, {name: value}, found)
+    if near is None:
+        return None
+    theirs = make_plan(plan.job, near.layout)
+    difference, values = Difference(ours=plan, theirs=theirs), theirs.layout.to_dict()
+    slower = difference.slowdown
+    why = None
+    if not theirs.choice.fits:
+        why = _misfit(plan.job, theirs)
+    elif slower <= -_NOT_AS_FAST:
+        why = why_first(plan, theirs, bold=bold)
+    return Decision(
+        key=name,
+        chosen=in_spec(plan.layout.to_dict()[name]),
+        other=in_spec(values[name]),
+        changed={key: values[key] for key in near.changed},
+        slower_fraction=round(slower, 4),
+        cause=difference.time_causes or None,
+        more_bytes=round(float(theirs.memory.required_bytes - plan.memory.required_bytes)),
+        why=why,
+    )
+
+
+def _misfit(job: Job, theirs: Plan) -> str:
+    """Say that a layout doesn't fit, by device memory or by the host's."""
+    high = float(theirs.uncertainty.required.high)
+    limit = float(theirs.memory.capacity_bytes) * (1 - job.headroom)
+    if high > limit:
+        return f"does not fit: needs up to {gib(high)} GiB, limit {gib(limit)} GiB"
+    return "does not fit in the host's memory"
