@@ -1,7 +1,7 @@
 """Measure how right the estimates are, on published runs.
 
-`python -m benchmarks.accuracy` prints the tables of RESULTS.md; `--rows` adds every run, `--figure FILE.svg` draws
-predicted against measured.
+`python -m benchmarks.accuracy` prints the tables of RESULTS.md; `--rows` adds every run, `--figure
+FILE.svg` draws predicted against measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def report(rows: Sequence[Run]) -> Iterator[str]:
     seconds = {SHIPPED: shipped_seconds}
     left_out = left_out_seconds()
     if left_out is None:
-        yield "No step times with the cluster left out: `python -m benchmarks.fit --write` makes them.\n"
+        yield (
+            "No step times with the cluster left out: `python -m benchmarks.fit "
+            "--write` makes them.\n"
+        )
     else:
         seconds[LEFT_OUT] = left_out
     times = {name: time_pairs(rows, estimate) for name, estimate in seconds.items()}

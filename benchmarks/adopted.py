@@ -1,10 +1,12 @@
-"""Specs that `dsgen init --from` makes of existing launches: `python -m benchmarks.adopted PATH...`.
+"""Specs that `dsgen init --from` makes of existing launches: `python -m benchmarks.adopted
+PATH...`.
 
-Each file is read into a spec, the spec is planned and its files are written; then every key of the file's DeepSpeed
-config and every option of its training program is looked for in the new files. It is equal there; or equivalent: a
-default that is left out, an "auto" that got a number, the same under its newer name; or the spec names it as dropped.
-What is none of these is a silent loss. A PATH is a file, or a folder whose files are taken one by one; `--list` prints
-every loss, `--specs FOLDER` keeps the specs. The comparison is made from the files' own text, without what made the
+Each file is read into a spec, the spec is planned and its files are written; then every key of the
+file's DeepSpeed config and every option of its training program is looked for in the new files. It
+is equal there; or equivalent: a default that is left out, an "auto" that got a number, the same
+under its newer name; or the spec names it as dropped. What is none of these is a silent loss. A
+PATH is a file, or a folder whose files are taken one by one; `--list` prints every loss, `--specs
+FOLDER` keeps the specs. The comparison is made from the files' own text, without what made the
 spec. Exits with 1 where anything is lost or fails.
 """
 
@@ -273,7 +275,10 @@ def _options(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _launched(launch: Launch, flavour: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The options of the old launch line; what isn't known, as it is written. The last of an option counts."""
+    """The options of the old launch line; what isn't known, as it is written.
+
+    The last of an option counts.
+    """
     words = [word.value if word.value is not None else word.raw for word in launch.arguments]
     yield from _options(words).items()
 
@@ -376,7 +381,10 @@ def main() -> int:
 
 def table(checks: list[Check]) -> str:
     """The counts by kind of file, as Markdown."""
-    head = "| kind | files | planned | fit | keys and options | equal | equivalent | named as dropped | lost | failed |"
+    head = (
+        "| kind | files | planned | fit | keys and options | equal | equivalent | named as "
+        "dropped | lost | failed |"
+    )
     lines = [head, "|---|" + "---:|" * 9]
     for kind in sorted({one.kind for one in checks}):
         own = [one for one in checks if one.kind == kind]

@@ -1,7 +1,9 @@
-"""Compare `dsgen validate` with the programs that read what it checks: `python -m benchmarks.agreement`.
+"""Compare `dsgen validate` with the programs that read what it checks: `python -m
+benchmarks.agreement`.
 
 Each comparison is a process of its own; names choose some: `python -m benchmarks.agreement slurm`.
-The one with the Megatrons wants a checkout of theirs: `python -m benchmarks.agreement_megatron TREE`.
+The one with the Megatrons wants a checkout of theirs: `python -m benchmarks.agreement_megatron
+TREE`.
 """
 
 from __future__ import annotations

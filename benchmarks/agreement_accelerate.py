@@ -1,8 +1,10 @@
-"""Compare `dsgen validate` with accelerate on accelerate configs: `python -m benchmarks.agreement_accelerate`.
+"""Compare `dsgen validate` with accelerate on accelerate configs: `python -m
+benchmarks.agreement_accelerate`.
 
-Each of a number of seeded configs goes the way of `accelerate launch --config_file`: it is loaded, its arguments are
-checked, the launcher's command and environment are made, and the DeepSpeed plugin is built in that environment. Nothing
-is started. Errors of ours that are silent there, or that DeepSpeed would give later, are counted as beyond it.
+Each of a number of seeded configs goes the way of `accelerate launch --config_file`: it is loaded,
+its arguments are checked, the launcher's command and environment are made, and the DeepSpeed plugin
+is built in that environment. Nothing is started. Errors of ours that are silent there, or that
+DeepSpeed would give later, are counted as beyond it.
 """
 
 from __future__ import annotations
@@ -122,7 +124,8 @@ SETTINGS: Final = (
     "offload_param_device",
 )
 _WHEN: Final = {rule.id: rule.when for rule in all_file_rules()}
-#: Rules whose errors come after what is done here: the rendezvous, the start of processes, DeepSpeed's own reading.
+#: Rules whose errors come after what is done here: the rendezvous, the start of processes,
+#: DeepSpeed's own reading.
 _LATER: Final = frozenset({"ACC004", "ACC005", "ACC006", "ACC009", "ACC015", "ACC016", "HF016"})
 
 

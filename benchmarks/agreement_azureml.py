@@ -1,11 +1,13 @@
-"""Compare `dsgen validate` with azure-ai-ml's loader on AzureML jobs: `python -m benchmarks.agreement_azureml`.
+"""Compare `dsgen validate` with azure-ai-ml's loader on AzureML jobs: `python -m
+benchmarks.agreement_azureml`.
 
-Each of our rendered jobs and of the seeded mutations of hand-written ones is asked of `azure.ai.ml.load_job`, in this
-process and offline, and of `dsgen.validate`. They agree where
+Each of our rendered jobs and of the seeded mutations of hand-written ones is asked of
+`azure.ai.ml.load_job`, in this process and offline, and of `dsgen.validate`. They agree where
 
-- the loader refuses a job and one of our findings is an error, or a note on a placeholder such as <name>, and
-- the loader takes a job and we have no error for the moment of submission, but from rules that say that azure-ai-ml
-  accepts it and only the service or the run refuses it.
+- the loader refuses a job and one of our findings is an error, or a note on a placeholder such as
+  <name>, and
+- the loader takes a job and we have no error for the moment of submission, but from rules that say
+  that azure-ai-ml accepts it and only the service or the run refuses it.
 """
 
 from __future__ import annotations
@@ -43,9 +45,8 @@ class Counts:
     asked: int = 0
     refused: int = 0  #: by the loader
     agreed: int = 0
-    beyond: int = (
-        0  #: taken by the loader, with errors of ours that only the service or the run would give
-    )
+    #: taken by the loader, with errors of ours that only the service or the run would give
+    beyond: int = 0
     rules: Counter[str] = field(default_factory=Counter)  #: errors of ours by rule
     unexplained: list[str] = field(default_factory=list)
 
@@ -67,9 +68,8 @@ def compare(told: str, folder: Path, counts: Counts) -> None:
     refusal = loader_says(folder / "job.yml")
     found = dsgen.validate(folder)
     errors = [finding for finding in found if finding.severity is Severity.ERROR]
-    to_fill = any(
-        finding.rule == "AML052" for finding in found
-    )  # a note: it is filled in before it is submitted
+    # a note: it is filled in before it is submitted
+    to_fill = any(finding.rule == "AML052" for finding in found)
     counts.rules.update({finding.rule for finding in errors})
     counts.refused += refusal is not None
     wrong = [finding for finding in errors if _is_for_loader(finding)]
@@ -130,7 +130,8 @@ def main() -> int:
     """Print the counts and every disagreement."""
     counts = compare_all()
     print(
-        f"jobs asked of both: {counts.asked}, refused by azure-ai-ml: {counts.refused}, agreed: {counts.agreed}"
+        f"jobs asked of both: {counts.asked}, refused by azure-ai-ml: {counts.refused}, "
+        f"agreed: {counts.agreed}"
     )
     print(f"taken by azure-ai-ml, with errors of the service or the run only: {counts.beyond}")
     print(

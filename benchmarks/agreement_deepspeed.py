@@ -1,7 +1,9 @@
-"""Measure how often `dsgen validate` and DeepSpeed's own parser agree: `python -m benchmarks.agreement_deepspeed`.
+"""Measure how often `dsgen validate` and DeepSpeed's own parser agree: `python -m
+benchmarks.agreement_deepspeed`.
 
-Real configs, the configs that dsgen renders for its examples, and seeded mutations of both go to DeepSpeed's parser, in
-one process per release on 8 imaginary ranks, and to dsgen's rules, in this process.
+Real configs, the configs that dsgen renders for its examples, and seeded mutations of both go to
+DeepSpeed's parser, in one process per release on 8 imaginary ranks, and to dsgen's rules, in this
+process.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Answer:
     accepted: bool  #: by DeepSpeed's parser
     error: str | None  #: what it said
     errors: tuple[tuple[str, str, str], ...]  #: dsgen's: rule, when it would be noticed, message
-    filled: bool = False  #: whether dsgen says in a note that something else fills it in before DeepSpeed reads it
+    #: whether dsgen says in a note that something else fills it in before DeepSpeed reads it
+    filled: bool = False
 
     @property
     def at_parse(self) -> bool:
@@ -146,7 +149,9 @@ def compare(texts: Iterable[tuple[str, str]], version: str, folder: Path | None)
 
 
 def ask_deepspeed(texts: list[str], version: str, folder: Path | None) -> list[dict[str, Any]]:
-    """The verdicts of the release in `folder`, else of the environment's own, from a process of its own."""
+    """The verdicts of the release in `folder`, else of the environment's own, from a process of its
+    own.
+    """
     paths = [str(REPOSITORY)] if folder is None else [str(folder), str(REPOSITORY)]
     environment = {**os.environ, "DS_ACCELERATOR": "cpu", "PYTHONPATH": os.pathsep.join(paths)}
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
@@ -171,7 +176,8 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     from dsgen.text.hjson.text import read_json
     from dsgen.text.text import text_of
 
-    # The parser takes HJSON; init_compression reads the file again, by json (deepspeed/compression/compress.py).
+    # The parser takes HJSON; init_compression reads the file again, by json
+    # (deepspeed/compression/compress.py).
     when = {rule.id: rule.when for rule in all_file_rules()} | {"PARSE002": "init"}
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
     numbers = tuple(map(int, version.split(".")))
@@ -209,7 +215,8 @@ def report(answers: list[Answer], version: str, show: int) -> int:
     wrong = [answer for answer in answers if answer.verdict in ("missed", "false alarm")]
     for answer in wrong[:show]:
         print(
-            f"\n{answer.verdict}: {answer.name}\n  DeepSpeed: {answer.error}\n  dsgen: {answer.errors}\n{answer.text}"
+            f"\n{answer.verdict}: {answer.name}\n  DeepSpeed: {answer.error}\n  dsgen: "
+            f"{answer.errors}\n{answer.text}"
         )
     others = Counter(
         "/".join(sorted({rule for rule, _, _ in answer.errors}))

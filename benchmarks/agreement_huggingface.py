@@ -1,9 +1,11 @@
-"""Compare `dsgen validate` with transformers on arguments: `python -m benchmarks.agreement_huggingface`.
+"""Compare `dsgen validate` with transformers on arguments: `python -m
+benchmarks.agreement_huggingface`.
 
-Each of a number of seeded pairs of TrainingArguments and a DeepSpeed config is asked of transformers, on a CPU and in
-this process: the arguments are built, which processes the config, and the config is finalised for a run, while
-`dsgen.validate` reads the same as files. They agree where both refuse a pair, or neither does, and where the keys that
-transformers calls mismatched are those that we do.
+Each of a number of seeded pairs of TrainingArguments and a DeepSpeed config is asked of
+transformers, on a CPU and in this process: the arguments are built, which processes the config, and
+the config is finalised for a run, while `dsgen.validate` reads the same as files. They agree where
+both refuse a pair, or neither does, and where the keys that transformers calls mismatched are those
+that we do.
 """
 
 from __future__ import annotations
@@ -186,7 +188,9 @@ def compare_all(count: int = PAIRS, *, seed: int = SEED) -> tuple[Counter[str], 
 
 
 def _is_ours(finding: Finding) -> bool:
-    """Errors of these rules, and what is a warning because a script may set another default or have another trainer."""
+    """Errors of these rules, and what is a warning because a script may set another default or have
+    another trainer.
+    """
     return finding.rule.startswith("HF") and (
         finding.severity is Severity.ERROR or finding.rule in _MATCHED | {"HF023", "HF025"}
     )

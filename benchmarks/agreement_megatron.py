@@ -1,11 +1,13 @@
-"""Compare `dsgen validate` with a Megatron on arguments: `python -m benchmarks.agreement_megatron TREE`.
+"""Compare `dsgen validate` with a Megatron on arguments: `python -m benchmarks.agreement_megatron
+TREE`.
 
-TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were looked at) or of deepspeedai/Megatron-DeepSpeed,
-and a number of lines may follow it. Each of as many seeded lines of options is given to the tree's own parse_args and
-validate_args, and with Megatron-LM to its TransformerConfig, on a CPU and in this process, and to the rules on Megatron
-arguments. Modules that need a GPU's libraries are left empty; what fails for want of Transformer Engine is not counted.
-Both agree where both refuse a line, or neither does; rules on what only the run itself would notice are left out where
-the tree takes the line.
+TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were looked at) or of
+deepspeedai/Megatron-DeepSpeed, and a number of lines may follow it. Each of as many seeded lines of
+options is given to the tree's own parse_args and validate_args, and with Megatron-LM to its
+TransformerConfig, on a CPU and in this process, and to the rules on Megatron arguments. Modules
+that need a GPU's libraries are left empty; what fails for want of Transformer Engine is not
+counted. Both agree where both refuse a line, or neither does; rules on what only the run itself
+would notice are left out where the tree takes the line.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ RULES: Final = tuple(
     for rule in all_file_rules()
     if ".programs.megatron." in rule.check.__module__ or rule.id.startswith(("MLM", "MDS", "MOE"))
 )
-#: Requirements that are checked later than by the parser: by the batch calculator, process groups, layers, schedules.
+#: Requirements that are checked later than by the parser: by the batch calculator, process groups,
+#: layers, schedules.
 LATER: Final = frozenset(
     [
         *(
@@ -91,8 +94,10 @@ LATER: Final = frozenset(
 LATER_IN_DEEPSPEED: Final = LATER | {"MLM004"}
 #: A line that both take, which the others change.
 BASE: Final = (
-    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096"
-    " --micro-batch-size 1 --global-batch-size 256 --tensor-model-parallel-size 2 --bf16 --train-iters 100 --lr 1e-4"
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 "
+    "--max-position-embeddings 4096"
+    " --micro-batch-size 1 --global-batch-size 256 --tensor-model-parallel-size 2 --bf16 "
+    "--train-iters 100 --lr 1e-4"
 )
 #: Options and the values that they are given; `-` for none, DEL to leave the option out.
 OPTIONS: Final = Path(__file__).with_name("data") / "megatron_lines.json"
@@ -154,7 +159,8 @@ def lines(options: Mapping[str, Sequence[str]], count: int) -> Iterator[tuple[st
 
 
 def refusal_of(tree: Path, *, engine: str | None = None) -> Callable[..., str | None]:
-    """Ask the tree's own code: why it refuses a line, None where it takes it, `?` where it can't tell here.
+    """Ask the tree's own code: why it refuses a line, None where it takes it, `?` where it can't
+    tell here.
 
     `engine`: the version of Transformer Engine that the tree is to believe in.
     """

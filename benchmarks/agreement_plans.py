@@ -1,13 +1,15 @@
-"""Ask real programs to take what is rendered from every knob: `python -m benchmarks.agreement_plans [-n N] [TREE]`.
+"""Ask real programs to take what is rendered from every knob: `python -m benchmarks.agreement_plans
+[-n N] [TREE]`.
 
-N seeded plans (500 by default) for each program, of random legal layouts, each of which turns one knob or more, the
-rarest first. TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were looked at) or of
-deepspeedai/Megatron-DeepSpeed: its own parse_args, validate_args and TransformerConfig are asked, on a CPU, with the
-version of Transformer Engine made up. Every ds_config.json is read by DeepSpeed, the installed one and `--deepspeed
-VERSION`; every batch script by `sbatch --test-only`, every job.yml by azure-ai-ml, every job.yaml by the resource
-definitions of its kind, every task.yaml by SkyPilot, where SKYPILOT_PYTHON names an interpreter that has it, else by
-its schema. All plans are to be accepted.
-Each program is asked of plans of its own; how many of all differ is printed at the end.
+N seeded plans (500 by default) for each program, of random legal layouts, each of which turns one
+knob or more, the rarest first. TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were
+looked at) or of deepspeedai/Megatron-DeepSpeed: its own parse_args, validate_args and
+TransformerConfig are asked, on a CPU, with the version of Transformer Engine made up. Every
+ds_config.json is read by DeepSpeed, the installed one and `--deepspeed VERSION`; every batch script
+by `sbatch --test-only`, every job.yml by azure-ai-ml, every job.yaml by the resource definitions of
+its kind, every task.yaml by SkyPilot, where SKYPILOT_PYTHON names an interpreter that has it, else
+by its schema. All plans are to be accepted. Each program is asked of plans of its own; how many of
+all differ is printed at the end.
 """
 
 from __future__ import annotations
@@ -50,9 +52,8 @@ SEED: Final = 20261122
 PLANS: Final = 500
 ROWS: Final = 60_000  #: layouts drawn for one job
 TRANSFORMER_ENGINE: Final = "2.12.0"
-DIFFERENT: Final = (
-    "DSGEN_DIFFERENT_PLANS"  #: names the file in which the programs' processes note their plans
-)
+#: names the file in which the programs' processes note their plans
+DIFFERENT: Final = "DSGEN_DIFFERENT_PLANS"
 #: Keys of `training` and what is drawn of each row; jobs that break a rule are dropped.
 TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
     (
@@ -102,7 +103,9 @@ _JOBS: Final = (
 
 
 def _domains() -> dict[str, tuple[Any, ...]]:
-    """Values that are drawn, half of them the default where the search turns a field only on occasion."""
+    """Values that are drawn, half of them the default where the search turns a field only on
+    occasion.
+    """
     sizes, some = (1, 1, 2, 4, 8), (1, 2, 4, 8)
     return {
         "tensor": sizes,
@@ -199,7 +202,9 @@ def jobs(
 
 
 def plans(count: int, frameworks: tuple[str, ...], program: str, **extra: Any) -> Iterator[Plan]:
-    """Random plans for one program, no two alike; of each job, the layouts whose knobs are rarest so far."""
+    """Random plans for one program, no two alike; of each job, the layouts whose knobs are rarest
+    so far.
+    """
     seed = SEED + zlib.crc32(program.encode())
     chance, draw, seen = random.Random(seed), np.random.default_rng(seed), Counter[str]()
     made = set[str]()
@@ -287,7 +292,9 @@ def _asked_deepspeed(count: int, version: str | None) -> bool:
 
 
 def _asked_slurm(count: int) -> bool:
-    """A scheduler of nodes like the larger of the clusters', with the cores that Slurm would count on it."""
+    """A scheduler of nodes like the larger of the clusters', with the cores that Slurm would count
+    on it.
+    """
     with (
         slurm_for(cpus=256, gpus=8, memory_mib=2 * 2**20, nodes=128) as cluster,
         tempfile.TemporaryDirectory() as name,
@@ -322,7 +329,9 @@ def _asked_azureml(count: int) -> bool:
 
 
 def _asked_kubernetes(count: int) -> bool:
-    """The custom resource definitions, which know every key, as the API server does with strict validation."""
+    """The custom resource definitions, which know every key, as the API server does with strict
+    validation.
+    """
 
     def why(plan: Plan) -> str | None:
         kind = plan.job.launch.options["kind"]

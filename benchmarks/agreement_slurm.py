@@ -1,13 +1,15 @@
-"""Compare `dsgen validate` with Slurm on batch scripts: `python -m benchmarks.agreement_slurm`, as root.
+"""Compare `dsgen validate` with Slurm on batch scripts: `python -m benchmarks.agreement_slurm`, as
+root.
 
-Each rendered script, each hand-written one and seeded mutations of both are asked of `sbatch --test-only`, on a real
-slurmctld with as many nodes of the kind that the job is for, and of `dsgen.validate`, which is told the same nodes.
-They agree where
+Each rendered script, each hand-written one and seeded mutations of both are asked of `sbatch
+--test-only`, on a real slurmctld with as many nodes of the kind that the job is for, and of
+`dsgen.validate`, which is told the same nodes. They agree where
 
 - sbatch refuses a script and one of our findings is an error, and
 - sbatch takes a script and none of our errors says that it is refused at the submission.
 
-What only the site knows (its partitions, features, types of GPUs) is explained by name, and counted.
+What only the site knows (its partitions, features, types of GPUs) is explained by name, and
+counted.
 """
 
 from __future__ import annotations
@@ -43,15 +45,19 @@ _CPUS: Final = 4096  # of a node whose cores aren't known: more than any example
 #: What only the site knows: how sbatch says it, and the line that must be in the script.
 _SITE: Final = (
     ("partition", "invalid partition|Invalid partition name", r"(?:--partition|-p)\b"),
-    ("feature", "Invalid (?:preferred )?feature|node configuration is not available", r"(?:--const|-C\b)"),
+    ("feature", "Invalid (?:preferred )?feature|node "
+        "configuration is not available", r"(?:--const|-C\b)"),
     ("reservation", "reservation is invalid", r"--reserv"),
-    ("node names", "Invalid node name|node configuration is not available", r"(?:--nodel|--exclude|-w|-x)"),
-    ("type of GPU", "node configuration is not available", r"(?:--gres=gpu:|--gpus\S*=|-G )[A-Za-z]\w*"),
+    ("node names", "Invalid node name|node "
+        "configuration is not available", r"(?:--nodel|--exclude|-w|-x)"),
+    ("type of GPU", "node "
+        "configuration is not available", r"(?:--gres=gpu:|--gpus\S*=|-G )[A-Za-z]\w*"),
     ("licence", "Invalid license", r"--licenses"),
     ("local disk", "node configuration is not available", r"--tmp"),
     ("plug-in", "unrecognized option '--container", r"--container-"),
     ("dependency on a job that is gone", "Job dependency problem", r"--dependency=afterok:\d"),
-    ("size of the cluster", "Node count specification invalid|More processors", r"(?:--nodes|-N|--ntasks|-n)\b"),
+    ("size of the cluster", "Node count specification "
+        "invalid|More processors", r"(?:--nodes|-N|--ntasks|-n)\b"),
     ("tasks of a plane", "Too few processes for the requested", r"--distribution=plane"),
     ("gres of the site", "Invalid generic resource", r"--gres=(?!gpu\b)[a-z]+(?::\w+)*$"),
 )  # fmt: skip
@@ -121,7 +127,9 @@ def rendered() -> Iterator[tuple[str, str, dsgen.Job]]:
 
 
 def compare_rendered(count: int, seed: int, counts: Counts, only: int | None = None) -> None:
-    """Compare the rendered scripts and `count` mutations of each; validate is told the example's spec."""
+    """Compare the rendered scripts and `count` mutations of each; validate is told the example's
+    spec.
+    """
     for name, text, job in list(rendered())[:only]:
         machine = job.cluster
         cores = machine.cpu_cores or _CPUS
@@ -140,7 +148,9 @@ def compare_rendered(count: int, seed: int, counts: Counts, only: int | None = N
 
 
 def compare_written(count: int, seed: int, counts: Counts) -> None:
-    """Compare the hand-written scripts and `count` mutations of each; validate is told the node type."""
+    """Compare the hand-written scripts and `count` mutations of each; validate is told the node
+    type.
+    """
     node = find_node_type(CLUSTER)
     if node is None or node.cpu_cores is None or node.host_memory_bytes is None:
         raise LookupError(f"the catalog doesn't say how large {CLUSTER} is")
@@ -165,7 +175,8 @@ def main() -> int:
     compare_written(MUTATIONS, SEED, counts)
     compare_rendered(MUTATIONS, SEED, counts)
     print(
-        f"scripts asked of both: {counts.asked}, refused by sbatch: {counts.refused}, agreed: {counts.agreed}"
+        f"scripts asked of both: {counts.asked}, refused by sbatch: {counts.refused}, "
+        f"agreed: {counts.agreed}"
     )
     print(f"taken by sbatch, with errors that come later: {counts.beyond}")
     print(

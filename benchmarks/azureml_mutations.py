@@ -1,4 +1,6 @@
-"""Command jobs of AzureML and seeded mutations of them: what people get wrong, and what nobody would write."""
+"""Command jobs of AzureML and seeded mutations of them: what people get wrong, and what nobody
+would write.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ FULL: Final[Job] = {
     "experiment_name": "llama",
     "description": "a job",
     "code": ".",
-    "command": "python train.py --data ${{inputs.data}} --lr ${{inputs.lr}} --out ${{outputs.model}}",
+    "command": "python train.py --data ${{inputs.data}} --lr ${{inputs.lr}} "
+    "--out ${{outputs.model}}",
     "inputs": {
         "data": {"type": "uri_folder", "path": "azureml:corpus:3", "mode": "ro_mount"},
         "lr": 0.1,
@@ -70,22 +73,92 @@ BASES: Final = (FULL, SMALL, TABLE, RAY)
 
 #: What a value is replaced by.
 VALUES: Final[tuple[Any, ...]] = (
-    None, True, 0, -2, 1, 8, 1.5, 1e30, "8", "8.0", "eight", "", " ", "deepspeed", "PyTorch", "Mount", "64Gi",
-    "azureml:x", "azureml:x:1", "azureml:x@latest", "azureml:a/b", "azureml:", "azureml://registries/r/environments/e/versions/1",
-    "azureml://registries/r", "registry.example/pytorch/pytorch:2.5", "<cluster>", "local", "Command", "sweep?",
-    [], {}, ["a"], [1], {"type": "pytorch"}, {"type": "uri_file"}, {"value": 3}, {"value": None}, {"path": "x"},
-    {"image": "a:b"}, {"name": "x"}, float("inf"), float("nan"), "https://example.com/code.zip", "git+https://x.y/z",
-    "./missing", "../.", "2026-01-31", {"a": None}, {"a": 1}, {"a": "b"},
-)  # fmt: skip
+    None,
+    True,
+    0,
+    -2,
+    1,
+    8,
+    1.5,
+    1e30,
+    "8",
+    "8.0",
+    "eight",
+    "",
+    " ",
+    "deepspeed",
+    "PyTorch",
+    "Mount",
+    "64Gi",
+    "azureml:x",
+    "azureml:x:1",
+    "azureml:x@latest",
+    "azureml:a/b",
+    "azureml:",
+    "azureml://registries/r/environments/e/versions/1",
+    "azureml://registries/r",
+    "registry.example/pytorch/pytorch:2.5",
+    "<cluster>",
+    "local",
+    "Command",
+    "sweep?",
+    [],
+    {},
+    ["a"],
+    [1],
+    {"type": "pytorch"},
+    {"type": "uri_file"},
+    {"value": 3},
+    {"value": None},
+    {"path": "x"},
+    {"image": "a:b"},
+    {"name": "x"},
+    float("inf"),
+    float("nan"),
+    "https://example.com/code.zip",
+    "git+https://x.y/z",
+    "./missing",
+    "../.",
+    "2026-01-31",
+    {"a": None},
+    {"a": 1},
+    {"a": "b"},
+)
 KEYS: Final = (
-    "process_count", "instance_type", "nodes", "environmnet", "shm", "timeout", "mode", "type", "path", "docker_args",
-    "locations", "max_instance_count", "job_tier", "worker_count", "parent_job_name", "log_dir", "port", "version",
-    "conda_file", "datastore", "client_id", "status", "id", "parameters", "creation_context", "value", "a-b",
-)  # fmt: skip
+    "process_count",
+    "instance_type",
+    "nodes",
+    "environmnet",
+    "shm",
+    "timeout",
+    "mode",
+    "type",
+    "path",
+    "docker_args",
+    "locations",
+    "max_instance_count",
+    "job_tier",
+    "worker_count",
+    "parent_job_name",
+    "log_dir",
+    "port",
+    "version",
+    "conda_file",
+    "datastore",
+    "client_id",
+    "status",
+    "id",
+    "parameters",
+    "creation_context",
+    "value",
+    "a-b",
+)
 
 
 def mutations(count: int, seed: int) -> Iterator[tuple[str, Job]]:
-    """`count` jobs that each differ from a base by one or two changes, with the changes in words."""
+    """`count` jobs that each differ from a base by one or two changes, with the changes in
+    words.
+    """
     rng = random.Random(seed)
     for _ in range(count):
         job = copy.deepcopy(rng.choice(BASES))

@@ -1,12 +1,15 @@
-"""How many deliberate breaks `dsgen validate` finds: `python -m benchmarks.breaks ROOT [--number 100] [--seed 0]`.
+"""How many deliberate breaks `dsgen validate` finds: `python -m benchmarks.breaks ROOT [--number
+100] [--seed 0]`.
 
-ROOT has checkouts of public repositories. Each break is a slip that people make, drawn at random in a file that works
-and made without a look at the rules: in names, brackets, types, numbers, paths, options, lines. One that breaks nothing
-is not drawn (`breaks_something`): DeepSpeed's own parser, which has to be installed, and bash say so where they can.
-`dsgen validate .` is run with it, and what it says anew is compared with the place: `found` is an error there (of a
-deleted file a warning is right, as it may be made before the launch), `mild` a warning or note, `elsewhere` an error in
-another place that doesn't name this one. Whether the run would really fail is then judged by reading: VERDICTS has a
-row for each break that was judged harmless, which doesn't count. `--show` prints each break that was not found.
+ROOT has checkouts of public repositories. Each break is a slip that people make, drawn at random in
+a file that works and made without a look at the rules: in names, brackets, types, numbers, paths,
+options, lines. One that breaks nothing is not drawn (`breaks_something`): DeepSpeed's own parser,
+which has to be installed, and bash say so where they can. `dsgen validate .` is run with it, and
+what it says anew is compared with the place: `found` is an error there (of a deleted file a warning
+is right, as it may be made before the launch), `mild` a warning or note, `elsewhere` an error in
+another place that doesn't name this one. Whether the run would really fail is then judged by
+reading: VERDICTS has a row for each break that was judged harmless, which doesn't count. `--show`
+prints each break that was not found.
 """
 
 from __future__ import annotations
@@ -32,28 +35,27 @@ from dsgen.check.engine import parse, quiet, read
 
 Kinds = Mapping[str, tuple[Changes, Condition | None]]
 
-#: By kind of file, each kind of break: how it is made and when it breaks a run, else by `breaks_something`.
+#: By kind of file, each kind of break: how it is made and when it breaks a run, else by
+#: `breaks_something`.
 KINDS: Final[Mapping[str, Kinds]] = {
     "config": people_slips.CONFIG,
     "script": people_slips.SCRIPT,
     "accelerate": people_slips.ACCELERATE,
 }
-VERDICTS: Final = (
-    Path(__file__).with_name("data") / "breaks.csv"
-)  # repo, path, line, kind, why it does no harm
-_TO_FILL: Final = re.compile(
-    r"(:\s*)[A-Z][A-Z0-9]*_?[A-Za-z0-9_]+\b"
-)  # a value of a template, which sed fills in
-_NEAR: Final = (
-    2  # lines between a break and where it is seen: a missing comma is seen at the next key
-)
+# repo, path, line, kind, why it does no harm
+VERDICTS: Final = Path(__file__).with_name("data") / "breaks.csv"
+# a value of a template, which sed fills in
+_TO_FILL: Final = re.compile(r"(:\s*)[A-Z][A-Z0-9]*_?[A-Za-z0-9_]+\b")
+# lines between a break and where it is seen: a missing comma is seen at the next key
+_NEAR: Final = 2
 _CONFIG: Final = re.compile(r'"(?:zero_optimization|train_micro_batch_size_per_gpu)"')
 _LAUNCH: Final = re.compile(
     r"^[^#\n]*\b(?:torchrun|deepspeed|accelerate launch|torch\.distributed\.\w+|srun)\b",
     re.MULTILINE,
 )
 _ACCELERATE: Final = re.compile(r"^distributed_type:", re.MULTILINE)
-#: Breaks that contradict another line, which may be named as well; and those that only the end of the file shows.
+#: Breaks that contradict another line, which may be named as well; and those that only the end of
+#: the file shows.
 _OF_TWO_PLACES: Final = (
     *("other batch", "other number of GPUs", "other stage of the launch", "bracket dropped"),
     "file deleted",  # a variable has its name, and is used elsewhere
@@ -79,7 +81,10 @@ _MOST_TRIES: Final = 20  # changes of a kind in a file, of which one has to brea
 _GPUS: Final = r"^#SBATCH.*(?:--gpus-per-node|--gres|-G)[= ]?(?:gpu:)?(?:\w+:)?(\d+)\b"
 
 #: Where the nodes of a launch meet, which isn't each one's own address.
-_MEETING: Final = r"--(?:master[-_]addr|rdzv[-_]endpoint|main_process_ip|hostfile)[= ]\s*[\"']?(?!127\.|localhost)"
+_MEETING: Final = (
+    r"--(?:master[-_]addr|rdzv[-_]endpoint|main_process_ip|hostfile)[= ]\s*"
+    r"[\"']?(?!127\.|localhost)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,9 @@ class Break:
 
 
 def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change: Change) -> bool:
-    """Return whether a change makes a difference that the file, or its repository, is enough to know."""
+    """Return whether a change makes a difference that the file, or its repository, is enough to
+    know.
+    """
     number, new, was = change
     before, after = "\n".join(lines), "\n".join([*lines[:number], new, *lines[number + 1 :]])
     if kind == "other batch":  # that no number of ranks makes right
@@ -113,9 +120,8 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
         return bool(total and sizes[0] and total % (sizes[0] * (sizes[1] or 1)))
     if path.suffix == ".json":
         before, after = (_TO_FILL.sub(r"\g<1>1", text) for text in (before, after))
-        strict = (
-            '"auto"' in before
-        )  # for the Trainer to fill in, which reads JSON; DeepSpeed reads HJSON
+        # for the Trainer to fill in, which reads JSON; DeepSpeed reads HJSON
+        strict = '"auto"' in before
         old, config = _read(before, strict=strict), _read(after, strict=strict)
         if None in (old, config) or old == config:
             return old != config
@@ -162,9 +168,8 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
         ) != _words(before)
     if path.suffix in _SCRIPTS:
         old, words = _words(before) or "", _words(after)
-        in_quotes = (
-            kind == "backslash dropped" and f"{lines[number]}\n" in old
-        )  # a line end is a blank more there
+        # a line end is a blank more there
+        in_quotes = kind == "backslash dropped" and f"{lines[number]}\n" in old
         return words is None or (words != old and not in_quotes)
     return True
 
@@ -178,9 +183,11 @@ def _read(text: str, *, strict: bool) -> Any:
 
 
 def _state(text: str, original: str) -> str | None:
-    """What DeepSpeed's own parser makes of a config, on as many ranks as `original` is for; None where it refuses it.
+    """What DeepSpeed's own parser makes of a config, on as many ranks as `original` is for; None
+    where it refuses it.
 
-    One with values for the Trainer to fill in is read as it reads it, from strict JSON; the others as HJSON.
+    One with values for the Trainer to fill in is read as it reads it, from strict JSON; the others
+    as HJSON.
     """
     try:
         with quiet():
@@ -235,13 +242,14 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
 
 @cache
 def is_used(repo: Path, path: Path) -> bool:
-    """Return whether another file of a repository has a file's name, and none writes it: else it breaks no run."""
+    """Return whether another file of a repository has a file's name, and none writes it: else it
+    breaks no run.
+    """
     others = (
         one for one in repo.rglob("*") if one.suffix in _NAMING and one != path and one.is_file()
     )
-    whole = re.compile(
-        rf"(?<![\w.-]){re.escape(path.name)}"
-    )  # `bf16_zero2.json` is another than `zero2.json`
+    # `bf16_zero2.json` is another than `zero2.json`
+    whole = re.compile(rf"(?<![\w.-]){re.escape(path.name)}")
     texts = [text for one in others if whole.search(text := people_slips.code_of(one))]
     return bool(texts) and not any(_writes(text, path.name) for text in texts)
 
@@ -322,7 +330,9 @@ def _made(
 
 
 def say(repo: Path) -> Counter[tuple[Any, ...]]:
-    """What is said of a repository: severity, file, line, rule and message, each place by itself."""
+    """What is said of a repository: severity, file, line, rule and message, each place by
+    itself.
+    """
     command = [sys.executable, "-I", "-m", "dsgen", "validate", ".", "--strict", "--format", "json"]
     answer = subprocess.run(command, cwd=repo, capture_output=True, check=False, text=True)
     findings = json.loads(answer.stdout)["findings"]

@@ -1,8 +1,10 @@
-"""Gain of `dsgen calibrate`: ten of a source's runs are given, the others are predicted before and after.
+"""Gain of `dsgen calibrate`: ten of a source's runs are given, the others are predicted before and
+after.
 
-`python -m benchmarks.calibration` prints the table. Nothing was fitted to the source: the constants to start from are
-those of a fit without it. A source of several machines is calibrated one machine (accelerator, network, framework) at a
-time, as its user would; machines with fewer than fourteen runs are left out.
+`python -m benchmarks.calibration` prints the table. Nothing was fitted to the source: the constants
+to start from are those of a fit without it. A source of several machines is calibrated one machine
+(accelerator, network, framework) at a time, as its user would; machines with fewer than fourteen
+runs are left out.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def machines(rows: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
 
 
 def draws(count: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Places of the runs given and of the others: one given run from each tenth of the source, at random."""
+    """Places of the runs given and of the others: one given run from each tenth of the source, at
+    random.
+    """
     generator = np.random.default_rng(SEED)
     for _ in range(DRAWS):
         given = [int(generator.choice(part)) for part in np.array_split(np.arange(count), GIVEN)]

@@ -1,4 +1,6 @@
-"""DeepSpeed configs damaged as people damage them: seeded, so that the same number gives the same config."""
+"""DeepSpeed configs damaged as people damage them: seeded, so that the same number gives the same
+config.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +231,9 @@ def mutants(
 
 
 def for_world(config: Config) -> Config:
-    """The config with a batch that fits `WORLD` replicas, where the config says nothing that could be read."""
+    """The config with a batch that fits `WORLD` replicas, where the config says nothing that could
+    be read.
+    """
     micro, steps = (
         config.get("train_micro_batch_size_per_gpu"),
         config.get("gradient_accumulation_steps"),

@@ -1,6 +1,8 @@
-"""DeepSpeed's own verdicts on configs: run in an environment with one release, reads and writes JSON lines.
+"""DeepSpeed's own verdicts on configs: run in an environment with one release, reads and writes
+JSON lines.
 
-`PYTHONPATH=FOLDER_WITH_THE_RELEASE:. python -m benchmarks.deepspeed_verdicts WORLD [--old] < texts > verdicts`
+`PYTHONPATH=FOLDER_WITH_THE_RELEASE:. python -m benchmarks.deepspeed_verdicts WORLD [--old] < texts
+> verdicts`
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from dsgen.check.engine import parse, quiet, read
 
 
 def main() -> None:
-    """A line of `{"text": ...}` in, a line of `{"accepted": ..., "error": ...}` out, in the same order."""
+    """A line of `{"text": ...}` in, a line of `{"accepted": ..., "error": ...}` out, in the same
+    order.
+    """
     texts = [json.loads(line)["text"] for line in sys.stdin]
     sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
     from stand_ins import stand_in_for_the_past  # type: ignore[import-not-found]

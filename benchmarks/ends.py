@@ -1,8 +1,10 @@
-"""Random accidents to runs on the files of every target but Slurm, each run in a container as its machines would.
+"""Random accidents to runs on the files of every target but Slurm, each run in a container as its
+machines would.
 
-`python -m benchmarks.ends -n 60 --seed 1` has so many accidents on each target, and prints a table. What has to hold: a
-start that ends with status 0 has saved the last step; every start goes on from what is saved; where a checkpoint is
-damaged, what the launch file says helps; a finished run does nothing more. `tests/long_runs/drill.py` does it on Slurm.
+`python -m benchmarks.ends -n 60 --seed 1` has so many accidents on each target, and prints a table.
+What has to hold: a start that ends with status 0 has saved the last step; every start goes on from
+what is saved; where a checkpoint is damaged, what the launch file says helps; a finished run does
+nothing more. `tests/long_runs/drill.py` does it on Slurm.
 """
 
 from __future__ import annotations
@@ -143,7 +145,9 @@ ACCIDENTS = (
 
 
 def check(run: Run) -> None:
-    """Fail unless every start went on from what was saved, but for one that was set aside, and left no step out."""
+    """Fail unless every start went on from what was saved, but for one that was set aside, and left
+    no step out.
+    """
     at = saved = 0
     for what, step in run.events():
         if what == "start":

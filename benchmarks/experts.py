@@ -1,6 +1,8 @@
-"""Our choice beside the experts': layouts tuned or run in production, estimated as they were run and planned anew.
+"""Our choice beside the experts': layouts tuned or run in production, estimated as they were run
+and planned anew.
 
-`python -m benchmarks.experts [NAME …]` prints the tables of RESULTS.md. No time in them is measured.
+`python -m benchmarks.experts [NAME …]` prints the tables of RESULTS.md. No time in them is
+measured.
 """
 
 from __future__ import annotations
@@ -145,15 +147,19 @@ def _expert(name: str, row: Mapping[str, Any]) -> Expert:
 
 
 def job_of(expert: Expert, *, pinned: bool) -> Job:
-    """The job of a row: with what it says of the layout and no margin of memory, or free with the default margin."""
+    """The job of a row: with what it says of the layout and no margin of memory, or free with the
+    default margin.
+    """
     theirs = {"layout": dict(expert.pins), "memory": {"headroom": 0}}
     return dsgen.load_job({**expert.spec, **(theirs if pinned else {})})
 
 
 def left_then(expert: Expert) -> list[dict[str, Any]]:
-    """Pins, one of which every layout kept to when the row was made, as its program lacked what came later.
+    """Pins, one of which every layout kept to when the row was made, as its program lacked what
+    came later.
 
-    Of the options that a key of the layout needs, the earliest that was missing counts. What the row uses was there.
+    Of the options that a key of the layout needs, the earliest that was missing counts. What the
+    row uses was there.
     """
     left: dict[str, list[dict[str, Any]]] = {}
     for entry in (
@@ -185,7 +191,9 @@ def compare(expert: Expert) -> Comparison:
 
 
 def _then(expert: Expert) -> tuple[Plan, Plan] | None:
-    """Theirs and ours, the fastest of those that keep to one of the ways that were left, if some were not."""
+    """Theirs and ours, the fastest of those that keep to one of the ways that were left, if some
+    were not.
+    """
     if (left := left_then(expert)) == [{}]:
         return None
     theirs, ours = [], []
@@ -213,7 +221,10 @@ def table(found: Iterable[Comparison]) -> Iterator[str]:
         )
         claim = "–" if c.claim is None else f"{c.claim:+.0%}"
         then = f"{c.claim_then:+.0%}" if c.then else ""
-        yield f"| {c.expert.name} | {refused}{_cells(c.nearest)} | {ours} | {claim} | {then} | {_because(c)} |"
+        yield (
+            f"| {c.expert.name} | {refused}{_cells(c.nearest)} | {ours} | {claim} | "
+            f"{then} | {_because(c)} |"
+        )
 
 
 def _cells(plan: Plan) -> str:
@@ -249,19 +260,31 @@ def summary(found: list[Comparison]) -> Iterator[str]:
     by_rule = Counter(c.refused_by for c in refused)
     yield f"{len(found)} layouts; {len(refused)} called impossible: {dict(by_rule)}"
     for c in refused:
-        yield f"- {c.expert.name}: {c.refused_by}; {'; '.join(_messages(c.nearest)) or 'no completion'}"
+        yield (
+            f"- {c.expert.name}: {c.refused_by}; "
+            f"{'; '.join(_messages(c.nearest)) or 'no completion'}"
+        )
     above = [c for c in found if not c.refused_by and (c.claim or 0) > CLAIM]
     parts = Counter(c.causes()[0][0] for c in above)
-    yield f"Claims over the {len(legal)} others: median {statistics.median(legal):+.1%}, most {max(legal):+.0%}."
+    yield (
+        f"Claims over the {len(legal)} others: median {statistics.median(legal):+.1%}, "
+        f"most {max(legal):+.0%}."
+    )
     own = [
         c.claim
         for c in found
         if c.claim is not None and not c.refused_by and "program" not in c.expert.row
     ]
-    yield f"Of these, {len(own)} are planned for the program that ran them: median {statistics.median(own):+.1%}."
+    yield (
+        f"Of these, {len(own)} are planned for the program that ran them: median "
+        f"{statistics.median(own):+.1%}."
+    )
     then = [c.claim_then for c in found if not c.refused_by and c.claim_then is not None]
     older = sum(c.then is not None for c in found)
-    yield f"With what {older} programs could do when the layout was made: median {statistics.median(then):+.1%}."
+    yield (
+        f"With what {older} programs could do when the layout was made: median "
+        f"{statistics.median(then):+.1%}."
+    )
     yield f"{len(above)} are over {CLAIM:.0%}, by the largest cause: {dict(parts.most_common())}"
     known = believed()
     for c in sorted(above, key=lambda c: -(c.claim or 0)):

@@ -1,4 +1,5 @@
-"""Predicted against measured as a picture: `python -m benchmarks.accuracy --figure docs/accuracy.svg`.
+"""Predicted against measured as a picture: `python -m benchmarks.accuracy --figure
+docs/accuracy.svg`.
 
 Drawn by hand as SVG, so that equal figures give equal bytes and nothing but Python is needed.
 """
@@ -21,9 +22,8 @@ TOP = 56
 WIDTH = 2 * SIDE + 3 * MARGIN
 COLUMNS = 3  # of the legend
 LINE = 18
-TICKS = tuple(
-    float(f"{digit}e{power}") for power in range(-6, 7) for digit in (1, 2, 5)
-)  # of the axes
+# of the axes
+TICKS = tuple(float(f"{digit}e{power}") for power in range(-6, 7) for digit in (1, 2, 5))
 LUMINANCES = (0.18, 0.32)
 GUIDES = ((0.10, "near"), (0.25, "far"))
 STYLE = """
@@ -72,7 +72,9 @@ class Panel:
 
 
 def draw(times: Sequence[Pair], sizes: Sequence[Pair]) -> str:
-    """The whole picture: step times in seconds, peaks in GiB, a legend with the error of each source."""
+    """The whole picture: step times in seconds, peaks in GiB, a legend with the error of each
+    source.
+    """
     in_gib = [
         Pair(run=p.run, estimated=p.estimated / GIB, measured=p.measured / GIB) for p in sizes
     ]
@@ -93,7 +95,9 @@ def draw(times: Sequence[Pair], sizes: Sequence[Pair]) -> str:
 
 
 def _colours(sources: Sequence[str]) -> str:
-    """One hue each, neighbours far apart, alternating between two luminances that stand out from either page."""
+    """One hue each, neighbours far apart, alternating between two luminances that stand out from
+    either page.
+    """
     hues = [(i * 7 % len(sources)) / len(sources) for i in range(len(sources))]
     return "\n".join(
         f".s{i} {{ fill: {_colour(hue, LUMINANCES[i % 2])}; }}" for i, hue in enumerate(hues)
@@ -101,7 +105,9 @@ def _colours(sources: Sequence[str]) -> str:
 
 
 def _colour(hue: float, luminance: float) -> str:
-    """The lightest colour of a hue that is no brighter than asked (relative luminance of WCAG 2)."""
+    """The lightest colour of a hue that is no brighter than asked (relative luminance of WCAG
+    2).
+    """
     channels = max(
         (
             rgb
@@ -138,7 +144,10 @@ def _panel(panel: Panel, pairs: Sequence[Pair], sources: Sequence[str]) -> Itera
     for pair in sorted(pairs, key=lambda pair: (pair.run.source, pair.run.id)):
         place = f'cx="{panel.x(pair.measured):.1f}" cy="{panel.y(pair.estimated):.1f}"'
         name = f"<title>{escape(pair.run.id)} {pair.error:+.0%}</title>"
-        yield f'<circle class="s{sources.index(pair.run.source)}" {place} r="2.5" fill-opacity="0.75">{name}</circle>'
+        yield (
+            f'<circle class="s{sources.index(pair.run.source)}" {place} r="2.5" '
+            f'fill-opacity="0.75">{name}</circle>'
+        )
 
 
 def _axes(panel: Panel) -> Iterator[str]:

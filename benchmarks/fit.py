@@ -1,9 +1,10 @@
-"""Fits the time model's constants to published runs, and predicts every cluster with constants that never saw it.
+"""Fits the time model's constants to published runs, and predicts every cluster with constants that
+never saw it.
 
-`python -m benchmarks.fit` prints each constant with its prior; `--write` puts the values into constants.yaml and the
-left-out predictions into data/left_out.json. Sources count equally, whatever their number of rows; every constant is
-held back by half of its prior's spread. What is left out is a whole cluster (`benchmarks.clusters`): all sources that
-share its machines and its stack.
+`python -m benchmarks.fit` prints each constant with its prior; `--write` puts the values into
+constants.yaml and the left-out predictions into data/left_out.json. Sources count equally, whatever
+their number of rows; every constant is held back by half of its prior's spread. What is left out is
+a whole cluster (`benchmarks.clusters`): all sources that share its machines and its stack.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ from dsgen.job.records import Calibration
 
 LEFT_OUT = Path(__file__).parent / "data" / "left_out.json"
 CONSTANTS = Path(rates_module.__file__).with_name("constants.yaml")
-#: Standard deviation of log(estimated / measured) that constants shouldn't try to explain: identical rows of one table
-#: differ by 5 %, and tables differ in what they leave out.
+#: Standard deviation of log(estimated / measured) that constants shouldn't try to explain:
+#: identical rows of one table differ by 5 %, and tables differ in what they leave out.
 NOISE = 0.08
 #: A source counts as so many independent runs at most, the root of its rows being more than that.
 MOST_RUNS = 6.0
 ROUNDS = 6  #: of the search for the most probable constants, at most
-#: How much of a prior's spread the fit may use. Left-out errors are the same from 0.2 to 0.7 (mean of sources 11.6 to
-#: 11.8 %, median row 7.7 to 8.0 %); at 1 the median row is at 8.9 %: the fit follows single sources.
+#: How much of a prior's spread the fit may use. Left-out errors are the same from 0.2 to 0.7 (mean
+#: of sources 11.6 to 11.8 %, median row 7.7 to 8.0 %); at 1 the median row is at 8.9 %: the fit
+#: follows single sources.
 HELD = 0.5
-#: What a framework, network or set of kernels does is fitted to so many clusters at least, what a part does to as many:
-#: of fewer, the constant would be a cluster's own. It stays at its prior; `dsgen calibrate` may still move it.
+#: What a framework, network or set of kernels does is fitted to so many clusters at least, what a
+#: part does to as many: of fewer, the constant would be a cluster's own. It stays at its prior;
+#: `dsgen calibrate` may still move it.
 FEWEST_CLUSTERS = {
     "framework": 3,
     "network": 3,
@@ -79,7 +82,9 @@ def parameters(rows: Sequence[Run]) -> list[Parameter]:
 
 
 def feeds(run: Run, name: str) -> bool:
-    """Tell whether the run's estimate depends on the constant; for those that frameworks, networks and kernels pick."""
+    """Tell whether the run's estimate depends on the constant; for those that frameworks, networks
+    and kernels pick.
+    """
     if constants()[name].by not in ("framework", "network", "kernels"):
         return True
     plain, moved = (
@@ -118,7 +123,9 @@ class Residuals:
         return np.log(np.array(estimated) / self.measured)
 
     def _known(self, i: int, x: Vector) -> float:
-        """The estimate, made once for the corrections that act on the run: a derivative moves others as well."""
+        """The estimate, made once for the corrections that act on the run: a derivative moves
+        others as well.
+        """
         own = tuple(float(x[place]) for place in self.places[i].values())
         if own not in self.known[i]:
             self.known[i][own] = self._estimate(i, x)
@@ -146,7 +153,9 @@ def _prior_factors(run: Run) -> dict[str, float]:
 
 
 def noise(rows: Sequence[Run]) -> Vector:
-    """Standard deviation of each residual: larger in long tables, so that a source counts as `MOST_RUNS` at most."""
+    """Standard deviation of each residual: larger in long tables, so that a source counts as
+    `MOST_RUNS` at most.
+    """
     counts = Counter(run.source for run in rows)
     shares = np.array(
         [min(math.sqrt(counts[run.source]), MOST_RUNS) / counts[run.source] for run in rows]
@@ -160,9 +169,8 @@ class Fit:
 
     moved: list[Parameter]
     x: Vector  #: logarithms of value over prior
-    left_out: dict[
-        str, float
-    ]  #: estimated seconds by run id, the run's cluster not being in the fit
+    #: estimated seconds by run id, the run's cluster not being in the fit
+    left_out: dict[str, float]
     without: dict[str, Vector]  #: x by cluster, the cluster not being in the fit
 
 
@@ -192,11 +200,13 @@ def fit() -> Fit:
 def most_probable(
     residuals: Callable[[Vector], Vector], spreads: Vector, *, noise: Vector
 ) -> Vector:
-    """The vector x that minimises `sum (residual / noise)^2 + sum (x / spread)^2`, outliers counted less.
+    """The vector x that minimises `sum (residual / noise)^2 + sum (x / spread)^2`, outliers counted
+    less.
 
-    `residuals(x)`: n numbers, logarithms of estimated over measured under the corrections x (logarithms of factors).
-    `spreads`: prior standard deviation of each x. `noise`: standard deviation of each residual that no correction
-    explains. Gauss-Newton with differences for derivatives; a round that doesn't improve ends it.
+    `residuals(x)`: n numbers, logarithms of estimated over measured under the corrections x
+    (logarithms of factors). `spreads`: prior standard deviation of each x. `noise`: standard
+    deviation of each residual that no correction explains. Gauss-Newton with differences for
+    derivatives; a round that doesn't improve ends it.
     """
     x = np.zeros(len(spreads))
     current = residuals(x)
@@ -228,7 +238,9 @@ def _without(
 
 
 def write(found: Fit) -> None:
-    """Put the values into constants.yaml, comments and order kept, and the predictions beside the data."""
+    """Put the values into constants.yaml, comments and order kept, and the predictions beside the
+    data.
+    """
     text = CONSTANTS.read_text()
     blocks = re.split(r"(?m)^(?=\w+:$)", text)
     values = {(p.name, p.key): math.exp(v) for p, v in zip(found.moved, found.x, strict=True)}
@@ -270,7 +282,9 @@ def main() -> None:
 
 
 def print_left_out(found: Fit) -> None:
-    """Error by source, each predicted without its cluster; mixture-of-experts models by themselves as well."""
+    """Error by source, each predicted without its cluster; mixture-of-experts models by themselves
+    as well.
+    """
     errors: dict[str, list[float]] = {}
     experts: dict[str, list[float]] = {}
     for run in usable():
@@ -289,7 +303,8 @@ def print_left_out(found: Fit) -> None:
         np.mean([np.abs(values).mean() for values in group.values()]) for group in (errors, experts)
     )
     print(
-        f"mean of sources {mean:.1%}, median row {np.median(whole):.1%}; mixture of experts {routed:.1%}"
+        f"mean of sources {mean:.1%}, median row {np.median(whole):.1%}; mixture of "
+        f"experts {routed:.1%}"
     )
 
 

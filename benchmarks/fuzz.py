@@ -1,16 +1,21 @@
-"""Random search for faults: `dsgen` answers whatever it is given soon, within bounds, and never with a traceback.
+"""Random search for faults: `dsgen` answers whatever it is given soon, within bounds, and never
+with a traceback.
 
-`make fuzz` takes made inputs through the command line's own entry, in forked workers: documents of the project that are
-damaged, resized or made very long (`benchmarks.fuzz_inputs`), and every third time a folder made to do harm
-(`benchmarks.fuzz_folders`). An answer is a failure, and named, when it
+`make fuzz` takes made inputs through the command line's own entry, in forked workers: documents of
+the project that are damaged, resized or made very long (`benchmarks.fuzz_inputs`), and every third
+time a folder made to do harm (`benchmarks.fuzz_folders`). An answer is a failure, and named, when
+it
 
 - is a traceback, or a status that says that dsgen is at fault;
-- takes more processor time than a second to begin with, one for each 100 kB, and what the search of a real job takes;
+- takes more processor time than a second to begin with, one for each 100 kB, and what the search of
+  a real job takes;
 - takes more than 500 MiB more than a worker has at its start;
 - opens, makes or changes a file outside of a folder that is named;
-- shows a secret, writes a line that a CI runner takes for a command, or isn't the JSON that was asked for.
+- shows a secret, writes a line that a CI runner takes for a command, or isn't the JSON that was
+  asked for.
 
-What is found becomes a case of the tests. An input is made anew from its seed and number: `--keep DIR`.
+What is found becomes a case of the tests. An input is made anew from its seed and number: `--keep
+DIR`.
 """
 
 from __future__ import annotations
@@ -44,9 +49,8 @@ from .fuzz_inputs import Laid
 
 STOP_S: Final = 40  #: processor time after which an input is stopped
 _LOST_S: Final = 600  #: time on the clock after which a worker is ended that says nothing
-_TRIES: Final = (
-    3  #: of an input that takes too long: what counts is the least time of a busy machine
-)
+#: of an input that takes too long: what counts is the least time of a busy machine
+_TRIES: Final = 3
 
 LayOut = Callable[[int, int, Path], Laid]
 KINDS: Final[dict[str, LayOut]] = {
@@ -94,7 +98,9 @@ def kind_of(number: int, kinds: Sequence[str]) -> LayOut:
 
 
 def answer_to(laid: Laid, folder: Path) -> dict[str, Any]:
-    """Return what the program makes of one input: status, seconds, memory, and what is wrong with its answer."""
+    """Return what the program makes of one input: status, seconds, memory, and what is wrong with
+    its answer.
+    """
     status: Any = None
     problems = list[str]()
     there, beside = set(folder.rglob("*")), laid.beside()
@@ -221,7 +227,9 @@ def _prepare() -> None:
 
 
 def fuzz(seed: int, first: int, count: int, kinds: Sequence[str] = tuple(KINDS)) -> Tally:
-    """`count` inputs of a seed answered, from number `first` on; failures are printed as they come."""
+    """`count` inputs of a seed answered, from number `first` on; failures are printed as they
+    come.
+    """
     tally = Tally()
     _prepare()
     for answer in answers(

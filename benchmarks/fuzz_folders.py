@@ -1,7 +1,8 @@
 """Inputs for `benchmarks.fuzz`: folders made to do harm.
 
-Files of every kind, in a grammar of their own, with odd names, links within and out of the folder, named pipes, sockets,
-devices, files that can't be read or have no end, folders named like files, secrets, long lines and deep nesting.
+Files of every kind, in a grammar of their own, with odd names, links within and out of the folder,
+named pipes, sockets, devices, files that can't be read or have no end, folders named like files,
+secrets, long lines and deep nesting.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def _yaml(made: Folder, keys: list[str], depth: int, indent: str = "") -> str:
             lines.append(f"{indent}{name}: {json.dumps(value)}")
         elif rng.random() < 0.1:
             lines.append(
-                f"{indent}{key}: |\n{indent}  {_shell(made, 3).replace(chr(10), chr(10) + indent + '  ')}"
+                f"{indent}{key}: |\n{indent}  "
+                f"{_shell(made, 3).replace(chr(10), chr(10) + indent + '  ')}"
             )
         else:
             value = rng.choice(_KNOWN["values"]) if rng.random() < 0.8 else rng.choice(PIECES)
@@ -194,7 +196,9 @@ def _lay_out(made: Folder, folder: Path) -> None:
 
 
 def _write_new(place: Path, content: bytes) -> None:
-    """Write a file where nothing is yet: never through a link, or into a pipe, that was made before."""
+    """Write a file where nothing is yet: never through a link, or into a pipe, that was made
+    before.
+    """
     with os.fdopen(
         os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "wb"
     ) as file:
@@ -202,9 +206,12 @@ def _write_new(place: Path, content: bytes) -> None:
 
 
 def _special(made: Folder, place: Path, folder: Path) -> None:
-    """A link, a named pipe, a socket, a device, or a file or folder that is not what its name says."""
+    """A link, a named pipe, a socket, a device, or a file or folder that is not what its name
+    says.
+    """
     rng = made.rng
-    # None leads to the machine's own files: what dsgen would do wrong must harm this folder's neighbour alone.
+    # None leads to the machine's own files: what dsgen would do wrong must harm this folder's
+    # neighbour alone.
     targets = (
         "../elsewhere/t.json",
         str(folder / "elsewhere/config.json"),

@@ -1,6 +1,8 @@
-"""Inputs for `benchmarks.fuzz`: the project's own documents, damaged, with other sizes in them, or made very long.
+"""Inputs for `benchmarks.fuzz`: the project's own documents, damaged, with other sizes in them, or
+made very long.
 
-Each with a command that reads it; and words that nobody expects, as flags and arguments of every command.
+Each with a command that reads it; and words that nobody expects, as flags and arguments of every
+command.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ SUFFIXES: Final = frozenset(
 )
 MOST: Final = 1_000_000  #: characters of the longest inputs
 
-#: Text that readers stumble over: quotes, brackets, expansions, numbers out of range, characters out of place.
+#: Text that readers stumble over: quotes, brackets, expansions, numbers out of range, characters
+#: out of place.
 _PIECES: Final = (
     *"\"'`$\\{}[]()<>|&;#:=,.-+*?!~@%^\t\n ",
     *(
@@ -102,7 +105,8 @@ _PIECES: Final = (
         "torchrun a.py --num-layers 2\n",
     ),
 )
-#: Blanks, digits that are not ASCII's, numbers beyond what `int` reads, and what a CI runner takes for a command.
+#: Blanks, digits that are not ASCII's, numbers beyond what `int` reads, and what a CI runner takes
+#: for a command.
 PIECES: Final = (
     *_PIECES,
     *(" " * 3000, "\t" * 3000, "\n" * 3000, " \t" * 500, "\u00a0", "\u3000" * 100),
@@ -184,7 +188,8 @@ _TABLE: Final = (
     + "".join(f"run {n},{2.5 + n},{64 * n},{n},1,1,512,full,61.4\n" for n in (1, 2, 4))
 )
 _CALIBRATION: Final = (
-    '{"version": 1, "accelerator": "nvidia/h100-sxm", "network": "infiniband", "framework": "megatron-lm", '
+    '{"version": 1, "accelerator": "nvidia/h100-sxm", "network": "infiniband", '
+    '"framework": "megatron-lm", '
     '"factors": {"compute": 1.1}, "spread": 0.05, "runs": [{"name": "a", "measured_s": 2.5}]}'
 )
 _JOB: Final = "examples/llama-3.1-8b-long-context.yaml"
@@ -218,9 +223,8 @@ class Laid:
     arguments: tuple[str, ...]
     bytes: int
     secrets: frozenset[str] = frozenset()
-    inside: tuple[
-        str, ...
-    ] = ()  #: paths below which files may be opened; anywhere where it is empty
+    #: paths below which files may be opened; anywhere where it is empty
+    inside: tuple[str, ...] = ()
     beside: Callable[[], object] = lambda: None  #: a state that the command must not change
 
 
@@ -284,7 +288,9 @@ def read_by_others() -> list[Known]:
 
 
 def damaged(text: str, rng: random.Random) -> str:
-    """`text` after one to eight cuts, copies, insertions, swaps of lines or changes of single characters."""
+    """`text` after one to eight cuts, copies, insertions, swaps of lines or changes of single
+    characters.
+    """
     for _ in range(rng.choice((1, 1, 2, 3, 8))):
         start = rng.randrange(len(text) + 1)
         end = min(len(text), start + rng.choice((1, 3, 10, 100)))
@@ -369,7 +375,9 @@ def known_documents() -> tuple[list[Known], list[Known]]:
 
 
 def lay_out(seed: int, number: int, folder: Path) -> Laid:
-    """Make the input of a number in `folder`: documents alone or by threes, what other commands read, or flags."""
+    """Make the input of a number in `folder`: documents alone or by threes, what other commands
+    read, or flags.
+    """
     rng = random.Random(f"{seed}/{number}")
     known, others = known_documents()
     chance = rng.random()
@@ -383,7 +391,9 @@ def lay_out(seed: int, number: int, folder: Path) -> Laid:
 
 
 def _changed(chosen: list[Known], rng: random.Random, folder: Path) -> Laid:
-    """Documents, each changed in one way, with a command that reads the first, or all in its folder."""
+    """Documents, each changed in one way, with a command that reads the first, or all in its
+    folder.
+    """
     files, how, secrets = dict[str, str](), [], set[str]()
     for known in chosen:
         make = rng.choices(_MADE, (5, 4, 1))[0]

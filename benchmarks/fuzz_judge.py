@@ -28,7 +28,8 @@ PLANNING_S: Final = {
 #: 5 says that dsgen itself is at fault.
 STATUSES: Final = frozenset(range(5))
 
-#: Lines that GitHub's runner takes for commands (at the start, blanks left out) and Azure's agent (anywhere).
+#: Lines that GitHub's runner takes for commands (at the start, blanks left out) and Azure's agent
+#: (anywhere).
 _GITHUB: Final = re.compile(r"\s*::[A-Za-z][\w-]*(?: [^:]*)?::")
 _AZURE: Final = re.compile(r"##(?:vso)?\[")
 _OWN: Final = {
@@ -60,8 +61,8 @@ def faults(
 ) -> list[str]:
     """How an answer breaks what all answers keep to.
 
-    `printed` and `told` are its standard output and error, `written` the text of the files that it made, and `secrets`
-    what none of these may hold.
+    `printed` and `told` are its standard output and error, `written` the text of the files that it
+    made, and `secrets` what none of these may hold.
     """
     form = form_of(arguments)
     problems = [] if status in STATUSES else [f"status {status}: {told[-2000:]}"]

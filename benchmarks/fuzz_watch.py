@@ -48,14 +48,14 @@ _LOOKS: Final = frozenset(
         "chdir",
     ]
 )
-_MARK: Final = "/fuzzed"  #: no file: the calls between two of its names, as strace shows them, are one folder's
+#: no file: the calls between two of its names, as strace shows them, are one folder's
+_MARK: Final = "/fuzzed"
 _CALL: Final = re.compile(
     r"\d+ +(\w+)\((?:AT_FDCWD<[^>]*>, )?(.*)\) += (?:\d+(?:<(.*)>)?|-1 ENOENT.*)$"
 )
 
-_inside: list[
-    str
-] = []  #: the folders of the input that is answered, and where the file leads that is named
+#: the folders of the input that is answered, and where the file leads that is named
+_inside: list[str] = []
 _left: list[str] = []  #: what was opened, made or moved outside
 
 
@@ -75,7 +75,9 @@ def start() -> None:
 
 @contextmanager
 def watched(working: Path, inside: Sequence[str]) -> Iterator[list[str]]:
-    """Give what is opened or changed outside of `inside`, by a command that runs in `working`; nothing counts where that is empty."""
+    """Give what is opened or changed outside of `inside`, by a command that runs in `working`;
+    nothing counts where that is empty.
+    """
     _left.clear()
     _inside[:] = inside
     if inside:
@@ -94,7 +96,9 @@ def _mark(*inside: str) -> None:
 
 
 def left_by(trace: Iterator[str]) -> Iterator[str]:
-    """Calls in strace's lines that opened or changed something outside of the folder that was answered at that time."""
+    """Calls in strace's lines that opened or changed something outside of the folder that was
+    answered at that time.
+    """
     inside: list[str] = []
     for line in trace:
         call = _CALL.match(line)
@@ -113,13 +117,16 @@ def left_by(trace: Iterator[str]) -> Iterator[str]:
                 else texts
             )
             for path in (os.path.normpath(Path(inside[0], path)) for path in paths):
-                # A file's project is below the folder that the command runs in, whose names may be listed.
+                # A file's project is below the folder that the command runs in, whose names may be
+                # listed.
                 if path != inside[0] and not path.startswith((*inside[1:], *_ALLOWED, *_LIBRARIES)):
                     yield line.strip()
 
 
 def strace(seed: int, first: int, count: int) -> int:
-    """Answer folders number `first` to `count` under strace; prints what it finds, and returns how many that is."""
+    """Answer folders number `first` to `count` under strace; prints what it finds, and returns how
+    many that is.
+    """
     with tempfile.TemporaryDirectory() as name:
         trace = Path(name, "trace")
         calls = ("strace", "-f", "-y", "-s4096", "-etrace=%file,connect", "-esignal=none")

@@ -1,7 +1,8 @@
-"""Cost and gain of headroom: runs that ran but would be refused, and runs that died but would be accepted.
+"""Cost and gain of headroom: runs that ran but would be refused, and runs that died but would be
+accepted.
 
-`python -m benchmarks.headroom` prints the trade-off, with the fit rule of the package: the upper end of the memory band
-against the capacity less the headroom.
+`python -m benchmarks.headroom` prints the trade-off, with the fit rule of the package: the upper
+end of the memory band against the capacity less the headroom.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ SHARES = tuple(i / 100 for i in range(13))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Needs of one run, as shares of what its device has; the run fits where `high` plus headroom is at most 1."""
+    """Needs of one run, as shares of what its device has; the run fits where `high` plus headroom
+    is at most 1.
+    """
 
     run: Run
     estimated: float
@@ -38,7 +41,10 @@ class Demand:
             if self.measured is None
             else f", measured {self.measured:.0%} ({self.run.peak_memory_kind})"
         )
-        return f"{self.run.id}: {self.high:.0%} of the capacity ({self.estimated:.0%} estimated{printed})"
+        return (
+            f"{self.run.id}: {self.high:.0%} of the capacity ({self.estimated:.0%} "
+            f"estimated{printed})"
+        )
 
 
 def demands(rows: Sequence[Run]) -> list[Demand]:
@@ -78,7 +84,9 @@ def table(found: Sequence[Demand]) -> Iterator[str]:
     yield "|---|---|---|"
     for share in SHARES:
         wrong = len(refused(found, share))
-        yield f"| {share:.0%} | {wrong} ({wrong / max(ran, 1):.1%}) | {len(accepted(found, share))} |"
+        yield (
+            f"| {share:.0%} | {wrong} ({wrong / max(ran, 1):.1%}) | {len(accepted(found, share))} |"
+        )
 
 
 def listed(found: Sequence[Demand], headroom: float) -> Iterator[str]:
@@ -93,7 +101,9 @@ def listed(found: Sequence[Demand], headroom: float) -> Iterator[str]:
 
 
 def beyond_the_band() -> float:
-    """The headroom with which a run would fit even if all that nvidia-smi's readings scatter were allocated."""
+    """The headroom with which a run would fit even if all that nvidia-smi's readings scatter were
+    allocated.
+    """
     return 1 - memory_shares("allocated").high / memory_shares("device").high
 
 
@@ -101,7 +111,8 @@ def main() -> None:
     """Print the trade-off."""
     print("\n".join(table(demands(list(runs())))))
     print(
-        f"\n{beyond_the_band():.1%} reaches from the upper end of the allocator's band to that of nvidia-smi's."
+        f"\n{beyond_the_band():.1%} reaches from the upper end of the allocator's band to "
+        "that of nvidia-smi's."
     )
 
 

@@ -1,4 +1,5 @@
-"""llm-analysis's estimates for the runs that standard input describes; `benchmarks.other_tools` starts it.
+"""llm-analysis's estimates for the runs that standard input describes; `benchmarks.other_tools`
+starts it.
 
 It runs in an environment of its own, which has llm-analysis and not dsgen.
 """

@@ -1,4 +1,6 @@
-"""Reading of a published row's memory: its unit and kind, and the choices of its program that memory depends on."""
+"""Reading of a published row's memory: its unit and kind, and the choices of its program that
+memory depends on.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,16 @@ from dsgen.units import GIB, MIB
 
 Row = dict[str, str]
 
-#: DeepSpeed's default, which these runs' configurations leave alone (runtime/zero/config.py); elements.
+#: DeepSpeed's default, which these runs' configurations leave alone (runtime/zero/config.py);
+#: elements.
 DEEPSPEED_BUCKET = 500_000_000
-#: Programs whose states are not what any of ours holds: Galvatron's are those of another precision than it states,
-#: torchtune's weights and moments are 16 bit throughout.
+#: Programs whose states are not what any of ours holds: Galvatron's are those of another precision
+#: than it states, torchtune's weights and moments are 16 bit throughout.
 OWN_STATES = ("galvatron", "torchtune")
 
-#: Shapes that a row leaves to the model's name, in the table's columns, from the model's own config.json
-#: (moonshotai/Moonlight-16B-A3B). `q_rank` is the rank of MLA's queries, which this model projects whole.
+#: Shapes that a row leaves to the model's name, in the table's columns, from the model's own
+#: config.json (moonshotai/Moonlight-16B-A3B). `q_rank` is the rank of MLA's queries, which this
+#: model projects whole.
 SHAPES: dict[str, Row] = {
     "Moonlight-16B-A3B": {
         "hidden": "2048",
@@ -42,11 +46,13 @@ def with_shape(row: Row) -> Row:
 def choices(row: Row) -> dict[str, Any]:
     """Fields of `Training` that the row's program sets apart from our frameworks' defaults.
 
-    **Source**: ALST's configurations say in their names whether Liger's kernels are on. Megatron-Bridge's recipes sum
-    gradients in 16 bit for a precision-aware optimizer, and Moonlight's keep the moments in 16 bit as well
-    (src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py). InternEvo: 16-bit gradients and torch's AdamW
-    (internlm/solver/optimizer/hybrid_zero_optim.py, fsdp_optimizer.py), logits in fp32 (NaiveAMPModel).
-    torchtune's rows of quality A are compiled and keep every state in 16 bit (README.md).
+    **Source**: ALST's configurations say in their names whether Liger's kernels are on.
+    Megatron-Bridge's recipes sum gradients in 16 bit for a precision-aware optimizer, and
+    Moonlight's keep the moments in 16 bit as well
+    (src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py). InternEvo: 16-bit gradients and
+    torch's AdamW (internlm/solver/optimizer/hybrid_zero_optim.py, fsdp_optimizer.py), logits in
+    fp32 (NaiveAMPModel). torchtune's rows of quality A are compiled and keep every state in 16 bit
+    (README.md).
     """
     program = row["framework"].split(" ")[0].lower()
     read: dict[str, Any] = {}
@@ -70,12 +76,16 @@ def deepspeed_version(row: Row) -> tuple[int, ...]:
 
 
 def recompute_known(row: Row) -> bool:
-    """Return whether the row says what it recomputed; other modules than the attention's core count as nothing."""
+    """Return whether the row says what it recomputed; other modules than the attention's core count
+    as nothing.
+    """
     return bool(row["recompute"]) and "not stated" not in row["recompute"]
 
 
 def peak_bytes(row: Row) -> float | None:
-    """The peak where we have a ledger for it: no activations on the host, states as in one of our frameworks."""
+    """The peak where we have a ledger for it: no activations on the host, states as in one of our
+    frameworks.
+    """
     own = row["framework"].split(" ")[0] in OWN_STATES
     if not row["peak_mem_gib"] or "activation" in row["offload"] or own:
         return None
@@ -85,8 +95,8 @@ def peak_bytes(row: Row) -> float | None:
 def _unit(row: Row) -> float:
     """Bytes of the printed unit.
 
-    BigScience's whole "GB" are thousands of nvidia-smi's MiB: its author calls 1,113 MiB 1.1 GB, and one run of 80
-    would have overfilled its card otherwise.
+    BigScience's whole "GB" are thousands of nvidia-smi's MiB: its author calls 1,113 MiB 1.1 GB,
+    and one run of 80 would have overfilled its card otherwise.
     """
     return 1000 * MIB if row["source_key"].startswith("bigsci") else GIB
 

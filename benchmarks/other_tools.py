@@ -1,12 +1,14 @@
 """Memory of published runs: estimates of other tools beside the measured values.
 
-`python -m benchmarks.other_tools --llm-analysis PYTHON --megatron CHECKOUT` prints the table of docs/other-tools.md.
-PYTHON is an interpreter with llm-analysis, in an environment of its own (`pip install llm-analysis` brings an old
-transformers); CHECKOUT is one of Megatron-LM. DeepSpeed's functions are those that are installed.
+`python -m benchmarks.other_tools --llm-analysis PYTHON --megatron CHECKOUT` prints the table of
+docs/other-tools.md. PYTHON is an interpreter with llm-analysis, in an environment of its own (`pip
+install llm-analysis` brings an old transformers); CHECKOUT is one of Megatron-LM. DeepSpeed's
+functions are those that are installed.
 
-Rows are those of `benchmarks.accuracy`: published runs whose peak and recomputation are known. A tool is asked about
-the runs that it models. What it leaves out by design, the CUDA context with NCCL and the allocator's fragmentation, is
-added as dsgen counts it, where the measured figure has it.
+Rows are those of `benchmarks.accuracy`: published runs whose peak and recomputation are known. A
+tool is asked about the runs that it models. What it leaves out by design, the CUDA context with
+NCCL and the allocator's fragmentation, is added as dsgen counts it, where the measured figure has
+it.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ from dsgen.units import GIB
 
 WORKER = Path(__file__).with_name("llm_analysis_worker.py")
 MEGATRON = "megatron/training/theoretical_memory_usage.py"
-#: Bytes of a run as a tool estimates them, allocator and context aside; `None` where it doesn't model the run.
+#: Bytes of a run as a tool estimates them, allocator and context aside; `None` where it doesn't
+#: model the run.
 Tool = Callable[[Run], float | None]
 
 
 def deepspeed_states(run: Run) -> float | None:
-    """`estimate_zero2_model_states_mem_needs` and `estimate_zero3_...`: weights, gradients and optimizer states."""
+    """`estimate_zero2_model_states_mem_needs` and `estimate_zero3_...`: weights, gradients and
+    optimizer states.
+    """
     if run.layout.zero_stage < 2 or run.layout.tensor * run.layout.pipeline > 1:
         return None
     from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
@@ -63,10 +68,11 @@ def deepspeed_states(run: Run) -> float | None:
 
 
 def megatron_report(checkout: Path) -> Tool:
-    """Megatron-LM's `--report-theoretical-memory`: weights, optimizer, and activations where it has a formula.
+    """Megatron-LM's `--report-theoretical-memory`: weights, optimizer, and activations where it has
+    a formula.
 
-    It takes its formula for sequence parallelism with selective recomputation only; here also for flash attention,
-    which stores as little.
+    It takes its formula for sequence parallelism with selective recomputation only; here also for
+    flash attention, which stores as little.
     """
     source = re.sub(
         r"^from \.utils .*",
@@ -136,7 +142,9 @@ def _megatron_arguments(run: Run) -> SimpleNamespace:
 
 
 def llm_analysis(python: str, rows: Sequence[Run]) -> Tool:
-    """llm-analysis: weights, gradients, optimizer and activations; asked once for all runs without latent attention."""
+    """llm-analysis: weights, gradients, optimizer and activations; asked once for all runs without
+    latent attention.
+    """
     asked = [
         run for run in rows if not run.job.model.part(Latent) and run.layout.offload == Offload.NONE
     ]

@@ -13,8 +13,8 @@ from benchmarks.measured import Run
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 
-#: Seconds a step of every run, estimated with constants that were fitted without the run's cluster; `benchmarks.fit`
-#: writes it.
+#: Seconds a step of every run, estimated with constants that were fitted without the run's cluster;
+#: `benchmarks.fit` writes it.
 LEFT_OUT = Path(__file__).parent / "data" / "left_out.json"
 
 Seconds = Callable[[Run], float]
@@ -45,7 +45,9 @@ def shipped_seconds(run: Run) -> float:
 
 
 def left_out_seconds() -> Seconds | None:
-    """Step times with constants that never saw the run's cluster; `None` before `benchmarks.fit` has written them."""
+    """Step times with constants that never saw the run's cluster; `None` before `benchmarks.fit`
+    has written them.
+    """
     if not LEFT_OUT.exists():
         return None
     by_run: dict[str, float] = json.loads(LEFT_OUT.read_text())
@@ -58,7 +60,9 @@ def timed(rows: Iterable[Run]) -> list[Run]:
 
 
 def graded(rows: Iterable[Run]) -> list[Run]:
-    """Runs of memory quality A and B whose recomputation is known, those that ran out of memory included."""
+    """Runs of memory quality A and B whose recomputation is known, those that ran out of memory
+    included.
+    """
     return [run for run in rows if run.memory_quality in ("A", "B") and run.recompute_known]
 
 
@@ -80,7 +84,9 @@ def memory_pairs(rows: Iterable[Run]) -> list[Pair]:
 
 
 def _peak_bytes(run: Run) -> float:
-    """The estimate of what was measured: where it is more than the card has, the allocator gave its cache back."""
+    """The estimate of what was measured: where it is more than the card has, the allocator gave its
+    cache back.
+    """
     ledger = memory(run.job, run.layout)
     estimated = float(getattr(ledger, f"{run.peak_memory_kind}_bytes"))
     over = max(float(ledger.device_bytes) - float(ledger.capacity_bytes), 0.0)

@@ -1,7 +1,9 @@
-"""Slips that people tell of in issues and forums, for `benchmarks.breaks`: how each is made, and when it breaks a run.
+"""Slips that people tell of in issues and forums, for `benchmarks.breaks`: how each is made, and
+when it breaks a run.
 
-Every kind is a way to change a line, and a condition: what the launcher, Slurm, YAML or the arithmetic of Megatron does
-with the file before and after. Neither knows what `dsgen validate` looks for.
+Every kind is a way to change a line, and a condition: what the launcher, Slurm, YAML or the
+arithmetic of Megatron does with the file before and after. Neither knows what `dsgen validate`
+looks for.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ _REQUIRED_BY_MEGATRON: Final = (  # validate_args of Megatron-LM: required_args,
         "micro-batch-size",
     ),
 )
-_OF_THE_TRAINER: Final = {  # a key of DeepSpeed's and the Trainer's option that fills it in, which it compares
+# a key of DeepSpeed's and the Trainer's option that fills it in, which it compares
+_OF_THE_TRAINER: Final = {
     "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
     "gradient_clipping": "max_grad_norm",
@@ -93,7 +96,9 @@ def at(
     how: Callable[[re.Match[str], random.Random], str],
     within: Callable[..., set[int]] | None = None,
 ) -> Changes:
-    """A way to change lines: one match of a pattern becomes something else, on the lines that `within` gives."""
+    """A way to change lines: one match of a pattern becomes something else, on the lines that
+    `within` gives.
+    """
 
     def changes(lines: list[str], rng: random.Random) -> Iterator[Change]:
         numbers = range(len(lines)) if within is None else sorted(within(lines))
@@ -113,7 +118,9 @@ def at(
 
 
 def launched(lines: list[str], *, first: bool = True) -> set[int]:
-    """The lines of commands that launch training; the one that starts each too, or only those that go on with it."""
+    """The lines of commands that launch training; the one that starts each too, or only those that
+    go on with it.
+    """
     inside, within = set[int](), False
     for number, line in enumerate(lines):
         start = bool(LAUNCH_LINE.search(line)) and not line.lstrip().startswith(("#", "echo"))
@@ -214,7 +221,9 @@ def always(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
 
 
 def value_of(text: str, option: str) -> str | None:
-    """The value of an option in a script, where it is written once or a variable that is set once."""
+    """The value of an option in a script, where it is written once or a variable that is set
+    once.
+    """
     found = set(re.findall(rf"--{option}[= ]+[\"']?([^\s\"'\\]+)", text))
     if len(found) != 1:
         return None
@@ -237,7 +246,9 @@ def _changed(lines: list[str], change: Change) -> str:
 
 
 def unequal_parts(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
-    """Megatron divides heads by tensor ranks, the hidden size by heads and layers by stages; and can't any more."""
+    """Megatron divides heads by tensor ranks, the hidden size by heads and layers by stages; and
+    can't any more.
+    """
 
     def legal(text: str) -> bool | None:
         tensor, stages, heads, hidden, layers = _numbers(
@@ -247,9 +258,8 @@ def unequal_parts(repo: Path, path: Path, lines: list[str], change: Change) -> b
         )
         if "decoder-first-pipeline" in text or "num-layers-in" in text or "account-for" in text:
             return None
-        own_width = re.search(
-            r"--kv-channels\b", text
-        )  # of a head, which then isn't their share of the hidden size
+        # of a head, which then isn't their share of the hidden size
+        own_width = re.search(r"--kv-channels\b", text)
         pairs = [(heads, tensor), (hidden, None if own_width else heads), (layers, stages)]
         return all(whole % part == 0 for whole, part in pairs if whole and part)
 
@@ -293,7 +303,9 @@ def tasks_in_each_others_way(repo: Path, path: Path, lines: list[str], change: C
 
 
 def used_and_not_given(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
-    """A launch names a variable that nothing else in the file sets, no platform gives and no word replaces."""
+    """A launch names a variable that nothing else in the file sets, no platform gives and no word
+    replaces.
+    """
     found = re.match(r"\s*(?:export\s+)?(\w+)\s*=", lines[change[0]])
     by_slurm = any(line.startswith("#SBATCH") for line in lines)
     if (
@@ -337,7 +349,9 @@ def fewer_devices(repo: Path, path: Path, lines: list[str], change: Change) -> b
 
 
 def file_not_there(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
-    """A path of the line leads to a file of the repository from the script's folder or one above it; and none after."""
+    """A path of the line leads to a file of the repository from the script's folder or one above
+    it; and none after.
+    """
     bases = [path.parent, *(one for one in path.parents if one == repo or repo in one.parents)]
 
     def there(line: str) -> set[str]:
@@ -382,7 +396,8 @@ def given_by_a_launch(repo: Path, path: Path, line: str) -> bool:
 
 
 def of_several_machines(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
-    """accelerate divides the processes by the machines where there are more than one; else it makes a text of them.
+    """accelerate divides the processes by the machines where there are more than one; else it makes
+    a text of them.
 
     Source: accelerate/utils/launch.py @ 1.15 (prepare_multi_gpu_env).
     """
@@ -391,7 +406,9 @@ def of_several_machines(repo: Path, path: Path, lines: list[str], change: Change
 
 
 def by_deepspeed_itself(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
-    """The config leaves nothing to the Trainer, and no program of the repository has one, or accelerate."""
+    """The config leaves nothing to the Trainer, and no program of the repository has one, or
+    accelerate.
+    """
     if '"auto"' in "\n".join(lines):
         return False
     texts = [
@@ -425,7 +442,9 @@ def _scripts_that_name(repo: Path, config: Path) -> Iterator[str]:
 
 
 def unlike_the_script(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
-    """The Trainer compares the number with its own argument, which a script that names the config alone gives it."""
+    """The Trainer compares the number with its own argument, which a script that names the config
+    alone gives it.
+    """
     found = re.search(r'"(\w+)"\s*:\s*([\d.e-]+)', change[1])
     if not found or len([one for one in repo.rglob(path.name) if one.is_file()]) > 1:
         return False
@@ -452,7 +471,9 @@ def unlike_the_config(repo: Path, path: Path, lines: list[str], change: Change) 
 
 
 def two_precisions(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
-    """Of Megatron, or of a program of the repository that has the Trainer's arguments: neither takes both."""
+    """Of Megatron, or of a program of the repository that has the Trainer's arguments: neither
+    takes both.
+    """
     text = "\n".join(lines)
     if re.search(r"--(?:fp16|bf16)\b(?:.|\n)*--(?:fp16|bf16)\b", text):
         return False
@@ -478,7 +499,8 @@ _LAUNCHERS: Final = (
 )
 _TRAINER: Final = "|".join(_OF_THE_TRAINER.values())
 
-#: Each kind of slip: how it is made, and when it breaks a run; None where what DeepSpeed or bash reads says so.
+#: Each kind of slip: how it is made, and when it breaks a run; None where what DeepSpeed or bash
+#: reads says so.
 CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     "key with a slip": (at(r'"(\w{5,})"(?=\s*:)', lambda m, r: f'"{slip(m[1], r)}"'), None),
     "comma dropped": (at(r",(?=\s*$)", lambda m, r: ""), None),
@@ -508,7 +530,8 @@ CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
         ),
         None,
     ),
-    "number in quotes": (  # of stages the Trainer looks for 3 alone, and DeepSpeed makes numbers of texts
+    # of stages the Trainer looks for 3 alone, and DeepSpeed makes numbers of texts
+    "number in quotes": (
         at(r"(?<=: )(?<!\"stage\": (?=[0-2]))\d[\d.e+-]*(?=\s*,?\s*$)", lambda m, r: f'"{m[0]}"'),
         None,
     ),
@@ -650,8 +673,10 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     ),
     "size that doesn't divide": (
         at(
-            r"((?:--(?:tensor|pipeline)-model-parallel-size|--num-attention-heads|--num-layers)[= ]+"
-            r"|^\s*(?:export\s+)?(?:TP|PP|TP_SIZE|PP_SIZE|NUM_LAYERS|NUM_HEADS|NHEADS|NLAYERS|HEADS|LAYERS)=)(\d+)",
+            r"((?:--(?:tensor|pipeline)-model-parallel-size|--num-attention-heads|--num-layers)"
+            r"[= ]+"
+            r"|^\s*(?:export\s+)?"
+            r"(?:TP|PP|TP_SIZE|PP_SIZE|NUM_LAYERS|NUM_HEADS|NHEADS|NLAYERS|HEADS|LAYERS)=)(\d+)",
             lambda m, r: m[1] + str(int(m[2]) + r.choice([1, 2])),
         ),
         unequal_parts,

@@ -21,14 +21,15 @@ RUNS = sorted((ROOT / "tests" / "published").glob("*.yaml"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A published run: as estimated with its own layout, and as planned freely on the same machines."""
+    """A published run: as estimated with its own layout, and as planned freely on the same
+    machines.
+    """
 
     name: str
     source: str
     measured_s: float | None
-    theirs: (
-        SearchResult | Infeasible
-    )  #: with their layout pinned; what they don't print is searched
+    #: with their layout pinned; what they don't print is searched
+    theirs: SearchResult | Infeasible
     ours: SearchResult | Infeasible  #: with nothing pinned
 
 
@@ -88,7 +89,8 @@ def main() -> None:
         row = compare(path)
         measured = f"{row.measured_s:.1f}" if row.measured_s else "–"
         print(
-            f"| {row.name} | {_cells(row.theirs)[0]} | {measured} | {_rest(row.theirs)} | {_line(row.ours)} |"
+            f"| {row.name} | {_cells(row.theirs)[0]} | {measured} | {_rest(row.theirs)} | "
+            f"{_line(row.ours)} |"
         )
     print()
     for path in RUNS:

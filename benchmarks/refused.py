@@ -1,9 +1,11 @@
-"""Ask real programs to refuse what `dsgen generate` refuses: `python -m benchmarks.refused FILE [--tree TREE ...]`.
+"""Ask real programs to refuse what `dsgen generate` refuses: `python -m benchmarks.refused FILE
+[--tree TREE ...]`.
 
-FILE is what `python -m benchmarks.round_trip --refused FILE` wrote. Arguments that a rule on Megatron (MLM, MDS)
-refused are given to the parser of TREE, a checkout of NVIDIA/Megatron-LM or of deepspeedai/Megatron-DeepSpeed, those
-of a Trainer (HF) to Transformers' own. A spec that was refused before anything was rendered is only counted: no program
-ever reads it. Prints what a program accepts; such a refusal is a fault, or on what only a run would notice.
+FILE is what `python -m benchmarks.round_trip --refused FILE` wrote. Arguments that a rule on
+Megatron (MLM, MDS) refused are given to the parser of TREE, a checkout of NVIDIA/Megatron-LM or of
+deepspeedai/Megatron-DeepSpeed, those of a Trainer (HF) to Transformers' own. A spec that was
+refused before anything was rendered is only counted: no program ever reads it. Prints what a
+program accepts; such a refusal is a fault, or on what only a run would notice.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def _megatron(tree: Path) -> Asked:
 
 
 def _transformers(words: Sequence[str], _: int) -> str | None:
-    """Why HfArgumentParser or TrainingArguments refuses the words; options of the script itself are left out."""
+    """Why HfArgumentParser or TrainingArguments refuses the words; options of the script itself are
+    left out.
+    """
     from transformers import HfArgumentParser, TrainingArguments
 
     own = [word for word in words if word not in ("--deepspeed", "ds_config.json")]
@@ -55,7 +59,9 @@ def _transformers(words: Sequence[str], _: int) -> str | None:
 def ask(
     cases: Sequence[dict[str, Any]], framework: str, subjects: tuple[str, ...], asked: Asked
 ) -> None:
-    """Give each case of a framework that a rule of these subjects refused to the program, and print what it accepts."""
+    """Give each case of a framework that a rule of these subjects refused to the program, and print
+    what it accepts.
+    """
     verdicts = Counter[str]()
     for case in cases:
         rules = [rule for rule, _ in case["errors"] if rule.startswith(subjects)]
@@ -88,7 +94,8 @@ def main() -> None:
     )
     early = sum(not case["files"] for case in cases)
     print(
-        f"{len(cases)} refused; {early} before anything was rendered; of the others: {dict(rendered.most_common())}"
+        f"{len(cases)} refused; {early} before anything was rendered; of the others: "
+        f"{dict(rendered.most_common())}"
     )
     sys.stdout.flush()
     for tree in options.tree:

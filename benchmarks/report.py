@@ -1,6 +1,7 @@
 """The report's page: how large it is, and how soon it is drawn: `python -m benchmarks.report`.
 
-Each page is opened from a file in Debian's Chromium, five times in new tabs of 1,280 × 900 pixels. Needs playwright.
+Each page is opened from a file in Debian's Chromium, five times in new tabs of 1,280 × 900 pixels.
+Needs playwright.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ DRAWN = "performance.getEntriesByName('drawn')[0].startTime"
 
 
 def drawn_ms(browser: Browser, page: Path) -> tuple[float, float]:
-    """Milliseconds from the navigation until everything is drawn, and those that the page's thread worked."""
+    """Milliseconds from the navigation until everything is drawn, and those that the page's thread
+    worked.
+    """
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     session = tab.context.new_cdp_session(tab)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -61,8 +64,10 @@ def main() -> None:
             shown, of = tab.evaluate("[report.plans.shown, report.plans.estimated]")
             tab.close()
             print(
-                f"| {job} | {took:.1f} s | {page.stat().st_size / 1e6:.2f} MB | {shown:,} of {of:,} "
-                f"| {statistics.median(times):.0f} ms | {max(times):.0f} ms | {statistics.median(worked):.0f} ms |"
+                f"| {job} | {took:.1f} s | {page.stat().st_size / 1e6:.2f} MB | "
+                f"{shown:,} of {of:,} "
+                f"| {statistics.median(times):.0f} ms | {max(times):.0f} ms | "
+                f"{statistics.median(worked):.0f} ms |"
             )
         browser.close()
 

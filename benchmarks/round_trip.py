@@ -1,11 +1,13 @@
-"""Measure whether `dsgen validate` accepts what `dsgen generate` writes: `python -m benchmarks.round_trip [--specs N]`.
+"""Measure whether `dsgen validate` accepts what `dsgen generate` writes: `python -m
+benchmarks.round_trip [--specs N]`.
 
-Seeded specs for every target set random keys of the whole schema: of `launch` and the name, most to plain values,
-some to odd ones that the schema allows; of training, layout, model and machines, for whole nodes and parts of one, with
-numbers in full precision, for one count of GPUs or several. What `generate` accepts is written, and the folder is
-validated by itself, with its spec as `--job`, and both with the spec's release of DeepSpeed. An error or warning that
-`generate` doesn't report is printed with its spec, and so is a crash. `--refused FILE` writes what was refused, with
-the files that would have been written: `python -m benchmarks.refused` asks the real programs.
+Seeded specs for every target set random keys of the whole schema: of `launch` and the name, most to
+plain values, some to odd ones that the schema allows; of training, layout, model and machines, for
+whole nodes and parts of one, with numbers in full precision, for one count of GPUs or several. What
+`generate` accepts is written, and the folder is validated by itself, with its spec as `--job`, and
+both with the spec's release of DeepSpeed. An error or warning that `generate` doesn't report is
+printed with its spec, and so is a crash. `--refused FILE` writes what was refused, with the files
+that would have been written: `python -m benchmarks.refused` asks the real programs.
 """
 
 from __future__ import annotations
@@ -46,20 +48,51 @@ CLUSTERS: Final = (
     "aws/g5.48xlarge",
 )
 MODELS: Final = ("gpt3-1.3b", "gpt3-1.3b", "llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b")
-_FOLDERS: Final = frozenset(
-    {"AML021", "AML024"}
-)  #: what the job uploads may be made after its files
+#: what the job uploads may be made after its files
+_FOLDERS: Final = frozenset({"AML021", "AML024"})
 
-#: What shells, sbatch, YAML, the service and terminals read as more than text; and plain text of other alphabets.
+#: What shells, sbatch, YAML, the service and terminals read as more than text; and plain text of
+#: other alphabets.
 PIECES: Final = (
     *"\"'`$\\{}[]()<>|&;#:=,.-+*?!~@%^/ \t\n\r",
-    *("$HOME", "${X}", "$(id)", "${{inputs.x}}", "{inputs.x}", "$$", "%j", "%x", "%%", "\\n", "\r\n", "#SBATCH", "-o"),
-    *("../", "~/", "/dev/null", "&&", "||", "<<EOF", ">x", "# ", " #", ": ", "- ", "a b", "  ", "'a'", '"a"', "\\'"),
+    *(
+        "$HOME",
+        "${X}",
+        "$(id)",
+        "${{inputs.x}}",
+        "{inputs.x}",
+        "$$",
+        "%j",
+        "%x",
+        "%%",
+        "\\n",
+        "\r\n",
+        "#SBATCH",
+        "-o",
+    ),
+    *(
+        "../",
+        "~/",
+        "/dev/null",
+        "&&",
+        "||",
+        "<<EOF",
+        ">x",
+        "# ",
+        " #",
+        ": ",
+        "- ",
+        "a b",
+        "  ",
+        "'a'",
+        '"a"',
+        "\\'",
+    ),
     *("é", "日本", "\U0001f600", "\u202e", "\u200b", "\u2028", "\u00a0", "\ufeff", "64 GB"),
     *("null", "true", "no", "1e3", "0x1f", "007", "--"),
     *("TODO", "my_project", "<name>", "{{x}}"),
     *("a,b", "a:b", "a=b", "a@b", "azureml:", "azureml:x", "x/y", "latest", "0", "-1", "1.5"),
-)  # fmt: skip
+)
 #: Options that the programs know, which a random text never is.
 OPTIONS: Final = (
     *(
@@ -98,8 +131,12 @@ def _real(low: float, high: float) -> Draw:
 
 
 MODEL: Final[Mapping[str, Any]] = {
-    "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 16, "vocab_size": 32000,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 16,
+    "vocab_size": 32000,
+}
 MODEL_KEYS: Final[Mapping[str, Draw]] = {
     "num_key_value_heads": _one_of(1, 4, 8, 16),
     "intermediate_size": _one_of(5504, 8192, 5461),
@@ -110,8 +147,10 @@ MODEL_KEYS: Final[Mapping[str, Draw]] = {
     "attention_dropout": _one_of(0.0, 0.1, 1 / 3),
 }
 CLUSTER: Final[Mapping[str, Any]] = {
-    "accelerator": "a100-80gb-sxm", "accelerators_per_node": 8, "network_gbits_per_s_per_node": 1600,
-}  # fmt: skip
+    "accelerator": "a100-80gb-sxm",
+    "accelerators_per_node": 8,
+    "network_gbits_per_s_per_node": 1600,
+}
 CLUSTER_KEYS: Final[Mapping[str, Draw]] = {
     "network_gbits_per_s_per_node": _real(10, 3200),
     "host_memory_gib": _real(200, 4000),
@@ -167,7 +206,8 @@ DEEPSPEED_KEYS: Final[Mapping[str, Draw]] = {
     "comms_logger": _one_of({"enabled": True}, {"enabled": False, "verbose": True}),
     "zero_optimization": _one_of({"round_robin_gradients": True}, {"stage": 3}),
 }
-#: Keys that few specs have: the others of training and layout, with the values that their schemas give as examples.
+#: Keys that few specs have: the others of training and layout, with the values that their schemas
+#: give as examples.
 _RARE: Final = 0.03
 RELEASES: Final = ("0.14.5", "0.16.9", "0.17.6", "0.18.9", "0.19.6", "0.19.8")
 COUNTS: Final[Mapping[str, Draw]] = {
@@ -220,13 +260,15 @@ class Tally:
         """Count the rules behind a refusal, once each, and keep it."""
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         self.refused.update({finding.rule for finding in errors})
-        self.refusals.append({
-            "spec": spec,
-            "errors": [[finding.rule, finding.message] for finding in errors],
-            "world": plan.layout.world if plan else None,
-            "words": words_of(plan) if plan else None,
-            "files": {file.path: file.text for file in files},
-        })  # fmt: skip
+        self.refusals.append(
+            {
+                "spec": spec,
+                "errors": [[finding.rule, finding.message] for finding in errors],
+                "world": plan.layout.world if plan else None,
+                "words": words_of(plan) if plan else None,
+                "files": {file.path: file.text for file in files},
+            }
+        )
 
 
 def _odd(rng: random.Random) -> str:
@@ -336,7 +378,9 @@ def spec_of(rng: random.Random) -> dict[str, Any]:
 
 
 def _run_keys(rng: random.Random, framework: str, has_data: bool) -> dict[str, Any]:
-    """`data`, `output` and `reliability`, with values that suit the framework, and a few odd ones."""
+    """`data`, `output` and `reliability`, with values that suit the framework, and a few odd
+    ones.
+    """
     known = load_schema()["$defs"]
     if rng.random() < 0.3:
         return {}
@@ -438,7 +482,8 @@ def main() -> None:
     )
     print(f"{tally.infeasible} infeasible; refused: {refused or 'none'}")
     print(
-        f"{len(tally.crashes)} crashes, {len(tally.found)} findings of validate that generate does not report"
+        f"{len(tally.crashes)} crashes, {len(tally.found)} findings of validate that "
+        "generate does not report"
     )
     if arguments.refused:
         arguments.refused.write_text(
@@ -449,7 +494,8 @@ def main() -> None:
         shown[f"{finding.rule} {finding.severity.value}"] += 1
         if shown[f"{finding.rule} {finding.severity.value}"] <= 2:
             print(
-                f"\n{finding.rule} {finding.message!a}, {finding.hint}, {finding.where.name}\n  {json.dumps(spec)}"
+                f"\n{finding.rule} {finding.message!a}, {finding.hint}, {finding.where.name}\n "
+                f" {json.dumps(spec)}"
             )
     print(dict(shown))
     for spec, trace in tally.crashes[:5]:

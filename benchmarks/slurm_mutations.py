@@ -10,7 +10,8 @@ from typing import Final
 _HEAD: Final = "#!/bin/bash\n"
 _BODY: Final = "\nset -e\nsrun --kill-on-bad-exit=1 python tool.py\n"
 
-#: Of the forms that people write: long and short options, GPUs by node, by task, by job and as a resource.
+#: Of the forms that people write: long and short options, GPUs by node, by task, by job and as a
+#: resource.
 BASES: Final = tuple(
     _HEAD + "".join(f"#SBATCH {line}\n" for line in lines) + _BODY
     for lines in (

@@ -1,4 +1,5 @@
-"""Speed: the cold command beside the bare import of its dependencies, the search alone, and peak memory.
+"""Speed: the cold command beside the bare import of its dependencies, the search alone, and peak
+memory.
 
 `python -m benchmarks.speed` prints the figures of RESULTS.md. Run it where `dsgen` is installed.
 """
@@ -89,12 +90,14 @@ def search_alone() -> None:
         ).stdout
         seconds, considered, feasible, peak = json.loads(printed)
         print(
-            f"| search, {label} | {seconds:.3f} s: {considered:,} layouts considered, {feasible:,} feasible,"
+            f"| search, {label} | {seconds:.3f} s: {considered:,} layouts considered, "
+            f"{feasible:,} feasible,"
             f" {considered / seconds / 1e6:.0f} million a second; {peak:.0f} MB |"
         )
     # A published planner on this class of machine, for scale: Calculon, two cores.
     print(
-        f"| Calculon, for scale | 560,000 layouts in 227 s on two cores: {560_000 / 227:,.0f} a second |"
+        "| Calculon, for scale | 560,000 layouts in 227 s on two cores: "
+        f"{560_000 / 227:,.0f} a second |"
     )
 
 
@@ -115,7 +118,9 @@ def validate_cold() -> None:
 
 
 def _ten_files(folder: Path) -> Path:
-    """Files of one job of a user: three launch scripts, three configs, a spec, arguments, two more configs."""
+    """Files of one job of a user: three launch scripts, three configs, a spec, arguments, two more
+    configs.
+    """
     folder.mkdir()
     golden = EXAMPLES.parent / "tests" / "golden"
     for job in ("bloom-176b", "mt-nlg-530b", "gpt-neox-20b-vms"):
@@ -127,7 +132,9 @@ def _ten_files(folder: Path) -> Path:
 
 
 def _large_config(path: Path) -> Path:
-    """A DeepSpeed config with a list of 10,000 numbers and 2,000 keys that DeepSpeed doesn't know."""
+    """A DeepSpeed config with a list of 10,000 numbers and 2,000 keys that DeepSpeed doesn't
+    know.
+    """
     config = {
         "train_batch_size": 64,
         "zero_optimization": {"stage": 2},

@@ -1,7 +1,7 @@
 """Processor time of whole commands, beside the bare import of the libraries that they stand on.
 
-`python -m benchmarks.startup [ROUNDS]` runs each command and the bare import in turn and prints the rows of RESULTS.md.
-Run it where `dsgen` is installed.
+`python -m benchmarks.startup [ROUNDS]` runs each command and the bare import in turn and prints the
+rows of RESULTS.md. Run it where `dsgen` is installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from benchmarks.speed import ENVIRONMENT
 BARE = (sys.executable, "-c", "import click, jinja2, yaml, jsonschema, numpy")
 DSGEN = shutil.which("dsgen", path=str(Path(sys.executable).parent)) or "dsgen"
 ROUNDS = 15
-#: Runs a command as `dsgen` does, and ends with the number of its modules, those imported by name among them.
+#: Runs a command as `dsgen` does, and ends with the number of its modules, those imported by name
+#: among them.
 _COUNTING = """
 import atexit, sys
 own = lambda: sum(name.partition(".")[0] == "dsgen" for name in sys.modules)
@@ -79,10 +80,13 @@ def loaded(command: Command) -> int:
 
 
 def main(rounds: int = ROUNDS) -> None:
-    """Print a row per command: seconds, those of the bare import, their ratio, the aim, modules loaded."""
+    """Print a row per command: seconds, those of the bare import, their ratio, the aim, modules
+    loaded.
+    """
     with tempfile.TemporaryDirectory() as name:
         print(
-            "| command | processor time | bare import | ratio | aim | modules of dsgen |\n|---|---|---|---|---|---|"
+            "| command | processor time | bare import | ratio | aim | modules of dsgen "
+            "|\n|---|---|---|---|---|---|"
         )
         for command in commands(Path(name)):
             line = (DSGEN, *command.arguments)
@@ -90,7 +94,8 @@ def main(rounds: int = ROUNDS) -> None:
             pairs = [(processor_s(line), processor_s(BARE)) for _ in range(rounds)]
             ours, bare = (statistics.median(times) for times in zip(*pairs, strict=True))
             print(
-                f"| `{command.shown}` | {ours:.3f} s | {bare:.3f} s | {ours / bare:.2f} | {command.aim} "
+                f"| `{command.shown}` | {ours:.3f} s | {bare:.3f} s | "
+                f"{ours / bare:.2f} | {command.aim} "
                 f"| {loaded(command)} |"
             )
 

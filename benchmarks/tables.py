@@ -68,7 +68,8 @@ def worst_table(pairs: Sequence[Pair], each: int) -> Iterator[str]:
         for pair in sorted(group, key=lambda pair: -abs(pair.log_ratio))[:each]:
             run = pair.run
             yield (
-                f"| {run.id} | {run_words(run)} | {pair.measured:.3g} | {pair.estimated:.3g} | {pair.error:+.0%} |"
+                f"| {run.id} | {run_words(run)} | {pair.measured:.3g} | {pair.estimated:.3g} | "
+                f"{pair.error:+.0%} |"
                 f" {_largest_parts(step_time(run.job, run.layout))} |"
             )
 
@@ -161,8 +162,13 @@ def regimes(pairs: Sequence[Pair]) -> list[tuple[str, Callable[[Run], bool]]]:
 def coverage_table(
     pairs: Sequence[Pair], bands: Callable[[Run], Band], regime: Callable[[Run], str]
 ) -> Iterator[str]:
-    """Return how many runs are inside their band, by regime; every source of a regime counts once."""
-    yield f"| regime | band: measured over estimated | n | sources | inside (aim {COVERAGE:.0%}) | least covered |"
+    """Return how many runs are inside their band, by regime; every source of a regime counts
+    once.
+    """
+    yield (
+        "| regime | band: measured over estimated | n | sources | inside (aim "
+        f"{COVERAGE:.0%}) | least covered |"
+    )
     yield "|---|---|---|---|---|---|"
     for name in sorted({regime(pair.run) for pair in pairs}):
         own = [pair for pair in pairs if regime(pair.run) == name]

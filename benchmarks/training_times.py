@@ -1,7 +1,9 @@
-"""Whole runs whose length was published, beside what we estimate of them; no constant is fitted to these.
+"""Whole runs whose length was published, beside what we estimate of them; no constant is fitted to
+these.
 
-`python -m benchmarks.training_times [NAME …]` prints the table of RESULTS.md. Time estimates are of one run with the
-published layout, as far as it is known, and of the failures that are assumed of any cluster.
+`python -m benchmarks.training_times [NAME …]` prints the table of RESULTS.md. Time estimates are of
+one run with the published layout, as far as it is known, and of the failures that are assumed of
+any cluster.
 """
 
 from __future__ import annotations
@@ -78,7 +80,9 @@ def read(names: Iterable[str] = ()) -> list[Published]:
 
 
 def _plan(spec: Mapping[str, Any]) -> Plan:
-    """The best completion of a phase's layout, without a margin of memory; without one that fits, as it is."""
+    """The best completion of a phase's layout, without a margin of memory; without one that fits,
+    as it is.
+    """
     known = {"name": "published", "launch": {"script": "train.py"}, "memory": {"headroom": 0}}
     job = dsgen.load_job({**known, **spec})
     found = dsgen.search(job, top=1)
@@ -87,7 +91,10 @@ def _plan(spec: Mapping[str, Any]) -> Plan:
 
 def table(found: Iterable[Published]) -> Iterator[str]:
     """Every run with its parts."""
-    yield "| run | layout | published, days | estimated | | steps | saving, failures, evaluation | failures |"
+    yield (
+        "| run | layout | published, days | estimated | | steps | saving, failures, "
+        "evaluation | failures |"
+    )
     yield "|---|---|---|---|---|---|---|---|"
     for each in found:
         published, (low, high) = each.row["published"], each.band
@@ -106,7 +113,10 @@ def table(found: Iterable[Published]) -> Iterator[str]:
             days,
             f"{each.error:+.1%}",
         )
-        yield f"| {' | '.join(cells)} | {steps:,} | {lost:.1%} | {failures:,.{0 if failures >= 1 else 2}f} |"
+        yield (
+            f"| {' | '.join(cells)} | {steps:,} | {lost:.1%} | "
+            f"{failures:,.{0 if failures >= 1 else 2}f} |"
+        )
 
 
 def main() -> None:

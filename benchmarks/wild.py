@@ -1,10 +1,12 @@
-"""Precision of `dsgen validate` on public repositories whose files work: `python -m benchmarks.wild TABLE ROOT`.
+"""Precision of `dsgen validate` on public repositories whose files work: `python -m benchmarks.wild
+TABLE ROOT`.
 
-ROOT has a checkout `OWNER+NAME` for each repository, at the commit that TABLE (`benchmarks/data/wild_verdicts.csv`)
-names; one that is not in the table is checked too, all of its findings unjudged. Each is checked as a user would:
-`dsgen validate .` in its folder, with no flag. `--only NAME` chooses repositories, `--unjudged FILE` writes the
-findings that nobody has judged. `--judged FILE` adds the rows of such a file that got a verdict to TABLE, and checks
-nothing. Exits with 1 below the aims.
+ROOT has a checkout `OWNER+NAME` for each repository, at the commit that TABLE
+(`benchmarks/data/wild_verdicts.csv`) names; one that is not in the table is checked too, all of its
+findings unjudged. Each is checked as a user would: `dsgen validate .` in its folder, with no flag.
+`--only NAME` chooses repositories, `--unjudged FILE` writes the findings that nobody has judged.
+`--judged FILE` adds the rows of such a file that got a verdict to TABLE, and checks nothing. Exits
+with 1 below the aims.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Final
 
-#: TRUE: its owners would mend it. NITPICK: right, and of no use to them. `clean`: files that are right as they are.
+#: TRUE: its owners would mend it. NITPICK: right, and of no use to them. `clean`: files that are
+#: right as they are.
 VERDICTS: Final = ("TRUE", "FALSE", "NITPICK", "clean")
 COLUMNS: Final = ("repo", "path", "rule", "lines", "verdict", "why")
 UNJUDGED: Final = "unjudged"
@@ -103,7 +106,9 @@ class Match:
 
 
 def read_table(path: Path) -> list[Row]:
-    """The rows of a table; lines that start with `#` are comments, other columns than `COLUMNS` are ignored."""
+    """The rows of a table; lines that start with `#` are comments, other columns than `COLUMNS` are
+    ignored.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     return [_row(cells) for cells in rows if cells["verdict"]]
@@ -117,7 +122,9 @@ def _row(cells: Mapping[str, str]) -> Row:
 
 
 def write_table(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows in order below the comments that the table has; those that differ only by lines become one."""
+    """Write rows in order below the comments that the table has; those that differ only by lines
+    become one.
+    """
     old = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     with path.open("w", encoding="utf-8", newline="") as file:
         file.writelines(line for line in old if line.startswith("#"))
@@ -134,19 +141,19 @@ def _joined(rows: Iterable[Row]) -> Iterator[Row]:
         sorted(rows, key=same), key=same
     ):
         all_lines = [row.lines for row in group]
-        lines = (
-            frozenset[int]().union(*all_lines) if all(all_lines) else frozenset[int]()
-        )  # none: the whole file
+        # none: the whole file
+        lines = frozenset[int]().union(*all_lines) if all(all_lines) else frozenset[int]()
         yield Row(
             repo=repo, commit=commit, path=path, rule=rule, lines=lines, verdict=verdict, why=why
         )
 
 
 def match(said: Sequence[Said], rows: Sequence[Row], repos: Iterable[str]) -> Match:
-    """Each finding beside the row that judges it; and the rows of `repos` that no finding answers to.
+    """Each finding beside the row that judges it; and the rows of `repos` that no finding answers
+    to.
 
-    A row judges the findings of its rule on its file: on its lines, where both name any. Where rows differ in their
-    verdict on a finding, nobody has judged it.
+    A row judges the findings of its rule on its file: on its lines, where both name any. Where rows
+    differ in their verdict on a finding, nobody has judged it.
     """
     by_key: dict[Key, list[Row]] = defaultdict(list)
     for row in rows:
@@ -263,7 +270,9 @@ def below(found: Match, true_rows: int) -> list[str]:
 
 
 def write_unjudged(path: Path, found: Match, rows: Sequence[Row]) -> None:
-    """The findings that nobody has judged, to be given a verdict and a reason; with what was judged beside them."""
+    """The findings that nobody has judged, to be given a verdict and a reason; with what was judged
+    beside them.
+    """
     commits = {row.repo: row.commit for row in rows}
     beside: dict[Key, set[str]] = defaultdict(set)  # what was clean has no rule
     for row in rows:

@@ -1,6 +1,8 @@
-"""The slowest searches: random jobs over the catalog's models and node types, with any count, batch and pins.
+"""The slowest searches: random jobs over the catalog's models and node types, with any count, batch
+and pins.
 
-`python -m benchmarks.worst [JOBS] [SEED]` prints the slowest, and the peak memory of all in one process.
+`python -m benchmarks.worst [JOBS] [SEED]` prints the slowest, and the peak memory of all in one
+process.
 """
 
 from __future__ import annotations
@@ -100,7 +102,9 @@ def random_spec(dice: random.Random) -> dict[str, Any]:
 
 
 def measured(spec: dict[str, Any]) -> tuple[float, str] | None:
-    """Seconds of the processor in the search and what came of it; `None` where the job is refused before."""
+    """Seconds of the processor in the search and what came of it; `None` where the job is refused
+    before.
+    """
     try:
         job = dsgen.load_job(spec)
     except dsgen.InvalidJob:
@@ -129,7 +133,8 @@ def main(jobs: int = 1000, seed: int = 0) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     middle = found[len(found) // 2][0]
     print(
-        f"{len(found):,} jobs: {middle:.3f} s in the middle, {found[0][0]:.2f} s at worst, {peak:.0f} MB at most"
+        f"{len(found):,} jobs: {middle:.3f} s in the middle, {found[0][0]:.2f} s at worst, "
+        f"{peak:.0f} MB at most"
     )
     for seconds, text, spec in found[:8]:
         print(f"{seconds:.2f} s: {text}: {spec}")

@@ -1,4 +1,6 @@
-"""The catalogue as Markdown: every accelerator, node type and model with what is known of it, and where from."""
+"""The catalogue as Markdown: every accelerator, node type and model with what is known of it, and
+where from.
+"""
 
 from __future__ import annotations
 

@@ -17,9 +17,11 @@ OUTCOMES = {
     ExitStatus.USAGE: "the command line is wrong",
     ExitStatus.INFEASIBLE: "no layout passes every rule and fits; what would is printed",
     ExitStatus.WOULD_OVERWRITE: "files exist with other contents, and `--force` was not given",
-    ExitStatus.FAULT: "a rule or a reader of dsgen failed, which is a fault to report; all else is answered. It "
+    ExitStatus.FAULT: "a rule or a reader of dsgen failed, which is a fault to report; all "
+    "else is answered. It "
     "comes before every other status",
-    ExitStatus.READER_GONE: "nothing reads the pipe any more, as after `| head -1`; as if SIGPIPE had ended the program",
+    ExitStatus.READER_GONE: "nothing reads the pipe any more, as after `| head -1`; as if SIGPIPE "
+    "had ended the program",
 }
 
 

@@ -1,4 +1,6 @@
-"""The formulae of the estimates as Markdown: what each function gives, and the source that its docstring names."""
+"""The formulae of the estimates as Markdown: what each function gives, and the source that its
+docstring names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Additions to mkdocs' build of the site: pages that are kept elsewhere in the repository, and the list of rules."""
+"""Additions to mkdocs' build of the site: pages that are kept elsewhere in the repository, and the
+list of rules.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are kept elsewhere; links lead from one to another as they do in the repository."""
+    """Add the pages that are kept elsewhere; links lead from one to another as they do in the
+    repository.
+    """
     for name, source in ELSEWHERE.items():
         text = (
             (ROOT / source)
@@ -36,7 +40,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: object, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files that are kept elsewhere to their pages, and hide from mkdocs what only tests read."""
+    """Lead links to files that are kept elsewhere to their pages, and hide from mkdocs what only
+    tests read.
+    """
     depth = "../" * str(page.file.src_uri).count("/")  # type: ignore[attr-defined]
     for name, source in ELSEWHERE.items():
         markdown = markdown.replace(f"](../{depth}{source}", f"]({depth}{name}")

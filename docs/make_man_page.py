@@ -57,7 +57,10 @@ def write() -> None:
 
 
 def _command(command: click.Command, context: click.Context) -> Iterator[str]:
-    yield f".SS {_text(f'dsgen {context.info_name} ' + ' '.join(command.collect_usage_pieces(context)))}"
+    yield (
+        ".SS "
+        f"{_text(f'dsgen {context.info_name} ' + ' '.join(command.collect_usage_pieces(context)))}"
+    )
     yield from _paragraphs(command.help or "")
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)

@@ -1,4 +1,5 @@
-"""Write docs/reference: pages on job specs, commands, the catalogue and documents, made from the code.
+"""Write docs/reference: pages on job specs, commands, the catalogue and documents, made from the
+code.
 
 Run with `python -m docs.make_reference`.
 """
@@ -35,28 +36,38 @@ def pages() -> Mapping[Path, str]:
 
 
 JOB = (
-    "A job spec is YAML 1.2 or JSON. `model`, `cluster`, `gpus` or `nodes`, and `training.global_batch` are required;"
-    " the rest has defaults or is chosen. `dsgen schema job` prints the JSON Schema that this page is made from."
+    "A job spec is YAML 1.2 or JSON. `model`, `cluster`, `gpus` or `nodes`, and "
+    "`training.global_batch` are required;"
+    " the rest has defaults or is chosen. `dsgen schema job` prints the JSON Schema that "
+    "this page is made from."
 )
 COMMANDS = (
     "`-h` or `--help` prints what is below for one command. "
-    "`dsgen` alone is short for `dsgen generate`. SPEC is a file, or `-` for standard input; without it `dsgen.yaml` in"
-    " this folder is read, else a built-in example. Results go to standard output and notes to standard error;"
+    "`dsgen` alone is short for `dsgen generate`. SPEC is a file, or `-` for standard input; "
+    "without it `dsgen.yaml` in"
+    " this folder is read, else a built-in example. Results go to standard output and "
+    "notes to standard error;"
     " `--format json` prints only JSON."
 )
 CATALOG = (
-    "What dsgen knows by name. `dsgen catalog KIND NAME` prints one entry with all that is known, in SI units."
+    "What dsgen knows by name. `dsgen catalog KIND NAME` prints one entry with all that is "
+    "known, in SI units."
     " A field without a value is one that no source gives."
 )
 PLAN = (
-    "`plan.json`, `dsgen plan --format json` and `dsgen estimate --format json` share this schema; `dsgen schema plan`"
+    "`plan.json`, `dsgen plan --format json` and `dsgen estimate --format json` share this "
+    "schema; `dsgen schema plan`"
     " prints it. Quantities end in their unit. Keys may be added, never renamed or removed."
 )
 FORMULAE = (
-    "The functions of `generator/estimate` that have a source, by module, as their docstrings have it."
+    "The functions of `generator/estimate` that have a source, by module, as their "
+    "docstrings have it."
     " [The model](../model.md) explains how they go together."
 )
-DOCUMENTS = "What other commands print or write as JSON. `dsgen schema NAME` prints the JSON Schema of each."
+DOCUMENTS = (
+    "What other commands print or write as JSON. `dsgen schema NAME` prints the "
+    "JSON Schema of each."
+)
 
 
 def write() -> None:

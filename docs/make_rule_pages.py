@@ -1,4 +1,5 @@
-"""Write docs/rules: a page of rules for each subject, with the output for each rule's bad case, and an index.
+"""Write docs/rules: a page of rules for each subject, with the output for each rule's bad case, and
+an index.
 
 And the modules in which `dsgen rules ID` finds each rule.
 
@@ -69,7 +70,9 @@ def _index() -> Iterator[str]:
 
 
 def examples() -> Mapping[str, str]:
-    """Return what each rule says of its first bad case: its own finding, without those of other rules."""
+    """Return what each rule says of its first bad case: its own finding, without those of other
+    rules.
+    """
     found: dict[str, str] = {}
     for case in map(read_case, NAMES):
         finding = _of_rule(case.rule, case.expected)

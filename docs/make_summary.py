@@ -1,4 +1,7 @@
-"""Draw docs/summary.svg, the picture of the README: the output of `dsgen --gpus 1024`. Run with `make picture`."""
+"""Draw docs/summary.svg, the picture of the README: the output of `dsgen --gpus 1024`.
+
+Run with `make picture`.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,11 @@ def picture() -> str:
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}"'
-            ' font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="14">',
+            ' font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, '
+            'monospace" font-size="14">',
             '<rect width="100%" height="100%" rx="8" fill="#16191f"/>',
-            f'<text x="50%" y="{_EDGE + 6:g}" fill="#9aa6b5" text-anchor="middle">dsgen {" ".join(COMMAND)}</text>',
+            f'<text x="50%" y="{_EDGE + 6:g}" fill="#9aa6b5" text-anchor="middle">dsgen '
+            f"{' '.join(COMMAND)}</text>",
             '<g fill="#d6dae0">',
             *texts,
             "</g>",

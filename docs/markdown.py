@@ -15,7 +15,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
 
 
 def prose(text: str) -> str:
-    """Text as Markdown: what is in backticks stays code, and other special characters are shown as they are."""
+    """Text as Markdown: what is in backticks stays code, and other special characters are shown as
+    they are.
+    """
     parts = " ".join(text.split()).split("`")
     return "`".join(part if i % 2 else _escaped(part) for i, part in enumerate(parts)).replace(
         "|", "\\|"

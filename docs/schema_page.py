@@ -45,7 +45,9 @@ def definition_sections(schema: Schema, *, level: int) -> Iterator[str]:
 
 
 def keys_table(schema: Schema, root: Schema, *, follow: bool = False) -> Iterator[str]:
-    """A row for each key of an object; a reference is followed, or leads to the section of its definition."""
+    """A row for each key of an object; a reference is followed, or leads to the section of its
+    definition.
+    """
     required = set(_object(schema, root).get("required", ()))
     rows = (
         _row(key, part, required, root) for key, part in _properties(schema, root, follow=follow)
@@ -82,7 +84,9 @@ def _properties(schema: Schema, root: Schema, *, follow: bool = True) -> list[tu
 
 
 def _objects(part: Schema, root: Schema) -> Iterator[tuple[Schema, bool]]:
-    """Objects with keys of their own that a key holds: itself, the values of its names, or the items of its list."""
+    """Objects with keys of their own that a key holds: itself, the values of its names, or the
+    items of its list.
+    """
     if _properties(part, root):
         yield _object(part, root), False
     for holder in (part.get("additionalProperties"), part.get("items")):

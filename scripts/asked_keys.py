@@ -11,9 +11,8 @@ class Asked:
 
     def __init__(self) -> None:
         self.sections: dict[str, dict[str, Any]] = {}
-        self.taken_whole: set[str] = (
-            set()
-        )  #: mappings that were copied or gone through, whatever their keys
+        #: mappings that were copied or gone through, whatever their keys
+        self.taken_whole: set[str] = set()
 
     def note(self, path: str, key: Any, default: Any = None) -> None:
         """`key` of the mapping at `path` was asked for."""

@@ -1,8 +1,10 @@
-"""Write what Kubernetes jobs and SkyPilot tasks may have: `python scripts/cluster_schemas.py MIRRORS WHEEL`.
+"""Write what Kubernetes jobs and SkyPilot tasks may have: `python scripts/cluster_schemas.py
+MIRRORS WHEEL`.
 
-MIRRORS has the git directories of kubeflow/trainer and kubernetes-sigs/jobset as `OWNER+NAME/repo`, whose custom
-resource definitions are read at the releases named here; WHEEL is SkyPilot's, whose `sky/utils/schemas.py` is run.
-All are under the Apache License 2.0. Descriptions are left out, and what comes more than once is written once.
+MIRRORS has the git directories of kubeflow/trainer and kubernetes-sigs/jobset as `OWNER+NAME/repo`,
+whose custom resource definitions are read at the releases named here; WHEEL is SkyPilot's, whose
+`sky/utils/schemas.py` is run. All are under the Apache License 2.0. Descriptions are left out, and
+what comes more than once is written once.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ CRDS: Final = {
         "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
     ),
 }
-#: What a webhook fills in before the schema is asked: jobset pkg/webhooks/jobset_webhook.go (Default) @ v0.12.0.
+#: What a webhook fills in before the schema is asked: jobset pkg/webhooks/jobset_webhook.go
+#: (Default) @ v0.12.0.
 _FILLED_IN: Final = {"JobSet": ("failurePolicy", "rules", "name")}
 _KEPT: Final = (
     "type",
@@ -57,7 +60,8 @@ _KEPT: Final = (
 )
 _LEAST: Final = 60  # characters of what is worth a name of its own
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-#: What SkyPilot's schemas import, and the classes of it that they use; none: its constants and functions.
+#: What SkyPilot's schemas import, and the classes of it that they use; none: its constants and
+#: functions.
 _IMPORTED: Final = {
     "sky.skylet.constants": (),
     "sky.skylet.autostop_lib": ("AutostopWaitFor",),
@@ -84,7 +88,9 @@ def crd(repository: str, revision: str, path: str, mirrors: Path) -> Any:
 
 
 def reduced(schema: Any) -> Any:
-    """A schema without descriptions and status; an object has no keys but its own, as the API server's check has it."""
+    """A schema without descriptions and status; an object has no keys but its own, as the API
+    server's check has it.
+    """
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return {}
     if schema.get("x-kubernetes-int-or-string"):
@@ -191,7 +197,10 @@ def kubernetes(mirrors: Path) -> dict[str, Any]:
     sources = "; ".join(
         f"{kind}: {name} {path} @ {revision}" for kind, (name, revision, path) in CRDS.items()
     )
-    about = f"Written by scripts/cluster_schemas.py from custom resource definitions (Apache-2.0). {sources}"
+    about = (
+        "Written by scripts/cluster_schemas.py from custom resource definitions "
+        f"(Apache-2.0). {sources}"
+    )
     return {"$schema": _DIALECT, "about": about, "$defs": {**kinds, **names.definitions}}
 
 
@@ -210,12 +219,17 @@ def skypilot(wheel: Path) -> dict[str, Any]:
     names = Names(plain)
     task = names.shared(plain, "task", top=True)
     version = wheel.name.split("-")[1]
-    about = f"Written by scripts/cluster_schemas.py from skypilot {version}, sky/utils/schemas.py (Apache-2.0)"
+    about = (
+        f"Written by scripts/cluster_schemas.py from skypilot {version}, "
+        "sky/utils/schemas.py (Apache-2.0)"
+    )
     return {"$schema": _DIALECT, "about": about, "$defs": {"task": task, **names.definitions}}
 
 
 def _run_schemas(read: dict[str, str]) -> dict[str, Any]:
-    """The names of `sky/utils/schemas.py`, run with those parts of what it imports that run by themselves."""
+    """The names of `sky/utils/schemas.py`, run with those parts of what it imports that run by
+    themselves.
+    """
     for name in ("sky", "sky.skylet", "sky.utils", "sky.data"):
         sys.modules[name] = types.ModuleType(name)
     for name, classes in _IMPORTED.items():
@@ -233,7 +247,9 @@ def _run_schemas(read: dict[str, str]) -> dict[str, Any]:
 
 
 def _what_runs(text: str, classes: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the assignments, functions and these classes of a module define, where they need nothing else."""
+    """Return what the assignments, functions and these classes of a module define, where they need
+    nothing else.
+    """
     known: dict[str, Any] = {"enum": enum, "__name__": "constants"}
     for node in ast.parse(text).body:
         value = isinstance(node, (ast.Assign, ast.AnnAssign, ast.FunctionDef)) and not classes

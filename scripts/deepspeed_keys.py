@@ -1,8 +1,10 @@
-"""Writes what each release of DeepSpeed knows of its config: `python scripts/deepspeed_keys.py 0.16.9 0.19.8`.
+"""Writes what each release of DeepSpeed knows of its config: `python scripts/deepspeed_keys.py
+0.16.9 0.19.8`.
 
-Every release is installed by pip into its own folder and asked in its own process, so torch, pydantic, hjson and the
-rest come from the environment that this runs in. A release whose table is that of the release before gets no file:
-`dsgen.programs.deepspeed.schema` takes the nearest version below.
+Every release is installed by pip into its own folder and asked in its own process, so torch,
+pydantic, hjson and the rest come from the environment that this runs in. A release whose table is
+that of the release before gets no file: `dsgen.programs.deepspeed.schema` takes the nearest version
+below.
 """
 
 from __future__ import annotations
@@ -117,7 +119,10 @@ def _section(path: str, section: dict[str, Any]) -> str:
     keys = ",\n".join(
         f"    {_quoted(key)}: {_quoted(section['keys'][key])}" for key in sorted(section["keys"])
     )
-    return f'  {_quoted(path)}: {{"kind": {_quoted(section["kind"])}{facts}, "keys": {{\n{keys}\n  }}}}'
+    return (
+        f'  {_quoted(path)}: {{"kind": {_quoted(section["kind"])}{facts}, '
+        f'"keys": {{\n{keys}\n  }}}}'
+    )
 
 
 def _quoted(value: Any) -> str:
@@ -125,7 +130,9 @@ def _quoted(value: Any) -> str:
 
 
 def _before(version: str, folder: Path) -> dict[str, Any] | None:
-    """The nearest table below; a table is only left out within a minor version, so that each has its own."""
+    """The nearest table below; a table is only left out within a minor version, so that each has
+    its own.
+    """
     this = numbers(version)
     older = [
         known for known in map(numbers, _stems(folder)) if known[:2] == this[:2] and known < this

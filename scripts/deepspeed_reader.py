@@ -1,7 +1,8 @@
-"""Prints the keys that the DeepSpeed of this process knows, as JSON; `deepspeed_keys.py` starts it once per release.
+"""Prints the keys that the DeepSpeed of this process knows, as JSON; `deepspeed_keys.py` starts it
+once per release.
 
-Two kinds of sections: models, whose fields pydantic tells; and plain mappings, whose keys come out by letting
-DeepSpeed's parser read a mapping that notes what it is asked for.
+Two kinds of sections: models, whose fields pydantic tells; and plain mappings, whose keys come out
+by letting DeepSpeed's parser read a mapping that notes what it is asked for.
 """
 
 from __future__ import annotations
@@ -67,13 +68,27 @@ SWITCHED_ON: dict[str, dict[str, Any]] = {
 #: Blocks that some release refuses as removed.
 ONCE_ACCEPTED: dict[str, tuple[str, ...]] = {
     "": (
-        "amp", "compression_training", "curriculum_learning", "eigenvalue", "elasticity", "graph_harvesting", "nebula",
-        "progressive_layer_drop", "quantize_training", "sparse_attention", "sparse_gradients",
+        "amp",
+        "compression_training",
+        "curriculum_learning",
+        "eigenvalue",
+        "elasticity",
+        "graph_harvesting",
+        "nebula",
+        "progressive_layer_drop",
+        "quantize_training",
+        "sparse_attention",
+        "sparse_gradients",
     ),
-    "/zero_optimization": ("mics_hierarchical_params_gather", "mics_shard_size", "zeropp_loco_param"),
-}  # fmt: skip
+    "/zero_optimization": (
+        "mics_hierarchical_params_gather",
+        "mics_shard_size",
+        "zeropp_loco_param",
+    ),
+}
 
-#: Read outside the parser: by `deepspeed.initialize` (deepspeed/__init__.py), which takes them for the device mesh.
+#: Read outside the parser: by `deepspeed.initialize` (deepspeed/__init__.py), which takes them for
+#: the device mesh.
 READ_ELSEWHERE = ("data_parallel_size", "sequence_parallel_size")
 #: A model or a whole mapping is taken as it is; its keys can't be asked for.
 PROBE = "dsgen_probe"
@@ -223,7 +238,9 @@ def _plain_key(
 
 
 def _removed(parse: Any) -> dict[str, list[str]]:
-    """Keys that this release refuses with any value; the parser says so before it looks at anything else."""
+    """Keys that this release refuses with any value; the parser says so before it looks at anything
+    else.
+    """
     removed = {}
     for section, keys in ONCE_ACCEPTED.items():
         gone = [key for key in keys if _says_removed(parse, f"{section}/{key}")]

@@ -1,6 +1,7 @@
 """Renew the plotting library that reports carry: `python scripts/echarts.py VERSION`.
 
-Needs npm. Writes the library, its licence and notice as they are published, and which version that is.
+Needs npm. Writes the library, its licence and notice as they are published, and which version that
+is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Write the modules that newer releases no longer have: `python scripts/gone_modules.py transformers=FOLDER...`.
+"""Write the modules that newer releases no longer have: `python scripts/gone_modules.py
+transformers=FOLDER...`.
 
 Each FOLDER holds installed releases of the program, in a folder named by its version.
 """
@@ -13,14 +14,15 @@ TABLE = Path(__file__).parents[1] / "generator" / "facts" / "gone_modules.json"
 
 
 def gone(program: str, releases: Path) -> dict[str, str]:
-    """The modules of a program that the newest release lacks, and the last release seen with each."""
+    """The modules of a program that the newest release lacks, and the last release seen with
+    each.
+    """
     versions = sorted(
         releases.iterdir(), key=lambda folder: [int(part) for part in folder.name.split(".")]
     )
     last = {module: folder.name for folder in versions for module in _modules(folder, program)}
-    package = (versions[-1] / program / "__init__.py").read_text(
-        encoding="utf-8"
-    )  # names the replaced
+    # names the replaced
+    package = (versions[-1] / program / "__init__.py").read_text(encoding="utf-8")
     kept = {
         module: version
         for module, version in last.items()

@@ -1,7 +1,8 @@
 """Write what the forks of Megatron read beyond it: `python scripts/megatron_forks.py MIRRORS`.
 
-MIRRORS has a git directory `OWNER+NAME/repo` for each fork. From the files that define arguments, at the commit that is
-there, come the options and the choices that neither Megatron-LM nor Megatron-DeepSpeed has in any version of our table.
+MIRRORS has a git directory `OWNER+NAME/repo` for each fork. From the files that define arguments,
+at the commit that is there, come the options and the choices that neither Megatron-LM nor
+Megatron-DeepSpeed has in any version of our table.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from dsgen.programs.megatron.options import Flavour, option_table
 OUTPUT: Final = (
     Path(__file__).parent.parent / "generator" / "programs" / "megatron" / "megatron_forks.json"
 )
-#: Fork: the project that it started from, the revision (empty: the newest), and the file that defines arguments.
+#: Fork: the project that it started from, the revision (empty: the newest), and the file that
+#: defines arguments.
 FORKS: Final[dict[str, tuple[Flavour, str, str]]] = {
     "bigscience-workshop/Megatron-DeepSpeed": ("megatron-deepspeed", "", "megatron/arguments.py"),
     "argonne-lcf/Megatron-DeepSpeed": ("megatron-deepspeed", "", "megatron/arguments.py"),
@@ -36,7 +38,8 @@ FORKS: Final[dict[str, tuple[Flavour, str, str]]] = {
     ),
 }
 _ABOUT: Final = (
-    "Options and choices of forks of Megatron, and of its old releases, that no version in megatron_options.json has. "
+    "Options and choices of forks of Megatron, and of its old releases, that no version in "
+    "megatron_options.json has. "
     "Written by scripts/megatron_forks.py. base: the project that a fork started from."
 )
 
@@ -63,9 +66,8 @@ def _fork(mirrors: Path, name: str, base: Flavour, revisions: str, file: str) ->
                 options.add(option)
                 if more := _more_choices(base, option, given):
                     choices[option] = more
-    known = (
-        [base] if base == "megatron-deepspeed" else _TABLES
-    )  # Megatron-LM's forks took much from the other one
+    # Megatron-LM's forks took much from the other one
+    known = [base] if base == "megatron-deepspeed" else _TABLES
     new = sorted(
         option for option in options if not any(option_table(it).has(option) for it in known)
     )

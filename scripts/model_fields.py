@@ -1,4 +1,6 @@
-"""Fields of the pydantic models that DeepSpeed reads sections with, for pydantic 2 and for DeepSpeed on pydantic 1."""
+"""Fields of the pydantic models that DeepSpeed reads sections with, for pydantic 2 and for
+DeepSpeed on pydantic 1.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ class Models:
             isinstance(data.get(path.rpartition("/")[2]), dict)
             and probe in data[path.rpartition("/")[2]]
         ):
-            # A model of models (the monitors'), whose fields are built without a call that could be watched.
+            # A model of models (the monitors'), whose fields are built without a call that could be
+            # watched.
             inner = _field_type(cls, path.rpartition("/")[2])
             if inner is not None:
                 self._by_path[path] = inner
@@ -128,9 +131,8 @@ class _Reader:
     def _key(self, name: str, field: Any, cls: Any) -> dict[str, Any]:
         alias = getattr(field, "alias", None) or name
         key: dict[str, Any] = {} if alias == name else {"alias": alias}
-        hint = typing.get_type_hints(cls).get(
-            name, getattr(field, "outer_type_", Any)
-        )  # pydantic 1 infers it
+        # pydantic 1 infers it
+        hint = typing.get_type_hints(cls).get(name, getattr(field, "outer_type_", Any))
         inner, optional = _without_none(hint)
         key["type"] = self._type(inner, alias)
         if optional or getattr(

@@ -1,4 +1,6 @@
-"""A plugin of mypy: `int()` and `float()` read no text, and nothing whose type isn't known; `numerals.py` does."""
+"""A plugin of mypy: `int()` and `float()` read no text, and nothing whose type isn't known;
+`numerals.py` does.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Make a release: `python -m scripts.release VERSION`; with `--publish` also upload it and push the tag.
+"""Make a release: `python -m scripts.release VERSION`; with `--publish` also upload it and push the
+tag.
 
-It stops where the checkout has changes, the version of the package or a section of the changelog is missing, or a
-built archive is not fit to be uploaded. Without `--publish` nothing leaves this machine.
+It stops where the checkout has changes, the version of the package or a section of the changelog is
+missing, or a built archive is not fit to be uploaded. Without `--publish` nothing leaves this
+machine.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def missing(root: Path, version: str) -> Iterator[str]:
         yield f"{version!r} is not a version such as 0.2.0"
     changed = _output(root, "git", "status", "--porcelain")
     if changed:
-        yield f"the checkout has changes: {', '.join(line[3:] for line in changed.splitlines()[:5])}"
+        yield (
+            f"the checkout has changes: {', '.join(line[3:] for line in changed.splitlines()[:5])}"
+        )
     if _output(root, "git", "tag", "--list", f"v{version}"):
         yield f"the tag v{version} exists"
     text = (root / "generator" / "version.py").read_text(encoding="utf-8")

@@ -6,8 +6,9 @@ import importlib
 import inspect
 from typing import Any
 
-#: Which classes an optimizer of DeepSpeed's name is built from, and what the engine takes out before
-#: (deepspeed/runtime/engine.py `_configure_basic_optimizer` and the functions that it calls).
+#: Which classes an optimizer of DeepSpeed's name is built from, and what the engine takes out
+#: before (deepspeed/runtime/engine.py `_configure_basic_optimizer` and the functions that it
+#: calls).
 CLASSES: dict[str, tuple[str, ...]] = {
     "adagrad": ("deepspeed.ops.adagrad.DeepSpeedCPUAdagrad", "torch.optim.Adagrad"),
     "adam": (
@@ -37,7 +38,9 @@ ENGINE_GIVES = frozenset(
 
 
 def optimizers() -> dict[str, Any]:
-    """Optimizer name in lower case to its parameters and their defaults; None where the classes don't tell."""
+    """Optimizer name in lower case to its parameters and their defaults; None where the classes
+    don't tell.
+    """
     from deepspeed.runtime import config
 
     return {name: _optimizer(name) for name in sorted(config.DEEPSPEED_OPTIMIZERS)}

@@ -7,7 +7,9 @@ import types
 
 
 def stand_in_for_the_past() -> None:
-    """Return what releases before 0.14 import and today's torch and numpy lack; the parser uses none of it."""
+    """Return what releases before 0.14 import and today's torch and numpy lack; the parser uses
+    none of it.
+    """
     import numpy
     from torch.distributed.elastic.agent.server import api
 

@@ -1,6 +1,7 @@
 """Write what transformers' TrainingArguments takes: `python scripts/training_arguments_table.py`.
 
-Names, types, defaults and choices come from the installed transformers, by the parser that launch lines go through.
+Names, types, defaults and choices come from the installed transformers, by the parser that launch
+lines go through.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Write the page that runs dsgen in a browser, as one file: `python -m scripts.browser.build OUTPUT [PARTS]`.
+"""Write the page that runs dsgen in a browser, as one file: `python -m scripts.browser.build OUTPUT
+[PARTS]`.
 
-Everything comes from packages. The runtime is the npm package of Pyodide. It leaves out numpy, which Pyodide builds
-with its own compiler; another package carries that wheel, and the checksum in Pyodide's package says that it is the
-same file. The rest is pure Python: PyYAML and MarkupSafe without their compiled halves.
+Everything comes from packages. The runtime is the npm package of Pyodide. It leaves out numpy,
+which Pyodide builds with its own compiler; another package carries that wheel, and the checksum in
+Pyodide's package says that it is the same file. The rest is pure Python: PyYAML and MarkupSafe
+without their compiled halves.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ def page(parts: Mapping[str, bytes]) -> str:
 
 
 def answer() -> str:
-    """Return the first answer that the page shows: the built-in job's plan, memory, step, length and price."""
+    """Return the first answer that the page shows: the built-in job's plan, memory, step, length
+    and price.
+    """
     found = dsgen.search(dsgen.load_job(DEFAULT_JOB))
     plan = found.plans[0]  # type: ignore[union-attr]  # the job fits
     layout, memory, speed, run = (re.sub(r" \([^)]*\)", "", text) for _, text in lines_of(plan))
@@ -95,7 +99,9 @@ def answer() -> str:
 
 
 def carried() -> dict[str, object]:
-    """Return what the page shows before dsgen is loaded: specs, names to choose from, answers for the built-in job."""
+    """Return what the page shows before dsgen is loaded: specs, names to choose from, answers for
+    the built-in job.
+    """
     job = DEFAULT_JOB.read_text(encoding="utf-8")
     catalog = load_catalog()
     with tempfile.TemporaryDirectory() as name:
@@ -174,7 +180,9 @@ def _numpy(kept: Path, expected: Mapping[str, str]) -> tuple[str, bytes]:
 
 
 def _site(kept: Path) -> bytes:
-    """The pure Python packages, dsgen and `inside.py`, as one archive that is the same for the same files."""
+    """The pure Python packages, dsgen and `inside.py`, as one archive that is the same for the same
+    files.
+    """
     libraries = kept / "libraries"
     if not libraries.exists():
         _run(*_PIP, "install", "--no-deps", "--no-compile", "--target", str(libraries), *LIBRARIES)

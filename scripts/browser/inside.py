@@ -1,4 +1,6 @@
-"""Program of the page under Pyodide: the command line of dsgen, on the files of a folder in memory."""
+"""Program of the page under Pyodide: the command line of dsgen, on the files of a folder in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ WIDTHS = (47, 80)  #: columns of text on a phone and on a wide screen
 def widen() -> None:
     """Give whole numbers the 64 bits that they have outside the browser, where numpy's own have 32.
 
-    Only what dsgen passes to numpy as Python's `int` is concerned; counts for `repeat` and places for `take`
-    have to be of numpy's own size.
+    Only what dsgen passes to numpy as Python's `int` is concerned; counts for `repeat` and places
+    for `take` have to be of numpy's own size.
     """
 
     def wide(value: Any) -> Any:
@@ -84,7 +86,9 @@ def prepare() -> None:
 
 
 def run(arguments: list[str], texts: dict[str, str], columns: int) -> str:
-    """Return a command's answer in a folder with `texts`: status, streams and the files that it made, as JSON."""
+    """Return a command's answer in a folder with `texts`: status, streams and the files that it
+    made, as JSON.
+    """
     from dsgen.cli import commands
 
     os.environ["COLUMNS"] = str(columns)
