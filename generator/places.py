@@ -109,7 +109,8 @@ _LEFT_OPEN: Final = re.compile(
     r"\.{2,}|…|\?+|[xX*_-]{2,}|[xX]|"
     r"(?=.*[xX*])(?:[0-9]{1,3}|[xX*]{1,3})(?:\.(?:[0-9]{1,3}|[xX*]{1,3})){3}|"
     r"(?:[xX#?*]{1,5}[.:]){1,7}[xX#?*]{1,5}|%(?:\(\w+\))?[ds]|"
-    r".*(?<![A-Za-z])(?:your[_ -]|path[/_]to[/_]).*",
+    # seen ahead, so that one is enough
+    r"(?=.*(?<![A-Za-z])(?:your[_ -]|path[/_]to[/_])).*",
     re.IGNORECASE,
 )
 #: Words that no number is, and no name of a host, which has neither blanks nor underscores (RFC

@@ -105,7 +105,7 @@ _SHORT_WORD: Final = re.compile(r"[A-Za-z_.:-]{1,8}")
 #: Words of a language.
 _PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[_.-]?[0-9]{{0,2}}")
 #: Names of files, of several or in folders, where a password may be meant.
-_FILES: Final = re.compile(r"[\w.@:{},-]*(?:[*?/][\w.@:{},*?-]*)+")
+_FILES: Final = re.compile(r"[\w.@:{},-]*[*?/][\w.@:{},*?/-]*")
 #: The name of a stored secret: `--secret HF_TOKEN=joes_HF_TOKEN`; an example's key: `token-abc123`.
 _EXAMPLE: Final = re.compile(
     r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?[0-9]{0,3}"

@@ -35,7 +35,7 @@ _COUNTED_LAST: Final = re.compile(
 )
 #: NVIDIA's boards of eight cards, which many vendors build servers from: `hgx-h100`.
 _BOARD: Final = re.compile(r"(?:nvidia/)?hgx[ _-](?=\S)", re.IGNORECASE)
-_SIZE: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?[bm]")
+_SIZE: Final = r"[0-9]+(?:\.[0-9]+)?[bm]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def find_model(name: str) -> ModelEntry | None:
     for kept in (words, dated, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
         if entry := _by_squeezed().get("".join(kept)):
             return known[entry]
-    one_size = re.compile(re.escape("".join(kept)) + _SIZE.pattern)
+    one_size = re.compile(re.escape("".join(kept)) + _SIZE)
     begun = [entry for key, entry in _by_squeezed().items() if kept and one_size.fullmatch(key)]
     return known[begun[0]] if len(set(begun)) == 1 else None
 

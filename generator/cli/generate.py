@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
     from ..write import Change
     from .loading import Prepared
+
+#: An option about adapters, or a file of options; from a word's beginning, so that it is read once.
+_ADAPTS: Final = re.compile(
+    r"(?<!\S)(?:(?!--)\S)*--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE
+)
 
 
 @click.command(short_help="Plan a job and write its files (the default).")
@@ -101,9 +106,7 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     )
     lora = best.job.training.lora
     adapters: list[str] = []
-    # an option, or a file of them
-    adapts = re.compile(r"--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE)
-    if lora is not None and not any(adapts.search(file.text) for file in made.files):
+    if lora is not None and not any(_ADAPTS.search(file.text) for file in made.files):
         values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
         adapters = [
             f"{launch.script} gets no option for LoRA: it has to make the adapters as "

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _RANGE = re.compile(
     r"(?P<low>[0-9][^.:]*(?:\.[0-9]+)?)\.\.(?P<high>[^.:]+(?:\.[0-9]+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z"
 )
+_PRICE = re.compile(r"\$?((?:[0-9]*\.[0-9]+|[0-9]+)(?:e[0-9]{1,2})?)\s*([kmb]?)")
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MOST_POINTS = 200  #: of one sweep
 _USUAL = 9  #: of a sweep without a key, at most: eight counts to a doubling become four
@@ -181,9 +182,7 @@ def read_price(_: click.Context, __: click.Parameter, text: str | None) -> float
     """A price as one writes it, or as the table has it: `2500000`, `2.5M`, `$800k`."""
     if text is None:
         return None
-    match = re.fullmatch(
-        r"\$?([0-9]*\.?[0-9]+(?:e[0-9]{1,2})?)\s*([kmb]?)", text.strip().lower().replace(",", "")
-    )
+    match = _PRICE.fullmatch(text.strip().lower().replace(",", ""))
     price = (python_float(match[1]) or 0.0) * 1000 ** " kmb".find(match[2] or " ") if match else 0.0
     if not price:
         raise click.BadParameter(

@@ -24,7 +24,10 @@ _LOGS_IN: Final = re.compile(
 )
 #: A file that holds arguments, by its option and ending: a script of unknown options may read any from it.
 _ARGUMENT_FILE: Final = re.compile(
-    r"config[^\s=]*[\s=]\S*\.(?:json|ya?ml|toml)(?!\S)", re.IGNORECASE
+    # `--config=a.json`, then `--config a.json`: from the word's beginning, so that each is read once
+    r"(?:(?<!\S)(?:(?!config)\S)*config[^\s=]*=|(?<![^\s=])(?:(?!config)[^\s=])*config[^\s=]*\s)"
+    r"\S*\.(?:json|ya?ml|toml)(?!\S)",
+    re.IGNORECASE,
 )
 #: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job specs.
 CONDITIONS: Final[Mapping[str, Callable[[Job], bool]]] = {

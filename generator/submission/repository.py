@@ -47,7 +47,8 @@ _MOST_BYTES: Final = 8_000_000
 _ENOUGH_LETTERS: Final = 3  # of a name of which variables make a part
 _SUFFIX: Final = re.compile(r"\.(?:h?json|ya?ml)\b")  # looked for first: paths begin anywhere
 _PATH: Final = re.compile(r"[\w.${}/-]*")  # in letters from the last to the first
-_OF_OPTION: Final = re.compile(r"--?[\w.-]+[= ][\"']?$")  # what is before the path on its line
+#: What is before the path on its line.
+_OF_OPTION: Final = re.compile(r"(?<![\w.-])[\w.]*-[\w.-]+[= ][\"']?$")
 _IN_COMMENT: Final = re.compile(r"(?<!\S)#")
 _MOST_BEFORE: Final = 200  # characters of a line before a path
 _VARIABLE: Final = re.compile(r"\$?\{\w*\}|\$\w+")

@@ -61,7 +61,8 @@ def is_slip(name: str, other: str) -> bool:
         return False
     longer = max(name, other, key=len)
     word = (
-        re.findall(r"[A-Za-z]*\Z", longer[:same])[0] + re.findall(r"^[A-Za-z]*", longer[same:])[0]
+        re.findall(r"(?<![A-Za-z])[A-Za-z]*\Z", longer[:same])[0]
+        + re.findall(r"^[A-Za-z]*", longer[same:])[0]
     )
     other_letter = len(one) == len(two) and not swapped
     enough = (

@@ -22,7 +22,8 @@ _THROUGHPUT: Final = re.compile(rf"CurrSamplesPerSec={NUMBER}")
 _TIMERS: Final = re.compile(rf"time \(ms\) \| fwd: {NUMBER}.*?\| bwd: {NUMBER}.*?\| step: {NUMBER}")
 _PEAKS: Final = (re.compile(rf"MaxMemAllocated={NUMBER} ?GB"), re.compile(rf"\bMax_MA {NUMBER} GB"))
 _SETTING: Final = re.compile(r"\[config\.py:[0-9]+:print\]\s+([a-z]\w{0,80}) \.* ?(\S{1,60})")
-_AUTOTP: Final = re.compile(r"tensor_parallel_config .*\bautotp_size=([0-9]{1,6})\b")
+_TENSOR: Final = "tensor_parallel_config "
+_AUTOTP: Final = re.compile(r"\bautotp_size=([0-9]{1,6})\b")
 _PLAIN: Final = {
     "train_batch_size": "training.global_batch",
     "train_micro_batch_size_per_gpu": "layout.micro_batch",
@@ -143,7 +144,8 @@ def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
     for number, line in enumerate(lines, start=1):
         if ":print]" in line:
             setting = _SETTING.search(line)
-            if (autotp := _AUTOTP.search(line)) and (tensor := positive_whole(autotp[1])):
+            sizes = _AUTOTP.findall(line.partition(_TENSOR)[2])
+            if sizes and (tensor := positive_whole(sizes[-1])):
                 values["autotp_size"], places["autotp_size"] = str(tensor), number
         elif '"' in line:
             setting = _JSON_SETTING.search(line)

@@ -100,7 +100,6 @@ REMOVED: Final = {
     "--model-parallel-size": "--tensor-model-parallel-size",
 }
 _NUMBER: Final = re.compile(r"-[0-9]+$|-[0-9]*\.[0-9]+$")  # argparse reads such a word as a value
-_INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
 #: Variables that hold options by their names: `$EXTRA_ARGS`.
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
 _MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert

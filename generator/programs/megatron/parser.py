@@ -20,7 +20,7 @@ from ..launching.own_options import OF_DEEPSPEED
 #: Where Megatron's own parser is, from the folder that holds the package.
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
 _TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
-_REQUIRED: Final = re.compile(r"required_args = \[([^\]]*)\]")
+_REQUIRED: Final = "required_args = ["
 _IS_NONE: Final = re.compile(r"^[ \t]*assert args\.(\w+) is None\b", re.MULTILINE)
 _JUDGED: Final = re.compile(r"\bargs\.(\w+)")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
@@ -108,13 +108,13 @@ def options_beside(program: Path | None) -> ProgramOptions:
     shown = (
         parser.as_posix() if parser and near.startswith("..") else near
     )  # from the working folder, if below it
+    listed, closing, _ = rules.partition(_REQUIRED)[2].partition("]")
+
     return ProgramOptions(
         strings=frozenset[str]().union(*map(strings_in, beside)),
         parser=shown if parser and whole else None,
         types=dict(_TYPED.findall(rules)),
-        required=frozenset(STRING.findall(listed[0]))
-        if (listed := _REQUIRED.findall(rules))
-        else frozenset(),
+        required=frozenset(STRING.findall(listed)) if closing else frozenset(),
         refuses_removed=not rules or "no longer valid" in rules,
         cuts_pipeline="args.pipeline_model_parallel_size = min(" in rules,
         left_out=frozenset(_IS_NONE.findall(rules) + STRING.findall(text)),

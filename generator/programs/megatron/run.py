@@ -235,18 +235,27 @@ def megatron_runs(submission: Submission) -> Iterator[MegatronRun]:
 LETTERS: Final = "EtmL"
 #: More letters than any model has layers.
 _MOST: Final = 100_000
-_REPEATS: Final = (re.compile(r"\(([^)]+)\)\*([0-9]+)"), re.compile(r"(.)\*([0-9]+)"))
+#: What is repeated, and how often. Also parentheses without a number, so that each is read once.
+_REPEATS: Final = (
+    re.compile(r"\(([^)]+)(?:\)\*([0-9]+)|\)?)"),
+    re.compile(r"(.)\*([0-9]+)"),
+)
 
 
 def chunks_of(text: str) -> tuple[str, ...] | None:
     """The chunks in the order of the model, each as its letters; None where the text is too long to be a model."""
     text = text.replace(",", "")
     for pattern in _REPEATS:
-        sizes = (len(found[1]) * whole(found[2]) for found in pattern.finditer(text))
+        sizes = (len(found[1]) * whole(found[2]) for found in pattern.finditer(text) if found[2])
         if sum(sizes) >= _MOST:
             return None
-        text = pattern.sub(lambda found: found[1] * whole(found[2]), text)
+        text = pattern.sub(_repeated, text)
     return tuple(text.split("|"))
+
+
+def _repeated(found: re.Match[str]) -> str:
+    """What stands for a match of a pattern of repeats: itself, where no number follows."""
+    return found[1] * whole(found[2]) if found[2] else found[0]
 
 
 def stage_sizes(chunks: tuple[str, ...], stages: int) -> list[int]:

@@ -234,7 +234,7 @@ LAUNCHER: Final = Launcher(
 _GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by vendor
 _OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")
 # its first part is a host
-_REGISTRY: Final = re.compile(r"(?:[^/#]+@)?(?:[^/#]*[.:][^/#]*|localhost)/.+")
+_REGISTRY: Final = re.compile(r"(?:[^/#.:]*[.:][^/#]*|(?:[^/#]+@)?localhost)/.+")
 _SCHEME: Final = re.compile(r"\A[a-z]+://")
 
 

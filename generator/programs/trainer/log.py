@@ -21,7 +21,8 @@ _KEYS: Final = {
     "layout.micro_batch": re.compile(r"Instantaneous batch size per device = ([0-9]{1,9})\b"),
     "layout.gradient_accumulation": re.compile(r"Gradient Accumulation steps = ([0-9]{1,9})\b"),
 }
-_LOSS: Final = re.compile(r"\{'loss': .*'epoch': ")
+_LOSS: Final = "{'loss': "
+_EPOCH: Final = "'epoch': "  #: after the loss
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
@@ -30,7 +31,7 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     ours = False
     samples = None
     for number, line in enumerate(lines, start=1):
-        ours = ours or "train_runtime" in line or bool(_LOSS.search(line))
+        ours = ours or "train_runtime" in line or _EPOCH in line.partition(_LOSS)[2]
         if found := _STEPS.search(line):
             rates.append(positive(found[1]))
             many = _SAMPLES.search(line)

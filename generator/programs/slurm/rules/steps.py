@@ -31,7 +31,7 @@ _SHARES: Final = (
 )
 _ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
 # an ampersand that puts nothing into the background
-_REDIRECTION: Final = re.compile(r"[0-9]*[<>]&[0-9]*-?|&>>?")
+_REDIRECTION: Final = re.compile(r"(?:(?<![0-9])[0-9]+)?[<>]&[0-9]*-?|&>>?")
 _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
