@@ -16,9 +16,11 @@ from dsgen.cli.generate import _ADAPTS
 from dsgen.cli.sweep import _PRICE
 from dsgen.job.needs import _ARGUMENT_FILE
 from dsgen.places import _LEFT_OPEN
+from dsgen.programs.deepspeed.log import _settings
 from dsgen.programs.megatron.run import chunks_of
 from dsgen.programs.slurm.rules.steps import _REDIRECTION
 from dsgen.programs.slurm.write import _REGISTRY
+from dsgen.programs.trainer.log import read as read_trainer
 from dsgen.secrets import _FILES
 from dsgen.submission.repository import _OF_OPTION
 from dsgen.submission.script import is_template
@@ -110,6 +112,12 @@ def _searched(pattern: str | re.Pattern[str]) -> Callable[[str], object]:
     return lambda text: made.search(text) is not None
 
 
+def _last_size(text: str) -> str | None:
+    """The size of tensor parallelism on a line of DeepSpeed's log, by one pattern."""
+    found = re.search(r"tensor_parallel_config .*\bautotp_size=([0-9]{1,6})\b", text)
+    return found and found[1]
+
+
 def _expanded(text: str) -> tuple[str, ...]:
     """A layout of a pipeline, its repeats written out by plain patterns."""
     for pattern in (r"\(([^)]+)\)\*([0-9]+)", r"(.)\*([0-9]+)"):
@@ -160,6 +168,16 @@ def _expanded(text: str) -> tuple[str, ...]:
             _LEFT_OPEN.fullmatch,
             ("your_", "z", "/", "path_to/", "\n"),
         ),
+        (
+            _searched(r"\{'loss': .*'epoch': "),
+            lambda text: read_trainer([text]) is not None,
+            ("{'loss': ", "'epoch': ", "1", "'"),
+        ),
+        (
+            _last_size,
+            lambda text: _settings([f":print] {text}"])[0].get("autotp_size"),
+            ("tensor_parallel_config ", "autotp_size=", "8", "12", " "),
+        ),
         (_expanded, chunks_of, ("(", ")", "*2", "t", "|", ")*2")),
     ],
     ids=[
@@ -171,6 +189,8 @@ def _expanded(text: str) -> tuple[str, ...]:
         "files",
         "prices",
         "values",
+        "losses",
+        "sizes",
         "layouts",
     ],
 )
