@@ -180,17 +180,15 @@ def _checked(folder: Path, written: Path, request: Request) -> Ready:
 
 def plan_of(path: Path) -> dict[str, Any]:
     """Return the plan that a plan.json holds. Raises `UnusableJson`, which quotes nothing of it."""
-    import jsonschema  # here, to save start-up time
-
+    from ..json_schema import breaches  # here, to save start-up time
     from ..text.text import UnusableJson, read_json
 
-    data, schema = read_json(path), load_schema("plan")
-    checker = jsonschema.Draft202012Validator({"$ref": "#/$defs/plan", "$defs": schema["$defs"]})
-    for problem in checker.iter_errors(data):
-        if problem.validator == "required":
-            name = next(key for key in problem.validator_value if key not in problem.instance)
-            raise UnusableJson(f"{problem.json_path}.{name} is missing")
-        raise UnusableJson(f"{problem.json_path} is not as its schema has it ({problem.validator})")
+    data, definitions = read_json(path), load_schema("plan")["$defs"]
+    for breach in breaches(data, definitions["plan"], definitions):
+        place = f"${breach.pointer.replace('/', '.')}"
+        if breach.keyword == "required":
+            raise UnusableJson(f"{place}.{breach.keys[0]} is missing")
+        raise UnusableJson(f"{place} is not as its schema has it ({breach.keyword})")
     return data  # type: ignore[return-value]  # a mapping, by its schema
 
 
