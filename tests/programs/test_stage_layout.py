@@ -27,7 +27,7 @@ def test_no_text_takes_all_memory() -> None:
     """A number of repeats beyond any model is not written out."""
     assert chunks_of("Et*99999999999|L") is None
     assert chunks_of("(t*90000)*90000|L") is None
-    assert chunks_of(f"Et*{'0' * 5000}1|L") is None
+    assert chunks_of(f"Et*{'9' * 5000}|L") is None
 
 
 def test_stages_hold_every_chunk_of_theirs() -> None:
