@@ -1,4 +1,5 @@
-"""Cases of rules on files, each a YAML file in tests/cases: what to start from, what to change, what is expected.
+"""Cases of rules on files, each a YAML file in tests/cases: what to start from, what to change,
+what is expected.
 
     flags: --gpus 8                   # options of `dsgen validate`
     start:
@@ -12,10 +13,11 @@
     expected: |                       # what is printed for the bad submission
       ds_config.json:8:14: error: ...
 
-What the case starts from is the good submission. Where the bad one cannot become good that way, `good` has the changes
-that fix the bad one; without `bad`, what the case starts from is the bad one. `null` removes a file. The old lines of a
-change must be in one place of the file: add context lines until they are. Bytes that are not text are written as
-`!!binary`. `pytest --update-golden` writes `expected`.
+What the case starts from is the good submission. Where the bad one cannot become good that way,
+`good` has the changes that fix the bad one; without `bad`, what the case starts from is the bad
+one. `null` removes a file. The old lines of a change must be in one place of the file: add context
+lines until they are. Bytes that are not text are written as `!!binary`. `pytest --update-golden`
+writes `expected`.
 """
 
 from __future__ import annotations

@@ -45,7 +45,9 @@ PLAIN = (
 
 
 def main() -> None:
-    """A line with a text in, a line with what is held of it out: null where DeepSpeed refuses it."""
+    """A line with a text in, a line with what is held of it out: null where DeepSpeed refuses
+    it.
+    """
     texts = [json.loads(line) for line in sys.stdin]
     with quiet():
         answers = [held(text, int(sys.argv[1])) for text in texts]

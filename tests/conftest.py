@@ -15,15 +15,17 @@ from tests.needs import MISSING, REQUIRE_ALL
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to start where a component is missing and all are required; widths are nobody's terminal's."""
+    """Refuse to start where a component is missing and all are required; widths are nobody's
+    terminal's.
+    """
     os.environ.pop("COLUMNS", None)  # which pytest-xdist sets, too
     if REQUIRE_ALL and MISSING:
         missing = "; ".join(f"{component}: {reason}" for component, reason in MISSING.items())
         raise pytest.UsageError(f"DSGEN_REQUIRE_ALL is set, but {missing}")
 
 
-# The examples are the same every time, whatever an earlier run found; `make fuzz` searches with new ones. No example has
-# a deadline: the machine may be busy, or slow.
+# The examples are the same every time, whatever an earlier run found; `make fuzz` searches with new
+# ones. No example has a deadline: the machine may be busy, or slow.
 settings.register_profile(
     "same",
     deadline=None,
@@ -33,7 +35,8 @@ settings.register_profile(
 )
 settings.load_profile("same")
 
-# Hypothesis mixes constants into what it draws, of the project's modules that happen to be imported in this process.
+# Hypothesis mixes constants into what it draws, of the project's modules that happen to be imported
+# in this process.
 providers._get_local_constants = lambda: providers._local_constants
 
 
@@ -46,7 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the integration tests of a module in one process: they share what they start. The longest come first."""
+    """Run the integration tests of a module in one process: they share what they start. The longest
+    come first.
+    """
     items.sort(
         key=lambda item: (
             "long_runs" not in item.nodeid,

@@ -1,4 +1,6 @@
-"""DeepSpeed's engine on any CPU: workers import this before DeepSpeed, and call `prepare` before they start it."""
+"""DeepSpeed's engine on any CPU: workers import this before DeepSpeed, and call `prepare` before
+they start it.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,10 @@ _LONGEST_BUILD = 600  # seconds
 def prepare() -> None:
     """Let the engine take every format, and compile nothing; import what it needs.
 
-    The engine refuses fp16 on a CPU that has no units for it, as oneDNN says: such a CPU would be slow. torch's own
-    operators compute fp16 and bf16 on every CPU, and nothing here is trained for its speed, so the answer is yes.
-    The shared-memory operator for collectives is compiled otherwise; without it gloo takes its place.
+    The engine refuses fp16 on a CPU that has no units for it, as oneDNN says: such a CPU would be
+    slow. torch's own operators compute fp16 and bf16 on every CPU, and nothing here is trained for
+    its speed, so the answer is yes. The shared-memory operator for collectives is compiled
+    otherwise; without it gloo takes its place.
     """
     _forget_builds_that_were_killed()
     accelerator = deepspeed.accelerator.get_accelerator()
@@ -44,14 +47,17 @@ def prepare() -> None:
 
 
 def _forget_builds_that_were_killed() -> None:
-    """Remove old locks of torch's builds: it waits for ever for a process that was killed while it built."""
+    """Remove old locks of torch's builds: it waits for ever for a process that was killed while it
+    built.
+    """
     for lock in (Path.home() / ".cache" / "torch_extensions").glob("*/*/lock"):
         if time.time() - lock.stat().st_mtime > _LONGEST_BUILD:
             lock.unlink(missing_ok=True)
 
 
 def start(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    """Call a function in a new process that has all that this one has imported; what this gives waits for its answer.
+    """Call a function in a new process that has all that this one has imported; what this gives
+    waits for its answer.
 
     A failure is answered as `error`. Every engine so has a process of its own, as in a real run.
     """

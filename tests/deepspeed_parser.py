@@ -1,4 +1,6 @@
-"""DeepSpeed's own parser at any world size, as `dsgen validate --engine` asks it, and what it makes of the batch."""
+"""DeepSpeed's own parser at any world size, as `dsgen validate --engine` asks it, and what it makes
+of the batch.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Starts DeepSpeed's engine on CPU with one config after another, in one process, and says what becomes of each.
+"""Starts DeepSpeed's engine on CPU with one config after another, in one process, and says what
+becomes of each.
 
-`python engine_start_worker.py CONFIGS.json RESULTS.json`: CONFIGS has a list of configs, RESULTS gets a list of what
-each start gives: `error`, the exception's text, or None; and what the engine says of itself after two optimizer steps.
-torch's Adam takes the place of one that is compiled first, unless the config has `torch_adam` of its own.
+`python engine_start_worker.py CONFIGS.json RESULTS.json`: CONFIGS has a list of configs, RESULTS
+gets a list of what each start gives: `error`, the exception's text, or None; and what the engine
+says of itself after two optimizer steps. torch's Adam takes the place of one that is compiled
+first, unless the config has `torch_adam` of its own.
 """
 
 from __future__ import annotations
@@ -34,9 +36,8 @@ def free_port() -> int:
 
 def start(config: dict[str, Any]) -> dict[str, Any]:
     """What becomes of the engine with this config."""
-    groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = (
-        None  # engines follow one another here, as in no real process
-    )
+    # engines follow one another here, as in no real process
+    groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None
     torch_autocast.TORCH_AUTOCAST_INITIALIZED = False
     optimizer = config.get("optimizer", {})
     if str(optimizer.get("type")).lower() in ("adam", "adamw", "muon"):

@@ -1,8 +1,8 @@
 """Trains a tiny model for two steps with DeepSpeed's engine on CPU, in two processes a config.
 
-`python engine_worker.py CONFIGS.json RESULTS.json` writes, for each config, what the engine says of its batch and ZeRO
-stage, and the losses; or its `error`. Two things differ from a real run: torch's Adam instead of one that is compiled
-first, and no shared-memory operator for CPU collectives.
+`python engine_worker.py CONFIGS.json RESULTS.json` writes, for each config, what the engine says of
+its batch and ZeRO stage, and the losses; or its `error`. Two things differ from a real run: torch's
+Adam instead of one that is compiled first, and no shared-memory operator for CPU collectives.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ def job_for_target(name: str, target: str) -> Job:
 
 @cache
 def plan_for_target(name: str, target: str | None = None) -> Plan:
-    """The example's plan; with `target`, its layout launched that way: how a job is launched decides no layout."""
+    """The example's plan; with `target`, its layout launched that way: how a job is launched
+    decides no layout.
+    """
     plan = best_plan(name)
     return plan if target is None else replace(plan, job=job_for_target(name, target))

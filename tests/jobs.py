@@ -43,7 +43,9 @@ NO_UNCERTAINTY = Uncertainty(
 
 
 def job(**overrides: Any) -> Job:
-    """The small job with dotted spec keys overridden (`__` for the dot): `job(gpus=8, layout__tensor=2)`."""
+    """The small job with dotted spec keys overridden (`__` for the dot): `job(gpus=8,
+    layout__tensor=2)`.
+    """
     return dsgen.load_job(
         SMALL, overrides={key.replace("__", "."): value for key, value in overrides.items()}
     )

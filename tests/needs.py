@@ -1,7 +1,7 @@
 """Which real components this machine has. A test that starts one carries the mark of its name.
 
-Without a component its tests are skipped, and the end of the run says why. With `DSGEN_REQUIRE_ALL` in the environment,
-as in continuous integration, a missing component stops the run instead.
+Without a component its tests are skipped, and the end of the run says why. With `DSGEN_REQUIRE_ALL`
+in the environment, as in continuous integration, a missing component stops the run instead.
 """
 
 from __future__ import annotations
@@ -112,9 +112,13 @@ needs_sshd = _needs("sshd")
 
 
 def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test of a real Slurm. One of them runs at a time: clusters of one machine share its table of hosts."""
+    """Mark a test of a real Slurm.
+
+    One of them runs at a time: clusters of one machine share its table of hosts.
+    """
     return pytest.mark.xdist_group("slurm")(_needs("Slurm")(test))
 
 
-#: The tests that build this checkout run in one process: setuptools keeps what it builds in one folder.
+#: The tests that build this checkout run in one process: setuptools keeps what it builds in one
+#: folder.
 builds_checkout = pytest.mark.xdist_group("builds")

@@ -8,7 +8,9 @@ END = "<!-- end -->\n"
 
 
 def shown_table(page: Path, begin: str, table: str, update: bool) -> str:
-    """The table that a page has after the mark `begin`; with `update`, `table` takes its place first."""
+    """The table that a page has after the mark `begin`; with `update`, `table` takes its place
+    first.
+    """
     before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     shown, _, after = rest.partition(END)
     if update:

@@ -1,4 +1,6 @@
-"""Few rows of a product of factors: every pair of values is in one, so that what two factors do together shows."""
+"""Few rows of a product of factors: every pair of values is in one, so that what two factors do
+together shows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ def every_pair(
 ) -> list[tuple[Any, ...]]:
     """Rows of the factors' product, few of them, with every pair of values that a legal row has.
 
-    Greedy: the next row is the first of those with the most pairs that no row has yet, always the same.
+    Greedy: the next row is the first of those with the most pairs that no row has yet, always the
+    same.
     """
     rows = [row for row in product(*factors) if legal(*row)]
     missing = {pair for row in rows for pair in _pairs(row)}

@@ -13,7 +13,9 @@ from tests.deepspeed_parser import parse
 
 
 def parse_plan(plan: Plan) -> Any:
-    """The `DeepSpeedConfig` of the plan's JSON at the real world size, called as the plan's script calls it."""
+    """The `DeepSpeedConfig` of the plan's JSON at the real world size, called as the plan's script
+    calls it.
+    """
     (text,) = [file.text for file in dsgen.render(plan) if file.path == "ds_config.json"]
     return parse(
         json.loads(text), plan.layout.world, dp=plan.layout.data if _has_mpu(plan) else None
@@ -21,7 +23,10 @@ def parse_plan(plan: Plan) -> Any:
 
 
 def meant_triple(plan: Plan) -> tuple[int, int, int]:
-    """The batch triple DeepSpeed should read. Without an mpu it counts the ranks of an AutoTP group one by one."""
+    """The batch triple DeepSpeed should read.
+
+    Without an mpu it counts the ranks of an AutoTP group one by one.
+    """
     layout = plan.layout
     counted = 1 if _has_mpu(plan) else layout.tensor
     return (layout.global_batch * counted, layout.micro_batch, layout.gradient_accumulation)
@@ -33,7 +38,9 @@ def _has_mpu(plan: Plan) -> bool:
 
 
 def complaints(plan: Plan, folder: Path, spec: Path | None = None) -> tuple[Finding, ...]:
-    """What `validate` finds, notes apart, in the plan's files, written into `folder`; `spec` is their job."""
+    """What `validate` finds, notes apart, in the plan's files, written into `folder`; `spec` is
+    their job.
+    """
     for file in dsgen.render(plan):
         (folder / file.path).write_text(file.text, encoding="utf-8")
     findings = dsgen.validate(folder, job=spec)

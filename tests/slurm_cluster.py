@@ -1,4 +1,6 @@
-"""A real Slurm on this machine, as root: slurmctld and one slurmd a node, or nodes that only the scheduler knows."""
+"""A real Slurm on this machine, as root: slurmctld and one slurmd a node, or nodes that only the
+scheduler knows.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ class SlurmCluster:
         raise TimeoutError(f"job {job} did not end within {timeout_s} s: {fields}")
 
     def ran(self, script: Path, folder: Path) -> tuple[dict[str, str], str]:
-        """Submit a script from `folder`, with this Python first in the path: its fields once it has ended, its output.
+        """Submit a script from `folder`, with this Python first in the path: its fields once it has
+        ended, its output.
 
         Fails where Slurm refuses it.
         """
@@ -81,7 +84,9 @@ class SlurmCluster:
 
 
 def sbatch_test_only(script: Path, cluster: SlurmCluster) -> subprocess.CompletedProcess[str]:
-    """Whether Slurm would take `script`: status 0, and on stderr when and where it would start, or why not."""
+    """Whether Slurm would take `script`: status 0, and on stderr when and where it would start, or
+    why not.
+    """
     return cluster.run("sbatch", "--test-only", script.name, cwd=script.parent)
 
 
@@ -89,7 +94,9 @@ def sbatch_test_only(script: Path, cluster: SlurmCluster) -> subprocess.Complete
 def slurm_for(
     *, cpus: int, gpus: int, memory_mib: int, nodes: int, partition: str = "main"
 ) -> Iterator[SlurmCluster]:
-    """A scheduler of `nodes` such machines that exist for it only: for `sbatch --test-only` at any size."""
+    """A scheduler of `nodes` such machines that exist for it only: for `sbatch --test-only` at any
+    size.
+    """
     node = f"NodeName=n[1-{nodes}] CPUs={cpus} RealMemory={memory_mib} State=CLOUD{_gres(gpus)}"
     cloud = (
         "SuspendProgram=/bin/true",
@@ -113,11 +120,14 @@ def slurm_for(
 def running_slurm(
     *, nodes: int, gpus: int, cpus: int = 8, partition: str = "main", settings: tuple[str, ...] = ()
 ) -> Iterator[SlurmCluster]:
-    """A cluster of `nodes` slurmd on this machine, each under its own host name, that really runs jobs."""
+    """A cluster of `nodes` slurmd on this machine, each under its own host name, that really runs
+    jobs.
+    """
     names = tuple(f"dsgen-node{i}" for i in range(1, nodes + 1))
     with _folder() as folder, _host_names(names), _daemons() as daemons:
         lines = [
-            f"NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={_free_port()} CPUs={cpus} RealMemory=4000"
+            f"NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={_free_port()} "
+            f"CPUs={cpus} RealMemory=4000"
             f"{_gres(gpus)}"
             for name in names
         ]
@@ -125,9 +135,8 @@ def running_slurm(
             f"NodeName={','.join(names)} Name=gpu File={folder}/gpu[0-{gpus - 1}]\n" if gpus else ""
         )
         for index in range(gpus):
-            os.mknod(
-                folder / f"gpu{index}", 0o020666, os.makedev(1, 3)
-            )  # as good as /dev/null, which it is
+            # as good as /dev/null, which it is
+            os.mknod(folder / f"gpu{index}", 0o020666, os.makedev(1, 3))
         _write_configuration(folder, [*settings, *lines], partition, gres)
         cluster = SlurmCluster(folder=folder, node_names=names)
         daemons.append(_start(cluster, "slurmctld", "-D"))
@@ -260,7 +269,8 @@ def _wait_for(cluster: SlurmCluster, command: tuple[str, ...], answer: str) -> N
 
 
 def _first_job_id() -> int:
-    """A job's number after which 50 more have free ports: scripts make the port of a rendezvous of it.
+    """A job's number after which 50 more have free ports: scripts make the port of a rendezvous of
+    it.
 
     Clusters of other processes, which share the machine's ports, begin elsewhere.
     """

@@ -1,4 +1,6 @@
-"""Real ssh servers on this machine, as two hosts: 127.0.0.1 and 127.0.0.2, with keys and a port of their own."""
+"""Real ssh servers on this machine, as two hosts: 127.0.0.1 and 127.0.0.2, with keys and a port of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ Host *
 
 @dataclass(frozen=True, kw_only=True)
 class SshServers:
-    """A running sshd that listens as both hosts: its port and process, and the environment whose ssh knows it."""
+    """A running sshd that listens as both hosts: its port and process, and the environment whose
+    ssh knows it.
+    """
 
     port: int
     process: int

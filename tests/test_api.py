@@ -1,4 +1,6 @@
-"""The public API: what `import dsgen` offers, and that it goes on offering it once its parts are imported."""
+"""The public API: what `import dsgen` offers, and that it goes on offering it once its parts are
+imported.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,21 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_functions_are_not_replaced_by_modules() -> None:
-    """`dsgen.search`, `dsgen.estimate` and `dsgen.render` stay functions after the subpackages are imported."""
-    code = "import dsgen, dsgen.search.plan, dsgen.estimate.layout, dsgen.render\nfrom dsgen.search.plan import Plan\n"
+    """`dsgen.search`, `dsgen.estimate` and `dsgen.render` stay functions after the subpackages are
+    imported.
+    """
+    code = (
+        "import dsgen, dsgen.search.plan, dsgen.estimate.layout, dsgen.render\nfrom "
+        "dsgen.search.plan import Plan\n"
+    )
     check = "assert all(map(callable, (dsgen.search, dsgen.estimate, dsgen.render)))"
     assert subprocess.run([sys.executable, "-c", code + check], check=False).returncode == 0
 
 
 def test_from_spec_to_files(tmp_path: Path) -> None:
-    """A path, a stream and a mapping give the same job; it is searched and rendered, and nothing is written."""
+    """A path, a stream and a mapping give the same job; it is searched and rendered, and nothing is
+    written.
+    """
     (tmp_path / "job.yaml").write_text(SPEC)
     jobs = (
         dsgen.load_job(tmp_path / "job.yaml", overrides={"gpus": 16}),
@@ -60,7 +69,9 @@ def test_invalid_job_holds_every_finding() -> None:
 
 
 def test_a_pin_that_breaks_a_rule_is_estimated_and_has_no_plan() -> None:
-    """`estimate` shows the rule that a pinned key breaks, `search` names it as what binds; neither raises."""
+    """`estimate` shows the rule that a pinned key breaks, `search` names it as what binds; neither
+    raises.
+    """
     job = dsgen.load_job(io.StringIO(SPEC.replace("gpus: 8", "gpus: 8\nlayout: {tensor: 5}")))
     broken = {finding.rule for finding in dsgen.estimate(job).findings}
     answer = dsgen.search(job)

@@ -44,8 +44,8 @@ ORDER = (
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 
-#: The folders and modules in `programs`: one imports another only to hand on what that one reads. The others are
-#: leaves, which only the lists at the end import.
+#: The folders and modules in `programs`: one imports another only to hand on what that one reads.
+#: The others are leaves, which only the lists at the end import.
 PROGRAMS = (
     {"program", "releases"},
     {"python_around"},
@@ -98,7 +98,9 @@ NAMES = {dotted(path): path for path in PATHS}
 
 @cache
 def relative_imports(path: Path) -> tuple[str, ...]:
-    """Names, from the package's root, of the modules that the module at `path` imports, wherever it does so."""
+    """Names, from the package's root, of the modules that the module at `path` imports, wherever it
+    does so.
+    """
     return tuple(_relative_imports(path))
 
 
@@ -123,7 +125,9 @@ def absolute_imports(path: Path) -> Iterator[str]:
 
 
 def executed(path: Path) -> set[str]:
-    """The modules that run when the one at `path` imports what it does, those of the folders that they are in too."""
+    """The modules that run when the one at `path` imports what it does, those of the folders that
+    they are in too.
+    """
     here, found = dotted(path), set()
     for name in relative_imports(path):
         parts = name.split(".")
@@ -139,7 +143,9 @@ def functions(path: Path) -> tuple[ast.FunctionDef, ...]:
 
 
 def test_imports_make_no_circle() -> None:
-    """No module is imported by what it imports, through however many others, in functions, or for types alone."""
+    """No module is imported by what it imports, through however many others, in functions, or for
+    types alone.
+    """
     assert circle_in({dotted(path): executed(path) for path in PATHS}) == []
 
 
@@ -163,7 +169,9 @@ def comments(path: Path) -> list[str]:
 
 
 def test_imports_in_functions_save_start_up_time() -> None:
-    """A module that imports something within a function has a comment that says it saves start-up time."""
+    """A module that imports something within a function has a comment that says it saves start-up
+    time.
+    """
     silent = []
     for path in PATHS:
         imports = [node for node in nodes(path) if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -179,7 +187,9 @@ def test_imports_in_functions_save_start_up_time() -> None:
 
 
 def test_public_names_have_a_docstring() -> None:
-    """Every function and class of a module whose name has no underscore in front says what it is."""
+    """Every function and class of a module whose name has no underscore in front says what it
+    is.
+    """
     bare = [
         f"{shown(path)}: {node.name}"
         for path in PATHS
@@ -200,7 +210,9 @@ def constants(node: ast.AST) -> set[object]:
 
 
 def names_asked_for(path: Path) -> Iterator[ast.AST]:
-    """Where a module outside their folders compares a framework's or a launch target's name, or lists targets."""
+    """Where a module outside their folders compares a framework's or a launch target's name, or
+    lists targets.
+    """
     for node in nodes(path):
         if isinstance(node, ast.Compare) and any(
             constants(part) - {None} for part in (node.left, *node.comparators)
@@ -223,14 +235,18 @@ def names_asked_for(path: Path) -> Iterator[ast.AST]:
 
 
 def test_nobody_asks_for_a_framework_or_launcher_by_name() -> None:
-    """Outside their folders, no module compares a framework's or a launch target's name, or lists targets."""
+    """Outside their folders, no module compares a framework's or a launch target's name, or lists
+    targets.
+    """
     assert [
         f"{shown(path)}: {ast.unparse(node)}" for path in PATHS for node in names_asked_for(path)
     ] == []
 
 
 def test_imports_point_one_way() -> None:
-    """A module imports only from its own folder and from folders to the left of it in the design's order."""
+    """A module imports only from its own folder and from folders to the left of it in the design's
+    order.
+    """
     wrong = set()
     for path in MODULES:
         here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -243,7 +259,9 @@ def test_imports_point_one_way() -> None:
 
 
 def test_imports_point_one_way_in_programs() -> None:
-    """A program imports only from those before it in their order, in functions and for types too."""
+    """A program imports only from those before it in their order, in functions and for types
+    too.
+    """
     wrong = set()
     for path in PATHS:
         here = path.relative_to(PACKAGE).with_suffix("").parts
@@ -263,7 +281,8 @@ def test_imports_point_one_way_in_programs() -> None:
 def folder_graph(depth: int) -> dict[str, set[str]]:
     """What each folder imports, wherever it does so; a module beside folders counts as one of them.
 
-    Names have at most `depth` parts, so that a module counts with the folder that holds it at that depth.
+    Names have at most `depth` parts, so that a module counts with the folder that holds it at that
+    depth.
     """
 
     def area(name: str) -> str:
@@ -283,12 +302,16 @@ DEPTHS = range(1, 1 + max(len(dotted(path).split(".")) for path in PATHS))
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_folders_make_no_circle(depth: int) -> None:
-    """At no depth of the package does a folder import one that imports it, through however many others."""
+    """At no depth of the package does a folder import one that imports it, through however many
+    others.
+    """
     assert circle_in(folder_graph(depth)) == []
 
 
 def test_what_belongs_together_names_no_program() -> None:
-    """In the readers of text, and in what tells which files belong together, no text is a program's or its files' name."""
+    """In the readers of text, and in what tells which files belong together, no text is a program's
+    or its files' name.
+    """
     kinds = set(records.PROGRAMS.kinds) - OWN_KINDS
     names = kinds | {record.name for record in records.PROGRAMS} - {"dsgen", "shell"}
     names |= set(records.PROGRAMS.frameworks)
@@ -310,7 +333,9 @@ def test_imports_inside_the_package_are_relative() -> None:
 
 
 def test_no_module_names_a_generation() -> None:
-    """What accelerators of a generation are able to do is asked of its entry in the catalog, never by its name."""
+    """What accelerators of a generation are able to do is asked of its entry in the catalog, never
+    by its name.
+    """
     names = {name.lower() for name in load_catalog().generations}
     assert [
         f"{shown(path)}:{node.lineno}"
@@ -331,7 +356,9 @@ def test_every_folder_has_its_place_in_the_order() -> None:
 
 
 def test_every_package_is_found() -> None:
-    """setup.py finds every folder with Python code; one that it misses imports here and is absent from a wheel."""
+    """setup.py finds every folder with Python code; one that it misses imports here and is absent
+    from a wheel.
+    """
     folders = {".".join(path.parent.relative_to(PACKAGE).parts) for path in PACKAGE.rglob("*/*.py")}
     assert set(find_packages(str(PACKAGE))) == folders
 
@@ -370,7 +397,8 @@ def test_every_test_states_its_claim() -> None:
     assert [name for name, claim in claims.items() if not claim.endswith(".")] == []
 
 
-#: Where a rule asks another, or a rule on files one of planning, which are themselves asked by `rule.py`.
+#: Where a rule asks another, or a rule on files one of planning, which are themselves asked by
+#: `rule.py`.
 ASK_WITHIN_RULES = {
     "programs/megatron/rules/batch.py",
     "programs/megatron/rules/shape.py",
@@ -379,7 +407,9 @@ ASK_WITHIN_RULES = {
 
 
 def test_rules_are_asked_where_faults_are_noted() -> None:
-    """Only `rule.py` calls what a rule's author wrote, and notes what it raises; a rule may ask another."""
+    """Only `rule.py` calls what a rule's author wrote, and notes what it raises; a rule may ask
+    another.
+    """
     asked = {
         f"{shown(path)}: {ast.unparse(node.func)}"
         for path in PATHS
@@ -391,7 +421,8 @@ def test_rules_are_asked_where_faults_are_noted() -> None:
     assert asked == set()
 
 
-#: Programs and parts of programs that a formula or rule might ask for by name, beside the frameworks' own names.
+#: Programs and parts of programs that a formula or rule might ask for by name, beside the
+#: frameworks' own names.
 SOFTWARE = (
     *("deepspeed", "megatron", "megatron-core", "megatron layers", "deepspeed engine", "autotp"),
     *("trainer", "transformers", "own script", "fsdp", "fsdp2", "torchtitan", "megatron-bridge"),
@@ -403,7 +434,9 @@ FILE_FACTS = ("consumer", "flavour")
 
 
 def compared(node: ast.AST) -> Iterator[ast.AST]:
-    """What a node compares values with: operands, patterns, and the arguments of methods that look at a text."""
+    """What a node compares values with: operands, patterns, and the arguments of methods that look
+    at a text.
+    """
     if isinstance(node, ast.Compare):
         if not (isinstance(node.left, ast.Attribute) and node.left.attr in FILE_FACTS):
             yield from (node.left, *node.comparators)
@@ -423,7 +456,9 @@ def texts(operand: ast.AST) -> Iterator[str]:
 
 
 def asks_for(names: set[str], code: ast.AST) -> list[int]:
-    """The lines of a module that compare a value with one of these names, or ask which software runs."""
+    """The lines of a module that compare a value with one of these names, or ask which software
+    runs.
+    """
     return sorted(
         {
             node.lineno
@@ -435,7 +470,9 @@ def asks_for(names: set[str], code: ast.AST) -> list[int]:
 
 
 def test_nothing_compares_with_the_name_of_a_framework() -> None:
-    """Outside of programs, what an engine does is asked of its record's properties, never by a program's name."""
+    """Outside of programs, what an engine does is asked of its record's properties, never by a
+    program's name.
+    """
     engines = [framework.engine for framework in FRAMEWORKS.values()]
     measured = {name for each in engines for name in (each.measured_as, each.measured_cut) if name}
     names = {name.lower() for name in (*FRAMEWORKS, *measured, *SOFTWARE)}

@@ -1,4 +1,6 @@
-"""Every example: planned, rendered, compared with its golden files and shown to the programs that will read them."""
+"""Every example: planned, rendered, compared with its golden files and shown to the programs that
+will read them.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_plan_is_sound(name: str) -> None:
     ("name", "target"), list(zip(NAMES, itertools.cycle(LAUNCHERS), strict=False))
 )
 def test_the_target_decides_no_layout(name: str, target: str) -> None:
-    """A search for the same job with another launch target chooses the same layout, with the same estimates."""
+    """A search for the same job with another launch target chooses the same layout, with the same
+    estimates.
+    """
     searched = dsgen.search(job_for_target(name, target), top=1)
     assert not isinstance(searched, dsgen.Infeasible)
     [found], known = searched.plans, plan_for_target(name)
@@ -63,7 +67,9 @@ def test_the_target_decides_no_layout(name: str, target: str) -> None:
 @pytest.mark.parametrize("target", [None, *LAUNCHERS])
 @pytest.mark.parametrize("name", NAMES)
 def test_files_validate_clean(name: str, target: str | None, tmp_path: Path) -> None:
-    """`dsgen validate` has nothing against the files of any example, launched its own way or any other."""
+    """`dsgen validate` has nothing against the files of any example, launched its own way or any
+    other.
+    """
     assert complaints(plan_for_target(name, target), tmp_path) == ()
     spec = FOLDER / f"{name}.yaml"
     told = complaints(plan_for_target(name, target), tmp_path, spec)
@@ -72,7 +78,9 @@ def test_files_validate_clean(name: str, target: str | None, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_golden_files(name: str, update_golden: bool) -> None:
-    """What is rendered is, byte for byte, what was reviewed; a missing or surplus file is a failure."""
+    """What is rendered is, byte for byte, what was reviewed; a missing or surplus file is a
+    failure.
+    """
     folder = GOLDEN / name
     rendered = {file.path: file.text for file in dsgen.render(plan_for_target(name))}
     if update_golden:
@@ -98,7 +106,9 @@ def test_golden_files(name: str, update_golden: bool) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("name", DEEPSPEED)
 def test_deepspeed_reads_the_planned_batch(name: str) -> None:
-    """DeepSpeed's own parser accepts the JSON at the real world size, with the batch triple that the plan means."""
+    """DeepSpeed's own parser accepts the JSON at the real world size, with the batch triple that
+    the plan means.
+    """
     plan = plan_for_target(name)
     parsed = parse_plan(plan)
     assert batch_triple(parsed) == meant_triple(plan)
@@ -108,7 +118,9 @@ def test_deepspeed_reads_the_planned_batch(name: str) -> None:
 @needs_shellcheck
 @pytest.mark.parametrize("name", NAMES)
 def test_scripts_are_clean(name: str, tmp_path: Path) -> None:
-    """bash -n and shellcheck have nothing to say about the example's own script, nor its Slurm and ssh scripts."""
+    """bash -n and shellcheck have nothing to say about the example's own script, nor its Slurm and
+    ssh scripts.
+    """
     for target in (None, "slurm", "shell"):
         folder = tmp_path / str(target)
         put(dsgen.render(plan_for_target(name, target)), folder)
@@ -154,7 +166,9 @@ def test_slurm_takes_the_script(name: str, tmp_path: Path) -> None:
 
 
 def test_library_example_runs() -> None:
-    """The example of use as a library prints a plan for each number of GPUs until one is done in time."""
+    """The example of use as a library prints a plan for each number of GPUs until one is done in
+    time.
+    """
     script, spec = FOLDER / "library" / "gpus.py", FOLDER / "llama-3-70b-deepspeed.yaml"
     done = subprocess.run(
         [sys.executable, str(script), str(spec), "5"], capture_output=True, text=True, check=True

@@ -1,4 +1,6 @@
-"""Numbers are read from text in one place: digits from 0 to 9, at a bounded length; nothing else raises or is slow."""
+"""Numbers are read from text in one place: digits from 0 to 9, at a bounded length; nothing else
+raises or is slow.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_other_digits_are_no_number(text: str) -> None:
 
 
 def test_long_numbers_are_bounded() -> None:
-    """More digits than Python converts are no number, or the largest that there is; zeros in front don't count."""
+    """More digits than Python converts are no number, or the largest that there is; zeros in front
+    don't count.
+    """
     assert read_whole(LONG) is None
     assert python_int(LONG) is None
     assert whole(LONG) == LARGEST
@@ -61,16 +65,20 @@ def test_python_int_is_pythons(text: str) -> None:
 def test_commands_answer_odd_numbers(
     number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`plan` and `validate` answer where an argument, a directive, an index or a resource is such a number."""
+    """`plan` and `validate` answer where an argument, a directive, an index or a resource is such a
+    number.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dsgen.yaml").write_text(
         "model: llama-2-7b\ncluster: dgx-h100\ngpus: 8\nframework: huggingface\n"
         "training: {global_batch: 64, duration: {steps: 100}}\noutput: {checkpoints: /shared/run}\n"
-        f"launch: {{target: slurm, script: train.py, arguments: [--save_total_limit, '{number}']}}\n"
+        f"launch: {{target: slurm, script: train.py, arguments: "
+        f"[--save_total_limit, '{number}']}}\n"
     )
     assert run("plan").exit_code in (0, 1)
     (tmp_path / "run.sbatch").write_text(
-        f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --cpus-per-task={number}\n#SBATCH --signal={number}\n"
+        f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --cpus-per-task={number}\n#SBATCH "
+        f"--signal={number}\n"
         f'A=(x y)\nexport B="${{A[{number}]}}" C="${{@:{number}}}" D="${{{number}}}"\n'
         f"srun torchrun --nnodes {number} --nproc_per_node {number} train.py"
         f" --per_device_train_batch_size {number} --max_steps {number} --output_dir out\n"
@@ -90,7 +98,9 @@ def test_commands_answer_odd_numbers(
 
 
 def test_digits_are_asked_of_in_one_place() -> None:
-    """`isdigit`, `isdecimal` and `isnumeric`, which take other digits, stand in `numerals.py` alone."""
+    """`isdigit`, `isdecimal` and `isnumeric`, which take other digits, stand in `numerals.py`
+    alone.
+    """
     asking = {
         shown(path)
         for path in PATHS
@@ -101,7 +111,9 @@ def test_digits_are_asked_of_in_one_place() -> None:
 
 
 def test_patterns_match_no_other_digits() -> None:
-    r"""`\d` of a pattern, which takes the digits of every script, stands beside `re.ASCII`, or as `[0-9]`."""
+    r"""`\d` of a pattern, which takes the digits of every script, stands beside `re.ASCII`, or as
+    `[0-9]`.
+    """
     wrong = []
     for path in PATHS:
         calls = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
@@ -131,7 +143,9 @@ def _flags(call: ast.Call) -> list[ast.expr]:
 
 
 def test_conversions_are_not_handed_on() -> None:
-    """`int` and `float` are called, where mypy sees of what; as functions for others they stand in `numerals.py`."""
+    """`int` and `float` are called, where mypy sees of what; as functions for others they stand in
+    `numerals.py`.
+    """
     handed = []
     for path in PATHS:
         for node in ast.walk(tree(path)):
@@ -143,13 +157,16 @@ def test_conversions_are_not_handed_on() -> None:
 
 @pytest.mark.slow
 def test_mypy_refuses_conversions_of_text(tmp_path: Path) -> None:
-    """The project's mypy knows the plugin, which refuses `int()` and `float()` of what may be text, and nothing else."""
+    """The project's mypy knows the plugin, which refuses `int()` and `float()` of what may be text,
+    and nothing else.
+    """
     assert 'plugins = ["scripts/mypy_numbers.py"]' in (ROOT / "pyproject.toml").read_text()
     config = tmp_path / "mypy.ini"
     config.write_text(f"[mypy]\nplugins = {ROOT / 'scripts' / 'mypy_numbers.py'}\n")
     (tmp_path / "a.py").write_text(
         "import re\n\ndef f(a: str, b: float, c: str | None, m: re.Match[str]) -> None:\n"
-        "    int(a)\n    float(a)\n    int(c or 'x')\n    int(m[1])\n    int(b)\n    float(len(a))\n    int()\n"
+        "    int(a)\n    float(a)\n    int(c or 'x')\n    int(m[1])\n    int(b)\n    "
+        "float(len(a))\n    int()\n"
     )
     command = [sys.executable, "-m", "mypy", "--config-file", str(config), "a.py"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)

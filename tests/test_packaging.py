@@ -44,7 +44,9 @@ def test_wheel_is_complete(wheel: Path) -> None:
 
 @pytest.mark.integration
 def test_archives_can_be_uploaded(wheel: Path, tmp_path: Path) -> None:
-    """twine accepts the sdist and the wheel, and the wheel that is made from the sdist is the same."""
+    """twine accepts the sdist and the wheel, and the wheel that is made from the sdist is the
+    same.
+    """
     command = [
         sys.executable,
         "-m",
@@ -82,7 +84,9 @@ def test_description_has_no_dead_links(wheel: Path) -> None:
 
 @pytest.mark.integration
 def test_uvx_and_pipx_run_the_wheel(wheel: Path, tmp_path: Path) -> None:
-    """`uvx --from WHEEL dsgen` runs, and `pipx install WHEEL` gives the command and its manual page."""
+    """`uvx --from WHEEL dsgen` runs, and `pipx install WHEEL` gives the command and its manual
+    page.
+    """
     command = [
         sys.executable,
         "-m",
@@ -111,7 +115,9 @@ def test_uvx_and_pipx_run_the_wheel(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_plain_install_needs_no_torch(wheel: Path) -> None:
-    """The requirements of a plain install are the five light libraries, and nothing that brings torch."""
+    """The requirements of a plain install are the five light libraries, and nothing that brings
+    torch.
+    """
     archive = zipfile.ZipFile(wheel)
     [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
     headers = Parser().parsestr(archive.read(metadata).decode())
@@ -125,7 +131,9 @@ def test_plain_install_needs_no_torch(wheel: Path) -> None:
 
 @pytest.mark.integration
 def test_installed_command_runs(wheel: Path, tmp_path: Path) -> None:
-    """In a fresh environment the installed command answers, as a program and as a module, and torch is not there."""
+    """In a fresh environment the installed command answers, as a program and as a module, and torch
+    is not there.
+    """
     venv.create(tmp_path / "env")
     binaries = tmp_path / "env" / ("Scripts" if sys.platform == "win32" else "bin")
     python = str(binaries / "python")

@@ -1,4 +1,6 @@
-"""Laws over random specs: plans satisfy both identities and break no rule; DeepSpeed and `validate` take the files."""
+"""Laws over random specs: plans satisfy both identities and break no rule; DeepSpeed and `validate`
+take the files.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 @needs_deepspeed
 @pytest.mark.integration
 def test_every_plan_is_sound_and_accepted() -> None:
-    """Of random specs, 200 plans: identities and pins hold, no rule is broken, DeepSpeed and `validate` accept."""
+    """Of random specs, 200 plans: identities and pins hold, no rule is broken, DeepSpeed and
+    `validate` accept.
+    """
     seen = {"plan": 0, "infeasible": 0, "invalid": 0}
 
     @settings(

@@ -1,4 +1,6 @@
-"""Every Python that setup.cfg names: the sources keep to the oldest, and the program does the same on each."""
+"""Every Python that setup.cfg names: the sources keep to the oldest, and the program does the same
+on each.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def written_by(python: str, folder: Path) -> dict[str, bytes]:
 def test_writes_the_same_files(
     version: str, wheel: Path, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """A fresh installation on each other Python writes the files that this one writes, byte for byte."""
+    """A fresh installation on each other Python writes the files that this one writes, byte for
+    byte.
+    """
     python = interpreter(version)
     if python is None:
         pytest.skip(f"Python {version} is not here")

@@ -31,7 +31,9 @@ def test_built_in_job_is_an_example() -> None:
 
 
 def test_links_lead_to_files() -> None:
-    """Every relative link of README and CONTRIBUTING leads to a file; the build of the site checks those of docs."""
+    """Every relative link of README and CONTRIBUTING leads to a file; the build of the site checks
+    those of docs.
+    """
     for page in ("README.md", "CONTRIBUTING.md"):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text(encoding="utf-8")):
             assert "://" in target or (ROOT / target).exists(), f"{page}: {target}"

@@ -1,4 +1,6 @@
-"""The release script says what is missing, and builds, tags and uploads nothing before all is there."""
+"""The release script says what is missing, and builds, tags and uploads nothing before all is
+there.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@ from tests.programs.hand_built import plan
 
 @pytest.mark.parametrize("target", ["slurm", "azureml", "shell"])
 def test_files_are_sorted_unique_and_the_same_each_time(target: str) -> None:
-    """The same plan gives the same files, each path once, in order, with plan.json and arguments.txt among them."""
+    """The same plan gives the same files, each path once, in order, with plan.json and
+    arguments.txt among them.
+    """
     files = render(plan(target), command="dsgen --gpus 1024")
     paths = [file.path for file in files]
     assert files == render(plan(target), command="dsgen --gpus 1024")

@@ -10,14 +10,18 @@ from tests.cli.running import run
 
 
 def test_the_pages_are_fresh(update_golden: bool) -> None:
-    """docs/rules is what `python -m docs.make_rule_pages` writes; `--update-golden` writes it anew."""
+    """docs/rules is what `python -m docs.make_rule_pages` writes; `--update-golden` writes it
+    anew.
+    """
     if update_golden:
         write()
     assert {path: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")} == pages()
 
 
 def test_every_rule_has_an_anchor() -> None:
-    """Every rule has a heading, and so an anchor, on the page of its subject, and the index leads to every page."""
+    """Every rule has a heading, and so an anchor, on the page of its subject, and the index leads
+    to every page.
+    """
     made = pages()
     anchors = {
         path.stem: re.findall(r"^## (\S+)$", text, re.MULTILINE) for path, text in made.items()

@@ -1,4 +1,6 @@
-"""What the tests draw at random is the same in every run, whatever ran before and whichever process it runs in."""
+"""What the tests draw at random is the same in every run, whatever ran before and whichever process
+it runs in.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from hypothesis import strategies as st
 
 TESTS = Path(__file__).parent
 
-#: Generators that keep to their seed where they have one, and calls that draw from the machine's own randomness.
+#: Generators that keep to their seed where they have one, and calls that draw from the machine's
+#: own randomness.
 _WITH_SEED = {"random.Random", "np.random.default_rng"}
 _ALWAYS = {"uuid.uuid1", "uuid.uuid4", "os.urandom"}
 _MODULES_OF_LUCK = ("random.", "np.random.", "secrets.")

@@ -85,7 +85,9 @@ def test_every_target_of_the_schema_has_a_launcher() -> None:
 
 
 def test_the_schema_describes_the_keys_of_every_launcher() -> None:
-    """`launch.<target>` has the keys that the launcher and what it uses read by name, and each is described."""
+    """`launch.<target>` has the keys that the launcher and what it uses read by name, and each is
+    described.
+    """
     package = Path(dsgen.__file__).parent
     launch = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]["launch"]["properties"]
     for name in LAUNCHERS:

@@ -56,7 +56,9 @@ def actions(changes: tuple[Change, ...]) -> list[str]:
 
 
 def test_files_are_created_with_folders_and_modes(tmp_path: Path) -> None:
-    """Writing into a folder that isn't there makes it, with the bytes and the executable bits asked for."""
+    """Writing into a folder that isn't there makes it, with the bytes and the executable bits asked
+    for.
+    """
     changes = write(FILES, tmp_path / "out" / "put")
     assert actions(changes) == ["create"] * 3
     assert (tmp_path / "out/put/é.json").read_bytes() == "☃".encode()
@@ -130,7 +132,9 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_leads_nowhere(tmp_path: Path) -> None:
-    """An output folder that is a broken link, or under a file, is refused by the name of what is in the way."""
+    """An output folder that is a broken link, or under a file, is refused by the name of what is in
+    the way.
+    """
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     before = tree(tmp_path)
@@ -240,7 +244,9 @@ def leftover(tmp_path: Path) -> Path:
 
 
 def test_what_is_left_over_is_named_and_removed(tmp_path: Path, leftover: Path) -> None:
-    """The next run says in one line what it found and what became of it; comparing only names it."""
+    """The next run says in one line what it found and what became of it; comparing only names
+    it.
+    """
     assert leftovers(tmp_path) == [leftover]
     told: list[str] = []
     write(FILES, tmp_path, tell=told.append)
@@ -251,7 +257,9 @@ def test_what_is_left_over_is_named_and_removed(tmp_path: Path, leftover: Path) 
 def test_commands_say_what_is_left_over(
     tmp_path: Path, leftover: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On standard error, `--diff` says that the next run will see to it, and that run that it did."""
+    """On standard error, `--diff` says that the next run will see to it, and that run that it
+    did.
+    """
     print_diff(FILES, tmp_path)
     assert (
         f"{leftover}: note: an interrupted run left this; the next run that writes"
@@ -262,7 +270,9 @@ def test_commands_say_what_is_left_over(
 
 
 def test_what_was_moved_aside_is_put_back(tmp_path: Path, leftover: Path) -> None:
-    """After a kill within the renames the next run puts back what is missing, and says that the set may be in part."""
+    """After a kill within the renames the next run puts back what is missing, and says that the set
+    may be in part.
+    """
     (leftover / "renaming").touch()
     (leftover / "old" / "deep").mkdir(parents=True)
     (leftover / "old" / "deep" / "mine.txt").write_text("mine")
@@ -271,7 +281,8 @@ def test_what_was_moved_aside_is_put_back(tmp_path: Path, leftover: Path) -> Non
     told: list[str] = []
     assert recover(tmp_path, told.append)
     assert told == [
-        f"{leftover}: note: an interrupted run left this. A part of its files may be in place: run that command again"
+        f"{leftover}: note: an interrupted run left this. A part of its files may be in place: "
+        "run that command again"
     ]
     assert (tmp_path / "deep" / "mine.txt").read_text() == "mine"
     assert (tmp_path / "a.txt").read_text() == "new"
@@ -282,7 +293,9 @@ def test_what_was_moved_aside_is_put_back(tmp_path: Path, leftover: Path) -> Non
 def test_the_mark_of_a_set_comes_back_with_the_whole_set(
     tmp_path: Path, leftover: Path, whole: bool
 ) -> None:
-    """The plan.json that was moved aside is put back where every other file is, and not beside a part of a new set."""
+    """The plan.json that was moved aside is put back where every other file is, and not beside a
+    part of a new set.
+    """
     (leftover / "renaming").touch()
     (leftover / "old").mkdir()
     for name in ("plan.json", "z.txt"):
@@ -294,7 +307,9 @@ def test_the_mark_of_a_set_comes_back_with_the_whole_set(
 
 
 def test_a_leftover_leads_nowhere_else(tmp_path: Path) -> None:
-    """A working folder that came with somebody else's folder puts, removes and moves nothing outside of that."""
+    """A working folder that came with somebody else's folder puts, removes and moves nothing
+    outside of that.
+    """
     folder, victim = tmp_path / "cloned", tmp_path / "victim"
     work = folder / ".dsgen-writing"
     (work / "old" / "link").mkdir(parents=True)
@@ -318,7 +333,9 @@ def test_others_files_in_a_working_folder_stay(tmp_path: Path, leftover: Path) -
 
 
 def test_a_file_in_the_way_of_the_working_folder_is_named(tmp_path: Path) -> None:
-    """A file with the name of our working folder is kept, and the message does not speak of another user."""
+    """A file with the name of our working folder is kept, and the message does not speak of another
+    user.
+    """
     (tmp_path / ".dsgen-writing").write_text("mine")
     with pytest.raises(CannotWrite, match="it is none") as problem:
         write(FILES, tmp_path)
@@ -346,7 +363,8 @@ def test_without_locks_files_are_written_with_a_warning(
     told: list[str] = []
     write(FILES, tmp_path / "out", tell=told.append)
     assert told == [
-        f"{tmp_path}/out: warning: files can't be locked here (No locks available): let no two runs write here at once"
+        f"{tmp_path}/out: warning: files can't be locked here (No locks available): let no two "
+        "runs write here at once"
     ]
     assert actions(compare(FILES, tmp_path / "out")) == ["identical"] * 3
 
@@ -354,7 +372,9 @@ def test_without_locks_files_are_written_with_a_warning(
 def test_without_hard_links_nothing_is_overwritten_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a file system has no hard links, files are moved to places that are free, and replaced with force."""
+    """Where a file system has no hard links, files are moved to places that are free, and replaced
+    with force.
+    """
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
@@ -371,9 +391,8 @@ def test_without_hard_links_nothing_is_overwritten_either(
 def test_signals_wait() -> None:
     """SIGINT and its like come when the block is over, and do what they did before."""
     done = []
-    former = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a job in the background ignores it
+    # a job in the background ignores it
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt), held():
             signal.raise_signal(signal.SIGINT)
@@ -385,7 +404,9 @@ def test_signals_wait() -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_link_that_leads_nowhere_is_in_the_way(force: bool, tmp_path: Path) -> None:
-    """A dangling link in a file's place is overwritten only with force, and what it leads to is not made."""
+    """A dangling link in a file's place is overwritten only with force, and what it leads to is not
+    made.
+    """
     (tmp_path / "a.txt").symlink_to("nowhere")
     if force:
         write(FILES, tmp_path, force=True)
@@ -418,7 +439,9 @@ def test_the_owner_stays(tmp_path: Path) -> None:
 def test_a_file_that_goes_while_it_is_compared_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What another run takes away between two looks at it counts as a file to create, not as a failure."""
+    """What another run takes away between two looks at it counts as a file to create, not as a
+    failure.
+    """
     file = RenderedFile(path="plan.json", text="{}")
     (tmp_path / "plan.json").write_text("old")
 
@@ -432,7 +455,9 @@ def test_a_file_that_goes_while_it_is_compared_is_missing(
 
 
 def test_the_command_in_a_file_is_no_difference(tmp_path: Path) -> None:
-    """A file that another command wrote with the same contents is left alone; any other comment is a difference."""
+    """A file that another command wrote with the same contents is left alone; any other comment is
+    a difference.
+    """
 
     def made(command: str, rest: str = "one\n") -> tuple[RenderedFile]:
         return (RenderedFile(path="a.txt", text=f"# Written by dsgen 0.2.0: {command}\n{rest}"),)
@@ -449,7 +474,9 @@ def a_set(hashes: object, *names: str) -> list[RenderedFile]:
 
 
 def test_files_that_the_former_set_alone_has_are_removed(tmp_path: Path) -> None:
-    """With force they go, whichever command wrote them; without it they are named, and all stays."""
+    """With force they go, whichever command wrote them; without it they are named, and all
+    stays.
+    """
     hashes = {"a.json": content_hash(b"a.json\n"), "b.sh": content_hash(b"run\n")}
     write([*a_set(hashes, "a.json"), RenderedFile(path="b.sh", text="run\n")], tmp_path)
     (tmp_path / "b.sh").write_text("# Written by dsgen 1: dsgen sweep\nrun\n")
@@ -483,7 +510,9 @@ def test_a_file_of_the_former_set_that_was_changed_is_kept(tmp_path: Path) -> No
     "name", ["../x", "/x", "sub/x", "link", "twice", "sub", ".x", "", "plan.json", "a/../../x"]
 )
 def test_a_list_of_files_leads_nowhere_else(name: str, tmp_path: Path) -> None:
-    """Of a plan.json, which may be anybody's, only plain files beside it are taken for the set's."""
+    """Of a plan.json, which may be anybody's, only plain files beside it are taken for the
+    set's.
+    """
     folder, text = tmp_path / "out", "mine\n"
     (folder / "sub").mkdir(parents=True)
     for path in (tmp_path / "x", folder / "sub" / "x", folder / ".x", folder / "one"):

@@ -1,4 +1,6 @@
-"""A set of files is the old one or the new one, whatever happens meanwhile; CONTRIBUTING has the table."""
+"""A set of files is the old one or the new one, whatever happens meanwhile; CONTRIBUTING has the
+table.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def table(seen: list[tuple[str, str, int]]) -> str:
     """The table of the page."""
     counts = {(fault, what): count for fault, what, count in seen}
     lines = [
-        "| fault | runs | the old set | the new set | a mix, without plan.json | whole after the next run |",
+        "| fault | runs | the old set | the new set | a mix, without plan.json | whole "
+        "after the next run |",
         "|---|---|---|---|---|---|",
     ]
     rows = [
@@ -45,7 +48,9 @@ def table(seen: list[tuple[str, str, int]]) -> str:
 def test_a_fault_at_every_call_leaves_the_old_set_or_the_new(
     tmp_path: Path, update_golden: bool
 ) -> None:
-    """Only a kill leaves a mix, and that without the mark of a whole set; no text of another program is lost."""
+    """Only a kill leaves a mix, and that without the mark of a whole set; no text of another
+    program is lost.
+    """
     command = [sys.executable, "-m", "tests.write_drill", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

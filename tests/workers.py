@@ -1,4 +1,6 @@
-"""Worker processes: each is asked all its questions at once, and what it failed to answer is not asked again."""
+"""Worker processes: each is asked all its questions at once, and what it failed to answer is not
+asked again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ParamSpec, TypeVar
 
-#: After so long a process hangs. It is far more than any takes, because the machine may be busy with other things.
+#: After so long a process hangs. It is far more than any takes, because the machine may be busy
+#: with other things.
 HANGS_S = 1800
 
 
@@ -33,7 +36,9 @@ _Answer = TypeVar("_Answer")
 
 
 def once(function: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
-    """`functools.cache` that keeps a failure as well: what didn't start for one test isn't started for the next."""
+    """`functools.cache` that keeps a failure as well: what didn't start for one test isn't started
+    for the next.
+    """
 
     @cache
     def outcome(*args: Any, **keys: Any) -> tuple[_Answer | None, Exception | None]:
@@ -53,7 +58,9 @@ def once(function: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
 
 
 def answers(worker: Path, questions: Sequence[Any]) -> list[Any]:
-    """What `python WORKER QUESTIONS.json ANSWERS.json` answers on one thread, one answer a question."""
+    """What `python WORKER QUESTIONS.json ANSWERS.json` answers on one thread, one answer a
+    question.
+    """
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
     with TemporaryDirectory() as folder:
         asked, answered = (Path(folder) / name for name in ("questions.json", "answers.json"))

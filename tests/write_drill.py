@@ -1,8 +1,9 @@
-"""Runs of `generate` and `--fix` with a fault at every call that changes the disk; prints what was seen as JSON.
+"""Runs of `generate` and `--fix` with a fault at every call that changes the disk; prints what was
+seen as JSON.
 
-Every run is a process of its own, forked from this one, in which the calls of `SEAMS` are counted and the fault comes
-at one of them. It has few imports and no threads, so that a fork is cheap and safe. Run it with
-`python -m tests.write_drill FOLDER`.
+Every run is a process of its own, forked from this one, in which the calls of `SEAMS` are counted
+and the fault comes at one of them. It has few imports and no threads, so that a fork is cheap and
+safe. Run it with `python -m tests.write_drill FOLDER`.
 """
 
 from __future__ import annotations
@@ -91,9 +92,8 @@ class Drill:
             scenario.run(root)
             calls.write_text(str(len(names)))
 
-        here(
-            lambda: scenario.run(self.fresh(scenario)), self.folder / "errors"
-        )  # which imports what a run needs
+        # which imports what a run needs
+        here(lambda: scenario.run(self.fresh(scenario)), self.folder / "errors")
         root = self.fresh(scenario)
         self.expect(forked(run, self.folder / "errors") == 0, scenario.name, "without a fault")
         return old, snapshot(root), int(calls.read_text())
@@ -110,7 +110,8 @@ class Drill:
         seen = "the old set" if after == old else "the new set" if after == new else "a mix"
         self.seen[fault, seen] += 1
         left = [path for work in unfinished(root) for path in work.iterdir() if path.name != "lock"]
-        # Only what cannot be handled may leave a mix, up to the next run; then the mark of a whole set is not there.
+        # Only what cannot be handled may leave a mix, up to the next run; then the mark of a whole
+        # set is not there.
         handled = not ("KILL" in fault or "EROFS, for good" in fault)
         self.expect(seen != "a mix" or not handled, *what, seen, status, after.keys())
         if "KILL" in fault and scenario.target.endswith(PLAN) and seen == "a mix":
@@ -146,7 +147,9 @@ class Drill:
     def beside(
         self, scenario: Scenario, fault: str, at: int, other: Callable[[Path], Act | None]
     ) -> None:
-        """A run during which another program writes: what that writes is somewhere, whatever the run does."""
+        """A run during which another program writes: what that writes is somewhere, whatever the
+        run does.
+        """
         root, marker = self.fresh(scenario), self.folder / "wrote"
         act = other(root / scenario.target)
         if act is None:

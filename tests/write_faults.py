@@ -1,4 +1,6 @@
-"""Faults at a numbered call that changes the disk: signals, errors, and other programs that write at that moment."""
+"""Faults at a numbered call that changes the disk: signals, errors, and other programs that write
+at that moment.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MARK = "written by another program\n"
 
 Call = Callable[[], Any]
-Act = Callable[
-    [int, str, Call, tuple[Any, ...]], Any
-]  #: number and name of the call, the call, its arguments
+#: number and name of the call, the call, its arguments
+Act = Callable[[int, str, Call, tuple[Any, ...]], Any]
 
 
 def install(act: Act) -> None:
@@ -82,7 +83,9 @@ def send(at: int, which: int, *, after: bool) -> Act:
 
 
 def meanwhile(at: int, other: Act, *, armed: bool) -> Act:
-    """Another program does something right before the call number `at`; if not `armed`, only once files are staged."""
+    """Another program does something right before the call number `at`; if not `armed`, only once
+    files are staged.
+    """
     staging = [armed]
 
     def act(number: int, name: str, call: Call, args: tuple[Any, ...]) -> Any:
@@ -106,7 +109,9 @@ DISK_FULL, READ_ONLY = (
 
 
 def faults(at: int) -> Iterator[tuple[str, Act]]:
-    """What is injected at a call: SIGKILL before it, which is after the one before; of the rest, each in turn."""
+    """What is injected at a call: SIGKILL before it, which is after the one before; of the rest,
+    each in turn.
+    """
     yield "SIGKILL", send(at, signal.SIGKILL, after=False)
     which = SIGNALS[at % len(SIGNALS)]
     for after in (False, True):
@@ -150,7 +155,9 @@ def writes(path: Path) -> Act:
 
 
 def holds(path: Path) -> Act | None:
-    """An editor that has the file open since before the run, and writes unless its file is just being removed."""
+    """An editor that has the file open since before the run, and writes unless its file is just
+    being removed.
+    """
     if not path.is_file():
         return None
     stream = path.open("a")

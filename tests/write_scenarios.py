@@ -25,7 +25,9 @@ CRASHED, INTERRUPTED = 99, 130
 
 
 def forked(run: Call, errors: Path | None = None) -> int:
-    """The exit status of a run in a process of its own; what it prints goes to the file `errors`."""
+    """The exit status of a run in a process of its own; what it prints goes to the file
+    `errors`.
+    """
     return ended(started(run, errors))
 
 
@@ -35,9 +37,8 @@ def started(run: Call, errors: Path | None = None) -> int:
     if child:
         return child
     status = CRASHED
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a job in the background ignores these two
+    # a job in the background ignores these two
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         output = os.open(errors or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -110,9 +111,8 @@ def place(files: list[RenderedFile], out: Path) -> None:
         path = out / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.text, encoding="utf-8")
-        plain = (
-            0o644 if file.path == PLAN else 0o640
-        )  # after a kill plan.json may be made anew, with a new mode
+        # after a kill plan.json may be made anew, with a new mode
+        plain = 0o644 if file.path == PLAN else 0o640
         path.chmod(0o755 if file.executable else plain)
     (out / "notes.txt").write_text("the user's\n")
 

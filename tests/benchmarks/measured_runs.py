@@ -16,7 +16,9 @@ def _row() -> Run:
 
 
 def run(name: str = "row", *, source: str = "one", step_time_s: float = 1.0, **layout: int) -> Run:
-    """The first row of the benchmark under another name, with another layout and step time, in seconds."""
+    """The first row of the benchmark under another name, with another layout and step time, in
+    seconds.
+    """
     return replace(
         _row(), id=name, source=source, step_time_s=step_time_s, layout=Layout(data=8, **layout)
     )

@@ -43,7 +43,9 @@ def test_a_source_is_a_row(pairs: list[Pair]) -> None:
 
 
 def test_coverage_counts_what_is_inside(pairs: list[Pair]) -> None:
-    """A band from 0.95 to 1.3 times the estimate holds two of the three runs: one of two and one of one."""
+    """A band from 0.95 to 1.3 times the estimate holds two of the three runs: one of two and one of
+    one.
+    """
     (line,) = list(coverage_table(pairs, lambda _: Band(low=0.95, high=1.3), lambda _: "dense"))[2:]
     assert "| 3 | 2 | 75% | one 50% |" in line
 
@@ -78,7 +80,9 @@ def test_more_headroom_refuses_more() -> None:
 
 
 def test_the_figure_is_drawn_the_same_again() -> None:
-    """Equal estimates give equal bytes: well-formed SVG with a point a run, a legend entry a source, and no script."""
+    """Equal estimates give equal bytes: well-formed SVG with a point a run, a legend entry a
+    source, and no script.
+    """
     rows = list(runs())
     times, sizes = time_pairs(rows), memory_pairs(rows)
     text = draw(times, sizes)

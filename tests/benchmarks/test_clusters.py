@@ -43,7 +43,9 @@ def test_runs_of_joined_sources_share_a_cluster(runs: list[Run]) -> None:
 def test_no_constant_is_fitted_to_a_cluster_of_its_own(
     runs: list[Run], moved: list[Parameter]
 ) -> None:
-    """What the fit moves acts on runs of three clusters where a framework, network or kernels pick it, else of two."""
+    """What the fit moves acts on runs of three clusters where a framework, network or kernels pick
+    it, else of two.
+    """
     for parameter in moved:
         family = constants()[parameter.name]
         feeding = {
@@ -56,7 +58,9 @@ def test_no_constant_is_fitted_to_a_cluster_of_its_own(
 
 
 def test_constants_of_few_clusters_stay_at_their_priors(moved: list[Parameter]) -> None:
-    """Constants that the fit doesn't move have their prior as value, so that no earlier fit is left in them."""
+    """Constants that the fit doesn't move have their prior as value, so that no earlier fit is left
+    in them.
+    """
     fitted = {(p.name, p.key) for p in moved}
     for name, family in constants().items():
         for key, constant in family.by_key.items():

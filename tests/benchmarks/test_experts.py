@@ -1,4 +1,6 @@
-"""The collection of experts' layouts: well-formed, and refused only for reasons that were checked."""
+"""The collection of experts' layouts: well-formed, and refused only for reasons that were
+checked.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from benchmarks import experts
 from benchmarks.experts import Expert
 
 ROWS = experts.experts()
-#: Keys that `layout` may have: the spec's, and those that are kept for the reader until the spec has them.
+#: Keys that `layout` may have: the spec's, and those that are kept for the reader until the spec
+#: has them.
 WORDS = {
     *(
         "tensor",
@@ -41,7 +44,9 @@ each = pytest.mark.parametrize("expert", ROWS, ids=lambda expert: expert.name)
 
 
 def test_enough_of_every_kind() -> None:
-    """The collection spans generations, sizes, precisions and frameworks, and repeats no layout of a job."""
+    """The collection spans generations, sizes, precisions and frameworks, and repeats no layout of
+    a job.
+    """
     assert len(ROWS) >= 51
     assert {row.row["cluster"] for row in ROWS} >= {
         "h100",
@@ -63,7 +68,9 @@ def test_enough_of_every_kind() -> None:
 
 @each
 def test_a_row_is_well_formed(expert: Expert) -> None:
-    """Its source is named, its words are known, and what it prints divides its GPUs and its batch."""
+    """Its source is named, its words are known, and what it prints divides its GPUs and its
+    batch.
+    """
     row, said = expert.row, expert.row["layout"]
     place, _, rest = row["source"].partition(":")
     assert rest
@@ -85,7 +92,9 @@ def test_what_is_believed_is_in_the_collection() -> None:
 
 
 def test_a_layout_keeps_to_what_its_program_could_do_when_it_was_made() -> None:
-    """What an option that came later says is left out, unless the row uses it; without a month nothing is."""
+    """What an option that came later says is left out, unless the row uses it; without a month
+    nothing is.
+    """
     left = {row.name: experts.left_then(row) for row in ROWS}
     assert left["bloom-176b"] == [
         {"sequence_parallel": False, "recompute": "none", "context": 1},
@@ -103,7 +112,9 @@ def test_a_layout_keeps_to_what_its_program_could_do_when_it_was_made() -> None:
 
 
 def test_rows_are_refused_only_for_a_reason() -> None:
-    """A layout that experts ran is legal and fits, unless the file says why it need not be; these are still to mend."""
+    """A layout that experts ran is legal and fits, unless the file says why it need not be; these
+    are still to mend.
+    """
     found = {row.name: dsgen.search(experts.job_of(row, pinned=True), top=1) for row in ROWS}
     refused = {
         name: answer.binding_rule

@@ -43,7 +43,9 @@ def test_a_group_counts_once() -> None:
 
 
 def test_the_band_follows_the_spread() -> None:
-    """Perfect order needs no band; else the band is where the odds are two to one, less than the spread itself."""
+    """Perfect order needs no band; else the band is where the odds are two to one, less than the
+    spread itself.
+    """
     assert ordering([group((1, 1), (1.02, 1.02), (1.04, 1.04))]).band == pytest.approx(0)
     found = ordering([group((1.0, 1.05), (1.0, 1.0), (1.0, 0.95))])
     assert found.spread == pytest.approx(0.05, rel=0.01)

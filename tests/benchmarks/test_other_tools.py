@@ -16,7 +16,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "other-tools.md"
 @needs_deepspeed
 @pytest.mark.integration
 def test_figures_of_the_page_are_those_of_the_benchmark() -> None:
-    """What DeepSpeed's own functions estimate of published runs, and what we do, is what the page says."""
+    """What DeepSpeed's own functions estimate of published runs, and what we do, is what the page
+    says.
+    """
     page = PAGE.read_text(encoding="utf-8")
     lines = list(table({"DeepSpeed": deepspeed_states}, list(runs())))
     assert len(lines) > 3

@@ -28,7 +28,9 @@ def group(*measured: tuple[int, float]) -> Group:
 
 
 def test_regret_is_what_the_pick_loses() -> None:
-    """The fastest by estimate is picked, and its measured time is held against the best measured time."""
+    """The fastest by estimate is picked, and its measured time is held against the best measured
+    time.
+    """
     found = group((1, 8.0), (2, 10.0), (4, 16.0))
     assert found.fastest.layout.micro_batch == 2
     assert found.best.layout.micro_batch == 1
@@ -57,7 +59,9 @@ def test_the_band_prefers_less_memory() -> None:
 
 
 def test_groups_are_jobs_with_three_layouts() -> None:
-    """Every group of the benchmark agrees in what is not a layout decision, and has three layouts at least."""
+    """Every group of the benchmark agrees in what is not a layout decision, and has three layouts
+    at least.
+    """
     found = regret.groups(list(runs()))
     assert len(found) >= 20
     for g in found:

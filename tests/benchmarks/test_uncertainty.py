@@ -43,7 +43,9 @@ def test_sources_count_once() -> None:
 
 
 def test_bands_cover_sources_that_were_left_out() -> None:
-    """Where sources differ more than their own runs do, the band is widened until a new source is covered."""
+    """Where sources differ more than their own runs do, the band is widened until a new source is
+    covered.
+    """
     rng = np.random.default_rng(0)
     shifts = rng.normal(0, 0.1, 12)
     found = [
@@ -58,7 +60,9 @@ def test_bands_cover_sources_that_were_left_out() -> None:
 
 
 def test_a_thin_regime_borrows() -> None:
-    """A regime with one good source is less certain than that source, since others were off by more."""
+    """A regime with one good source is less certain than that source, since others were off by
+    more.
+    """
     found = [*residuals("good", "moe", np.full(9, 0.01))]
     found += [r for i in range(5) for r in residuals(f"s{i}", "dense", np.linspace(-0.3, 0.3, 9))]
     assert 0.02 < make_bands(found, ("dense", "moe")).by_regime["moe"] < 0.3
@@ -82,7 +86,9 @@ def test_the_accuracy_of_sources_is_that_of_clusters_left_out() -> None:
 
 
 def test_the_file_is_what_the_package_reads() -> None:
-    """The command writes every regime of both estimates and the band of the ranking, and writes it the same again."""
+    """The command writes every regime of both estimates and the band of the ranking, and writes it
+    the same again.
+    """
     rows = list(runs())
     text = document(rows, shipped_seconds)
     written = yaml.safe_load(text)

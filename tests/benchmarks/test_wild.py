@@ -40,7 +40,9 @@ def verdicts(findings: list[Said], rows: list[Row]) -> list[str]:
 
 
 def test_the_carried_table_is_well_formed() -> None:
-    """Every row has a known verdict, a commit and, unless it is clean, a rule; no two rows judge one finding."""
+    """Every row has a known verdict, a commit and, unless it is clean, a rule; no two rows judge
+    one finding.
+    """
     rows = wild.read_table(TABLE)
     assert {row.verdict for row in rows} == set(wild.VERDICTS)
     assert all(row.commit and row.path for row in rows)
@@ -51,7 +53,9 @@ def test_the_carried_table_is_well_formed() -> None:
 
 
 def test_a_verdict_holds_for_its_rule_file_and_lines() -> None:
-    """Another line, rule or file is not judged; a verdict or a finding without lines is one on the whole file."""
+    """Another line, rule or file is not judged; a verdict or a finding without lines is one on the
+    whole file.
+    """
     rows = [row(lines=(4, 9)), row("ENV004", "FALSE")]
     assert verdicts([said(), said(line=9), said(line=None)], rows) == ["TRUE"] * 3
     assert verdicts([said(line=5), said(path="b.sh"), said("SLM001")], rows) == [""] * 3
@@ -59,13 +63,17 @@ def test_a_verdict_holds_for_its_rule_file_and_lines() -> None:
 
 
 def test_the_line_decides_between_verdicts_on_one_file() -> None:
-    """Where a file has a true and a false finding of one rule; a finding on the whole file is then unjudged."""
+    """Where a file has a true and a false finding of one rule; a finding on the whole file is then
+    unjudged.
+    """
     rows = [row(lines=(4,)), row(verdict="FALSE", lines=(5,))]
     assert verdicts([said(line=5), said(line=4), said(line=None)], rows) == ["FALSE", "TRUE", ""]
 
 
 def test_what_was_true_must_be_said_still() -> None:
-    """A row judged TRUE is lost when no finding answers to it; rows of repositories that weren't checked are not."""
+    """A row judged TRUE is lost when no finding answers to it; rows of repositories that weren't
+    checked are not.
+    """
     rows = [row(), row("ENV004"), row("OPT003", "FALSE")]
     assert [lost.rule for lost in wild.match([said()], rows, {"o/n"}).lost] == ["ENV004"]
     assert not wild.match([], rows, {"o/other"}).lost
@@ -98,7 +106,9 @@ def test_precision_counts_what_was_judged() -> None:
 
 
 def test_unjudged_findings_come_back_as_verdicts(tmp_path: Path) -> None:
-    """They are written with what was judged beside them; those that get a verdict join the table, comments kept."""
+    """They are written with what was judged beside them; those that get a verdict join the table,
+    comments kept.
+    """
     table, unjudged = tmp_path / "table.csv", tmp_path / "unjudged.csv"
     table.write_text("# source\n", encoding="utf-8")
     rows = [row(lines=(4,)), row("", "clean", path="b.sh")]
@@ -120,7 +130,9 @@ def test_unjudged_findings_come_back_as_verdicts(tmp_path: Path) -> None:
 
 
 def test_a_checkout_is_checked_as_a_user_would(tmp_path: Path) -> None:
-    """Paths are those of the repository, notes are left out, and nothing in the folder is imported."""
+    """Paths are those of the repository, notes are left out, and nothing in the folder is
+    imported.
+    """
     folder = tmp_path / "o+n"
     (folder / "jobs").mkdir(parents=True)
     (folder / "yaml.py").write_text("raise SystemExit(3)\n", encoding="utf-8")

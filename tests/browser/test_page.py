@@ -1,4 +1,6 @@
-"""The page that runs dsgen in a browser: built, opened as a local file in Chromium, and compared with the program."""
+"""The page that runs dsgen in a browser: built, opened as a local file in Chromium, and compared
+with the program.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from playwright import sync_api
 
 ROOT = Path(__file__).parent.parent.parent
-BROKEN = '{"train_batch_size": 32,\n "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2}'
+BROKEN = (
+    '{"train_batch_size": 32,\n "train_micro_batch_size_per_gpu": 3, '
+    '"gradient_accumulation_steps": 2}'
+)
 _FILES = """() => [...document.querySelectorAll("[data-file]")].map(
     (file) => [file.dataset.file, file.querySelector("pre").textContent])"""
 _TYPE = """(text) => {
@@ -85,7 +90,9 @@ NARROW = {"width": 390, "height": 844}
 
 
 def test_shows_an_answer_before_it_is_loaded(page: Page) -> None:
-    """On opening, the page says the built-in job's answer, then shows its report and how far dsgen has loaded."""
+    """On opening, the page says the built-in job's answer, then shows its report and how far dsgen
+    has loaded.
+    """
     plan = json.loads((ROOT / "tests/golden/gpt3-175b-azure/plan.json").read_text(encoding="utf-8"))
     assert f": {plan['layout']['data']} replicas" in page.text(
         "of"
@@ -103,7 +110,9 @@ def test_shows_an_answer_before_it_is_loaded(page: Page) -> None:
 
 
 def test_models_and_machines_are_chosen_from_lists(page: Page) -> None:
-    """An example replaces the spec; a model, a machine or a number of GPUs replaces its line, and is planned."""
+    """An example replaces the spec; a model, a machine or a number of GPUs replaces its line, and
+    is planned.
+    """
     page.page.click("[data-tab=report]")
     page.page.select_option("#example", "mixtral-8x7b")
     assert page.settled().startswith("Answered")
@@ -120,7 +129,9 @@ def test_models_and_machines_are_chosen_from_lists(page: Page) -> None:
 
 
 def test_fits_a_phone(page: Page) -> None:
-    """On 390 pixels nothing is wider than the screen, nor a plan; the spec and the report have it in turn."""
+    """On 390 pixels nothing is wider than the screen, nor a plan; the spec and the report have it
+    in turn.
+    """
     page.page.set_viewport_size(NARROW)  # type: ignore[arg-type]  # a size
     for tab, shown, hidden in (("text", "#text", REPORT), ("report", REPORT, "#text")):
         page.page.click(f"[data-tab={tab}]")
@@ -148,7 +159,9 @@ def written(spec: str, folder: Path) -> dict[str, str]:
 
 
 def test_writes_the_files_of_the_program(page: Page, tmp_path: Path) -> None:
-    """Of the built-in job and of jobs for two other frameworks, the page shows the program's files byte for byte."""
+    """Of the built-in job and of jobs for two other frameworks, the page shows the program's files
+    byte for byte.
+    """
     page.view("files")
     default = (ROOT / "generator/cli/default_job.yaml").read_text(encoding="utf-8")
     page.enter(default, "plan")
@@ -174,7 +187,9 @@ def test_says_what_is_wrong_with_a_pasted_config(page: Page, tmp_path: Path) -> 
 
 
 def test_shows_what_is_wrong_with_a_spec(page: Page) -> None:
-    """A spec that can't be planned shows its findings instead of a plan, and a corrected one the plan again."""
+    """A spec that can't be planned shows its findings instead of a plan, and a corrected one the
+    plan again.
+    """
     page.view("plan")
     page.enter("name: x\nmodle: gpt3-175b\n", "plan")
     assert "did you mean `model`" in page.page.locator("#findings").inner_text()
@@ -193,7 +208,9 @@ def test_says_why_nothing_fits(page: Page) -> None:
 
 
 def test_draws_the_report(page: Page) -> None:
-    """The report is that of the job that is planned, and nothing on the page says that a file was written."""
+    """The report is that of the job that is planned, and nothing on the page says that a file was
+    written.
+    """
     page.enter((ROOT / "examples/llama-2-13b-offload.yaml").read_text(encoding="utf-8"), "plan")
     page.view("report")
     page.page.frame_locator(REPORT).locator("h1", has_text="llama-2-13b-offload").wait_for(

@@ -47,13 +47,15 @@ def test_names_are_unique_across_kinds_and_aliases_resolve() -> None:
 
 @pytest.mark.parametrize("device", DEVICES, ids=by_name)
 def test_device_is_within_what_hardware_can_do(device: Accelerator) -> None:
-    """Memory, rates and peaks fit one another as those of real accelerators of any size do, in SI units."""
+    """Memory, rates and peaks fit one another as those of real accelerators of any size do, in SI
+    units.
+    """
     assert 4 * GIB <= device.memory_bytes <= 2048 * GIB
     assert 100 * GB_PER_S <= device.memory_bytes_per_s <= 100_000 * GB_PER_S
     assert device.link_bytes_per_s == 0 or device.link_bytes_per_s >= 50 * GB_PER_S
 
-    # Whatever the generation: memory is read once in 8 to 100 ms, a link carries a fraction of that rate, and a byte
-    # read feeds 30 to 600 operations. A wrong unit or a factor of 8 leaves these.
+    # Whatever the generation: memory is read once in 8 to 100 ms, a link carries a fraction of that
+    # rate, and a byte read feeds 30 to 600 operations. A wrong unit or a factor of 8 leaves these.
     assert 0.008 < device.memory_bytes / device.memory_bytes_per_s < 0.1
     assert device.link_bytes_per_s < device.memory_bytes_per_s / 4
     assert 30 < device.flops_per_s["fp16"] / device.memory_bytes_per_s < 600
@@ -117,7 +119,9 @@ def test_rack_scale_nodes_share_a_link_domain(name: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=by_name)
 def test_preset_converts_to_a_model_of_its_name(preset: ModelEntry) -> None:
-    """Every preset is a config that dsgen reads, and has as many parameters as its name says, within 30%."""
+    """Every preset is a config that dsgen reads, and has as many parameters as its name says,
+    within 30%.
+    """
     model = model_from_config(preset.config, name=preset.name, source=preset.source)
     assert model.name == preset.name
     sizes = [
@@ -150,7 +154,9 @@ EPSILONS |= {
 
 @pytest.mark.parametrize("name", EPSILONS)
 def test_epsilons_are_those_of_each_size(name: str) -> None:
-    """A model's epsilon is that of its own config.json, which the other sizes of its family may not share."""
+    """A model's epsilon is that of its own config.json, which the other sizes of its family may not
+    share.
+    """
     assert (
         model_from_config(CATALOG.models[name].config, name=name, source="x").norm.epsilon
         == EPSILONS[name]

@@ -1,4 +1,6 @@
-"""An accelerator of a generation that nobody has heard of is one file: its abilities hold everywhere."""
+"""An accelerator of a generation that nobody has heard of is one file: its abilities hold
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ OLDER: dict[str, Any] = {
 
 
 def made_up(generation: dict[str, Any]) -> Accelerator:
-    """An accelerator of a generation called `feynman`, from the catalog's file with the two entries in it."""
+    """An accelerator of a generation called `feynman`, from the catalog's file with the two entries
+    in it.
+    """
     document = read_yaml("dsgen.catalog", "accelerators.yaml")
     document["generations"]["feynman"] = generation
     document["f100"] = {**document["b200-180gb-sxm"], "generation": "feynman", "aliases": []}
@@ -64,7 +68,9 @@ def on(accelerator: Accelerator, **overrides: Any) -> Job:
     ],
 )
 def test_rules_take_its_abilities(generation: dict[str, Any], recipe: str, rules: set[str]) -> None:
-    """Recipes of fp8 and the kernels of attention that its entry lacks are refused, and no others."""
+    """Recipes of fp8 and the kernels of attention that its entry lacks are refused, and no
+    others.
+    """
     whole = on(made_up(generation), training__fp8_recipe=recipe, training__attention="flash")
     assert {finding.rule for finding in check_job(whole)} == rules
 

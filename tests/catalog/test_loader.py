@@ -73,7 +73,9 @@ def documents() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
 
 
 def test_accelerator_units_become_si() -> None:
-    """Mebibytes, gigabytes per second and teraflops become bytes, bytes per second and flops per second."""
+    """Mebibytes, gigabytes per second and teraflops become bytes, bytes per second and flops per
+    second.
+    """
     whole = build_catalog(*documents()).accelerators["whole"]
     assert whole.memory_bytes == 2**30
     assert whole.memory_bytes_per_s == 2e12
@@ -110,7 +112,9 @@ def test_node_units_become_si() -> None:
 
 
 def test_model_has_its_familys_keys_under_its_own() -> None:
-    """A model overrides its family's config and source, and passes neither source nor aliases on as config."""
+    """A model overrides its family's config and source, and passes neither source nor aliases on as
+    config.
+    """
     models = build_catalog(*documents()).models
     assert models["small"].config == {"model_type": "gpt2", "n_layer": 2}
     assert models["small"].source == "a paper"
@@ -121,7 +125,9 @@ def test_model_has_its_familys_keys_under_its_own() -> None:
 @pytest.mark.parametrize("source", [None, "", "  ", 3])
 @pytest.mark.parametrize("kind", ["accelerator", "slice", "node", "model"])
 def test_entry_without_source_is_refused(kind: str, source: object) -> None:
-    """An entry of any kind whose source is missing, blank or no text raises `ValueError` with its name."""
+    """An entry of any kind whose source is missing, blank or no text raises `ValueError` with its
+    name.
+    """
     accelerators, node_types, models = documents()
     entries = {
         "accelerator": ("whole", accelerators["whole"]),
@@ -185,7 +191,9 @@ def test_node_type_is_found_by_any_spelling(name: str, canonical: str) -> None:
 
 
 def test_names_of_one_kind_are_not_found_as_another() -> None:
-    """A model's name is no accelerator, an accelerator's alias no node type, a node type's no model."""
+    """A model's name is no accelerator, an accelerator's alias no node type, a node type's no
+    model.
+    """
     assert find_accelerator("gpt3") is None
     assert find_node_type("a100") is None
     assert find_model("dgx-h100") is None

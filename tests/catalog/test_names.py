@@ -29,7 +29,9 @@ from dsgen.catalog.records import build_catalog
     ],
 )
 def test_names_of_checkpoints_are_models_of_their_shape(written: str, name: str) -> None:
-    """The owner, separators, words on tuning and dates say nothing of the shape, unless a model has them."""
+    """The owner, separators, words on tuning and dates say nothing of the shape, unless a model has
+    them.
+    """
     found = find_model(written)
     assert found is not None and found.name == name
 
@@ -118,12 +120,16 @@ def test_counted_machines() -> None:
     ],
 )
 def test_the_nearest_is_of_its_own_kind(written: str, kind: str, name: str | None) -> None:
-    """A wrong name gets the nearest of the same kind: counted machines stay counted, and a series stays the series."""
+    """A wrong name gets the nearest of the same kind: counted machines stay counted, and a series
+    stays the series.
+    """
     assert nearest(written, kind) == name
 
 
 def test_prices_are_of_node_types_and_have_a_source() -> None:
-    """A list price has its region, date and source; one of an unknown node type is refused, and one without source."""
+    """A list price has its region, date and source; one of an unknown node type is refused, and one
+    without source.
+    """
     prices = {
         name: node.list_price for name, node in load_catalog().node_types.items() if node.list_price
     }

@@ -51,7 +51,9 @@ def test_accelerate_and_validate_agree() -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", CASES)
 def test_cases_fare_with_accelerate_as_they_say(case: str, tmp_path: Path) -> None:
-    """A bad case that stops accelerate stops it, every other case goes through, and so do the good ones."""
+    """A bad case that stops accelerate stops it, every other case goes through, and so do the good
+    ones.
+    """
     for part in ("bad", "good"):
         config = read_case(case).write(part, tmp_path / part) / "ds_config.json"
         if not config.exists():

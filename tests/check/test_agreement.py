@@ -1,4 +1,6 @@
-"""Our verdict on DeepSpeed configs against that of DeepSpeed's own parser; and what our edits make of the configs."""
+"""Our verdict on DeepSpeed configs against that of DeepSpeed's own parser; and what our edits make
+of the configs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ from tests.needs import needs_deepspeed
 
 RELEASE = ".".join(map(str, NEWEST["deepspeed"]))
 MUTANTS = 150
-#: A finding whose edits leave the key as it is: what else is wrong with the config may be reported afterwards.
+#: A finding whose edits leave the key as it is: what else is wrong with the config may be reported
+#: afterwards.
 OLD_RELEASE = "0.16.9"
 
 
@@ -45,7 +48,9 @@ def texts(count: int, release: str = RELEASE) -> list[tuple[str, str]]:
 @needs_deepspeed
 @pytest.mark.integration
 def test_verdicts_are_those_of_deepspeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What DeepSpeed's parser rejects we have an error for, and what we say it rejects it does reject."""
+    """What DeepSpeed's parser rejects we have an error for, and what we say it rejects it does
+    reject.
+    """
     from importlib.metadata import version
 
     if version("deepspeed") != RELEASE:
@@ -67,7 +72,9 @@ def test_verdicts_are_those_of_deepspeed(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("release", [RELEASE, OLD_RELEASE])
 def test_edits_fix_what_they_are_for(release: str) -> None:
-    """The edits of a finding leave a config that can be read, in which that rule reports nothing at that place."""
+    """The edits of a finding leave a config that can be read, in which that rule reports nothing at
+    that place.
+    """
     fixed = Counter[str]()
     for name, text in texts(600, release):
         for finding in findings_of(text, release):

@@ -25,7 +25,9 @@ REFUSED = {
 @pytest.mark.integration
 @needs_azure
 def test_the_loader_and_validate_agree() -> None:
-    """The rendered jobs, the hand-written ones and 150 mutations of them: no disagreement that isn't explained."""
+    """The rendered jobs, the hand-written ones and 150 mutations of them: no disagreement that
+    isn't explained.
+    """
     counts = compare_all(150, seed=7)
     assert counts.unexplained == []
     assert counts.asked > 150 + len(BASES)
@@ -36,7 +38,9 @@ def test_the_loader_and_validate_agree() -> None:
 @needs_azure
 @pytest.mark.parametrize("name", CASES)
 def test_bad_cases_fare_with_the_loader_as_their_rule_says(name: str, tmp_path: Path) -> None:
-    """A rule that quotes azure-ai-ml's error is of a job that it refuses; every other case loads, bad and good."""
+    """A rule that quotes azure-ai-ml's error is of a job that it refuses; every other case loads,
+    bad and good.
+    """
     case = read_case(name)
     refused = case.rule in REFUSED
     with quiet():

@@ -1,4 +1,6 @@
-"""Every rule on files reports its bad case and not its good one, through the API and the command line."""
+"""Every rule on files reports its bad case and not its good one, through the API and the command
+line.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def keywords_of(flags: Sequence[str]) -> dict[str, Any]:
 def findings_of(
     case: Case, part: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Finding, ...]:
-    """What the API finds in the case's `part`, written into `folder`, which becomes the working directory."""
+    """What the API finds in the case's `part`, written into `folder`, which becomes the working
+    directory.
+    """
     monkeypatch.chdir(case.write(part, folder))
     return dsgen.validate(".", **keywords_of(case.flags))
 
@@ -72,7 +76,9 @@ def test_a_case_is_as_it_says(
 def test_the_command_line_prints_what_the_api_finds(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--format json` has the findings of the function, for each subject of rules and each set of options."""
+    """`--format json` has the findings of the function, for each subject of rules and each set of
+    options.
+    """
     case = read_case(name)
     expected = [finding.to_dict() for finding in findings_of(case, "bad", tmp_path, monkeypatch)]
     printed = json.loads(run("validate", ".", "--format", "json", *case.flags).stdout)["findings"]
@@ -81,7 +87,9 @@ def test_the_command_line_prints_what_the_api_finds(
 
 
 def test_a_change_is_a_diff_whose_lines_are_found() -> None:
-    """Hunks replace their old lines, wherever they are; lines that are nowhere or in two places are an error."""
+    """Hunks replace their old lines, wherever they are; lines that are nowhere or in two places are
+    an error.
+    """
     text = "a\n  b\n\nc\na\nd\n"
     assert patched(text, "@@\n   b\n-\n+x\n c\n@@ -5,2 +5,1 @@\n a\n-d\n") == "a\n  b\nx\nc\na\n"
     for change in ("@@\n-a\n", "@@\n-e\n", "@@\n+e\n", "@@\nb\n"):

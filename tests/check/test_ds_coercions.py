@@ -45,7 +45,9 @@ def test_a_stage_may_be_written_as_text(stage: object, tmp_path: Path) -> None:
 
 
 def test_old_releases_refuse_text(tmp_path: Path) -> None:
-    """A release that refuses `"3"` gets the error of its type, and nothing that follows from a stage."""
+    """A release that refuses `"3"` gets the error of its type, and nothing that follows from a
+    stage.
+    """
     config = {**LAMB, "zero_optimization": {"stage": "3"}}
     broken = rules_broken(tmp_path, config, gpus=8, deepspeed_version="0.14.5")
     assert "ZERO001" in broken

@@ -36,7 +36,9 @@ ODD_VALUES = (
 
 
 def merged(one: Any, other: Any) -> Any:
-    """Both objects' members, those of `other` where both have one; an object goes before what is none."""
+    """Both objects' members, those of `other` where both have one; an object goes before what is
+    none.
+    """
     if not isinstance(one, dict) or not isinstance(other, dict):
         return one if isinstance(one, dict) else other
     return one | {key: merged(one.get(key), value) for key, value in other.items()}
@@ -69,8 +71,8 @@ def count(content: str, **context: Any) -> int:
     return len(check_submission(submission))
 
 
-#: Every so many members are tried with a value: all of them with some, in a few seconds. A number that JSON doesn't
-#: have takes longer, as the config is then read by our own reader.
+#: Every so many members are tried with a value: all of them with some, in a few seconds. A number
+#: that JSON doesn't have takes longer, as the config is then read by our own reader.
 EVERY = 8
 EVERY_OF = {"1e999": 2 * EVERY}
 
@@ -86,7 +88,9 @@ WAYS = (
 
 @pytest.mark.parametrize("odd", ODD_VALUES)
 def test_a_member_may_be_anything(odd: str) -> None:
-    """With any member of a config replaced by an odd value, whatever the stage and optimizer, no rule raises."""
+    """With any member of a config replaced by an odd value, whatever the stage and optimizer, no
+    rule raises.
+    """
     stage, optimizer, schedule = WAYS[ODD_VALUES.index(odd) % len(WAYS)]
     way = {
         "zero_optimization": {"stage": stage},

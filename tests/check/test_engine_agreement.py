@@ -1,4 +1,6 @@
-"""DeepSpeed's engine refuses what the rules on its configs say, takes what they let pass, and ignores what they say."""
+"""DeepSpeed's engine refuses what the rules on its configs say, takes what they let pass, and
+ignores what they say.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tests.workers import answers
 
 WORKER = Path(__file__).parents[1] / "engine_start_worker.py"
 
-#: Rules whose bad case the engine refuses, with a part of what it says. The good case starts and takes two steps.
+#: Rules whose bad case the engine refuses, with a part of what it says. The good case starts and
+#: takes two steps.
 REFUSED = {
     "PREC010": "Master weights feature requires ZeRO-2 Offload",
     "PREC012": "conflicts with the enabled precision mode",
@@ -65,8 +68,9 @@ REFUSED = {
     "PARSE017_engine": "'>' not supported between instances of 'NoneType' and 'float'",
 }
 
-#: Good cases that stop on this machine for a reason of the test's own: no operator is compiled, so offloaded states
-#: are torch's, which ZenFlow and 16-bit master weights don't take; and NVMe needs libaio.
+#: Good cases that stop on this machine for a reason of the test's own: no operator is compiled, so
+#: offloaded states are torch's, which ZenFlow and 16-bit master weights don't take; and NVMe needs
+#: libaio.
 STOPS_LATER = {
     "PREC010": "Current ZeRO-Offload:True",
     "ZERO008": "async_io",
@@ -77,7 +81,8 @@ STOPS_LATER = {
     "ZERO063": "'torch_adam'",
 }
 
-#: Rules whose bad case runs, but not as it is written: what the engine says of itself then, and of the good case.
+#: Rules whose bad case runs, but not as it is written: what the engine says of itself then, and of
+#: the good case.
 IGNORED: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "OPT003": ({"clipping": 1.0}, {"clipping": 1.0}),
     "OPT005": ({"rate": 0.001}, {"rate": 0.0001}),
@@ -122,7 +127,9 @@ def starts() -> dict[tuple[str, str], dict[str, Any]]:
 def test_the_engine_refuses_what_the_rule_says(
     case: str, starts: dict[tuple[str, str], dict[str, Any]]
 ) -> None:
-    """The engine stops at the bad case with the rule's reason, and not at the good one, which takes two steps."""
+    """The engine stops at the bad case with the rule's reason, and not at the good one, which takes
+    two steps.
+    """
     bad, good = starts[case, "bad"]["error"], starts[case, "good"]["error"]
     assert REFUSED[case] in (bad or "nothing: it runs")
     if case in STOPS_LATER:
@@ -138,7 +145,9 @@ def test_the_engine_refuses_what_the_rule_says(
 def test_the_engine_ignores_what_the_rule_says(
     case: str, starts: dict[tuple[str, str], dict[str, Any]]
 ) -> None:
-    """The engine runs the bad case in another way than it is written, and the good one as it is written."""
+    """The engine runs the bad case in another way than it is written, and the good one as it is
+    written.
+    """
     for part, expected in zip(("bad", "good"), IGNORED[case], strict=True):
         told = starts[case, part]
         assert told["error"] is None

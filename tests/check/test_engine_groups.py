@@ -1,4 +1,6 @@
-"""DeepSpeed cuts the GPUs into groups, or refuses to, as the rules on sizes say: on a world that is only pretended."""
+"""DeepSpeed cuts the GPUs into groups, or refuses to, as the rules on sizes say: on a world that is
+only pretended.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def test_second_partitions(
     size: int, groups: object, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """DeepSpeed refuses a zero_hpz_partition_size exactly where ZERO026 does."""
-    config = f'{{"train_batch_size": 16, "zero_optimization": {{"stage": 3, "zero_hpz_partition_size": {size}}}}}'
+    config = (
+        f'{{"train_batch_size": 16, "zero_optimization": {{"stage": 3, '
+        f'"zero_hpz_partition_size": {size}}}}}'
+    )
     told = "ZERO026" in rules_of(config, tmp_path_factory, gpus=16)
     try:
         groups._create_zero_param_parallel_group(size)  # type: ignore[attr-defined]

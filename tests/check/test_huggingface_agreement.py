@@ -16,7 +16,8 @@ from dsgen.programs.trainer.training_arguments import gone_arguments, known_argu
 from tests.case import NAMES, read_case
 from tests.needs import needs_transformers
 
-#: Cases whose bad arguments, or whose config beside them, transformers refuses while it builds and finalises them.
+#: Cases whose bad arguments, or whose config beside them, transformers refuses while it builds and
+#: finalises them.
 REFUSED = [
     "HF001",
     "HF001_dtype",
@@ -63,7 +64,9 @@ def test_transformers_and_validate_agree() -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", [*REFUSED, *TAKEN])
 def test_cases_fare_with_transformers_as_they_say(case: str, tmp_path: Path) -> None:
-    """What a case calls bad is refused with its DeepSpeed config, or as it says later; what it calls good is taken."""
+    """What a case calls bad is refused with its DeepSpeed config, or as it says later; what it
+    calls good is taken.
+    """
     bad, good = (read(case, part, tmp_path / part) for part in ("bad", "good"))
     told = transformers_says(*bad, tmp_path, world_size=8 if case == "HF039" else 1)
     assert (told is not None) == (case in REFUSED), told
@@ -73,7 +76,9 @@ def test_cases_fare_with_transformers_as_they_say(case: str, tmp_path: Path) -> 
 @pytest.mark.integration
 @needs_transformers
 def test_what_is_gone_is_gone() -> None:
-    """None of the arguments that we call gone is one of the installed transformers, and all new names are."""
+    """None of the arguments that we call gone is one of the installed transformers, and all new
+    names are.
+    """
     import dataclasses
 
     from transformers import TrainingArguments

@@ -45,7 +45,9 @@ def told(path: str, content: str, *found: tuple[str, int | None]) -> list[tuple[
     ],
 )
 def test_a_comment_ignores_the_rule_at_its_line(path: str, content: str, line: int) -> None:
-    """A comment at a line, or alone above it, ignores the rule that it names there, and no other."""
+    """A comment at a line, or alone above it, ignores the rule that it names there, and no
+    other.
+    """
     left = told(
         path, content, ("MDS002", line), ("MLM004", line), ("MDS002", 40), ("BATCH001", line)
     )
@@ -63,7 +65,8 @@ def test_a_comment_ignores_the_rule_at_its_line(path: str, content: str, line: i
         ),
         (
             "a.yaml",
-            "x: 1\na: \"# dsgen: ignore[MDS002]\"\nb: ' # dsgen: ignore[MDS002]'\nc: x# dsgen: ignore[MDS002]\n",
+            "x: 1\na: \"# dsgen: ignore[MDS002]\"\nb: ' # dsgen: ignore[MDS002]'\nc: x# "
+            "dsgen: ignore[MDS002]\n",
         ),
         (
             "a.sh",
@@ -104,7 +107,9 @@ def test_a_useless_comment_draws_a_note() -> None:
     ],
 )
 def test_an_unknown_rule_draws_a_warning(comment: str, said: str) -> None:
-    """A comment that names no rule, or one that isn't there, is told with what may have been meant."""
+    """A comment that names no rule, or one that isn't there, is told with what may have been
+    meant.
+    """
     [found] = without_ignored([], {"a.sh": text_of(f"x # dsgen: {comment}\n", "a.sh")})
     assert (found.rule, found.severity) == ("FILE008", Severity.WARNING)
     assert said in f"{found.message} {found.hint}"
@@ -130,7 +135,9 @@ def test_comments_are_found_in_broken_texts() -> None:
 
 
 def test_a_file_of_comments_alone_is_read_in_time() -> None:
-    """Comments without end, ids without end and lines joined without end cost no more than a long file does."""
+    """Comments without end, ids without end and lines joined without end cost no more than a long
+    file does.
+    """
     for content in (
         "x \\\n" * 20_000 + "y # dsgen: ignore[MDS002]\n",
         "x # dsgen: ignore[MDS002] \\\n" * 20_000,

@@ -32,7 +32,8 @@ REFUSED_BY_DEEPSPEED = [
 ]
 #: Cases whose bad line torchrun refuses, and whose good one it takes.
 READ_BY_TORCHRUN = ["LNCH025", "LNCH031", "LNCH031_nodes"]
-#: Asks DeepSpeed's launcher about `folder`, `words` pairs; it stops at the first thing that it would start.
+#: Asks DeepSpeed's launcher about `folder`, `words` pairs; it stops at the first thing that it
+#: would start.
 ASK_DEEPSPEED = """
 import json, os, sys
 from deepspeed.launcher import runner
@@ -49,7 +50,9 @@ print("ANSWERS", json.dumps(answers))
 
 
 def words_of(folder: Path) -> list[str]:
-    """The words of the launch line, without the program; a plain one where the folder has a hostfile only."""
+    """The words of the launch line, without the program; a plain one where the folder has a
+    hostfile only.
+    """
     script = folder / "run.sh"
     if not script.exists():
         return ["--hostfile", "hostfile", "train.py"]
@@ -59,7 +62,9 @@ def words_of(folder: Path) -> list[str]:
 @pytest.mark.integration
 @needs_deepspeed
 def test_deepspeed_refuses_what_we_call_an_error(tmp_path: Path) -> None:
-    """Each of these launch lines and hostfiles ends DeepSpeed's own launcher, before any process starts."""
+    """Each of these launch lines and hostfiles ends DeepSpeed's own launcher, before any process
+    starts.
+    """
     extra = ["--no_ssh_check", "--master_addr", "worker-0"]  # nobody is asked over the network
     folders = [read_case(name).write("bad", tmp_path / name) for name in REFUSED_BY_DEEPSPEED]
     asked = [(str(folder), [*extra, *words_of(folder)]) for folder in folders]
@@ -88,7 +93,9 @@ def test_deepspeed_refuses_what_we_call_an_error(tmp_path: Path) -> None:
 def test_torchrun_reads_as_we_do(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """torchrun refuses the bad line of a case, and takes the good one but for a GPU that isn't here."""
+    """torchrun refuses the bad line of a case, and takes the good one but for a GPU that isn't
+    here.
+    """
     from torch.distributed.run import config_from_args, parse_args
 
     with pytest.raises((SystemExit, ValueError)):

@@ -1,4 +1,6 @@
-"""Launch scripts as jobs: what the rules on layouts say of a layout, they say of the arguments that make it."""
+"""Launch scripts as jobs: what the rules on layouts say of a layout, they say of the arguments that
+make it.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,9 @@ MEGATRONS = ("megatron-lm", "megatron-deepspeed")
 MODULES = re.compile(r"\.programs\.megatron\.rules|\.check\.rules\.(planning|fits)")
 MINE = tuple(rule for rule in all_file_rules() if MODULES.search(rule.check.__module__))
 KEYS = re.compile(
-    r"\b(data|tensor|pipeline|virtual_pipeline|context|expert|sequence_parallel|zero_stage|micro_batch"
-    r"|gradient_accumulation|recompute|offload|global_batch|sequence_length|framework|gpus|vocab_size): "
+    r"\b(data|tensor|pipeline|virtual_pipeline|context|expert|sequence_parallel|zero_stage"
+    r"|micro_batch|gradient_accumulation|recompute|offload|global_batch|sequence_length|framework"
+    r"|gpus|vocab_size): "
 )
 
 
@@ -173,7 +176,8 @@ def test_rules_keep_their_severity_and_requirement() -> None:
 
 
 HEADS = [
-    "--num-layers 32 --hidden-size 4096 --num-attention-heads 30 --kv-channels 128 --tensor-model-parallel-size 4"
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 30 --kv-channels 128 "
+    "--tensor-model-parallel-size 4"
 ]
 
 
@@ -200,7 +204,8 @@ def test_what_is_not_known_breaks_nothing() -> None:
 def test_several_jobs_have_gpus_of_their_own(tmp_path: Path) -> None:
     """In a folder of two scripts, each is held against its own GPUs."""
     line = (
-        "torchrun --nnodes 1 --nproc-per-node {gpus} pretrain_gpt.py --num-layers 8 --hidden-size 64 --seq-length 8"
+        "torchrun --nnodes 1 --nproc-per-node {gpus} pretrain_gpt.py --num-layers 8 "
+        "--hidden-size 64 --seq-length 8"
         " --num-attention-heads 4 --max-position-embeddings 8 --micro-batch-size 1 --train-iters 10"
         " --tensor-model-parallel-size {tensor}\n"
     )
@@ -220,7 +225,9 @@ FIT = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
 def test_a_config_alone_is_held_against_memory(
     tmp_path: Path, stage: int, gpus: int | None, fits_: bool
 ) -> None:
-    """70 billion parameters need more than 8 GPUs of 80 GB, at stage 3 too; without their number nobody knows."""
+    """70 billion parameters need more than 8 GPUs of 80 GB, at stage 3 too; without their number
+    nobody knows.
+    """
     path = tmp_path / "ds_config.json"
     path.write_text(json.dumps({**FIT, "zero_optimization": {"stage": stage}}), encoding="utf-8")
     found = dsgen.validate(path, model="llama-3-70b", cluster="nvidia/dgx-h100", gpus=gpus)

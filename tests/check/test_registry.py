@@ -25,7 +25,9 @@ TESTED_ELSEWHERE = {
 
 
 def test_ids_are_well_formed_and_unique() -> None:
-    """Every id is a subject prefix with three digits, and names one rule on documents, or also one on jobs' layouts."""
+    """Every id is a subject prefix with three digits, and names one rule on documents, or also one
+    on jobs' layouts.
+    """
     assert [
         rule.id for rule in all_file_rules() if not re.fullmatch(r"[A-Z]{2,5}\d{3}", rule.id)
     ] == []
@@ -37,7 +39,9 @@ def test_ids_are_well_formed_and_unique() -> None:
 
 
 def test_a_rule_says_what_it_requires_and_why() -> None:
-    """Every rule has a title that is a sentence, a source, what it prevents, a fix, and documents that it reads."""
+    """Every rule has a title that is a sentence, a source, what it prevents, a fix, and documents
+    that it reads.
+    """
     for rule in all_file_rules():
         assert re.fullmatch(r"\S.+\.", rule.title), rule.id
         assert len(rule.title) <= 120, rule.id

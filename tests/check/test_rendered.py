@@ -21,11 +21,16 @@ H100 = {
 def found(**changed: Any) -> dict[str, Severity]:
     """The rules that the files of a small Megatron job break, with their severity."""
     spec = {
-        "framework": "megatron-lm", "model": "llama-3-8b", "cluster": H100, "nodes": 2, "layout": {"tensor": 2},
+        "framework": "megatron-lm",
+        "model": "llama-3-8b",
+        "cluster": H100,
+        "nodes": 2,
+        "layout": {"tensor": 2},
         "training": {"sequence_length": 8192, "global_batch": 512, "duration": {"steps": 100}},
         "data": {"path": "/data/x", "tokenizer": {"type": "HuggingFaceTokenizer", "path": "/d"}},
-        "output": {"checkpoints": "/c"}, "launch": {"target": "slurm"},
-    }  # fmt: skip
+        "output": {"checkpoints": "/c"},
+        "launch": {"target": "slurm"},
+    }
     job = dsgen.load_job(
         spec, overrides={key.replace("__", "."): value for key, value in changed.items()}
     )
@@ -40,7 +45,9 @@ def found(**changed: Any) -> dict[str, Severity]:
 def test_one_hardware_queue_is_asked_for_by_the_plans_cards(
     accelerator: str, queues: str, severity: Severity | None
 ) -> None:
-    """Megatron stops at CUDA_DEVICE_MAX_CONNECTIONS=8 with tensor parallelism on H100; on Blackwell it is right."""
+    """Megatron stops at CUDA_DEVICE_MAX_CONNECTIONS=8 with tensor parallelism on H100; on Blackwell
+    it is right.
+    """
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": queues}
     assert (
         found(cluster={**H100, "accelerator": accelerator}, launch__environment=variables).get(
@@ -62,7 +69,9 @@ def test_one_hardware_queue_is_asked_for_by_the_plans_cards(
 def test_the_spec_says_the_framework_whatever_the_script_is_called(
     target: str, framework: str, layout: dict[str, Any], rule: str, queues: str
 ) -> None:
-    """Files of a Megatron job break the rules of Megatron with train.py as they do with pretrain_gpt.py."""
+    """Files of a Megatron job break the rules of Megatron with train.py as they do with
+    pretrain_gpt.py.
+    """
     for script in ("train.py", "pretrain_gpt.py"):
         rules = found(
             framework=framework,
@@ -87,7 +96,9 @@ def test_fp32_states_of_sgd_need_no_option() -> None:
 def test_options_of_the_trainer_are_judged_by_the_release_that_the_files_are_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An option that went with transformers 5 is a warning before the files are written, as it is afterwards."""
+    """An option that went with transformers 5 is a warning before the files are written, as it is
+    afterwards.
+    """
     monkeypatch.chdir(tmp_path)
     arguments = ["--warmup_ratio", "0.03", "--overwrite_output_dir"]
     launch = {"target": "slurm", "script": "train.py", "arguments": arguments}

@@ -1,4 +1,6 @@
-"""Whatever stands at whatever key, AzureML jobs, accelerate configs and TrainingArguments can be checked."""
+"""Whatever stands at whatever key, AzureML jobs, accelerate configs and TrainingArguments can be
+checked.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ CONFIGS = st.dictionaries(
 
 
 def all_have_words(*documents: Document) -> bool:
-    """Ask every rule about a submission of these documents, and whether each finding has a message and a JSON form."""
+    """Ask every rule about a submission of these documents, and whether each finding has a message
+    and a JSON form.
+    """
     found = check_submission(
         Submission(programs=PROGRAMS, documents=documents, context=Context(gpus=8))
     )

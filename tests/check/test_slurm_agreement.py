@@ -33,7 +33,9 @@ LATER = {"SLM005_ranks"}
 @pytest.mark.integration
 @needs_slurm
 def test_sbatch_and_validate_agree() -> None:
-    """Hand-written scripts, rendered ones and mutations of both: no disagreement that isn't explained by name."""
+    """Hand-written scripts, rendered ones and mutations of both: no disagreement that isn't
+    explained by name.
+    """
     counts = Counts()
     compare_written(8, 11, counts)
     compare_rendered(8, 11, counts, only=2)
@@ -45,7 +47,9 @@ def test_sbatch_and_validate_agree() -> None:
 @pytest.mark.integration
 @needs_slurm
 def test_bad_cases_fare_with_sbatch_as_their_rule_says(tmp_path: Path) -> None:
-    """sbatch refuses the bad case of a rule that says so, and takes the bad cases of the others and every good one."""
+    """sbatch refuses the bad case of a rule that says so, and takes the bad cases of the others and
+    every good one.
+    """
     node = find_node_type(NODE)
     assert node is not None
     assert node.host_memory_bytes is not None
@@ -70,7 +74,8 @@ def test_bad_cases_fare_with_sbatch_as_their_rule_says(tmp_path: Path) -> None:
     assert wrong == []
 
 
-#: Cases whose scripts name a partition, a type of GPU, a job or a plug-in that the test's cluster doesn't have.
+#: Cases whose scripts name a partition, a type of GPU, a job or a plug-in that the test's cluster
+#: doesn't have.
 SITE = frozenset(
     {
         "SLM019",
@@ -110,7 +115,8 @@ def run_job(slurm: SlurmCluster, folder: Path, option: str, log: str = "job.out"
     """The state in which a job ends that prints its environment."""
     script = folder / "job.sbatch"
     script.write_text(
-        f"#!/bin/bash\n#SBATCH {option}\n#SBATCH --output={log}\nmkdir -p logs\ntouch started\nenv\n"
+        f"#!/bin/bash\n#SBATCH {option}\n#SBATCH --output={log}\nmkdir -p "
+        "logs\ntouch started\nenv\n"
     )
     job = slurm.run("sbatch", "--parsable", script.name, cwd=folder).stdout.strip()
     return slurm.finished(job)["JobState"]
@@ -119,7 +125,9 @@ def run_job(slurm: SlurmCluster, folder: Path, option: str, log: str = "job.out"
 @pytest.mark.integration
 @needs_slurm
 def test_slurm_sets_variables_only_for_their_options(tmp_path: Path) -> None:
-    """In a real job a variable of SLM058's table is set if and only if one of its options is given."""
+    """In a real job a variable of SLM058's table is set if and only if one of its options is
+    given.
+    """
     with running_slurm(nodes=1, gpus=2) as slurm:
         for option in ASKED:
             assert run_job(slurm, tmp_path, option) == "COMPLETED"
@@ -142,7 +150,9 @@ def test_a_job_whose_log_folder_is_missing_fails_before_its_script(tmp_path: Pat
 @pytest.mark.integration
 @needs_slurm
 def test_sbatch_takes_what_is_mended(tmp_path: Path) -> None:
-    """Where `--fix` has an answer for a script that sbatch refuses, sbatch takes the mended script."""
+    """Where `--fix` has an answer for a script that sbatch refuses, sbatch takes the mended
+    script.
+    """
     mended: list[str] = []
     with slurm_for(cpus=96, gpus=8, memory_mib=900 * 1024, nodes=16) as slurm:
         for case in CASES:
@@ -162,7 +172,9 @@ def test_sbatch_takes_what_is_mended(tmp_path: Path) -> None:
 @pytest.mark.integration
 @needs_slurm
 def test_a_step_fares_as_the_rules_of_steps_say(tmp_path: Path) -> None:
-    """srun passes over its own --ntasks-per-node (SLM064), and gets no node or GPU beyond its job (SLM065, 066)."""
+    """srun passes over its own --ntasks-per-node (SLM064), and gets no node or GPU beyond its job
+    (SLM065, 066).
+    """
     calls = (
         "--ntasks-per-node=1",
         "--ntasks=1 --ntasks-per-node=1",

@@ -1,4 +1,6 @@
-"""What isn't known draws no error: plug-ins, the command line, the environment, placeholders, other programs."""
+"""What isn't known draws no error: plug-ins, the command line, the environment, placeholders, other
+programs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ _EACH: Final = (
     "#!/bin/bash\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-task=1\nsrun python train.py\n"
 )
 _FIRST: Final = "torchrun --nnodes=2 --nproc-per-node=8 --node-rank=0 --master-addr=$H train.py\n"
-_AML: Final = "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ncommand: python train.py\n"
+_AML: Final = (
+    "$schema: "
+    "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ncommand: python train.py\n"
+)
 _RUN: Final = (
     "  --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1"
 )
@@ -29,7 +34,10 @@ train="torchrun pretrain_gpt.py --load out"
 if [ "$1" = convert ]; then cmd="$convert"; else cmd="$train"; fi
 $cmd{_RUN}
 """
-_MEGATRON: Final = f"#!/bin/bash\ndeepspeed pretrain_gpt.py --deepspeed --deepspeed_config ds.json{_RUN} --train-iters 9\n"
+_MEGATRON: Final = (
+    "#!/bin/bash\ndeepspeed pretrain_gpt.py --deepspeed --deepspeed_config "
+    f"ds.json{_RUN} --train-iters 9\n"
+)
 _T5: Final = (
     f"#!/bin/bash\ndeepspeed pretrain_t5.py --deepspeed --max-position-embeddings 64{_RUN} {{}}\n"
 )
@@ -46,7 +54,10 @@ _PARSER: Final = "\n".join(
 _STAGE: Final = (
     '{"train_batch_size": 8, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 1}}'
 )
-_AUTO: Final = '{"train_batch_size": "auto", "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 1}}'
+_AUTO: Final = (
+    '{"train_batch_size": "auto", "optimizer": {"type": "AdamW"}, '
+    '"zero_optimization": {"stage": 1}}'
+)
 _ADDS: Final = 'ds_config["train_batch_size"] {} args.batch\n'
 _NAMED: Final = "#!/bin/bash\ndeepspeed main.py --deepspeed --deepspeed_config ds.json\n"
 _ENGINE: Final = "import deepspeed\ndeepspeed.initialize(model)\n"
@@ -60,22 +71,37 @@ _ELASTIC: Final = (
 )
 _NOTES: Final = "{}pip install deepspeed\n#SBATCH --nodes=2\nsrun torchrun t.py\n"
 _BUCKET: Final = _STAGE.replace("1}", '1, "reduce_bucket_size": SIZE}')
-_BY_SRUN: Final = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\nsrun python lib/train/main.py --deepspeed"
-_OLD_NAME: Final = '{"train_batch_size": "auto", "bfloat16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}}'
+_BY_SRUN: Final = (
+    "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\nsrun python "
+    "lib/train/main.py --deepspeed"
+)
+_OLD_NAME: Final = (
+    '{"train_batch_size": "auto", "bfloat16": {"enabled": "auto"}, '
+    '"zero_optimization": {"stage": 1}}'
+)
 _OPTIMIZER: Final = """{"train_batch_size": "auto", "zero_optimization": {"stage": 1},
 "optimizer": {"type": "AdamW", "params": {"lr": 1e-6}}}"""
-_OF_TRL: Final = "#!/bin/bash\ndeepspeed run.py --deepspeed ds.json --output_dir o --per_device_train_batch_size 1\n"
+_OF_TRL: Final = (
+    "#!/bin/bash\ndeepspeed run.py --deepspeed ds.json --output_dir o "
+    "--per_device_train_batch_size 1\n"
+)
 _EVALUATES_WITH: Final = f"{_OF_TRL[:-1]} --do_train\n"
 _DECAYS: Final = """{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
 "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 1e-4}}}"""
 _YAML: Final = "train_batch_size: 8\nzero_optimization:\n  stage: 3\n"
 _NO_BATCH: Final = '{"zero_optimization": {"stage": 1}, "gradient_clipping": 1.0}'
-_FOREIGN: Final = '{"zero_optimization": {"stage": 1}, "lora_rank": 8, "seed": 1, "epochs": 2, "prompts": [], "ema": false}'
+_FOREIGN: Final = (
+    '{"zero_optimization": {"stage": 1}, "lora_rank": 8, "seed": 1, "epochs": 2, '
+    '"prompts": [], "ema": false}'
+)
 _TEMPLATE: Final = _STAGE.replace(
     "{", '{"fp16": {"enabled": FP16_ON\n}, "bf16": {"enabled": BF16_ON\n}, ', 1
 )
 _LOGGED: Final = '{{"train_batch_size": 8, "comms_logger": {{"enabled": true, "prof_all": {}}}}}'
-_RECORDED: Final = '{"output_dir": "out", "per_device_train_batch_size": 1, "evaluation_strategy": "no", "hub": "<class \'hub.Hub\'>"}'
+_RECORDED: Final = (
+    '{"output_dir": "out", "per_device_train_batch_size": 1, '
+    '"evaluation_strategy": "no", "hub": "<class \'hub.Hub\'>"}'
+)
 _ALONE: Final = "compute_environment: LOCAL_MACHINE\ndistributed_type: no\nnum_processes: {}\n"
 _EVALUATES: Final = (
     "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
@@ -87,12 +113,24 @@ _PAIRED: Final = f"{_ARGUMENTS}deepspeed: ds.json\n"
 _ENDING: Final = _STAGE.replace(
     "{", '{"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 1}}, ', 1
 )
-_BEST: Final = "#!/bin/bash\ntorchrun t.py --output_dir out --per_device_train_batch_size 1 --load_best_model_at_end True\n"
-_EPOHC: Final = f"{_BEST.splitlines()[0]}\ntorchrun t.py --output_dir out --save_steps 5 --save_strategy epohc\n"
+_BEST: Final = (
+    "#!/bin/bash\ntorchrun t.py --output_dir out --per_device_train_batch_size 1 "
+    "--load_best_model_at_end True\n"
+)
+_EPOHC: Final = (
+    f"{_BEST.splitlines()[0]}\ntorchrun t.py --output_dir out --save_steps 5 "
+    "--save_strategy epohc\n"
+)
 _AMP: Final = _STAGE.replace("{", '{"amp": {"enabled": false}, ', 1)
 _OF_FP16: Final = _STAGE.replace("{", '{"bf16": {"enabled": true, "loss_scale": 0}, ', 1)
-_OF_ONE: Final = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a')\nparser.parse_args()\n"
-_ON_NODES: Final = f"#!/bin/bash\ntorchrun --nproc_per_node 8 --nnodes NODES pretrain_gpt.py{_RUN} --pipeline-model-parallel-size 16\n"
+_OF_ONE: Final = (
+    "import argparse\nparser = "
+    "argparse.ArgumentParser()\nparser.add_argument('--a')\nparser.parse_args()\n"
+)
+_ON_NODES: Final = (
+    "#!/bin/bash\ntorchrun --nproc_per_node 8 --nnodes NODES "
+    f"pretrain_gpt.py{_RUN} --pipeline-model-parallel-size 16\n"
+)
 _MOCK: Final = " --mock-data --data-path d --train-iters 9"
 _TRAILING: Final = _STAGE.replace("1}}", "1},}")
 _IN_BLOCK: Final = """#!/bin/bash
@@ -108,7 +146,8 @@ fi
 """
 _STEP_OF_4: Final = """#!/bin/bash
 #SBATCH --nodes=5
-srun --nodes=4 --ntasks=4 --nodelist="$FOUR" bash -c "accelerate launch --num_processes 32 --num_machines 4 t.py"
+srun --nodes=4 --ntasks=4 --nodelist="$FOUR" \
+bash -c "accelerate launch --num_processes 32 --num_machines 4 t.py"
 """
 _OF_TRAINER: Final = (
     "parser = HfArgumentParser(Own)\nclass Own(TrainingArguments):\n    cache_dir: str = field()\n"
@@ -120,11 +159,13 @@ _TASKS: Final = "#!/bin/bash\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-ta
 _EMPTY = '#!/bin/bash\nX=""\ntorchrun '
 _FILLED_IN: Final = """#!/bin/bash
 address=  # of the first node
-command="torchrun --nnodes=1 --nproc_per_node=8 --master_addr=${address} --rdzv_endpoint=${address}:10086 run.py"
+command="torchrun --nnodes=1 --nproc_per_node=8 --master_addr=${address} \
+--rdzv_endpoint=${address}:10086 run.py"
 $command
 """
 _VISIBLE: Final = "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES={}\ndeepspeed --num_gpus 2 train.py\n"
-_LAUNCHER: Final = """LAUNCHER="accelerate launch --num_processes 16 --num_machines 2 --rdzv_backend {backend} \\
+_LAUNCHER: Final = """LAUNCHER="accelerate launch --num_processes 16 --num_machines 2 \
+--rdzv_backend {backend} \\
   --main_process_ip $HEAD --main_process_port 29500 --machine_rank $SLURM_PROCID"
 export CMD="$LAUNCHER train.py"
 srun $CMD
@@ -178,7 +219,8 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         ),
         pytest.param(
             "SLM058",
-            "#!/bin/bash\n#SBATCH --gres=gpu:8\ntorchrun --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n",
+            "#!/bin/bash\n#SBATCH --gres=gpu:8\ntorchrun "
+            "--nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n",
             ["error"],
             id="GPUs are asked for in another way",
         ),
@@ -292,7 +334,8 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         ),
         pytest.param(
             "LNCH001",
-            f"{_JOB}if [ $SLURM_JOB_NUM_NODES -gt 1 ]; then srun torchrun t.py; else deepspeed t.py; fi\n",
+            f"{_JOB}if [ $SLURM_JOB_NUM_NODES -gt 1 ]; then srun torchrun t.py; else "
+            "deepspeed t.py; fi\n",
             ["note"],
             id="a branch for one node",
         ),
@@ -326,7 +369,8 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         ),
         pytest.param(
             "SLM021",
-            f'{_JOB}DATA=""\nMOUNTS="$DATA:/data"\nsrun --container-mounts="$MOUNTS" python train.py\n',
+            f'{_JOB}DATA=""\nMOUNTS="$DATA:/data"\nsrun '
+            '--container-mounts="$MOUNTS" python train.py\n',
             ["note"],
             id="a mount to be filled in",
         ),
@@ -395,7 +439,8 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         ),
         pytest.param(
             "SLM055",
-            "#!/bin/bash\n#SBATCH --account=<account>\n#SBATCH --partition=your-partition\nsrun hostname\n",
+            "#!/bin/bash\n#SBATCH --account=<account>\n#SBATCH "
+            "--partition=your-partition\nsrun hostname\n",
             ["note"],
             id="placeholders are one note",
         ),
@@ -468,7 +513,8 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         ),
         pytest.param(
             "LNCH030",
-            '#!/bin/bash\ntorchrun --nnodes 2 --node_rank "$RANK" --master_addr 127.0.0.1 train.py\n',
+            '#!/bin/bash\ntorchrun --nnodes 2 --node_rank "$RANK" --master_addr '
+            "127.0.0.1 train.py\n",
             ["error"],
             id="a script of every node",
         ),
@@ -690,7 +736,8 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         ),
         pytest.param(
             "HF025",
-            "#!/bin/bash\npython t.py --output_dir out --do_train --learning_rate {lr} --num_train_epochs N\n",
+            "#!/bin/bash\npython t.py --output_dir out --do_train --learning_rate {lr} "
+            "--num_train_epochs N\n",
             ["note", "note"],
             id="arguments to be filled in",
         ),
@@ -736,7 +783,9 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
 def test_a_script_is_judged_by_what_is_known(
     rule: str, text: str, expected: list[str], tmp_path: Path
 ) -> None:
-    """What somebody else may set, fill in or read is at most a note; what is certain stays an error or warning."""
+    """What somebody else may set, fill in or read is at most a note; what is certain stays an error
+    or warning.
+    """
     assert severities(tmp_path, {"job.sh": text}, rule) == expected
 
 
@@ -759,7 +808,9 @@ _TRAINER: Final = (
 def test_a_config_is_judged_by_what_is_known(
     rule: str, config: str, expected: list[str], tmp_path: Path
 ) -> None:
-    """What the autotuner adds, and what only training needs where maybe nothing trains, is at most a note."""
+    """What the autotuner adds, and what only training needs where maybe nothing trains, is at most
+    a note.
+    """
     files = {"ds.json": config, "job.sh": _TRAINER}
     assert severities(tmp_path, files, rule) == expected
 
@@ -770,8 +821,10 @@ def test_a_config_is_judged_by_what_is_known(
         pytest.param(
             "LNCH030",
             {
-                "node0.sh": "#!/bin/bash\ntorchrun --nnodes 2 --node_rank 0 --master_addr 127.0.0.1 train.py\n",
-                "node1.sh": "#!/bin/bash\ntorchrun --nnodes 2 --node_rank 1 --master_addr 10.0.0.1 train.py\n",
+                "node0.sh": "#!/bin/bash\ntorchrun --nnodes 2 --node_rank 0 --master_addr "
+                "127.0.0.1 train.py\n",
+                "node1.sh": "#!/bin/bash\ntorchrun --nnodes 2 --node_rank 1 --master_addr "
+                "10.0.0.1 train.py\n",
             },
             [],
             id="a script for each of two nodes",
@@ -806,7 +859,8 @@ def test_a_config_is_judged_by_what_is_known(
         pytest.param(
             "PARSE003",
             {
-                "run/job.sh": "#!/bin/bash\nR=/home/me/x\npython $R/t.py --deepspeed $R/conf/zro3.json\n",
+                "run/job.sh": "#!/bin/bash\nR=/home/me/x\npython $R/t.py --deepspeed "
+                "$R/conf/zro3.json\n",
                 "conf/zero3.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 3}}',
             },
             ["error"],
@@ -824,8 +878,10 @@ def test_a_config_is_judged_by_what_is_known(
         pytest.param(
             "HF024",
             {
-                "job.sh": "#!/bin/bash\npython t.py --output_dir o --evaluation_sstrategy no --do_train\n",
-                "t.py": "import transformers\ntransformers.HfArgumentParser(A).parse_args_into_dataclasses()\n",
+                "job.sh": "#!/bin/bash\npython t.py --output_dir o "
+                "--evaluation_sstrategy no --do_train\n",
+                "t.py": "import "
+                "transformers\ntransformers.HfArgumentParser(A).parse_args_into_dataclasses()\n",
             },
             ["error"],
             id="a slip in an older name",
@@ -833,7 +889,8 @@ def test_a_config_is_judged_by_what_is_known(
         pytest.param(
             "OPT002",
             {
-                "ds.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 2}, "max_grad_norm": 1.0}',
+                "ds.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 2}, '
+                '"max_grad_norm": 1.0}',
                 "job.sh": "#!/bin/bash\ndeepspeed t.py --deepspeed_config ds.json\n",
                 "t.py": "clip = hasattr(args, 'max_grad_norm')\n",
             },
@@ -843,7 +900,8 @@ def test_a_config_is_judged_by_what_is_known(
         pytest.param(
             "OPT002",
             {
-                "ds.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 2}, "max_grad_norm": 1.0}',
+                "ds.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 2}, '
+                '"max_grad_norm": 1.0}',
                 "job.sh": "#!/bin/bash\ndeepspeed t.py --deepspeed_config ds.json\n",
                 "t.py": "clip = config.get('max_grad_norm')\n",
             },
@@ -854,7 +912,8 @@ def test_a_config_is_judged_by_what_is_known(
             "LNCH042",
             {
                 "job.sh": "#!/bin/bash\ndeepspeed t.py --deepspeed --deepspee_dconfig ds.json\n",
-                "t.py": "import argparse, deepspeed\nargparse.ArgumentParser()\np = argparse.ArgumentParser()\n"
+                "t.py": "import argparse, deepspeed\nargparse.ArgumentParser()\np = "
+                "argparse.ArgumentParser()\n"
                 "deepspeed.add_config_arguments(p).parse_args()\n",
             },
             ["error"],
@@ -898,7 +957,8 @@ def test_a_config_is_judged_by_what_is_known(
         pytest.param(
             "PARSE016",
             {
-                "ds.json": '{\n"train_batch_size": 8,\n"zero_optimization": {"stage": 2},\n"amp": {"level: "O2"}\n}\n'
+                "ds.json": '{\n"train_batch_size": 8,\n"zero_optimization": {"stage": 2},\n"amp": '
+                '{"level: "O2"}\n}\n'
             },
             ["error"],
             id="a quote is missing before capitals",
@@ -906,7 +966,8 @@ def test_a_config_is_judged_by_what_is_known(
         pytest.param(
             "PARSE004",
             {
-                "ds_config.json": '{"fp16": {"enabled": false}, "bf16": {"enabled": true}, "steps_per_print": 2000, '
+                "ds_config.json": '{"fp16": {"enabled": false}, "bf16": {"enabled": true}, '
+                '"steps_per_print": 2000, '
                 '"per_device_train_batch_size": 1, "wall_clock_breakdown": false}'
             },
             ["error"],
@@ -915,7 +976,8 @@ def test_a_config_is_judged_by_what_is_known(
         pytest.param(
             "OPT012",
             {
-                "ds_config.json": '{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, '
+                "ds_config.json": '{"train_batch_size": 8, "optimizer": {"type": "AdamW", '
+                '"params": {"lr": 1e-3}}, '
                 '"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": [100]}}}'
             },
             ["error"],
@@ -986,7 +1048,9 @@ def test_a_config_is_judged_by_what_is_known(
 def test_a_job_is_judged_by_what_is_known(
     rule: str, files: dict[str, str], expected: list[str], tmp_path: Path
 ) -> None:
-    """A placeholder, and a folder that may still be made, are notes; what can't work is an error."""
+    """A placeholder, and a folder that may still be made, are notes; what can't work is an
+    error.
+    """
     assert severities(tmp_path, files, rule) == expected
 
 
@@ -1113,7 +1177,8 @@ def test_a_job_is_judged_by_what_is_known(
         pytest.param(
             "LNCH024",
             {
-                "run.sh": "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES=0,1\ndeepspeed --num_gpus $N train.py\n"
+                "run.sh": "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES=0,1\ndeepspeed "
+                "--num_gpus $N train.py\n"
             },
             ["note"],
             id="as many of the first devices, maybe",
@@ -1412,7 +1477,8 @@ def test_a_job_is_judged_by_what_is_known(
             "MLM047",
             {
                 "pretrain_gpt.py": "",
-                "megatron/arguments.py": f"from moe import add\n{_PARSER}\n    parser = add(parser)\n",
+                "megatron/arguments.py": f"from moe import add\n{_PARSER}\n    "
+                "parser = add(parser)\n",
                 "job.sh": f"python pretrain_gpt.py{_RUN}\n",
             },
             [],
@@ -1458,7 +1524,8 @@ def test_a_job_is_judged_by_what_is_known(
         pytest.param(
             "LNCH042",
             {
-                "run.sh": "#!/bin/bash\ncd /home/me/projects/other\npython t.py --b 1 --c 2 --a 3\n",
+                "run.sh": "#!/bin/bash\ncd /home/me/projects/other\npython t.py "
+                "--b 1 --c 2 --a 3\n",
                 "t.py": _OF_ONE,
             },
             [],
@@ -1549,7 +1616,8 @@ def test_a_job_is_judged_by_what_is_known(
         pytest.param(
             "MLM049",
             {
-                "job.sh": f'#!/bin/bash\r\nA="{_RUN} \\\r\n --bf16 \\\r\n"\r\npython pretrain_gpt.py $A\r\n'
+                "job.sh": f'#!/bin/bash\r\nA="{_RUN} \\\r\n --bf16 \\\r\n"\r\npython '
+                "pretrain_gpt.py $A\r\n"
             },
             [],
             id="what such lines make of options",
@@ -1657,7 +1725,8 @@ def test_a_job_is_judged_by_what_is_known(
         pytest.param(
             "LNCH044",
             {
-                "job.sh": '#!/bin/bash\nif a; then C=(torchrun --nnodes=2); else C=(python); fi\n"${C[@]}" t.py\n'
+                "job.sh": "#!/bin/bash\nif a; then C=(torchrun --nnodes=2); else C=(python); "
+                'fi\n"${C[@]}" t.py\n'
             },
             [],
             id="a launcher kept for a program that comes later",
@@ -1754,7 +1823,9 @@ def test_a_job_is_judged_by_what_is_known(
 def test_a_config_is_judged_by_what_reads_it(
     rule: str, files: dict[str, str], expected: list[str], tmp_path: Path
 ) -> None:
-    """What the program around a config sets, and what makes no difference to its reader, is at most a note."""
+    """What the program around a config sets, and what makes no difference to its reader, is at most
+    a note.
+    """
     assert severities(tmp_path, files, rule) == expected
 
 
@@ -1785,7 +1856,9 @@ def test_values_are_no_placeholders(text: str) -> None:
 
 
 def test_a_template_may_lack_what_is_filled_in(tmp_path: Path) -> None:
-    """A config that nothing names draws a note for its missing batch where there are programs, which may add it."""
+    """A config that nothing names draws a note for its missing batch where there are programs,
+    which may add it.
+    """
     for folder in ("config_templates", "configs"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "train.py").touch()
@@ -1801,9 +1874,12 @@ def test_a_template_may_lack_what_is_filled_in(tmp_path: Path) -> None:
 
 
 def test_the_first_address_may_come_from_the_launch_line(tmp_path: Path) -> None:
-    """An accelerate config for several machines, which no launch line names, draws a note for its missing address."""
+    """An accelerate config for several machines, which no launch line names, draws a note for its
+    missing address.
+    """
     (tmp_path / "multi_node.yaml").write_text(
-        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 32\nnum_processes: 256\n"
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: "
+        "32\nnum_processes: 256\n"
         "mixed_precision: bf16\nuse_cpu: false\n"
     )
     (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "ACC015"]
@@ -1814,20 +1890,25 @@ def test_the_first_address_may_come_from_the_launch_line(tmp_path: Path) -> None
 def test_a_config_of_any_name_is_a_path(tmp_path: Path, name: str) -> None:
     """accelerate reads JSON whatever the name of deepspeed_config_file is."""
     (tmp_path / "accelerate.yaml").write_text(
-        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n"
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_machines: "
+        "1\nnum_processes: 8\n"
         f"deepspeed_config:\n  deepspeed_config_file: {name}\n"
     )
     assert [f for f in dsgen.validate(tmp_path) if f.rule == "ACC018"] == []
 
 
 def test_a_list_of_options_is_no_script(tmp_path: Path) -> None:
-    """Options, one a line, as arguments.txt has them, are no commands that a missing backslash cuts off."""
+    """Options, one a line, as arguments.txt has them, are no commands that a missing backslash cuts
+    off.
+    """
     (tmp_path / "arguments.txt").write_text("# of train.py\n--deepspeed\n-5\n--bf16\n")
     assert [f for f in dsgen.validate(tmp_path / "arguments.txt") if f.rule == "LNCH041"] == []
 
 
 def test_an_escaped_quote_closes_no_directive(tmp_path: Path) -> None:
-    """sbatch reads an escaped double quote within double quotes as a character, as Slurm 22.05.8 does."""
+    """sbatch reads an escaped double quote within double quotes as a character, as Slurm 22.05.8
+    does.
+    """
     (tmp_path / "job.sbatch").write_text(
         '#!/bin/bash\n#SBATCH --comment="x\\"a b"\n#SBATCH --nodes=1\nsrun true\n'
     )
@@ -1846,7 +1927,9 @@ def test_the_beginning_of_a_name_is_the_name(
 
 
 def test_no_name_is_taken_from_outside(tmp_path: Path) -> None:
-    """A slip is looked for in the folder that was named, and not in those that a path leads out to."""
+    """A slip is looked for in the folder that was named, and not in those that a path leads
+    out to.
+    """
     (tmp_path / "named").mkdir()
     for folder, expected in (("outside", 0), ("named/inside", 2)):
         (tmp_path / folder).mkdir()
@@ -1864,7 +1947,9 @@ def test_no_name_is_taken_from_outside(tmp_path: Path) -> None:
 
 
 def test_files_that_changed_are_read_again(tmp_path: Path) -> None:
-    """A second check in one process sees what programs, pins and folders have become since the first."""
+    """A second check in one process sees what programs, pins and folders have become since the
+    first.
+    """
     (tmp_path / "ds.json").write_text(_AUTO)
     (tmp_path / "job.sh").write_text(_NAMED)
 

@@ -1,4 +1,6 @@
-"""Files that nothing is known to start, and circumstances in which a run goes on: notes, or nothing."""
+"""Files that nothing is known to start, and circumstances in which a run goes on: notes, or
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,13 @@ import pytest
 import dsgen
 
 _OFFLOADS: Final = (
-    '{"train_batch_size": 8, "gradient_clipping": 1.0, "bf16": {"enabled": true}, "zero_optimization": '
+    '{"train_batch_size": 8, "gradient_clipping": 1.0, "bf16": {"enabled": true}, '
+    '"zero_optimization": '
     '{"stage": 2, "offload_param": {"device": "cpu"}}}'
 )
 _ACCELERATE: Final = (
-    "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 8\n"
+    "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: "
+    "1\nnum_processes: 8\n"
     "machine_rank: 0\nmixed_precision: bf16\n"
 )
 _SLURM: Final = (
@@ -63,7 +67,9 @@ def _severities(folder: Path, rule: str) -> list[str]:
 def test_a_config_is_used_where_it_is_named(
     tmp_path: Path, name: str, text: str, severity: str
 ) -> None:
-    """What a config does wrong is an error where code or a command names it, and a note where nothing does."""
+    """What a config does wrong is an error where code or a command names it, and a note where
+    nothing does.
+    """
     (tmp_path / "ds_config.json").write_text(_OFFLOADS)
     (tmp_path / "main.py").write_text("")
     (tmp_path / ".gitignore").write_text("/outputs/\n")
@@ -92,7 +98,9 @@ def test_names_of_configs_are_found_soon(tmp_path: Path, name: str) -> None:
 
 
 def test_names_of_variables_are_found_soon(tmp_path: Path) -> None:
-    """A long line of brackets beside a launch line takes no long time to search for tests of variables."""
+    """A long line of brackets beside a launch line takes no long time to search for tests of
+    variables.
+    """
     (tmp_path / "run.sh").write_text(
         "A=1\ntorchrun train.py --model $MODEL\necho '" + "[" * 900_000 + "'\n"
     )
@@ -123,7 +131,9 @@ def test_variables_by_other_builtins_are_files_of_them(tmp_path: Path) -> None:
 
 
 def test_an_accelerate_config_is_used_where_it_is_named(tmp_path: Path) -> None:
-    """An unknown key is a note in a config that nothing starts, an error where its own comment has the command."""
+    """An unknown key is a note in a config that nothing starts, an error where its own comment has
+    the command.
+    """
     config = tmp_path / "accelerate_config.yaml"
     (tmp_path / "train.py").write_text("")
     config.write_text(f"{_ACCELERATE}use_ipex: false\n")
@@ -135,7 +145,9 @@ def test_an_accelerate_config_is_used_where_it_is_named(tmp_path: Path) -> None:
 
 
 def test_slips_and_broken_text_are_errors_anywhere(tmp_path: Path) -> None:
-    """A name with a slip, and text that no program can read, are errors in a config that nothing names."""
+    """A name with a slip, and text that no program can read, are errors in a config that nothing
+    names.
+    """
     (tmp_path / "train.py").write_text("")
     config = tmp_path / "ds_config.json"
     config.write_text(
@@ -147,7 +159,9 @@ def test_slips_and_broken_text_are_errors_anywhere(tmp_path: Path) -> None:
 
 
 def test_copies_of_libraries_draw_notes(tmp_path: Path) -> None:
-    """A script in a copy of transformers that a project carries draws notes, and errors where the copy is named."""
+    """A script in a copy of transformers that a project carries draws notes, and errors where the
+    copy is named.
+    """
     copy = tmp_path / "transformers-4.54.0"
     (copy / "src" / "transformers").mkdir(parents=True)
     (copy / "src" / "transformers" / "training_args.py").write_text("")
@@ -161,7 +175,9 @@ def test_copies_of_libraries_draw_notes(tmp_path: Path) -> None:
 
 
 def test_own_folders_in_a_fork_are_no_copy(tmp_path: Path) -> None:
-    """A script in a folder that DeepSpeed's releases lack draws errors, though DeepSpeed's sources lie beside it."""
+    """A script in a folder that DeepSpeed's releases lack draws errors, though DeepSpeed's sources
+    lie beside it.
+    """
     fork = tmp_path / "fork"
     (fork / "deepspeed" / "runtime").mkdir(parents=True)
     (fork / "deepspeed" / "runtime" / "config.py").write_text("")
@@ -173,7 +189,9 @@ def test_own_folders_in_a_fork_are_no_copy(tmp_path: Path) -> None:
 
 
 def test_arguments_in_another_folder_are_used_where_code_names_them(tmp_path: Path) -> None:
-    """The only arguments below a folder are those of its only job where a program has their name."""
+    """The only arguments below a folder are those of its only job where a program has their
+    name.
+    """
     (tmp_path / "configs").mkdir()
     (tmp_path / "ds.json").write_text(
         '{"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true}}'
@@ -197,8 +215,13 @@ def test_arguments_in_another_folder_are_used_where_code_names_them(tmp_path: Pa
 
 
 def test_values_that_a_script_leaves_empty_are_to_be_filled_in(tmp_path: Path) -> None:
-    """An argument without a value is a note where a variable behind it is left empty, whatever others are empty."""
-    line = "deepspeed train.py --model_name_or_path m --output_dir {} --num_train_epochs 1 --save_strategy no\n"
+    """An argument without a value is a note where a variable behind it is left empty, whatever
+    others are empty.
+    """
+    line = (
+        "deepspeed train.py --model_name_or_path m --output_dir {} --num_train_epochs 1 "
+        "--save_strategy no\n"
+    )
     (tmp_path / "run.sh").write_text(f'OUT=""\n{line.format("$OUT")}')
     assert _severities(tmp_path, "HF025") == ["note"]
     (tmp_path / "run.sh").write_text(line.format(""))
@@ -208,7 +231,9 @@ def test_values_that_a_script_leaves_empty_are_to_be_filled_in(tmp_path: Path) -
 
 
 def test_a_page_of_templates_is_no_job(tmp_path: Path) -> None:
-    """#SBATCH lines without a command are a part of other scripts: what is wrong with them is a note."""
+    """#SBATCH lines without a command are a part of other scripts: what is wrong with them is a
+    note.
+    """
     (tmp_path / "templates.sh").write_text(
         "#!/bin/bash\n#SBATCH --time=2:00:00\n# large:\n#SBATCH --time=8:00:00\n"
     )
@@ -216,7 +241,9 @@ def test_a_page_of_templates_is_no_job(tmp_path: Path) -> None:
 
 
 def test_lightning_completes_a_config(tmp_path: Path) -> None:
-    """A config without a batch is right for a program with Lightning's Trainer, and wrong for another."""
+    """A config without a batch is right for a program with Lightning's Trainer, and wrong for
+    another.
+    """
     (tmp_path / "ds.json").write_text(
         '{"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}'
     )
@@ -230,7 +257,9 @@ def test_lightning_completes_a_config(tmp_path: Path) -> None:
 
 
 def test_folders_that_a_pattern_ignores_are_there(tmp_path: Path) -> None:
-    """A log's folder that a pattern of .gitignore fits is there for whoever works with the repository."""
+    """A log's folder that a pattern of .gitignore fits is there for whoever works with the
+    repository.
+    """
     (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --output=logs/%j.out\nsrun hostname\n")
     assert _severities(tmp_path, "SLM020") == ["warning"]
     (tmp_path / ".gitignore").write_text("log*\n")
@@ -243,11 +272,16 @@ def test_folders_that_a_pattern_ignores_are_there(tmp_path: Path) -> None:
 
 
 def test_gpus_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
-    """Fewer processes than GPUs are an error, and nothing where the script has another launch line."""
+    """Fewer processes than GPUs are an error, and nothing where the script has another launch
+    line.
+    """
     head = (
         "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
     )
-    line = "srun accelerate launch --num_machines 2 --num_processes 8 --machine_rank $SLURM_NODEID train.py\n"
+    line = (
+        "srun accelerate launch --num_machines 2 --num_processes 8 --machine_rank "
+        "$SLURM_NODEID train.py\n"
+    )
     (tmp_path / "run.sh").write_text(head + line)
     assert _severities(tmp_path, "SUB001") == ["error"]
     (tmp_path / "run.sh").write_text(f"{head}srun python serve.py &\n{line}")
@@ -255,7 +289,9 @@ def test_gpus_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
 
 
 def test_nodes_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
-    """Fewer nodes than are asked for are an error, and a note where the script has another launch line."""
+    """Fewer nodes than are asked for are an error, and a note where the script has another launch
+    line.
+    """
     head = (
         "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
     )
@@ -270,13 +306,17 @@ def test_nodes_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
 
 def test_keys_that_accelerate_ignores_are_told_at_once(tmp_path: Path) -> None:
     """Unknown keys of deepspeed_config are one finding, slips apart."""
-    keys = "deepspeed_config:\n  zero_stage: 2\n  overlap_comm: true\n  reduce_scatter: true\n  zero3_init_flg: true\n"
+    keys = (
+        "deepspeed_config:\n  zero_stage: 2\n  overlap_comm: true\n  reduce_scatter: true\n  "
+        "zero3_init_flg: true\n"
+    )
     (tmp_path / "accelerate.yaml").write_text(_ACCELERATE.replace("MULTI_GPU", "DEEPSPEED") + keys)
     found = {
         one.message: one.severity.value for one in dsgen.validate(tmp_path) if one.rule == "ACC008"
     }
     assert found == {
-        "unknown keys overlap_comm, reduce_scatter in deepspeed_config: accelerate ignores them": "warning",
+        "unknown keys overlap_comm, reduce_scatter in deepspeed_config: "
+        "accelerate ignores them": "warning",
         "unknown key zero3_init_flg in deepspeed_config: accelerate ignores it": "error",
     }
 
@@ -294,7 +334,8 @@ def test_empty_values_are_to_be_filled_in(tmp_path: Path) -> None:
     """A port that is left empty is a note, and an empty interface is as good as none to NCCL."""
     (tmp_path / "run.sh").write_text(
         f'{_SLURM}port=\nexport NCCL_SOCKET_IFNAME="${{NCCL_SOCKET_IFNAME:-}}"\n'
-        "srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 --master-port=$port train.py\n"
+        "srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 "
+        "--master-port=$port train.py\n"
     )
     assert _severities(tmp_path, "LNCH035") == ["note"]
     assert _severities(tmp_path, "NCCL001") == []
@@ -303,7 +344,8 @@ def test_empty_values_are_to_be_filled_in(tmp_path: Path) -> None:
 def test_unused_gpus_of_each_node_are_told_once(tmp_path: Path) -> None:
     """Fewer ranks than a node has GPUs, on all nodes of the job, start and train: one warning."""
     (tmp_path / "run.sh").write_text(
-        f"{_SLURM}srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=1 --rdzv-endpoint=$HEAD:1 train.py\n"
+        f"{_SLURM}srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=1 "
+        "--rdzv-endpoint=$HEAD:1 train.py\n"
     )
     assert _severities(tmp_path, "SUB001") == []
     assert _severities(tmp_path, "SUB003") == ["warning"]
@@ -315,10 +357,12 @@ def test_options_that_a_program_lacks_are_told_at_once(tmp_path: Path) -> None:
         f"parser.add_argument('--{name}')\n" for name in ("data", "lr", "steps", "seed", "output")
     )
     (tmp_path / "train.py").write_text(
-        f"import argparse\nparser = argparse.ArgumentParser()\n{options}args = parser.parse_args()\n"
+        f"import argparse\nparser = argparse.ArgumentParser()\n{options}args = "
+        "parser.parse_args()\n"
     )
     (tmp_path / "run.sh").write_text(
-        "#!/bin/bash\ntorchrun train.py --data d --lr 1 --steps 9 --seed 1 --output o --validate_every 2 --keep 3\n"
+        "#!/bin/bash\ntorchrun train.py --data d --lr 1 --steps 9 --seed 1 --output o "
+        "--validate_every 2 --keep 3\n"
     )
     (found,) = [one for one in dsgen.validate(tmp_path) if one.rule == "LNCH042"]
     assert found.message == "train.py has no options --validate_every, --keep"
@@ -335,7 +379,8 @@ def test_options_that_a_program_lacks_are_told_at_once(tmp_path: Path) -> None:
         ("#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --prompt=a\\ plane\\ \n", "LNCH041"),
         (f"{_SLURM}if torchrun --help | grep -q local-addr; then echo new; fi\n", "SLM059"),
         (
-            f"{_SLURM}srun --nodes=1 -w $NODE torchrun --nnodes=2 --node_rank=0 --master_addr=$H train.py\n",
+            f"{_SLURM}srun --nodes=1 -w $NODE torchrun --nnodes=2 --node_rank=0 "
+            "--master_addr=$H train.py\n",
             "LNCH029",
         ),
         (
@@ -354,14 +399,18 @@ def test_options_that_a_program_lacks_are_told_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_meant_draws_nothing(tmp_path: Path, script: str, rule: str) -> None:
-    """A distribution that sbatch takes, a blank at the end of a word, a launcher that is asked for its options, a step
-    on one node, what comes after `exit`, a branch for another value, and a command in a comment are as is meant."""
+    """A distribution that sbatch takes, a blank at the end of a word, a launcher that is asked for
+    its options, a step on one node, what comes after `exit`, a branch for another value, and a
+    command in a comment are as is meant.
+    """
     (tmp_path / "run.sh").write_text(script)
     assert _severities(tmp_path, rule) == []
 
 
 def test_a_template_is_filled_by_another_script(tmp_path: Path) -> None:
-    """#SBATCH lines with placeholders and no #! are a part of a script that is put together elsewhere."""
+    """#SBATCH lines with placeholders and no #! are a part of a script that is put together
+    elsewhere.
+    """
     (tmp_path / "head.sh").write_text(
         "#SBATCH --nodes=<NODES>\n#SBATCH --time=<TIME>\nmodule load cuda\n"
     )
@@ -379,7 +428,9 @@ def test_a_template_is_filled_by_another_script(tmp_path: Path) -> None:
     ],
 )
 def test_a_forks_parser_decides(tmp_path: Path, parser: str, rule: str) -> None:
-    """Where Megatron's own parser cuts the pipeline to the GPUs, or sets the micro-batch in a mode, it is right."""
+    """Where Megatron's own parser cuts the pipeline to the GPUs, or sets the micro-batch in a mode,
+    it is right.
+    """
     options = (
         "num-layers",
         "hidden-size",
@@ -402,9 +453,17 @@ def test_a_forks_parser_decides(tmp_path: Path, parser: str, rule: str) -> None:
 
 
 def test_a_script_is_judged_by_its_defaults(tmp_path: Path) -> None:
-    """The text that a script writes is judged by the defaults of its arguments, but not of a function's."""
-    config = '{"train_batch_size": ${1:-8}, "optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 1}}'
-    body = f"cat <<EOT > ds_config.json\n{config}\nEOT\ndeepspeed train.py --deepspeed --deepspeed_config ds_config.json\n"
+    """The text that a script writes is judged by the defaults of its arguments, but not of a
+    function's.
+    """
+    config = (
+        '{"train_batch_size": ${1:-8}, "optimizer": {"type": "Adam"}, '
+        '"zero_optimization": {"stage": 1}}'
+    )
+    body = (
+        f"cat <<EOT > ds_config.json\n{config}\nEOT\ndeepspeed train.py --deepspeed "
+        "--deepspeed_config ds_config.json\n"
+    )
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{body}")
     assert _severities(tmp_path, "OPT024") == ["warning"]
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\nstart() {{\n{body}}}\nstart 4\n")

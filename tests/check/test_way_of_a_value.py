@@ -28,7 +28,9 @@ def frames_of(frame: FrameType | None) -> list[str]:
 
 
 def test_a_value_reaches_its_finding_in_few_frames(tmp_path: Path) -> None:
-    """Between `dsgen validate` and the violation of a value of a DeepSpeed config lie 14 frames, those two included."""
+    """Between `dsgen validate` and the violation of a value of a DeepSpeed config lie 14 frames,
+    those two included.
+    """
     path, ways = tmp_path / "ds_config.json", list[list[str]]()
     path.write_text(json.dumps({"train_batch_size": 8, "zero_optimization": {"stage": 7}}))
 

@@ -11,7 +11,10 @@ import dsgen
 from dsgen.programs.launching.own_options import libraries
 
 _HEAD: Final = "#!/bin/bash\n"
-_LOOP: Final = f"{_HEAD}for i in 1 2; do\ntorchrun --nproc-per-node=8 t.py \\\n  --lr 1\n  # torchrun old.py \\\n    %s\ndone\n"
+_LOOP: Final = (
+    f"{_HEAD}for i in 1 2; do\ntorchrun --nproc-per-node=8 t.py \\\n  --lr 1\n  # "
+    "torchrun old.py \\\n    %s\ndone\n"
+)
 _SHOWN: Final = (
     f"{_HEAD}CUDA_VISIBLE_DEVICES=0,1,2,3 accelerate launch %s --num_processes 8 train.py\n"
 )
@@ -31,8 +34,14 @@ _CONFIG: Final = (
 )
 _READS: Final = "import json\nprofile = json.load(open('ds.json'))['profile']\n"
 _PROFILE: Final = {"ds.json": _CONFIG % '"profile": {"profile_step": 3}'}
-_SFT: Final = "output_dir: out\nper_device_train_batch_size: two\nlearning_rate: 1.0e-5\nnum_train_epochs: 3\nbf16: true\n"
-_PARSES: Final = "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser(TrainingArguments)%s\n"
+_SFT: Final = (
+    "output_dir: out\nper_device_train_batch_size: two\nlearning_rate: "
+    "1.0e-5\nnum_train_epochs: 3\nbf16: true\n"
+)
+_PARSES: Final = (
+    "from transformers import HfArgumentParser, "
+    "TrainingArguments\nHfArgumentParser(TrainingArguments)%s\n"
+)
 _BY_ARGUMENT: Final = {
     "configs/sft.yaml": _SFT,
     "train.py": _PARSES % ".parse_yaml_file(sys.argv[1])",
@@ -51,13 +60,22 @@ distributed_type: MULTI_GPU
 deepspeed_config:
   deepspeed_config_file: ds/local.json
 """
-_ARRAY: Final = f"{_HEAD}COMMAND=(\n  srun torchrun --nproc-per-node=8 t.py \\\n  --lr 1 \\\n  #--wd 1 \\\n  --seed 1\n)\n"
-_IDS: Final = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\ngpu_ids: 1,2\nnum_processes: 8\n"
+_ARRAY: Final = (
+    f"{_HEAD}COMMAND=(\n  srun torchrun --nproc-per-node=8 t.py \\\n  --lr 1 \\\n  "
+    "#--wd 1 \\\n  --seed 1\n)\n"
+)
+_IDS: Final = (
+    "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\ngpu_ids: "
+    "1,2\nnum_processes: 8\n"
+)
 _PER_TASK: Final = (
     f"{_HEAD}#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-task=1\nsrun python t.py\n"
 )
 _SEES: Final = "import os, torch\nrank = int(os.environ['LOCAL_RANK'])\n"
-_OLD: Final = "torchrun t.py --per_device_train_batch_size 1 --learning_rate 1 --output_dir o --evaluation_strategy no\n"
+_OLD: Final = (
+    "torchrun t.py --per_device_train_batch_size 1 --learning_rate 1 --output_dir o "
+    "--evaluation_strategy no\n"
+)
 _COPY: Final = {
     f"transformers/src/transformers/{name}.py": text
     for name, text in {"__init__": "__version__ = '4.30.0'\n", "training_args": ""}.items()
@@ -271,7 +289,8 @@ def test_keys_with_other_remedies_are_told_apart(tmp_path: Path) -> None:
         f"  {key}: 3\n" for key in ("zero_stage_level", "offload_param_device_type", "foo", "bar")
     )
     (tmp_path / "accelerate.yaml").write_text(
-        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n"
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_machines: "
+        "1\nnum_processes: 8\n"
         f"deepspeed_config:\n  zero_stage: 3\n{keys}"
     )
     found = {one.where.line: one.hint for one in dsgen.validate(tmp_path) if one.rule == "ACC008"}

@@ -1,4 +1,6 @@
-"""Configs that a script writes before it launches: the file on the disk, or its absence, says nothing."""
+"""Configs that a script writes before it launches: the file on the disk, or its absence, says
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ WRITES = 'sed "s/STAGE/1/" ds_template.json > ${config}\n'
 
 @pytest.mark.parametrize("writes", [False, True])
 def test_a_config_that_the_script_writes_is_not_missed(tmp_path: Path, writes: bool) -> None:
-    """A missing config draws a note, but not where a command of the script writes it, of a template or not."""
+    """A missing config draws a note, but not where a command of the script writes it, of a template
+    or not.
+    """
     script = f"#!/bin/bash\nconfig=ds_small.json\n{WRITES if writes else ''}{LAUNCH}"
     (tmp_path / "train.sh").write_text(script)
     (tmp_path / "ds_template.json").write_text(
@@ -53,7 +57,9 @@ BAD = '{"train_batch_size": 8, "zero_optimization": {"stage": 7}}'
 def test_a_file_that_a_script_writes_is_not_judged_as_it_lies_there(
     tmp_path: Path, writes: str
 ) -> None:
-    """What an older run left on the disk says nothing of a config that the script writes before it launches."""
+    """What an older run left on the disk says nothing of a config that the script writes before it
+    launches.
+    """
     writes = writes.replace("%s", tmp_path.name)
     script = f"#!/bin/bash\n{writes}\ndeepspeed train.py --deepspeed --deepspeed_config ds.json\n"
     assert _found(
@@ -70,7 +76,9 @@ def test_a_file_that_a_script_writes_is_not_judged_as_it_lies_there(
 def test_a_config_that_a_script_changes_is_not_held_against_its_launch_line(
     tmp_path: Path, code: str
 ) -> None:
-    """A config that a program's text names, or that is edited in place, is not compared with the launch line."""
+    """A config that a program's text names, or that is edited in place, is not compared with the
+    launch line.
+    """
     files = {"ds.json": '{"train_batch_size": 8, "bf16": {"enabled": true}}'}
     launch = "deepspeed --num_gpus 3 train.py --deepspeed --deepspeed_config ds.json\n"
     assert [
@@ -90,7 +98,9 @@ def test_a_config_that_a_script_changes_is_not_held_against_its_launch_line(
 def test_the_text_of_a_config_in_an_unknown_folder_is_judged(
     tmp_path: Path, writes: str, line: int
 ) -> None:
-    """The text that a script writes is judged with the place of its lines, whatever folder it is written to."""
+    """The text that a script writes is judged with the place of its lines, whatever folder it is
+    written to.
+    """
     script = f"{writes}\ndeepspeed train.py --deepspeed --deepspeed_config $dir/ds.json\n"
     assert [
         one
@@ -111,7 +121,9 @@ def test_the_text_of_a_config_in_an_unknown_folder_is_judged(
 def test_a_slip_in_a_config_s_path_is_an_error(
     tmp_path: Path, named: str, there: str, by: str
 ) -> None:
-    """A path that is one letter from a config's is an error wherever that lies, through accelerate's YAML too."""
+    """A path that is one letter from a config's is an error wherever that lies, through
+    accelerate's YAML too.
+    """
     script = f"deepspeed train.py --deepspeed {named}\n"
     accelerate = (
         "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
@@ -134,7 +146,8 @@ def test_a_slip_in_a_config_s_path_is_an_error(
         ("cd $SOMEWHERE\naccelerate launch --config_file conf/fsdp.yaml train.py", False),
         ("accelerate launch --config_file elsewhere/fsdp.yaml train.py", False),
         (
-            "python make.py conf/fsdp.yaml\naccelerate launch --config_file conf/fsdp.yaml train.py",
+            "python make.py conf/fsdp.yaml\naccelerate launch --config_file "
+            "conf/fsdp.yaml train.py",
             False,
         ),
     ],
@@ -142,7 +155,9 @@ def test_a_slip_in_a_config_s_path_is_an_error(
 def test_a_config_of_accelerate_that_is_not_there_is_reported(
     tmp_path: Path, lines: str, reported: bool
 ) -> None:
-    """A config of accelerate's that is missing is reported where its folder is there and nothing makes it."""
+    """A config of accelerate's that is missing is reported where its folder is there and nothing
+    makes it.
+    """
     found = _found(tmp_path, {"train.sh": f"{lines}\n", "conf/other.json": "{}"})
     assert ("SUB011" in [rule for rule, *_ in found]) == reported
 
@@ -161,7 +176,9 @@ def test_a_file_of_the_same_name_in_another_folder_is_not_the_one(
 
 @pytest.mark.parametrize("example", ["qwen2.5-7b-finetune", "llama-3-70b-deepspeed", "bloom-176b"])
 def test_a_config_gone_from_written_files_is_an_error(tmp_path: Path, example: str) -> None:
-    """Files that dsgen wrote draw no error, and one where the DeepSpeed config among them is deleted."""
+    """Files that dsgen wrote draw no error, and one where the DeepSpeed config among them is
+    deleted.
+    """
     folder = shutil.copytree(GOLDEN / example, tmp_path / example)
     assert not [finding for finding in dsgen.validate(folder) if finding.severity.value == "error"]
     (folder / "ds_config.json").unlink()

@@ -1,4 +1,6 @@
-"""What continuous integration runs: the pre-commit hook, the GitHub Action and the steps of Azure Pipelines."""
+"""What continuous integration runs: the pre-commit hook, the GitHub Action and the steps of Azure
+Pipelines.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from tests.needs import builds_checkout, program
 
 pytestmark = builds_checkout
 ROOT = Path(__file__).parent.parent.parent
-BROKEN = '{"train_batch_size": 30, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4}\n'
+BROKEN = (
+    '{"train_batch_size": 30, "train_micro_batch_size_per_gpu": 4, '
+    '"gradient_accumulation_steps": 4}\n'
+)
 GOOD = BROKEN.replace("30", "32")
 
 
@@ -81,7 +86,9 @@ def test_files_keep_to_their_schemas(arguments: list[str]) -> None:
 
 
 def test_the_action_annotates_and_fails(jobs: Path) -> None:
-    """Its last step prints workflow commands and fails on an error; the step before writes SARIF and doesn't."""
+    """Its last step prints workflow commands and fails on an error; the step before writes SARIF
+    and doesn't.
+    """
     steps = steps_of(
         yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
     )
@@ -118,7 +125,9 @@ def test_inputs_are_data(jobs: Path) -> None:
 
 
 def test_the_template_annotates_and_fails(jobs: Path) -> None:
-    """The last step for Azure Pipelines prints its commands and fails on an error; the step before doesn't."""
+    """The last step for Azure Pipelines prints its commands and fails on an error; the step before
+    doesn't.
+    """
     steps = steps_of(
         yaml.safe_load((ROOT / "azure-pipelines/validate.yml").read_text(encoding="utf-8"))["steps"]
     )
@@ -151,7 +160,9 @@ def steps_of_workflow() -> list[str]:
 
 
 def test_the_workflow_names_what_there_is() -> None:
-    """The folders that the workflow tests are in the checkout, and what it installs is an extra of setup.cfg."""
+    """The folders that the workflow tests are in the checkout, and what it installs is an extra of
+    setup.cfg.
+    """
     install, test = steps_of_workflow()
     folders = [word for word in test.split() if word.startswith("tests/")]
     assert len(folders) >= 5
@@ -176,7 +187,9 @@ def test_make_quick_names_what_there_is() -> None:
 
 @pytest.mark.integration
 def test_the_workflow_installs_what_its_tests_import(tmp_path: Path) -> None:
-    """In a fresh environment the workflow's own steps find every test, with nothing but what they install."""
+    """In a fresh environment the workflow's own steps find every test, with nothing but what they
+    install.
+    """
     install, test = steps_of_workflow()
     uv, env, fresh = [sys.executable, "-m", "uv"], tmp_path / "env", tmp_path / "checkout"
     copy_checkout(fresh)
@@ -198,7 +211,9 @@ def test_the_workflow_installs_what_its_tests_import(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_pre_commit_runs_the_hook(tmp_path: Path) -> None:
-    """The real pre-commit installs the hook from a clone of this repository, and stops a commit of a broken config."""
+    """The real pre-commit installs the hook from a clone of this repository, and stops a commit of
+    a broken config.
+    """
 
     def git(*arguments: str, folder: Path) -> None:
         identity = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")

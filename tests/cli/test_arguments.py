@@ -1,4 +1,6 @@
-"""Options in `launch.arguments` against the spec: a contradiction is an error at its place, and nothing is written."""
+"""Options in `launch.arguments` against the spec: a contradiction is an error at its place, and
+nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ TRAINING: dict[str, Any] = {
     "global_batch": 128,
     "duration": {"steps": 3125},
 }
-#: Framework, its launch.arguments, keys of training, and parts of the message and hint; no part: all is well.
+#: Framework, its launch.arguments, keys of training, and parts of the message and hint; no part:
+#: all is well.
 CASES: dict[str, tuple[str, list[object], dict[str, Any], tuple[str, ...]]] = {
     "another model": (
         "huggingface",
@@ -105,7 +108,9 @@ CASES: dict[str, tuple[str, list[object], dict[str, Any], tuple[str, ...]]] = {
 def test_arguments_that_contradict_the_spec_are_errors_there(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every error names both values and the way out, at the option's own place in the spec; sound options have none."""
+    """Every error names both values and the way out, at the option's own place in the spec; sound
+    options have none.
+    """
     monkeypatch.chdir(tmp_path)
     framework, arguments, training, reported = CASES[case]
     job = {"framework": framework, "model": "llama-3.2-1b", "cluster": "dgx-h100", "nodes": 1}
@@ -178,7 +183,9 @@ def test_a_gated_model_needs_a_token(
     target: str, model: str, options: dict[str, object], said: str | None, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Where the Hub gives the weights to those alone who accepted terms, Next says how nodes get the token."""
+    """Where the Hub gives the weights to those alone who accepted terms, Next says how nodes get
+    the token.
+    """
     monkeypatch.chdir(tmp_path)
     preset = model.rpartition("/")[2].lower()
     job = {"framework": "huggingface", "model": preset, "cluster": "dgx-h100", "nodes": 1}

@@ -138,7 +138,9 @@ def test_a_job_without_a_plan_is_asked_too() -> None:
     ],
 )
 def test_wrong_questions_are_usage_errors(text: str, expected: str) -> None:
-    """Unknown keys and values are refused before anything is planned, with what was probably meant."""
+    """Unknown keys and values are refused before anything is planned, with what was probably
+    meant.
+    """
     result = run("plan", "job.yaml", "--compare", text)
     assert result.exit_code == ExitStatus.USAGE
     assert expected in result.stderr and not result.stdout
@@ -175,7 +177,9 @@ def test_a_sweep_without_a_key_is_over_gpus() -> None:
 
 
 def test_an_estimate_without_a_layout_is_of_the_best_plan() -> None:
-    """`dsgen estimate` without layout keys estimates what `dsgen plan` chooses; with one, that layout."""
+    """`dsgen estimate` without layout keys estimates what `dsgen plan` chooses; with one, that
+    layout.
+    """
     best = json.loads(run("plan", "--top", "1", "--format", "json").stdout)["plans"][0]
     assert json.loads(run("estimate", "--format", "json").stdout)["layout"] == best["layout"]
     assert (
@@ -203,7 +207,9 @@ def test_sweep_prints_a_row_per_value_and_a_curve() -> None:
 
 
 def test_sweep_names_the_smallest_within_a_time() -> None:
-    """`--within` prints the smallest count with its range; none: the nearest, and another status."""
+    """`--within` prints the smallest count with its range; none: the nearest, and another
+    status.
+    """
     result = run("sweep", "job.yaml", "gpus=8..128", "--within", "10d")
     assert result.exit_code == ExitStatus.OK
     assert re.match(
@@ -311,7 +317,9 @@ def test_times_are_read_as_people_write_them() -> None:
 
 
 def test_the_chart_puts_marks_where_the_values_are() -> None:
-    """The largest value is on the top line, the ends of the axis at its ends, and the limit is a dashed line."""
+    """The largest value is on the top line, the ends of the axis at its ends, and the limit is a
+    dashed line.
+    """
     lines = chart("days", "gpus", {"": [(8, 40.0), (16, 20.0), (32, 10.0)]}, limit=20.0)
     body = [line.partition("|")[2] for line in lines[1 : HEIGHT + 1]]
     assert body[0].index("*") == 0 and body[-1].strip() == ""
@@ -325,7 +333,9 @@ def test_the_chart_puts_marks_where_the_values_are() -> None:
 
 
 def test_a_chart_of_values_far_apart_is_logarithmic() -> None:
-    """Where the values span more than a factor of 20, equal ratios are equal heights, and the title says so."""
+    """Where the values span more than a factor of 20, equal ratios are equal heights, and the title
+    says so.
+    """
     lines = chart("days", "gpus", {"": [(8, 1000.0), (16, 100.0), (32, 10.0)]})
     assert lines[0] == "days (logarithmic)"
     body = [line.partition("|")[2] for line in lines[1 : HEIGHT + 1]]
@@ -348,7 +358,9 @@ def test_a_list_of_modules_is_one_value() -> None:
 
 
 def test_a_long_question_is_read_in_time_that_grows_with_its_length() -> None:
-    """A hundred thousand commas, as many as an argument may have, take a moment of processor time."""
+    """A hundred thousand commas, as many as an argument may have, take a moment of processor
+    time.
+    """
     started = time.process_time()
     answer = run("plan", "job.yaml", "--compare", "tensor=8," + "," * 100_000)
     assert time.process_time() - started < 5

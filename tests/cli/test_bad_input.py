@@ -1,4 +1,6 @@
-"""Bad input through the real command line: every finding with its place, a value that passes, and nothing written."""
+"""Bad input through the real command line: every finding with its place, a value that passes, and
+nothing written.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ training: {global_batch: 64, precision: bf16}
 SLICES = """\
 model: gpt2
 framework: deepspeed
-cluster: {accelerator: a100-40gb-sxm-3g.20gb, accelerators_per_node: 2, network_gbits_per_s_per_node: 0}
+cluster: {accelerator: a100-40gb-sxm-3g.20gb, accelerators_per_node: 2,
+  network_gbits_per_s_per_node: 0}
 gpus: 2
 training: {global_batch: 8}
 """
@@ -38,7 +41,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 HARM = "$(rm -rf ~)"
 
-# What the file holds, the exit status, and what the output contains: places, numbers, values that pass.
+# What the file holds, the exit status, and what the output contains: places, numbers, values that
+# pass.
 CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "unknown key": (
         GOOD.replace("gpus", "gpu") + "launch: {sript: a.py}\n",
@@ -58,7 +62,8 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
         GOOD.replace("1024", "many").replace("1536", "'12'"),
         ExitStatus.FINDINGS,
         (
-            "job.yaml:3:7: error: `gpus` is 'many'; expected a number, a range such as 960..1024, or a list",
+            "job.yaml:3:7: error: `gpus` is 'many'; expected a number, a range such as "
+            "960..1024, or a list",
             "job.yaml:5:17: ",
             "`global_batch: 12`",
         ),
@@ -159,8 +164,10 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     ),
     "alias bomb": (BOMB, ExitStatus.FINDINGS, ("job.yaml:5:", "more than 20,000 values")),
     "a command in every string": (
-        f'"{HARM}": "{HARM}"\nname: "{HARM}"\nmodel: "{HARM}"\ncluster: "{HARM}"\ngpus: "{HARM}"\nframework: "{HARM}"\n'
-        f'training: {{global_batch: "{HARM}", precision: "{HARM}"}}\nlaunch: {{time_limit: "{HARM}"}}\n',
+        f'"{HARM}": "{HARM}"\nname: "{HARM}"\nmodel: "{HARM}"\ncluster: "{HARM}"\ngpus: '
+        f'"{HARM}"\nframework: "{HARM}"\n'
+        f'training: {{global_batch: "{HARM}", precision: "{HARM}"}}\nlaunch: '
+        f'{{time_limit: "{HARM}"}}\n',
         ExitStatus.FINDINGS,
         tuple(f"job.yaml:{line}:" for line in (1, 3, 4, 5, 6, 7, 8)),
     ),
@@ -176,7 +183,9 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("case", CASES)
 def test_bad_spec(case: str, workdir: Path) -> None:
-    """A bad spec is refused with its status, place, numbers and a value that passes, and nothing is written."""
+    """A bad spec is refused with its status, place, numbers and a value that passes, and nothing is
+    written.
+    """
     content, status, expected = CASES[case]
     (workdir / "job.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
     result = run("job.yaml", "-o", "out")
@@ -198,7 +207,9 @@ def test_a_spec_of_100_mb(workdir: Path) -> None:
 
 
 def test_a_spec_that_is_a_directory(workdir: Path) -> None:
-    """A directory in the spec's place is refused, with the file that would do; one that dsgen wrote has none."""
+    """A directory in the spec's place is refused, with the file that would do; one that dsgen wrote
+    has none.
+    """
     (workdir / "job").mkdir()
     result = run("job/", "-o", "out")
     assert result.exit_code == ExitStatus.FINDINGS
@@ -212,15 +223,21 @@ def test_a_spec_that_is_a_directory(workdir: Path) -> None:
 
 @pytest.mark.parametrize("target", ["slurm", "shell"])
 def test_a_command_in_every_text_that_may_be_one_is_data(target: str, workdir: Path) -> None:
-    """A launch script made of hostile text has it as arguments, word for word, and running bash on it does no harm."""
+    """A launch script made of hostile text has it as arguments, word for word, and running bash on
+    it does no harm.
+    """
     home = workdir / "home"
     home.mkdir()
     (home / "precious").write_text("")
-    model = "hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 256, vocab_size: 512"
+    model = (
+        "hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: "
+        "256, vocab_size: 512"
+    )
     (workdir / "job.yaml").write_text(
         f'name: "{HARM}"\nframework: deepspeed\ncluster: azure/standard_nd96amsr_a100_v4\ngpus: 8\n'
         f'model: {{name: "{HARM}", {model}}}\ntraining: {{sequence_length: 64, global_batch: 64}}\n'
-        f'launch: {{target: {target}, script: "{HARM}", arguments: ["{HARM}"], environment: {{A: "{HARM}"}}}}\n'
+        f'launch: {{target: {target}, script: "{HARM}", arguments: ["{HARM}"], environment: '
+        f'{{A: "{HARM}"}}}}\n'
     )
     assert run("job.yaml", "-o", "out").exit_code == ExitStatus.OK
     (script,) = (workdir / "out").glob("launch.*")
@@ -248,7 +265,9 @@ def test_a_folder_with_other_contents_is_left_as_it_is(workdir: Path) -> None:
 
 
 def test_a_folder_that_may_not_be_written(workdir: Path) -> None:
-    """An output folder of someone else is refused in one line with the system's reason, and stays empty."""
+    """An output folder of someone else is refused in one line with the system's reason, and stays
+    empty.
+    """
     (workdir / "job.yaml").write_text(GOOD)
     closed = workdir / "closed"
     closed.mkdir(mode=0o555)

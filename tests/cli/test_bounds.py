@@ -1,4 +1,6 @@
-"""Bounds of time and memory: what no machine has or nobody writes is answered, soon, and in words."""
+"""Bounds of time and memory: what no machine has or nobody writes is answered, soon, and in
+words.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,15 @@ from tests.cli.running import run
 from tests.examples import FOLDER
 from tests.workers import HANGS_S
 
-#: Processor time of one answer. A slow machine takes a fifth of it; growth with the square of the size takes minutes.
+#: Processor time of one answer. A slow machine takes a fifth of it; growth with the square of the
+#: size takes minutes.
 MOST_S = 20.0
 SPEC = str(FOLDER / "bert-large-lamb-v100.yaml")
 LAUNCH = (
-    "torchrun --nproc-per-node=8 pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 "
-    "--seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 64 --train-iters 5 "
+    "torchrun --nproc-per-node=8 pretrain_gpt.py --num-layers 4 --hidden-size 64 "
+    "--num-attention-heads 4 "
+    "--seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size "
+    "64 --train-iters 5 "
     "--tokenizer-type NullTokenizer --vocab-size 32000 --mock-data --lr 1e-4"
 )
 HUGE = 999999999999999989  # a prime
@@ -63,7 +68,9 @@ def process(shell: str, folder: Path) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_named_pipe_without_a_writer_is_refused(line: str, tmp_path: Path) -> None:
-    """Nobody waits for ever: a named pipe that nothing writes to is an error, whatever it is given as."""
+    """Nobody waits for ever: a named pipe that nothing writes to is an error, whatever it is given
+    as.
+    """
     os.mkfifo(tmp_path / "fifo")
     answer = process(line, tmp_path)
     assert answer.returncode == 1
@@ -122,7 +129,9 @@ def test_closed_streams_are_no_traceback(line: str, tmp_path: Path) -> None:
     ],
 )
 def test_sizes_that_no_machine_has_are_findings(text: str, says: str, tmp_path: Path) -> None:
-    """A size beyond all machines is reported where it is written, and nothing is computed with it."""
+    """A size beyond all machines is reported where it is written, and nothing is computed with
+    it.
+    """
     script = tmp_path / "run.sbatch"
     script.write_text(f"#!/bin/bash\n{text}\n")
     output = answered("validate", str(script))
@@ -134,7 +143,8 @@ def test_sizes_of_a_config_are_findings(tmp_path: Path) -> None:
     """A DeepSpeed config's sizes are those that 32 bits hold."""
     config = tmp_path / "ds_config.json"
     config.write_text(
-        f'{{"train_batch_size": {HUGE}, "zero_optimization": {{"stage": 3, "zero_hpz_partition_size": 7}}}}'
+        f'{{"train_batch_size": {HUGE}, "zero_optimization": {{"stage": 3, '
+        f'"zero_hpz_partition_size": 7}}}}'
     )
     assert f"train_batch_size is {HUGE:,}; the most is 2,147,483,647" in answered(
         "validate", str(config)
@@ -165,7 +175,9 @@ def test_many_launches_are_linear_and_bounded(tmp_path: Path) -> None:
 
 
 def test_one_rule_is_reported_a_hundred_times(tmp_path: Path) -> None:
-    """A rule that is broken everywhere is reported so often that one sees it, and the rest is said to be unknown."""
+    """A rule that is broken everywhere is reported so often that one sees it, and the rest is said
+    to be unknown.
+    """
     script = tmp_path / "job.sbatch"
     script.write_text("#!/bin/bash\n" + "#SBATCH --nodez=1\n" * 5_000 + f"srun {LAUNCH}\n")
     output = answered("validate", str(script))
@@ -211,7 +223,8 @@ def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Pat
         {"run.sh": f"{LAUNCH}\n", "pretrain_gpt.py": "\n" * 600_000},
         {"run.sh": f"(({'a' * 200_000} 1))\n{LAUNCH}\n"},
         {
-            "run.sbatch": f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --nodelist={',' * 100_000}\nsrun {LAUNCH}\n"
+            "run.sbatch": "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH "
+            f"--nodelist={',' * 100_000}\nsrun {LAUNCH}\n"
         },
         {"ds_config.json": f'{{"train_batch_size": "[{"a " * 100_000}"}}'},
         {"run.sh": f"deepspeed train.py --deepspeed_config {'a/' * 100_000}ds.json\n"},
@@ -234,14 +247,18 @@ def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Pat
     ],
 )
 def test_long_files_of_a_folder_are_answered_in_time(files: dict[str, str], tmp_path: Path) -> None:
-    """What repeats in a file is read as fast as what doesn't, in each kind of file that a folder may have."""
+    """What repeats in a file is read as fast as what doesn't, in each kind of file that a folder
+    may have.
+    """
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert answered("validate", str(tmp_path))
 
 
 def calls_of(count: int, folder: Path) -> int:
-    """The calls of functions in an answer to a folder of `count` launches, each with files of its own."""
+    """The calls of functions in an answer to a folder of `count` launches, each with files of its
+    own.
+    """
     folder.mkdir()
     for number in range(count):
         (folder / f"ds_{number}.json").write_text(f'{{"train_batch_size": {number + 8}}}')
@@ -250,7 +267,8 @@ def calls_of(count: int, folder: Path) -> int:
             f"deepspeed train.py --deepspeed_config ds_{number}.json\n"
         )
         (folder / f"run_{number}.sbatch").write_text(
-            f"#!/bin/bash\n#SBATCH --nodes=2\nsrun torchrun train_{number}.py --deepspeed ds_{number}.json\n"
+            f"#!/bin/bash\n#SBATCH --nodes=2\nsrun torchrun train_{number}.py "
+            f"--deepspeed ds_{number}.json\n"
         )
     calls = 0
 
@@ -273,7 +291,9 @@ def test_work_grows_with_the_files_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_batch_with_many_divisors_is_searched_in_part() -> None:
-    """Of 448 divisors of a batch the hundred smallest are tried as micro-batches, and a note says so."""
+    """Of 448 divisors of a batch the hundred smallest are tried as micro-batches, and a note says
+    so.
+    """
     output = answered("plan", SPEC, "--global-batch", "8648640", "--gpus", "720720", "--top", "1")
     assert "has 448 divisors; the 100 smallest are searched as micro-batches, up to 312" in output
 
@@ -286,13 +306,16 @@ def test_list_of_plans_is_bounded() -> None:
 def test_no_nodes_and_no_gpus_are_findings(tmp_path: Path) -> None:
     """Counts of zero contradict the launcher, and divide nothing."""
     (tmp_path / "run.sbatch").write_text(
-        "#!/bin/bash\n#SBATCH --nodes=0\n#SBATCH --gpus-per-node=0\nsrun accelerate launch --num_processes 8 train.py\n"
+        "#!/bin/bash\n#SBATCH --nodes=0\n#SBATCH --gpus-per-node=0\nsrun accelerate launch "
+        "--num_processes 8 train.py\n"
     )
     assert "[SUB001]" in answered("validate", str(tmp_path))
 
 
 def test_unknown_words_before_a_program_are_read_in_linear_time(tmp_path: Path) -> None:
-    """Each of 300,000 variables may stand for options: the program behind them is looked for once."""
+    """Each of 300,000 variables may stand for options: the program behind them is looked for
+    once.
+    """
     script = tmp_path / "run.sh"
     script.write_text(f"#!/bin/bash\ntorchrun {'$A ' * 300_000}train.py\n")
     assert "[" not in answered("validate", str(script))
@@ -309,16 +332,20 @@ def test_endless_steps_are_no_traceback(tmp_path: Path) -> None:
     """Steps that are infinite, or no number, divide nothing."""
     script = tmp_path / "run.sh"
     script.write_text(
-        "#!/bin/bash\ntorchrun train.py --output_dir out --load_best_model_at_end --eval_strategy steps "
+        "#!/bin/bash\ntorchrun train.py --output_dir out --load_best_model_at_end "
+        "--eval_strategy steps "
         "--save_strategy steps --save_steps 1e999 --eval_steps 1e999 --deepspeed ds.json\n"
     )
     assert "Traceback" not in answered("validate", str(script))
 
 
 def test_devices_beside_a_huge_count_are_not_counted_up(tmp_path: Path) -> None:
-    """Devices of the environment are compared with those that `--num_gpus` takes by what is listed."""
+    """Devices of the environment are compared with those that `--num_gpus` takes by what is
+    listed.
+    """
     script = tmp_path / "run.sh"
     script.write_text(
-        f"#!/bin/bash\nCUDA_VISIBLE_DEVICES=0,1 deepspeed --num_gpus {HUGE} train.py --deepspeed ds.json\n"
+        f"#!/bin/bash\nCUDA_VISIBLE_DEVICES=0,1 deepspeed --num_gpus {HUGE} train.py "
+        "--deepspeed ds.json\n"
     )
     assert "[LNCH024]" in answered("validate", str(script))

@@ -1,4 +1,6 @@
-"""`dsgen calibrate` end to end: tables and real logs in, a file out that changes what is planned."""
+"""`dsgen calibrate` end to end: tables and real logs in, a file out that changes what is
+planned.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def best_step_s(*arguments: str) -> float:
 
 
 def test_a_table_becomes_a_calibration(workdir: Path) -> None:
-    """Four runs of a table give a file that fulfils its schema, and a report with the errors before and after."""
+    """Four runs of a table give a file that fulfils its schema, and a report with the errors before
+    and after.
+    """
     result = run("calibrate", "runs.csv", "--job", "job.yaml")
     assert result.exit_code == ExitStatus.OK, result.stderr
     document = json.loads((workdir / "calibration.json").read_text())
@@ -170,7 +174,9 @@ REAL_LOGS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("log", REAL_LOGS)
 def test_a_log_becomes_a_calibration(log: str, workdir: Path) -> None:
-    """A log of each program gives a step time and what it knows of the job; the spec has the rest."""
+    """A log of each program gives a step time and what it knows of the job; the spec has the
+    rest.
+    """
     keys, expected = REAL_LOGS[log]
     common = {"model": "gpt2", "cluster": "nvidia/dgx-h100", "gpus": 2, "training.global_batch": 16}
     flags = [
@@ -209,7 +215,9 @@ def test_several_logs_have_a_job_each(workdir: Path) -> None:
 
 
 def test_a_wrong_row_is_told_at_its_cell() -> None:
-    """What the job spec refuses of a row is reported at the row's line and the cell's column, all rows at once."""
+    """What the job spec refuses of a row is reported at the row's line and the cell's column, all
+    rows at once.
+    """
     Path("bad.csv").write_text(
         "gpus,tensor,global_batch,step_time_s\n64,many,128,2.0\n64,3,128,2.0\n64,2,100,2.0\n64,2,128,2.1\n"
     )
@@ -254,7 +262,9 @@ def test_assumed_values_are_reported(workdir: Path) -> None:
 
 
 def test_an_unknown_zero_stage_is_asked_for(workdir: Path) -> None:
-    """A run that doesn't say its ZeRO stage is refused with the key to give, unless there is one replica."""
+    """A run that doesn't say its ZeRO stage is refused with the key to give, unless there is one
+    replica.
+    """
     (workdir / "few.csv").write_text("gpus,tensor,pipeline,micro_batch,step_time_s\n64,1,1,1,2.3\n")
     refused = run("calibrate", "few.csv", "--job", "job.yaml")
     assert refused.exit_code == ExitStatus.FINDINGS
@@ -270,8 +280,13 @@ def test_an_unknown_zero_stage_is_asked_for(workdir: Path) -> None:
 
 
 def test_a_table_can_say_everything() -> None:
-    """Without a job, a table that names model, cluster, GPUs and batch is enough; what is missing is reported."""
-    header = "model,cluster,framework,gpus,sequence_length,global_batch,micro_batch,zero_stage,recompute,step_time_s\n"
+    """Without a job, a table that names model, cluster, GPUs and batch is enough; what is missing
+    is reported.
+    """
+    header = (
+        "model,cluster,framework,gpus,sequence_length,global_batch,micro_batch,zero_stage,"
+        "recompute,step_time_s\n"
+    )
     Path("all.csv").write_text(
         header + "llama-3-8b,nvidia/dgx-h100,megatron-lm,64,8192,128,1,1,none,2.4\n"
     )
@@ -291,7 +306,8 @@ def test_a_table_can_say_everything() -> None:
         ("prose.log", b"the run went well\n"),
         (
             "cut.log",
-            b"------------------------ arguments ------------------------\n  num_layers ...... 32\n",
+            b"------------------------ arguments ------------------------\n"
+            b"  num_layers ...... 32\n",
         ),
         (
             "colours.log",
@@ -299,7 +315,8 @@ def test_a_table_can_say_everything() -> None:
         ),
         (
             "huge.log",
-            b"iteration 1/2 | elapsed time per iteration (ms): 1e999 | global batch size: 99999999999999 |\n",
+            b"iteration 1/2 | elapsed time per iteration (ms): 1e999 | "
+            b"global batch size: 99999999999999 |\n",
         ),
         ("columns.csv", b"step_time_s,tensr,tensor,tensor\n1,2,3,4\n"),
         (

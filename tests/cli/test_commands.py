@@ -1,4 +1,6 @@
-"""The command line, run for real in an empty folder: what it prints where, what it writes, and how it exits."""
+"""The command line, run for real in an empty folder: what it prints where, what it writes, and how
+it exits.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_default_command_plans_and_writes(workdir: Path) -> None:
-    """`dsgen --gpus 1024` prints a summary and writes a DeepSpeed config, a plan, arguments and an sbatch script."""
+    """`dsgen --gpus 1024` prints a summary and writes a DeepSpeed config, a plan, arguments and an
+    sbatch script.
+    """
     result = run("--gpus", "1024")
     assert result.exit_code == ExitStatus.OK
     folder = workdir / "gpt3-175b-1024gpus"
@@ -82,7 +86,8 @@ def test_summary_satisfies_the_batch_identity(workdir: Path) -> None:
 
 
 def test_summary_says_where_the_script_belongs() -> None:
-    """AzureML uploads a folder, which must hold the script; the others start it where they are called.
+    """AzureML uploads a folder, which must hold the script; the others start it where they are
+    called.
 
     Of a job that isn't ready, what it lacks stands in place of the command.
     """
@@ -107,7 +112,9 @@ def test_summary_says_where_the_script_belongs() -> None:
 
 
 def test_same_command_writes_same_bytes(workdir: Path) -> None:
-    """Two runs of one command in two folders write the same files, and running it again changes nothing."""
+    """Two runs of one command in two folders write the same files, and running it again changes
+    nothing.
+    """
     run("--gpus", "64", "-o", "one")
     run("--gpus", "64", "-o", "two")
     assert contents(workdir / "one") == contents(workdir / "two")
@@ -115,7 +122,9 @@ def test_same_command_writes_same_bytes(workdir: Path) -> None:
 
 
 def test_files_name_the_command_but_no_folder(workdir: Path) -> None:
-    """Generated files contain the command that made them, without the folder they were written to."""
+    """Generated files contain the command that made them, without the folder they were written
+    to.
+    """
     (workdir / "job.yaml").write_text(SMALL)
     run(str(workdir / "job.yaml"), "--nodes", "2", "-o", str(workdir / "out"))
     script = (workdir / "out" / "launch.sbatch").read_text()
@@ -124,7 +133,9 @@ def test_files_name_the_command_but_no_folder(workdir: Path) -> None:
 
 
 def test_secrets_given_by_flag_stay_out_of_the_headers(workdir: Path) -> None:
-    """The value of a variable that was set on the command line is not repeated in the command of the headers."""
+    """The value of a variable that was set on the command line is not repeated in the command of
+    the headers.
+    """
     (workdir / "job.yaml").write_text(SMALL)
     run("job.yaml", "--set", "launch.environment.NCCL_DEBUG=NOT_IN_HEADER", "-o", "out")
     header = (workdir / "out" / "arguments.txt").read_text()
@@ -171,7 +182,9 @@ def test_spec_from_standard_input() -> None:
 
 
 def test_full_disk_behind_stdout_is_no_traceback() -> None:
-    """When standard output can't be written, the program reports it in one line and exits with 1."""
+    """When standard output can't be written, the program reports it in one line and exits with
+    1.
+    """
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "dsgen", "plan"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -181,7 +194,9 @@ def test_full_disk_behind_stdout_is_no_traceback() -> None:
 
 
 def test_nothing_is_overwritten_without_force(workdir: Path) -> None:
-    """A file that differs stops the run with status 4, names the file and leaves the folder as it was."""
+    """A file that differs stops the run with status 4, names the file and leaves the folder as it
+    was.
+    """
     run("--gpus", "64", "-o", "out")
     (workdir / "out" / "ds_config.json").write_text("mine")
     before = contents(workdir)
@@ -220,7 +235,9 @@ def test_diff_writes_nothing(workdir: Path) -> None:
 
 @pytest.mark.parametrize("name", ["file", "file/inside", "/proc/nowhere"])
 def test_unwritable_output(workdir: Path, name: str) -> None:
-    """An output folder that is a file, lies under one or can't be made is refused, and nothing is written."""
+    """An output folder that is a file, lies under one or can't be made is refused, and nothing is
+    written.
+    """
     (workdir / "file").write_text("here")
     result = run("--gpus", "64", "-o", name)
     assert result.exit_code == ExitStatus.FINDINGS
@@ -278,7 +295,9 @@ def test_plan_as_csv(workdir: Path) -> None:
 
 
 def test_infeasible_is_an_answer() -> None:
-    """A model that can't fit exits with 3, and shows the binding rule, the nearest miss and what would fit."""
+    """A model that can't fit exits with 3, and shows the binding rule, the nearest miss and what
+    would fit.
+    """
     result = run("plan", "--gpus", "8")
     assert result.exit_code == ExitStatus.INFEASIBLE
     for expected in ("layouts", "Binding  MEM00", "Nearest  ", "GiB", "makes it fit", "gpus: "):
@@ -294,7 +313,9 @@ def test_suggestions_are_true() -> None:
 
 
 def test_findings_have_place_caret_and_hint(workdir: Path) -> None:
-    """Every problem of a spec is printed to stderr at once, with place, caret and hint, and nothing is written."""
+    """Every problem of a spec is printed to stderr at once, with place, caret and hint, and nothing
+    is written.
+    """
     (workdir / "job.yaml").write_text(SMALL.replace("gpus: 8", "gpu: 8") + "colour: blue\n")
     result = run("job.yaml")
     assert result.exit_code == ExitStatus.FINDINGS
@@ -316,7 +337,9 @@ def test_flags_are_findings_places() -> None:
 
 
 def test_estimate_shows_broken_rules_and_estimates_all_the_same() -> None:
-    """`estimate` of a layout that doesn't fit prints the finding and the ledgers, and exits with 0."""
+    """`estimate` of a layout that doesn't fit prints the finding and the ledgers, and exits
+    with 0.
+    """
     result = run("estimate", "--gpus", "8", "--set", "layout.tensor=8")
     assert result.exit_code == ExitStatus.OK
     assert "[MEM00" in result.stderr
@@ -332,7 +355,9 @@ def test_a_hint_without_a_value_is_left_out() -> None:
 
 
 def test_validate_tells_good_from_bad(workdir: Path) -> None:
-    """`validate` exits with 0 for a good spec, with a note on an empty folder, and with 1 for anything else."""
+    """`validate` exits with 0 for a good spec, with a note on an empty folder, and with 1 for
+    anything else.
+    """
     (workdir / "job.yaml").write_text(SMALL)
     (workdir / "empty.yaml").write_text("")
     (workdir / "junk.yaml").write_bytes(bytes(range(256)))
@@ -371,7 +396,9 @@ def test_wrong_usage(arguments: tuple[str, ...], expected: str) -> None:
 
 
 def test_help_is_a_command_too() -> None:
-    """`dsgen help` lists the commands, in the order in which a job needs them; `dsgen help plan` is `plan --help`."""
+    """`dsgen help` lists the commands, in the order in which a job needs them; `dsgen help plan` is
+    `plan --help`.
+    """
     listed = run("help").stdout
     assert listed == run("--help").stdout
     assert listed.index("  init") < listed.index("  plan") < listed.index("  submit")
@@ -385,7 +412,9 @@ def test_an_entry_is_found_without_its_kind() -> None:
 
 
 def test_rules_are_explained() -> None:
-    """`rules ID` gives what the rule requires, the error it prevents, a fix and its source, in any case of the id."""
+    """`rules ID` gives what the rule requires, the error it prevents, a fix and its source, in any
+    case of the id.
+    """
     result = run("rules", "mlm004")
     assert result.exit_code == ExitStatus.OK
     assert result.stdout.startswith("MLM004 (error")
@@ -425,7 +454,9 @@ def test_every_command_is_documented() -> None:
     ],
 )
 def test_catalog_is_printed(arguments: tuple[str, ...], expected: str) -> None:
-    """`catalog` lists entries with their main facts, and prints one entry by any of its names, with its source."""
+    """`catalog` lists entries with their main facts, and prints one entry by any of its names, with
+    its source.
+    """
     result = run(*arguments)
     assert result.exit_code == ExitStatus.OK
     assert expected in result.stdout

@@ -15,12 +15,14 @@ from tests.needs import needs_fish, needs_man, needs_zsh
 
 _ASK = {
     "bash": (
-        "source <(dsgen completion bash); COMP_WORDS=({words}); COMP_CWORD={last}; _dsgen_completion dsgen; "
+        "source <(dsgen completion bash); COMP_WORDS=({words}); COMP_CWORD={last}; "
+        "_dsgen_completion dsgen; "
         'printf "%s\\n" "${{COMPREPLY[@]}}"'
     ),
     "fish": "dsgen completion fish | source; complete -C '{words}'",
     "zsh": (
-        "autoload -Uz compinit; compinit -D; source <(dsgen completion zsh); words=({words}); CURRENT={last}+1; "
+        "autoload -Uz compinit; compinit -D; source <(dsgen completion zsh); "
+        "words=({words}); CURRENT={last}+1; "
         "compdef() {{ :; }}; _describe() {{ print -rl -- ${{(P)3}} }}; "
         "compadd() {{ print -rl -- ${{(P)${{@[-1]}}}} }}; _dsgen_completion"
     ),

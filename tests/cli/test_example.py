@@ -36,7 +36,9 @@ def test_gpus_alone_keep_the_example() -> None:
 
 @pytest.mark.parametrize("model", [("--model", "llama-3.1-8b"), ("--set", "model=llama-3.1-8b")])
 def test_another_model_takes_nothing_from_the_example(model: tuple[str, str]) -> None:
-    """Name, duration, sequence length, batch and time limit of the example end with its model, and stderr says so."""
+    """Name, duration, sequence length, batch and time limit of the example end with its model, and
+    stderr says so.
+    """
     plan, said = estimated(*model, "--gpus", "64", "--cluster", "nvidia/dgx-h100")
     job = plan["job"]
     assert (job["name"], job["training"]["sequence_length"], job["training"]["global_batch"]) == (

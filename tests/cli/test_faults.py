@@ -77,7 +77,9 @@ def findings(text: str) -> list[dict[str, Any]]:
 
 
 def test_a_rule_that_raises_loses_no_other_finding(job: Path) -> None:
-    """All findings but the rule's own stay, beside one that names the rule, the file and the exception."""
+    """All findings but the rule's own stay, beside one that names the rule, the file and the
+    exception.
+    """
     before = findings(run("validate", "job", "--format", "json").stdout)
     with raising(STAGE):
         result = run("validate", "job", "--format", "json", faulty=True)
@@ -94,7 +96,9 @@ def test_a_rule_that_raises_loses_no_other_finding(job: Path) -> None:
 
 @pytest.mark.parametrize("form", ["text", "sarif", "github", "azure"])
 def test_every_format_has_the_fault(job: Path, form: str) -> None:
-    """Each format shows the fault with its file, beside the other findings, and the status is that of faults."""
+    """Each format shows the fault with its file, beside the other findings, and the status is that
+    of faults.
+    """
     with raising(STAGE):
         result = run("validate", "job", "--format", form, faulty=True)
     assert result.exit_code == ExitStatus.FAULT
@@ -125,7 +129,9 @@ def test_rules_that_fail_alike_are_one_finding(job: Path) -> None:
 def test_a_reader_that_raises_loses_no_other_file(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file that can't be read is named with its reader, and the findings of all other files stay."""
+    """The file that can't be read is named with its reader, and the findings of all other files
+    stay.
+    """
     monkeypatch.setattr(kinds, "read_as", fails)
     result = run("validate", "job", "--format", "json", faulty=True)
     assert result.exit_code == ExitStatus.FAULT
@@ -160,7 +166,9 @@ PLANNING = {
 @pytest.mark.parametrize("command", PLANNING)
 @pytest.mark.parametrize("rule", [hardware_computes_precision, tensor_divides_heads])
 def test_planning_goes_on_without_a_rule(workdir: Path, command: str, rule: Rule) -> None:
-    """A command that plans answers all the same, says which rule of the job or its layouts failed, and ends with 5."""
+    """A command that plans answers all the same, says which rule of the job or its layouts failed,
+    and ends with 5.
+    """
     with raising(rule):
         result = run(*PLANNING[command], faulty=True)
     assert result.exit_code == ExitStatus.FAULT
@@ -173,7 +181,9 @@ def test_planning_goes_on_without_a_rule(workdir: Path, command: str, rule: Rule
 
 
 def test_a_fault_comes_before_other_statuses(workdir: Path) -> None:
-    """Findings, infeasible jobs and files in the way end with the status of a fault where there is one."""
+    """Findings, infeasible jobs and files in the way end with the status of a fault where there is
+    one.
+    """
     run("generate", "--gpus", "64", "-o", "files")
     (workdir / "files" / "plan.json").write_text("{}")
     for arguments, status in (
@@ -193,7 +203,9 @@ def test_a_fault_comes_before_other_statuses(workdir: Path) -> None:
 def test_what_nothing_catches_is_a_fault_too(
     workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An exception outside of rules and readers ends the command with 5, and with `--format json` in its schema."""
+    """An exception outside of rules and readers ends the command with 5, and with `--format json`
+    in its schema.
+    """
     monkeypatch.setattr("dsgen.cli.loading.search", fails)
     result = run("plan", "--gpus", "64", "--format", "json", faulty=True)
     assert result.exit_code == ExitStatus.FAULT
@@ -204,7 +216,9 @@ def test_what_nothing_catches_is_a_fault_too(
 
 
 def test_memory_and_interrupts_are_no_faults(job: Path) -> None:
-    """Too little memory and Ctrl-C end the command at once, and are not reported as faults; deep recursion is."""
+    """Too little memory and Ctrl-C end the command at once, and are not reported as faults; deep
+    recursion is.
+    """
 
     def fail_with(error: type[BaseException]) -> Callable[..., NoReturn]:
         def failing(*_: object) -> NoReturn:
@@ -225,7 +239,9 @@ def test_memory_and_interrupts_are_no_faults(job: Path) -> None:
 
 
 def test_faults_are_ignored_by_name_alone(job: Path) -> None:
-    """`--fail-on never`, `--select` and a baseline keep a fault; `--ignore DSG001` takes it away."""
+    """`--fail-on never`, `--select` and a baseline keep a fault; `--ignore DSG001` takes it
+    away.
+    """
     with raising(STAGE):
         for flags in (
             ("--fail-on", "never"),
@@ -240,7 +256,9 @@ def test_faults_are_ignored_by_name_alone(job: Path) -> None:
 
 
 def test_the_exception_goes_on_in_python(job: Path) -> None:
-    """From Python, `validate` returns a fault as a finding; planning raises it, where the caller sees the traceback."""
+    """From Python, `validate` returns a fault as a finding; planning raises it, where the caller
+    sees the traceback.
+    """
     with raising(STAGE):
         assert "DSG001" in {finding.rule for finding in dsgen.validate("job")}
     with raising(hardware_computes_precision), pytest.raises(IndexError):

@@ -1,4 +1,6 @@
-"""The first screen at 80 columns: the answer in the first six lines, 30 lines at most, no row wrapped."""
+"""The first screen at 80 columns: the answer in the first six lines, 30 lines at most, no row
+wrapped.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,16 @@ framework: megatron-lm
 model: {model}
 cluster: dgx-h100
 nodes: {nodes}
-training: {{sequence_length: {length}, global_batch: {{tokens: 4194304}}, duration: {{tokens: 100e9}}}}
+training:
+  {{sequence_length: {length}, global_batch: {{tokens: 4194304}}, duration: {{tokens: 100e9}}}}
 data: {{path: /data/text, tokenizer: {{path: {model}}}}}
 output: {{checkpoints: /checkpoints/run}}
 launch: {{script: /opt/Megatron-LM/pretrain_gpt.py, time_limit: 7-00:00:00, {launch}}}
 """
-PYXIS = "target: slurm, slurm: {container_image: nvcr.io/nvidia/pytorch:25.11-py3, container_runtime: pyxis}"
+PYXIS = (
+    "target: slurm, slurm: {container_image: nvcr.io/nvidia/pytorch:25.11-py3, "
+    "container_runtime: pyxis}"
+)
 PODS = (
     "target: kubernetes, kubernetes: {image: train:1, volumes: ['data:/data', 'runs:/checkpoints']}"
 )
@@ -97,7 +103,9 @@ def table(lines: list[str]) -> list[str]:
     "arguments", [("--gpus", "1024"), *((str(FOLDER / f"{name}.yaml"),) for name in NAMES)]
 )
 def test_the_answer_comes_first(arguments: tuple[str, ...]) -> None:
-    """Plan, memory, speed and the run are in the first six lines; every row of the table is one line."""
+    """Plan, memory, speed and the run are in the first six lines; every row of the table is one
+    line.
+    """
     lines = screen(*arguments, "-o", "out")
     assert [word for word in ANSWER if not any(line.startswith(word) for line in lines[:6])] == []
     rows = table(lines)
@@ -107,7 +115,9 @@ def test_the_answer_comes_first(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 def test_documented_jobs_are_ready_on_one_screen(job: str | tuple[str, str]) -> None:
-    """Jobs as the pages write them are ready to start: the answer is in the first six lines, the command below it."""
+    """Jobs as the pages write them are ready to start: the answer is in the first six lines, the
+    command below it.
+    """
     spec = job if isinstance(job, str) else written(*job)
     Path("job.yaml").write_text(spec, encoding="utf-8")
     Path("src").mkdir()  # what AzureML uploads
@@ -125,7 +135,9 @@ def test_plan_has_the_same_order(arguments: tuple[str, ...]) -> None:
 
 
 def test_as_many_plans_are_listed_as_are_asked_for() -> None:
-    """With `--top` the table has the plans that it says, on however many lines; without it, those that fit."""
+    """With `--top` the table has the plans that it says, on however many lines; without it, those
+    that fit.
+    """
     more, fewer = (run("plan", *MIXTURE, *top).stdout.splitlines() for top in (("--top", "20"), ()))
     assert len(table(more)) > len(table(fewer)) and len(more) > 30
 
@@ -135,7 +147,9 @@ def test_as_many_plans_are_listed_as_are_asked_for() -> None:
 def test_an_elastic_job_has_its_counts_in_place_of_other_plans(
     counts: str, command: tuple[str, ...]
 ) -> None:
-    """Of a job on several counts of GPUs, the screen has the largest plan, then a row for each count."""
+    """Of a job on several counts of GPUs, the screen has the largest plan, then a row for each
+    count.
+    """
     lines = screen(
         *command, "--gpus", counts, "--global-batch", "1920", *(() if command else ("-o", "out"))
     )
@@ -159,14 +173,18 @@ def test_an_estimate_fits_a_screen_with_its_findings(arguments: tuple[str, ...])
     "arguments", [(), ("gpus=256..1024:256", "--within", "30d"), ("gpus=8..16",), MANY]
 )
 def test_a_sweep_begins_with_the_points_that_answer(arguments: tuple[str, ...]) -> None:
-    """The fastest and the cheapest, or the smallest that does, come before the table and the curve."""
+    """The fastest and the cheapest, or the smallest that does, come before the table and the
+    curve.
+    """
     assert screen("sweep", *arguments)[0].startswith(
         "Smallest" if "--within" in arguments else "Fastest"
     )
 
 
 def test_trials_are_a_table_of_plans() -> None:
-    """`dsgen tune` says first how long the trials take and the command, then has a row for each plan."""
+    """`dsgen tune` says first how long the trials take and the command, then has a row for each
+    plan.
+    """
     lines = run("tune", "--gpus", "1024", "-o", "trials").output.splitlines()
     assert len(lines) <= 30 and all(len(line) <= 80 for line in lines)
     assert [line.split()[0] for line in lines[:6] if line[:1].strip()] == [
@@ -189,7 +207,9 @@ def test_a_sweep_draws_its_curve_in_the_unit_of_the_table() -> None:
 
 
 def test_findings_are_folded_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below a plan, findings are as wide as the terminal; `validate`, and a pipe, have each on one line."""
+    """Below a plan, findings are as wide as the terminal; `validate`, and a pipe, have each on one
+    line.
+    """
     Path("job.yaml").write_text(
         (FOLDER / "gpt3-175b-azure.yaml").read_text(encoding="utf-8"), encoding="utf-8"
     )
@@ -209,7 +229,9 @@ def test_answers_to_questions_come_before_tables() -> None:
 
 @pytest.mark.parametrize("asked", [("tensor=4", "zero_stage=3"), ("tensor=4", "recompute=full")])
 def test_several_questions_share_a_table(asked: tuple[str, ...]) -> None:
-    """Of several `--compare`, a table has a column for each that can be planned, and all fits a screen."""
+    """Of several `--compare`, a table has a column for each that can be planned, and all fits a
+    screen.
+    """
     lines = screen(
         "plan", "--gpus", "1024", *(word for one in asked for word in ("--compare", one))
     )
@@ -242,7 +264,9 @@ def test_what_does_not_fit_begins_with_what_would() -> None:
 
 
 def test_rows_that_differ_look_different() -> None:
-    """A remark that has no room in its row stands below the table, with the row; the order of the rows is said."""
+    """A remark that has no room in its row stands below the table, with the row; the order of the
+    rows is said.
+    """
     plain = (
         *(
             "--model",
@@ -272,7 +296,9 @@ def test_rows_that_differ_look_different() -> None:
 
 
 def test_the_disk_figure_has_its_checkpoints_and_what_keeps_fewer() -> None:
-    """The number of checkpoints is beside their size, with the key or option that keeps fewer, where there is one."""
+    """The number of checkpoints is beside their size, with the key or option that keeps fewer,
+    where there is one.
+    """
     assert re.search(r"2\.18 PB in 892 saves\b(?! \()", " ".join(screen("plan", "--gpus", "1024")))
     small = (
         "--model",
@@ -295,7 +321,9 @@ def test_the_disk_figure_has_its_checkpoints_and_what_keeps_fewer() -> None:
 def test_a_batch_that_only_an_odd_plan_divides_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch that only context parallelism divides is named with the replicas that it allows, and batches that do."""
+    """A batch that only context parallelism divides is named with the replicas that it allows, and
+    batches that do.
+    """
     monkeypatch.chdir(tmp_path)
     job = [
         "--framework",
@@ -326,7 +354,9 @@ def test_a_batch_that_only_an_odd_plan_divides_is_said(
 def test_offloading_leaves_the_headroom_on_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """States that take 96 % of a node's memory don't fit; the headroom with which they do is offered, and true."""
+    """States that take 96 % of a node's memory don't fit; the headroom with which they do is
+    offered, and true.
+    """
     monkeypatch.chdir(tmp_path)
     job = [
         "plan",
@@ -358,7 +388,9 @@ def test_lost_time_has_its_main_cause(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
-    """Of 101 sequences on 16 GPUs, the nearest batch that all can share is named with what it gains."""
+    """Of 101 sequences on 16 GPUs, the nearest batch that all can share is named with what it
+    gains.
+    """
     job = (
         "--model",
         "llama-3.2-1b",
@@ -378,7 +410,9 @@ def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
 
 
 def test_a_count_that_divides_better_is_on_the_first_screen() -> None:
-    """Of 19 nodes, the count nearby that is faster per GPU is named by the first screen as by `plan`."""
+    """Of 19 nodes, the count nearby that is faster per GPU is named by the first screen as by
+    `plan`.
+    """
     job = (
         "--model",
         "llama-3-70b",
@@ -407,7 +441,9 @@ def test_rows_say_how_they_differ() -> None:
 
 
 def test_explain_is_tables() -> None:
-    """`--explain` has a row for each other value: step time, memory and cause; and why faster ones aren't chosen."""
+    """`--explain` has a row for each other value: step time, memory and cause; and why faster ones
+    aren't chosen.
+    """
     lines = run("plan", "--gpus", "1024", "--explain").stdout.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("decision "))
     assert lines[start].split() == ["decision", "chosen", "other", "time", "GiB", "cause"]

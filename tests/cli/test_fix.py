@@ -1,4 +1,6 @@
-"""`dsgen validate --fix`: what it changes, that it comes to rest, that it is all or nothing; over all cases."""
+"""`dsgen validate --fix`: what it changes, that it comes to rest, that it is all or nothing; over
+all cases.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def finding(*edits: tuple[str, int, int, str], rule: str = "ZERO001") -> Finding
 
 
 class Checks:
-    """A check that finds in file `a` what its `rule` reports of the text, and counts how often it is asked."""
+    """A check that finds in file `a` what its `rule` reports of the text, and counts how often it
+    is asked.
+    """
 
     def __init__(
         self, text: str, *edits: tuple[str, tuple[tuple[str, int, int, str], ...]]
@@ -70,7 +74,9 @@ def test_edits_go_on_until_nothing_changes() -> None:
 
 
 def test_edits_that_overlap_wait_for_the_next_round() -> None:
-    """Of two findings that would change the same characters the first goes first; the other is asked again."""
+    """Of two findings that would change the same characters the first goes first; the other is
+    asked again.
+    """
     check = Checks(
         "abc", ("abc", (("a", 0, 2, "xy"), ("a", 1, 3, "!!"))), ("xyc", (("a", 2, 3, "z"),))
     )
@@ -115,7 +121,9 @@ def test_edits_of_a_finding_are_made_together_or_not_at_all() -> None:
 def test_findings_that_add_the_same_section_are_fixed_one_after_the_other(
     before: str, fixed: str, tmp_path: Path
 ) -> None:
-    """Keys outside of a section that is missing go into one section, and to none beside one whose name has a slip."""
+    """Keys outside of a section that is missing go into one section, and to none beside one whose
+    name has a slip.
+    """
     config = tmp_path / "ds_config.json"
     config.write_text(before)
     run("validate", "--fix", str(config))
@@ -173,7 +181,9 @@ def test_only_what_is_selected_is_fixed() -> None:
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file with a byte order mark, Windows line ends and permissions of its own, behind a link."""
+    """A file with a byte order mark, Windows line ends and permissions of its own, behind a
+    link.
+    """
     monkeypatch.chdir(tmp_path)
     place = tmp_path / "real" / "run.sh"
     place.parent.mkdir()
@@ -191,7 +201,9 @@ FIXED = (
 
 
 def test_files_keep_what_is_not_fixed(script: Path) -> None:
-    """Line ends, byte order mark, permissions and links stay as they are; nothing else is left in the folder."""
+    """Line ends, byte order mark, permissions and links stay as they are; nothing else is left in
+    the folder.
+    """
     write_fixed(FIXED)
     assert script.read_bytes() == b"\xef\xbb\xbfone\r\n2"
     assert stat.S_IMODE(script.stat().st_mode) == 0o710
@@ -209,7 +221,9 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(script: Path) -> None:
 
 
 def test_a_read_only_file_is_refused(script: Path) -> None:
-    """A file that nobody may write is named with what to do, and nothing is written at all, not even by root."""
+    """A file that nobody may write is named with what to do, and nothing is written at all, not
+    even by root.
+    """
     script.chmod(0o444)
     with pytest.raises(CannotWrite, match="it is read-only") as refused:
         write_fixed(FIXED)
@@ -262,7 +276,9 @@ def bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
 
 @pytest.mark.parametrize("name", NAMES)
 def test_fixing_comes_to_rest_and_breaks_nothing(name: str, bad: Path) -> None:
-    """After `--fix` the same command changes nothing more, and no rule finds an error that it didn't find before."""
+    """After `--fix` the same command changes nothing more, and no rule finds an error that it
+    didn't find before.
+    """
     flags = read_case(name).flags
     before = files_of(bad)
     found_before = dsgen.validate(".", **keywords_of(flags))
@@ -288,7 +304,9 @@ def test_fixing_comes_to_rest_and_breaks_nothing(name: str, bad: Path) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("name", NAMES)
 def test_deepspeed_takes_what_is_fixed(name: str, bad: Path) -> None:
-    """A config in which `--fix` left no error is one that DeepSpeed's own parser takes, of its newest version."""
+    """A config in which `--fix` left no error is one that DeepSpeed's own parser takes, of its
+    newest version.
+    """
     flags = list(read_case(name).flags)
     if not any(found.edits for found in dsgen.validate(".", **keywords_of(read_case(name).flags))):
         return
@@ -307,7 +325,9 @@ def test_deepspeed_takes_what_is_fixed(name: str, bad: Path) -> None:
 def test_the_diff_alone_writes_nothing_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--fix` on files with nothing to fix writes nothing, and its status is that of what is left."""
+    """`--fix` on files with nothing to fix writes nothing, and its status is that of what is
+    left.
+    """
     monkeypatch.chdir(tmp_path)
     Path("job.yaml").write_text("framework: megatron-lm\nmodel: llama-3-70b\ncolour: blue\n")
     before = files_of(tmp_path)
@@ -317,7 +337,9 @@ def test_the_diff_alone_writes_nothing_and_says_so(
 
 
 def test_a_batch_that_the_processes_decide_is_left_alone(tmp_path: Path) -> None:
-    """Whether train_batch_size or the number of processes is wrong isn't known, so --fix changes neither."""
+    """Whether train_batch_size or the number of processes is wrong isn't known, so --fix changes
+    neither.
+    """
     read_case("HF039").write("bad", tmp_path)
     before = (tmp_path / "ds_config.json").read_text()
     run("validate", "--fix", str(tmp_path), "--gpus", "8")

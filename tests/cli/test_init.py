@@ -39,7 +39,9 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_flags_are_answers() -> None:
-    """With every answer as a flag a spec is written that loads and plans, below the editor's schema line."""
+    """With every answer as a flag a spec is written that loads and plans, below the editor's schema
+    line.
+    """
     made = run("init", *ANSWERS, "--target", "slurm")
     assert made.exit_code == 0, made.output
     first = Path("dsgen.yaml").read_text().splitlines()[0]
@@ -76,7 +78,9 @@ def test_slips_are_corrected() -> None:
 
 
 def test_a_folder_answers() -> None:
-    """Without a terminal, what the folder says is taken and told with its file; the error has only what nobody says."""
+    """Without a terminal, what the folder says is taken and told with its file; the error has only
+    what nobody says.
+    """
     Path("config.json").write_text(json.dumps(MODEL))
     Path("ds.json").write_text(
         json.dumps({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}})
@@ -94,7 +98,9 @@ def test_a_folder_answers() -> None:
 
 
 def test_a_node_is_counted_in_gpus() -> None:
-    """4xa100-40gb is an inline cluster of nodes of 4, in and without --from; its rate is --set's, or a named guess."""
+    """4xa100-40gb is an inline cluster of nodes of 4, in and without --from; its rate is --set's,
+    or a named guess.
+    """
     words = (
         "--model",
         "llama-3-8b",
@@ -130,7 +136,9 @@ def test_a_node_is_counted_in_gpus() -> None:
 
 
 def test_nodes_are_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a terminal, `8 nodes` answers how many GPUs, and words that are no number are asked about again."""
+    """In a terminal, `8 nodes` answers how many GPUs, and words that are no number are asked about
+    again.
+    """
     monkeypatch.setattr("dsgen.cli.questions.is_asked", lambda: True)
     typed = iter(("many", "8 nodes", "sometime", "300B"))
     monkeypatch.setattr("dsgen.cli.questions.click.prompt", lambda *_, **__: next(typed))
@@ -142,7 +150,9 @@ def test_nodes_are_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_purpose_brings_its_framework_and_batch() -> None:
-    """LoRA on one node of counted cards: adapters, the Trainer, a batch that every GPU has part of, no network."""
+    """LoRA on one node of counted cards: adapters, the Trainer, a batch that every GPU has part of,
+    no network.
+    """
     words = ("--model", "Qwen/Qwen2.5-7B-Instruct", "--cluster", "4xa10g", "--target", "shell")
     made = run("init", *words, "--purpose", "lora")
     assert made.exit_code == 0, made.output
@@ -160,9 +170,12 @@ def test_a_purpose_brings_its_framework_and_batch() -> None:
 
 
 def test_files_fill_what_is_not_asked() -> None:
-    """Partition, account and time limit of a script here are in the spec, each with where it is from."""
+    """Partition, account and time limit of a script here are in the spec, each with where it is
+    from.
+    """
     Path("old.sbatch").write_text(
-        "#!/bin/bash\n#SBATCH -p gpu -A nlp\n#SBATCH --time=1-00:00:00\nsrun torchrun --nproc-per-node 8 train.py\n"
+        "#!/bin/bash\n#SBATCH -p gpu -A nlp\n#SBATCH --time=1-00:00:00\nsrun torchrun "
+        "--nproc-per-node 8 train.py\n"
     )
     assert run("init", *ANSWERS, "--target", "slurm").exit_code == 0
     job = dsgen.load_job("dsgen.yaml")
@@ -222,7 +235,9 @@ def test_unknown_cards_propose_nothing() -> None:
 
 
 def test_partitions_with_gpus_are_read() -> None:
-    """Of what sinfo prints, partitions whose nodes have GPUs count, and the default one is known."""
+    """Of what sinfo prints, partitions whose nodes have GPUs count, and the default one is
+    known.
+    """
     found = list(partitions_of("cpu|10|(null)\ngpu*|16|gpu:a100:8(S:0-1)\nbig|4|gpu:8\n"))
     assert [(one.name, one.nodes, one.kind, one.gpus, one.is_default) for one in found] == [
         ("gpu", 16, "a100", 8, True),
@@ -231,7 +246,9 @@ def test_partitions_with_gpus_are_read() -> None:
 
 
 def test_a_spec_without_a_plan_is_written_and_said_to_be() -> None:
-    """Answers that no layout fits give the spec, why nothing fits, and the status of an infeasible job."""
+    """Answers that no layout fits give the spec, why nothing fits, and the status of an infeasible
+    job.
+    """
     answers = ("--model", "llama-3.1-405b", "--gpus", "8", *ANSWERS[4:])
     made = run("init", *answers, "--target", "slurm")
     assert made.exit_code == 3
@@ -242,7 +259,9 @@ def test_a_spec_without_a_plan_is_written_and_said_to_be() -> None:
 def test_a_schema_below_the_spec_is_named_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A spec beside the environment that has dsgen names the schema by its path from there, which others have too."""
+    """A spec beside the environment that has dsgen names the schema by its path from there, which
+    others have too.
+    """
     schemas = tmp_path / ".venv" / "schemas"
     monkeypatch.setattr("importlib.resources.files", lambda _: schemas)
     run("init", *ANSWERS, "--target", "slurm")
@@ -280,7 +299,9 @@ def test_specs_elsewhere_find_their_model() -> None:
 
 
 def test_files_of_ones_own_come_back_without_a_word() -> None:
-    """What dsgen's launch file does by itself is not said to be left out; modules and setup of the spec come back."""
+    """What dsgen's launch file does by itself is not said to be left out; modules and setup of the
+    spec come back.
+    """
     setup = ["ulimit -l unlimited", "export ROOT=$HOME/x"]
     spec = {
         "model": "gpt2",

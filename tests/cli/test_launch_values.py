@@ -1,4 +1,6 @@
-"""What `generate` accepts, `validate` accepts: values of `launch` are judged before anything is written."""
+"""What `generate` accepts, `validate` accepts: values of `launch` are judged before anything is
+written.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_a_value_that_validate_refuses_is_not_written(case: str, workdir: Path) 
 
 
 def test_warnings_of_the_files_are_reported_with_the_plan(workdir: Path) -> None:
-    """A value that only warrants a warning is written, and the warning is at its place in the spec."""
+    """A value that only warrants a warning is written, and the warning is at its place in the
+    spec.
+    """
     launch = {"environment": {"NCCL_DEBUG": "LOUD"}}
     (workdir / "job.yaml").write_text(yaml.safe_dump({**JOB, "launch": launch}))
     result = run("generate", "job.yaml", "-o", "out")
@@ -110,7 +114,9 @@ def test_arguments_go_over_lines(workdir: Path) -> None:
 
 @pytest.mark.parametrize("text", ["0", "64G", "64", "512000m", "1T", "2gb", "9" * 12, "1K", "007"])
 def test_the_spec_takes_memory_as_slurm_does(text: str) -> None:
-    """Amounts of memory that the schema accepts are amounts to the reader of #SBATCH lines, and these are accepted."""
+    """Amounts of memory that the schema accepts are amounts to the reader of #SBATCH lines, and
+    these are accepted.
+    """
     pattern = load_schema()["$defs"]["launch"]["properties"]["slurm"]["properties"]["memory"][
         "pattern"
     ]
@@ -119,7 +125,9 @@ def test_the_spec_takes_memory_as_slurm_does(text: str) -> None:
 
 
 def test_random_specs_make_the_round_trip() -> None:
-    """Of random specs with odd values, what `generate` accepts draws no finding that `generate` doesn't report."""
+    """Of random specs with odd values, what `generate` accepts draws no finding that `generate`
+    doesn't report.
+    """
     tally = round_trips(125, seed=3)
     assert tally.crashes == []
     assert [finding for _, finding in tally.found] == []
@@ -159,7 +167,9 @@ def test_examples_draw_no_errors(name: str) -> None:
 def test_plans_in_full_precision_on_parts_of_a_node_are_written(
     framework: str, layout: dict[str, int]
 ) -> None:
-    """Rates in full precision, a pipeline of the script's own and half a node draw no finding of validate's rules."""
+    """Rates in full precision, a pipeline of the script's own and half a node draw no finding of
+    validate's rules.
+    """
     training = {
         "global_batch": 256,
         "sequence_length": 2048,

@@ -28,7 +28,9 @@ def lines(pipeline: int, columns: int = 80) -> list[str]:
 
 
 def test_a_plan_that_fits() -> None:
-    """The bar of what is required ends before the mark of the headroom, and the text has what the mark is."""
+    """The bar of what is required ends before the mark of the headroom, and the text has what the
+    mark is.
+    """
     shown = lines(pipeline=16)
     [total] = [line for line in shown if "required" in line]
     assert total.index("│") > total.rindex("█")
@@ -45,7 +47,9 @@ def test_a_plan_that_does_not_fit() -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 120, 200])
 def test_one_scale(columns: int) -> None:
-    """On every width the rows are whole, and a bar is as long, of the card's, as its share in percent says."""
+    """On every width the rows are whole, and a bar is as long, of the card's, as its share in
+    percent says.
+    """
     shown = lines(pipeline=16, columns=columns)
     assert not any("…" in line for line in shown)
     assert all(len(line.rstrip()) <= columns for line in shown)

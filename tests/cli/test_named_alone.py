@@ -1,4 +1,6 @@
-"""What is read and written stays within what was named, and what users give is read within limits."""
+"""What is read and written stays within what was named, and what users give is read within
+limits.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ model: gpt2
 cluster: azure/standard_nd96amsr_a100_v4
 gpus: 16
 training: {global_batch: 64}
-launch: {target: azureml, script: train.py, azureml: {code: ./src, compute: gpu, environment: "azureml:env:1"}}
+launch:
+  target: azureml
+  script: train.py
+  azureml: {code: ./src, compute: gpu, environment: "azureml:env:1"}
 """
 
 
@@ -92,7 +97,9 @@ def test_nothing_beside_the_folder_is_read_or_listed(repo: Path, command: list[s
 
 @pytest.mark.parametrize("key", ["model", "calibration"])
 def test_a_spec_that_is_found_does_not_lead_out(repo: Path, key: str) -> None:
-    """A spec in a folder is read with files of that folder alone; one that is named itself may name others."""
+    """A spec in a folder is read with files of that folder alone; one that is named itself may name
+    others.
+    """
     text = JOB.replace(
         "model: gpt2", f"{key}: ../elsewhere/t.json" + ("" if key == "model" else "\nmodel: gpt2")
     )
@@ -133,7 +140,8 @@ def test_programs_around_are_read_in_the_project_alone(repo: Path) -> None:
     [
         "[" * 100_000,
         '{"a":' * 100_000,
-        '{"dsgen_baseline": 1, "findings": [{"rule": "A", "path": "b", "line": "c", "count": 1e999}]}',
+        '{"dsgen_baseline": 1, "findings": [{"rule": "A", "path": "b", "line": '
+        '"c", "count": 1e999}]}',
         '{"dsgen_baseline": 1, "findings": [{"rule": 5, "path": "b", "line": "c", "count": 1}]}',
         '{"dsgen_baseline": 1, "findings": 7}',
         "9" * 5000,
@@ -189,7 +197,9 @@ def test_a_named_pipe_is_no_plan(repo: Path) -> None:
 
 
 def test_a_plan_that_lies_elsewhere_is_none(repo: Path) -> None:
-    """submit reads no plan.json that a link out of the folder leads to, also in the folder of a count of GPUs."""
+    """submit reads no plan.json that a link out of the folder leads to, also in the folder of a
+    count of GPUs.
+    """
     Path("job.yaml").write_text(JOB.replace("code: ./src, ", ""))
     run("generate", "job.yaml", "-o", "elsewhere")
     (repo / "plan.json").symlink_to("../elsewhere/plan.json")
@@ -256,7 +266,9 @@ def test_code_beside_the_spec_is_written_from_the_job_file(repo: Path) -> None:
 )
 @pytest.mark.parametrize("command", ["generate", "submit", "tune"])
 def test_code_that_is_nowhere_is_refused(repo: Path, command: str, code: str, missing: str) -> None:
-    """A folder that isn't there, seen from the spec, is named, with what to make or leave out; nothing is written."""
+    """A folder that isn't there, seen from the spec, is named, with what to make or leave out;
+    nothing is written.
+    """
     (repo / "job.yaml").write_text(JOB.replace("./src", code))
     output = run(
         command, "repo/job.yaml", "-o", "repo/out", *(["--yes"] if command != "generate" else [])
@@ -278,7 +290,9 @@ def test_code_that_is_nowhere_is_said_beside_other_errors(repo: Path) -> None:
 
 @pytest.mark.parametrize("made", [True, False])
 def test_code_has_one_meaning_wherever_the_files_are(repo: Path, made: bool) -> None:
-    """A folder of that name among the written files doesn't change what the spec's `code` names; inputs are alike."""
+    """A folder of that name among the written files doesn't change what the spec's `code` names;
+    inputs are alike.
+    """
     (repo / "src").mkdir()
     if made:
         (repo / "out" / "src").mkdir(parents=True)
@@ -293,9 +307,14 @@ def test_code_has_one_meaning_wherever_the_files_are(repo: Path, made: bool) -> 
 
 
 def test_a_script_that_is_not_in_code_yet_is_asked_for(repo: Path) -> None:
-    """The last line says where the script has to be put; once it is there, only what is uploaded."""
+    """The last line says where the script has to be put; once it is there, only what is
+    uploaded.
+    """
     (repo / "src").mkdir()
-    given = "data: {path: train.json, tokenizer: {path: gpt2}}\noutput: {checkpoints: 'azureml://datastores/a/paths/b'}\n"
+    given = (
+        "data: {path: train.json, tokenizer: {path: gpt2}}\noutput: {checkpoints: "
+        "'azureml://datastores/a/paths/b'}\n"
+    )
     (repo / "job.yaml").write_text(JOB.replace("64}", "64, duration: {steps: 9}}") + given)
     put, start = (
         "Put train.py and its modules into repo/src",
@@ -391,7 +410,9 @@ def test_sizes_that_no_run_has_are_refused_with_their_range(
     ],
 )
 def test_files_of_a_spec_are_right_with_it(repo: Path, more: dict[str, object]) -> None:
-    """LoRA, kernels, counts, also without a plan, and a release: validate agrees, with the spec and without."""
+    """LoRA, kernels, counts, also without a plan, and a release: validate agrees, with the spec and
+    without.
+    """
     (repo / "job.json").write_text(json.dumps({"cluster": "nvidia/dgx-h100", "gpus": 8, **more}))
     assert run("generate", "repo/job.json", "-o", "out").exit_code == 0
     for flags in ((), ("--job", "repo/job.json")):
@@ -401,7 +422,9 @@ def test_files_of_a_spec_are_right_with_it(repo: Path, more: dict[str, object]) 
 
 
 def test_a_name_too_long_for_a_file_names_none(repo: Path) -> None:
-    """A script of 5,000 characters is looked for nowhere: the line is checked, and the spec planned."""
+    """A script of 5,000 characters is looked for nowhere: the line is checked, and the spec
+    planned.
+    """
     name = "a" * 5000 + ".py"
     (repo / "run.sh").write_text(
         f"torchrun --nproc-per-node=8 --nnodez=2 {name} --deepspeed {'b' * 5000}.json\n"

@@ -73,7 +73,9 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_acts_on_the_terminal(command: str) -> None:
-    """Control characters, and those that turn or hide text, are printed as escapes, wherever they come from."""
+    """Control characters, and those that turn or hide text, are printed as escapes, wherever they
+    come from.
+    """
     arguments, shown = COMMANDS[command]
     result = run(*arguments)
     text = result.stdout + result.stderr
@@ -89,7 +91,9 @@ def test_json_is_exact_and_safe() -> None:
 
 
 def test_a_terminal_gets_colours_and_no_other_escapes(workdir: Path) -> None:
-    """On a terminal the only control sequences are the program's own colours, and those of a line that shows progress."""
+    """On a terminal the only control sequences are the program's own colours, and those of a line
+    that shows progress.
+    """
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "dsgen", "estimate", "job.yaml"]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
@@ -117,7 +121,9 @@ def test_visible_text_stays() -> None:
 
 
 def test_a_spec_may_have_any_name(workdir: Path) -> None:
-    """A spec whose name isn't UTF-8 is planned, written and validated; its name is shown with an escape."""
+    """A spec whose name isn't UTF-8 is planned, written and validated; its name is shown with an
+    escape.
+    """
     name = os.fsdecode(b"j\xff.yaml")
     (workdir / "job.yaml").rename(workdir / name)
     result = run("generate", name, "-o", "out")

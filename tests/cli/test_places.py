@@ -57,7 +57,9 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("case", TEXTS)
 def test_what_is_no_text_has_a_place(case: str, workdir: Path) -> None:
-    """A spec that can't be read is reported at a line and a column, by `plan` and `validate` alike."""
+    """A spec that can't be read is reported at a line and a column, by `plan` and `validate`
+    alike.
+    """
     content, expected = TEXTS[case]
     (workdir / "job.yaml").write_bytes(content)
     assert run("plan", "job.yaml").stderr.startswith(expected)
@@ -66,7 +68,9 @@ def test_what_is_no_text_has_a_place(case: str, workdir: Path) -> None:
 
 @pytest.mark.parametrize("case", FLAGS)
 def test_a_flag_is_the_place_of_its_value(case: str) -> None:
-    """What is wrong with a flag's value is reported at the flag as it was written; variables' values aren't shown."""
+    """What is wrong with a flag's value is reported at the flag as it was written; variables'
+    values aren't shown.
+    """
     arguments, expected = FLAGS[case]
     result = run(*arguments)
     text = result.stdout + result.stderr

@@ -22,7 +22,9 @@ SHORT = (*SMALL, "--set", DURATION, "--set", "launch.time_limit=1:00:00", "--set
 
 
 def test_findings_of_the_best_plan_are_printed() -> None:
-    """A time limit below the run's length is a warning on stderr, and what a submission lacks is said."""
+    """A time limit below the run's length is a warning on stderr, and what a submission lacks is
+    said.
+    """
     result = run("plan", *SHORT)
     assert "[TIME001]" in result.stderr
     assert "Not ready to submit: no data (set data.path)" in result.stdout
@@ -36,7 +38,9 @@ def test_a_job_that_lacks_nothing_says_nothing() -> None:
 
 
 def test_one_layout_with_two_sets_of_details_is_the_only_one_once(tmp_path: Path) -> None:
-    """Where one layout fits, the fastest of its details isn't called the only layout beside the chosen ones."""
+    """Where one layout fits, the fastest of its details isn't called the only layout beside the
+    chosen ones.
+    """
     pins = {
         "micro_batch": 2,
         "gradient_accumulation": 4,
@@ -45,9 +49,14 @@ def test_one_layout_with_two_sets_of_details_is_the_only_one_once(tmp_path: Path
         "offload": "none",
     }
     spec = {
-        "framework": "huggingface", "model": "qwen2.5-7b", "cluster": "dgx-h100", "gpus": 16, "layout": pins,
-        "training": {"sequence_length": 4096, "global_batch": 128}, "launch": {"script": "train.py"},
-    }  # fmt: skip
+        "framework": "huggingface",
+        "model": "qwen2.5-7b",
+        "cluster": "dgx-h100",
+        "gpus": 16,
+        "layout": pins,
+        "training": {"sequence_length": 4096, "global_batch": 128},
+        "launch": {"script": "train.py"},
+    }
     (tmp_path / "job.yaml").write_text(json.dumps(spec))
     shown = run("plan", str(tmp_path / "job.yaml")).stdout
     assert shown.count("the only layout that fits") == 1

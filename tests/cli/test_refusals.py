@@ -1,4 +1,6 @@
-"""What a program reads of an error: findings in JSON on standard output; and cells that are no formulas."""
+"""What a program reads of an error: findings in JSON on standard output; and cells that are no
+formulas.
+"""
 
 from __future__ import annotations
 

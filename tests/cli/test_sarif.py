@@ -1,4 +1,6 @@
-"""Findings in the forms that other programs read: SARIF, JSON, GitHub's annotations; and hostile ones in all forms."""
+"""Findings in the forms that other programs read: SARIF, JSON, GitHub's annotations; and hostile
+ones in all forms.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ RULE = Rule(
     severity=Severity.ERROR,
     when="parse",
     source="a source",
-    text="The stage is 0 to 3.\n\nPrevents: An error: Input should be 0, 1, 2 or 3.\nFix: write a stage",
+    text="The stage is 0 to 3.\n\nPrevents: An error: Input should be 0, 1, 2 or "
+    "3.\nFix: write a stage",
     reads=("DeepSpeed config",),
     since=(0, 16, 4),
 )
@@ -122,7 +125,9 @@ def test_logs_of_real_findings_are_valid_sarif(
 
 
 def test_sarif_has_all_of_a_finding() -> None:
-    """A result has its rule, level, message with hint, place, and its fix; its rule is explained."""
+    """A result has its rule, level, message with hint, place, and its fix; its rule is
+    explained.
+    """
     [run] = log_of(finding())["runs"]
     driver = run["tool"]["driver"]
     [result] = run["results"]
@@ -141,7 +146,9 @@ def test_sarif_has_all_of_a_finding() -> None:
 
 
 def test_sarif_paths_are_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path given absolutely is written relative to the working directory, and no folder of this machine is in it."""
+    """A path given absolutely is written relative to the working directory, and no folder of this
+    machine is in it.
+    """
     monkeypatch.chdir(tmp_path)
     where = Location(path=str(tmp_path / "conf" / "a:b é.json"))
     text = json.dumps(log_of(finding(where=where, edits=())))
@@ -152,7 +159,9 @@ def test_sarif_paths_are_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_findings_on_flags_have_no_file_in_sarif() -> None:
-    """What is wrong with the command line is a notification of the run, not a result without a file."""
+    """What is wrong with the command line is a notification of the run, not a result without a
+    file.
+    """
     [run] = log_of(finding(where=Location(path="<flags>"), edits=()))["runs"]
     assert run["results"] == []
     [invocation] = run["invocations"]
@@ -161,7 +170,9 @@ def test_findings_on_flags_have_no_file_in_sarif() -> None:
 
 
 def test_fingerprints_outlive_lines_above() -> None:
-    """A finding keeps its fingerprint when lines are put in above it; the same text twice has two."""
+    """A finding keeps its fingerprint when lines are put in above it; the same text twice has
+    two.
+    """
     moved = Location(
         path="conf/ds config.json",
         pointer="/zero_optimization/stage",
@@ -178,7 +189,9 @@ def test_fingerprints_outlive_lines_above() -> None:
 
 
 def test_sarif_messages_have_no_placeholders_and_links() -> None:
-    """Braces and brackets that a viewer would replace or link are escaped as the standard requires."""
+    """Braces and brackets that a viewer would replace or link are escaped as the standard
+    requires.
+    """
     [result] = log_of(finding(message="{0} {a: 1} [x](1) [y]", hint=None))["runs"][0]["results"]
     assert result["message"]["text"] == "{{0}} {a: 1} \\[x](1) [y]"
 
@@ -197,7 +210,9 @@ def test_json_is_as_published() -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_no_form_obeys_hostile_text(name: str) -> None:
-    """In no form does a control character, a direction mark or half a character reach the output."""
+    """In no form does a control character, a direction mark or half a character reach the
+    output.
+    """
     findings = SAMPLES[name]
     forms = [finding_text(f) for f in findings] + [annotation(f) for f in findings]
     forms += [json_text(findings_document(findings)), json_text(sarif_log(findings, {}))]
@@ -218,9 +233,12 @@ def test_annotations_are_one_command_each() -> None:
 
 
 def test_annotations_say_place_and_hint() -> None:
-    """An annotation has file, line, column and rule, and the hint on a line of its own; a note is a notice."""
+    """An annotation has file, line, column and rule, and the hint on a line of its own; a note is a
+    notice.
+    """
     assert annotation(finding(severity=Severity.NOTE)) == (
-        "::notice file=conf/ds config.json,line=3,col=14,title=ZERO001::stage: 7 is none of 0, 1, 2, 3%0Ahint: stage: 3"
+        "::notice file=conf/ds config.json,line=3,col=14,title=ZERO001::stage: 7 is none of 0, 1, "
+        "2, 3%0Ahint: stage: 3"
     )
     assert annotation(finding(where=Location(path="<flags>"), hint=None)).startswith(
         "::error title=ZERO001::"

@@ -1,4 +1,6 @@
-"""What is printed fits the terminal, in words that are whole and colours that are readable on any background."""
+"""What is printed fits the terminal, in words that are whole and colours that are readable on any
+background.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,8 @@ from tests.jobs import job
 from tests.workers import HANGS_S
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-_UNMARKED = str.maketrans(
-    "", "", ",;"
-)  # behind which a remark or a row may come that is in the wide table itself
+# behind which a remark or a row may come that is in the wide table itself
+_UNMARKED = str.maketrans("", "", ",;")
 SGR = re.compile(r"\x1b\[([\d;]*)m")
 
 
@@ -95,7 +96,9 @@ def coloured(parts: Iterator[Part], columns: int) -> str:
 
 
 def test_lines_fit_and_words_are_whole() -> None:
-    """Of every example, no line is longer than the terminal, and every word is one of those on a wide terminal."""
+    """Of every example, no line is longer than the terminal, and every word is one of those on a
+    wide terminal.
+    """
     for name in NAMES:
         parts = [*parts_of(name)]
         wide = set(shown(iter(parts), 400).translate(_UNMARKED).split())
@@ -112,7 +115,9 @@ def test_lines_fit_and_words_are_whole() -> None:
 
 
 def test_columns_go_before_words_are_broken() -> None:
-    """Without room, the least important columns go; without room for the rest, rows become lines with names."""
+    """Without room, the least important columns go; without room for the rest, rows become lines
+    with names.
+    """
     table = Table(whole("plan"), words("layout", least=10), numbers("step"), numbers("MFU", drop=1))
     table.add_row("least memory", "DP16 TP4 PP16", "22.1 s", "47.3%")
     assert "MFU" in shown(iter([table]), 50)
@@ -131,7 +136,9 @@ def test_cells_are_cut_between_words() -> None:
 
 
 def test_rows_differ_in_plain_words() -> None:
-    """A plan without what the chosen one has says so as one would say it; modules without recompute say nothing."""
+    """A plan without what the chosen one has says so as one would say it; modules without recompute
+    say nothing.
+    """
     full = Layout(data=8, sequence_parallel=True, zero_hpz=8, offload=Offload.OPTIMIZER)
     two = Layout(
         data=8,
@@ -147,7 +154,9 @@ def test_rows_differ_in_plain_words() -> None:
 
 
 def test_paths_are_not_broken() -> None:
-    """Text wraps between words; a path longer than the terminal stays in one piece, to be copied."""
+    """Text wraps between words; a path longer than the terminal stays in one piece, to be
+    copied.
+    """
     path = f"/home/{'x' * 90}/launch.sbatch"
     assert f" {path}\n" in shown(iter([Lines([("Next", f"sbatch {path}")])]), 60)
     assert path in shown(iter([f"{path}: error: file exists with other contents"]), 60)
@@ -162,7 +171,9 @@ ALLOWED = {"1", *(f"{bold}38;5;{colour}" for colour in PALETTE for bold in ("", 
 
 
 def test_colours_are_of_the_palette() -> None:
-    """On a terminal with colours, everything about a plan is bold, plain, or of a colour of the palette."""
+    """On a terminal with colours, everything about a plan is bold, plain, or of a colour of the
+    palette.
+    """
     used = set().union(*(codes(coloured(parts_of(name), 80)) for name in NAMES[:4]))
     assert len(used) > 4
     assert used - ALLOWED == set()
@@ -170,7 +181,9 @@ def test_colours_are_of_the_palette() -> None:
 
 
 def luminance(colour: int) -> float:
-    """The relative luminance of one of the 256 colours. **Source**: WCAG 2.2, relative luminance; xterm's palette."""
+    """The relative luminance of one of the 256 colours. **Source**: WCAG 2.2, relative luminance;
+    xterm's palette.
+    """
     steps = (0, 95, 135, 175, 215, 255)
     cube = colour - 16
     levels = (
@@ -187,7 +200,9 @@ def luminance(colour: int) -> float:
 
 @pytest.mark.parametrize("colour", sorted(PALETTE))
 def test_colours_are_readable_on_any_background(colour: int) -> None:
-    """Every colour has a contrast of at least 3.5 with white and with black; fixed ones, that no theme changes."""
+    """Every colour has a contrast of at least 3.5 with white and with black; fixed ones, that no
+    theme changes.
+    """
     assert colour >= 16
     assert min(1.05 / (luminance(colour) + 0.05), (luminance(colour) + 0.05) / 0.05) > 3.5
 
@@ -227,7 +242,9 @@ print("answer")
 
 
 def on_terminal(form: str, longest_s: float) -> str:
-    """What a terminal gets from a command that ends when a line is shown, or when it took so long."""
+    """What a terminal gets from a command that ends when a line is shown, or when it took so
+    long.
+    """
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", SLOW, form, str(longest_s)], stdout=theirs, stderr=theirs
@@ -243,7 +260,9 @@ def on_terminal(form: str, longest_s: float) -> str:
 
 
 def test_progress_is_shown_and_gone() -> None:
-    """What takes long says so on a terminal, and leaves nothing; nothing in pipes, and for other programs."""
+    """What takes long says so on a terminal, and leaves nothing; nothing in pipes, and for other
+    programs.
+    """
     *said, wiped, answer = (
         on_terminal("text", HANGS_S).removeprefix("\r").removesuffix("\r\n").split("\r")
     )

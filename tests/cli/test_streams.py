@@ -102,7 +102,9 @@ def test_marks_that_a_comparison_skips_hide_nothing(mark: str) -> None:
 
 
 def test_json_says_the_same() -> None:
-    """A JSON document with hostile values is read back as it was, and no line of it is a command."""
+    """A JSON document with hostile values is read back as it was, and no line of it is a
+    command.
+    """
     document = {text: [text, {"deep": f"x\n{text}"}] for text in (*HOSTILE, "\x7f", "\U000e0041")}
     stream = io.StringIO()
     streams.Guarded(stream).write(json_text(document))

@@ -1,4 +1,6 @@
-"""`dsgen submit`: what is shown, asked and called, with programs that stand in for schedulers and with a real Slurm."""
+"""`dsgen submit`: what is shown, asked and called, with programs that stand in for schedulers and
+with a real Slurm.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def stand_in(folder: Path, program: str, said: str, status: int = 0) -> None:
     (folder / "bin").mkdir(exist_ok=True)
     script = folder / "bin" / program
     script.write_text(
-        f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{folder}/calls\nprintf '%s\\n' '{said}'\nexit {status}\n"
+        f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{folder}/calls\nprintf '%s\\n' "
+        f"'{said}'\nexit {status}\n"
     )
     script.chmod(0o755)
 
@@ -55,25 +58,44 @@ def submit(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
     path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     command = (sys.executable, "-m", "dsgen", "submit", *arguments)
     return subprocess.run(
-        command, cwd=folder, env={**os.environ, "PATH": path, **environment}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 CALLS = {
     "slurm": ("sbatch", "123;main", "123", ["--parsable", "./o/launch.sbatch"]),
-    "azureml": ("az", "brave_fig_1", "brave_fig_1",
-                ["ml", "job", "create", "--file", "./o/job.yml", "--query", "name", "--output", "tsv"]),
-    "kubernetes": ("kubectl", "configmap/tiny-config created\npytorchjob.kubeflow.org/tiny created",
-                   "pytorchjob.kubeflow.org/tiny", ["apply", "-f", "./o/job.yaml"]),
-    "skypilot": ("sky", "Job ID: 1\nTo stream job logs: sky logs sky-1a2b-me 1", "sky-1a2b-me",
-                 ["launch", "--yes", "--detach-run", "./o/task.yaml"]),
-}  # fmt: skip
+    "azureml": (
+        "az",
+        "brave_fig_1",
+        "brave_fig_1",
+        ["ml", "job", "create", "--file", "./o/job.yml", "--query", "name", "--output", "tsv"],
+    ),
+    "kubernetes": (
+        "kubectl",
+        "configmap/tiny-config created\npytorchjob.kubeflow.org/tiny created",
+        "pytorchjob.kubeflow.org/tiny",
+        ["apply", "-f", "./o/job.yaml"],
+    ),
+    "skypilot": (
+        "sky",
+        "Job ID: 1\nTo stream job logs: sky logs sky-1a2b-me 1",
+        "sky-1a2b-me",
+        ["launch", "--yes", "--detach-run", "./o/task.yaml"],
+    ),
+}
 
 
 @pytest.mark.parametrize("target", CALLS)
 def test_the_scheduler_is_given_the_file_and_its_id_is_shown(workdir: Path, target: str) -> None:
-    """The files are written, the scheduler's own command gets them, and the id and ways to watch are shown."""
+    """The files are written, the scheduler's own command gets them, and the id and ways to watch
+    are shown.
+    """
     program, said, identity, words = CALLS[target]
     stand_in(workdir, program, said)
     done = submit(workdir, "job.yaml", "--target", target, "-o", "o", "--yes", "--allow-missing")
@@ -85,7 +107,9 @@ def test_the_scheduler_is_given_the_file_and_its_id_is_shown(workdir: Path, targ
 
 
 def test_a_job_of_another_cluster_is_watched_there(workdir: Path) -> None:
-    """Where sbatch names the cluster that took the job, the commands that show it ask that cluster."""
+    """Where sbatch names the cluster that took the job, the commands that show it ask that
+    cluster.
+    """
     stand_in(workdir, "sbatch", "123;main")
     done = submit(workdir, "job.yaml", "-o", "o", "--yes", "--allow-missing")
     assert "squeue --jobs=123 --clusters=main\n" in done.stdout
@@ -105,7 +129,9 @@ def test_nothing_is_submitted_without_a_yes(workdir: Path) -> None:
 
 
 def test_a_folder_is_checked_and_submitted_as_it_is(workdir: Path) -> None:
-    """Files written before are submitted unchanged; an error in them keeps the job from being submitted."""
+    """Files written before are submitted unchanged; an error in them keeps the job from being
+    submitted.
+    """
     stand_in(workdir, "sbatch", "7")
     assert submit(workdir, "job.yaml", "-o", "o", "--yes").returncode == 0
     config = workdir / "o" / "ds_config.json"
@@ -135,7 +161,9 @@ def test_a_folder_of_an_elastic_job_is_submitted(workdir: Path) -> None:
 
 
 def test_a_refusal_of_the_scheduler_is_passed_on(workdir: Path) -> None:
-    """What the scheduler says and its status are shown, and the exit status is 1; so where it isn't installed."""
+    """What the scheduler says and its status are shown, and the exit status is 1; so where it isn't
+    installed.
+    """
     stand_in(workdir, "sbatch", "sbatch: error: invalid partition", status=1)
     done = submit(workdir, "job.yaml", "-o", "o", "--yes")
     assert done.returncode == 1
@@ -157,7 +185,9 @@ def test_a_job_that_kubernetes_has_already_is_not_submitted(workdir: Path) -> No
 
 
 def test_json_has_the_command_and_the_id(workdir: Path) -> None:
-    """`--format json` prints the words of the command, the id and the commands that watch the job, and nothing else."""
+    """`--format json` prints the words of the command, the id and the commands that watch the job,
+    and nothing else.
+    """
     stand_in(workdir, "sbatch", "42")
     answer = json.loads(submit(workdir, "job.yaml", "-o", "o", "--yes", "--format", "json").stdout)
     assert answer["command"] == ["sbatch", "--parsable", "./o/launch.sbatch"]
@@ -186,7 +216,9 @@ def test_a_script_that_is_not_here_is_named(workdir: Path) -> None:
 
 
 def test_a_script_of_a_container_is_not_missing(workdir: Path) -> None:
-    """A script with a path from the root may be on the nodes or in the image alone: the job is submitted with --yes."""
+    """A script with a path from the root may be on the nodes or in the image alone: the job is
+    submitted with --yes.
+    """
     stand_in(workdir, "sbatch", "42")
     within = (
         "--set",
@@ -199,7 +231,9 @@ def test_a_script_of_a_container_is_not_missing(workdir: Path) -> None:
 
 
 def test_what_is_missing_is_submitted_only_on_demand(workdir: Path) -> None:
-    """With --yes a job that lacks something is refused by name, unless --allow-missing says that it may."""
+    """With --yes a job that lacks something is refused by name, unless --allow-missing says that it
+    may.
+    """
     stand_in(workdir, "sbatch", "1")
     command = ("job.yaml", "--set", "data.path=null", "-o", "o", "--yes")
     refused = submit(workdir, *command)
@@ -221,7 +255,9 @@ def test_every_launcher_writes_the_file_that_it_submits(workdir: Path, target: s
 @pytest.mark.integration
 @needs_slurm
 def test_a_real_slurm_is_asked_and_runs_the_job(workdir: Path) -> None:
-    """`--dry-run` asks sbatch, which names when the job would start; submitted, it runs to its end."""
+    """`--dry-run` asks sbatch, which names when the job would start; submitted, it runs to its
+    end.
+    """
     (workdir / "train.py").write_text("import os\nopen('ran', 'a').write(os.environ['RANK'])\n")
     machines = {
         "accelerator": "h100-80gb-sxm",
@@ -261,7 +297,9 @@ def test_a_folder_without_a_plan_is_told_as_one(workdir: Path) -> None:
 
 
 def test_a_folder_around_written_ones_is_its_spec_or_none(workdir: Path) -> None:
-    """Of a folder without a plan, dsgen.yaml is submitted; without one, the folders in it with a plan are named."""
+    """Of a folder without a plan, dsgen.yaml is submitted; without one, the folders in it with a
+    plan are named.
+    """
     stand_in(workdir, "sbatch", "7")
     for folder in ("a-8gpus", "b-8gpus"):
         submit(workdir, "job.yaml", "-o", folder)
@@ -274,7 +312,9 @@ def test_a_folder_around_written_ones_is_its_spec_or_none(workdir: Path) -> None
 
 
 def test_what_a_command_sets_for_itself_stays_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command starts no threads of OpenBLAS, unless its user wants some, and jobs get the user's environment."""
+    """A command starts no threads of OpenBLAS, unless its user wants some, and jobs get the user's
+    environment.
+    """
     for given in (None, "4"):
         monkeypatch.setattr(cli, "ADDED", {})
         monkeypatch.setattr(cli, "main", lambda: None)

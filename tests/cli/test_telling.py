@@ -1,4 +1,6 @@
-"""How findings are told: a cause once in a file, once over many files, and not again where a baseline has it."""
+"""How findings are told: a cause once in a file, once over many files, and not again where a
+baseline has it.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def found(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_what_is_the_same_is_one_finding() -> None:
-    """Findings that say the same become the first of them, with the places and edits of all; others stay."""
+    """Findings that say the same become the first of them, with the places and edits of all; others
+    stay.
+    """
     edits = [Edit(path="a.sh", start=start, end=start + 1, replacement="") for start in (3, 9)]
     one, again, other = (
         at(1, edits=(edits[0],)),
@@ -76,7 +80,9 @@ def test_what_is_the_same_is_one_finding() -> None:
 
 
 def test_the_file_that_runs_is_named_before_its_copy() -> None:
-    """What is said of arguments.txt too, which no program reads, has its place in the launch file."""
+    """What is said of arguments.txt too, which no program reads, has its place in the launch
+    file.
+    """
     (joined,) = folded([at(5, "job/arguments.txt"), at(9, "job/launch.sbatch")])
     assert [where.path for where in (joined.where, *joined.again)] == [
         "job/launch.sbatch",
@@ -106,7 +112,9 @@ def test_an_ignored_place_leaves_the_others(workdir: Path) -> None:
 
 
 def test_what_many_files_share_is_shown_once_in_text(workdir: Path) -> None:
-    """Four files with one cause make one finding, with a list of the others; JSON has each place, GitHub each file."""
+    """Four files with one cause make one finding, with a list of the others; JSON has each place,
+    GitHub each file.
+    """
     for name in ("b", "c", "d"):
         (workdir / f"{name}.sbatch").write_text(SCRIPT)
     text = run("validate", ".", "--select", RULE)
@@ -129,7 +137,9 @@ def test_what_many_files_share_is_shown_once_in_text(workdir: Path) -> None:
 
 
 def test_a_baseline_leaves_out_what_was_there(workdir: Path) -> None:
-    """What the baseline has isn't told, on whatever line it is now and from whatever folder; what is new is told."""
+    """What the baseline has isn't told, on whatever line it is now and from whatever folder; what
+    is new is told.
+    """
     assert (
         run("validate", ".", "--baseline", "base.json", "--write-baseline").exit_code
         == ExitStatus.OK
@@ -145,7 +155,9 @@ def test_a_baseline_leaves_out_what_was_there(workdir: Path) -> None:
 
 
 def test_an_edited_line_is_judged_anew(workdir: Path) -> None:
-    """A finding whose source line has changed is told, and its old entry is told to be of no use."""
+    """A finding whose source line has changed is told, and its old entry is told to be of no
+    use.
+    """
     run("validate", ".", "--baseline", "base.json", "--write-baseline")
     (workdir / "job.sbatch").write_text(SCRIPT.replace("--second", "--other"))
     result = run("validate", ".", "--baseline", "base.json", "--select", RULE, "--format", "json")

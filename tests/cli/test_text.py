@@ -45,7 +45,9 @@ def test_numbers(written: str, expected: str) -> None:
     "hostile", ["../../etc/passwd", "$(rm -rf ~)", "a/b", "..", "", "x" * 500, "-rf", "a\nb"]
 )
 def test_folder_names_are_one_plain_part(hostile: str) -> None:
-    """Whatever the job is called, its folder's name is one part of a path that no shell reads as anything else."""
+    """Whatever the job is called, its folder's name is one part of a path that no shell reads as
+    anything else.
+    """
     name = file_name(hostile)
     assert name
     assert len(name) <= 80
@@ -62,7 +64,9 @@ def found(**where: object) -> Finding:
 
 
 def test_finding_with_everything() -> None:
-    """A finding has its place, severity, message and id, then the line with a caret under the column, then the hint."""
+    """A finding has its place, severity, message and id, then the line with a caret under the
+    column, then the hint.
+    """
     text = finding_text(found(line=2, column=4, excerpt="x: 3"))
     assert text == "job.yaml:2:4: error: 3 is not 4 [X001]\n  x: 3\n     ^\nhint: x: 4"
 
@@ -73,7 +77,9 @@ def test_finding_of_a_whole_file() -> None:
 
 
 def test_findings_cannot_write_to_the_terminal() -> None:
-    """Control characters of a hostile file are not passed on, and the caret stays under its column."""
+    """Control characters of a hostile file are not passed on, and the caret stays under its
+    column.
+    """
     text = finding_text(found(line=1, column=7, excerpt="\x1b[31m\tx: 3"))
     assert "\x1b" not in text
     lines = text.splitlines()
@@ -90,7 +96,9 @@ def test_a_band_is_in_the_unit_of_its_estimate() -> None:
 
 
 def test_findings_of_one_cause_share_line_and_hint() -> None:
-    """A tensor size that divides nothing has one block of lines, with one hint whose values pass every rule."""
+    """A tensor size that divides nothing has one block of lines, with one hint whose values pass
+    every rule.
+    """
     job = [
         "--framework",
         "megatron-lm",
@@ -112,7 +120,9 @@ def test_findings_of_one_cause_share_line_and_hint() -> None:
 
 
 def test_a_hint_never_repeats_what_is_written() -> None:
-    """For a mapping that is written as one value the hint has its first key, and isn't that value."""
+    """For a mapping that is written as one value the hint has its first key, and isn't that
+    value.
+    """
     for key, hint in (
         ("training.lora=true", "lora: {rank: 16}"),
         ("launch=slurm", "launch: {target: slurm}"),

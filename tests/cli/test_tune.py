@@ -26,14 +26,20 @@ SPEC: dict[str, Any] = {
     "framework": "megatron-lm",
     "model": "gpt3-1.3b",
     "cluster": {
-        "accelerator": "a100-80gb-sxm", "accelerators_per_node": 2, "network_gbits_per_s_per_node": 100, "cpu_cores": 2,
+        "accelerator": "a100-80gb-sxm",
+        "accelerators_per_node": 2,
+        "network_gbits_per_s_per_node": 100,
+        "cpu_cores": 2,
     },
     "gpus": 2,
     "training": {"global_batch": 64, "sequence_length": 2048},
-    "launch": {"arguments": ["--save", "kept", "--load", "kept", "--save-interval", 5, "--mock-data"]},
-}  # fmt: skip
+    "launch": {
+        "arguments": ["--save", "kept", "--load", "kept", "--save-interval", 5, "--mock-data"]
+    },
+}
 
-#: Prints what Megatron-LM prints, at a time per step that its arguments decide; with one layout memory runs out.
+#: Prints what Megatron-LM prints, at a time per step that its arguments decide; with one layout
+#: memory runs out.
 SCRIPT = """
 import json, os, sys
 words = sys.argv
@@ -75,9 +81,14 @@ def tune(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     command = (sys.executable, "-m", "dsgen", "tune", "job.yaml", "-o", "t", *arguments)
     return subprocess.run(
-        command, cwd=folder, env={**os.environ, **environment, "PATH": path}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        env={**os.environ, **environment, "PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def distinct_plans(count: int) -> list[dsgen.Plan]:
@@ -90,7 +101,8 @@ def distinct_plans(count: int) -> list[dsgen.Plan]:
 @pytest.mark.integration
 @needs_slurm
 def test_trials_are_ranked_by_what_was_measured(workdir: Path) -> None:
-    """Of an array of trials, one of which runs out of memory, the ranking is that of the times that the script printed.
+    """Of an array of trials, one of which runs out of memory, the ranking is that of the times that
+    the script printed.
 
     The measured runs are rows that `dsgen calibrate` reads, and their calibration is written.
     """
@@ -126,8 +138,11 @@ def test_trials_are_ranked_by_what_was_measured(workdir: Path) -> None:
     assert [float(row["step_time_s"]) for row in rows] == measured
     fitted = subprocess.run(
         (sys.executable, "-m", "dsgen", "calibrate", "t/runs.csv", "--job", "job.yaml"),
-        cwd=workdir, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=workdir,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert fitted.returncode == 0, fitted.stderr
     assert json.loads((workdir / "t" / "calibration.json").read_text())["factors"]
     again = tune(workdir, "--read", "--format", "json")
@@ -135,7 +150,9 @@ def test_trials_are_ranked_by_what_was_measured(workdir: Path) -> None:
 
 
 def test_logs_are_recognised_by_their_first_line(tmp_path: Path) -> None:
-    """Wherever logs lie, a trial's is known by its mark; of several, that of the rank that says most counts."""
+    """Wherever logs lie, a trial's is known by its mark; of several, that of the rank that says
+    most counts.
+    """
     step = "iteration 1/ 10 | elapsed time per iteration (ms): 1500.0 | global batch size: 8 |\n"
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "std_log_process_0.txt").write_text(f"{TRIAL} 2\nnothing here\n")
@@ -154,7 +171,9 @@ def test_logs_are_recognised_by_their_first_line(tmp_path: Path) -> None:
 
 
 def test_a_trial_saves_nothing_and_ends_soon() -> None:
-    """The trial of a plan has its layout, as many steps as asked for, a short limit, and no folder of checkpoints."""
+    """The trial of a plan has its layout, as many steps as asked for, a short limit, and no folder
+    of checkpoints.
+    """
     (plan, *_) = distinct_plans(1)
     short = trial(plan, 12)
     assert short.layout == plan.layout
@@ -166,7 +185,9 @@ def test_a_trial_saves_nothing_and_ends_soon() -> None:
 
 
 def test_a_trial_of_the_trainer_saves_nothing_either() -> None:
-    """The Trainer saves after its last step unless it is told not to, whatever the job's own arguments say."""
+    """The Trainer saves after its last step unless it is told not to, whatever the job's own
+    arguments say.
+    """
     launch = {
         "script": "train.py",
         "arguments": ["--save_strategy", "epoch", "--output_dir", "/o", "--model", "m"],
@@ -191,7 +212,9 @@ def test_the_file_of_the_target_is_submitted(workdir: Path) -> None:
 
 
 def test_the_log_of_another_plan_is_not_read(workdir: Path) -> None:
-    """Where --force puts another plan into a trial's folder, the log there goes; of the same plan it stays."""
+    """Where --force puts another plan into a trial's folder, the log there goes; of the same plan
+    it stays.
+    """
     log = workdir / "t" / "trial-1" / "log.txt"
     tune(workdir, "--top", "1", "--dry-run")
     log.write_text(f"{TRIAL} 1\n")
@@ -241,13 +264,16 @@ def test_a_sweep_keeps_the_input_of_the_same_name(workdir: Path) -> None:
     texts = {file.path: file.text for file in trial_files(answer.plans, 10, "dsgen tune")}
     sweep = yaml.safe_load(texts["tune.yml"])
     assert {name: entry["path"] for name, entry in sweep["inputs"].items()} == {
-        "trials": "azureml:mine:1", "trials_files": ".",
-    }  # fmt: skip
+        "trials": "azureml:mine:1",
+        "trials_files": ".",
+    }
     assert '"${{inputs.trials_files}}"/trial-1/ds_config.json' in sweep["trial"]["command"]
 
 
 def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
-    """validate finds no error in the files of trials on AzureML, whose sweep has all their commands."""
+    """validate finds no error in the files of trials on AzureML, whose sweep has all their
+    commands.
+    """
     launch = {
         "target": "azureml",
         "arguments": ["--mock-data"],

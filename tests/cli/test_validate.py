@@ -1,4 +1,6 @@
-"""`dsgen validate` on the command line: what it prints where, how it exits, what it selects; and its guide."""
+"""`dsgen validate` on the command line: what it prints where, how it exits, what it selects; and
+its guide.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,17 @@ gpus: 8
 training: {global_batch: 64}
 """
 #: One error, one warning of what is there, both of dsgen's own form of a spec.
-_MODEL = "hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, intermediate_size: 3072, vocab_size: 50304"
+_MODEL = (
+    "hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, intermediate_size: "
+    "3072, vocab_size: 50304"
+)
 BAD = SPEC.replace("model: gpt2", "# its model is the last key") + (
     f"colour: blue\nmodel: {{model_type: llama, {_MODEL}, num_nextn_predict_layers: 1}}\n"
 )
-CONFIG = '{\n  "train_batch_size": 64,\n  "train_micro_batch_size_per_gpu": 8,\n  "bf16": {"enabled": true}\n}\n'
+CONFIG = (
+    '{\n  "train_batch_size": 64,\n  "train_micro_batch_size_per_gpu": 8,\n  "bf16": '
+    '{"enabled": true}\n}\n'
+)
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +83,9 @@ def test_nothing_found_is_reported(workdir: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "sarif", "github", "azure"])
 def test_other_forms_have_standard_output_for_themselves(form: str) -> None:
-    """A form for programs is all of standard output, with the same status; and it is the same every time."""
+    """A form for programs is all of standard output, with the same status; and it is the same every
+    time.
+    """
     results = [run("validate", "job.yaml", "--format", form) for _ in range(2)]
     assert results[0].stdout == results[1].stdout
     assert results[0].exit_code == ExitStatus.FINDINGS
@@ -88,8 +98,8 @@ def test_other_forms_have_standard_output_for_themselves(form: str) -> None:
     elif form == "azure":
         command, _, message = results[0].stdout.splitlines()[0].partition("]")
         assert (
-            command
-            == "##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=6;columnnumber=1;code=SPEC006"
+            command == "##vso[task.logissue "
+            "type=error;sourcepath=job.yaml;linenumber=6;columnnumber=1;code=SPEC006"
         )
         assert message.startswith("unknown key 'colour'")
     else:
@@ -133,7 +143,9 @@ def test_rules_are_selected_and_ignored(flags: str, reported: list[str]) -> None
 
 
 def test_what_could_not_be_read_is_told_whatever_is_selected(workdir: Path) -> None:
-    """A file that can't be read has its error under `--select` of other rules; only `--ignore` drops it."""
+    """A file that can't be read has its error under `--select` of other rules; only `--ignore`
+    drops it.
+    """
     assert rules_of("absent.json", "--select", "MLM") == ["FILE001"]
     assert rules_of("absent.json", "--ignore", "FILE001") == []
     (workdir / "ds_config.json").write_text('{"train_batch_size": ')
@@ -148,7 +160,9 @@ def test_an_empty_path_is_no_folder(workdir: Path) -> None:
 
 
 def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
-    """With `--skip-unknown` a file of an unknown kind is no error; one that can't be read still is."""
+    """With `--skip-unknown` a file of an unknown kind is no error; one that can't be read
+    still is.
+    """
     (workdir / "package.json").write_text('{"name": "x", "scripts": {}}')
     (workdir / "other.yaml").write_text("on: push\n")
     names = ("package.json", "other.yaml", "job.yaml")
@@ -158,7 +172,9 @@ def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
 
 
 def test_what_is_left_alone_is_counted_in_one_line(workdir: Path) -> None:
-    """Files of other programs draw no finding; one line counts them, and the JSON form has each with the reason."""
+    """Files of other programs draw no finding; one line counts them, and the JSON form has each
+    with the reason.
+    """
     (workdir / "critic.yaml").write_text("_target_: pkg.Config\noptimizer: {}\ncheckpoint: {}\n")
     (workdir / "job.yml").write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {}\nspec: {}\n")
     text, form = run("validate", "."), run("validate", ".", "--format", "json")
@@ -225,7 +241,9 @@ def test_an_unknown_name_in_the_flags_is_a_finding() -> None:
 )
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "azure"])
 def test_hostile_file_names_do_no_harm(name: str, form: str, workdir: Path) -> None:
-    """A file's name can't write to the terminal or end a workflow command, and --fix takes it as it is."""
+    """A file's name can't write to the terminal or end a workflow command, and --fix takes it as it
+    is.
+    """
     (workdir / name).write_text(CONFIG.replace("64", "63").replace('"bf16"', '# c\n "bf16"'))
     answer = run("validate", ".", "--gpus", "8", "--format", form, "--consumer", "huggingface")
     assert answer.exit_code == ExitStatus.FINDINGS
@@ -238,7 +256,10 @@ def test_hostile_file_names_do_no_harm(name: str, form: str, workdir: Path) -> N
     if form == "azure":
         commands = [line for line in answer.stdout.splitlines() if line.startswith("##vso")]
         assert commands
-        form_of = r"##vso\[task.logissue type=\w+;(sourcepath=[^];]*;(linenumber=\d+;)?(columnnumber=\d+;)?)?code=\w+\]"
+        form_of = (
+            r"##vso\[task.logissue type=\w+;"
+            r"(sourcepath=[^];]*;(linenumber=\d+;)?(columnnumber=\d+;)?)?code=\w+\]"
+        )
         assert all(re.match(form_of, line) for line in commands)
     run("validate", ".", "--gpus", "8", "--consumer", "huggingface", "--fix")
 
@@ -267,7 +288,9 @@ def test_engine_needs_deepspeed() -> None:
 @needs_deepspeed
 @pytest.mark.integration
 def test_engine_tells_what_deepspeed_refuses(workdir: Path) -> None:
-    """What DeepSpeed's own parser refuses is an error at the key that it names, unless an error is reported already."""
+    """What DeepSpeed's own parser refuses is an error at the key that it names, unless an error is
+    reported already.
+    """
     (workdir / "job.yaml").unlink()
     (workdir / "ds_config.json").write_text(
         CONFIG.replace("}\n}", '},\n  "zero_optimization": {"stage": 7}\n}')
@@ -290,7 +313,9 @@ def test_engine_tells_what_deepspeed_refuses(workdir: Path) -> None:
 @needs_deepspeed
 @pytest.mark.integration
 def test_engine_reads_as_the_consumer_does(workdir: Path) -> None:
-    """What only DeepSpeed's own reader takes is refused, at its place, for a program that reads with json before it."""
+    """What only DeepSpeed's own reader takes is refused, at its place, for a program that reads
+    with json before it.
+    """
     (workdir / "job.yaml").unlink()
     (workdir / "ds_config.json").write_text(CONFIG.replace("64,", "64, # a comment"))
     flags = (".", "--gpus", "8", "--engine", "--select", "ENG", "--format", "json")
@@ -315,7 +340,10 @@ def test_engine_keeps_standard_output_clean(workdir: Path) -> None:
     """What DeepSpeed prints while it is asked stays out of standard output, whatever it is."""
     (workdir / "job.yaml").unlink()
     (workdir / "ds_config.json").write_text(CONFIG.replace("64", "63"))
-    code = "from dsgen.cli import main; main(['validate', '.', '--gpus', '8', '--engine', '--format', 'json'])"
+    code = (
+        "from dsgen.cli import main; main(['validate', '.', '--gpus', '8', '--engine', "
+        "'--format', 'json'])"
+    )
     done = in_fresh_python(code)
     json.loads(done.stdout)
     assert "Traceback" not in done.stderr
@@ -362,7 +390,9 @@ def test_the_guide_names_every_flag() -> None:
 
 
 def test_folders_are_jobs_of_their_own(workdir: Path) -> None:
-    """Two jobs in one tree are not checked against each other, and nothing of them is lost; `--job` joins them."""
+    """Two jobs in one tree are not checked against each other, and nothing of them is lost; `--job`
+    joins them.
+    """
     for name, stage in (("a", 2), ("b", 9)):
         (workdir / name).mkdir()
         config = {
@@ -387,18 +417,23 @@ def test_folders_are_jobs_of_their_own(workdir: Path) -> None:
 
 
 def test_the_hook_takes_the_documents_of_a_folder() -> None:
-    """The pre-commit hook is given the files that a folder's documents are looked for in, and no others."""
+    """The pre-commit hook is given the files that a folder's documents are looked for in, and no
+    others.
+    """
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     assert (hook["id"], hook["entry"]) == ("dsgen-validate", "dsgen validate --skip-unknown")
-    names = """ds_config.json conf.hjson job.yaml job.yml run.sh run.bash a.sbatch a.slurm a.job hostfile hostfile.16
-        arguments.txt .deepspeed_env a/b/ds.json train.py README.md a.txt .hidden.json json hostfile/a x.json.bak"""
+    names = """ds_config.json conf.hjson job.yaml job.yml run.sh run.bash a.sbatch a.slurm
+        a.job hostfile hostfile.16 arguments.txt .deepspeed_env a/b/ds.json train.py README.md a.txt
+        .hidden.json json hostfile/a x.json.bak"""
     for name in names.split():
         taken = re.search(hook["files"], name) is not None
         assert taken == is_candidate(Path(name)) or name == ".hidden.json", name
 
 
 def test_files_alone_load_no_heavy_library(workdir: Path) -> None:
-    """Configs, scripts and hostfiles are checked without numpy and jinja2: a job spec needs them."""
+    """Configs, scripts and hostfiles are checked without numpy and jinja2: a job spec needs
+    them.
+    """
     (workdir / "job.yaml").unlink()
     (workdir / "ds_config.json").write_text(CONFIG)
     (workdir / "run.sbatch").write_text("#!/bin/bash\n#SBATCH --nodes=2\nsrun torchrun train.py\n")
@@ -412,7 +447,9 @@ def test_files_alone_load_no_heavy_library(workdir: Path) -> None:
 
 
 def test_what_was_not_read_is_said_in_every_form(workdir: Path) -> None:
-    """Launch lines outside scripts, and files that a script writes, are named in text, JSON and SARIF."""
+    """Launch lines outside scripts, and files that a script writes, are named in text, JSON and
+    SARIF.
+    """
     (workdir / "README.md").write_text("```bash\ntorchrun --nproc_per_node 8 train.py\n```\n")
     (workdir / "run.py").write_text('subprocess.run(["accelerate", "launch", "train.py"])\n')
     (workdir / "notes.md").write_text("deepspeed and accelerate are libraries\n")
@@ -448,7 +485,9 @@ def test_what_was_not_read_is_said_in_every_form(workdir: Path) -> None:
 def test_a_file_that_is_named_is_not_forced_into_a_kind(
     workdir: Path, name: str, content: str
 ) -> None:
-    """A notebook, or data of no known kind, is said to be unknown, and not read as a config or a job."""
+    """A notebook, or data of no known kind, is said to be unknown, and not read as a config or a
+    job.
+    """
     (workdir / name).write_text(content)
     assert rules_of(name) == ["FILE004"]
 

@@ -1,12 +1,15 @@
 """The fenced blocks of README and docs: how each is read.
 
-    ```console                 commands after `$ `, and what each prints; a line `...` stands for any lines
+    ```console                 commands after `$ `, and what each prints; a line `...` stands for
+                               any lines
     ```sh                      commands that succeed; what they print isn't shown
     ```yaml title="job.yaml"   a file, in any language, which later blocks of the page find
-    ```yaml                    keys of a job spec, which loads with them, and is job.yaml for later blocks
+    ```yaml                    keys of a job spec, which loads with them, and is job.yaml for later
+                               blocks
     ```json                    a DeepSpeed config without an error
     ```python                  a program that runs
-    ```sh needs="a cluster"    anything that can't be run here, and why; its commands of dsgen must parse
+    ```sh needs="a cluster"    anything that can't be run here, and why; its commands of dsgen must
+                               parse
 
 Blocks of a page share a folder, in which `examples` is that of the repository.
 """
@@ -44,11 +47,14 @@ class Block:
     @property
     def place(self) -> str:
         """Where it is, as tests name it."""
-        return f"{self.page.relative_to(ROOT) if self.page.is_relative_to(ROOT) else self.page.name}:{self.line}"
+        inside = self.page.is_relative_to(ROOT)
+        return f"{self.page.relative_to(ROOT) if inside else self.page.name}:{self.line}"
 
 
 def written_pages() -> list[Path]:
-    """README and the pages of docs/ that are written by hand; those made from code are compared with it elsewhere."""
+    """README and the pages of docs/ that are written by hand; those made from code are compared
+    with it elsewhere.
+    """
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [page for page in pages if not MADE.match(page.read_text(encoding="utf-8"))]
 
@@ -97,7 +103,9 @@ def shell_commands(text: str) -> list[str]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether what is shown is what was printed, but for what `...` leaves out and the time that a search took."""
+    """Whether what is shown is what was printed, but for what `...` leaves out and the time that a
+    search took.
+    """
     parts = re.split(r"^\.\.\.\n", _TOOK.sub("()", shown), flags=re.M)
     return (
         re.fullmatch(r"(?:.*\n)*".join(map(re.escape, parts)), _TOOK.sub("()", printed)) is not None
@@ -105,7 +113,9 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 def renewed(shown: str, printed: str) -> str:
-    """`printed` with the cuts of `shown`: each part begins at the line that is most like the one it began at."""
+    """`printed` with the cuts of `shown`: each part begins at the line that is most like the one it
+    began at.
+    """
     parts = [part.splitlines(keepends=True) for part in re.split(r"^\.\.\.\n", shown, flags=re.M)]
     lines = printed.splitlines(keepends=True)
     if len(parts) == 1:

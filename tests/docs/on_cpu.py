@@ -1,4 +1,6 @@
-"""Starts a training script on processors, with what has to be other than on GPUs: `on_cpu.py SCRIPT ARGUMENTS`."""
+"""Starts a training script on processors, with what has to be other than on GPUs: `on_cpu.py SCRIPT
+ARGUMENTS`.
+"""
 
 from __future__ import annotations
 

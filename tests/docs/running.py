@@ -55,13 +55,16 @@ def run_block(block: Block, folder: Path) -> str | None:
         "json": _config,
     }.get(block.language)
     assert run, (
-        f'{block.place}: a block that isn\'t run: tests/docs/blocks.py has the kinds, and needs="why not"'
+        f"{block.place}: a block that isn't run: tests/docs/blocks.py has the kinds, "
+        'and needs="why not"'
     )
     return run(block, folder)
 
 
 def printed_by(command: str, folder: Path) -> tuple[str, int]:
-    """What a command prints in a terminal of 80 columns, and its exit status; `dsgen` runs in this process."""
+    """What a command prints in a terminal of 80 columns, and its exit status; `dsgen` runs in this
+    process.
+    """
     plain = _PLAIN.match(command)
     if not plain:
         return _bash(command, folder)
@@ -177,7 +180,9 @@ def _not_run(block: Block) -> None:
 
 
 def check_command(line: str) -> None:
-    """A command of dsgen in `line` is one that it knows, with options that it has; `make` knows its targets."""
+    """A command of dsgen in `line` is one that it knows, with options that it has; `make` knows its
+    targets.
+    """
     for command in re.split(r"\s*(?:\|\||&&|;|\|)\s*", line.strip()):
         words = shlex.split(re.sub(r"\s*[<>].*", "", command), comments=True)
         if words[:1] == ["dsgen"] and "$" not in command:

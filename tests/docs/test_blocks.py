@@ -1,4 +1,6 @@
-"""Every block of README and docs is run, and what it shows is what is printed; tests/docs/blocks.py has the kinds."""
+"""Every block of README and docs is run, and what it shows is what is printed; tests/docs/blocks.py
+has the kinds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ PAGES = [page for page in written_pages() if any(blocks(page))]
 def test_blocks_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool
 ) -> None:
-    """Every block of the page runs and prints what it shows, or says why it can't; `--update-golden` writes outputs."""
+    """Every block of the page runs and prints what it shows, or says why it can't;
+    `--update-golden` writes outputs.
+    """
     content = page.read_text(encoding="utf-8")
     changed = []
     with page_folder(tmp_path, monkeypatch) as folder:
@@ -36,7 +40,9 @@ def test_blocks_run(
 
 
 def test_cuts_leave_out_any_lines() -> None:
-    """A line of dots stands for any lines, and for nothing else; a renewed output has its parts where they now are."""
+    """A line of dots stands for any lines, and for nothing else; a renewed output has its parts
+    where they now are.
+    """
     assert agrees("a\n...\nd\n", "a\nb\nc\nd\n") and agrees("a\n...\n", "a\n")
     assert not agrees("a\n...\nd\n", "a\nb\nc\n") and not agrees("a\n", "a\nb\n")
     assert (
@@ -46,7 +52,9 @@ def test_cuts_leave_out_any_lines() -> None:
 
 
 def test_a_block_of_no_kind_fails(tmp_path: Path) -> None:
-    """A block that is neither run nor says why not is an error, and so is a command in it that dsgen doesn't have."""
+    """A block that is neither run nor says why not is an error, and so is a command in it that
+    dsgen doesn't have.
+    """
     page = tmp_path / "page.md"
     page.write_text(
         '```text\nx\n```\n\n```sh needs="a cluster"\ndsgen plan --no-such-option\n```\n',

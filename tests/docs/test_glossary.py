@@ -16,7 +16,8 @@ from dsgen.estimate.layout import Layout, dimensions
 from tests.cli.running import run
 from tests.docs.blocks import ROOT
 
-#: Words with two capitals next to each other, or short ones with two: not names such as DeepSpeed or PyTorchJob.
+#: Words with two capitals next to each other, or short ones with two: not names such as DeepSpeed
+#: or PyTorchJob.
 _ABBREVIATION = re.compile(r"\b(?=\w*[A-Z]{2}|(?:[a-z]*[A-Z]){2}\w{0,3}\b)[A-Za-z][A-Za-z0-9]*\b")
 #: What is quoted, an option, a variable, a path or an address: another's word.
 _QUOTED = re.compile(
@@ -25,7 +26,8 @@ _QUOTED = re.compile(
 #: The message and the hint of a finding.
 _MESSAGE = re.compile(r"^ *\S.*?: (?:error|warning|note): (.*) \[\w+\]$|^ *hint: (.*)$", re.M)
 _TAGS = re.compile(r"<(style|script)\b.*?</\1>|<[^>]+>", re.S)
-#: Names of products and classes that have capitals next to each other, and words in capitals in a sentence.
+#: Names of products and classes that have capitals next to each other, and words in capitals in a
+#: sentence.
 NAMES = {
     *(
         "DeepSpeed",
@@ -227,7 +229,9 @@ def glossary() -> set[str]:
 
 @pytest.mark.slow
 def test_every_abbreviation_is_in_the_glossary(tmp_path: Path) -> None:
-    """Abbreviations of plans, tables, reports, help and rules are explained, but for names and quoted words."""
+    """Abbreviations of plans, tables, reports, help and rules are explained, but for names and
+    quoted words.
+    """
     ids = {rule.id for rule in known_rules()}
     prefixes = {re.sub(r"\d+$", "", rule) for rule in ids}
     found = {

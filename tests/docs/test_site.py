@@ -1,4 +1,6 @@
-"""The site: built without a warning or a dead link, and nothing in it is loaded from the network."""
+"""The site: built without a warning or a dead link, and nothing in it is loaded from the
+network.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_mkdocs
 @pytest.mark.integration
 def test_every_page_is_built(site: Path) -> None:
-    """The strict build, in which a dead link or anchor is a warning, succeeds silently and has every page of docs/."""
+    """The strict build, in which a dead link or anchor is a warning, succeeds silently and has
+    every page of docs/.
+    """
     sources = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
     expected = {
         path.with_name("index.html" if path.stem == "README" else f"{path.stem}.html")
@@ -60,9 +64,8 @@ def test_nothing_is_loaded_from_the_network(site: Path) -> None:
     assert pages
     for page in pages:
         for address in _loaded(page.read_text(encoding="utf-8")):
-            start = (
-                site if address.startswith("/") else page.parent
-            )  # the page of status 404 may be anywhere
+            # the page of status 404 may be anywhere
+            start = site if address.startswith("/") else page.parent
             assert (start / address.lstrip("/")).is_file(), f"{page.name}: {address}"
 
 
@@ -77,7 +80,9 @@ def test_written_pages_stay_short() -> None:
 
 
 def test_reference_is_fresh(update_golden: bool) -> None:
-    """docs/reference is what `python -m docs.make_reference` writes; `--update-golden` writes it anew."""
+    """docs/reference is what `python -m docs.make_reference` writes; `--update-golden` writes it
+    anew.
+    """
     if update_golden:
         write()
     assert {path: path.read_text(encoding="utf-8") for path in pages()} == pages()

@@ -1,4 +1,6 @@
-"""The scripts of docs/training-script.md, started on processors by the files that dsgen writes for a tiny model."""
+"""The scripts of docs/training-script.md, started on processors by the files that dsgen writes for
+a tiny model.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 made = Tokenizer(models.BPE(unk_token="<unk>"))
 made.pre_tokenizer = pre_tokenizers.ByteLevel()
 special = ["<unk>", "<eos>"]
-made.train_from_iterator(open("data.json"), trainers.BpeTrainer(vocab_size=300, special_tokens=special))
-PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>", unk_token="<unk>").save_pretrained("tiny")
+trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=special)
+made.train_from_iterator(open("data.json"), trainer)
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>", unk_token="<unk>")
+tokenizer.save_pretrained("tiny")
 AutoModelForCausalLM.from_config(AutoConfig.from_pretrained("tiny")).save_pretrained("tiny")
 """
 #: Asks the functions of both scripts, without a run.
@@ -56,11 +60,13 @@ from argparse import Namespace
 os.environ["DS_ACCELERATOR"] = "cpu"
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-own, made = (types.SimpleNamespace(**runpy.run_path(name)) for name in ("deepspeed.py.txt", "trainer.py.txt"))
+scripts = ("deepspeed.py.txt", "trainer.py.txt")
+own, made = (types.SimpleNamespace(**runpy.run_path(name)) for name in scripts)
 tokenizer = AutoTokenizer.from_pretrained("tiny")
 samples = made.Samples("data.json", 64, tokenizer)
 json.dump({"zero_optimization": {"stage": 0}}, open("ds_config.json", "w"))
-options = {"deepspeed_config": "ds_config.json", "gradient_checkpointing": False, "data_path": "data.json"}
+options = {"deepspeed_config": "ds_config.json", "gradient_checkpointing": False}
+options |= {"data_path": "data.json"}
 options |= {"sequence_length": 64, "model_name_or_path": "tiny", "config_name": None}
 rows = own.read_samples(Namespace(**options))
 tiny = AutoModelForCausalLM.from_pretrained("tiny").lm_head.weight
@@ -68,20 +74,31 @@ loaded = own.build(Namespace(**options))
 fresh = own.build(Namespace(**options | {"model_name_or_path": None, "config_name": "tiny"}))
 peft = sys.modules["peft"] = types.ModuleType("peft")
 peft.LoraConfig = dict
-peft.get_peft_model = lambda model, lora: Namespace(lora=lora, enable_input_require_grads=lambda: None)
-adapters = lambda **given: made.add_adapters(None, made.Options("tiny", "data.json", 64, **given)).lora
+peft.get_peft_model = lambda model, lora: Namespace(
+    lora=lora, enable_input_require_grads=lambda: None
+)
+adapters = lambda **given: made.add_adapters(
+    None, made.Options("tiny", "data.json", 64, **given)
+).lora
 count = len(rows)
 print(json.dumps({
     "position_ids": samples[1]["position_ids"].tolist(),
-    "same rows": samples[1]["input_ids"].tolist() == rows[1].tolist() == samples[1]["labels"].tolist(),
+    "same rows": (
+        samples[1]["input_ids"].tolist() == rows[1].tolist() == samples[1]["labels"].tolist()
+    ),
     "bytes": rows.element_size(),
     "epoch": sorted(own.batch_at(rows, 0, count).tolist()) == sorted(rows.tolist()),
     "in order": own.batch_at(rows, 0, count).tolist() == rows.tolist(),
-    "next epoch": own.batch_at(rows, 0, count).tolist() == own.batch_at(rows, count, count).tolist(),
+    "next epoch": (
+        own.batch_at(rows, 0, count).tolist() == own.batch_at(rows, count, count).tolist()
+    ),
     "resumed": own.batch_at(rows, 0, 8)[4:].tolist() == own.batch_at(rows, 4, 4).tolist(),
     "loaded": torch.equal(loaded.lm_head.weight, tiny),
     "fresh": torch.equal(fresh.lm_head.weight, tiny),
-    "lora": [adapters(lora_rank=4), adapters(lora_rank=4, lora_alpha=16, lora_modules=["q_proj", "v_proj"])],
+    "lora": [
+        adapters(lora_rank=4),
+        adapters(lora_rank=4, lora_alpha=16, lora_modules=["q_proj", "v_proj"]),
+    ],
     "attention": adapters(lora_rank=4, lora_modules=["attention"])["target_modules"],
 }))
 """
@@ -148,7 +165,9 @@ def write_script(name: str, folder: Path, target: str = "train.py") -> None:
 
 
 def test_the_scripts_read_what_the_plan_counts_on(folder: Path) -> None:
-    """Batches have position_ids, adapters are those of the spec, weights are loaded, and the order is the step's."""
+    """Batches have position_ids, adapters are those of the spec, weights are loaded, and the order
+    is the step's.
+    """
     for name in ("trainer", "deepspeed"):
         write_script(f"{name}/train.py", folder, f"{name}.py.txt")
     done = subprocess.run(

@@ -1,4 +1,6 @@
-"""Launches as files, each folder of `cases` with the whole spec that `dsgen init --from` makes of it."""
+"""Launches as files, each folder of `cases` with the whole spec that `dsgen init --from` makes of
+it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def files_of(made: Draft) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_spec_is_as_expected(name: str, update_golden: bool, tmp_path: Path) -> None:
-    """A launch that exists gives the spec in `expected.yaml`, its notes included, whatever flags add."""
+    """A launch that exists gives the spec in `expected.yaml`, its notes included, whatever flags
+    add.
+    """
     spec, expected = tmp_path / "dsgen.yaml", FOLDER / name / "expected.yaml"
     flags = () if name == "megatron" else FLAGS[2:] if name == "old_megatron" else FLAGS
     made = run("init", "--from", str(FOLDER / name), *flags, "-o", str(spec))
@@ -54,7 +58,9 @@ def test_batch_without_gpus_names_them() -> None:
 
 
 def test_config_of_the_new_files_is_read_alike() -> None:
-    """Values that a config has, under their old names too, are in the config that is written from the spec."""
+    """Values that a config has, under their old names too, are in the config that is written from
+    the spec.
+    """
     import json
 
     made = adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100")
@@ -75,7 +81,9 @@ def test_what_deepspeed_refuses_is_named() -> None:
 
 
 def test_arguments_keep_what_was_trained() -> None:
-    """Options that a plan would set otherwise keep the value, or the parser's default, that the files had."""
+    """Options that a plan would set otherwise keep the value, or the parser's default, that the
+    files had.
+    """
     made = adopted("megatron")
     words = made.spec["launch"]["arguments"]
     pairs = dict(zip(words[::2], words[1::2], strict=True))
@@ -112,7 +120,9 @@ def test_answered_target_takes_the_place_of_the_files() -> None:
     "name", ["deepseek-v3", "qwen2.5-7b-finetune", "bloom-176b", "llama-3-8b-lora"]
 )
 def test_machines_of_written_files_are_their_plan_s(name: str, tmp_path: Path) -> None:
-    """A folder that dsgen wrote tells the machines, length and adapters of its plan, which no script names."""
+    """A folder that dsgen wrote tells the machines, length and adapters of its plan, which no
+    script names.
+    """
     made = run("init", "--from", str(GOLDEN / name), "-o", str(tmp_path / "dsgen.yaml"))
     assert made.exit_code == 0, made.output
     before, after = map(
@@ -172,7 +182,9 @@ def test_limit_and_identity_of_azureml_come_back(tmp_path: Path) -> None:
 
 
 def test_mounted_places_of_azureml_come_back(tmp_path: Path) -> None:
-    """Paths in inputs and outputs are values, and the config that is written anew is no input of the spec's own."""
+    """Paths in inputs and outputs are values, and the config that is written anew is no input of
+    the spec's own.
+    """
     made = run(
         "init", "--from", str(GOLDEN / "gpt-2t-zero3-offload"), "-o", str(tmp_path / "dsgen.yaml")
     )
@@ -240,9 +252,14 @@ def test_json_of_something_else_is_no_config(tmp_path: Path) -> None:
 def test_what_a_spec_refuses_is_left_out_alone(
     tmp_path: Path, mounts: str, kept: list[str] | None
 ) -> None:
-    """A value that a spec can't have is left out and the rest is a spec; a mount of one place is a value."""
+    """A value that a spec can't have is left out and the rest is a spec; a mount of one place is a
+    value.
+    """
     script = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=8\n#SBATCH --partition=gpu\n"
-    line = f"srun --container-image=a --container-mounts={mounts} torchrun --nproc-per-node 8 train.py\n"
+    line = (
+        f"srun --container-image=a --container-mounts={mounts} torchrun "
+        "--nproc-per-node 8 train.py\n"
+    )
     (tmp_path / "train.sbatch").write_text(script + line)
     (tmp_path / "ds.json").write_text(
         '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}'
@@ -264,7 +281,9 @@ def test_later_runs_are_named() -> None:
 
 
 def test_secrets_stay_out_without_a_plan(tmp_path: Path) -> None:
-    """Options that hold secrets are named, not carried over, also where the model has no plan to compare with."""
+    """Options that hold secrets are named, not carried over, also where the model has no plan to
+    compare with.
+    """
     line = "--hub_token hf_abcdefghijklmnopqrstuvwxyz012345 --password hunter3 --seed 3\n"
     (tmp_path / "train.sh").write_text(f"deepspeed train.py --deepspeed ds.json {line}")
     (tmp_path / "ds.json").write_text(
@@ -289,7 +308,9 @@ def test_a_long_note_is_cut_behind_its_mask() -> None:
 
 
 def test_stages_of_one_size_are_not_written(tmp_path: Path) -> None:
-    """A list of chunks that gives every stage the same layers sets none of the first and the last."""
+    """A list of chunks that gives every stage the same layers sets none of the first and the
+    last.
+    """
     (tmp_path / "launch.sbatch").write_text((GOLDEN / "deepseek-v3" / "launch.sbatch").read_text())
     spec = tmp_path / "dsgen.yaml"
     made = run("init", "--from", str(tmp_path), "--cluster", "dgx-a100", "-o", str(spec))
@@ -303,7 +324,10 @@ def test_stages_of_one_size_are_not_written(tmp_path: Path) -> None:
 
 def test_numbers_out_of_range_are_left_out(tmp_path: Path) -> None:
     """A number that no program could use is no batch size, and no crash."""
-    line = f"torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 1{'0' * 400} --deepspeed ds.json\n"
+    line = (
+        f"torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 1{'0' * 400} "
+        "--deepspeed ds.json\n"
+    )
     (tmp_path / "train.sh").write_text(f"#!/bin/bash\n{line}")
     assert find_runs([tmp_path])[1] != ()
     run = draft_run(find_runs([tmp_path])[1][0])

@@ -32,7 +32,9 @@ def read(text: str) -> Any:
 @settings(max_examples=60, deadline=None)
 @given(config=CONFIGS, name=TEXT, note=st.text(max_size=40))
 def test_specs_survive_the_round_trip(config: dict[str, Any], name: str, note: str) -> None:
-    """Whatever keys, text and numbers a spec has, and whatever a note says, reading gives them back."""
+    """Whatever keys, text and numbers a spec has, and whatever a note says, reading gives them
+    back.
+    """
     spec: dict[str, Any] = {"name": name, "deepspeed_config": config}
     text = spec_text(spec, head=[note], tail=[note], comments={}, from_files=True)
     assert read(text) == {"name": name, "deepspeed_config": config}

@@ -1,4 +1,6 @@
-"""Bytes of every tensor that is alive, counted by storage as operators make them and Python lets them go."""
+"""Bytes of every tensor that is alive, counted by storage as operators make them and Python lets
+them go.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Saves a checkpoint with DeepSpeed's engine on CPU, of one run after another, and counts the bytes of its files.
+"""Saves a checkpoint with DeepSpeed's engine on CPU, of one run after another, and counts the bytes
+of its files.
 
-`python checkpoint_worker.py RUNS.json RESULTS.json`: each run has a config and a model's shape. One process a run:
-every shard is written by it. The Trainer's own part, the 16-bit weights, is saved as the Trainer saves them.
+`python checkpoint_worker.py RUNS.json RESULTS.json`: each run has a config and a model's shape. One
+process a run: every shard is written by it. The Trainer's own part, the 16-bit weights, is saved as
+the Trainer saves them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Counts every allocation of DeepSpeed's engine on CPU, for one run after another, in one process of many ranks each.
+"""Counts every allocation of DeepSpeed's engine on CPU, for one run after another, in one process
+of many ranks each.
 
-`python deepspeed_memory_worker.py RUNS.json RESULTS.json`: each run has a config, a model's shape, and how many
-parameter groups the optimizer has; the result has what is alive after a micro-batch and the peak of each of a step's
-parts. torch's `fake` process group stands for the other ranks. Two things differ from a GPU: the optimizer updates in
-place as FusedAdam's kernel does, but by torch's operators; and collectives leave their outputs as they are.
+`python deepspeed_memory_worker.py RUNS.json RESULTS.json`: each run has a config, a model's shape,
+and how many parameter groups the optimizer has; the result has what is alive after a micro-batch
+and the peak of each of a step's parts. torch's `fake` process group stands for the other ranks. Two
+things differ from a GPU: the optimizer updates in place as FusedAdam's kernel does, but by torch's
+operators; and collectives leave their outputs as they are.
 """
 
 from __future__ import annotations
@@ -106,7 +108,9 @@ METHOD = "type:Embed|Block|Head"
 
 
 def count(run: dict[str, Any]) -> dict[str, int]:
-    """Bytes of the second of two steps: alive after a micro-batch that isn't the last, and peaks."""
+    """Bytes of the second of two steps: alive after a micro-batch that isn't the last, and
+    peaks.
+    """
     join(run["world"], run["stages"])
     config = LlamaConfig(**run["model"], attn_implementation="sdpa", use_cache=False)
     tokens = torch.zeros(1, run["tokens"], dtype=torch.long)
@@ -177,12 +181,13 @@ def piped(engine: Any, counted: Allocations, tokens: torch.Tensor) -> dict[str, 
 
 
 def join(world: int, stages: int) -> None:
-    """Be the last replica of the first of so many stages, which holds its share the longest; nobody else is there."""
+    """Be the last replica of the first of so many stages, which holds its share the longest; nobody
+    else is there.
+    """
     from deepspeed.runtime.zero import partitioned_param_coordinator
 
-    partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda _: (
-        None
-    )  # whom nobody answers for
+    # whom nobody answers for
+    partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda _: None
     rank = world // stages - 1
     os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world))
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)

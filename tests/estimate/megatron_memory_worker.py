@@ -1,9 +1,11 @@
-"""Builds Megatron-core's GPTModel and its gradient buffers for one rank after another, on CPU in one process.
+"""Builds Megatron-core's GPTModel and its gradient buffers for one rank after another, on CPU in
+one process.
 
-`python megatron_memory_worker.py CASES.json RESULTS.json`: the result of each case has the rank's parameters, dense and
-of experts, and the bytes of the buffers that its DistributedDataParallel allocates for gradients and, with the
-distributed optimizer, for weights. torch's `fake` process group stands for the other ranks; without a GPU, tensors that
-Megatron puts on the current device are put on the CPU.
+`python megatron_memory_worker.py CASES.json RESULTS.json`: the result of each case has the rank's
+parameters, dense and of experts, and the bytes of the buffers that its DistributedDataParallel
+allocates for gradients and, with the distributed optimizer, for weights. torch's `fake` process
+group stands for the other ranks; without a GPU, tensors that Megatron puts on the current device
+are put on the CPU.
 """
 
 from __future__ import annotations

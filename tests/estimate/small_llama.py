@@ -1,4 +1,6 @@
-"""A Llama that is small enough to be trained by a real engine on two cores, by Hugging Face's keys."""
+"""A Llama that is small enough to be trained by a real engine on two cores, by Hugging Face's
+keys.
+"""
 
 SHAPE = {
     "hidden_size": 256,

@@ -1,4 +1,6 @@
-"""LoRA and the 8-bit Adam: counts of transformers, memory as the allocator counts it, time by parts."""
+"""LoRA and the 8-bit Adam: counts of transformers, memory as the allocator counts it, time by
+parts.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def full() -> Job:
 
 
 def test_parameters_are_those_of_pefts_documentation() -> None:
-    """Rank 16 on all linear layers of Llama 3.1 8B is 41,943,040 parameters, and on queries and values 6,815,744."""
+    """Rank 16 on all linear layers of Llama 3.1 8B is 41,943,040 parameters, and on queries and
+    values 6,815,744.
+    """
     assert adapters.adapter_parameters(lora()) == 41_943_040
     assert adapters.adapter_parameters(lora(modules=["q_proj", "v_proj"])) == 6_815_744
 
@@ -79,7 +83,9 @@ def test_parameters_are_those_of_pefts_documentation() -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("name", KNOWN)
 def test_linear_layers_are_those_of_transformers(name: str) -> None:
-    """Every preset of a known family has exactly the linear layers that all-linear finds in transformers' model."""
+    """Every preset of a known family has exactly the linear layers that all-linear finds in
+    transformers' model.
+    """
     model = PRESETS[name]
     ours = [
         (p.name, p.inputs, p.outputs)
@@ -131,7 +137,9 @@ def small(names: tuple[str, ...], layers: int = 2, *, precision: str = "bf16") -
 @needs_transformers
 @pytest.mark.integration
 def test_only_adapters_have_states() -> None:
-    """Weights, and the gradients and moments of adapters alone, are the allocator's count to a thousandth."""
+    """Weights, and the gradients and moments of adapters alone, are the allocator's count to a
+    thousandth.
+    """
     count, ledger = adapted(ALL, 2, dtype="float32"), memory(small(ALL, precision="fp32"), layout())
     assert float(ledger.parameters_bytes) == pytest.approx(count.parameters, rel=EXACT)
     assert float(ledger.gradients_bytes) == pytest.approx(count.gradients, rel=EXACT)
@@ -148,7 +156,9 @@ def test_layers_save_what_the_ledger_says(names: tuple[str, ...]) -> None:
 
 
 def _saved(names: tuple[str, ...], layers: int) -> int:
-    """Bytes of the tensors that autograd saves in a forward pass of a real model, but for its parameters."""
+    """Bytes of the tensors that autograd saves in a forward pass of a real model, but for its
+    parameters.
+    """
     import torch
 
     usual = torch.get_default_dtype()
@@ -186,7 +196,9 @@ def test_peak(names: tuple[str, ...], checkpoint: bool) -> None:
 
 
 def test_quantized_base_takes_half_a_byte_a_weight() -> None:
-    """4.127 bits for each weight of a linear layer, as QLoRA says, 16 for tables and norms; adapters are 16-bit."""
+    """4.127 bits for each weight of a linear layer, as QLoRA says, 16 for tables and norms;
+    adapters are 16-bit.
+    """
     model, adapted_weights = lora().model, 41_943_040
     linear = 32 * (4096 * (4096 + 2 * 1024 + 4096) + 3 * 4096 * 14336)
     one = Layout(data=8)
@@ -196,7 +208,9 @@ def test_quantized_base_takes_half_a_byte_a_weight() -> None:
 
 
 def test_zero_3_shards_the_base() -> None:
-    """Stage 3 divides frozen weights by the ranks, stages 1 and 2 don't, and no stage has gradients for them."""
+    """Stage 3 divides frozen weights by the ranks, stages 1 and 2 don't, and no stage has gradients
+    for them.
+    """
     ledgers = [memory(lora(), Layout(data=8, zero_stage=stage)) for stage in range(4)]
     whole = 2 * (parameter_count(lora().model) + 41_943_040)
     assert [float(ledger.parameters_bytes) for ledger in ledgers] == [
@@ -228,7 +242,9 @@ _ON_64 = {
 
 
 def test_eight_bit_moments() -> None:
-    """8-bit Adam keeps two bytes a parameter and two fp32 scales for every 256; master weights stay."""
+    """8-bit Adam keeps two bytes a parameter and two fp32 scales for every 256; master weights
+    stay.
+    """
     eight = job(framework="huggingface", training__optimizer="adamw-8bit")
     assert moment_bytes(eight) == 2 + 8 / 256
     one = Layout(data=16)
@@ -240,7 +256,9 @@ def test_eight_bit_moments() -> None:
 
 
 def test_frozen_weights_have_no_gradient_product() -> None:
-    """Model FLOPs are 4 a frozen parameter and 6 an adapter's, and a step is between two and three thirds of full."""
+    """Model FLOPs are 4 a frozen parameter and 6 an adapter's, and a step is between two and three
+    thirds of full.
+    """
     per_token = model_flops_per_step(lora()) - model_flops_per_step(full()) * 2 / 3
     attention = model_flops_per_step(full()) - 6 * full().training.tokens_per_step * _matrices(
         full().model
@@ -260,14 +278,18 @@ def _matrices(model: Model) -> int:
 
 
 def test_only_adapters_are_reduced() -> None:
-    """ZeRO-1 sends a hundredth of full training's bytes, and ZeRO-3 gathers the whole base none the less."""
+    """ZeRO-1 sends a hundredth of full training's bytes, and ZeRO-3 gathers the whole base none the
+    less.
+    """
     one, three = (Layout(data=8, zero_stage=stage, micro_batch=6) for stage in (1, 3))
     assert float(step_time(lora(), one).data_s) < 0.1 * float(step_time(full(), one).data_s)
     assert float(step_time(lora(), three).data_s) > 0.1 * float(step_time(full(), three).data_s)
 
 
 def test_four_bits_cost_time() -> None:
-    """Weights in 4 bits are read and written once more for each pass, so that steps are longer, forward and again."""
+    """Weights in 4 bits are read and written once more for each pass, so that steps are longer,
+    forward and again.
+    """
     plain, four = (
         step_time(lora(base), Layout(data=8, micro_batch=1)) for base in ("unquantized", "4bit")
     )
@@ -275,7 +297,9 @@ def test_four_bits_cost_time() -> None:
 
 
 def test_offload_moves_adapters_only() -> None:
-    """An offloaded optimizer of adapters takes a hundredth of the host memory of full training's."""
+    """An offloaded optimizer of adapters takes a hundredth of the host memory of full
+    training's.
+    """
     layout_ = Layout(data=8, zero_stage=2, offload=Offload.OPTIMIZER)
     ours, theirs = (float(memory(which, layout_).host_bytes_per_node) for which in (lora(), full()))
     assert 0 < ours < 0.01 * theirs

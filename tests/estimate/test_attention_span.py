@@ -61,7 +61,9 @@ def test_layers_with_and_without_the_window_are_averaged() -> None:
 
 
 def test_windows_save_flops() -> None:
-    """Gemma 3 at 32k tokens spends less than a quarter of full attention's FLOPs: one layer in six is whole."""
+    """Gemma 3 at 32k tokens spends less than a quarter of full attention's FLOPs: one layer in six
+    is whole.
+    """
     gemma = job(model="gemma-3-12b", training__sequence_length=32768)
     whole = replace(gemma, model=changed(gemma.model, span=Span()))
     share = attention_flops_per_token(gemma) / attention_flops_per_token(whole)
@@ -70,7 +72,9 @@ def test_windows_save_flops() -> None:
 
 @pytest.mark.parametrize("pipeline", [1, 2, 3, 4, 16])
 def test_scattered_dense_layers_are_where_they_are(pipeline: int) -> None:
-    """Every stage of Llama 4 Maverick has the dense layers of its own range; together they are 24."""
+    """Every stage of Llama 4 Maverick has the dense layers of its own range; together they are
+    24.
+    """
     maverick = job(model="llama-4-maverick", training__global_batch=64)
     per_stage = 48 // pipeline
     found = [
@@ -91,7 +95,9 @@ def test_scattered_dense_layers_are_where_they_are(pipeline: int) -> None:
 
 @pytest.mark.parametrize(("pipeline", "chunks"), [(2, 24), (2, 12), (4, 4), (16, 3), (4, 3)])
 def test_chunks_of_a_stage_have_their_own_layers(pipeline: int, chunks: int) -> None:
-    """With a layer a chunk and two stages, all dense layers are on the first; columns say the same as scalars."""
+    """With a layer a chunk and two stages, all dense layers are on the first; columns say the same
+    as scalars.
+    """
     maverick = job(model="llama-4-maverick", training__global_batch=64)
     size = 48 // (pipeline * chunks)
     owner = [index // size % pipeline for index in range(48)]

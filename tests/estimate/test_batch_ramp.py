@@ -48,7 +48,9 @@ def test_megatron_makes_the_same_steps(seed: int) -> None:
 
 
 def test_a_ramp_makes_more_steps() -> None:
-    """MT-NLG's ramp-up, from 32 by 32 over 12 billion tokens to 1,920, takes some thousand steps more than without."""
+    """MT-NLG's ramp-up, from 32 by 32 over 12 billion tokens to 1,920, takes some thousand steps
+    more than without.
+    """
     samples = round(270e9 / 2048)
     stages = ramp_steps(
         BatchRamp(start=32, increment=32, samples=round(12e9 / 2048)), 1920, samples

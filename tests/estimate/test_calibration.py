@@ -77,7 +77,9 @@ def measured(
 
 
 def test_a_slow_network_is_found() -> None:
-    """Of runs on a network at 0.6 of its shipped rate the network's factor comes out near 0.6, others near 1."""
+    """Of runs on a network at 0.6 of its shipped rate the network's factor comes out near 0.6,
+    others near 1.
+    """
     report = fit_calibration(
         measured(jobs(cluster=SLOW_NETWORK), {"network_fraction": 0.6}, noise=0.01)
     )
@@ -91,7 +93,9 @@ def test_a_slow_network_is_found() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_three_noisy_runs_never_hurt(seed: int) -> None:
-    """With three runs of 5 % noise the error of a run left out is never above the shipped model's."""
+    """With three runs of 5 % noise the error of a run left out is never above the shipped
+    model's.
+    """
     generator = np.random.default_rng(seed)
     factors = {
         name: float(np.exp(0.2 * generator.standard_normal()))
@@ -104,7 +108,9 @@ def test_three_noisy_runs_never_hurt(seed: int) -> None:
 
 
 def test_noise_alone_moves_little() -> None:
-    """Five machines that are as shipped, measured with 3 % noise in three runs, are predicted within 3 % on average."""
+    """Five machines that are as shipped, measured with 3 % noise in three runs, are predicted
+    within 3 % on average.
+    """
     errors = []
     for seed in range(5):
         runs = measured(jobs(), {}, noise=0.03, seed=seed)
@@ -119,7 +125,9 @@ def test_noise_alone_moves_little() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_or_two_runs_move_nothing(count: int) -> None:
-    """Fewer than three runs, even if all are a fifth slower than estimated, keep every shipped constant."""
+    """Fewer than three runs, even if all are a fifth slower than estimated, keep every shipped
+    constant.
+    """
     runs = measured(jobs()[:count], {})
     report = fit_calibration([replace(run, step_time_s=1.2 * run.step_time_s) for run in runs])
     assert not report.helps
@@ -149,7 +157,9 @@ def test_an_outlier_is_not_believed() -> None:
 
 
 def test_runs_of_other_machines_are_left_out() -> None:
-    """Runs on another accelerator than most, and runs in another unit, are named with the reason."""
+    """Runs on another accelerator than most, and runs in another unit, are named with the
+    reason.
+    """
     runs = measured(jobs(), {})
     (foreign,) = measured([job(cluster="nvidia/dgx-h100", framework="megatron-deepspeed")], {})
     unit = replace(runs[0], name="milliseconds", step_time_s=1000 * runs[0].step_time_s)
@@ -180,7 +190,9 @@ def test_shares_end_at_one() -> None:
 
 
 def test_the_memory_factor_is_found() -> None:
-    """Of peaks whose activations are a fifth above the ledger, the memory factor comes out near 1.2."""
+    """Of peaks whose activations are a fifth above the ledger, the memory factor comes out near
+    1.2.
+    """
     runs = [
         replace(run, peak_bytes=float(memory(run.job, run.layout).corrected(1.2).allocated_bytes))
         for run in measured(jobs(layout__micro_batch=1), {})
@@ -192,7 +204,9 @@ def test_the_memory_factor_is_found() -> None:
 
 
 def test_a_memory_factor_leaves_states_and_context() -> None:
-    """A factor scales what is allocated beyond the states, and adds as many bytes to what must fit."""
+    """A factor scales what is allocated beyond the states, and adds as many bytes to what must
+    fit.
+    """
     one = jobs()[0]
     ledger: Memory = memory(one, dsgen.estimate(one).layout)
     more = ledger.corrected(1.5)
@@ -205,7 +219,9 @@ def test_a_memory_factor_leaves_states_and_context() -> None:
 
 
 def test_the_file_round_trips(tmp_path: Path) -> None:
-    """What the fit writes fulfils the published schema, and a job that names it has the same factors."""
+    """What the fit writes fulfils the published schema, and a job that names it has the same
+    factors.
+    """
     report = fit_calibration(measured(jobs(), {"network_fraction": 0.7}, noise=0.02))
     document = report.to_dict()
     jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(document)
@@ -221,7 +237,9 @@ def test_the_file_round_trips(tmp_path: Path) -> None:
 
 
 def test_the_band_is_what_the_calibration_left() -> None:
-    """A calibrated job's band is narrower than the shipped one when the runs agree, and says that it is calibrated."""
+    """A calibrated job's band is narrower than the shipped one when the runs agree, and says that
+    it is calibrated.
+    """
     report = fit_calibration(measured(jobs(), {"product_fraction": 0.85}, noise=0.01))
     one = jobs()[0]
     before = dsgen.estimate(one).uncertainty
@@ -253,7 +271,9 @@ def test_corrections_count_as_far_as_they_predict(
 
 
 def test_a_gain_that_may_be_chance_corrects_nothing() -> None:
-    """Runs of which a third are off the other way leave the constants as shipped, though the others would gain."""
+    """Runs of which a third are off the other way leave the constants as shipped, though the others
+    would gain.
+    """
     measured = np.array([0.12, -0.05, 0.08, 0.1, -0.04, 0.05])
 
     def residuals(x: Vector, only: int | None = None) -> Vector:
@@ -263,7 +283,9 @@ def test_a_gain_that_may_be_chance_corrects_nothing() -> None:
 
 
 def test_what_one_model_shows_is_not_believed_of_others() -> None:
-    """Six runs of one model that are slow move a constant, but nothing where two other models' runs are not slow."""
+    """Six runs of one model that are slow move a constant, but nothing where two other models' runs
+    are not slow.
+    """
     measured = np.array([0.15, 0.14, 0.16, 0.15, 0.16, 0.14, -0.02, -0.03, -0.05])
 
     def residuals(x: Vector, only: int | None = None) -> Vector:
@@ -276,6 +298,8 @@ def test_what_one_model_shows_is_not_believed_of_others() -> None:
 
 
 def test_of_few_groups_a_gain_is_as_likely_as_student_s_t_says() -> None:
-    """Gains of 3 and 1 %, twice their standard error, are a gain with the probability 1/2 + arctan(2) / pi."""
+    """Gains of 3 and 1 %, twice their standard error, are a gain with the probability 1/2 +
+    arctan(2) / pi.
+    """
     belief = posterior._belief(np.log1p(np.array([0.03, 0.01])), np.zeros(2), np.arange(2))
     assert belief == pytest.approx(0.5 + np.arctan(2) / np.pi, abs=1e-3)

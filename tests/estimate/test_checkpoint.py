@@ -1,4 +1,6 @@
-"""Bytes of a checkpoint, against what DeepSpeed's engine writes and what others report of theirs."""
+"""Bytes of a checkpoint, against what DeepSpeed's engine writes and what others report of
+theirs.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_engine_writes_as_much(run: Run) -> None:
 
 
 def test_blooms_checkpoint() -> None:
-    """BLOOM's checkpoint is of 2.3 TiB, 329 GiB of which are its bf16 weights (bigscience, train/tr11-176B-ml)."""
+    """BLOOM's checkpoint is of 2.3 TiB, 329 GiB of which are its bf16 weights (bigscience,
+    train/tr11-176B-ml).
+    """
     bloom = dsgen.load_job("examples/bloom-176b.yaml")
     size = float(checkpoint_bytes(bloom, Layout(data=8, tensor=4, pipeline=12, zero_stage=1)))
     assert size == pytest.approx(2.3 * 2**40, rel=0.03)
@@ -72,7 +76,9 @@ def test_blooms_checkpoint() -> None:
 
 
 def test_blooms_checkpoint_takes_as_long() -> None:
-    """At the rate that is assumed, BLOOM's checkpoint takes the 40 s it took, within a factor of 1.5."""
+    """At the rate that is assumed, BLOOM's checkpoint takes the 40 s it took, within a factor of
+    1.5.
+    """
     bloom = dsgen.load_job("examples/bloom-176b.yaml")
     assert 40 / 1.5 < save_s(bloom, Layout(data=8, tensor=4, pipeline=12, zero_stage=1)) < 40 * 1.5
     known = dsgen.load_job(
@@ -91,7 +97,9 @@ def test_adapters_alone_are_saved() -> None:
 
 
 def test_megatrons_states() -> None:
-    """Megatron-LM saves 14 bytes a parameter in bf16; in fp32 12, and 4 more with the distributed optimizer."""
+    """Megatron-LM saves 14 bytes a parameter in bf16; in fp32 12, and 4 more with the distributed
+    optimizer.
+    """
     vocabulary = {"model__vocab_size": 32768}  # nothing to pad
     bytes_of = [
         float(checkpoint_bytes(whole, Layout(data=8, zero_stage=stage)))
@@ -103,7 +111,9 @@ def test_megatrons_states() -> None:
 
 
 def test_remainders_are_saved_as_they_are() -> None:
-    """Megatron-LM's precision-aware optimizer saves 16 bits of what bf16 weights lack, and moments in fp32."""
+    """Megatron-LM's precision-aware optimizer saves 16 bits of what bf16 weights lack, and moments
+    in fp32.
+    """
     aware = job(model__vocab_size=32768, training__moment_dtype="bf16")
     assert (
         float(checkpoint_bytes(aware, Layout(data=8, zero_stage=1))) / parameter_count(aware.model)

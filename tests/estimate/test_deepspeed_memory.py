@@ -1,4 +1,5 @@
-"""The memory ledger against DeepSpeed's own engine, every allocation of which is counted (on CPU, in one process).
+"""The memory ledger against DeepSpeed's own engine, every allocation of which is counted (on CPU,
+in one process).
 
 What a GPU alone can start is not counted: quantised collectives, fp8 kernels, NVMe.
 """
@@ -57,7 +58,8 @@ class Run(NamedTuple):
 FORMATS = [("fp32", "fp32"), ("fp16", "same"), ("bf16", "same"), ("bf16", "fp32")]
 #: Stage and formats under a pipeline.
 PIPED = [*((0, formats) for formats in FORMATS[:3]), (1, FORMATS[3]), (1, FORMATS[1])]
-#: Not understood: in fp32 the share of ZeRO 1's last of two ranks is made before any whole gradient is gone.
+#: Not understood: in fp32 the share of ZeRO 1's last of two ranks is made before any whole gradient
+#: is gone.
 LOW = {Run(2, 1, "fp32", "fp32", 3): 0.1}
 
 
@@ -149,7 +151,9 @@ def ours(run: Run) -> Any:
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.label)
 def test_peak(run: Run) -> None:
-    """The most that the engine holds in a step, all parts and temporaries together, is the ledger's to 3 %."""
+    """The most that the engine holds in a step, all parts and temporaries together, is the ledger's
+    to 3 %.
+    """
     peak = max(counted(run).values())
     assert float(ours(run).allocated_bytes) == pytest.approx(peak, rel=LOW.get(run, 0.03))
 
@@ -158,7 +162,9 @@ def test_peak(run: Run) -> None:
     "run", [run for run in RUNS if run.accumulation > 1], ids=lambda run: run.label
 )
 def test_states(run: Run) -> None:
-    """Weights, gradient sums, optimizer and lasting buckets between micro-batches are the ledger's to 1 %."""
+    """Weights, gradient sums, optimizer and lasting buckets between micro-batches are the ledger's
+    to 1 %.
+    """
     from dsgen.estimate.memory import bucket_bytes
 
     kept = counted(run)["kept"]

@@ -17,7 +17,9 @@ from tests.models import changed
 
 @pytest.mark.parametrize(("expert", "copies"), [(1, 14), (4, 14), (8, 6)])
 def test_tokens_are_sorted_again_for_a_rank_of_several_experts(expert: int, copies: int) -> None:
-    """Copies of a token are read and written to sort and unsort them, twice where a rank has several experts or all."""
+    """Copies of a token are read and written to sort and unsort them, twice where a rank has
+    several experts or all.
+    """
     whole = job(model="mixtral-8x7b", gpus=8, training__global_batch=8)
     assert (
         float(permuted_copies(whole, Layout(data=8, expert=expert), whole.model.feed_forward))
@@ -26,7 +28,9 @@ def test_tokens_are_sorted_again_for_a_rank_of_several_experts(expert: int, copi
 
 
 def test_flex_dispatcher_copies_tokens_once_a_rank() -> None:
-    """Over nodes, a token comes to each of 16 ranks that have one of its 8 experts once, and is copied there."""
+    """Over nodes, a token comes to each of 16 ranks that have one of its 8 experts once, and is
+    copied there.
+    """
     whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
     ranks = 16 * (1 - (15 / 16) ** 8)
     assert float(
@@ -35,7 +39,9 @@ def test_flex_dispatcher_copies_tokens_once_a_rank() -> None:
 
 
 def test_one_rank_has_no_flex_dispatcher() -> None:
-    """Megatron-LM refuses the flex dispatcher where one rank has all experts: their tokens are sorted twice there."""
+    """Megatron-LM refuses the flex dispatcher where one rank has all experts: their tokens are
+    sorted twice there.
+    """
     whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
     flex = replace(whole, framework=replace(whole.framework, dispatches_inside=True))
     alone, inside = (
@@ -46,7 +52,9 @@ def test_one_rank_has_no_flex_dispatcher() -> None:
 
 
 def test_deepep_counts_eight_ranks_a_node() -> None:
-    """DeepEP has no kernels for NVLink across nodes: there, experts over several racks get every copy of a token."""
+    """DeepEP has no kernels for NVLink across nodes: there, experts over several racks get every
+    copy of a token.
+    """
     whole = job(
         model="qwen3-30b-a3b",
         cluster="nvidia/gb200-nvl72-compute-tray",
@@ -62,7 +70,9 @@ def test_deepep_counts_eight_ranks_a_node() -> None:
 
 @pytest.mark.parametrize("network", ["efa", "ethernet", "omni-path"])
 def test_networks_that_deepep_does_not_know_send_every_copy_of_a_token(network: str) -> None:
-    """DeepEP drives NICs of InfiniBand and RoCE; over others every copy is sent, and no file asks for it."""
+    """DeepEP drives NICs of InfiniBand and RoCE; over others every copy is sent, and no file asks
+    for it.
+    """
     infiniband = job(
         model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16, gpus=16
     )
@@ -83,7 +93,9 @@ def test_networks_that_deepep_does_not_know_send_every_copy_of_a_token(network: 
 
 
 def test_biases_of_experts_take_time() -> None:
-    """Megatron-LM adds experts' biases in kernels of their own, 28 bytes an element forward and 36 backward."""
+    """Megatron-LM adds experts' biases in kernels of their own, 28 bytes an element forward and 36
+    backward.
+    """
     whole = job(model="gpt-oss-20b", cluster="nvidia/dgx-h100", gpus=8, training__global_batch=8)
     plain = replace(whole, model=changed(whole.model, expert_bias=False))
     added, without = (layer_times(each, Layout(data=8, expert=8))[0] for each in (whole, plain))

@@ -30,7 +30,8 @@ PRODUCT = "16 replicas × 4 tensor × 16 pipeline"
         ),
         (
             {"context": 4, "context_heads": 2, "virtual_pipeline": 3},
-            f"{PRODUCT} × 4 context, 3 chunks per stage, ZeRO 1, Ulysses over 2, 96 micro-batches of 1",
+            f"{PRODUCT} × 4 context, 3 chunks per stage, ZeRO 1, Ulysses over 2, "
+            "96 micro-batches of 1",
         ),
         (
             {"expert": 8, "expert_tensor": 2, "sequence_parallel": True},
@@ -80,7 +81,9 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("field", [f.name for f in fields(Layout)])
 def test_layouts_that_differ_have_different_words(field: str) -> None:
-    """Every decision changes the words, and all but gradient accumulation a column or a detail of a table's row."""
+    """Every decision changes the words, and all but gradient accumulation a column or a detail of a
+    table's row.
+    """
     base = replace(USUAL, **NEEDED.get(field, {}))
     other = replace(base, **{field: OTHER.get(field, 5)})
     assert in_words(base) != in_words(other)
@@ -89,7 +92,9 @@ def test_layouts_that_differ_have_different_words(field: str) -> None:
 
 
 def test_a_dimension_of_one_is_blank() -> None:
-    """The columns of dimensions that are 1 or off are empty; replicas and micro-batch always have their number."""
+    """The columns of dimensions that are 1 or off are empty; replicas and micro-batch always have
+    their number.
+    """
     assert {name: cell for name, cell in dimensions(Layout(data=1)).items() if cell} == {
         "DP": "1",
         "mb": "1",

@@ -1,4 +1,6 @@
-"""The literature's tables, each row through the public route: seconds a step within 10 %, misses by name."""
+"""The literature's tables, each row through the public route: seconds a step within 10 %, misses by
+name.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def spec(table: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def measured_s(table: dict[str, Any], name: str) -> float:
-    """Seconds a step, printed or from TFLOPS by the closed form that their programs print (2104.04473 eq 3)."""
+    """Seconds a step, printed or from TFLOPS by the closed form that their programs print
+    (2104.04473 eq 3).
+    """
     case, job = table["cases"][name], spec(table, name)
     if "step_time_s" in case:
         return float(case["step_time_s"])
@@ -69,21 +73,27 @@ CASES = [(table, name) for table in TABLES for name in TABLES[table]["cases"]]
 
 @pytest.mark.parametrize(("table", "name"), CASES, ids=["/".join(case) for case in CASES])
 def test_a_row_is_met(table: str, name: str) -> None:
-    """A published run's step time comes out within 10 %, or within the bound that it or its table is listed with."""
+    """A published run's step time comes out within 10 %, or within the bound that it or its table
+    is listed with.
+    """
     miss = TABLES[table]["misses"].get(name, TABLES[table].get("whole"))
     assert abs(row(TABLES[table], name).error) <= (miss["bound"] if miss else TOLERANCE)
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_is_met(table: str) -> None:
-    """A table's rows are off by 10 % or less on average, or by no more than the bound that the table is listed with."""
+    """A table's rows are off by 10 % or less on average, or by no more than the bound that the
+    table is listed with.
+    """
     errors = [abs(row(TABLES[table], name).error) for name in TABLES[table]["cases"]]
     assert fmean(errors) <= TABLES[table].get("whole", {"bound": TOLERANCE})["bound"]
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_misses_are_few_and_explained(table: str) -> None:
-    """A miss names a row of its table, its error, a bound near it and a reason, and not one row in five is a miss."""
+    """A miss names a row of its table, its error, a bound near it and a reason, and not one row in
+    five is a miss.
+    """
     misses, cases = TABLES[table]["misses"], TABLES[table]["cases"]
     assert set(misses) <= set(cases)
     assert len(misses) <= len(cases) / 5
@@ -94,7 +104,9 @@ def test_misses_are_few_and_explained(table: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=["/".join(case) for case in CASES])
 def test_a_row_is_estimated_as_published(case: tuple[str, str]) -> None:
-    """The estimate is of the layout that was pinned, and the layout makes up the GPUs and the batch."""
+    """The estimate is of the layout that was pinned, and the layout makes up the GPUs and the
+    batch.
+    """
     table, name = TABLES[case[0]], case[1]
     job = spec(table, name)
     layout = dsgen.estimate(dsgen.load_job(job)).layout

@@ -1,7 +1,8 @@
 """The memory ledger against Megatron-core's own model and gradient buffers, rank by rank.
 
-Not started, for want of a GPU: its DistributedOptimizer, which asks for CUDA's tensor types, Transformer Engine, and
-with both the precision-aware optimizer and fp8 parameters. What the optimizer shards is the buffers' elements.
+Not started, for want of a GPU: its DistributedOptimizer, which asks for CUDA's tensor types,
+Transformer Engine, and with both the precision-aware optimizer and fp8 parameters. What the
+optimizer shards is the buffers' elements.
 """
 
 from __future__ import annotations

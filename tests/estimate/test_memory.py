@@ -59,9 +59,11 @@ def test_flash_attention_keeps_34() -> None:
     [("llama-3-8b", 34.0, 1 / 4), ("llama-2-7b", 32.12, 1), ("llama-2-70b", 33.5, 1 / 8)],
 )
 def test_fused_llama_layer(model: str, expected: float, grouped: float) -> None:
-    """A fused Llama layer keeps 12 + 4g/a + 6f/h bytes, as autograd's saved tensors showed (34.00, 32.12, 33.50).
+    """A fused Llama layer keeps 12 + 4g/a + 6f/h bytes, as autograd's saved tensors showed (34.00,
+    32.12, 33.50).
 
-    Megatron's values are a view of the packed product: the queries and keys before rotation stay with them.
+    Megatron's values are a view of the packed product: the queries and keys before rotation stay
+    with them.
     """
     packed = 2 * (1 + grouped)
     assert bytes_per_token_and_hidden(job(model=model)) == pytest.approx(
@@ -70,7 +72,9 @@ def test_fused_llama_layer(model: str, expected: float, grouped: float) -> None:
 
 
 def test_eager_llama_matches_fake_tensor_measurement() -> None:
-    """An eager Hugging Face Llama-2 7B layer keeps what FakeTensorMode measured, within 4 %: 0.3635 GiB at 2,048."""
+    """An eager Hugging Face Llama-2 7B layer keeps what FakeTensorMode measured, within 4 %: 0.3635
+    GiB at 2,048.
+    """
     eager = job(model="llama-2-7b", framework="huggingface")
     whole = float(layer_bytes_per_token(eager, Layout(data=1), eager.model.stack.kinds[0])) * 2048
     assert whole == pytest.approx(0.3635 * 2**30, rel=0.04)
@@ -92,7 +96,9 @@ def test_eager_llama_matches_fake_tensor_measurement() -> None:
     ],
 )
 def test_states_per_parameter(framework: str, precision: str, stage: int, expected: Any) -> None:
-    """Weights, gradients and optimizer take the documented bytes per parameter, d being data times context."""
+    """Weights, gradients and optimizer take the documented bytes per parameter, d being data times
+    context.
+    """
     eight = job(framework=framework, training__precision=precision, gpus=16)
     ledger = memory(eight, Layout(data=8, context=2, zero_stage=stage, gradient_accumulation=2))
     states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
@@ -110,7 +116,9 @@ def _padding(job: Job) -> int:
 
 
 def test_tensor_and_pipeline_share_all_parameters_out() -> None:
-    """Over tensor ranks and stages, every parameter is held: norms once per tensor rank, nothing else twice."""
+    """Over tensor ranks and stages, every parameter is held: norms once per tensor rank, nothing
+    else twice.
+    """
     small = job()
     layout = Layout(data=1, tensor=4, pipeline=4)
     held = sum(float(stage_contents(small, layout, stage).shared) for stage in range(4)) * 4
@@ -125,7 +133,9 @@ def test_tensor_and_pipeline_share_all_parameters_out() -> None:
 
 
 def test_experts_are_cut_by_expert_parallelism() -> None:
-    """Routed experts are divided by expert × tensor, the rest is not (the trap of dividing experts by tensor alone)."""
+    """Routed experts are divided by expert × tensor, the rest is not (the trap of dividing experts
+    by tensor alone).
+    """
     moe = job(model="mixtral-8x7b", training__global_batch=64)
     one, eight = (stage_contents(moe, Layout(data=16, expert=e), 0) for e in (1, 8))
     assert (
@@ -186,7 +196,9 @@ def test_fullest_stage_is_the_fullest_of_all(
 
 
 def test_allocated_is_at_most_the_sum_of_parts() -> None:
-    """The peak never exceeds its parts and the embedding's gradient, and falls short where parts don't coexist."""
+    """The peak never exceeds its parts and the embedding's gradient, and falls short where parts
+    don't coexist.
+    """
     small = job()
     rows = joined(Enumeration(small))
     ledger = memory(small, rows)
@@ -224,7 +236,9 @@ def test_memory_grows_with_the_batch(field: str, values: tuple[int, ...]) -> Non
 
 
 def test_offload_moves_the_optimizer_to_the_host() -> None:
-    """Offloading the optimizer empties its device part and fills the host, 20 bytes a parameter and pinned buffers."""
+    """Offloading the optimizer empties its device part and fills the host, 20 bytes a parameter and
+    pinned buffers.
+    """
     eight = job(framework="deepspeed", gpus=8, training__global_batch=64)
     ledger = memory(eight, Layout(data=8, zero_stage=3, offload=Offload.OPTIMIZER))
     assert float(ledger.optimizer_bytes) == 0
@@ -233,7 +247,9 @@ def test_offload_moves_the_optimizer_to_the_host() -> None:
 
 
 def test_two_trillion_parameters_need_no_petabyte() -> None:
-    """2T parameters on 1,024 GPUs ask for hundreds of GB a node, not the petabyte of multiplying by GPUs."""
+    """2T parameters on 1,024 GPUs ask for hundreds of GB a node, not the petabyte of multiplying by
+    GPUs.
+    """
     huge = job(
         model="megatron-deepspeed-2t",
         framework="megatron-deepspeed",
@@ -247,7 +263,9 @@ def test_two_trillion_parameters_need_no_petabyte() -> None:
 
 
 def test_deepseek_shortens_its_last_stage() -> None:
-    """61 layers on 16 stages of Megatron-LM: fifteen of 4 and a last of 1, three dense ones on the first."""
+    """61 layers on 16 stages of Megatron-LM: fifteen of 4 and a last of 1, three dense ones on the
+    first.
+    """
     deepseek = job(model="deepseek-v3", training__global_batch=64)
     layout = Layout(data=1, pipeline=16)
     stages = [stage_contents(deepseek, layout, stage) for stage in range(16)]
@@ -256,7 +274,9 @@ def test_deepseek_shortens_its_last_stage() -> None:
 
 
 def test_overlapped_experts_hold_a_layer_more() -> None:
-    """With expert overlap the forward pass is one layer ahead: 1/12 of a stage of 12 layers, nothing of one pass."""
+    """With expert overlap the forward pass is one layer ahead: 1/12 of a stage of 12 layers,
+    nothing of one pass.
+    """
     layout = Layout(data=8, expert=4, gradient_accumulation=4, expert_overlap=True)
     held = stage_contents(job(), layout, 0)
     assert float(overlapped_layers(layout, held)) == pytest.approx(1 / 12)

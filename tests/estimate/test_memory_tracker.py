@@ -1,8 +1,9 @@
-"""The ledger of Hugging Face training, part by part, against the allocator's count of the real models.
+"""The ledger of Hugging Face training, part by part, against the allocator's count of the real
+models.
 
-On a CPU three things differ from a GPU, and are added to the ledger here: dropout keeps its noise in the tensor's type
-instead of a byte's mask; a causal model's SDPA attention keeps a mask of its own in every layer, repeats keys and
-values, and keeps four bytes a head for the softmax's sums.
+On a CPU three things differ from a GPU, and are added to the ledger here: dropout keeps its noise
+in the tensor's type instead of a byte's mask; a causal model's SDPA attention keeps a mask of its
+own in every layer, repeats keys and values, and keeps four bytes a head for the softmax's sums.
 """
 
 from __future__ import annotations
@@ -131,7 +132,9 @@ def test_states(kind: str) -> None:
 
 
 def test_expert_states() -> None:
-    """Mixtral's weights and gradients in bf16 are the ledger's to a thousandth (its experts want bf16 on a CPU)."""
+    """Mixtral's weights and gradients in bf16 are the ledger's to a thousandth (its experts want
+    bf16 on a CPU).
+    """
     count = tracked("mixtral", 2, "sdpa")
     ledger = memory(planned("mixtral", 2, "sdpa"), layout())
     assert float(ledger.parameters_bytes) == pytest.approx(count.parameters, rel=EXACT)
@@ -165,7 +168,9 @@ def test_checkpointing_keeps_a_layers_input(kind: str, attention: str) -> None:
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_logits_and_loss(kind: str) -> None:
-    """The loss's peak over what the layers keep is within 3 % of the ledger's, once the vocabulary is large."""
+    """The loss's peak over what the layers keep is within 3 % of the ledger's, once the vocabulary
+    is large.
+    """
     shape = {**config(kind, 2, "sdpa"), "vocab_size": 64000}
     count = track(shape, dtype="bfloat16", attention="sdpa", checkpoint=True, micro_batch=2)
     layers = 2 * 2 * 1024 * tokens(kind)
@@ -178,7 +183,9 @@ def test_logits_and_loss(kind: str) -> None:
 @pytest.mark.parametrize("attention", KERNELS)
 @pytest.mark.parametrize("kind", MODELS)
 def test_peak(kind: str, attention: str, checkpoint: bool) -> None:
-    """All that lives beside the states at the peak, workspace of the backward pass included, is within 5 %."""
+    """All that lives beside the states at the peak, workspace of the backward pass included, is
+    within 5 %.
+    """
     count = tracked(kind, 4, attention, checkpoint=checkpoint)
     whole = planned(kind, 4, attention)
     ledger = memory(whole, layout(checkpoint=checkpoint))

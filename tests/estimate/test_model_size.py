@@ -96,7 +96,8 @@ PUBLISHED = {
     "starcoder2-7b": 7_173_923_840,
     "starcoder2-15b": 15_957_889_024,
     "mpt-7b": 6_649_286_656,
-    # Less what a page counts beside the layers planned: a vision tower and its projection into the language model,
+    # Less what a page counts beside the layers planned: a vision tower and its projection into the
+    # language model,
     "gemma-3-4b": 4_300_079_472 - 416_866_032 - 1152 * (2560 + 1),
     "gemma-3-12b": 12_187_325_040 - 416_866_032 - 1152 * (3840 + 1),
     "gemma-3-27b": 27_432_406_640 - 416_866_032 - 1152 * (5376 + 1),
@@ -143,28 +144,86 @@ VARIANTS: tuple[Mapping[str, object], ...] = (
     {"model_type": "bert", "num_hidden_layers": 2, "tie_word_embeddings": False},
     {"model_type": "bloom", "n_layer": 3, "hidden_size": 512},
     {"model_type": "bloom", "n_layer": 3, "hidden_size": 512, "tie_word_embeddings": False},
-    {"model_type": "deepseek_v2", "num_experts_per_tok": 6, "num_hidden_layers": 3, "q_lora_rank": None},
-    {"model_type": "deepseek_v2", "num_experts_per_tok": 6, "num_hidden_layers": 4, "first_k_dense_replace": 1,
-     "attention_bias": True, "mlp_bias": True, "n_shared_experts": 1},
+    {
+        "model_type": "deepseek_v2",
+        "num_experts_per_tok": 6,
+        "num_hidden_layers": 3,
+        "q_lora_rank": None,
+    },
+    {
+        "model_type": "deepseek_v2",
+        "num_experts_per_tok": 6,
+        "num_hidden_layers": 4,
+        "first_k_dense_replace": 1,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "n_shared_experts": 1,
+    },
     {"model_type": "deepseek_v3", "num_hidden_layers": 4},
-    {"model_type": "deepseek_v3", "num_hidden_layers": 4, "q_lora_rank": None, "attention_bias": True},
+    {
+        "model_type": "deepseek_v3",
+        "num_hidden_layers": 4,
+        "q_lora_rank": None,
+        "attention_bias": True,
+    },
     {"model_type": "falcon", "num_hidden_layers": 3},
-    {"model_type": "falcon", "num_hidden_layers": 3, "bias": True, "alibi": True, "parallel_attn": False},
-    {"model_type": "falcon", "num_hidden_layers": 3, "multi_query": False, "tie_word_embeddings": False},
-    {"model_type": "falcon", "num_hidden_layers": 3, "hidden_size": 1024, "num_attention_heads": 16, "num_kv_heads": 4,
-     "new_decoder_architecture": True, "ffn_hidden_size": 2000},
-    {"model_type": "falcon", "num_hidden_layers": 3, "hidden_size": 1024, "num_attention_heads": 16, "num_kv_heads": 4,
-     "new_decoder_architecture": True, "num_ln_in_parallel_attn": 1},
+    {
+        "model_type": "falcon",
+        "num_hidden_layers": 3,
+        "bias": True,
+        "alibi": True,
+        "parallel_attn": False,
+    },
+    {
+        "model_type": "falcon",
+        "num_hidden_layers": 3,
+        "multi_query": False,
+        "tie_word_embeddings": False,
+    },
+    {
+        "model_type": "falcon",
+        "num_hidden_layers": 3,
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "num_kv_heads": 4,
+        "new_decoder_architecture": True,
+        "ffn_hidden_size": 2000,
+    },
+    {
+        "model_type": "falcon",
+        "num_hidden_layers": 3,
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "num_kv_heads": 4,
+        "new_decoder_architecture": True,
+        "num_ln_in_parallel_attn": 1,
+    },
     {"model_type": "gemma", "num_hidden_layers": 3},
-    {"model_type": "gemma", "num_hidden_layers": 3, "attention_bias": True, "tie_word_embeddings": False},
+    {
+        "model_type": "gemma",
+        "num_hidden_layers": 3,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+    },
     {"model_type": "gemma2", "num_hidden_layers": 3, "attention_bias": True},
     {"model_type": "gemma3_text", "num_hidden_layers": 3},
     {"model_type": "gpt2", "n_inner": 1000, "tie_word_embeddings": False},
     {"model_type": "gpt_neox", "num_hidden_layers": 3},
-    {"model_type": "gpt_neox", "num_hidden_layers": 3, "attention_bias": False, "tie_word_embeddings": True},
+    {
+        "model_type": "gpt_neox",
+        "num_hidden_layers": 3,
+        "attention_bias": False,
+        "tie_word_embeddings": True,
+    },
     {"model_type": "gpt_oss", "num_hidden_layers": 3},
     {"model_type": "gpt_oss", "num_hidden_layers": 3, "attention_bias": False},
-    {"model_type": "llama", "num_hidden_layers": 3, "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4},
+    {
+        "model_type": "llama",
+        "num_hidden_layers": 3,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "num_key_value_heads": 4,
+    },
     {"model_type": "llama", "num_hidden_layers": 3, "head_dim": 64, "tie_word_embeddings": True},
     {"model_type": "mistral", "num_hidden_layers": 3, "head_dim": 64},
     {"model_type": "mixtral", "num_hidden_layers": 3, "num_local_experts": 4},
@@ -179,60 +238,151 @@ VARIANTS: tuple[Mapping[str, object], ...] = (
     {"model_type": "phimoe", "num_hidden_layers": 3, "attention_bias": True, "lm_head_bias": True},
     {"model_type": "qwen2", "num_hidden_layers": 3, "num_key_value_heads": 4},
     {"model_type": "qwen2_moe", "num_hidden_layers": 4},
-    {"model_type": "qwen2_moe", "num_hidden_layers": 4, "decoder_sparse_step": 2, "qkv_bias": False},
+    {
+        "model_type": "qwen2_moe",
+        "num_hidden_layers": 4,
+        "decoder_sparse_step": 2,
+        "qkv_bias": False,
+    },
     {"model_type": "qwen3", "num_hidden_layers": 3, "attention_bias": True},
     {"model_type": "qwen3_moe", "num_hidden_layers": 4, "mlp_only_layers": [0, 2]},
     {"model_type": "qwen3_moe", "num_hidden_layers": 4, "attention_bias": True, "head_dim": 128},
     {"model_type": "arcee", "num_hidden_layers": 3, "num_key_value_heads": 8},
     {"model_type": "arcee", "num_hidden_layers": 3, "attention_bias": True, "mlp_bias": True},
     {"model_type": "cohere", "num_hidden_layers": 3},
-    {"model_type": "cohere", "num_hidden_layers": 3, "use_qk_norm": True, "num_key_value_heads": 8,
-     "attention_bias": True},
+    {
+        "model_type": "cohere",
+        "num_hidden_layers": 3,
+        "use_qk_norm": True,
+        "num_key_value_heads": 8,
+        "attention_bias": True,
+    },
     {"model_type": "cohere2", "num_hidden_layers": 5, "num_key_value_heads": 8},
-    {"model_type": "dots1", "num_hidden_layers": 4, "n_routed_experts": 16, "num_experts_per_tok": 4,
-     "n_shared_experts": 2, "first_k_dense_replace": 1},
-    {"model_type": "ernie4_5", "num_hidden_layers": 3, "use_bias": True, "tie_word_embeddings": False},
+    {
+        "model_type": "dots1",
+        "num_hidden_layers": 4,
+        "n_routed_experts": 16,
+        "num_experts_per_tok": 4,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 1,
+    },
+    {
+        "model_type": "ernie4_5",
+        "num_hidden_layers": 3,
+        "use_bias": True,
+        "tie_word_embeddings": False,
+    },
     {"model_type": "ernie4_5_moe", "num_hidden_layers": 5},
-    {"model_type": "ernie4_5_moe", "num_hidden_layers": 7, "moe_layer_interval": 2, "moe_layer_start_index": 2,
-     "moe_layer_end_index": 5, "use_bias": True, "moe_num_shared_experts": 1, "tie_word_embeddings": False},
+    {
+        "model_type": "ernie4_5_moe",
+        "num_hidden_layers": 7,
+        "moe_layer_interval": 2,
+        "moe_layer_start_index": 2,
+        "moe_layer_end_index": 5,
+        "use_bias": True,
+        "moe_num_shared_experts": 1,
+        "tie_word_embeddings": False,
+    },
     {"model_type": "exaone4", "num_hidden_layers": 5, "num_key_value_heads": 8},
     {"model_type": "glm", "num_hidden_layers": 3},
     {"model_type": "glm4", "num_hidden_layers": 3, "attention_bias": False},
     {"model_type": "glm4_moe", "num_hidden_layers": 4},
-    {"model_type": "glm4_moe", "num_hidden_layers": 4, "head_dim": 128, "attention_bias": True, "use_qk_norm": True,
-     "first_k_dense_replace": 3, "n_shared_experts": 2},
+    {
+        "model_type": "glm4_moe",
+        "num_hidden_layers": 4,
+        "head_dim": 128,
+        "attention_bias": True,
+        "use_qk_norm": True,
+        "first_k_dense_replace": 3,
+        "n_shared_experts": 2,
+    },
     {"model_type": "glm4_moe_lite", "num_hidden_layers": 4},
-    {"model_type": "glm4_moe_lite", "num_hidden_layers": 4, "mlp_layer_types": ["sparse", "dense", "sparse", "dense"]},
+    {
+        "model_type": "glm4_moe_lite",
+        "num_hidden_layers": 4,
+        "mlp_layer_types": ["sparse", "dense", "sparse", "dense"],
+    },
     {"model_type": "gpt_bigcode", "n_layer": 3},
     {"model_type": "gpt_bigcode", "n_layer": 3, "multi_query": False, "tie_word_embeddings": False},
     {"model_type": "gptj", "n_layer": 3, "n_inner": 1000, "tie_word_embeddings": True},
     {"model_type": "granite", "num_hidden_layers": 3, "attention_bias": True, "mlp_bias": True},
     {"model_type": "granitemoe", "num_hidden_layers": 3},
     {"model_type": "granitemoeshared", "num_hidden_layers": 3, "shared_intermediate_size": 512},
-    {"model_type": "hunyuan_v1_dense", "num_hidden_layers": 3, "head_dim": 128, "attention_bias": True},
-    {"model_type": "hunyuan_v1_moe", "num_hidden_layers": 3, "num_experts": 4, "moe_topk": [2, 2, 2], "head_dim": 128},
+    {
+        "model_type": "hunyuan_v1_dense",
+        "num_hidden_layers": 3,
+        "head_dim": 128,
+        "attention_bias": True,
+    },
+    {
+        "model_type": "hunyuan_v1_moe",
+        "num_hidden_layers": 3,
+        "num_experts": 4,
+        "moe_topk": [2, 2, 2],
+        "head_dim": 128,
+    },
     {"model_type": "llama4_text", "num_hidden_layers": 5},
-    {"model_type": "llama4_text", "num_hidden_layers": 8, "interleave_moe_layer_step": 2, "use_qk_norm": False,
-     "num_local_experts": 8},
-    {"model_type": "llama4_text", "num_hidden_layers": 5, "moe_layers": [0, 3], "attention_bias": True},
+    {
+        "model_type": "llama4_text",
+        "num_hidden_layers": 8,
+        "interleave_moe_layer_step": 2,
+        "use_qk_norm": False,
+        "num_local_experts": 8,
+    },
+    {
+        "model_type": "llama4_text",
+        "num_hidden_layers": 5,
+        "moe_layers": [0, 3],
+        "attention_bias": True,
+    },
     {"model_type": "minimax_m2", "num_hidden_layers": 3},
     {"model_type": "ministral", "num_hidden_layers": 3, "head_dim": 64},
     {"model_type": "ministral3", "num_hidden_layers": 3},
     {"model_type": "mpt", "n_layers": 3},
-    {"model_type": "nemotron", "num_hidden_layers": 3, "num_key_value_heads": 8, "attention_bias": True,
-     "mlp_bias": True},
-    {"model_type": "olmo", "num_hidden_layers": 3, "attention_bias": True, "num_key_value_heads": 4},
+    {
+        "model_type": "nemotron",
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 8,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
+    {
+        "model_type": "olmo",
+        "num_hidden_layers": 3,
+        "attention_bias": True,
+        "num_key_value_heads": 4,
+    },
     {"model_type": "olmo2", "num_hidden_layers": 3, "num_key_value_heads": 8},
-    {"model_type": "olmo3", "num_hidden_layers": 8, "num_key_value_heads": 8, "attention_bias": True},
+    {
+        "model_type": "olmo3",
+        "num_hidden_layers": 8,
+        "num_key_value_heads": 8,
+        "attention_bias": True,
+    },
     {"model_type": "olmoe", "num_hidden_layers": 3},
     {"model_type": "seed_oss", "num_hidden_layers": 3},
-    {"model_type": "seed_oss", "num_hidden_layers": 3, "attention_bias": False, "attention_out_bias": True,
-     "mlp_bias": True},
+    {
+        "model_type": "seed_oss",
+        "num_hidden_layers": 3,
+        "attention_bias": False,
+        "attention_out_bias": True,
+        "mlp_bias": True,
+    },
     {"model_type": "smollm3", "num_hidden_layers": 5, "attention_bias": True, "mlp_bias": True},
-    {"model_type": "stablelm", "num_hidden_layers": 3, "use_qkv_bias": True, "use_parallel_residual": True},
+    {
+        "model_type": "stablelm",
+        "num_hidden_layers": 3,
+        "use_qkv_bias": True,
+        "use_parallel_residual": True,
+    },
     {"model_type": "starcoder2", "num_hidden_layers": 3},
-    {"model_type": "starcoder2", "num_hidden_layers": 3, "use_bias": False, "tie_word_embeddings": False},
-)  # fmt: skip
+    {
+        "model_type": "starcoder2",
+        "num_hidden_layers": 3,
+        "use_bias": False,
+        "tie_word_embeddings": False,
+    },
+)
 
 
 def preset(name: str) -> Model:
@@ -242,7 +392,9 @@ def preset(name: str) -> Model:
 
 
 def count_in_transformers(config: Mapping[str, object]) -> int:
-    """Parameters of transformers' own model, built without memory on the meta device; tied weights once."""
+    """Parameters of transformers' own model, built without memory on the meta device; tied weights
+    once.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # transformers' and torch's own deprecations
         import torch
@@ -306,7 +458,9 @@ def test_every_parameter_of_a_dense_model_is_active() -> None:
 
 @pytest.mark.parametrize("name", ["megatron-1008b", "gpt3-175b", "gpt2"])
 def test_gpt_count_is_the_closed_form(name: str) -> None:
-    """GPT models have 12lh²(1 + 13/(12h)) + (V + s)h + 2h parameters: SC21 equation 2 and the final norm."""
+    """GPT models have 12lh²(1 + 13/(12h)) + (V + s)h + 2h parameters: SC21 equation 2 and the final
+    norm.
+    """
     model = preset(name)
     layers, hidden = model.layers, model.hidden
     closed = (
@@ -336,8 +490,11 @@ def test_parts_sum_to_the_whole(entry: ModelEntry) -> None:
 
 def test_layers_are_dense_or_moe() -> None:
     """DeepSeek-V3's first three layers are dense, all of GPT-3's, none of Mixtral's."""
-    layers = {name: (m.dense_layers, m.layers - m.dense_layers) for name in ("deepseek-v3", "gpt3-175b", "mixtral-8x7b")
-              for m in [preset(name)]}  # fmt: skip
+    layers = {
+        name: (m.dense_layers, m.layers - m.dense_layers)
+        for name in ("deepseek-v3", "gpt3-175b", "mixtral-8x7b")
+        for m in [preset(name)]
+    }
     assert layers == {"deepseek-v3": (3, 58), "gpt3-175b": (96, 0), "mixtral-8x7b": (0, 32)}
 
 

@@ -24,7 +24,9 @@ DEEPSPEED = {"framework": "deepspeed", "training__global_batch": 1024}
 
 @pytest.mark.parametrize("window", [1.0, 2.0, 1e6])
 def test_communication_that_fits_costs_the_slowdown_alone(window: float) -> None:
-    """A second of communication beside a second of compute or more adds what it takes from the compute, no more."""
+    """A second of communication beside a second of compute or more adds what it takes from the
+    compute, no more.
+    """
     assert float(exposed_s(job(), 1.0, window)) == pytest.approx(rates(job()).overlap_cost)
 
 
@@ -38,7 +40,9 @@ def test_communication_that_does_not_fit_is_what_compute_leaves() -> None:
 @pytest.mark.parametrize("chunks", [2, 4, 8])
 @pytest.mark.parametrize("messages", [1, 7])
 def test_chunks_hide_more(chunks: int, messages: int) -> None:
-    """Interleaving never raises what is left of gradient communication, whatever it takes beside the passes."""
+    """Interleaving never raises what is left of gradient communication, whatever it takes beside
+    the passes.
+    """
     for communication in (0.1, 1.0, 5.0, 50.0):
         plain = float(spread_s(job(), communication, 1.0, 1, 8, messages))
         divided = float(spread_s(job(), communication, 1.0 / chunks, chunks, 8, messages))
@@ -46,7 +50,9 @@ def test_chunks_hide_more(chunks: int, messages: int) -> None:
 
 
 def test_chunks_hide_gradients_behind_many_passes() -> None:
-    """Eight chunks on eight stages hide gradients that take three whole backward passes; one chunk hides one pass."""
+    """Eight chunks on eight stages hide gradients that take three whole backward passes; one chunk
+    hides one pass.
+    """
     cost = rates(job()).overlap_cost
     assert float(spread_s(job(), 3.0, 1.0, 1, 8, 1000)) == pytest.approx(2.0 + cost, rel=0.01)
     left = float(spread_s(job(), 3.0, 1 / 8, 8, 8, 1000)) - cost * 3
@@ -64,7 +70,9 @@ def test_full_sharding_is_bound_by_the_link_or_by_compute() -> None:
 
 
 def test_an_offloaded_optimizer_waits_for_gradients() -> None:
-    """Under ZeRO-3, gradients that are copied to the host one by one are not hidden behind the backward pass."""
+    """Under ZeRO-3, gradients that are copied to the host one by one are not hidden behind the
+    backward pass.
+    """
     whole = job(**DEEPSPEED)
     layout = {"data": 16, "zero_stage": 3, "micro_batch": 8, "gradient_accumulation": 8}
     here, there = (
@@ -74,7 +82,9 @@ def test_an_offloaded_optimizer_waits_for_gradients() -> None:
 
 
 def test_fp8_parameters_are_gathered_in_one_byte() -> None:
-    """Parameters kept in fp8 take half the volume of their gather: on a slow network, half of what the gather adds."""
+    """Parameters kept in fp8 take half the volume of their gather: on a slow network, half of what
+    the gather adds.
+    """
     layout = Layout(data=16, tensor=8, zero_stage=1, gradient_accumulation=1)
     found: dict[bool, float] = {}
     for kept in (False, True):
@@ -90,7 +100,9 @@ def test_fp8_parameters_are_gathered_in_one_byte() -> None:
 
 
 def test_grouped_queries_save_what_the_ring_sends() -> None:
-    """With a quarter of the key and value heads, a ring across nodes sends a quarter: the queries stay."""
+    """With a quarter of the key and value heads, a ring across nodes sends a quarter: the queries
+    stay.
+    """
     whole = with_network(job(training__sequence_length=16384, gpus=64), 0.001)
     layout = Layout(data=1, context=64)
     few = whole.model
@@ -100,7 +112,9 @@ def test_grouped_queries_save_what_the_ring_sends() -> None:
 
 
 def test_short_chunks_pay_for_the_steps_of_the_ring() -> None:
-    """At 256 tokens a rank a ring of 64 is slower than the attention it divides; at 16,384 it is not."""
+    """At 256 tokens a rank a ring of 64 is slower than the attention it divides; at 16,384 it is
+    not.
+    """
     for tokens, holds in ((256, True), (16384, False)):
         whole = job(training__sequence_length=64 * tokens, gpus=64)
         ring = step_time(whole, Layout(data=1, context=64))
@@ -109,16 +123,17 @@ def test_short_chunks_pay_for_the_steps_of_the_ring() -> None:
 
 
 def test_heads_are_copied_before_and_after_they_are_exchanged() -> None:
-    """However fast the links, queries, output twice and values are read and written beside each exchange of heads."""
+    """However fast the links, queries, output twice and values are read and written beside each
+    exchange of heads.
+    """
     whole = job(training__sequence_length=1 << 20, gpus=8)
     accelerator = replace(whole.cluster.accelerator, link_bytes_per_s=1e18)
     fast = replace(whole, cluster=replace(whole.cluster, accelerator=accelerator))
     copied = (
         2 * (1 << 20) / 8 * whole.model.head_dim * (3 * whole.model.heads + whole.model.kv_heads)
     )
-    least_s = (
-        2 * 2 * copied / accelerator.memory_bytes_per_s
-    )  # read and written, forward and backward
+    # read and written, forward and backward
+    least_s = 2 * 2 * copied / accelerator.memory_bytes_per_s
     found = float(context_s(fast, Layout(data=1, context=8, context_heads=8), 0.0))
     assert least_s < found < 2 * least_s
 
@@ -134,7 +149,9 @@ def test_heads_exchanged_inside_the_node_shorten_the_ring() -> None:
 
 
 def test_the_busiest_rank_is_busier_with_fewer_tokens() -> None:
-    """One rank has the mean; of several the largest load falls towards it as tokens grow, and never beyond twice."""
+    """One rank has the mean; of several the largest load falls towards it as tokens grow, and never
+    beyond twice.
+    """
     moe = job(model="mixtral-8x7b", gpus=16, training__global_batch=16)
     assert float(busiest(moe, Layout(data=16), moe.model.feed_forward)) == 1.0
     loads = [
@@ -151,7 +168,9 @@ def test_the_busiest_rank_is_busier_with_fewer_tokens() -> None:
 
 
 def test_overlapped_experts_need_micro_batches() -> None:
-    """All-to-alls beside another micro-batch's compute cost less, and the more micro-batches there are the less."""
+    """All-to-alls beside another micro-batch's compute cost less, and the more micro-batches there
+    are the less.
+    """
     moe = job(model="mixtral-8x7b", gpus=16, training__global_batch=1024)
 
     def saved(m: int) -> float:
@@ -197,7 +216,9 @@ def test_experts_that_are_cut_gather_their_tokens() -> None:
 
 
 def test_user_buffers_hide_what_their_products_outlast() -> None:
-    """Chunks of collectives beside their products cost less than waiting, and not less than the first chunk."""
+    """Chunks of collectives beside their products cost less than waiting, and not less than the
+    first chunk.
+    """
     gpt = job(model="megatron-18.4b", gpus=8, training__global_batch=8)
     layout = {"data": 1, "tensor": 8, "sequence_parallel": True, "gradient_accumulation": 8}
     waits, beside = (seconds(gpt, "tensor", tensor_overlap=o, **layout) for o in (False, True))
@@ -205,7 +226,9 @@ def test_user_buffers_hide_what_their_products_outlast() -> None:
 
 
 def test_nothing_runs_beside_tensor_parallelism_in_fsdp_before_blackwell() -> None:
-    """The files unset the one queue that overlap needs under Megatron's FSDP, so that user buffers save no time."""
+    """The files unset the one queue that overlap needs under Megatron's FSDP, so that user buffers
+    save no time.
+    """
     layout = {"data": 2, "tensor": 4, "sequence_parallel": True, "gradient_accumulation": 4}
     for cluster, hides in (("nvidia/dgx-h100", False), ("nvidia/dgx-b200", True)):
         own = job(model="llama-2-13b", gpus=8, training__global_batch=8, cluster=cluster)
@@ -215,7 +238,9 @@ def test_nothing_runs_beside_tensor_parallelism_in_fsdp_before_blackwell() -> No
 
 
 def test_copies_of_the_shards_keep_gathers_inside_the_node() -> None:
-    """On a slow network, a copy of what ZeRO shards on every node costs less than one spread over all."""
+    """On a slow network, a copy of what ZeRO shards on every node costs less than one spread over
+    all.
+    """
     for whole, stage in ((job(), 1), (job(**DEEPSPEED), 3)):
         slow = with_network(whole, 0.01)
         one, two = (
@@ -226,14 +251,18 @@ def test_copies_of_the_shards_keep_gathers_inside_the_node() -> None:
 
 
 def test_a_second_copy_of_parameters_halves_the_gathers() -> None:
-    """ZeRO++ gathers parameters over the network once instead of twice: two of three transfers are left."""
+    """ZeRO++ gathers parameters over the network once instead of twice: two of three transfers are
+    left.
+    """
     slow = with_network(job(**DEEPSPEED), 0.001)
     one, two = (seconds(slow, "data", data=16, zero_stage=3, zero_hpz=h) for h in (1, 8))
     assert two == pytest.approx(2 / 3 * one, rel=0.05)
 
 
 def test_a_second_copy_on_the_host_is_fetched_in_every_backward_pass() -> None:
-    """With offloaded parameters, hpZ's second copy over 8 of 128 ranks is 16 times a rank's share."""
+    """With offloaded parameters, hpZ's second copy over 8 of 128 ranks is 16 times a rank's
+    share.
+    """
     whole, layout = (
         job(**DEEPSPEED),
         {"data": 128, "zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS},
@@ -250,7 +279,9 @@ def test_a_second_copy_on_the_host_is_fetched_in_every_backward_pass() -> None:
 
 
 def test_hidden_sends_slow_compute_as_other_hidden_communication_does() -> None:
-    """Of sends beside compute a tenth is waited for, and the rest costs what all hidden communication does."""
+    """Of sends beside compute a tenth is waited for, and the rest costs what all hidden
+    communication does.
+    """
     whole, constants = job(gpus=16), rates(job())
     layout = {"data": 2, "pipeline": 8, "gradient_accumulation": 64}
     two, four = (seconds(whole, "pipeline", virtual_pipeline=chunks, **layout) for chunks in (2, 4))
@@ -268,7 +299,9 @@ def _repeated(whole: Job, **layout: Any) -> float:
 
 
 def test_fewer_repeated_layers_take_less_time() -> None:
-    """Recomputing 3, 6 and 12 of 12 layers takes a quarter, half and all of full recomputation's time."""
+    """Recomputing 3, 6 and 12 of 12 layers takes a quarter, half and all of full recomputation's
+    time.
+    """
     full = _repeated(job(), recompute=Recompute.FULL)
     for layers in (3, 6, 12):
         some = _repeated(job(), recompute=Recompute.FULL, recompute_layers=layers)
@@ -276,7 +309,9 @@ def test_fewer_repeated_layers_take_less_time() -> None:
 
 
 def test_modules_add_up() -> None:
-    """Each module that is recomputed adds its forward time, and all together take less than the layer."""
+    """Each module that is recomputed adds its forward time, and all together take less than the
+    layer.
+    """
     full = _repeated(job(), recompute=Recompute.FULL)
     chosen = (Modules.CORE_ATTN, Modules.CORE_ATTN | Modules.LAYERNORM)
     chosen = (*chosen, chosen[-1] | Modules.MLP)

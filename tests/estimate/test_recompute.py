@@ -33,8 +33,8 @@ def selective(modules: Modules, **fields: int) -> Layout:
 @pytest.mark.parametrize(
     ("modules", "dense", "moe"),
     [
-        # In 16-bit elements a token, from the models' own sizes: hidden 7168, 128 heads of 192, 192 and 128; 8 of 256
-        # experts and one shared, all 2048 wide; dense MLP 18432 wide.
+        # In 16-bit elements a token, from the models' own sizes: hidden 7168, 128 heads of 192, 192
+        # and 128; 8 of 256 experts and one shared, all 2048 wide; dense MLP 18432 wide.
         (Modules.MOE_ACT, 0, 8 * 2048),
         (Modules.SHARED_EXPERTS, 0, 3 * 2048),
         (Modules.LAYERNORM, 7168, 2 * 7168),
@@ -49,7 +49,9 @@ def selective(modules: Modules, **fields: int) -> Layout:
     ],
 )
 def test_modules_free_what_megatron_discards(modules: Modules, dense: int, moe: int) -> None:
-    """Of each module go the tensors that only its own backward pass needs; within moe, its parts are counted once."""
+    """Of each module go the tensors that only its own backward pass needs; within moe, its parts
+    are counted once.
+    """
     for kind, elements in zip(DEEPSEEK.model.stack.kinds, (dense, moe), strict=True):
         assert (
             sum(map(float, repeated_bytes_per_token(DEEPSEEK, selective(modules), kind)))
@@ -58,7 +60,9 @@ def test_modules_free_what_megatron_discards(modules: Modules, dense: int, moe: 
 
 
 def test_fused_normalisations_are_no_modules() -> None:
-    """With Transformer Engine, a dense layer without latent attention has no layernorm to repeat by itself."""
+    """With Transformer Engine, a dense layer without latent attention has no layernorm to repeat by
+    itself.
+    """
     assert own_modules(LLAMA) == Modules.CORE_ATTN | Modules.MLP
     assert (
         sum(map(float, repeated_bytes_per_token(LLAMA, selective(Modules.LAYERNORM), LAYER))) == 0
@@ -66,7 +70,9 @@ def test_fused_normalisations_are_no_modules() -> None:
 
 
 def test_a_block_keeps_the_other_layers_whole() -> None:
-    """Of 20 layers in two chunks, three of each are repeated: six inputs and 14 whole layers stay."""
+    """Of 20 layers in two chunks, three of each are repeated: six inputs and 14 whole layers
+    stay.
+    """
     layout = Layout(
         data=1, pipeline=4, virtual_pipeline=2, recompute=Recompute.FULL, recompute_layers=3
     )
@@ -100,7 +106,9 @@ def test_a_group_keeps_one_input() -> None:
 
 
 def test_cost_lies_between_none_and_full() -> None:
-    """Every choice between none and full takes less time and arithmetic than full, and more than none."""
+    """Every choice between none and full takes less time and arithmetic than full, and more than
+    none.
+    """
     for whole in (DEEPSEEK, LLAMA):
         none = Layout(
             data=16, pipeline=8, tensor=8, sequence_parallel=True, gradient_accumulation=8

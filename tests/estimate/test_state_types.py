@@ -1,4 +1,6 @@
-"""Types of gradients, weights and optimizer states, offloaded fractions, copies and adapters in the memory ledger."""
+"""Types of gradients, weights and optimizer states, offloaded fractions, copies and adapters in the
+memory ledger.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def states(whole: Job, layout: Layout = SHARDED) -> float:
 
 
 def per_parameter(**training: Any) -> float:
-    """Bytes of states per parameter, over 16 ranks, of Megatron-LM with these keys of `training`."""
+    """Bytes of states per parameter, over 16 ranks, of Megatron-LM with these keys of
+    `training`.
+    """
     whole = job(gpus=16, **{f"training__{key}": value for key, value in training.items()})
     shared = float(memory(whole, replace(SHARDED, zero_stage=0)).gradients_bytes)
     return states(whole) / (shared / (2 if training.get("gradient_dtype") == "same" else 4))
@@ -42,12 +46,16 @@ def per_parameter(**training: Any) -> float:
     ],
 )
 def test_state_types(training: dict[str, Any], expected: float) -> None:
-    """Each type counts its own bytes; beside bf16 weights, a precision-aware master copy has the 16 bits they lack."""
+    """Each type counts its own bytes; beside bf16 weights, a precision-aware master copy has the 16
+    bits they lack.
+    """
     assert per_parameter(**training) == pytest.approx(expected, rel=1e-6)
 
 
 def test_fp8_parameters() -> None:
-    """Weights in fp8 and their transposes take two bytes, where bf16 weights with both caches take four."""
+    """Weights in fp8 and their transposes take two bytes, where bf16 weights with both caches take
+    four.
+    """
     fp8 = {"training__precision": "fp8", "cluster": "nvidia/dgx-h100"}
     kept, gathered = (
         job(gpus=16, **fp8, training__fp8_parameters=choice) for choice in (False, True)
@@ -58,7 +66,8 @@ def test_fp8_parameters() -> None:
 
 
 def test_fp8_scales_take_memory() -> None:
-    """MXFP8 keeps a byte of scale for 32 elements of weights and inputs, blocks of 128 four bytes for inputs.
+    """MXFP8 keeps a byte of scale for 32 elements of weights and inputs, blocks of 128 four bytes
+    for inputs.
 
     On Blackwell a weight with a single scale is read both ways from one copy; blocks have two.
     """
@@ -75,7 +84,9 @@ def test_fp8_scales_take_memory() -> None:
 
 
 def test_fp8_inputs_take_a_byte() -> None:
-    """An fp8 layer keeps the inputs of its four linear layers in a byte each, and attention's result once more."""
+    """An fp8 layer keeps the inputs of its four linear layers in a byte each, and attention's
+    result once more.
+    """
     bf16, fp8 = (
         job(cluster="nvidia/dgx-h100", training__precision=name) for name in ("bf16", "fp8")
     )
@@ -88,7 +99,9 @@ def test_fp8_inputs_take_a_byte() -> None:
 
 
 def test_offloaded_fraction() -> None:
-    """Half of an offloaded optimizer stays on the device, and half of the host's bytes are needed."""
+    """Half of an offloaded optimizer stays on the device, and half of the host's bytes are
+    needed.
+    """
     whole = job(gpus=16)
     none, half, full = (
         memory(whole, replace(SHARDED, offload=offload, offload_fraction=fraction))
@@ -104,13 +117,17 @@ def test_offloaded_fraction() -> None:
 
 
 def test_copies_of_sharded_states() -> None:
-    """Two instances of the distributed optimizer shard over half of the ranks: twice the bytes a rank."""
+    """Two instances of the distributed optimizer shard over half of the ranks: twice the bytes a
+    rank.
+    """
     one, two = (memory(job(gpus=16), replace(SHARDED, zero_copies=copies)) for copies in (1, 2))
     assert float(two.optimizer_bytes) == 2 * float(one.optimizer_bytes)
 
 
 def test_second_copy_of_parameters() -> None:
-    """hpZ over 8 ranks keeps a further quarter of a byte a parameter (2 / 8), beside the share over all."""
+    """hpZ over 8 ranks keeps a further quarter of a byte a parameter (2 / 8), beside the share over
+    all.
+    """
     whole = job(framework="deepspeed", gpus=16, training__global_batch=64)
     plain = Layout(data=16, zero_stage=3, gradient_accumulation=4)
     one, two = (
@@ -120,7 +137,9 @@ def test_second_copy_of_parameters() -> None:
 
 
 def test_second_copy_of_offloaded_parameters() -> None:
-    """With offloaded parameters, hpZ's second copy lies on the host: the whole model in 16 bits on each node."""
+    """With offloaded parameters, hpZ's second copy lies on the host: the whole model in 16 bits on
+    each node.
+    """
     whole = job(framework="deepspeed", gpus=16, training__global_batch=64)
     plain = Layout(
         data=16, zero_stage=3, gradient_accumulation=4, offload=Offload.OPTIMIZER_AND_PARAMETERS

@@ -1,4 +1,6 @@
-"""The step-time ledger: FLOPs of the literature, laws, and published runs within the tolerance of a first version."""
+"""The step-time ledger: FLOPs of the literature, laws, and published runs within the tolerance of a
+first version.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_parts_sum_to_the_total_and_none_is_negative() -> None:
 
 @pytest.mark.parametrize(("model", "batch"), [("megatron-145.6b", 2304), ("megatron-1008b", 3072)])
 def test_flops_are_those_of_megatron(model: str, batch: int) -> None:
-    """With full recomputation and unmasked attention counted, 96 B s l h² (1 + s/6h + V/16lh) (2104.04473 eq 3)."""
+    """With full recomputation and unmasked attention counted, 96 B s l h² (1 + s/6h + V/16lh)
+    (2104.04473 eq 3).
+    """
     gpt = job(model=model, gpus=1536, training__global_batch=batch)
     m, s = gpt.model, 2048
     closed = (
@@ -54,21 +58,24 @@ def test_flops_are_those_of_megatron(model: str, batch: int) -> None:
         * (1 + s / (6 * m.hidden) + m.vocab / (16 * m.layers * m.hidden))
     )
     ours = float(hardware_flops_per_step(gpt, Layout(data=1, recompute=Recompute.FULL)))
-    masked = (
-        8 * batch * s * s * m.layers * m.hidden
-    )  # the half of causal attention that the closed form counts
+    # the half of causal attention that the closed form counts
+    masked = 8 * batch * s * s * m.layers * m.hidden
     assert ours + masked == pytest.approx(closed, rel=2e-4)
 
 
 def test_llama_flops_per_token() -> None:
-    """Llama 3 70B at 8k takes 449 GFLOP a token with causal attention halved, as Megatron-Bridge counts it."""
+    """Llama 3 70B at 8k takes 449 GFLOP a token with causal attention halved, as Megatron-Bridge
+    counts it.
+    """
     llama = job(model="llama-3-70b", training__sequence_length=8192)
     per_token = model_flops_per_step(llama) / llama.training.tokens_per_step
     assert per_token == pytest.approx(449e9, rel=5e-3)
 
 
 def test_bubble_is_that_of_1f1b() -> None:
-    """The bubble is (p-1)/m of the work for even stages, and interleaving divides it by the chunks."""
+    """The bubble is (p-1)/m of the work for even stages, and interleaving divides it by the
+    chunks.
+    """
     small = job(model="megatron-145.6b", gpus=8, training__global_batch=64)
     plain, chunked = (
         step_time(small, Layout(data=1, pipeline=8, virtual_pipeline=v, gradient_accumulation=64))
@@ -76,9 +83,8 @@ def test_bubble_is_that_of_1f1b() -> None:
     )
     assert float(chunked.bubble_s) == pytest.approx(float(plain.bubble_s) / 5)
     work = float(plain.compute_s)
-    assert float(plain.bubble_s) / work == pytest.approx(
-        7 / 64, rel=0.15
-    )  # the head makes the last stage longer
+    # the head makes the last stage longer
+    assert float(plain.bubble_s) / work == pytest.approx(7 / 64, rel=0.15)
 
 
 @pytest.mark.parametrize("recompute", [Recompute.SELECTIVE, Recompute.FULL])
@@ -162,7 +168,9 @@ def test_published_runs(name: str) -> None:
 
 
 def test_what_is_known_of_other_rows_changes_no_figure() -> None:
-    """Rows have the same time and memory alone, among others, after others, and after those of another job."""
+    """Rows have the same time and memory alone, among others, after others, and after those of
+    another job.
+    """
     deepseek = job(
         model="deepseek-v3", framework="megatron-lm", gpus=512, training__global_batch=512
     )

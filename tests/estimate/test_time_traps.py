@@ -61,9 +61,11 @@ def errors(plan: Plan) -> set[str]:
 
 
 def test_flops_follow_the_width_exactly() -> None:
-    """One more MLP column costs 6 FLOPs a token and weight: nothing is cut to whole multiples of the hidden size.
+    """One more MLP column costs 6 FLOPs a token and weight: nothing is cut to whole multiples of
+    the hidden size.
 
-    Trap: cookbook calc_transformer_flops.py:117 takes int() of iterations x linears x expansion factor.
+    Trap: cookbook calc_transformer_flops.py:117 takes int() of iterations x linears x expansion
+    factor.
     """
     small = job(training__global_batch=1)
     wider = replace(small, model=changed(small.model, width=small.model.ffn + 1))
@@ -114,7 +116,8 @@ def test_dense_layers_of_a_moe_model_have_no_experts() -> None:
     )
 
 
-KORTHIKANTI = [  # model, GPUs, batch, seconds, MFU, HFU of 2205.05198 table 5, sequence parallel + selective
+# model, GPUs, batch, seconds, MFU, HFU of 2205.05198 table 5, sequence parallel + selective
+KORTHIKANTI = [
     ("22b", 8, 4, 1.10, 41.7, 43.8),
     ("megatron-145.6b", 64, 64, 13.75, 51.4, 52.8),  # with 96 layers: 175B
     ("megatron-529.6b", 280, 280, 37.83, 56.0, 57.0),
@@ -133,10 +136,12 @@ def _korthikanti(model: str, gpus: int, batch: int) -> Job:
 def test_utilisation_is_that_of_korthikanti(
     model: str, gpus: int, batch: int, step_s: float, mfu: float, hfu: float
 ) -> None:
-    """Table 5's MFU is of our model FLOPs with the masked half counted, its HFU with attention counted twice.
+    """Table 5's MFU is of our model FLOPs with the masked half counted, its HFU with attention
+    counted twice.
 
-    Trap: conventions mixed (2205.05198 sec 6.3: 72 B s l h^2 (1 + s/6h + V/12lh), hardware s/3h). Causal models need
-    half of that attention, and selective recomputation repeats the forward pass alone: our own HFU is the lower.
+    Trap: conventions mixed (2205.05198 sec 6.3: 72 B s l h^2 (1 + s/6h + V/12lh), hardware s/3h).
+    Causal models need half of that attention, and selective recomputation repeats the forward pass
+    alone: our own HFU is the lower.
     """
     whole = _korthikanti(model, gpus, batch)
     masked = 3 * attention_flops_per_token(whole) * whole.training.tokens_per_step
@@ -155,7 +160,8 @@ def test_utilisation_is_that_of_korthikanti(
 def test_percent_of_peak_with_recomputation_is_hfu(
     model: str, batch: int, gpus: int, measured: float, step_s: float
 ) -> None:
-    """Megatron's printed TFLOPS are hardware FLOPs, 4/3 of the model's, by 96 B s l h^2 (1 + s/6h + V/16lh).
+    """Megatron's printed TFLOPS are hardware FLOPs, 4/3 of the model's, by 96 B s l h^2 (1 + s/6h +
+    V/16lh).
 
     Trap: taking them for MFU (2104.04473 table 1; 2201.11990).
     """
@@ -169,7 +175,8 @@ def test_percent_of_peak_with_recomputation_is_hfu(
 
 
 def test_unhalved_attention_is_told_apart() -> None:
-    """Llama 3 70B at 8k is 449 GFLOP a token with causal attention halved, and 481 with 12 L h s, as NeMo counted it.
+    """Llama 3 70B at 8k is 449 GFLOP a token with causal attention halved, and 481 with 12 L h s,
+    as NeMo counted it.
 
     Trap: the two conventions' TFLOPS mixed: the same speed, 7 % apart.
     """
@@ -224,7 +231,8 @@ def test_stages_differ_at_all() -> None:
 
 
 def test_what_compute_cannot_hide_is_added() -> None:
-    """A step takes its compute and what of the gradients can't hide behind it, not the larger of the two.
+    """A step takes its compute and what of the gradients can't hide behind it, not the larger of
+    the two.
 
     Trap: llm-analysis analysis.py:1326-1331, max(compute, all-gather) for every stage.
     """
@@ -261,9 +269,11 @@ def test_pipeline_sends_cost_time() -> None:
 
 
 def test_more_chunks_fill_the_pipeline_by_more_sends() -> None:
-    """With few micro-batches, chunks that are passed on while the pipeline fills and drains cost their sends.
+    """With few micro-batches, chunks that are passed on while the pipeline fills and drains cost
+    their sends.
 
-    Megatron-LM waits for `2 (p - 1) + (v - 1) p` in each direction (core/pipeline_parallel/schedules.py).
+    Megatron-LM waits for `2 (p - 1) + (v - 1) p` in each direction
+    (core/pipeline_parallel/schedules.py).
     """
     layout: dict[str, Any] = {"data": 1, "tensor": 8, "pipeline": 4, "gradient_accumulation": 8}
     gpt = job(model="megatron-18.4b", gpus=32)
@@ -278,7 +288,8 @@ def test_more_chunks_fill_the_pipeline_by_more_sends() -> None:
 def test_gradients_travel_by_tensor_rank() -> None:
     """Four tensor ranks send a quarter of the gradients each.
 
-    Trap: llm-analysis analysis.py:1326 does not divide the gathered parameters by tensor parallelism.
+    Trap: llm-analysis analysis.py:1326 does not divide the gathered parameters by tensor
+    parallelism.
     """
     gpt = job(model="megatron-18.4b", gpus=8)
     one, four = (
@@ -350,13 +361,15 @@ def test_placement_decides_what_leaves_the_node(
 ) -> None:
     """Which ranks share a node follows from the group's size, its stride and the node's size.
 
-    Trap: llm-analysis analysis.py:1257 calls a group inter-node when dp * tp > 8, whatever the group or the node.
+    Trap: llm-analysis analysis.py:1257 calls a group inter-node when dp * tp > 8, whatever the
+    group or the node.
     """
     assert int(group(with_nodes_of(job(), node), size, stride).per_node) == inside
 
 
 def test_tensor_ranks_of_a_node_ignore_the_network() -> None:
-    """Tensor groups that fill nodes don't slow down with the network, however many replicas there are.
+    """Tensor groups that fill nodes don't slow down with the network, however many replicas there
+    are.
 
     Trap: llm-analysis :1257: dp * tp > 8 sends their all-reduces over the network.
     """
@@ -382,7 +395,8 @@ def test_small_groups_across_nodes_use_the_network() -> None:
 
 
 def test_groups_of_a_node_share_its_network() -> None:
-    """Rings side by side in a node never have more than its NICs between them, and one ring alone has them all.
+    """Rings side by side in a node never have more than its NICs between them, and one ring alone
+    has them all.
 
     Trap: each rank given the whole node's bandwidth, or a lone data-parallel ring a single NIC.
     """
@@ -395,7 +409,8 @@ def test_groups_of_a_node_share_its_network() -> None:
 
 
 def test_one_port_for_eight_gpus_is_an_eighth_each() -> None:
-    """A node with one of eight NICs gives each ring an eighth (Azure ND40rs_v2: one 100 Gb port for 8 GPUs).
+    """A node with one of eight NICs gives each ring an eighth (Azure ND40rs_v2: one 100 Gb port for
+    8 GPUs).
 
     Trap: a NIC for every GPU assumed of every node.
     """
@@ -410,7 +425,8 @@ def test_one_port_for_eight_gpus_is_an_eighth_each() -> None:
 
 
 def test_experts_take_no_ranks_of_their_own() -> None:
-    """Expert parallelism is cut out of data x context: every legal layout of 16 GPUs multiplies to 16 without it.
+    """Expert parallelism is cut out of data x context: every legal layout of 16 GPUs multiplies to
+    16 without it.
 
     Trap: NeMo's training_config.py:82 takes TP * PP * CP * EP for the ranks of a model.
     """
@@ -445,7 +461,8 @@ def test_a_layout_for_other_gpus_is_illegal() -> None:
 def test_accumulation_divides_by_the_micro_batch(micro: int) -> None:
     """Micro-batch x accumulation x replicas is the batch: larger micro-batches leave fewer passes.
 
-    Trap: Primus language_model.py:603-606, ga = GBS // dp; DeepSpeed's elasticity v0.2 is off by tensor (PR 8395).
+    Trap: Primus language_model.py:603-606, ga = GBS // dp; DeepSpeed's elasticity v0.2 is off by
+    tensor (PR 8395).
     """
     pins = {"layout__tensor": 4, "layout__micro_batch": micro}
     layout = dsgen.estimate(job(training__global_batch=64, **pins)).layout
@@ -465,7 +482,8 @@ def test_every_layout_trains_the_batch() -> None:
 def test_a_batch_that_replicas_do_not_divide_is_illegal(batch: int) -> None:
     """16 replicas and 8 or 50 sequences are an error, and the step still has work in it.
 
-    Trap: DeepSpeed config.py:955-964 floors the division in silence; Primus has 0 passes of a batch below the replicas.
+    Trap: DeepSpeed config.py:955-964 floors the division in silence; Primus has 0 passes of a batch
+    below the replicas.
     """
     plan = dsgen.estimate(job(training__global_batch=batch, layout__data=16))
     assert "MLM002" in errors(plan)
@@ -473,9 +491,11 @@ def test_a_batch_that_replicas_do_not_divide_is_illegal(batch: int) -> None:
 
 
 def test_context_ranks_share_the_sequence() -> None:
-    """Two context ranks compute half of a layer's tokens each, and start attention once more a step of the ring.
+    """Two context ranks compute half of a layer's tokens each, and start attention once more a step
+    of the ring.
 
-    Trap: Megatron-LM theoretical_memory_usage.py:317, the sequence not divided by context parallelism.
+    Trap: Megatron-LM theoretical_memory_usage.py:317, the sequence not divided by context
+    parallelism.
     """
     whole = job(training__sequence_length=16384)
     one, two = (seconds(whole, "compute", data=1, context=c) for c in (1, 2))

@@ -1,4 +1,6 @@
-"""The bands around estimates: they hold the estimate, follow the regime, and yield to a calibration."""
+"""The bands around estimates: they hold the estimate, follow the regime, and yield to a
+calibration.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def test_what_is_known_least_decides(
 
 
 def test_experts_and_new_generations_come_first() -> None:
-    """Experts are a regime of their own, whatever the precision; a generation without constants comes before."""
+    """Experts are a regime of their own, whatever the precision; a generation without constants
+    comes before.
+    """
     experts = job(model="mixtral-8x7b", training__global_batch=64)
     assert time_regime(experts, LAYOUT) == "moe"
     assert time_regime(on_generation("later"), LAYOUT) == "unknown"
@@ -95,7 +99,9 @@ def test_a_calibration_sets_the_band_of_time() -> None:
 
 
 def test_context_is_certain() -> None:
-    """What must fit is as uncertain as what is allocated: the context and NCCL add to both ends alike."""
+    """What must fit is as uncertain as what is allocated: the context and NCCL add to both ends
+    alike.
+    """
     small = job()
     ledger = memory(small, LAYOUT)
     band, shares = required_band(ledger), memory_shares("allocated")
@@ -114,7 +120,9 @@ def test_columns_equal_numbers() -> None:
 
 
 def test_a_plan_carries_its_band() -> None:
-    """Every plan has both bands, around its own estimates, and the fit rule's number is the upper end."""
+    """Every plan has both bands, around its own estimates, and the fit rule's number is the upper
+    end.
+    """
     plan = dsgen.search(job()).plans[0]
     bands = plan.uncertainty
     assert bands.step_time.holds(plan.step_time.total_s)
@@ -126,7 +134,9 @@ def test_a_plan_carries_its_band() -> None:
 
 
 def test_layouts_are_told_apart_better_than_times_are_known() -> None:
-    """What two layouts of a job share doesn't matter to their order: the ranking's band is narrower than any other."""
+    """What two layouts of a job share doesn't matter to their order: the ranking's band is narrower
+    than any other.
+    """
     narrowest = min(log(band.high / band.low) / 2 for band in bands("step_time").values())
     assert 0 <= ordering_band() < narrowest
 

@@ -70,7 +70,9 @@ def simulated(run: Saving, work_s: float, seed: int) -> float:
 
 
 def test_dalys_interval_in_numbers() -> None:
-    """A minute to save and a day between failures: Young's sqrt(2 · 60 · 86,400) = 3,220 s, and Daly's 3,180 s."""
+    """A minute to save and a day between failures: Young's sqrt(2 · 60 · 86,400) = 3,220 s, and
+    Daly's 3,180 s.
+    """
     assert best_interval_s(60, DAY) == pytest.approx(3180, abs=1)
     assert best_interval_s(100, 40) == 40
 
@@ -89,14 +91,18 @@ def test_no_other_interval_loses_less(save: float, failure: float) -> None:
 
 @pytest.mark.parametrize("interval", [100, 1_000, 10_000])
 def test_failures_drawn_one_by_one_take_as_long(interval: int) -> None:
-    """Runs with drawn failures take what the formula says, to 5 %, with a good interval and with bad ones."""
+    """Runs with drawn failures take what the formula says, to 5 %, with a good interval and with
+    bad ones.
+    """
     asked = saving(interval)
     mean = sum(simulated(asked, 2e6, seed) for seed in range(20)) / 20
     assert asked.elapsed_s(2e6) == pytest.approx(mean, rel=0.05)
 
 
 def test_llamas_failures_and_goodput() -> None:
-    """With its own 419 failures in 54 days on 2,048 nodes, Llama 3.1 405B keeps the more than 90 % that it had."""
+    """With its own 419 failures in 54 days on 2,048 nodes, Llama 3.1 405B keeps the more than 90 %
+    that it had.
+    """
     days = 54 * 2048 / 419
     given = {
         "reliability.node_days_between_failures": days,
@@ -111,7 +117,9 @@ def test_llamas_failures_and_goodput() -> None:
 
 
 def test_the_assumed_rate_of_failures_is_the_sources_mean() -> None:
-    """One node in 210 days is the geometric mean of the five published rates, and their spread is its own."""
+    """One node in 210 days is the geometric mean of the five published rates, and their spread is
+    its own.
+    """
     from math import log
     from statistics import geometric_mean, stdev
 
@@ -123,7 +131,9 @@ def test_the_assumed_rate_of_failures_is_the_sources_mean() -> None:
 
 
 def test_a_given_interval_is_kept_and_the_best_shown_beside() -> None:
-    """The job's own interval is the one that counts; the best is known all the same, and loses less."""
+    """The job's own interval is the one that counts; the best is known all the same, and loses
+    less.
+    """
     length = {"steps": 1_000_000}
     free, asked = (
         run(training__duration=length),
@@ -135,7 +145,9 @@ def test_a_given_interval_is_kept_and_the_best_shown_beside() -> None:
 
 
 def test_segments_start_and_save_each() -> None:
-    """A run that saves at its limit takes as many jobs as its time makes, each less its start and its checkpoint."""
+    """A run that saves at its limit takes as many jobs as its time makes, each less its start and
+    its checkpoint.
+    """
     known = {"training__duration": {"steps": 100_000}, "output__checkpoints": "/scratch/run"}
     whole = run(**known)
     assert whole.segments == 1
@@ -149,7 +161,9 @@ def test_segments_start_and_save_each() -> None:
 
 @pytest.mark.parametrize("framework", ["huggingface", "deepspeed"])
 def test_programs_that_save_nothing_at_their_limit_save_often_enough(framework: str) -> None:
-    """The Trainer and own scripts save several times within a limit, and what a job does after that is lost."""
+    """The Trainer and own scripts save several times within a limit, and what a job does after that
+    is lost.
+    """
     known = {
         "framework": framework,
         "training__duration": {"steps": 1_000_000},
@@ -166,7 +180,9 @@ def test_programs_that_save_nothing_at_their_limit_save_often_enough(framework: 
 
 
 def test_an_interval_beyond_the_limit_is_told() -> None:
-    """A Trainer's interval that no job gets to is a warning, and the interval of its hint gets there."""
+    """A Trainer's interval that no job gets to is a warning, and the interval of its hint gets
+    there.
+    """
     known = {
         "framework": "huggingface",
         "training__duration": {"steps": 1_000_000},
@@ -199,7 +215,9 @@ def test_a_limit_that_no_checkpoint_is_reached_in() -> None:
 
 
 def test_evaluation_by_the_programs_defaults() -> None:
-    """Megatron evaluates each 1,000 steps unless told otherwise, and not where the split leaves nothing for it."""
+    """Megatron evaluates each 1,000 steps unless told otherwise, and not where the split leaves
+    nothing for it.
+    """
     assert evaluations(job()) == (1000, 100)
     assert evaluations(job(launch__arguments=["--eval-interval", "50", "--eval-iters=7"])) == (
         50,
@@ -213,7 +231,9 @@ def test_evaluation_by_the_programs_defaults() -> None:
 
 
 def test_gpt_3s_energy() -> None:
-    """GPT-3's 14.8 days on 10,000 V100 come out at the published 1,287 MWh, at the PUE of 1.1 of its site."""
+    """GPT-3's 14.8 days on 10,000 V100 come out at the published 1,287 MWh, at the PUE of 1.1 of
+    its site.
+    """
     whole = job(cluster="nvidia/dgx-2", gpus=10_000, training__precision="fp16")
     joules = energy_j(whole, 14.8 * DAY)
     assert joules is not None
@@ -223,7 +243,9 @@ def test_gpt_3s_energy() -> None:
 
 
 def test_a_ramp_lengthens_the_run() -> None:
-    """A batch ramp-up makes more steps of the same tokens, and takes longer: small batches have bigger bubbles."""
+    """A batch ramp-up makes more steps of the same tokens, and takes longer: small batches have
+    bigger bubbles.
+    """
     pinned = {"training__duration": {"tokens": 1e9}, "layout__pipeline": 4, "layout__data": 4}
     plain = run(**pinned)
     ramped = run(**pinned, training__batch_ramp={"start": 8, "increment": 8, "samples": 100_000})
@@ -252,7 +274,9 @@ def limited(**overrides: Any) -> list[tuple[str, str, str]]:
 
 
 def test_a_run_that_nothing_continues() -> None:
-    """A limit below the run's time is a warning as long as no job goes on from the one before, with the ways out."""
+    """A limit below the run's time is a warning as long as no job goes on from the one before, with
+    the ways out.
+    """
     ((rule, severity, hint),) = limited()
     assert (rule, severity) == ("TIME001", "warning")
     assert "set output.checkpoints" in hint
@@ -268,7 +292,9 @@ def test_a_run_that_nothing_continues() -> None:
 
 
 def test_a_run_that_goes_on_is_a_note() -> None:
-    """Where jobs follow one another from checkpoint to checkpoint, their number is no more than a note."""
+    """Where jobs follow one another from checkpoint to checkpoint, their number is no more than a
+    note.
+    """
     ((rule, severity, _),) = limited(output__checkpoints="/scratch/run")
     assert (rule, severity) == ("TIME001", "note")
     ((_, severity, _),) = limited(
@@ -300,7 +326,9 @@ def test_an_interval_among_the_scripts_arguments_counts() -> None:
 def test_the_interval_is_that_of_dalys_figures(
     failure_minutes: float, interval_minutes: float
 ) -> None:
-    """The best interval is what the paper's figures 3 to 5 state, for checkpoints of five minutes."""
+    """The best interval is what the paper's figures 3 to 5 state, for checkpoints of five
+    minutes.
+    """
     found = best_interval_s(5 * 60, failure_minutes * 60) / 60
     assert found == pytest.approx(interval_minutes, rel=0.01)
 
@@ -308,7 +336,9 @@ def test_the_interval_is_that_of_dalys_figures(
 @pytest.mark.parametrize("framework", ["deepspeed", "huggingface", "megatron-lm"])
 @pytest.mark.parametrize("steps", [40, 938, 1172])
 def test_short_runs_save_a_few_times(framework: str, steps: int) -> None:
-    """A run that is shorter than the best interval saves three times and at its end, or in a tenth of its time."""
+    """A run that is shorter than the best interval saves three times and at its end, or in a tenth
+    of its time.
+    """
     found = run(framework=framework, training__duration={"steps": steps})
     in_a_tenth = [saves for saves in (1, 2, 3, 4) if 9 * saves * found.save_s <= found.duration_s]
     assert found.save_interval_steps == -(-steps // max(in_a_tenth, default=1))
@@ -333,13 +363,17 @@ def test_short_runs_save_a_few_times(framework: str, steps: int) -> None:
 def test_machines_that_may_be_taken_away_fail_more_often(
     launch: dict[str, Any], said: dict[str, Any], days: float
 ) -> None:
-    """Spot and low-priority machines fail as others do and are taken away besides; a figure of the job's own counts."""
+    """Spot and low-priority machines fail as others do and are taken away besides; a figure of the
+    job's own counts.
+    """
     found = plan(launch=launch, reliability=said, training__duration={"steps": 10**7})
     assert found.saving.failure_s * found.job.nodes / DAY == pytest.approx(days, rel=0.01)
 
 
 def test_checkpoints_that_are_kept() -> None:
-    """The Trainer keeps four unless told otherwise, other programs all; a run that outgrows its room is warned of."""
+    """The Trainer keeps four unless told otherwise, other programs all; a run that outgrows its
+    room is warned of.
+    """
     length = {
         "training__duration": {"steps": 10**6},
         "output__checkpoints": "/c",

@@ -1,4 +1,6 @@
-"""What the allocator would hold for a real Hugging Face model, without a GPU: fake tensors, torch's memory tracker."""
+"""What the allocator would hold for a real Hugging Face model, without a GPU: fake tensors, torch's
+memory tracker.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,17 @@ def track(
     micro_batch: int,
     prepare: Callable[[Any], None] | None = None,
 ) -> Tracked:
-    """Train the model of a `config.json`, as `prepare` leaves it, on sequences of its longest length."""
+    """Train the model of a `config.json`, as `prepare` leaves it, on sequences of its longest
+    length.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
 
     usual = torch.get_default_dtype()
     with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
-        warnings.simplefilter(
-            "ignore"
-        )  # the tracker's own, and deprecations between torch and transformers
+        # the tracker's own, and deprecations between torch and transformers
+        warnings.simplefilter("ignore")
         torch.set_default_dtype(getattr(torch, dtype))
         model = build(config, attention)
         if prepare is not None:

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.slow
 TEXT = """\
 name: job
 framework: deepspeed
-model: {hidden_size: 1024, num_hidden_layers: 4, num_attention_heads: 16, intermediate_size: 2048, vocab_size: 1000}
+model: {hidden_size: 1024, num_hidden_layers: 4, num_attention_heads: 16, intermediate_size: 2048,
+  vocab_size: 1000}
 cluster:
   accelerator: a100-80gb
   accelerators_per_node: 8
@@ -113,7 +114,9 @@ WORDS = (
 
 
 def is_answered(source: Any, overrides: dict[str, object]) -> bool:
-    """Ask whether a spec loads, or raises `InvalidJob` with findings of its own rules, and nothing else."""
+    """Ask whether a spec loads, or raises `InvalidJob` with findings of its own rules, and nothing
+    else.
+    """
     try:
         load_with_findings(source, FRAMEWORKS, overrides=overrides)
     except InvalidJob as invalid:

@@ -1,4 +1,6 @@
-"""Hugging Face configs become models; everything wrong with one is said at once, as `ConfigError` and nothing else."""
+"""Hugging Face configs become models; everything wrong with one is said at once, as `ConfigError`
+and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_bare_model_type_takes_the_class_defaults(family: str) -> None:
 @pytest.mark.parametrize("key", ["vocab_size", "num_hidden_layers"])
 @pytest.mark.parametrize("value", [True, "32", 1.5, 0, -1, [], {}, 10**30])
 def test_wrong_value_is_a_problem_of_its_key(family: str, key: str, value: object) -> None:
-    """A bool, a text, a fraction, a list, a mapping and an absurd number are problems where a count is wanted."""
+    """A bool, a text, a fraction, a list, a mapping and an absurd number are problems where a count
+    is wanted.
+    """
     if key == "num_hidden_layers" and family in ("gpt2", "bloom"):
         key = "n_layer"
     found = problems(model_type=family, **{key: value})
@@ -62,7 +66,9 @@ def test_wrong_value_is_a_problem_of_its_key(family: str, key: str, value: objec
 
 
 def test_null_is_a_problem_only_where_the_class_takes_none() -> None:
-    """`head_dim: null` and `num_key_value_heads: null` are left to be derived; `hidden_size: null` is wrong."""
+    """`head_dim: null` and `num_key_value_heads: null` are left to be derived; `hidden_size: null`
+    is wrong.
+    """
     model = convert(model_type="llama", head_dim=None, num_key_value_heads=None)
     assert (model.head_dim, model.kv_heads) == (128, 32)
     assert problems(model_type="llama", hidden_size=None) == (
@@ -91,7 +97,9 @@ def test_every_problem_is_reported_at_once() -> None:
 
 
 def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
-    """A list where the outer config's `model_type` belongs is said, with a language model inside."""
+    """A list where the outer config's `model_type` belongs is said, with a language model
+    inside.
+    """
     (key, message, _), *_ = problems(model_type=["gemma3"], text_config={"hidden_size": 64})
     assert (key, message) == ("model_type", "unknown model_type a list")
 
@@ -181,7 +189,9 @@ def test_model_type_that_is_no_name_is_a_problem(value: object) -> None:
 
 
 def test_inline_model_is_llama_like_by_default() -> None:
-    """Without `model_type`, a model has gated MLPs, rotary positions, RMSNorm, no biases and its own head."""
+    """Without `model_type`, a model has gated MLPs, rotary positions, RMSNorm, no biases and its
+    own head.
+    """
     model = convert(**INLINE)
     assert model.family == "llama"
     assert (Sizes(model).gated_mlp, Sizes(model).norm, model.position_embedding) == (
@@ -199,7 +209,9 @@ def test_inline_model_is_llama_like_by_default() -> None:
 
 
 def test_inline_model_with_learned_positions_is_gpt_like() -> None:
-    """`position_embedding: learned` alone makes a plain MLP, LayerNorm, biases and tied embeddings."""
+    """`position_embedding: learned` alone makes a plain MLP, LayerNorm, biases and tied
+    embeddings.
+    """
     config = {**INLINE, "num_key_value_heads": 16}
     inline = convert(**config, position_embedding="learned", max_position_embeddings=2048)
     same = convert(
@@ -245,7 +257,9 @@ def test_inline_keys_override_what_the_block_implies() -> None:
 
 @pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
 def test_inline_experts(key: str) -> None:
-    """Any of Hugging Face's three keys makes an inline mixture of experts, with shared experts and dense layers."""
+    """Any of Hugging Face's three keys makes an inline mixture of experts, with shared experts and
+    dense layers.
+    """
     model = convert(
         **INLINE,
         **{key: 16},
@@ -264,7 +278,9 @@ def test_inline_experts(key: str) -> None:
 
 
 def test_inline_latent_attention() -> None:
-    """`kv_lora_rank` makes an inline model's attention latent; without `q_lora_rank` queries are projected in full."""
+    """`kv_lora_rank` makes an inline model's attention latent; without `q_lora_rank` queries are
+    projected in full.
+    """
     config = {
         **INLINE,
         "num_key_value_heads": 16,
@@ -290,7 +306,8 @@ def test_missing_inline_keys_are_each_named() -> None:
     assert all(hint and hint.startswith("add ") for _, _, hint in found)
 
 
-#: Files as found on the Hugging Face hub, with old spellings and keys that say nothing about the shape; their sizes.
+#: Files as found on the Hugging Face hub, with old spellings and keys that say nothing about the
+#: shape; their sizes.
 PUBLISHED = {
     "falcon-40b.json": 41_303_293_952,  # tiiuae/falcon-40b
     "bloomz-560m.json": 559_214_592,  # bigscience/bloomz-560m
@@ -301,7 +318,9 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_config_file_is_read_as_it_is(name: str) -> None:
-    """A config.json from the hub, with all it carries beside the shape, has its model's published size."""
+    """A config.json from the hub, with all it carries beside the shape, has its model's published
+    size.
+    """
     config = json.loads((Path(__file__).parent / "configs" / name).read_text(encoding="utf-8"))
     assert parameter_count(convert(**config)) == PUBLISHED[name]
 
@@ -322,7 +341,9 @@ def test_published_config_file_is_read_as_it_is(name: str) -> None:
 def test_sliding_window_where_every_layer_is_alike(
     config: dict[str, object], window: int | None
 ) -> None:
-    """A window is that of every layer where no pattern says otherwise, and none where the config switches it off."""
+    """A window is that of every layer where no pattern says otherwise, and none where the config
+    switches it off.
+    """
     model = convert(**config)
     assert model.sliding_window == window
     assert Sizes(model).full_attention_layers == ()
@@ -372,7 +393,9 @@ def test_layers_without_the_window_follow_the_pattern(
 @pytest.mark.integration
 @pytest.mark.parametrize("family", FAMILIES)
 def test_layer_types_are_those_of_transformers(family: str) -> None:
-    """Local layers of a config that only names its family are the ones that transformers' class makes local."""
+    """Local layers of a config that only names its family are the ones that transformers' class
+    makes local.
+    """
     from transformers import AutoConfig
 
     if family in ("deepseek_v2", "qwen3_vl_moe_text"):
@@ -479,7 +502,9 @@ def test_unknown_family_is_told_from_its_keys() -> None:
     ],
 )
 def test_keys_that_change_the_model_are_never_ignored(key: str, value: object) -> None:
-    """A key that a family's reader doesn't know, and that means other layers, is a problem; switched off it is none."""
+    """A key that a family's reader doesn't know, and that means other layers, is a problem;
+    switched off it is none.
+    """
     ((place, message, hint),) = problems(model_type="llama", **{key: value})
     assert place == key
     assert "not modelled for model_type llama" in message
@@ -516,7 +541,9 @@ GEMMA_TEXT = {
 
 
 def test_multimodal_config_is_its_language_model() -> None:
-    """The text model of Gemma 3 27B is read from `text_config`, and the note says that the rest is left out."""
+    """The text model of Gemma 3 27B is read from `text_config`, and the note says that the rest is
+    left out.
+    """
     model = convert(
         model_type="gemma3", text_config=GEMMA_TEXT, vision_config={"hidden_size": 1152}
     )
@@ -528,7 +555,9 @@ def test_multimodal_config_is_its_language_model() -> None:
 
 
 def test_multimodal_config_names_no_family_inside() -> None:
-    """A language model without `model_type` is the one that transformers' class holds; a tied head is the outer's."""
+    """A language model without `model_type` is the one that transformers' class holds; a tied head
+    is the outer's.
+    """
     text = {key: value for key, value in GEMMA_TEXT.items() if key != "model_type"}
     model = convert(model_type="gemma3", text_config=text, tie_word_embeddings=False)
     assert (model.family, model.tied_embeddings) == ("gemma3_text", False)
@@ -556,7 +585,8 @@ def test_old_multimodal_config_is_flat() -> None:
         ),
         (
             {"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}},
-            "gemma3n_text has per-layer embeddings, AltUp and layers that share keys and values, which dsgen doesn't"
+            "gemma3n_text has per-layer embeddings, AltUp and layers that share keys and values, "
+            "which dsgen doesn't"
             " model",
         ),
         (
@@ -604,12 +634,16 @@ def test_multimodal_models_are_refused_by_name(config: dict[str, object], messag
 def test_a_size_counts_under_the_names_of_its_class(
     config: dict[str, object], field: str, value: object
 ) -> None:
-    """Each family's class reads its own names, and the one that transformers prefers where two are given."""
+    """Each family's class reads its own names, and the one that transformers prefers where two are
+    given.
+    """
     assert getattr(Sizes(convert(**config)), field) == value
 
 
 def test_a_size_under_a_foreign_name_is_noted() -> None:
-    """The notes name a size that transformers' class doesn't read, unless another key says the same."""
+    """The notes name a size that transformers' class doesn't read, unless another key says the
+    same.
+    """
     (note,) = convert(model_type="opt", n_layer=40).notes
     assert note == "n_layer is 40: transformers reads no such key for opt"
     (note,) = convert(model_type="mixtral", n_routed_experts=64).notes
@@ -630,7 +664,9 @@ def test_one_group_of_experts_is_none(
 
 
 def test_predictions_beyond_the_next_token_are_left_out() -> None:
-    """DeepSeek-V3's file names a layer for the second token: it isn't counted, and the note says so."""
+    """DeepSeek-V3's file names a layer for the second token: it isn't counted, and the note says
+    so.
+    """
     model = convert(model_type="deepseek_v3", num_nextn_predict_layers=1)
     assert parameter_count(model) == parameter_count(convert(model_type="deepseek_v3"))
     assert model.notes == (
@@ -639,11 +675,20 @@ def test_predictions_beyond_the_next_token_are_left_out() -> None:
 
 
 def test_minimax_m2_is_read_as_published() -> None:
-    """The keys beside the shape that MiniMax M2's file has switch nothing on that isn't modelled."""
+    """The keys beside the shape that MiniMax M2's file has switch nothing on that isn't
+    modelled.
+    """
     model = convert(
-        model_type="minimax_m2", attn_type_list=[1] * 62, shared_intermediate_size=0, use_qk_norm=True,
-        qk_norm_type="per_layer", rotary_dim=64, num_mtp_modules=3, mtp_transformer_layers=1, scoring_func="sigmoid",
-    )  # fmt: skip
+        model_type="minimax_m2",
+        attn_type_list=[1] * 62,
+        shared_intermediate_size=0,
+        use_qk_norm=True,
+        qk_norm_type="per_layer",
+        rotary_dim=64,
+        num_mtp_modules=3,
+        mtp_transformer_layers=1,
+        scoring_func="sigmoid",
+    )
     assert parameter_count(model) == 228_689_748_992
     assert (Sizes(model).qk_norm, model.rotary_fraction) == ("full", 0.5)
     assert "num_mtp_modules" in model.notes[0]
@@ -685,10 +730,16 @@ layer_types no_rope_layers text_config mamba_d_state moe_layers
 multi_query new_decoder_architecture mlp_only_layers decoder_sparse_step model_type attention_bias
 """
 VALUES: st.SearchStrategy[Any] = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.integers(1, 64),
-    st.lists(st.integers(), max_size=3), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.integers(1, 64),
+    st.lists(st.integers(), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
     st.sampled_from([*FAMILIES, "learned", "rotary"]),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -701,7 +752,9 @@ VALUES: st.SearchStrategy[Any] = st.one_of(
 def test_any_mapping_is_a_model_or_a_config_error(
     family: str | None, config: dict[str, Any]
 ) -> None:
-    """Whatever JSON holds, the answer is a model with a positive size, or `ConfigError` with problems of its keys."""
+    """Whatever JSON holds, the answer is a model with a positive size, or `ConfigError` with
+    problems of its keys.
+    """
     if family is not None:
         config = {"model_type": family, **config}
     try:
@@ -741,7 +794,9 @@ def test_rotary_positions_are_read_from_old_and_new_keys() -> None:
     ],
 )
 def test_wrong_rotary_and_epsilon_are_problems(config: dict[str, object]) -> None:
-    """A text, zero, a bool and a mapping that is none are each a problem of their key, with a hint."""
+    """A text, zero, a bool and a mapping that is none are each a problem of their key, with a
+    hint.
+    """
     (problem,) = problems(**INLINE, **config)
     assert problem[0] in config
     assert problem[2] is not None
@@ -752,7 +807,9 @@ def test_wrong_rotary_and_epsilon_are_problems(config: dict[str, object]) -> Non
     "family", sorted(set(FAMILIES) - {"deepseek_v2", "dots1"})
 )  # their classes leave out experts
 def test_rotary_and_epsilon_defaults_are_transformers(family: str) -> None:
-    """A config that only names its family has the base, the share and the epsilon of transformers' class."""
+    """A config that only names its family has the base, the share and the epsilon of transformers'
+    class.
+    """
     from transformers import AutoConfig
 
     config = AutoConfig.for_model(family).to_dict()
@@ -771,7 +828,9 @@ def test_rotary_and_epsilon_defaults_are_transformers(family: str) -> None:
 
 
 def test_router_keys_of_another_class_are_noted() -> None:
-    """A router's key that the model's class doesn't read is noted where it says another router than the class has."""
+    """A router's key that the model's class doesn't read is noted where it says another router than
+    the class has.
+    """
     notes = convert(model_type="qwen2_moe", n_group=8, topk_group=3, scoring_func="softmax").notes
     assert [note.partition(" ")[0] for note in notes] == ["n_group", "topk_group"]
     assert (
@@ -790,6 +849,10 @@ def test_a_routing_key_needs_experts() -> None:
         ConfigError, match="scoring_func is 'sigmoid', but has no effect without num_experts"
     ):
         convert(
-            hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=128,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            vocab_size=128,
             scoring_func="sigmoid",
-        )  # fmt: skip
+        )

@@ -1,4 +1,6 @@
-"""Every key that a family's config class of transformers has counts here as it counts there, and no other key does."""
+"""Every key that a family's config class of transformers has counts here as it counts there, and no
+other key does.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,13 @@ NAMES = {
     }.items()
     for name in names.split()
 }
-#: Keys that the class doesn't name, and why they are read: what its code reads of any config, what the models around
-#: it say, what a kind of layer is refused by, and what published configs of the family have for other programs.
+#: Keys that the class doesn't name, and why they are read: what its code reads of any config, what
+#: the models around it say, what a kind of layer is refused by, and what published configs of the
+#: family have for other programs.
 OTHERS = """
-    rope_theta rope_scaling partial_rotary_factor head_dim attention_dropout tie_word_embeddings layer_types
-    attn_logit_softcapping final_logit_softcapping attn_pdrop aux_loss_alpha router_aux_loss_coef
+    rope_theta rope_scaling partial_rotary_factor head_dim attention_dropout tie_word_embeddings
+    layer_types attn_logit_softcapping final_logit_softcapping attn_pdrop aux_loss_alpha
+    router_aux_loss_coef
     moe_intermediate_size num_shared_expert use_qk_norm qk_norm_type seq_length
 """
 #: What is refused here and can't run there either, or isn't modelled.
@@ -75,7 +79,9 @@ def others(value: object) -> list[object]:
 
 
 def configs(family: str) -> Iterator[dict[str, Any]]:
-    """Five layers, and these with each key changed: under its own name, another, both, and names of other classes."""
+    """Five layers, and these with each key changed: under its own name, another, both, and names of
+    other classes.
+    """
     from transformers import PretrainedConfig
 
     kind = class_of(family)
@@ -103,7 +109,9 @@ def configs(family: str) -> Iterator[dict[str, Any]]:
 
 
 def in_transformers(config: Mapping[str, Any]) -> tuple[int, object] | None:
-    """The parameters and positions of transformers' own model; `None` where it takes no such config."""
+    """The parameters and positions of transformers' own model; `None` where it takes no such
+    config.
+    """
     import torch
     from transformers import AutoModel, AutoModelForCausalLM, BertForPreTraining
 
@@ -132,7 +140,9 @@ def in_transformers(config: Mapping[str, Any]) -> tuple[int, object] | None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_key_counts_as_in_transformers(family: str) -> None:
-    """Each key of a class, each other name of it, both at once and foreign names give transformers' own model."""
+    """Each key of a class, each other name of it, both at once and foreign names give transformers'
+    own model.
+    """
     differ = []
     for config in configs(family):
         theirs = in_transformers(config)
@@ -152,7 +162,9 @@ def test_every_key_counts_as_in_transformers(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_key_is_read_that_the_class_lacks(family: str) -> None:
-    """A family's reader asks for keys of the family's class, and for those that `OTHERS` has a reason for."""
+    """A family's reader asks for keys of the family's class, and for those that `OTHERS` has a
+    reason for.
+    """
     kind = class_of(family)
     read = ConfigReader({"model_type": family})
     FAMILIES[family](read)
@@ -190,7 +202,8 @@ AROUND = [
     "qwen3_vl",
     "qwen3_vl_moe",
 ]
-#: Mistral 3's class takes its head for tied, but its checkpoints have one; nothing is published with the others.
+#: Mistral 3's class takes its head for tied, but its checkpoints have one; nothing is published
+#: with the others.
 APART = [
     ("mistral3", None, None),
     ("mistral3", None, False),
@@ -202,7 +215,9 @@ APART += [("llama4", True, False)]
 
 @pytest.mark.parametrize("family", AROUND)
 def test_a_language_model_is_tied_as_the_model_around_it_is(family: str) -> None:
-    """Whichever of a multimodal config and its text_config says so, the head is tied as in transformers."""
+    """Whichever of a multimodal config and its text_config says so, the head is tied as in
+    transformers.
+    """
     import torch
     from transformers import AutoModelForImageTextToText
 

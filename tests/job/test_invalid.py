@@ -50,5 +50,7 @@ def test_the_case_shows_what_its_name_says(case: str) -> None:
 
 
 def test_every_rule_of_files_has_a_case() -> None:
-    """Each rule id of the spec's text and shape has an invalid case, but for overrides, which aren't in files."""
+    """Each rule id of the spec's text and shape has an invalid case, but for overrides, which
+    aren't in files.
+    """
     assert {case.partition("_")[0] for case in CASES} >= IDS - {"SPEC017"}

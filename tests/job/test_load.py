@@ -105,7 +105,9 @@ def test_volta_has_neither_bf16_nor_flash_attention() -> None:
 
 
 def test_an_inline_cluster_is_converted_to_si() -> None:
-    """The node's own numbers arrive in bytes and bytes per second, and nodes count its accelerators."""
+    """The node's own numbers arrive in bytes and bytes per second, and nodes count its
+    accelerators.
+    """
     node = {**NODE, "host_memory_gib": 256, "cpu_cores": 40}
     cluster = load(
         {"model": "gpt3-175b", "cluster": node, "nodes": 3, "training": {"global_batch": 12}}
@@ -290,7 +292,9 @@ def test_a_mapping_of_anything_is_checked() -> None:
     ],
 )
 def test_names_of_other_programs_lead_to_the_key(section: str, key: str, meant: str) -> None:
-    """A key by its name in Megatron, DeepSpeed or the Trainer is answered with the spec's own, not the most alike."""
+    """A key by its name in Megatron, DeepSpeed or the Trainer is answered with the spec's own, not
+    the most alike.
+    """
     with pytest.raises(InvalidJob) as caught:
         load(with_(**{section: {**SPEC.get(section, {}), key: 2}}))
     assert [finding.hint for finding in caught.value.findings] == [f"did you mean `{meant}`?"]
@@ -328,7 +332,9 @@ def test_other_names_lead_to_keys_that_exist() -> None:
     ],
 )
 def test_a_key_that_is_meant_is_not_missing_too(spec: dict[str, Any], told: list[str]) -> None:
-    """A key in the wrong place, or by another name, is told once with the right one, and not as missing as well."""
+    """A key in the wrong place, or by another name, is told once with the right one, and not as
+    missing as well.
+    """
     with pytest.raises(InvalidJob) as caught:
         load(with_(**spec))
     assert sorted(str(finding.hint) for finding in caught.value.findings) == sorted(told)

@@ -1,4 +1,6 @@
-"""What a submission still lacks: named by its key, and never where the script's own arguments give it."""
+"""What a submission still lacks: named by its key, and never where the script's own arguments give
+it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_a_job_with_data_tokenizer_and_output_is_ready(framework: str) -> None:
     ],
 )
 def test_a_bare_job_lacks_all_that_its_script_needs(framework: str, expected: list[str]) -> None:
-    """Without any of it, each need is named once; what isn't saved can't be resumed, so resume isn't named too."""
+    """Without any of it, each need is named once; what isn't saved can't be resumed, so resume
+    isn't named too.
+    """
     assert keys(framework=framework) == expected
 
 
@@ -76,7 +80,9 @@ def test_a_bare_job_lacks_all_that_its_script_needs(framework: str, expected: li
     ],
 )
 def test_arguments_that_give_it_are_enough(framework: str, arguments: str) -> None:
-    """Data, tokenizer, folders and length may come from launch.arguments, or from a file that these name."""
+    """Data, tokenizer, folders and length may come from launch.arguments, or from a file that these
+    name.
+    """
     assert keys(framework=framework, launch__arguments=arguments.split()) == []
 
 
@@ -87,8 +93,8 @@ def test_saving_without_loading_begins_again() -> None:
     (lack,) = missing(job(**READY, launch__arguments=["--load", "/old"]))
     begins = "--load /old is not --save /c: every start begins there"
     assert (
-        str(lack)
-        == f"no resume ({begins}; --pretrained-checkpoint FOLDER in its place is for the first start alone)"
+        str(lack) == f"no resume ({begins}; --pretrained-checkpoint FOLDER in its place is for "
+        "the first start alone)"
     )
 
 
@@ -103,7 +109,9 @@ def test_saving_without_loading_begins_again() -> None:
     ],
 )
 def test_fine_tuning_that_begins_anew_does_not_resume(framework: str, instead: str) -> None:
-    """With Megatron's --finetune every start is at step 0, which is said with another way, unless that is asked for."""
+    """With Megatron's --finetune every start is at step 0, which is said with another way, unless
+    that is asked for.
+    """
     tuned = {**READY, "framework": framework, "launch__arguments": ["--finetune"]}
     (lack,) = missing(job(**tuned))
     assert str(lack) == f"no resume (every start with --finetune is at step 0{instead})"
@@ -111,12 +119,16 @@ def test_fine_tuning_that_begins_anew_does_not_resume(framework: str, instead: s
 
 
 def test_weights_of_the_first_start_alone_resume() -> None:
-    """Megatron-LM's --pretrained-checkpoint is read while the run's own folder has no checkpoint."""
+    """Megatron-LM's --pretrained-checkpoint is read while the run's own folder has no
+    checkpoint.
+    """
     assert keys(**READY, launch__arguments=["--pretrained-checkpoint", "/weights"]) == []
 
 
 def test_what_the_target_needs_is_named() -> None:
-    """AzureML needs an environment, outside Azure a compute; Slurm and plain machines with hosts need nothing."""
+    """AzureML needs an environment, outside Azure a compute; Slurm and plain machines with hosts
+    need nothing.
+    """
     assert keys(**READY, launch__target="slurm") == []
     own = ["launch.azureml.compute", "launch.azureml.environment"]
     assert keys(**READY, launch__target="azureml") == own
@@ -127,7 +139,9 @@ def test_what_the_target_needs_is_named() -> None:
 
 
 def test_a_task_of_skypilot_needs_its_packages() -> None:
-    """The stock images of SkyPilot have no torch: a task has an image, or commands that install the packages."""
+    """The stock images of SkyPilot have no torch: a task has an image, or commands that install the
+    packages.
+    """
     (lack,) = missing(job(**READY, launch__target="skypilot"))
     assert str(lack) == "no image (set launch.skypilot.image, or setup to install the packages)"
     for given in (
@@ -153,14 +167,19 @@ def test_the_line_names_each_with_what_to_do() -> None:
 
 
 def test_generate_says_it_in_place_of_the_command(tmp_path: Path) -> None:
-    """What is missing is below the files, where the command would be, and in plan.json; the status stays 0."""
+    """What is missing is below the files, where the command would be, and in plan.json; the status
+    stays 0.
+    """
     spec = {"model": "gpt2", "cluster": "dgx-a100-80gb", "gpus": 8, "training": {"global_batch": 8}}
     (tmp_path / "job.yaml").write_text(
         json.dumps(spec | {"framework": "deepspeed", "launch": {"script": "x.py"}})
     )
     command = [sys.executable, "-m", "dsgen", "job.yaml", "-o", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    expected = "Not ready to submit: no data (set data.path), no folder for checkpoints (set output.checkpoints)"
+    expected = (
+        "Not ready to submit: no data (set data.path), no folder for checkpoints (set "
+        "output.checkpoints)"
+    )
     assert f"launch.sbatch, plan.json (written) Next {expected} plan DP" in " ".join(
         done.stdout.split()
     )
@@ -204,7 +223,9 @@ LLAMA = "meta-llama/Llama-3.1-8B"
 def test_a_gated_model_is_read_with_a_token_or_from_disk(
     launch: dict[str, Any], name: str | None
 ) -> None:
-    """A gated model is named unless a variable of the run has its token, or keeps the run from asking the Hub."""
+    """A gated model is named unless a variable of the run has its token, or keeps the run from
+    asking the Hub.
+    """
     given = {"target": "slurm", **launch, "arguments": ["--model_name_or_path", LLAMA]}
     assert gated(job(framework="huggingface", launch=given)) == name
 
@@ -220,6 +241,8 @@ def test_a_gated_model_is_read_with_a_token_or_from_disk(
     ],
 )
 def test_families_with_terms_are_gated(name: str) -> None:
-    """Models whose owners ask for terms to be accepted are gated, under each name of the owner, and copies aren't."""
+    """Models whose owners ask for terms to be accepted are gated, under each name of the owner, and
+    copies aren't.
+    """
     assert gated(job(data={"tokenizer": {"path": name}})) == name
     assert gated(job(data={"tokenizer": {"path": f"copies/{name.partition('/')[2]}"}})) is None

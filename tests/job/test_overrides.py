@@ -86,7 +86,9 @@ def test_text_stays_text_where_text_is_taken() -> None:
     ],
 )
 def test_hints_name_what_is_near(overrides: dict[str, str], hint: str | None) -> None:
-    """A hint gives the number that was meant, or the nearest word; where none is near, the message lists all."""
+    """A hint gives the number that was meant, or the nearest word; where none is near, the message
+    lists all.
+    """
     with pytest.raises(InvalidJob) as refused:
         load_with_findings(
             io.StringIO(TEXT.replace("nodes: 128\n", "")),

@@ -80,7 +80,9 @@ def test_every_key_of_the_schema_can_go_over_a_preset() -> None:
 
 
 def test_other_accelerators_take_the_preset_s_network() -> None:
-    """Another accelerator and another number of them keep the rest of the node; the fabric joins those of a node."""
+    """Another accelerator and another number of them keep the rest of the node; the fabric joins
+    those of a node.
+    """
     found = cluster(preset=NAME, accelerator="h100", accelerators_per_node=4)
     assert found.accelerator.name == "h100-80gb-sxm"
     assert (found.accelerators_per_node, found.link_domain) == (4, 4)
@@ -173,7 +175,9 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("value", ["one", "one/", "./one", "one/config.json"])
 def test_a_folder_is_a_model(models: Path, value: str) -> None:
-    """A folder stands for its config.json, whether or not its name has a slash, in the file and in a flag."""
+    """A folder stands for its config.json, whether or not its name has a slash, in the file and in
+    a flag.
+    """
     (models / "job.yaml").write_text(json.dumps({**SPEC, "model": value}), encoding="utf-8")
     by_flag = load_with_findings(SPEC, FRAMEWORKS, overrides={"model": value})[0].model
     assert (by_flag.name, by_flag.hidden, by_flag.source) == ("one", 1024, value)
@@ -214,7 +218,8 @@ def test_a_preset_comes_before_a_folder(models: Path) -> None:
         (
             "./llama31",
             "there is no './llama31', and so no config.json of a model",
-            "give the path of a Hugging Face config.json, or of its folder, relative to the job spec",
+            "give the path of a Hugging Face config.json, or of its folder, "
+            "relative to the job spec",
         ),
     ],
 )
@@ -234,6 +239,6 @@ def test_what_is_left_out_of_a_config_is_a_warning(models: Path) -> None:
     assert job.model.hidden == 1024
     assert (found.rule, found.severity.value) == ("SPEC021", "warning")
     assert (
-        found.message
-        == "two: llava is multimodal: its language model alone is planned, as text_config describes it"
+        found.message == "two: llava is multimodal: its language model alone is planned, as "
+        "text_config describes it"
     )

@@ -40,7 +40,9 @@ def test_tokens_take_suffixes(value: int | float | str, tokens: int) -> None:
     ],
 )
 def test_batches_take_powers_of_two(value: int | str, length: int, tokens: int) -> None:
-    """The suffix of a batch is a power of 1,024 only where that makes whole sequences and a power of 1,000 doesn't."""
+    """The suffix of a batch is a power of 1,024 only where that makes whole sequences and a power
+    of 1,000 doesn't.
+    """
     assert read_batch_tokens(value, length) == tokens
 
 

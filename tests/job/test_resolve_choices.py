@@ -1,4 +1,6 @@
-"""The choices of `training` that memory depends on: taken, refused where the launch files can't say them."""
+"""The choices of `training` that memory depends on: taken, refused where the launch files can't say
+them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ _LLAMA = {"framework": "huggingface", "model": "llama-3.1-8b"}
 
 
 def test_lora_has_defaults() -> None:
-    """An empty `lora` is rank 16, alpha twice the rank, all linear layers, and a base that isn't quantized."""
+    """An empty `lora` is rank 16, alpha twice the rank, all linear layers, and a base that isn't
+    quantized.
+    """
     chosen = ({}, {"rank": 8, "modules": ["q_proj"]})
     by_default, given = (job(**{**_LLAMA, "training__lora": keys}).training.lora for keys in chosen)
     assert by_default == Lora(rank=16, alpha=32, modules=("all-linear",), base="unquantized")
@@ -66,7 +70,9 @@ def test_fp16_sums_in_fp16() -> None:
 
 
 def test_gradient_type_is_estimated_and_rendered() -> None:
-    """16-bit sums halve what ZeRO-1's replicated gradients take, and the JSON then asks for no other type."""
+    """16-bit sums halve what ZeRO-1's replicated gradients take, and the JSON then asks for no
+    other type.
+    """
     wide, narrow = (
         job(framework="deepspeed", training__gradient_dtype=kind) for kind in ("fp32", "same")
     )
@@ -79,7 +85,9 @@ def test_gradient_type_is_estimated_and_rendered() -> None:
 
 
 def test_state_types_are_rendered() -> None:
-    """Megatron-LM is told every type that isn't fp32, and of no precision-aware optimizer where all are."""
+    """Megatron-LM is told every type that isn't fp32, and of no precision-aware optimizer where all
+    are.
+    """
     types = {"gradient_dtype": "same", "moment_dtype": "fp8", "master_dtype": "fp16"}
     layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
     whole = job(
@@ -112,7 +120,9 @@ def test_fp8_parameters_are_rendered() -> None:
 
 
 def test_eight_bit_adam_is_the_trainers() -> None:
-    """The Trainer makes 8-bit Adam itself: the JSON has no optimizer, and lets ZeRO wrap one that it doesn't know."""
+    """The Trainer makes 8-bit Adam itself: the JSON has no optimizer, and lets ZeRO wrap one that
+    it doesn't know.
+    """
     whole = job(
         framework="huggingface", training__optimizer="adamw-8bit", training__lora={"rank": 16}
     )
@@ -137,7 +147,9 @@ def test_fused_kernels_keep_less() -> None:
 
 
 def test_unfused_loss_is_estimated_and_rendered() -> None:
-    """Megatron's loss without fusion holds more bytes a logit, takes longer, and goes without the flag."""
+    """Megatron's loss without fusion holds more bytes a logit, takes longer, and goes without the
+    flag.
+    """
     fused, unfused = (
         job(framework="megatron-lm", training__cross_entropy=kind) for kind in ("fused", "unfused")
     )

@@ -12,7 +12,9 @@ from tests.jobs import job
 
 
 def test_what_is_left_out_is_not_given() -> None:
-    """A spec without the keys gives none of them a value, but a start goes on from the last checkpoint."""
+    """A spec without the keys gives none of them a value, but a start goes on from the last
+    checkpoint.
+    """
     bare = job()
     assert (bare.data, bare.output, bare.reliability) == (
         Data(),
@@ -76,7 +78,9 @@ def test_the_rest_is_taken_as_it_is() -> None:
     "key", ["data__path", "output__checkpoints", "output__logs", "data__tokenizer__path"]
 )
 def test_a_path_that_nothing_expands_is_refused(key: str, path: str) -> None:
-    """A path with $ or ~ would be that very name to the program, one with - an option: each is an error at its key."""
+    """A path with $ or ~ would be that very name to the program, one with - an option: each is an
+    error at its key.
+    """
     with pytest.raises(dsgen.InvalidJob) as refused:
         job(**{key: path})
     (finding,) = refused.value.findings

@@ -65,7 +65,9 @@ def test_a_list_of_counts_is_an_elastic_job() -> None:
 def test_a_model_of_the_hub_brings_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the Trainer, a model named as on the Hub is trained from its weights, unless the arguments name a model."""
+    """With the Trainer, a model named as on the Hub is trained from its weights, unless the
+    arguments name a model.
+    """
     monkeypatch.chdir(tmp_path)
     name = "Qwen/Qwen2.5-7B-Instruct"
     named = job({}, model=name, framework="huggingface")
@@ -93,7 +95,9 @@ def test_a_model_of_the_hub_brings_its_weights(
 def test_trained_weights_are_named_in_either_spelling(
     words: list[str], rate: float, decay: float
 ) -> None:
-    """HfArgumentParser takes an option with underscores or dashes, and both go on from trained weights."""
+    """HfArgumentParser takes an option with underscores or dashes, and both go on from trained
+    weights.
+    """
     training = job(
         {}, model="qwen2.5-7b", framework="huggingface", launch={"arguments": words}
     ).training

@@ -1,4 +1,6 @@
-"""What can happen to a run, each made to happen to a real one; what is said of it is asserted here."""
+"""What can happen to a run, each made to happen to a real one; what is said of it is asserted
+here.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Accident:
 
 
 def limit_hit(run: Watched, losses: Losses) -> str:
-    """The limit comes after 16 steps of a start; the one in flight is saved if the program saves when told."""
+    """The limit comes after 16 steps of a start; the one in flight is saved if the program saves
+    when told.
+    """
     run.submit()
     for start in count(1):
         run.wait(lambda start=start: run.held() == start or run.reached(STEPS))
@@ -69,7 +73,9 @@ def rank_killed(run: Watched, losses: Losses) -> str:
 
 
 def node_down(run: Watched, losses: Losses) -> str:
-    """The last node of the job is set down, and comes back when the run goes on without it or waits for it."""
+    """The last node of the job is set down, and comes back when the run goes on without it or waits
+    for it.
+    """
     job = run.submit()
     run.wait(lambda: run.reached(10))
     nodes = run.cluster.run("squeue", "--noheader", "--jobs", job, "--format=%N").stdout.strip()
@@ -82,7 +88,10 @@ def node_down(run: Watched, losses: Losses) -> str:
     assert len(starts) == 2, run.said()[-4000:]
     assert starts[1] >= 8, starts
     whole_and_continuous(run, losses)
-    return f"resumes from the last checkpoint on the nodes that are left, or when it is back; {STEPS} steps"
+    return (
+        "resumes from the last checkpoint on the nodes that are left, or when it is "
+        f"back; {STEPS} steps"
+    )
 
 
 def disk_full(run: Watched, losses: Losses) -> str:
@@ -101,7 +110,10 @@ def disk_full(run: Watched, losses: Losses) -> str:
         run.wait_for_end()
         assert run.attempts()[-1] == 8, run.attempts()
         whole_and_continuous(run, losses)
-    return f"stops with a message; with room again and submitted again, it resumes from step 8; {STEPS} steps"
+    return (
+        "stops with a message; with room again and submitted again, it resumes from "
+        f"step 8; {STEPS} steps"
+    )
 
 
 def in_vain(run: Watched, _: Losses) -> str:
@@ -141,7 +153,8 @@ def fill(path: Path) -> None:
 
 
 CALM = {"STEP_SECONDS": "0.5"}
-#: After so many steps of one start, the next lasts until the time limit, which comes then, however long it took.
+#: After so many steps of one start, the next lasts until the time limit, which comes then, however
+#: long it took.
 FIRST = 16
 LIMITED = {"A_START": str(FIRST)}
 KILLED, DEAD = {"DIES_AT": "14"}, {"DIES_AT": "2", "DIES_AGAIN": "1"}

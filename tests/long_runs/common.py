@@ -1,8 +1,9 @@
-"""What the training scripts of these tests share: steps of a known length, accidents, and the losses that they note.
+"""What the training scripts of these tests share: steps of a known length, accidents, and the
+losses that they note.
 
-A step takes STEP_SECONDS. After A_START steps of one start, the next lasts until the process is told to stop or ended,
-and HELD gets a line. At the step DIES_AT the last rank kills itself, once; with DIES_AGAIN each time.
-The step HOLDS_AT lasts as long, once.
+A step takes STEP_SECONDS. After A_START steps of one start, the next lasts until the process is
+told to stop or ended, and HELD gets a line. At the step DIES_AT the last rank kills itself, once;
+with DIES_AGAIN each time. The step HOLDS_AT lasts as long, once.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def spend(step: int) -> None:
 
 
 def batch(step: int, passes: int = 1) -> list[torch.Tensor]:
-    """This rank's rows of a step, in micro batches; those of all ranks are the same whatever their number."""
+    """This rank's rows of a step, in micro batches; those of all ranks are the same whatever their
+    number.
+    """
     rows = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(step))
     return list(rows[int(os.environ["RANK"]) :: int(os.environ["WORLD_SIZE"])].chunk(passes))
 

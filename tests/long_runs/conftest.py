@@ -14,6 +14,8 @@ FAST = ("AuthInfo=cred_expire=5", "KillWait=5")
 
 @pytest.fixture(scope="session")
 def four_nodes() -> Iterator[SlurmCluster]:
-    """Four nodes with four GPUs each, of which a run takes one on two nodes: Slurm packs them, and leaves two free."""
+    """Four nodes with four GPUs each, of which a run takes one on two nodes: Slurm packs them, and
+    leaves two free.
+    """
     with running_slurm(nodes=4, gpus=4, cpus=8, settings=FAST) as running:
         yield running

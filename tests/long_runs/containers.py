@@ -1,4 +1,6 @@
-"""What starts a run on Kubernetes, SkyPilot, AzureML and plain machines, in a container of its own, as these would."""
+"""What starts a run on Kubernetes, SkyPilot, AzureML and plain machines, in a container of its own,
+as these would.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ TORCHRUN = WORKER.with_name("torchrun.py")
 INTERVAL = 4  # steps between checkpoints
 TARGETS = ("kubernetes", "skypilot", "azureml", "shell")
 KINDS = ("PyTorchJob", "TrainJob", "JobSet")
-#: Ways of ending: Megatron saves and ends with status 0 when it is told to stop, the others end at once.
+#: Ways of ending: Megatron saves and ends with status 0 when it is told to stop, the others end at
+#: once.
 WAYS: Mapping[str, tuple[str, str]] = {
     "Megatron": ("megatron-lm", "--save"),
     "DeepSpeed": ("deepspeed", "--save_dir"),
@@ -33,7 +36,9 @@ LENGTHS = ("steps", "samples")
 
 
 def spec(folder: Path, target: str, way: str, length: str, kind: str) -> dict[str, Any]:
-    """A job of about 30 steps on one GPU. By samples: Megatron with a ramp, the Trainer by epochs."""
+    """A job of about 30 steps on one GPU. By samples: Megatron with a ramp, the Trainer by
+    epochs.
+    """
     framework, _ = WAYS[way]
     training: dict[str, Any] = {"sequence_length": 128, "global_batch": 8, "precision": "bf16"}
     launch: dict[str, Any] = {"target": target, "script": str(WORKER), "arguments": []}
@@ -107,7 +112,10 @@ def _commands(part: object) -> list[list[str]]:
 
 
 class Container:
-    """The processes of one start. The first of them is number 1, which ignores TERM unless it has a trap."""
+    """The processes of one start.
+
+    The first of them is number 1, which ignores TERM unless it has a trap.
+    """
 
     def __init__(self, folder: Path, target: str, **variables: str) -> None:
         own = {

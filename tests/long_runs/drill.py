@@ -1,8 +1,10 @@
-"""Random accidents to runs of 40 steps on a real Slurm of four nodes, several at a time, with what has to hold of each.
+"""Random accidents to runs of 40 steps on a real Slurm of four nodes, several at a time, with what
+has to hold of each.
 
-`python -m tests.long_runs.drill -n 60 --seed 1` prints a row an accident. After each one: a run counts as finished when
-its last step is saved and not before; it goes on from its last checkpoint, by itself or, where it was cancelled or
-stopped, when somebody submits it again; a finished one does nothing more; no process of it is left.
+`python -m tests.long_runs.drill -n 60 --seed 1` prints a row an accident. After each one: a run
+counts as finished when its last step is saved and not before; it goes on from its last checkpoint,
+by itself or, where it was cancelled or stopped, when somebody submits it again; a finished one does
+nothing more; no process of it is left.
 """
 
 from __future__ import annotations
@@ -181,14 +183,21 @@ def drill(cluster: SlurmCluster, folder: Path, number: int, seed: int, kill_wait
         chance.random() < 0.4,
     )
     environment = {
-        "EVENTS": f"{folder}/events", "STEP_SECONDS": "0.2", "SAVE_SECONDS": "0.5", "ENDS_WITH": chance.choice("01"),
+        "EVENTS": f"{folder}/events",
+        "STEP_SECONDS": "0.2",
+        "SAVE_SECONDS": "0.5",
+        "ENDS_WITH": chance.choice("01"),
         **({"DEAF": "1"} if deaf else {}),
         **({"A_START": "25", "LIMIT_MINUTES": "1"} if happens is time_limit else {}),
-    }  # fmt: skip
+    }
     run = Watched(
-        cluster=cluster, folder=folder, program="plain", way=way, environment=environment,
+        cluster=cluster,
+        folder=folder,
+        program="plain",
+        way=way,
+        environment=environment,
         slurm={"attempts": 1 if happens is disk_full else 20},
-    )  # fmt: skip
+    )
     drilled = Drilled(run=run, at=chance.randint(2, STEPS - 6), deaf=deaf, chance=chance)
     run.write()
     (folder / "torchrun").write_text(
@@ -196,7 +205,10 @@ def drill(cluster: SlurmCluster, folder: Path, number: int, seed: int, kill_wait
     )
     with small_disk(drilled.checkpoints) if happens is disk_full else nullcontext():
         ended = _ended(drilled, happens, run.submit())
-    return f"{happens.__name__}, {way}, KillWait={kill_wait}{', deaf' if deaf else ''}, step {drilled.at}: {ended}"
+    return (
+        f"{happens.__name__}, {way}, KillWait={kill_wait}{', deaf' if deaf else ''}, step "
+        f"{drilled.at}: {ended}"
+    )
 
 
 def _ended(drilled: Drilled, happens: Callable[[Drilled, str], None], job: str) -> str:

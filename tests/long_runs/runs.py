@@ -1,4 +1,6 @@
-"""Runs of 40 steps on a real Slurm: written by dsgen, submitted once, and watched until no job of theirs is left."""
+"""Runs of 40 steps on a real Slurm: written by dsgen, submitted once, and watched until no job of
+theirs is left.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,9 @@ class Watched:
         return result.stdout.strip()
 
     def limit(self, limit: str) -> None:
-        """Give the job that runs another time limit: `timelimit=MINUTES` or `endtime=now+SECONDS`."""
+        """Give the job that runs another time limit: `timelimit=MINUTES` or
+        `endtime=now+SECONDS`.
+        """
         for job, state in self.queued().items():
             if state == "RUNNING":
                 self.cluster.run("scontrol", "update", f"jobid={job}", limit)
@@ -184,7 +188,9 @@ class Watched:
 
 
 def whole_and_continuous(run: Watched, reference: Mapping[int, float]) -> None:
-    """Fail unless the run did exactly its steps, on one curve, and did none again that was in a checkpoint."""
+    """Fail unless the run did exactly its steps, on one curve, and did none again that was in a
+    checkpoint.
+    """
     losses = run.losses()
     assert sorted({step for step, _ in losses}) == list(range(1, STEPS + 1)), run.said()[-6000:]
     assert losses[-1][0] == STEPS

@@ -1,4 +1,6 @@
-"""A run that was begun on four nodes goes on on two, with the same batch and on the same curve of losses."""
+"""A run that was begun on four nodes goes on on two, with the same batch and on the same curve of
+losses.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ HELD = {"HOLDS_AT": str(INTERVAL + 2)}
 @pytest.mark.integration
 @pytest.mark.xdist_group("long runs")
 def test_a_run_goes_on_on_another_count(tmp_path: Path, four_nodes: SlurmCluster) -> None:
-    """Without one of four nodes a run goes on on two; with ZeRO's states after the conversion that it asks for."""
+    """Without one of four nodes a run goes on on two; with ZeRO's states after the conversion that
+    it asks for.
+    """
     runs = [
         Watched(
             cluster=four_nodes,

@@ -1,4 +1,6 @@
-"""How runs end on the files of every target but Slurm: counted as finished when their last step is saved, and not before."""
+"""How runs end on the files of every target but Slurm: counted as finished when their last step is
+saved, and not before.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SIZE = 5000
 @pytest.mark.xdist_group("long runs")
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_run_is_finished_when_its_last_step_is_saved(target: str, tmp_path: Path) -> None:
-    """After each kind of accident status 0 means the last step, and a finished run does nothing more."""
+    """After each kind of accident status 0 means the last step, and a finished run does nothing
+    more.
+    """
     numbers = range(2 * len(ACCIDENTS))  # which have each way of ending by steps and by samples
     with ThreadPoolExecutor(4) as pool:
         folders = (tmp_path / str(number) for number in numbers)
@@ -34,7 +38,9 @@ def test_a_run_is_finished_when_its_last_step_is_saved(target: str, tmp_path: Pa
 def test_the_newest_whole_checkpoint_is_named(
     way: str, shell: str, damage: str, tmp_path: Path
 ) -> None:
-    """Where the newest of three checkpoints can't be loaded, and the second is truncated, the first is gone back to."""
+    """Where the newest of three checkpoints can't be loaded, and the second is truncated, the first
+    is gone back to.
+    """
     write(tmp_path / "job", "azureml", way, "steps")
     names = {
         "Megatron": "iter_{:07d}",

@@ -1,4 +1,6 @@
-"""A run that is submitted once goes on until it is finished, whatever happens; docs/long-runs.md has the table."""
+"""A run that is submitted once goes on until it is finished, whatever happens; docs/long-runs.md
+has the table.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ HEAD = "| what happens | program | continue | then |\n|---|---|---|---|\n"
 @pytest.mark.integration
 @pytest.mark.xdist_group("long runs")
 def test_ends_are_as_they_are_counted(tmp_path: Path, four_nodes: SlurmCluster) -> None:
-    """After random accidents a run counts as finished when it is, loses no saved step, and leaves nothing running."""
+    """After random accidents a run counts as finished when it is, loses no saved step, and leaves
+    nothing running.
+    """
     found = rows(four_nodes, tmp_path, range(ACCIDENTS_DRILLED), seed=3, kill_wait=5)
     assert not [row for row in found if "WRONG" in row], "\n".join(found)
 
@@ -38,7 +42,9 @@ def test_ends_are_as_they_are_counted(tmp_path: Path, four_nodes: SlurmCluster) 
 def test_what_slurm_says_of_the_job_that_holds_a_run(
     tmp_path: Path, four_nodes: SlurmCluster
 ) -> None:
-    """A running job holds its run, a forgotten one doesn't, and where Slurm doesn't answer nobody knows."""
+    """A running job holds its run, a forgotten one doesn't, and where Slurm doesn't answer nobody
+    knows.
+    """
     lines = SAVED.read_text().splitlines()
     first = lines.index("state_of() {")
     asks = "\n".join(
@@ -97,7 +103,9 @@ def test_what_slurm_says_of_the_job_that_holds_a_run(
 def test_runs_go_on_whatever_happens(
     tmp_path: Path, four_nodes: SlurmCluster, update_golden: bool
 ) -> None:
-    """Whatever happens to it, a run does exactly its steps on one curve, or stops and says so; the table is true."""
+    """Whatever happens to it, a run does exactly its steps on one curve, or stops and says so; the
+    table is true.
+    """
     with ThreadPoolExecutor(max_workers=2) as pool:
         folders = (tmp_path / f"reference-{number}" for number in range(len(PROGRAMS)))
         losses = dict(zip(PROGRAMS, pool.map(reference, folders, PROGRAMS), strict=True))

@@ -1,7 +1,8 @@
-"""A stand-in for torchrun on a node with one process: starts the script, and hands TERM on to it as torchrun does.
+"""A stand-in for torchrun on a node with one process: starts the script, and hands TERM on to it as
+torchrun does.
 
-torchrun imports PyTorch, which takes longer than a run here. Ended by TERM it exits with ENDS_WITH: srun reports 0 for
-some steps that were cancelled.
+torchrun imports PyTorch, which takes longer than a run here. Ended by TERM it exits with ENDS_WITH:
+srun reports 0 for some steps that were cancelled.
 """
 
 import os

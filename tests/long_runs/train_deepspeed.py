@@ -1,4 +1,6 @@
-"""A script of one's own: DeepSpeed's engine on CPU; saves every few steps, at the last one, and when it gets USR1."""
+"""A script of one's own: DeepSpeed's engine on CPU; saves every few steps, at the last one, and
+when it gets USR1.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""A script without PyTorch that saves and ends as Megatron, DeepSpeed's engine or the Trainer does; it starts at once.
+"""A script without PyTorch that saves and ends as Megatron, DeepSpeed's engine or the Trainer does;
+it starts at once.
 
-Whose way it is, and the length, its arguments say. It notes each start, step and save in EVENTS. A step takes
-STEP_SECONDS, a save SAVE_SECONDS, in which the file `saving` is there. Told by TERM, Megatron's way is to save and to end
-with status 0, and the others' to end at once. With DIES_AT a rank dies in that step, once; a DEAF one ignores TERM.
+Whose way it is, and the length, its arguments say. It notes each start, step and save in EVENTS. A
+step takes STEP_SECONDS, a save SAVE_SECONDS, in which the file `saving` is there. Told by TERM,
+Megatron's way is to save and to end with status 0, and the others' to end at once. With DIES_AT a
+rank dies in that step, once; a DEAF one ignores TERM.
 """
 
 from __future__ import annotations

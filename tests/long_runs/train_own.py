@@ -1,4 +1,6 @@
-"""A script of one's own without DeepSpeed, which starts faster: it saves as the engine does, `latest` last."""
+"""A script of one's own without DeepSpeed, which starts faster: it saves as the engine does,
+`latest` last.
+"""
 
 from __future__ import annotations
 

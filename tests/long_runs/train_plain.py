@@ -1,7 +1,8 @@
-"""A script without PyTorch, which starts at once: rank 0 saves as DeepSpeed's engine does, `latest` last.
+"""A script without PyTorch, which starts at once: rank 0 saves as DeepSpeed's engine does, `latest`
+last.
 
-It notes each start, step and save in EVENTS. Saving takes SAVE_SECONDS, in which the file `saving` is there. A DEAF
-rank ignores TERM.
+It notes each start, step and save in EVENTS. Saving takes SAVE_SECONDS, in which the file `saving`
+is there. A DEAF rank ignores TERM.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A stand-in for a training script, of which the rank in the file `dies` exits with 13, and the others hang.
+"""A stand-in for a training script, of which the rank in the file `dies` exits with 13, and the
+others hang.
 
-Every rank starts a process in a session of its own, as data loaders may be, and says that it runs. `DEAF` ranks don't
-end on TERM.
+Every rank starts a process in a session of its own, as data loaders may be, and says that it runs.
+`DEAF` ranks don't end on TERM.
 """
 
 import os

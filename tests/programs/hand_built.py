@@ -80,7 +80,9 @@ def plan(
     output: Output | None = None,
     vendor: str = "nvidia",
 ) -> Plan:
-    """A plan whose figures are zero, and its times a second: launchers read the job and the layout only."""
+    """A plan whose figures are zero, and its times a second: launchers read the job and the layout
+    only.
+    """
     job = Job(
         name=name,
         framework=FRAMEWORKS[framework],

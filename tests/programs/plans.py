@@ -1,4 +1,6 @@
-"""Jobs and plans made by hand: frameworks take nothing else, so no search and no estimate is needed."""
+"""Jobs and plans made by hand: frameworks take nothing else, so no search and no estimate is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -17,34 +19,89 @@ from dsgen.programs.program import ConfigPath, Program
 from dsgen.search.plan import Plan
 from tests.jobs import NO_UNCERTAINTY
 
-# fmt: off
 _GPT: Final[Mapping[str, Any]] = {
-    "name": "gpt3-175b", "family": "gpt2", "layers": 96, "hidden": 12288, "heads": 96, "kv_heads": 96,
-    "head_dim": 128, "ffn": 49152, "vocab": 50257, "max_positions": 2048, "gated_mlp": False,
-    "tied_embeddings": True, "position_embedding": "learned", "position_rows": 2048, "norm": "layernorm",
-    "qkv_bias": True, "output_bias": True, "mlp_bias": True, "dropout": 0.1, "attention_dropout": 0.1,
+    "name": "gpt3-175b",
+    "family": "gpt2",
+    "layers": 96,
+    "hidden": 12288,
+    "heads": 96,
+    "kv_heads": 96,
+    "head_dim": 128,
+    "ffn": 49152,
+    "vocab": 50257,
+    "max_positions": 2048,
+    "gated_mlp": False,
+    "tied_embeddings": True,
+    "position_embedding": "learned",
+    "position_rows": 2048,
+    "norm": "layernorm",
+    "qkv_bias": True,
+    "output_bias": True,
+    "mlp_bias": True,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
     "source": "test",
 }
 _LLAMA: Final[Mapping[str, Any]] = {
-    "name": "llama-3-8b", "family": "llama", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8,
-    "head_dim": 128, "ffn": 14336, "vocab": 128256, "max_positions": 8192, "gated_mlp": True,
-    "activation": "silu", "tied_embeddings": False, "position_embedding": "rotary", "source": "test",
+    "name": "llama-3-8b",
+    "family": "llama",
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 8,
+    "head_dim": 128,
+    "ffn": 14336,
+    "vocab": 128256,
+    "max_positions": 8192,
+    "gated_mlp": True,
+    "activation": "silu",
+    "tied_embeddings": False,
+    "position_embedding": "rotary",
+    "source": "test",
 }
 _MIXTRAL: Final[Mapping[str, Any]] = {
-    **_LLAMA, "name": "mixtral", "family": "mixtral", "experts": 8, "experts_per_token": 2, "moe_ffn": 14336,
+    **_LLAMA,
+    "name": "mixtral",
+    "family": "mixtral",
+    "experts": 8,
+    "experts_per_token": 2,
+    "moe_ffn": 14336,
     "vocab": 32000,
 }
 _DEEPSEEK: Final[Mapping[str, Any]] = {
-    **_LLAMA, "name": "deepseek-v3", "family": "deepseek_v3", "layers": 61, "hidden": 7168, "heads": 128,
-    "kv_heads": 128, "ffn": 18432, "router_scores": "sigmoid", "experts": 256, "experts_per_token": 8,
-    "moe_ffn": 2048, "shared_experts": 1, "shared_ffn": 2048, "dense_layers": 3, "q_lora_rank": 1536,
-    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab": 129280,
+    **_LLAMA,
+    "name": "deepseek-v3",
+    "family": "deepseek_v3",
+    "layers": 61,
+    "hidden": 7168,
+    "heads": 128,
+    "kv_heads": 128,
+    "ffn": 18432,
+    "router_scores": "sigmoid",
+    "experts": 256,
+    "experts_per_token": 8,
+    "moe_ffn": 2048,
+    "shared_experts": 1,
+    "shared_ffn": 2048,
+    "dense_layers": 3,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "vocab": 129280,
 }
 _TINY: Final[Mapping[str, Any]] = {
-    **_LLAMA, "name": "tiny", "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "ffn": 128,
+    **_LLAMA,
+    "name": "tiny",
+    "layers": 2,
+    "hidden": 64,
+    "heads": 4,
+    "kv_heads": 4,
+    "head_dim": 16,
+    "ffn": 128,
     "vocab": 256,
 }
-# fmt: on
 
 
 def gpt(**sizes: Any) -> Model:
@@ -92,9 +149,16 @@ def make_job(
 ) -> Job:
     """A job; `changes` are fields of `Training` or `JobLaunch`, and `gpus`."""
     training = Training(
-        sequence_length=2048, global_batch=1536, precision="bf16", optimizer="adamw", attention="flash",
-        duration_tokens=300e9, learning_rate=6e-5, weight_decay=0.1, gradient_clipping=1.0,
-    )  # fmt: skip
+        sequence_length=2048,
+        global_batch=1536,
+        precision="bf16",
+        optimizer="adamw",
+        attention="flash",
+        duration_tokens=300e9,
+        learning_rate=6e-5,
+        weight_decay=0.1,
+        gradient_clipping=1.0,
+    )
     launch = JobLaunch(
         target="slurm",
         script="train.py",
@@ -106,15 +170,33 @@ def make_job(
     in_training = {k: v for k, v in changes.items() if k in Training.__dataclass_fields__}
     in_launch = {k: v for k, v in changes.items() if k in JobLaunch.__dataclass_fields__}
     cluster = Cluster(
-        name="test", provider=None, accelerator=make_accelerator(generation), accelerators_per_node=8,
-        intra_node="nvswitch", link_domain=8, network="infiniband", network_bytes_per_s_per_node=2e11,
-        host_memory_bytes=None, cpu_cores=None, local_nvme_bytes=None, price_per_node_hour=None, source="test",
-    )  # fmt: skip
+        name="test",
+        provider=None,
+        accelerator=make_accelerator(generation),
+        accelerators_per_node=8,
+        intra_node="nvswitch",
+        link_domain=8,
+        network="infiniband",
+        network_bytes_per_s_per_node=2e11,
+        host_memory_bytes=None,
+        cpu_cores=None,
+        local_nvme_bytes=None,
+        price_per_node_hour=None,
+        source="test",
+    )
     return Job(
-        name="test", framework=FRAMEWORKS[framework], deepspeed_version=(0, 19, 8), model=model, cluster=cluster,
-        gpus=changes.get("gpus", 1024), training=replace(training, **in_training), pins=Pins(), headroom=0.08,
-        launch=replace(launch, **in_launch), origin=Origin(path="test.yaml"),
-    )  # fmt: skip
+        name="test",
+        framework=FRAMEWORKS[framework],
+        deepspeed_version=(0, 19, 8),
+        model=model,
+        cluster=cluster,
+        gpus=changes.get("gpus", 1024),
+        training=replace(training, **in_training),
+        pins=Pins(),
+        headroom=0.08,
+        launch=replace(launch, **in_launch),
+        origin=Origin(path="test.yaml"),
+    )
 
 
 def make_plan(job: Job, layout: Layout) -> Plan:
@@ -124,11 +206,17 @@ def make_plan(job: Job, layout: Layout) -> Plan:
         for cls in (Memory, StepTime, Throughput)
     }
     return Plan(
-        job=job, layout=layout, memory=zeros[Memory], step_time=zeros[StepTime], throughput=zeros[Throughput],
+        job=job,
+        layout=layout,
+        memory=zeros[Memory],
+        step_time=zeros[StepTime],
+        throughput=zeros[Throughput],
         uncertainty=NO_UNCERTAINTY,
-    )  # fmt: skip
+    )
 
 
 def words(program: Program) -> list[str]:
-    """The program's arguments as a launcher would write them, with configuration files in the current folder."""
+    """The program's arguments as a launcher would write them, with configuration files in the
+    current folder.
+    """
     return [a.name if isinstance(a, ConfigPath) else a for a in program.arguments]

@@ -1,7 +1,8 @@
-"""Trains a few steps for real on the CPU, so that the log is what the program writes today: a process of its own.
+"""Trains a few steps for real on the CPU, so that the log is what the program writes today: a
+process of its own.
 
-`python real_runs.py trainer` is the Hugging Face Trainer, `torchrun --nproc_per_node=2 real_runs.py engine` is
-DeepSpeed.
+`python real_runs.py trainer` is the Hugging Face Trainer, `torchrun --nproc_per_node=2 real_runs.py
+engine` is DeepSpeed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A stand-in for a training script: writes what torchrun told this process, and its arguments, to a file.
+"""A stand-in for a training script: writes what torchrun told this process, and its arguments, to a
+file.
 
 `STAND_IN_FOLDER` is where; one file `RANK.json` a process.
 """

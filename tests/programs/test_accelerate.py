@@ -28,7 +28,9 @@ def test_a_stage_is_an_integer_after_text(written: str) -> None:
 @needs_transformers
 @pytest.mark.parametrize("written", STAGES)
 def test_the_stage_is_the_plugins(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stage that we know is the one that accelerate's plugin holds; the others it refuses or DeepSpeed does."""
+    """A stage that we know is the one that accelerate's plugin holds; the others it refuses or
+    DeepSpeed does.
+    """
     from accelerate.utils import DeepSpeedPlugin
 
     config = read(f"deepspeed_config: {{zero_stage: {written}}}\n")

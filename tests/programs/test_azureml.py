@@ -122,7 +122,9 @@ def with_data(**job: Any) -> Plan:
 
 
 def served(command: str, places: dict[str, str]) -> str:
-    """The command as a shell gets it: azure-ai-ml's change, then the service's, which takes names that are there."""
+    """The command as a shell gets it: azure-ai-ml's change, then the service's, which takes names
+    that are there.
+    """
     single = r"(?<!\{)\{(inputs|outputs|search_space)\.([^}]*)\}(?!\})"
     command = re.sub(single, r"${{\1.\2}}", command)
     return re.sub(r"\$\{\{(\w+\.\w+)\}\}", lambda match: places[match[1]], command)
@@ -142,7 +144,9 @@ def shown(command: str, **environment: str) -> list[str]:
 
 
 def test_the_command_is_data_to_the_shell(tmp_path: Path) -> None:
-    """After the service has put the input's path in, a shell gives the script every argument unchanged."""
+    """After the service has put the input's path in, a shell gives the script every argument
+    unchanged.
+    """
     command = launch(tmp_path, environment={"LOGS": HOSTILE[12]})["command"]
     assert command.count("${{") == 1
     words = shown(served(command, {"inputs.ds_config": "/mnt/ds_config.json"}))
@@ -151,7 +155,9 @@ def test_the_command_is_data_to_the_shell(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_data_and_folders_arrive_as_one_word_each(place: str, tmp_path: Path) -> None:
-    """URIs of the spec and the user's own expressions come out as the place they stand for; other text as it is."""
+    """URIs of the spec and the user's own expressions come out as the place they stand for; other
+    text as it is.
+    """
     given = (
         "--path",
         "azureml:corpus:1",
@@ -183,7 +189,9 @@ def test_data_and_folders_arrive_as_one_word_each(place: str, tmp_path: Path) ->
 
 
 def test_a_start_goes_on_from_the_last_whole_checkpoint(tmp_path: Path) -> None:
-    """The program is told of the last checkpoint that was written to its end, and of none where there is none."""
+    """The program is told of the last checkpoint that was written to its end, and of none where
+    there is none.
+    """
     resume = Resume(option="--resume", folder=f"{STORE}/run", prefix="checkpoint-")
     built = replace(program(), resume=resume)
     file, ends = launch_files(with_data(framework="huggingface"), built)[:2]
@@ -211,7 +219,9 @@ def test_a_start_goes_on_from_the_last_whole_checkpoint(tmp_path: Path) -> None:
 @needs_azure
 @pytest.mark.integration
 def test_azure_makes_the_inputs_and_outputs_of_the_spec(tmp_path: Path) -> None:
-    """azure-ai-ml makes of the job a request with the spec's data as inputs and its folders as outputs."""
+    """azure-ai-ml makes of the job a request with the spec's data as inputs and its folders as
+    outputs.
+    """
     from azure.ai.ml import load_job
 
     built = program()
@@ -231,7 +241,9 @@ def test_azure_makes_the_inputs_and_outputs_of_the_spec(tmp_path: Path) -> None:
 
 
 def test_names_get_the_form_that_the_service_takes(tmp_path: Path) -> None:
-    """A bare compute or environment gets its prefix and version; an experiment's name loses what isn't allowed."""
+    """A bare compute or environment gets its prefix and version; an experiment's name loses what
+    isn't allowed.
+    """
     job = launch(tmp_path, options={**OPTIONS[1], "experiment_name": "my runs (new)"})
     assert (job["compute"], job["environment"]) == (
         "azureml:gpu-cluster",
@@ -262,7 +274,9 @@ def test_the_files_say_where_they_come_from(tmp_path: Path) -> None:
 
 
 def tuned(options: dict[str, object]) -> tuple[list[Plan], list[Program], dict[str, Any], str]:
-    """Two trials with configurations, variables and arguments of their own; the sweep as data and as text."""
+    """Two trials with configurations, variables and arguments of their own; the sweep as data and
+    as text.
+    """
     plans = [plan("azureml", options=options, time_limit_s=limit) for limit in (600, 900)]
     programs = [
         replace(program(hostile=(*HOSTILE, *LIVE, mark)), environment={"SAME": "1", "LOGS": mark})
@@ -274,7 +288,9 @@ def tuned(options: dict[str, object]) -> tuple[list[Plan], list[Program], dict[s
 
 
 def test_a_sweep_runs_each_trial_with_its_own_arguments() -> None:
-    """With its number put in, the command says the trial's mark, and gives the script all of the trial's arguments."""
+    """With its number put in, the command says the trial's mark, and gives the script all of the
+    trial's arguments.
+    """
     _, programs, sweep, _ = tuned({})
     assert sweep["search_space"] == {"trial": {"type": "choice", "values": [1, 2]}}
     assert sweep["trial"]["environment_variables"]["SAME"] == "1"
@@ -295,7 +311,9 @@ def test_a_sweep_runs_each_trial_with_its_own_arguments() -> None:
 @needs_azure
 @pytest.mark.integration
 def test_azure_accepts_the_sweep(tmp_path: Path) -> None:
-    """azure-ai-ml loads the sweep, and makes a request of it with every trial once, one at a time."""
+    """azure-ai-ml loads the sweep, and makes a request of it with every trial once, one at a
+    time.
+    """
     from azure.ai.ml import load_job
 
     options = {
@@ -316,7 +334,9 @@ def test_azure_accepts_the_sweep(tmp_path: Path) -> None:
 
 
 def test_a_trial_keeps_the_names_of_folders() -> None:
-    """A trial saves nothing, and an argument that names the folder of checkpoints still means it."""
+    """A trial saves nothing, and an argument that names the folder of checkpoints still means
+    it.
+    """
     made = with_data(
         arguments=("--data-cache-path", "${{outputs.checkpoints}}/cache"),
         options={"outputs": {"logs": {}}},
@@ -343,7 +363,9 @@ esac
 
 
 def test_the_logs_of_a_sweep_are_those_of_its_trials(tmp_path: Path) -> None:
-    """The trials' logs are downloaded one by one, and known by their marks; only a sweep that has ended is read."""
+    """The trials' logs are downloaded one by one, and known by their marks; only a sweep that has
+    ended is read.
+    """
     scheduler = LAUNCHERS["azureml"].scheduler
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "az").write_text(AZ)
@@ -375,7 +397,9 @@ def test_the_logs_of_a_sweep_are_those_of_its_trials(tmp_path: Path) -> None:
 
 
 def test_random_words_arrive() -> None:
-    """Of 1,500 random words of what a shell, azure-ai-ml or the service reads, each arrives as it is meant."""
+    """Of 1,500 random words of what a shell, azure-ai-ml or the service reads, each arrives as it
+    is meant.
+    """
     rng = random.Random(13)
     pieces = (
         *HOSTILE[:-1],

@@ -69,7 +69,9 @@ def rules_of(folder: Path, content: str) -> list[tuple[str, int | None, str]]:
 
 
 def test_the_steps_of_a_pipeline_are_jobs() -> None:
-    """Steps with a command are jobs, with the pipeline's compute and places in its file; components are not."""
+    """Steps with a command are jobs, with the pipeline's compute and places in its file; components
+    are not.
+    """
     train, test = jobs_of(PIPELINE)
     assert [launch.program.value for launch in train.launches if launch.program] == ["train.py"]
     assert (train.text("compute"), test.text("compute")) == ("azureml:gpus", "azureml:gpus")
@@ -80,7 +82,9 @@ def test_the_steps_of_a_pipeline_are_jobs() -> None:
 
 
 def test_what_is_wrong_with_a_step_is_said_at_its_place(tmp_path: Path) -> None:
-    """Two launchers in one step and an input that another doesn't have are errors, each at its line and pointer."""
+    """Two launchers in one step and an input that another doesn't have are errors, each at its line
+    and pointer.
+    """
     assert rules_of(tmp_path, PIPELINE) == [
         ("AML013", 11, "/jobs/train/command"),
         ("AML025", 21, "/jobs/test/command"),

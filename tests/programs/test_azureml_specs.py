@@ -1,4 +1,6 @@
-"""Random specs whose data and folders AzureML mounts: azure-ai-ml loads their jobs, and validate has nothing to say."""
+"""Random specs whose data and folders AzureML mounts: azure-ai-ml loads their jobs, and validate
+has nothing to say.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,15 @@ from tests.programs.places import put
 pytestmark = pytest.mark.filterwarnings("ignore:::azure", "ignore:::marshmallow", "ignore:::msrest")
 
 DATA = (
-    "azureml:corpus:1/a b", "azureml:corpus@latest/x", "azureml://datastores/s/paths/p/q", "${{inputs.own}}/t", "/x",
-    "https://a.blob.core.windows.net/c/x.json", "wasbs://c@a.blob.core.windows.net/p/q", "abfss://c@a.dfs.core.windows.net/p",
-)  # fmt: skip
+    "azureml:corpus:1/a b",
+    "azureml:corpus@latest/x",
+    "azureml://datastores/s/paths/p/q",
+    "${{inputs.own}}/t",
+    "/x",
+    "https://a.blob.core.windows.net/c/x.json",
+    "wasbs://c@a.blob.core.windows.net/p/q",
+    "abfss://c@a.dfs.core.windows.net/p",
+)
 FOLDERS = (
     "azureml://datastores/s/paths/run",
     "${{outputs.first}}/r",
@@ -53,18 +61,27 @@ def spec(rng: random.Random) -> dict[str, Any]:
         "outputs": {"first": rng.choice(OUTPUTS), "second": rng.choice(OUTPUTS)},
     }
     return {
-        "framework": framework, "model": "gpt3-1.3b", "gpus": 16, "cluster": "azure/standard_nd96amsr_a100_v4",
+        "framework": framework,
+        "model": "gpt3-1.3b",
+        "gpus": 16,
+        "cluster": "azure/standard_nd96amsr_a100_v4",
         "training": {"global_batch": 256, "sequence_length": 2048, "duration": {"steps": 100}},
         "data": {"path": rng.choice(DATA), "tokenizer": tokenizer},
         "output": {"checkpoints": rng.choice(FOLDERS), "logs": rng.choice(FOLDERS)},
-        "launch": {"target": "azureml", "arguments": ["--data-cache-path", "${{outputs.first}}/c"], "azureml": own},
-    }  # fmt: skip
+        "launch": {
+            "target": "azureml",
+            "arguments": ["--data-cache-path", "${{outputs.first}}/c"],
+            "azureml": own,
+        },
+    }
 
 
 @needs_azure
 @pytest.mark.integration
 def test_azure_loads_what_validate_finds_sound(tmp_path: Path) -> None:
-    """60 random jobs load and become requests with as many inputs as they bind, and draw no error or warning."""
+    """60 random jobs load and become requests with as many inputs as they bind, and draw no error
+    or warning.
+    """
     from azure.ai.ml import load_job
 
     logging.disable(logging.CRITICAL)

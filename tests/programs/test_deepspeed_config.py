@@ -32,7 +32,9 @@ def config_of(framework: str, patch: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("framework", ["deepspeed", "huggingface", "megatron-deepspeed"])
 def test_keys_are_merged(framework: str) -> None:
-    """Every framework on DeepSpeed writes the keys beside those of the plan, 5e8 as an integer; null removes one."""
+    """Every framework on DeepSpeed writes the keys beside those of the plan, 5e8 as an integer;
+    null removes one.
+    """
     config = config_of(
         framework,
         {"zero_optimization": {"reduce_bucket_size": 5e8, "overlap_comm": None}, "x": {"y": 1}},

@@ -1,4 +1,6 @@
-"""The JSON Schema of DeepSpeed configs says of each key what it does, and flags what the release's parser refuses."""
+"""The JSON Schema of DeepSpeed configs says of each key what it does, and flags what the release's
+parser refuses.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_every_key_is_described(release: str) -> None:
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_dsgen_writes_is_accepted(path: Path) -> None:
-    """Configs that dsgen writes, and the working ones that cases start from, have nothing to flag."""
+    """Configs that dsgen writes, and the working ones that cases start from, have nothing to
+    flag.
+    """
     assert not list(
         validator(RELEASES[-1]).iter_errors(json.loads(path.read_text(encoding="utf-8")))
     )
@@ -78,7 +82,9 @@ def test_what_dsgen_writes_is_accepted(path: Path) -> None:
 def test_flags_what_the_release_refuses(
     config: dict[str, Any], release: str, flagged: bool
 ) -> None:
-    """What the parser of a release refuses is flagged, and what it accepts, ignores or is handed filled in is not."""
+    """What the parser of a release refuses is flagged, and what it accepts, ignores or is handed
+    filled in is not.
+    """
     assert bool(list(validator(release).iter_errors(config))) is flagged
 
 

@@ -65,7 +65,9 @@ def test_the_nearest_table_stands_for_a_release() -> None:
 
 
 def test_keys_come_and_go() -> None:
-    """The first and the last release that knows a key are told, and none for a key that never was."""
+    """The first and the last release that knows a key are told, and none for a key that never
+    was.
+    """
     assert first_version_of("/zero_optimization", "zenflow") == (0, 17, 6)
     assert last_version_of("/zero_optimization", "mics_shard_size") == (0, 19, 6)
     assert first_version_of("/zero_optimization", "overlap_com") is None
@@ -224,7 +226,9 @@ VALUES = [*NUMBERS, *WHOLE_TEXTS, *OTHER_TEXTS, [], ["a"], [1], [["a", 1]], [Non
 @pytest.mark.parametrize("optional", [False, True], ids=["required", "optional"])
 @pytest.mark.parametrize("name", TYPES)
 def test_verdicts_are_those_of_pydantic(name: str, optional: bool, generation: int) -> None:
-    """For every value and type, ours is the verdict of the pydantic that DeepSpeed's models are built on."""
+    """For every value and type, ours is the verdict of the pydantic that DeepSpeed's models are
+    built on.
+    """
     pytest.importorskip("pydantic")
     hint, kind = TYPES[name]
     takes = _takes(Optional[hint] if optional else hint, generation)  # noqa: UP045

@@ -1,4 +1,6 @@
-"""The DeepSpeed JSON: what DeepSpeed's own parser makes of it at 1,024 GPUs, and which keys it holds."""
+"""The DeepSpeed JSON: what DeepSpeed's own parser makes of it at 1,024 GPUs, and which keys it
+holds.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 
 
 def offloads(stage: int) -> tuple[Offload, ...]:
-    """The offloads DeepSpeed offers at `stage`: the optimizer needs ZeRO, the parameters stage 3."""
+    """The offloads DeepSpeed offers at `stage`: the optimizer needs ZeRO, the parameters stage
+    3.
+    """
     return tuple(Offload)[: (1, 2, 2, 3)[stage]]
 
 
@@ -63,7 +67,9 @@ CASES = [
 def test_deepspeed_accepts_every_config_with_the_batch_it_was_given(
     tensor: int, context: int
 ) -> None:
-    """For every framework, stage, precision and offload, DeepSpeed's parser reads the batch triple that is meant."""
+    """For every framework, stage, precision and offload, DeepSpeed's parser reads the batch triple
+    that is meant.
+    """
     for framework, stage, precision, offload in CASES:
         layout = layout_of(stage, offload, tensor=tensor, context=context)
         config = rendered_config(make_job(framework, LLAMA, precision=precision), layout)
@@ -80,7 +86,9 @@ def test_deepspeed_accepts_every_config_with_the_batch_it_was_given(
 
 @pytest.mark.integration
 def test_ulysses_mpu_of_transformers_gives_the_replicas() -> None:
-    """With the mpu that accelerate passes for Ulysses, DeepSpeed derives the plan's global batch."""
+    """With the mpu that accelerate passes for Ulysses, DeepSpeed derives the plan's global
+    batch.
+    """
     layout = layout_of(3, Offload.NONE, context=4)
     parsed = parse(rendered_config(make_job("huggingface", LLAMA), layout), WORLD, sp=4)
     assert batch_triple(parsed) == (layout.global_batch, 2, 3)
@@ -97,7 +105,9 @@ def test_deepspeed_refuses_another_world() -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("optimizer", ["adamw", "adam", "lamb", "sgd"])
 def test_deepspeed_knows_the_optimizer(optimizer: str) -> None:
-    """Every optimizer of the job spec is one DeepSpeed's engine makes, and Adam is not silently AdamW."""
+    """Every optimizer of the job spec is one DeepSpeed's engine makes, and Adam is not silently
+    AdamW.
+    """
     import torch
     from deepspeed.runtime.config import DEEPSPEED_OPTIMIZERS
 
@@ -124,7 +134,9 @@ def test_only_keys_that_act_at_the_stage() -> None:
 
 
 def test_bf16_accumulates_in_fp32_except_outside_zero() -> None:
-    """DeepSpeed refuses mixed gradient types at stage 0, so the type is only set from stage 1 on."""
+    """DeepSpeed refuses mixed gradient types at stage 0, so the type is only set from stage 1
+    on.
+    """
     types = [
         rendered_config(make_job("deepspeed"), layout_of(stage, Offload.NONE)).get("data_types")
         for stage in STAGES
@@ -133,7 +145,9 @@ def test_bf16_accumulates_in_fp32_except_outside_zero() -> None:
 
 
 def test_only_the_trainer_gathers_weights_to_save_them() -> None:
-    """Gathering 16-bit weights on save is the Trainer's need; a large model's would not fit one host."""
+    """Gathering 16-bit weights on save is the Trainer's need; a large model's would not fit one
+    host.
+    """
     key = "stage3_gather_16bit_weights_on_model_save"
     blocks = {
         f: rendered_config(make_job(f), layout_of(3, Offload.NONE))["zero_optimization"]
@@ -146,7 +160,9 @@ def test_only_the_trainer_gathers_weights_to_save_them() -> None:
 
 @pytest.mark.parametrize("framework", ["deepspeed", "huggingface"])
 def test_train_batch_is_left_out_only_where_two_checks_want_two_numbers(framework: str) -> None:
-    """AutoTP under stage 3, and Ulysses under the Trainer, leave train_batch_size to DeepSpeed; nothing else does."""
+    """AutoTP under stage 3, and Ulysses under the Trainer, leave train_batch_size to DeepSpeed;
+    nothing else does.
+    """
     shapes = itertools.product(STAGES, ((1, 1), (8, 1), (1, 4)))
     left_out = {
         (stage, tensor, context)
@@ -194,7 +210,9 @@ def test_the_text_is_strict_deterministic_json() -> None:
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=list(MODELS))
 def test_buckets_are_even_positive_and_no_larger_than_what_fills_them(model: Any) -> None:
-    """Bucket sizes are even whole numbers between 2 and 2e8 elements, whatever the model and its shards."""
+    """Bucket sizes are even whole numbers between 2 and 2e8 elements, whatever the model and its
+    shards.
+    """
     job = make_job("deepspeed", model)
     for tensor, pipeline in itertools.product((1, 8), (1, 16)):
         layout = Layout(data=1, tensor=tensor, pipeline=pipeline)
@@ -219,7 +237,9 @@ def test_buckets_of_columns_equal_those_of_rows() -> None:
 
 
 def test_part_of_the_ranks_is_in_the_json_of_stage_3() -> None:
-    """MiCS has the ranks of a shard, hpZ those of a second partition, and quantized communication its two switches."""
+    """MiCS has the ranks of a shard, hpZ those of a second partition, and quantized communication
+    its two switches.
+    """
     quantized = make_job(
         "deepspeed", LLAMA, quantized_weights=True, quantized_gradients=True, precision="fp16"
     )

@@ -1,4 +1,6 @@
-"""Elastic jobs: the launch file picks the plan for the nodes that there are, on a real Slurm and with a hostfile."""
+"""Elastic jobs: the launch file picks the plan for the nodes that there are, on a real Slurm and
+with a hostfile.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ STAND_IN = Path(__file__).parent / "stand_in.py"
 
 
 def write(folder: Path, target: str, counts: tuple[int, ...], **job: object) -> Path:
-    """The files of hand-built plans on `counts` of GPUs, two a node, most first; the launch file that picks one."""
+    """The files of hand-built plans on `counts` of GPUs, two a node, most first; the launch file
+    that picks one.
+    """
     plans = [plan(target, gpus=gpus, gpus_per_node=2, cpu_cores=8, **job) for gpus in counts]  # type: ignore[arg-type]
     built, launcher = program(str(job.get("script", "train.py")), hostile=()), LAUNCHERS[target]
     for each in plans:
@@ -37,7 +41,9 @@ def write(folder: Path, target: str, counts: tuple[int, ...], **job: object) -> 
 
 
 def test_no_pipe_of_a_script_ends_early() -> None:
-    """No command of a template stops reading what is piped into it: with pipefail, SIGPIPE would end the script."""
+    """No command of a template stops reading what is piped into it: with pipefail, SIGPIPE would
+    end the script.
+    """
     early = re.compile(r"\|\s*(head|grep\s+-\w*[qm]|sed\s+(-n\s+)?\S*\d*q\b|awk\b.*exit)")
     templates = Path("templates").rglob("*.j2")
     assert [path.name for path in templates if early.search(path.read_text(encoding="utf-8"))] == []
@@ -45,7 +51,9 @@ def test_no_pipe_of_a_script_ends_early() -> None:
 
 @needs_slurm
 def test_a_plan_is_picked_for_part_of_a_thousand_nodes(tmp_path: Path) -> None:
-    """Of an allocation of 1,024 nodes the first 128 are taken, each time, as the real scontrol names them."""
+    """Of an allocation of 1,024 nodes the first 128 are taken, each time, as the real scontrol
+    names them.
+    """
     write(tmp_path, "slurm", (256, 128))
     scontrol = tmp_path / "bin" / "scontrol"
     scontrol.parent.mkdir()
@@ -72,8 +80,11 @@ def test_a_plan_is_picked_for_part_of_a_thousand_nodes(tmp_path: Path) -> None:
     for _ in range(20):
         done = subprocess.run(
             ["bash", str(tmp_path / "launch.sbatch")],
-            env={**environment, **slurm}, text=True, capture_output=True, check=False,
-        )  # fmt: skip
+            env={**environment, **slurm},
+            text=True,
+            capture_output=True,
+            check=False,
+        )
         assert done.stdout == f"128 {','.join(f'n{number:04}' for number in range(1, 129))}\n", done
 
 
@@ -87,7 +98,9 @@ def test_the_picking_script_is_clean(tmp_path: Path, target: str) -> None:
 
 
 def test_slurm_is_asked_for_any_count_in_between(tmp_path: Path) -> None:
-    """The directives are those of the largest plan, but for a range of nodes, of which Slurm gives all it has."""
+    """The directives are those of the largest plan, but for a range of nodes, of which Slurm gives
+    all it has.
+    """
     largest = (write(tmp_path, "slurm", (8, 6, 4)).parent / "8gpus" / "launch.sbatch").read_text()
     asked = [line for line in largest.splitlines() if line.startswith("#SBATCH ")]
     picking = [
@@ -129,7 +142,9 @@ def test_the_hostfile_picks_the_plan(
 
 
 def test_named_hosts_are_in_the_hostfiles(tmp_path: Path) -> None:
-    """Named hosts are all in the hostfile of launch.sh, and as many as are needed in that of each plan."""
+    """Named hosts are all in the hostfile of launch.sh, and as many as are needed in that of each
+    plan.
+    """
     write(tmp_path, "shell", (8, 4), options={"hosts": ["a", "b", "c", "d"]})
     assert (tmp_path / "hostfile").read_text() == "".join(f"{name} slots=2\n" for name in "abcd")
     assert (tmp_path / "4gpus" / "hostfile").read_text() == "a slots=2\nb slots=2\n"
@@ -148,14 +163,24 @@ def saved_by_four(folder: Path) -> None:
 def test_states_of_another_count_are_converted_first(
     tmp_path: Path, own: dict[str, object] | None
 ) -> None:
-    """A start on two GPUs from ZeRO's states of four says the conversion; then the config loads its result."""
+    """A start on two GPUs from ZeRO's states of four says the conversion; then the config loads its
+    result.
+    """
     spec = {
-        "framework": "deepspeed", "model": "gpt2", "gpus": 2, "layout": {"zero_stage": 1},
-        "cluster": {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 1, "network_gbits_per_s_per_node": 100},
-        "training": {"sequence_length": 128, "global_batch": 8}, "output": {"checkpoints": str(tmp_path / "it's")},
+        "framework": "deepspeed",
+        "model": "gpt2",
+        "gpus": 2,
+        "layout": {"zero_stage": 1},
+        "cluster": {
+            "accelerator": "a100-80gb-sxm",
+            "accelerators_per_node": 1,
+            "network_gbits_per_s_per_node": 100,
+        },
+        "training": {"sequence_length": 128, "global_batch": 8},
+        "output": {"checkpoints": str(tmp_path / "it's")},
         "launch": {"target": "shell", "script": "train.py", "shell": {"hostfile": "none"}},
         "deepspeed_config": {} if own is None else {"checkpoint": own},
-    }  # fmt: skip
+    }
     put(render(search(load_job(spec)).plans[0]), tmp_path / "files")
     script, saved = tmp_path / "files" / "launch.sh", tmp_path / "it's"
     assert shell_complaints(script) == []
@@ -182,7 +207,9 @@ def test_states_of_another_count_are_converted_first(
     ("own", "counts"), [(None, True), ({"use_node_local_storage": True}, False), (True, True)]
 )
 def test_files_of_nodes_own_disks_are_not_counted(own: object, counts: bool) -> None:
-    """Where each node saves on its own disk, a start counts no files; a section that is none is for the checks."""
+    """Where each node saves on its own disk, a start counts no files; a section that is none is for
+    the checks.
+    """
     changed = {
         "framework": "deepspeed",
         "model": "gpt2",
@@ -200,8 +227,16 @@ def test_files_of_nodes_own_disks_are_not_counted(own: object, counts: bool) -> 
         "network_gbits_per_s_per_node": 100,
     }
     launch = {"target": "shell", "script": "train.py", "shell": {"hostfile": "none"}}
-    job = load_job({"model": "gpt2", "gpus": 2, "cluster": cluster, "training": {"global_batch": 8}, "launch": launch},
-                   overrides=changed)  # fmt: skip
+    job = load_job(
+        {
+            "model": "gpt2",
+            "gpus": 2,
+            "cluster": cluster,
+            "training": {"global_batch": 8},
+            "launch": launch,
+        },
+        overrides=changed,
+    )
     text = next(file.text for file in render(search(job).plans[0]) if file.path == "launch.sh")
     assert ("DATA_RANKS=" in text) is counts
 
@@ -214,7 +249,9 @@ def test_files_of_nodes_own_disks_are_not_counted(own: object, counts: bool) -> 
 def test_a_job_starts_without_the_node_that_is_down(
     tmp_path: Path, counts: tuple[int, ...], world: int
 ) -> None:
-    """With one of four nodes down, the job starts on three and runs the plan for them, or for two with one idle."""
+    """With one of four nodes down, the job starts on three and runs the plan for them, or for two
+    with one idle.
+    """
     (tmp_path / "reports").mkdir()
     environment = {"STAND_IN_FOLDER": str(tmp_path / "reports")}
     script = write(
@@ -239,7 +276,9 @@ def test_a_job_starts_without_the_node_that_is_down(
 
 
 def test_the_slowest_plan_is_told_of_the_time_limit_early_enough() -> None:
-    """Fewer nodes take longer for a step and a checkpoint: the signal comes as early as any of the plans needs it."""
+    """Fewer nodes take longer for a step and a checkpoint: the signal comes as early as any of the
+    plans needs it.
+    """
     given = {
         "gpus": "960..1024",
         "training.global_batch": 1920,

@@ -1,4 +1,6 @@
-"""What ends a job on plain machines, and that nothing is left of it: real ssh and pdsh to two real ssh servers."""
+"""What ends a job on plain machines, and that nothing is left of it: real ssh and pdsh to two real
+ssh servers.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,8 @@ from tests.workers import HANGS_S, slowness
 
 pytestmark = [pytest.mark.integration, needs_sshd, needs_pdsh, pytest.mark.xdist_group("ssh")]
 SCRIPT = str(Path(__file__).parent / "dies.py")
-WITHIN_S = (
-    15  #: the time in which a failure has to end everything, on a machine with nothing else to do
-)
+#: the time in which a failure has to end everything, on a machine with nothing else to do
+WITHIN_S = 15
 LAUNCHERS = ("ssh", "pdsh")
 BOTH = pytest.mark.parametrize("launcher", LAUNCHERS)
 
@@ -63,7 +64,8 @@ def started(
     put((*built.files, *launch_files(made, built)), folder / "it's a folder")
     with (folder / "out").open("wb") as out:
         job = subprocess.Popen(
-            # By bash, as its first line says: another thread's child may hold it open, and then nothing may execute it.
+            # By bash, as its first line says: another thread's child may hold it open, and then
+            # nothing may execute it.
             ["bash", str(folder / "it's a folder" / "launch.sh")],
             cwd=folder, env=servers.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             preexec_fn=_heed_signals,
@@ -79,7 +81,9 @@ def started(
 
 
 def _heed_signals() -> None:
-    """Undo what nohup and background jobs hand on: bash can't trap what was ignored when it started."""
+    """Undo what nohup and background jobs hand on: bash can't trap what was ignored when it
+    started.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -96,7 +100,9 @@ def left(folder: Path) -> list[int]:
 
 
 def wait_until(question: Callable[[], bool], folder: Path, timeout_s: float) -> None:
-    """Return when `question` is true; fail with what the job said after `timeout_s`, more on a busy machine."""
+    """Return when `question` is true; fail with what the job said after `timeout_s`, more on a busy
+    machine.
+    """
     began, allowed_s = time.monotonic(), timeout_s * slowness()
     while not question():
         if time.monotonic() - began > allowed_s:
@@ -142,7 +148,9 @@ def with_both(check: Callable[[Path, str], None], folder: Path) -> None:
 def test_a_rank_that_dies_ends_every_rank(
     tmp_path: Path, servers: SshServers, launcher: str, rank: str, variables: dict[str, str]
 ) -> None:
-    """A rank that exits with 13 ends the job with 13 on both hosts, within seconds, even where ranks ignore TERM."""
+    """A rank that exits with 13 ends the job with 13 on both hosts, within seconds, even where
+    ranks ignore TERM.
+    """
     with started(tmp_path, servers, launcher, **variables) as job:
         wait_for_ranks(tmp_path, job)
         (tmp_path / "said" / "dies").write_text(rank)

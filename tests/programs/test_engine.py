@@ -1,4 +1,6 @@
-"""Generated configs train with DeepSpeed's engine: two processes on CPU, a tiny model, two steps."""
+"""Generated configs train with DeepSpeed's engine: two processes on CPU, a tiny model, two
+steps.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def result_of(plan: Plan) -> dict[str, Any]:
     "layout", LAYOUTS, ids=lambda layout: f"{layout.zero_stage}-{layout.offload}"
 )
 def test_the_engine_trains_with_the_plans_batch(layout: Layout) -> None:
-    """At each ZeRO stage the engine takes the config, its batch numbers are the plan's, and the loss is finite."""
+    """At each ZeRO stage the engine takes the config, its batch numbers are the plan's, and the
+    loss is finite.
+    """
     result = result_of(made(layout))
     assert result["train_batch_size"] == layout.global_batch == 12
     assert (result["micro_batch"], result["gradient_accumulation"]) == (3, 2)
@@ -92,7 +96,9 @@ def test_the_engine_trains_with_the_plans_batch(layout: Layout) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("pins", PINS)
 def test_the_engine_trains_what_the_search_chose(pins: dict[str, int]) -> None:
-    """The config of the best plan of a real search trains, and micro batch, accumulation and stage are the plan's."""
+    """The config of the best plan of a real search trains, and micro batch, accumulation and stage
+    are the plan's.
+    """
     plan = searched(pins)
     result, layout = result_of(plan), plan.layout
     assert result["train_batch_size"] == layout.global_batch * layout.tensor == 8 * layout.tensor
@@ -105,7 +111,9 @@ def test_the_engine_trains_what_the_search_chose(pins: dict[str, int]) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("layout", AUTOTP, ids=lambda layout: str(layout.zero_stage))
 def test_the_engine_takes_autotp(layout: Layout) -> None:
-    """The installed engine trains with tensor parallelism, even under ZeRO-3, and counts both ranks of the group."""
+    """The installed engine trains with tensor parallelism, even under ZeRO-3, and counts both ranks
+    of the group.
+    """
     result = result_of(made(layout))
     assert result["train_batch_size"] == 2 * layout.global_batch
     assert (result["micro_batch"], result["gradient_accumulation"]) == (2, 2)
@@ -116,7 +124,9 @@ def test_the_engine_takes_autotp(layout: Layout) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("layout", ULYSSES, ids=lambda layout: str(layout.zero_stage))
 def test_the_engine_builds_the_ulysses_mesh(layout: Layout) -> None:
-    """From the two keys the engine makes its mesh, and both ranks of a Ulysses group count as one replica."""
+    """From the two keys the engine makes its mesh, and both ranks of a Ulysses group count as one
+    replica.
+    """
     result = result_of(made(layout))
     assert result["train_batch_size"] == layout.global_batch
     assert (result["micro_batch"], result["gradient_accumulation"]) == (2, 2)

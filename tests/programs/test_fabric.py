@@ -37,7 +37,9 @@ def on(network: str, node: str, **changes: str) -> Plan:
     ],
 )
 def test_a_network_gets_its_settings(network: str, node: str, told: dict[str, str]) -> None:
-    """Each kind of network gets what its vendor's guide says, and no other's; what needs nothing gets nothing."""
+    """Each kind of network gets what its vendor's guide says, and no other's; what needs nothing
+    gets nothing.
+    """
     settings = fabric.variables(on(network, node).job)
     assert settings.items() >= told.items()
     assert bool(settings) == bool(told)
@@ -57,7 +59,9 @@ def test_one_node_and_the_user_come_first() -> None:
 
 
 def test_segments_grow_where_sizes_change() -> None:
-    """ZeRO-3 gets growing segments; what shares buffers with NCCL, other vendors and equal steps don't."""
+    """ZeRO-3 gets growing segments; what shares buffers with NCCL, other vendors and equal steps
+    don't.
+    """
     sharded = replace(plan("slurm"), layout=Layout(data=1024, zero_stage=3))
     assert fabric.allocator(sharded, program()) == {
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"
@@ -75,7 +79,8 @@ def test_the_table_is_the_files(update_golden: bool) -> None:
         said = [f"`{name}={value}`" for name, value in each.variables.items()]
         said += [f"`{name}={path}` in containers, where it is" for name, path in each.files.items()]
         said += [f"`source {path}`, where it is" for path in each.sourced]
-        nodes = f"{'all' if each.nodes == '*' else f'`{each.nodes}`'}{f', {each.vendor}' if each.vendor else ''}"
+        nodes = "all" if each.nodes == "*" else f"`{each.nodes}`"
+        nodes += f", {each.vendor}" if each.vendor else ""
         lines.append(f"| {each.network} | {nodes} | {', '.join(said)} | {each.source} |")
     table = "\n".join(lines) + "\n"
     assert table == shown_table(PAGE, BEGIN, table, update_golden)

@@ -1,4 +1,6 @@
-"""Data, tokenizer and checkpoints of a spec: what each framework's script is told, and what is left to its user."""
+"""Data, tokenizer and checkpoints of a spec: what each framework's script is told, and what is left
+to its user.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def test_a_run_that_does_not_resume_loads_nothing() -> None:
 def test_the_program_ends_before_the_limit_where_no_signal_ends_it(
     slurm: dict[str, Any], minutes: str | None
 ) -> None:
-    """Of two hours, ten minutes are kept to save in; a job that a signal ends doesn't exit by itself."""
+    """Of two hours, ten minutes are kept to save in; a job that a signal ends doesn't exit by
+    itself.
+    """
     plan = planned("megatron-lm", output=OUTPUT, launch__time_limit="2:00:00", launch__slurm=slurm)
     assert after(program_for(plan), "--exit-duration-in-mins") == minutes
 
@@ -119,7 +123,9 @@ HUNDRED: dict[str, Any] = {"training__duration": {"steps": 100}}
 def test_the_last_step_is_known_however_the_length_is_given(
     spec: dict[str, Any], step: int
 ) -> None:
-    """Steps, and samples with or without a ramp, say the last step; tokens, which Megatron counts as it goes, don't."""
+    """Steps, and samples with or without a ramp, say the last step; tokens, which Megatron counts
+    as it goes, don't.
+    """
     plan = planned("megatron-lm", output=OUTPUT, **spec)
     assert last_step(plan, program_for(plan)) == step
 
@@ -139,7 +145,9 @@ def test_the_last_step_is_known_however_the_length_is_given(
 def test_the_kind_of_a_tokenizer_follows_from_its_files(
     tree: Flavour, tokenizer: dict[str, str], kind: dict[str, str]
 ) -> None:
-    """A folder is a tokenizer of transformers by the tree's own name, a .model SentencePiece's, merges GPT-2's."""
+    """A folder is a tokenizer of transformers by the tree's own name, a .model SentencePiece's,
+    merges GPT-2's.
+    """
     program = program_for(planned(tree, data={"tokenizer": tokenizer}))
     assert after(program, "--tokenizer-type") == kind[tree]
 
@@ -156,18 +164,37 @@ def test_a_null_tokenizer_has_the_models_vocabulary(tree: Flavour) -> None:
     [
         ("huggingface", {}, {"flash-attn"}),
         ("huggingface", {"output": {"logs": "/l"}}, {"flash-attn", "tensorboard"}),
-        ("huggingface", {"launch": {"arguments": ["--report_to", "none"]}, "output": {"logs": "/l"}}, {"flash-attn"}),
+        (
+            "huggingface",
+            {"launch": {"arguments": ["--report_to", "none"]}, "output": {"logs": "/l"}},
+            {"flash-attn"},
+        ),
         ("huggingface", {"launch": {"arguments": ["--attn_implementation", "sdpa"]}}, set()),
         ("huggingface", {"launch": {"arguments": ["--attn-implementation=sdpa"]}}, set()),
-        ("huggingface", {"launch": {"arguments": ["--report-to", "wandb"]}, "output": {"logs": "/l"}}, {"flash-attn"}),
-        ("huggingface", {"launch": {"script": "sft.py"}, "training__lora": {"rank": 8, "base": "4bit"}},
-         {"flash-attn", "trl", "peft", "bitsandbytes"}),
-        ("huggingface", {"training__attention": "unfused", "training__kernels": "fused"}, {"liger-kernel"}),
+        (
+            "huggingface",
+            {"launch": {"arguments": ["--report-to", "wandb"]}, "output": {"logs": "/l"}},
+            {"flash-attn"},
+        ),
+        (
+            "huggingface",
+            {"launch": {"script": "sft.py"}, "training__lora": {"rank": 8, "base": "4bit"}},
+            {"flash-attn", "trl", "peft", "bitsandbytes"},
+        ),
+        (
+            "huggingface",
+            {"training__attention": "unfused", "training__kernels": "fused"},
+            {"liger-kernel"},
+        ),
         ("megatron-lm", {"data": {"tokenizer": {"path": "org/name"}}}, {"transformers"}),
         ("megatron-lm", {"data": {"tokenizer": {"path": "/t/a.model"}}}, {"sentencepiece"}),
-        ("megatron-deepspeed", {"data": {"tokenizer": {"path": "org/name"}}}, {"transformers", "flash-attn"}),
+        (
+            "megatron-deepspeed",
+            {"data": {"tokenizer": {"path": "org/name"}}},
+            {"transformers", "flash-attn"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_packages_that_only_some_jobs_import_are_written_for(
     framework: str, spec: dict[str, Any], packages: set[str]
 ) -> None:
@@ -190,7 +217,9 @@ def test_packages_that_only_some_jobs_import_are_written_for(
 
 
 def test_the_trainer_is_told_in_its_own_terms() -> None:
-    """A file is --train_file, a data set --dataset_name; the Trainer saves where and when the spec says."""
+    """A file is --train_file, a data set --dataset_name; the Trainer saves where and when the spec
+    says.
+    """
     program = program_for(
         planned(
             "huggingface", data={"path": "/d/a.json", "tokenizer": {"path": "/t"}}, output=OUTPUT
@@ -216,7 +245,9 @@ def test_the_trainer_is_told_in_its_own_terms() -> None:
 
 
 def test_an_option_is_left_to_the_job_in_either_spelling() -> None:
-    """An option that the job gives with dashes isn't given again with underscores, nor said to be the script's."""
+    """An option that the job gives with dashes isn't given again with underscores, nor said to be
+    the script's.
+    """
     own = [
         "--learning-rate=2e-5",
         "--attn-implementation",
@@ -229,20 +260,23 @@ def test_an_option_is_left_to_the_job_in_either_spelling() -> None:
     assert {"--learning_rate", "--max_steps"}.isdisjoint(words(program))
     assert "attn_implementation" not in " ".join(program.notes)
     assert last_step(plan, program) == 70
-    assert (
-        step_option(program) == "--max-steps"
-    )  # which the launch files look for among the arguments
+    # which the launch files look for among the arguments
+    assert step_option(program) == "--max-steps"
 
 
 def test_the_trainers_examples_are_told_to_train() -> None:
-    """run_clm.py trains with --do_train only: it is given once, also where launch.arguments have it."""
+    """run_clm.py trains with --do_train only: it is given once, also where launch.arguments have
+    it.
+    """
     assert after(program_for(planned("huggingface")), "--do_train") == "true"
     program = program_for(planned("huggingface", launch__arguments=["--do_train"]))
     assert [word for word in words(program) if word.startswith("--do_train")] == ["--do_train"]
 
 
 def test_a_script_of_ones_own_is_told_once_what_to_do() -> None:
-    """Plain DeepSpeed saves and loads nothing: the script gets folder and interval, and a note says which calls."""
+    """Plain DeepSpeed saves and loads nothing: the script gets folder and interval, and a note says
+    which calls.
+    """
     plan = planned("deepspeed", data={"path": ["/a", "/b"]}, output=OUTPUT)
     program = program_for(plan)
     given = words(program)
@@ -258,7 +292,9 @@ def test_a_script_of_ones_own_is_told_once_what_to_do() -> None:
 
 
 def test_a_scripts_own_names_for_folders_are_left_alone() -> None:
-    """Where launch.arguments hold a folder under the script's own option, nothing of it is given again."""
+    """Where launch.arguments hold a folder under the script's own option, nothing of it is given
+    again.
+    """
     own = ["--ckpt", "/c", "--every", "7", "--corpus=/a"]
     program = program_for(
         planned("deepspeed", data={"path": "/a"}, output=OUTPUT, launch__arguments=own)
@@ -273,7 +309,9 @@ def test_a_scripts_own_names_for_folders_are_left_alone() -> None:
 def test_the_trainer_goes_on_from_its_last_whole_checkpoint(
     tmp_path: Path, whole: tuple[int, ...], broken: tuple[int, ...], last: int | None
 ) -> None:
-    """The launch script finds the checkpoint of most steps whose last file is whole, and none in an empty folder."""
+    """The launch script finds the checkpoint of most steps whose last file is whole, and none in an
+    empty folder.
+    """
     folder = tmp_path / "it's a run"
     for step in (*whole, *broken):
         (folder / f"checkpoint-{step}").mkdir(parents=True)
@@ -310,7 +348,9 @@ def test_the_trainer_goes_on_from_its_last_whole_checkpoint(
 
 @pytest.mark.parametrize("tree", TREES)
 def test_a_ramp_up_of_our_own_is_no_finding(tree: Flavour, tmp_path: Path) -> None:
-    """The options of a batch ramp-up are those of the version that the files are written for: validate says nothing."""
+    """The options of a batch ramp-up are those of the version that the files are written for:
+    validate says nothing.
+    """
     ramp = {"start": 16, "increment": 16, "samples": 1000}
     plan = planned(tree, training__batch_ramp=ramp, training__duration={"samples": 5000})
     put((*program_for(plan).files, *launch_files(plan, program_for(plan), "dsgen")), tmp_path)
@@ -344,9 +384,12 @@ def test_example_scripts_of_the_trainer_need_a_model(
     """A tokenizer alone is not enough for the example scripts, which load a model by name."""
     tokenizer = {"path": "/t"}
     given = planned(
-        "huggingface", data={"path": "/d", "tokenizer": tokenizer}, output=OUTPUT,
-        launch__script=script, launch__arguments=arguments,
-    )  # fmt: skip
+        "huggingface",
+        data={"path": "/d", "tokenizer": tokenizer},
+        output=OUTPUT,
+        launch__script=script,
+        launch__arguments=arguments,
+    )
     assert ("model" in {each.what for each in given.missing}) == lacks
 
 
@@ -364,7 +407,9 @@ def calculators() -> ModuleType:
 @needs_megatron
 @pytest.mark.parametrize("ramp", [(), (16, 16, 1000), (4, 4, 5000), (40, 8, 900), (8, 40, 70)])
 def test_samples_make_as_many_steps_as_megatron_counts(ramp: tuple[int, ...]) -> None:
-    """Samples are as many steps as Megatron-Core's calculator of batches takes until they are used up."""
+    """Samples are as many steps as Megatron-Core's calculator of batches takes until they are used
+    up.
+    """
     calculator = calculators().RampupBatchsizeNumMicroBatchesCalculator
     for samples in (1, 47, 960, 1000, 4096, 100_000):
         batch, consumed, steps = 48, 0, 0

@@ -66,7 +66,9 @@ def ask_the_trainer(programs: list[Program], folder: Path) -> list[dict[str, Any
 
 @pytest.mark.integration
 def test_the_trainer_finds_no_difference(tmp_path: Path) -> None:
-    """For every layout, stage, precision and optimizer, TrainingArguments and the JSON agree to the last value."""
+    """For every layout, stage, precision and optimizer, TrainingArguments and the JSON agree to the
+    last value.
+    """
     chosen = list(itertools.product(LAYOUTS, (0, 3), ("fp32", "fp16", "bf16", "fp8")))
     programs = [program_of(name, stage, precision=precision) for name, stage, precision in chosen]
     programs += [program_of("data", optimizer=optimizer) for optimizer in ("adam", "lamb", "sgd")]
@@ -84,7 +86,9 @@ def test_the_trainer_finds_no_difference(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate", [2.9999999999999997e-05, 3e-05, 1.0, 0.1 + 0.2])
 def test_a_number_is_the_same_in_arguments_and_json(rate: float) -> None:
-    """A learning rate is handed on to the last digit, as the Trainer compares its argument with the JSON."""
+    """A learning rate is handed on to the last digit, as the Trainer compares its argument with the
+    JSON.
+    """
     made = program_of("data", learning_rate=rate)
     arguments = words(made)
     assert float(arguments[arguments.index("--learning_rate") + 1]) == rate
@@ -107,7 +111,9 @@ def test_ulysses_is_set_up_by_accelerates_variables() -> None:
 
 
 def test_unfused_attention_has_one_name_with_ulysses() -> None:
-    """Where nothing is fused, the notes and accelerate's variable name the same attention, which Ulysses takes."""
+    """Where nothing is fused, the notes and accelerate's variable name the same attention, which
+    Ulysses takes.
+    """
     made = program_of("ulysses", attention="unfused")
     assert made.environment["PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION"] == "sdpa"
     assert "attn_implementation=sdpa" in made.notes[0]
@@ -115,7 +121,9 @@ def test_unfused_attention_has_one_name_with_ulysses() -> None:
 
 @pytest.mark.integration
 def test_accelerate_reads_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """accelerate's own ParallelismConfig takes the Ulysses size and the sequence length from the environment."""
+    """accelerate's own ParallelismConfig takes the Ulysses size and the sequence length from the
+    environment.
+    """
     from accelerate.parallelism_config import ParallelismConfig
 
     for name, value in program_of("ulysses").environment.items():
@@ -127,7 +135,9 @@ def test_accelerate_reads_the_variables(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.integration
 def test_the_trainer_makes_the_eight_bit_adam(tmp_path: Path) -> None:
-    """Transformers accepts the 8-bit Adam's name and a JSON without an optimizer, with and without adapters."""
+    """Transformers accepts the 8-bit Adam's name and a JSON without an optimizer, with and without
+    adapters.
+    """
     lora = Lora(rank=16, alpha=32, modules=("all-linear",), base="4bit")
     programs = [program_of("data", stage, optimizer="adamw-8bit", lora=lora) for stage in (0, 2, 3)]
     for result in ask_the_trainer(
@@ -139,7 +149,9 @@ def test_the_trainer_makes_the_eight_bit_adam(tmp_path: Path) -> None:
 
 
 def test_notes_say_what_the_script_does_for_adapters() -> None:
-    """The notes have LoraConfig's values and the parameters that it trains, and QLoRA's have how to load the model."""
+    """The notes have LoraConfig's values and the parameters that it trains, and QLoRA's have how to
+    load the model.
+    """
     lora = Lora(rank=8, alpha=32, modules=("q_proj", "v_proj"), base="unquantized")
     notes = " ".join(program_of("data", lora=lora).notes)
     assert "LoraConfig(r=8, lora_alpha=32, target_modules=['q_proj', 'v_proj']" in notes
@@ -151,7 +163,9 @@ def test_notes_say_what_the_script_does_for_adapters() -> None:
 
 
 def test_own_arguments_say_where_a_model_comes_from() -> None:
-    """The comment above --model_name_or_path says that dsgen takes it from `model`; other arguments have none such."""
+    """The comment above --model_name_or_path says that dsgen takes it from `model`; other arguments
+    have none such.
+    """
     (*_, named), (*_, other) = (
         program_of("data", arguments=words).groups
         for words in (("--model_name_or_path", "a/b"), ("--seed", "1"))

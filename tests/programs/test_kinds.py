@@ -151,7 +151,8 @@ KINDS: dict[str, tuple[str, Kind | None]] = {
     ),
     "compose.yml": ("command: run\nservices: {}\nports: []\n", None),
     "pytorchjob.yaml": (
-        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {}\nspec: {}\ncluster: a\ngpus: 8\n",
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {}\nspec: "
+        "{}\ncluster: a\ngpus: 8\n",
         "Kubernetes job",
     ),
     "sky.yaml": (
@@ -180,7 +181,9 @@ def read(folder: Path, **files: str) -> Reading:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_kind_needs_enough_evidence(name: str) -> None:
-    """A file is of a kind by a key that only its files have, or by several that are much of it; else of none."""
+    """A file is of a kind by a key that only its files have, or by several that are much of it;
+    else of none.
+    """
     content, kind = KINDS[name]
     file = of(name, content)
     assert (file.kind, file.program) == (kind, None)
@@ -188,7 +191,9 @@ def test_a_kind_needs_enough_evidence(name: str) -> None:
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_other_programs_are_known(name: str) -> None:
-    """A file of another program is known as its, whatever keys of DeepSpeed, accelerate or a job spec it has."""
+    """A file of another program is known as its, whatever keys of DeepSpeed, accelerate or a job
+    spec it has.
+    """
     content, program = FOREIGN[name]
     file = of(name, content)
     assert (file.kind, file.program) == (None, program)
@@ -204,7 +209,9 @@ def test_azureml_jobs_are_no_other_programs() -> None:
 
 
 def test_gpt_neox_is_read_for_its_deepspeed_config(tmp_path: Path) -> None:
-    """Of gpt-neox's keys the DeepSpeed config has those that are handed on, at their places in the file."""
+    """Of gpt-neox's keys the DeepSpeed config has those that are handed on, at their places in the
+    file.
+    """
     (config,) = read(tmp_path, train__yml=NEOX).documents
     assert isinstance(config, DsConfig)
     assert set(config.block("")) == {
@@ -223,7 +230,9 @@ def test_gpt_neox_is_read_for_its_deepspeed_config(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_gpt_neox_config_is_left_alone(tmp_path: Path) -> None:
-    """A file that gpt-neox joins with others is no DeepSpeed config, and is named with its program."""
+    """A file that gpt-neox joins with others is no DeepSpeed config, and is named with its
+    program.
+    """
     reading = read(
         tmp_path,
         model__yml="num_layers: 2\nhidden_size: 8\nno-weight-tying: true\npos-emb: rotary\n",
@@ -236,7 +245,9 @@ def test_a_part_of_a_gpt_neox_config_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [AXOLOTL, LLAMA_FACTORY])
 def test_trainers_are_read_for_their_arguments(content: str, tmp_path: Path) -> None:
-    """axolotl and LLaMA-Factory hand on TrainingArguments: by name, text converted, axolotl's defaults unknown."""
+    """axolotl and LLaMA-Factory hand on TrainingArguments: by name, text converted, axolotl's
+    defaults unknown.
+    """
     (arguments,) = read(tmp_path, train__yaml=content).documents
     assert isinstance(arguments, TrainingArguments)
     assert arguments.value("learning_rate") in (2e-5, 1e-5)
@@ -259,8 +270,13 @@ def test_megatron_by_another_program_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_lists_are_what_the_autotuner_tries(tmp_path: Path) -> None:
-    """With autotuning, a list in place of a number is not known, and neither is "auto"; without it, it is a list."""
-    space = '{"autotuning": {"enabled": %s}, "zero_optimization": {"stage": [1, 2], "reduce_bucket_size": [1, 2]}}'
+    """With autotuning, a list in place of a number is not known, and neither is "auto"; without it,
+    it is a list.
+    """
+    space = (
+        '{"autotuning": {"enabled": %s}, "zero_optimization": {"stage": [1, 2], '
+        '"reduce_bucket_size": [1, 2]}}'
+    )
     for enabled, stage in (("true", "auto"), ("false", [1, 2])):
         (config,) = read(tmp_path, ds__json=space % enabled).documents
         assert isinstance(config, DsConfig)
@@ -270,7 +286,9 @@ def test_lists_are_what_the_autotuner_tries(tmp_path: Path) -> None:
 
 
 def test_data_in_a_folder_is_no_error(tmp_path: Path) -> None:
-    """Large, binary and undecodable files in a folder are left out, a script that can't be read is an error."""
+    """Large, binary and undecodable files in a folder are left out, a script that can't be read is
+    an error.
+    """
     (tmp_path / "vocab.json").write_text('{"a": "' + "x" * 9_000_000 + '"}')
     (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
     (tmp_path / "binary.job").write_bytes(b"\x00\x01")
@@ -300,14 +318,18 @@ def test_libraries_below_a_folder_are_not_the_jobs(tmp_path: Path) -> None:
 
 
 def test_a_named_file_of_another_program_is_told(tmp_path: Path) -> None:
-    """A file that the user names is an error when it is another program's, with the program's name."""
+    """A file that the user names is an error when it is another program's, with the program's
+    name.
+    """
     (tmp_path / "critic.yaml").write_text(FOREIGN["critic.yaml"][0])
     (finding,) = read_documents([tmp_path / "critic.yaml"]).findings
     assert (finding.rule, "Hydra" in finding.message) == ("FILE004", True)
 
 
 def test_commands_of_trainers_are_read(tmp_path: Path) -> None:
-    """`llamafactory-cli train` and `swift sft` take TrainingArguments; `llamafactory-cli export` doesn't."""
+    """`llamafactory-cli train` and `swift sft` take TrainingArguments; `llamafactory-cli export`
+    doesn't.
+    """
     options = (
         "--output_dir out --deepspeed ds.json --per_device_train_batch_size 2 --report_to none"
     )

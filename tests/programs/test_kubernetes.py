@@ -73,7 +73,9 @@ def pods(job: Any) -> list[dict[str, Any]]:
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """What Kubernetes makes of a word: `$(NAME)` is a variable's value where it is one, `$$` is `$`."""
+    """What Kubernetes makes of a word: `$(NAME)` is a variable's value where it is one, `$$` is
+    `$`.
+    """
     return re.sub(
         r"\$(?:\$|\(([^)]*)\))",
         lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]),
@@ -95,7 +97,9 @@ def test_the_published_schema_accepts_the_job(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_arrives_unchanged(kind: str) -> None:
-    """After Kubernetes has expanded variables in words, the script gets every argument; so do variables their value."""
+    """After Kubernetes has expanded variables in words, the script gets every argument; so do
+    variables their value.
+    """
     for found in containers(launch(kind, environment={"B": HOSTILE[0], "C": "$$(B)$"})[kind]):
         words = [expanded(word, {"rm -rf ~": "owned", "B": "owned"}) for word in found["command"]]
         assert words == ["torchrun", "train.py", *expected_arguments("/etc/dsgen/ds_config.json")]
@@ -116,7 +120,9 @@ def test_text_is_text_to_every_parser(word: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_volume_that_is_mounted_is_there(kind: str) -> None:
-    """Mounts name volumes of their pod, the configuration files among them; without files there is no ConfigMap."""
+    """Mounts name volumes of their pod, the configuration files among them; without files there is
+    no ConfigMap.
+    """
     parts = launch(kind, options=OPTIONS[3])
     assert parts["ConfigMap"]["data"] == {"ds_config.json": "{}\n"}
     for pod in pods(parts[kind]):
@@ -131,7 +137,9 @@ def test_every_volume_that_is_mounted_is_there(kind: str) -> None:
 
 
 def test_every_node_has_a_pod() -> None:
-    """A master and its workers, the nodes of a TrainJob, or the pods of an indexed job are as many as the nodes."""
+    """A master and its workers, the nodes of a TrainJob, or the pods of an indexed job are as many
+    as the nodes.
+    """
     specs = launch()["PyTorchJob"]["spec"]
     assert [role["replicas"] for role in specs["pytorchReplicaSpecs"].values()] == [1, 127]
     assert (specs["nprocPerNode"], specs["runPolicy"]["activeDeadlineSeconds"]) == ("8", 172800)
@@ -160,7 +168,9 @@ def test_a_secret_is_named_and_never_written(kind: str) -> None:
 
 
 def test_a_pod_is_not_told_of_the_hosts_interfaces() -> None:
-    """What names an interface of the node is left out, unless the spec says it; what is for its devices is there."""
+    """What names an interface of the node is left out, unless the spec says it; what is for its
+    devices is there.
+    """
     names = [entry["name"] for entry in containers(launch()["PyTorchJob"])[0]["env"]]
     assert "NCCL_SOCKET_IFNAME" not in names and "NCCL_IB_PCI_RELAXED_ORDERING" in names
     stated = launch(environment={"NCCL_SOCKET_IFNAME": "net1"})["PyTorchJob"]
@@ -171,14 +181,18 @@ def test_a_pod_is_not_told_of_the_hosts_interfaces() -> None:
     "name", ["gpt3-175b", "GPT 3 (175B)", "3b", "-", "é", "a" * 80, "a" * 39 + "-b"]
 )
 def test_names_are_labels(name: str) -> None:
-    """Whatever the job's name, the resource's is a label as of DNS, short enough for the names of its pods."""
+    """Whatever the job's name, the resource's is a label as of DNS, short enough for the names of
+    its pods.
+    """
     made = launch(name=name)["PyTorchJob"]["metadata"]["name"]
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", made) and len(made) <= 45
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_checkpoint_is_found_when_the_job_starts(kind: str, tmp_path: Path) -> None:
-    """A script that has to be told of its last checkpoint gets the newest whole one, and its arguments unchanged."""
+    """A script that has to be told of its last checkpoint gets the newest whole one, and its
+    arguments unchanged.
+    """
     runs = tmp_path / "my $(runs)"
     for step, state in ((8, "{}"), (20, "{}\n"), (100, None), (200, "")):
         (runs / f"checkpoint-{step}").mkdir(parents=True)
@@ -210,7 +224,9 @@ def test_the_last_checkpoint_is_found_when_the_job_starts(kind: str, tmp_path: P
 def test_a_missing_device_of_the_network_is_told(
     resources: list[str], gpus: int, told: bool
 ) -> None:
-    """Pods on several nodes without a device for RDMA or EFA are told of it, and one node needs none."""
+    """Pods on several nodes without a device for RDMA or EFA are told of it, and one node needs
+    none.
+    """
     text = launch_files(plan("kubernetes", options={"resources": resources}, gpus=gpus), program())[
         0
     ].text
@@ -229,7 +245,9 @@ def test_a_missing_device_of_the_network_is_told(
 def test_the_device_is_that_of_the_nodes_network(
     network: str, provider: str | None, named: str
 ) -> None:
-    """The note names EFA's device on AWS, that of the shared device plugin for InfiniBand, and none where it's open."""
+    """The note names EFA's device on AWS, that of the shared device plugin for InfiniBand, and none
+    where it's open.
+    """
     made = plan("kubernetes", gpus=16)
     cluster = replace(made.job.cluster, network=network, provider=provider)
     text = launch_files(replace(made, job=replace(made.job, cluster=cluster)), program())[0].text
@@ -238,10 +256,13 @@ def test_the_device_is_that_of_the_nodes_network(
 
 
 def test_cores_and_memory_are_requested_where_they_are_known() -> None:
-    """Pods request nine tenths of what clouds let pods have of a known node, unless the spec has them."""
+    """Pods request nine tenths of what clouds let pods have of a known node, unless the spec has
+    them.
+    """
     known = {"cpu_cores": 192, "host_memory_bytes": 2048 * 2**30}
     made = plan("kubernetes", gpus=8)
-    # GKE keeps most memory (47.7 of 2,048 GiB, and 0.1 before it evicts), AKS most cores (2.02 of 192).
+    # GKE keeps most memory (47.7 of 2,048 GiB, and 0.1 before it evicts), AKS most cores (2.02 of
+    # 192).
     for cores, memory, gpus in ((170, "1800Gi", 8), (85, "900Gi", 4)):
         job = replace(made.job, gpus=gpus, cluster=replace(made.job.cluster, **known))
         (file,) = launch_files(replace(made, job=job), program())[:1]
@@ -266,7 +287,9 @@ def test_cores_and_memory_are_requested_where_they_are_known() -> None:
 
 
 def test_the_header_says_what_the_image_and_the_volumes_need() -> None:
-    """A path of the script is called relative only where it is; data on no mounted volume is named; so is a limit."""
+    """A path of the script is called relative only where it is; data on no mounted volume is named;
+    so is a limit.
+    """
     made = plan("kubernetes", gpus=16, options={"volumes": ["data:/data:ro"]})
     absolute = replace(program(), script="/opt/train.py")
     for path, told in (("/data/a", False), ("/other/a", True), ("org/set", False)):
@@ -288,7 +311,9 @@ def test_the_header_says_what_the_image_and_the_volumes_need() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_network_and_priority_are_where_they_act(kind: str) -> None:
-    """Labels are the job's and its pods'; network and priority the pods', or a TrainJob's runtime's."""
+    """Labels are the job's and its pods'; network and priority the pods', or a TrainJob's
+    runtime's.
+    """
     job = launch(kind, options={**OPTIONS[6], "queue": "team"})[kind]
     assert job["metadata"]["labels"] == {
         "kueue.x-k8s.io/queue-name": "team",
@@ -313,7 +338,9 @@ def test_labels_network_and_priority_are_where_they_act(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_variable_of_a_secret_is_there_once(kind: str) -> None:
-    """A variable that the environment and a secret have comes from the secret, and is written once."""
+    """A variable that the environment and a secret have comes from the secret, and is written
+    once.
+    """
     options = {"variables_from": ["hf-secret/token:HF_HOME"]}
     for found in containers(launch(kind, options=options, environment={"HF_HOME": "/x"})[kind]):
         named = [entry for entry in found["env"] if entry["name"] == "HF_HOME"]
@@ -331,7 +358,9 @@ def example(**changed: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_every_pod_may_start_again_as_often_as_the_job() -> None:
-    """Kubeflow sums up the restarts of all pods and ends the job at its limit: that allows for all of them."""
+    """Kubeflow sums up the restarts of all pods and ends the job at its limit: that allows for all
+    of them.
+    """
     options = {"launch__kubernetes__restarts": 5}
     assert example(**options)["PyTorchJob"]["spec"]["runPolicy"]["backoffLimit"] == 5 * 4 + 1
     assert launch(options={"restarts": 0})["PyTorchJob"]["spec"]["runPolicy"]["backoffLimit"] == 0
@@ -343,7 +372,9 @@ def test_every_pod_may_start_again_as_often_as_the_job() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pod_has_time_to_save(kind: str) -> None:
-    """Where the script saves when it is told to stop, its pod has as long as that may take; or as long as is said."""
+    """Where the script saves when it is told to stop, its pod has as long as that may take; or as
+    long as is said.
+    """
     for said, seconds in ((None, 180), (700, 700)):
         job = example(launch__kubernetes__kind=kind, launch__kubernetes__grace_seconds=said)[kind]
         assert {pod.get("terminationGracePeriodSeconds") for pod in pods(job)} == {seconds}
@@ -355,7 +386,9 @@ def test_a_pod_has_time_to_save(kind: str) -> None:
 def test_a_pod_that_is_told_to_stop_lets_its_script_save(
     tmp_path: Path, saved: int | str | None, status: int
 ) -> None:
-    """The pod's TERM goes to the script and not to torchrun; status 0 before the last step is saved is no success."""
+    """The pod's TERM goes to the script and not to torchrun; status 0 before the last step is saved
+    is no success.
+    """
     (container, *_) = containers(example(output__checkpoints=str(tmp_path))["PyTorchJob"])
     words = [expanded(word, {}) for word in container["command"]]
     last = words[words.index("--train-iters") + 1]
@@ -364,7 +397,8 @@ def test_a_pod_that_is_told_to_stop_lets_its_script_save(
         f"trap 'printf {step} >{tmp_path}/latest_checkpointed_iteration.txt; exit 0' TERM\n"
         f"touch {tmp_path}/started; for ((i = 0; i < 600; i++)); do sleep 0.1; done"
         if step
-        else f"touch {tmp_path}/started; trap 'exit 0' TERM; for ((i = 0; i < 600; i++)); do sleep 0.1; done"
+        else f"touch {tmp_path}/started; trap 'exit 0' TERM; for ((i = 0; i < 600; "
+        "i++)); do sleep 0.1; done"
     )
     stand_in = f"#!/bin/bash\ntrap 'exit 9' TERM\nbash {tmp_path}/script &\nwait $!\n"
     (tmp_path / "torchrun").write_text(stand_in)
@@ -394,7 +428,9 @@ def test_a_pod_that_is_told_to_stop_before_its_script_runs_ends(tmp_path: Path) 
 
 
 def test_a_long_command_of_a_train_job_is_in_two_lists() -> None:
-    """A TrainJob takes 128 words in its command and as many arguments: the schema has both, the pod gets every word."""
+    """A TrainJob takes 128 words in its command and as many arguments: the schema has both, the pod
+    gets every word.
+    """
     job = example(
         launch__kubernetes__kind="TrainJob", launch__arguments=[f"--flag-{n}" for n in range(110)]
     )["TrainJob"]
@@ -406,7 +442,9 @@ def test_a_long_command_of_a_train_job_is_in_two_lists() -> None:
 
 
 def test_pods_of_a_rack_need_a_compute_domain() -> None:
-    """Where the plan counts on NVLink between nodes, the file and the next steps say what pods need for it."""
+    """Where the plan counts on NVLink between nodes, the file and the next steps say what pods need
+    for it.
+    """
     keys = {
         "model": "llama-3.1-8b",
         "gpus": 16,

@@ -1,4 +1,6 @@
-"""What a script launches is followed through launchers and wrappers, by the option tables of the real programs."""
+"""What a script launches is followed through launchers and wrappers, by the option tables of the
+real programs.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,9 @@ def test_sbatch_reads_only_directives_before_the_first_command() -> None:
 
 
 def test_the_environment_of_a_launch_is_what_was_exported_or_prefixed() -> None:
-    """Exports before the line, prefixes and those of `env` count; later or unexported ones don't."""
+    """Exports before the line, prefixes and those of `env` count; later or unexported ones
+    don't.
+    """
     launch = _one("export A=1 B=2\nC=3\nD=4 env E=5 torchrun t.py\nexport F=6\n")
     assert {name: assignment.value for name, assignment in launch.environment.items()} == {
         "A": "1",
@@ -186,7 +190,9 @@ def test_exports_inside_bash_c_stay_there() -> None:
     "script", sorted(_GOLDEN.glob("*/launch.s*")), ids=lambda path: path.parent.name
 )
 def test_the_scripts_we_write_are_understood(script: Path) -> None:
-    """In every script that dsgen writes, torchrun and the arguments of the training program are found."""
+    """In every script that dsgen writes, torchrun and the arguments of the training program are
+    found.
+    """
     content = script.read_text(encoding="utf-8")
     launch = _one(content)
     words = [word.value for word in launch.arguments]
@@ -236,9 +242,8 @@ def test_deepspeed_has_the_options_of_our_table(monkeypatch: pytest.MonkeyPatch)
     def keep(self: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         seen.append(self)
 
-    monkeypatch.setattr(
-        argparse.ArgumentParser, "parse_args", keep
-    )  # its parser is made inside parse_args
+    # its parser is made inside parse_args
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", keep)
     runner.parse_args([])
     _assert_same_options("deepspeed", seen[0])
 

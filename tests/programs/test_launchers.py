@@ -54,7 +54,9 @@ def test_the_users_environment_wins() -> None:
 
 
 def test_threads_share_the_node() -> None:
-    """Each process gets its share of the cores, because torchrun would give it one; unknown cores give no variable."""
+    """Each process gets its share of the cores, because torchrun would give it one; unknown cores
+    give no variable.
+    """
     assert environment(plan("slurm"), program())["OMP_NUM_THREADS"] == "12"
     assert environment(plan("slurm", gpus=2), program())["OMP_NUM_THREADS"] == "12"
     assert (
@@ -97,7 +99,9 @@ TOLD: Final = {
 def test_a_run_that_was_told_to_stop_is_no_success(
     tmp_path: Path, target: str, saved: int | None, status: int
 ) -> None:
-    """Megatron ends with status 0 whenever it is told to: the job fails before the last step is saved."""
+    """Megatron ends with status 0 whenever it is told to: the job fails before the last step is
+    saved.
+    """
     folder = str(tmp_path) if target == "skypilot" else "azureml://datastores/training/paths/run"
     own = (
         {"compute": "gpu", "environment": "azureml:e:1"}

@@ -76,7 +76,9 @@ def test_gpt_oss_has_its_own_activation() -> None:
 
 
 def test_llama_4_router_and_norms() -> None:
-    """Llama 4 scales the experts' input by sigmoid scores, and normalises queries and keys without weights."""
+    """Llama 4 scales the experts' input by sigmoid scores, and normalises queries and keys without
+    weights.
+    """
     given = arguments("llama-4-scout")
     assert given["--moe-router-score-function"] == "sigmoid"
     assert {"--moe-apply-probs-on-input", "--qk-l2-norm"} <= given.keys()
@@ -98,8 +100,10 @@ def test_relatives_of_deepseek_balance_by_a_bias(model: str) -> None:
         ("olmo-2-32b", {"normalisation after attention and MLP"}),
         ("minimax-m2", {"normalisation of queries and keys over all heads at once"}),
         ("gemma-2-9b", {"scaled embeddings", "soft-capped attention scores", "soft-capped logits"}),
-        ("gemma-3-27b", {"a rotary base of their own in local layers", "a scale of its own for attention scores"}),
-        ("command-r", {"normalisation without biases", "a factor on the logits", "attention and MLP side by side"}),
+        ("gemma-3-27b", {"a rotary base of their "
+            "own in local layers", "a scale of its own for attention scores"}),
+        ("command-r", {"normalisation "
+            "without biases", "a factor on the logits", "attention and MLP side by side"}),
         ("ernie-4.5-21b-a3b", {"a softmax router with a bias that balances its experts"}),
         ("opt-13b", {"MLPs with relu"}),
     ],

@@ -1,4 +1,6 @@
-"""Arguments of both Megatron trees: a strict parser made from the real options takes every one of them."""
+"""Arguments of both Megatron trees: a strict parser made from the real options takes every one of
+them.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ THREE_D = Layout(
 
 @lru_cache(maxsize=2)
 def parser_of(tree: Flavour) -> argparse.ArgumentParser:
-    """A parser with the tree's own option names, types and choices, which refuses everything else."""
+    """A parser with the tree's own option names, types and choices, which refuses everything
+    else.
+    """
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
     kinds: dict[str, Any] = {"int": int, "float": float, "text": str}
     table = option_table(tree)
@@ -115,7 +119,9 @@ def layouts() -> Iterator[Layout]:
 
 @pytest.mark.parametrize("tree", TREES)
 def test_every_option_exists_with_a_legal_value(tree: Flavour) -> None:
-    """Whatever the model, layout, precision, optimizer and attention, each option and choice is one of the tree's."""
+    """Whatever the model, layout, precision, optimizer and attention, each option and choice is one
+    of the tree's.
+    """
     parser = parser_of(tree)
     trainings = [
         ("fp32", "adamw", "flash"),
@@ -156,7 +162,9 @@ def test_batch_and_sizes_are_the_layouts(tree: Flavour) -> None:
 
 @pytest.mark.parametrize("tree", TREES)
 def test_the_jobs_own_length_and_warm_up_win(tree: Flavour) -> None:
-    """Options that exclude ours, such as --train-samples, replace them; the job's arguments come last."""
+    """Options that exclude ours, such as --train-samples, replace them; the job's arguments come
+    last.
+    """
     own = ("--train-samples", "1000", "--lr-warmup-samples=10")
     program = program_for(make_plan(make_job(tree, GPT, arguments=own), THREE_D))
     given = words(program)
@@ -173,7 +181,9 @@ def test_a_job_without_duration_says_so(tree: Flavour) -> None:
 
 
 def test_one_stage_is_no_pipeline_to_megatron_deepspeed() -> None:
-    """Without --no-pipeline-parallel even one stage becomes a PipelineModule, which ZeRO 2 and 3 refuse."""
+    """Without --no-pipeline-parallel even one stage becomes a PipelineModule, which ZeRO 2 and 3
+    refuse.
+    """
     assert "--no-pipeline-parallel" in arguments(
         "megatron-deepspeed", layout=Layout(data=8, zero_stage=3)
     )
@@ -213,7 +223,9 @@ def test_megatron_lm_recomputation_is_complete() -> None:
 
 
 def test_megatron_lm_layers_may_count_embedding_and_loss() -> None:
-    """126 layers don't divide over 16 stages, 128 with embedding and loss do; 96 layers need no such thing."""
+    """126 layers don't divide over 16 stages, 128 with embedding and loss do; 96 layers need no
+    such thing.
+    """
     flag = "--account-for-loss-in-pipeline-split"
     assert flag in arguments("megatron-lm", llama(layers=126))
     assert flag not in arguments("megatron-lm", llama(layers=96))
@@ -227,7 +239,9 @@ def test_megatron_lm_shortens_the_last_stage() -> None:
 
 
 def test_megatron_lm_grouped_queries_and_latent_attention_exclude_each_other() -> None:
-    """Grouped-query attention is asked for where it is used, and never beside multi-head latent attention."""
+    """Grouped-query attention is asked for where it is used, and never beside multi-head latent
+    attention.
+    """
     assert arguments("megatron-lm", LLAMA)["--num-query-groups"] == 8
     latent = arguments("megatron-lm", DEEPSEEK)
     assert latent["--kv-lora-rank"] == 512
@@ -245,7 +259,9 @@ def test_megatron_lm_grouped_queries_and_latent_attention_exclude_each_other() -
     ],
 )
 def test_rotary_base_and_epsilon_are_the_models(tree: Flavour, base: str, epsilon: str) -> None:
-    """Theta, the rotating share and the norms' epsilon are given: the scripts' defaults are another model's."""
+    """Theta, the rotating share and the norms' epsilon are given: the scripts' defaults are another
+    model's.
+    """
     model = llama(rotary_base=500000.0, rotary_fraction=0.25, norm_epsilon=1e-6)
     read = arguments(tree, model)
     assert (read[base], read["--rotary-percent"], read[epsilon]) == (500000, 0.25, 1e-6)
@@ -260,7 +276,9 @@ def test_megatron_lm_scales_positions_as_llama_does() -> None:
 
 
 def test_megatron_lm_routes_by_groups_as_deepseek_does() -> None:
-    """DeepSeek's groups of experts and the factor on their sum are given, other models have neither."""
+    """DeepSeek's groups of experts and the factor on their sum are given, other models have
+    neither.
+    """
     model = deepseek(router_groups=8, router_top_groups=4, router_scale=2.5)
     read = arguments("megatron-lm", model)
     names = (
@@ -273,12 +291,19 @@ def test_megatron_lm_routes_by_groups_as_deepseek_does() -> None:
 
 
 def test_the_routers_loss_has_the_coefficient_of_the_models_config() -> None:
-    """Megatron-LM gets the config's coefficient unchanged, as NVIDIA's converter hands it on, but gpt-oss's 0.9."""
+    """Megatron-LM gets the config's coefficient unchanged, as NVIDIA's converter hands it on, but
+    gpt-oss's 0.9.
+    """
     option, name = "--moe-aux-loss-coeff", {"name": "m", "source": "test"}
     for family, given, weight in (
-        ("mixtral", None, 0.001), ("mixtral", 0.05, 0.05), ("mixtral", 0.0, 0.0), ("mixtral", 1.0, 1.0),
-        ("mixtral", 2, 2.0), ("gpt_oss", 0.9, 0.001), ("gpt_oss", 0.01, 0.01),
-    ):  # fmt: skip
+        ("mixtral", None, 0.001),
+        ("mixtral", 0.05, 0.05),
+        ("mixtral", 0.0, 0.0),
+        ("mixtral", 1.0, 1.0),
+        ("mixtral", 2, 2.0),
+        ("gpt_oss", 0.9, 0.001),
+        ("gpt_oss", 0.01, 0.01),
+    ):
         model = model_from_config({"model_type": family, "router_aux_loss_coef": given}, **name)
         assert arguments("megatron-lm", model)[option] == [weight]
     latent = model_from_config({"model_type": "deepseek_v3", "aux_loss_alpha": 0.0001}, **name)
@@ -305,11 +330,17 @@ def test_megatron_lm_chooses_after_the_softmax_for_one_expert() -> None:
 
 
 def test_the_softmax_is_where_the_models_config_says() -> None:
-    """Weights that don't add up to 1 are of a softmax before the choice: `norm_topk_prob`, by the class's default."""
+    """Weights that don't add up to 1 are of a softmax before the choice: `norm_topk_prob`, by the
+    class's default.
+    """
     for family, given, before in (
-        ("qwen3_moe", {}, True), ("qwen3_moe", {"norm_topk_prob": True}, False), ("deepseek_v2", {}, True),
-        ("olmoe", {"norm_topk_prob": True}, False), ("mixtral", {}, False), ("deepseek_v3", {}, False),
-    ):  # fmt: skip
+        ("qwen3_moe", {}, True),
+        ("qwen3_moe", {"norm_topk_prob": True}, False),
+        ("deepseek_v2", {}, True),
+        ("olmoe", {"norm_topk_prob": True}, False),
+        ("mixtral", {}, False),
+        ("deepseek_v3", {}, False),
+    ):
         model = model_from_config(
             {"model_type": family, "num_experts_per_tok": 4, **given}, name="m", source="test"
         )
@@ -320,7 +351,9 @@ def test_the_softmax_is_where_the_models_config_says() -> None:
 
 
 def test_a_mixture_in_the_spec_has_the_router_of_its_keys() -> None:
-    """An inline mixture has the scores, groups and factor that its keys say, and else a softmax over the chosen."""
+    """An inline mixture has the scores, groups and factor that its keys say, and else a softmax
+    over the chosen.
+    """
     shape = {
         "hidden_size": 64,
         "intermediate_size": 64,
@@ -408,7 +441,9 @@ KNOBS = Layout(
     ],
 )
 def test_each_knob_has_its_options(changes: dict[str, Any], options: dict[str, Any]) -> None:
-    """A knob adds its own options and changes no other; neighbouring context ranks are the first level."""
+    """A knob adds its own options and changes no other; neighbouring context ranks are the first
+    level.
+    """
     job = make_job("megatron-lm", MIXTRAL, generation="hopper")
     plain, turned = (
         parsed(program_for(make_plan(job, layout)), "megatron-lm")
@@ -471,7 +506,9 @@ def test_knobs_are_read_back(changes: dict[str, Any]) -> None:
 def test_latent_attention_has_yarn_where_megatron_has_it(
     changes: dict[str, Any], told: bool
 ) -> None:
-    """DeepSeek-V3's YaRN is written for its attention; other values of it have no option, which a finding says."""
+    """DeepSeek-V3's YaRN is written for its attention; other values of it have no option, which a
+    finding says.
+    """
     yarn = {
         "type": "yarn",
         "factor": 40,

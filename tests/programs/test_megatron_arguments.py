@@ -135,7 +135,9 @@ def command_lines(draw: st.DrawFn) -> tuple[Flavour, list[str]]:
 @settings(max_examples=300, deadline=None)
 @given(command_lines())
 def test_words_mean_what_argparse_takes_them_for(case: tuple[Flavour, list[str]]) -> None:
-    """What argparse takes has the same values here and nothing wrong; what it refuses has something wrong."""
+    """What argparse takes has the same values here and nothing wrong; what it refuses has something
+    wrong.
+    """
     flavour, line = case
     table = option_table(flavour)
     parsed = parse_words(words_of(line), table, lambda _: HERE)
@@ -211,7 +213,9 @@ def test_what_a_variable_hides_is_not_known() -> None:
 
 
 def test_options_on_a_condition_are_neither_given_nor_missing() -> None:
-    """What the script adds under an `if` may be given; every other option that isn't there is surely missing."""
+    """What the script adds under an `if` may be given; every other option that isn't there is
+    surely missing.
+    """
     script = 'ARGS="--num-layers 2"\nif [ "$DEBUG" = 1 ]; then\n  ARGS="$ARGS --fp16"\nfi\n'
     [arguments] = script_arguments(script + "torchrun pretrain_gpt.py $ARGS --hidden-size 64\n")
     assert (arguments.complete, arguments.unsure) == (True, {"--fp16"})
@@ -237,7 +241,9 @@ def test_every_option_of_a_branch_is_on_its_condition() -> None:
     ("words", "complete"), [("$DATA", True), ("1 $A 2 $B", True), ("$DATA $EXTRA_ARGS", False)]
 )
 def test_unknown_values_of_a_list_hide_no_options(words: str, complete: bool) -> None:
-    """What follows an option of several values is taken for them, but for a variable whose name speaks of options."""
+    """What follows an option of several values is taken for them, but for a variable whose name
+    speaks of options.
+    """
     [arguments] = script_arguments(
         f"torchrun pretrain_gpt.py --num-layers 2 --data-path {words} --bf16\n"
     )
@@ -253,8 +259,13 @@ def test_the_last_of_several_wins() -> None:
 
 
 def test_a_file_of_arguments_is_read() -> None:
-    """Comments, quotes and several options a line are as in a shell; a variable's value is not known."""
-    text = "# model\n--num-layers 2 --hidden-size 64\n--num-attention-heads '4'  # heads\n--save \"$OUT\"/run\n"
+    """Comments, quotes and several options a line are as in a shell; a variable's value is not
+    known.
+    """
+    text = (
+        "# model\n--num-layers 2 --hidden-size 64\n--num-attention-heads '4'  # "
+        'heads\n--save "$OUT"/run\n'
+    )
     arguments = read_by(read_file, text_of(text, "arguments.txt"))
     assert arguments.values == {
         "--num-layers": 2,
@@ -268,7 +279,9 @@ def test_a_file_of_arguments_is_read() -> None:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)
 def test_what_dsgen_writes_is_read_whole(path: Path) -> None:
-    """In a file that dsgen wrote for a Megatron, every word is known; another framework's has no Megatron options."""
+    """In a file that dsgen wrote for a Megatron, every word is known; another framework's has no
+    Megatron options.
+    """
     content = path.read_text(encoding="utf-8")
     arguments = read_by(read_file, text_of(content, str(path)))
     is_megatron = "--num-layers" in content

@@ -27,7 +27,9 @@ def arguments_of(
 
 
 def test_forks_have_what_their_project_lacks() -> None:
-    """No option of a fork is one of the project that it started from, and none of its choices is."""
+    """No option of a fork is one of the project that it started from, and none of its choices
+    is.
+    """
     for fork in forks().values():
         table = option_table(fork["base"])
         assert fork["options"] and not any(map(table.has, fork["options"]))
@@ -50,19 +52,25 @@ def test_forks_have_what_their_project_lacks() -> None:
     ],
 )
 def test_a_fork_is_known_by_what_only_it_has(words: str, fork: str) -> None:
-    """One option or choice of a known fork names it, two unknown options make some fork; slips make none."""
+    """One option or choice of a known fork names it, two unknown options make some fork; slips make
+    none.
+    """
     assert arguments_of(words).fork == fork
 
 
 def test_a_fork_decides_whose_options_they_are() -> None:
-    """Words without any sign of DeepSpeed are Megatron-DeepSpeed's where only its fork has one of them."""
+    """Words without any sign of DeepSpeed are Megatron-DeepSpeed's where only its fork has one of
+    them.
+    """
     arguments = arguments_of("--embed-layernorm --kill-switch-path stop --checkpoint-activations")
     assert arguments.flavour == "megatron-deepspeed"
     assert arguments_of("--checkpoint-activations").flavour == "megatron-lm"
 
 
 def test_a_program_beside_the_script_knows_its_options(tmp_path: Path) -> None:
-    """Options and choices written in the program's folder, or in a module that it imports, are no strays."""
+    """Options and choices written in the program's folder, or in a module that it imports, are no
+    strays.
+    """
     folder, package = tmp_path / "tasks", tmp_path / "ours"
     folder.mkdir(), package.mkdir(), (tmp_path / ".git").mkdir()
     (folder / "train.py").write_text("import megatron\nfrom ours.extra import add\n")
@@ -78,7 +86,9 @@ def test_a_program_beside_the_script_knows_its_options(tmp_path: Path) -> None:
 
 
 def test_a_parser_beside_the_program_decides(tmp_path: Path) -> None:
-    """Where Megatron's own parser is there, what it lacks is unknown, and no fork; unless it takes unknown words."""
+    """Where Megatron's own parser is there, what it lacks is unknown, and no fork; unless it takes
+    unknown words.
+    """
     (tmp_path / "megatron").mkdir()
     (tmp_path / "megatron" / "arguments.py").write_text("group.add_argument('--embed-layernorm')\n")
     (tmp_path / "pretrain_gpt.py").write_text("pretrain()\n")
@@ -90,7 +100,9 @@ def test_a_parser_beside_the_program_decides(tmp_path: Path) -> None:
 
 
 def test_a_parser_beside_the_program_says_whose_options_they_are(tmp_path: Path) -> None:
-    """Words that both projects have are Megatron-DeepSpeed's where the parser beside the program is."""
+    """Words that both projects have are Megatron-DeepSpeed's where the parser beside the program
+    is.
+    """
     (tmp_path / "megatron").mkdir()
     (tmp_path / "megatron" / "arguments.py").write_text(
         "add_argument('--zero-stage')\nadd_argument('--lr')\n"
@@ -126,7 +138,9 @@ def test_a_parser_beside_the_program_says_whose_options_they_are(tmp_path: Path)
     ],
 )
 def test_programs_of_others_are_none_of_megatrons(program: str, words: str, read: int) -> None:
-    """Three options that Megatron has show it, unless there is one that it refuses; its own programs need none."""
+    """Three options that Megatron has show it, unless there is one that it refuses; its own
+    programs need none.
+    """
     text = text_of(f"torchrun {program} {words}\n", "launch.sh")
     assert len(list(from_launches(launches(read_script(text))))) == read
 
@@ -138,14 +152,18 @@ def test_programs_of_others_are_none_of_megatrons(program: str, words: str, read
 def test_a_program_beside_the_script_shows_if_it_is_megatrons(
     content: str, read: int, place: str, tmp_path: Path
 ) -> None:
-    """A program that is there and nowhere names Megatron has options of its own, also by another machine's path."""
+    """A program that is there and nowhere names Megatron has options of its own, also by another
+    machine's path.
+    """
     (tmp_path / "pretrain_gpt.py").write_text(content)
     text = text_of(f"torchrun {place}pretrain_gpt.py {SHAPE}\n", str(tmp_path / "launch.sh"))
     assert len(list(from_launches(launches(read_script(text))))) == read
 
 
 def test_a_value_that_vanishes_is_not_missing() -> None:
-    """An option before a variable of which nothing came has no problem; one before another option has."""
+    """An option before a variable of which nothing came has no problem; one before another option
+    has.
+    """
     text = text_of(
         f'X=\nA="{SHAPE} \\\n --load $X \\\n --save"\nsh -c "python pretrain_gpt.py $A"\n',
         "launch.sh",
@@ -155,7 +173,9 @@ def test_a_value_that_vanishes_is_not_missing() -> None:
 
 
 def test_a_placeholder_is_a_value_that_is_not_known() -> None:
-    """Nothing is wrong with `<path to data>`, whatever a shell would make of it; what is around it is read."""
+    """Nothing is wrong with `<path to data>`, whatever a shell would make of it; what is around it
+    is read.
+    """
     arguments = arguments_of(
         "--data-path '<path to data>' --lr-warmup-iters '<N>' --load '<image>' --bf16"
     )

@@ -46,12 +46,16 @@ def run_of(options: str, **context: Any) -> MegatronRun:
     ],
 )
 def test_a_size_is_known_or_none(options: str, tensor: int | None) -> None:
-    """A parallel size is what is given, else 1; None where a variable may hold it, or it is no size."""
+    """A parallel size is what is given, else 1; None where a variable may hold it, or it is no
+    size.
+    """
     assert run_of(options).tensor == tensor
 
 
 def test_replicas_follow_from_gpus_and_sizes() -> None:
-    """GPUs over tensor × pipeline × context; None where they don't divide, or are cut in other ways."""
+    """GPUs over tensor × pipeline × context; None where they don't divide, or are cut in other
+    ways.
+    """
     options = (
         "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 3 --context-parallel-size 2"
     )
@@ -71,7 +75,9 @@ def test_replicas_follow_from_gpus_and_sizes() -> None:
     ],
 )
 def test_chunks_are_counted_or_follow_from_their_layers(options: str, chunks: int | None) -> None:
-    """Chunks of a stage, given as a number or by the layers of each; None where they don't divide a stage's layers."""
+    """Chunks of a stage, given as a number or by the layers of each; None where they don't divide a
+    stage's layers.
+    """
     assert run_of(f"--pipeline-model-parallel-size 4 {options}").chunks == chunks
 
 
@@ -84,7 +90,9 @@ def test_a_run_answers_by_option() -> None:
 
 
 def test_a_run_has_the_facts_that_its_arguments_state() -> None:
-    """Facts that an unknown option may change are not among them; the job is in the vocabulary of options."""
+    """Facts that an unknown option may change are not among them; the job is in the vocabulary of
+    options.
+    """
     [run] = megatron_facts(
         submission_of("--tensor-model-parallel-size 2 --global-batch-size $BATCH", gpus=8)
     )
@@ -104,14 +112,17 @@ def test_a_run_has_the_facts_that_its_arguments_state() -> None:
         ("--grad-reduce-in-bf16", ("same", None, None, False)),
         ("--use-precision-aware-optimizer", (None, "fp32", "fp32", False)),
         (
-            "--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype bf16 --main-params-dtype fp16",
+            "--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype bf16 "
+            "--main-params-dtype fp16",
             (None, "bf16", "fp16", False),
         ),
         ("--fp8-format hybrid --fp8-param-gather", (None, None, None, True)),
     ],
 )
 def test_state_types_are_read(options: str, expected: tuple[Any, ...]) -> None:
-    """A run's types of gradients, moments and master weights are its options', the wider one where moments differ."""
+    """A run's types of gradients, moments and master weights are its options', the wider one where
+    moments differ.
+    """
     [run] = megatron_facts(
         submission_of(f"--bf16 --use-distributed-optimizer --global-batch-size 8 {options}", gpus=8)
     )
@@ -153,7 +164,9 @@ CUT = "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-siz
     ],
 )
 def test_knobs_are_read(options: str, pins: dict[str, Any]) -> None:
-    """Overlap, optimizer instances, what context ranks exchange and how experts are cut; None where not known."""
+    """Overlap, optimizer instances, what context ranks exchange and how experts are cut; None where
+    not known.
+    """
     [run] = megatron_facts(submission_of(f"{CUT} {options}"))
     assert {name: getattr(run.job.pins, name) for name in pins} == pins
     assert {name: run.knows(name) for name in pins} == {
@@ -184,16 +197,23 @@ def broken(options: str) -> set[str]:
     ],
 )
 def test_foreign_arguments_are_judged_by_the_rules_of_plans(options: str, rule: str) -> None:
-    """What a planned layout may not do, a script may not either; and what is not known is not judged."""
+    """What a planned layout may not do, a script may not either; and what is not known is not
+    judged.
+    """
     assert rule in broken(options)
     assert not {"MLM131", "MLM132", "MLM133"} & broken(f"{options} --cp-comm-type allgather")
 
 
 def test_gathers_beside_the_optimizers_step_need_chunks_and_plain_checkpoints() -> None:
-    """A gather needs no interleaving; one beside the optimizer's step does, and --ckpt-format torch."""
+    """A gather needs no interleaving; one beside the optimizer's step does, and --ckpt-format
+    torch.
+    """
 
     def refused(options: str) -> bool:
-        both = f"{SHAPE} --overlap-grad-reduce --overlap-param-gather --use-distributed-optimizer {options}"
+        both = (
+            f"{SHAPE} --overlap-grad-reduce --overlap-param-gather "
+            f"--use-distributed-optimizer {options}"
+        )
         return "MLM020" in {
             finding.rule for finding in findings_of(all_file_rules(), submission_of(both))
         }

@@ -1,4 +1,6 @@
-"""What is written for Kubernetes and SkyPilot, against the schemas that their projects publish: whatever the spec."""
+"""What is written for Kubernetes and SkyPilot, against the schemas that their projects publish:
+whatever the spec.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ KINDS = ("PyTorchJob", "TrainJob", "JobSet")
 
 
 def complaints(files: tuple[RenderedFile, ...]) -> list[str]:
-    """What the schema has against the jobs and tasks among files, by jsonschema and by our own reading."""
+    """What the schema has against the jobs and tasks among files, by jsonschema and by our own
+    reading.
+    """
     found: list[str] = []
     for file in files:
         for part in yaml.safe_load_all(file.text) if file.path in ("job.yaml", "task.yaml") else ():
@@ -40,7 +44,9 @@ def complaints(files: tuple[RenderedFile, ...]) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_passes(name: str) -> None:
-    """Every example, launched on Kubernetes as each kind of job and by SkyPilot, is what the schemas accept."""
+    """Every example, launched on Kubernetes as each kind of job and by SkyPilot, is what the
+    schemas accept.
+    """
     for target, options in (*(("kubernetes", {"kind": kind}) for kind in KINDS), ("skypilot", {})):
         made = plan_for_target(name)
         launched = replace(
@@ -77,7 +83,9 @@ def test_random_specs_pass() -> None:
 def test_a_folder_that_goes_with_the_machine_is_named(
     target: str, options: Any, folder: str, kept: bool
 ) -> None:
-    """Checkpoints on no mounted volume are named in the file's header, and for the line after the plan's."""
+    """Checkpoints on no mounted volume are named in the file's header, and for the line after the
+    plan's.
+    """
     made = plan(target, options=options)
     saving = replace(made, job=replace(made.job, output=Output(checkpoints=folder)))
     (file,) = launch_files(saving, program())[:1]

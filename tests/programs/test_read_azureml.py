@@ -76,7 +76,9 @@ def test_a_job_without_a_command_has_no_script(command: str) -> None:
 
 
 def test_bindings_are_words_that_cannot_be_known() -> None:
-    """`${{inputs.x}}` is filled in by the service: its word has no value, and those around it have theirs."""
+    """`${{inputs.x}}` is filled in by the service: its word has no value, and those around it have
+    theirs.
+    """
     job = read("command: python train.py --data ${{inputs.data}} --lr 1\n" + REST)
     assert job.script is not None
     values = [word.value for word in job.script.launches[0].arguments]
@@ -104,7 +106,8 @@ OTHERS = {
     "environment": SCHEMAS + "environment.schema.json\nname: e\nimage: i\n",
     "command component": SCHEMAS
     + "commandComponent.schema.json\ntype: command\ncommand: python a.py\n",
-    "component": "version: 1\ncommand: python a.py\ninputs:\n  epochs: {type: integer, default: 1}\n",
+    "component": "version: 1\ncommand: python a.py\ninputs:\n  epochs: {type: "
+    "integer, default: 1}\n",
     "flow": SCHEMAS.replace("latest", "promptflow/latest") + "Flow.schema.json\ninputs: {}\n",
     "pipeline job": "type: pipeline\njobs: {}\n",
     "sweep job": "type: sweep\ntrial: {code: src}\n",
@@ -118,7 +121,8 @@ JOBS = {
     "its type and the schema of another kind of job": SCHEMAS
     + "pipelineJob.schema.json\ntype: command\n",
     "a schema of no kind": "$schema: 3\n",
-    "an input that has a value": "inputs:\n  epochs: 1\n  data: {type: uri_file, path: azureml:d:1}\n",
+    "an "
+    "input that has a value": "inputs:\n  epochs: 1\n  data: {type: uri_file, path: azureml:d:1}\n",
 }
 
 
@@ -130,7 +134,9 @@ def test_other_kinds_are_no_command_jobs(what: str) -> None:
 
 @pytest.mark.parametrize("what", JOBS)
 def test_command_jobs_are_no_other_kind(what: str) -> None:
-    """A job with its schema, its type or neither is a command job; so is one with a slip in them."""
+    """A job with its schema, its type or neither is a command job; so is one with a slip in
+    them.
+    """
     assert (
         other_than_command(
             read_yaml(text_of(JOBS[what] + "command: python a.py\n" + REST, "job.yml"))

@@ -124,7 +124,9 @@ def coerced(bases: list[dict[str, Any]]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def configs() -> list[tuple[Config, Held]]:
-    """Configs that DeepSpeed accepts, with what it holds: published, rendered, damaged, and with odd values."""
+    """Configs that DeepSpeed accepts, with what it holds: published, rendered, damaged, and with
+    odd values.
+    """
     published = [*real_configs(), *rendered_configs()]
     bases = [(name, text) for name, text in published if is_json(text)]
     texts = [text for _, text in published] + [fitted(text) for _, text in bases]
@@ -224,7 +226,9 @@ ACCESSORS: dict[str, tuple[Callable[[Config], object], Callable[[Held], object]]
 def test_accessors_hold_what_the_parser_holds(
     accessor: str, configs: list[tuple[Config, Held]]
 ) -> None:
-    """Each accessor equals what DeepSpeed's parser holds after reading, in every config that it accepts."""
+    """Each accessor equals what DeepSpeed's parser holds after reading, in every config that it
+    accepts.
+    """
     ours, theirs = ACCESSORS[accessor]
     wrong = [(ours(config), theirs(held), config.json.text.content) for config, held in configs]
     assert [item for item in wrong if item[0] != item[1]] == []
@@ -244,7 +248,9 @@ def test_batch_keys_are_the_parsers(configs: list[tuple[Config, Held]]) -> None:
 @needs_deepspeed
 @pytest.mark.integration
 def test_keys_of_models_are_the_parsers(configs: list[tuple[Config, Held]]) -> None:
-    """Every key of the models is read as they read it: converted, dropped when it is "auto", or by default."""
+    """Every key of the models is read as they read it: converted, dropped when it is "auto", or by
+    default.
+    """
     for config, held in configs:
         for pointer, value in held.items():
             section = config.bf16 if pointer.startswith("/bf16/") else pointer.rpartition("/")[0]
@@ -275,13 +281,18 @@ def test_keys_of_models_are_the_parsers(configs: list[tuple[Config, Held]]) -> N
     ],
 )
 def test_values_are_converted(text: str, stage: int | None, precision: str | None) -> None:
-    """Text and numbers are converted, what the parser refuses is not known, and what is "auto" has its default."""
+    """Text and numbers are converted, what the parser refuses is not known, and what is "auto" has
+    its default.
+    """
     assert (reading(text).stage, reading(text).precision) == (stage, precision)
 
 
 def test_auto_is_not_known_where_it_is_filled_in() -> None:
     """What Transformers will fill in is not known from the file."""
-    text = '{"zero_optimization": {"stage": "auto"}, "bf16": {"enabled": "auto"}, "gradient_clipping": "auto"}'
+    text = (
+        '{"zero_optimization": {"stage": "auto"}, "bf16": {"enabled": "auto"}, '
+        '"gradient_clipping": "auto"}'
+    )
     config = reading(text, "huggingface")
     assert (config.stage, config.precision, config.number("/gradient_clipping")) == (
         None,

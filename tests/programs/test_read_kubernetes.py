@@ -1,4 +1,6 @@
-"""Kubernetes jobs and SkyPilot tasks: which files are read, and the command of their nodes with places in the file."""
+"""Kubernetes jobs and SkyPilot tasks: which files are read, and the command of their nodes with
+places in the file.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,12 @@ from tests.case import BASES
 JOB = (BASES / "pytorchjob.yaml").read_text()
 TASK = (BASES / "skypilot.yaml").read_text()
 OTHERS = {
-    "a deployment": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicas: 2}\n",
-    "a RayJob": "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: a}\nspec: {entrypoint: python train.py}\n",
-    "a Volcano job": "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: a}\nspec: {}\n",
+    "a deployment": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: "
+    "a}\nspec: {replicas: 2}\n",
+    "a RayJob": "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: a}\nspec: "
+    "{entrypoint: python train.py}\n",
+    "a Volcano job": "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: "
+    "{name: a}\nspec: {}\n",
     "Helm's template": JOB.replace("name: train", "name: {{ .Values.name }}"),
     "Helm's block": JOB.replace("  nprocPerNode", "  {{- if .Values.n }}\n  nprocPerNode"),
     "another version": JOB.replace("kubeflow.org/v1", "kubeflow.org/v1beta2"),
@@ -71,7 +76,9 @@ def test_a_job_among_other_resources_is_read_with_its_places(tmp_path: Path) -> 
 def test_the_command_is_what_the_container_starts(
     command: str, arguments: list[str | None], tmp_path: Path
 ) -> None:
-    """Words are words, a shell's script is a script; variables of the container are known, others are not."""
+    """Words are words, a shell's script is a script; variables of the container are known, others
+    are not.
+    """
     content = JOB.replace('[torchrun, train.py, --epochs, "3"]', command)
     content = content.replace(
         "- name: NCCL_DEBUG\n                  value: WARN",
@@ -83,8 +90,13 @@ def test_the_command_is_what_the_container_starts(
 
 
 def test_the_environment_is_the_containers_and_the_controllers(tmp_path: Path) -> None:
-    """Literal values are known; what the controller sets, or a secret has, is set to what can't be known."""
-    secret = "- {name: KEY, valueFrom: {secretKeyRef: {name: a, key: b}}}\n                - name: NCCL_DEBUG"
+    """Literal values are known; what the controller sets, or a secret has, is set to what can't be
+    known.
+    """
+    secret = (
+        "- {name: KEY, valueFrom: {secretKeyRef: {name: a, key: b}}}\n               "
+        " - name: NCCL_DEBUG"
+    )
     (launch,) = job_of(tmp_path, JOB.replace("- name: NCCL_DEBUG", secret)).launches
     values = {name: assignment.value for name, assignment in launch.environment.items()}
     assert (values["NCCL_DEBUG"], values["KEY"], values["PET_NNODES"], values["MASTER_ADDR"]) == (
@@ -141,7 +153,9 @@ def test_every_task_of_a_pipeline_is_read(tmp_path: Path) -> None:
 def test_a_config_within_the_job_is_compared_with_the_arguments(
     target: str, options: dict[str, object], tmp_path: Path
 ) -> None:
-    """The DeepSpeed config of a ConfigMap, or of a here-document, is judged as a file is, at its place."""
+    """The DeepSpeed config of a ConfigMap, or of a here-document, is judged as a file is, at its
+    place.
+    """
     launch = {"target": target, "script": "/opt/train.py", target: options}
     job: dict[str, object] = {
         "framework": "huggingface",
@@ -184,12 +198,13 @@ spec:
           containers:
           - name: pytorch
             image: i
-            command: [torchrun, --nproc-per-node=8, train.py, --deepspeed, /etc/b/ds.json, --output_dir, o,
-                      --per_device_train_batch_size, "4"]
+            command: [torchrun, --nproc-per-node=8, train.py, --deepspeed, /etc/b/ds.json,
+                      --output_dir, o, --per_device_train_batch_size, "4"]
             resources: {limits: {nvidia.com/gpu: 8}}
             volumeMounts: [MOUNT]
           - {name: sidecar, image: j, volumeMounts: [{name: a, mountPath: /etc/b}]}
-          volumes: [VOLUME, {name: a, configMap: {name: a}}, {name: b, persistentVolumeClaim: {claimName: b}}]
+          volumes: [VOLUME, {name: a, configMap: {name: a}},
+                    {name: b, persistentVolumeClaim: {claimName: b}}]
     Worker:
       replicas: 1
       template:
@@ -228,7 +243,9 @@ _OF_MAP = "{name: c, configMap: {name: a}}"
 def test_a_mounted_config_is_that_of_its_path(
     mount: str, volume: str, compared: bool, tmp_path: Path
 ) -> None:
-    """Arguments are compared with the file that the container which trains mounts at the path that they name."""
+    """Arguments are compared with the file that the container which trains mounts at the path that
+    they name.
+    """
     text = _MAP + _MOUNTING.replace("MOUNT", mount).replace("VOLUME", volume)
     (tmp_path / "job.yaml").write_text(text)
     assert ("HF001" in {one.rule for one in dsgen.validate(tmp_path)}) == compared

@@ -37,7 +37,9 @@ from dsgen.text.text import text_of
 def test_every_view_has_value_presence_type_and_place(
     reader: Values, name: str, value: object, kind: ValueKind, line: int
 ) -> None:
-    """What is written is found with its type and line; what is not has the default, no type, and a place."""
+    """What is written is found with its type and line; what is not has the default, no type, and a
+    place.
+    """
     assert (reader.value(name, "default"), reader.has(name), reader.kind(name)) == (
         value,
         True,

@@ -1,4 +1,6 @@
-"""What today's Trainer and DeepSpeed really print is read: their logs change from version to version."""
+"""What today's Trainer and DeepSpeed really print is read: their logs change from version to
+version.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_a_real_trainer_is_read(tmp_path: Path) -> None:
 @pytest.mark.integration
 @needs_deepspeed
 def test_a_real_engine_is_read(tmp_path: Path) -> None:
-    """DeepSpeed's own log gives the speed of its steps, the batch, the ZeRO stage, the precision and the peak."""
+    """DeepSpeed's own log gives the speed of its steps, the batch, the ZeRO stage, the precision
+    and the peak.
+    """
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     run = read_run([*torchrun, str(WORKER), "engine"], tmp_path)
     assert 1e-4 < run.step_time_s < 100

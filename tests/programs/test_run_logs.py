@@ -105,14 +105,18 @@ def test_megatron_takes_the_median_of_the_full_batch() -> None:
 
 
 def test_the_peak_is_the_highest_rank() -> None:
-    """Of the ranks that report their memory the fullest counts, in the units that each program means."""
+    """Of the ranks that report their memory the fullest counts, in the units that each program
+    means.
+    """
     assert read("megatron_lm.log").peak_bytes == 38211.7 * MIB
     assert read("deepspeed_throughput.log").peak_bytes == pytest.approx(0.48 * GIB)
     assert read("deepspeed_pipeline.log").peak_bytes is None
 
 
 def test_throughput_needs_the_batch() -> None:
-    """DeepSpeed's samples a second become a step time with the batch that its configuration prints."""
+    """DeepSpeed's samples a second become a step time with the batch that its configuration
+    prints.
+    """
     run = read("deepspeed_throughput.log")
     rates = [
         float(line.split("CurrSamplesPerSec=")[1].split(",")[0])
@@ -128,10 +132,13 @@ def test_throughput_needs_the_batch() -> None:
 
 
 def test_timers_are_added_up() -> None:
-    """Without a throughput, forward, backward and step of the step's own timers are the time, not the micro step's."""
+    """Without a throughput, forward, backward and step of the step's own timers are the time, not
+    the micro step's.
+    """
     lines = [
         "[Rank 0] time (ms) | fwd_microstep: 0.10 | bwd_microstep: 0.20 | step_microstep: 0.01",
-        "[Rank 0] time (ms) | fwd: 10.0 | bwd: 20.0 | bwd_inner: 15.0 | bwd_allreduce: 5.0 | step: 3.0",
+        "[Rank 0] time (ms) | fwd: 10.0 | bwd: 20.0 | bwd_inner: 15.0 | "
+        "bwd_allreduce: 5.0 | step: 3.0",
     ]
     (run,) = read_log("timers.log", lines * 5).runs
     assert run.step_time_s == pytest.approx(0.033)
@@ -145,9 +152,17 @@ def test_a_pipeline_engines_time_says_the_batch() -> None:
 
 
 def test_a_trainer_log_is_its_average() -> None:
-    """The Trainer's steps a second, as numbers or as version 5's text, are turned over; both print the same."""
-    old = "{'train_runtime': 100.0, 'train_samples_per_second': 64.0, 'train_steps_per_second': 2.0, 'epoch': 1.0}"
-    new = "{'train_runtime': '100', 'train_samples_per_second': '64', 'train_steps_per_second': '2', 'epoch': '1'}"
+    """The Trainer's steps a second, as numbers or as version 5's text, are turned over; both print
+    the same.
+    """
+    old = (
+        "{'train_runtime': 100.0, 'train_samples_per_second': 64.0, "
+        "'train_steps_per_second': 2.0, 'epoch': 1.0}"
+    )
+    new = (
+        "{'train_runtime': '100', 'train_samples_per_second': '64', "
+        "'train_steps_per_second': '2', 'epoch': '1'}"
+    )
     for line in (old, new, "  train_runtime = 0:01\n", "  train_steps_per_second = 2.0"):
         found = read_log("trainer.log", [line])
         if "steps_per_second" in line:
@@ -162,7 +177,8 @@ def test_the_trainer_on_deepspeed_is_both() -> None:
     lines = [
         "[INFO] [config.py:678:print]   train_batch_size ............. 64",
         "[INFO] [config.py:678:print]   zero_optimization_stage ...... 3",
-        "{'train_runtime': '100', 'train_samples_per_second': '64', 'train_steps_per_second': '1', 'epoch': '1'}",
+        "{'train_runtime': '100', 'train_samples_per_second': '64', "
+        "'train_steps_per_second': '1', 'epoch': '1'}",
     ]
     (run,) = read_log("both.log", lines).runs
     assert run.step_time_s == 1

@@ -22,7 +22,9 @@ def read(text: str) -> Read:
 
 
 def test_columns_are_keys_of_the_spec() -> None:
-    """Every layout key, and every training key with a single value, is a column under its own name or its path."""
+    """Every layout key, and every training key with a single value, is a column under its own name
+    or its path.
+    """
     columns = spec_columns()
     parts = load_schema()["$defs"]
     assert set(parts["layout"]["properties"]) <= set(columns)

@@ -1,4 +1,6 @@
-"""The launcher for plain machines, run for real; only the transport, `ssh` beside this file, is a stand-in."""
+"""The launcher for plain machines, run for real; only the transport, `ssh` beside this file, is a
+stand-in.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def free_port() -> int:
 def test_every_variant_is_clean_shell(
     tmp_path: Path, gpus: int, options: dict[str, object]
 ) -> None:
-    """Whatever the options and however hostile the arguments, bash -n and shellcheck have nothing to say."""
+    """Whatever the options and however hostile the arguments, bash -n and shellcheck have nothing
+    to say.
+    """
     assert (
         shell_complaints(
             launch(
@@ -136,7 +140,9 @@ def test_one_node_starts_every_rank(tmp_path: Path) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("launcher", ["ssh", pytest.param("pdsh", marks=needs_pdsh)])
 def test_two_hosts_start_every_rank(tmp_path: Path, launcher: str) -> None:
-    """Over ssh or pdsh every rank starts on its host, in the hostfile's order, with the arguments unchanged."""
+    """Over ssh or pdsh every rank starts on its host, in the hostfile's order, with the arguments
+    unchanged.
+    """
     reports = tmp_path / "reports"
     reports.mkdir()
     script = launch(

@@ -51,7 +51,9 @@ def test_the_schema_accepts_the_task(options: dict[str, object], gpus: int) -> N
 
 
 def test_the_script_is_data_to_bash(tmp_path: Path) -> None:
-    """With SkyPilot's variables set, torchrun gets the nodes, its rank and every argument unchanged."""
+    """With SkyPilot's variables set, torchrun gets the nodes, its rank and every argument
+    unchanged.
+    """
     task = launch(environment={"B": HOSTILE[12]})
     show = 'torchrun() { printf "%s\\0" "$@"; }; timeout() { shift 2; "$@"; }\n'
     variables = {
@@ -82,7 +84,9 @@ def test_the_script_is_data_to_bash(tmp_path: Path) -> None:
 
 
 def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
-    """A task that is launched on other nodes than planned ends before torchrun, with both numbers."""
+    """A task that is launched on other nodes than planned ends before torchrun, with both
+    numbers.
+    """
     variables = {
         "SKYPILOT_NODE_IPS": "a",
         "SKYPILOT_NUM_NODES": "2",
@@ -110,7 +114,9 @@ def test_a_secret_has_no_value() -> None:
 
 
 def test_the_command_gives_every_secret_its_value(tmp_path: Path) -> None:
-    """`sky launch` refuses a secret without a value: the command names each that the file leaves empty."""
+    """`sky launch` refuses a secret without a value: the command names each that the file leaves
+    empty.
+    """
     known = {"passed_variables": ["HF_TOKEN", "WANDB_API_KEY"]}
     (tmp_path / "task.yaml").write_text(
         launch_files(plan("skypilot", options=known), program())[0].text

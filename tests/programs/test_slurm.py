@@ -75,7 +75,9 @@ OPTIONS: tuple[dict[str, object], ...] = (
 @needs_shellcheck
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "plain")
 def test_every_variant_is_clean_shell(tmp_path: Path, options: dict[str, object]) -> None:
-    """Whatever the options and however hostile the arguments, bash -n and shellcheck have nothing to say."""
+    """Whatever the options and however hostile the arguments, bash -n and shellcheck have nothing
+    to say.
+    """
     script = launch(tmp_path, options=options)
     assert shell_complaints(script, *script.parent.glob("submit.sh")) == []
 
@@ -91,7 +93,9 @@ def test_directives_come_first(tmp_path: Path) -> None:
     ("cluster", "nodes", "told"), [("gb200-nvl72", 64, "16"), ("dgx-h100", 64, None)]
 )
 def test_nodes_of_racks_are_asked_for_together(cluster: str, nodes: int, told: str | None) -> None:
-    """A job in racks of 18 nodes asks for segments that its groups fill; others ask for none; a directive wins."""
+    """A job in racks of 18 nodes asks for segments that its groups fill; others ask for none; a
+    directive wins.
+    """
     spec = {
         "name": "a",
         "framework": "megatron-lm",
@@ -134,7 +138,9 @@ def test_slurm_accepts_the_plain_script(tmp_path: Path, big: SlurmCluster, gpus:
 
 
 def test_commands_beside_a_container_are_said_to_run_on_the_host(tmp_path: Path) -> None:
-    """`setup` runs in the batch script, so that with a container the header and the line above it say where."""
+    """`setup` runs in the batch script, so that with a container the header and the line above it
+    say where.
+    """
     for options, outside in (
         ({"setup": ["a"]}, False),
         ({"setup": ["a"], "container_image": "/im.sqsh"}, True),
@@ -174,7 +180,9 @@ def test_slurm_refuses_more_than_there_is(tmp_path: Path, big: SlurmCluster) -> 
 def test_sbatch_takes_hostile_values_as_data(
     tmp_path: Path, big: SlurmCluster, hostile: str
 ) -> None:
-    """What sbatch itself says it read is the value as given, but for line breaks, and a job name that is plain."""
+    """What sbatch itself says it read is the value as given, but for line breaks, and a job name
+    that is plain.
+    """
     script = launch(tmp_path, name=hostile, options={"reservation": hostile})
     said = big.run("sbatch", "-vv", "--test-only", script.name, cwd=tmp_path).stderr
     read = dict(re.findall(r"^sbatch: ([\w-]+) +: (.*)$", said, re.MULTILINE))
@@ -194,7 +202,9 @@ signal.pause()
 @needs_slurm
 @pytest.mark.integration
 def test_the_time_limit_saves_and_requeues(tmp_path: Path) -> None:
-    """The signal before the time limit reaches the training process, torchrun lives on, and the job queues again."""
+    """The signal before the time limit reaches the training process, torchrun lives on, and the job
+    queues again.
+    """
     (tmp_path / "saves.py").write_text(SAVES)
     options = {"requeue": True, "signal_seconds": 50}
     script = launch(
@@ -203,9 +213,8 @@ def test_the_time_limit_saves_and_requeues(tmp_path: Path) -> None:
     with running_slurm(nodes=1, gpus=1) as cluster:
         job = submit(cluster, script)
         wait_until(lambda: (tmp_path / "started").exists())
-        cluster.run(
-            "scancel", "--batch", "--signal=USR1", job
-        )  # what Slurm does 50 s before the limit
+        # what Slurm does 50 s before the limit
+        cluster.run("scancel", "--batch", "--signal=USR1", job)
         wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", job).stdout)
         output = next(tmp_path.glob("*.out")).read_text()
     assert (tmp_path / "saved").exists(), output
@@ -229,7 +238,9 @@ esac
 @pytest.mark.integration
 @pytest.mark.parametrize("told", [signal.SIGUSR1, signal.SIGTERM], ids=lambda told: told.name)
 def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal.Signals) -> None:
-    """Where Slurm signals the task alone, as proctrack/cgroup does, the workers get USR1, and TERM ends torchrun."""
+    """Where Slurm signals the task alone, as proctrack/cgroup does, the workers get USR1, and TERM
+    ends torchrun.
+    """
     (tmp_path / "saves.py").write_text(SAVES)
     options = {"requeue": True, "signal_seconds": 50}
     script = launch(
@@ -263,9 +274,8 @@ def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal
     ) as job:
         wait_until(lambda: (tmp_path / "started").exists())
         task = int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[0])
-        os.kill(
-            job.pid if told is signal.SIGUSR1 else task, told
-        )  # TERM comes from slurmstepd, not from the script
+        # TERM comes from slurmstepd, not from the script
+        os.kill(job.pid if told is signal.SIGUSR1 else task, told)
         job.wait(timeout=HANGS_S)
     assert (
         (tmp_path / "saved").exists()
@@ -275,7 +285,9 @@ def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal
 
 
 def test_megatron_is_told_by_the_signal_that_it_handles(tmp_path: Path) -> None:
-    """Megatron saves on TERM, so with its handler among the arguments the workers get TERM for USR1."""
+    """Megatron saves on TERM, so with its handler among the arguments the workers get TERM for
+    USR1.
+    """
     options = {"signal_seconds": 50}
     assert "kill -USR1 \\$(cat" in launch(tmp_path, options=options).read_text()
     (tmp_path / "megatron").mkdir()
@@ -286,7 +298,9 @@ def test_megatron_is_told_by_the_signal_that_it_handles(tmp_path: Path) -> None:
 
 
 def test_part_of_a_node_leaves_the_rest(tmp_path: Path) -> None:
-    """A job on some GPUs of a node asks for their share of its cores and memory, and for the node when told to."""
+    """A job on some GPUs of a node asks for their share of its cores and memory, and for the node
+    when told to.
+    """
     shared = launch(tmp_path, gpus=2).read_text()
     assert "#SBATCH --cpus-per-task=24\n" in shared
     assert "--exclusive" not in shared
@@ -297,7 +311,9 @@ def test_part_of_a_node_leaves_the_rest(tmp_path: Path) -> None:
 
 
 def test_each_node_gives_its_share_of_memory(tmp_path: Path) -> None:
-    """--mem counts for each node: of two whole nodes that others may use it is nine tenths of one, not of both."""
+    """--mem counts for each node: of two whole nodes that others may use it is nine tenths of one,
+    not of both.
+    """
     shared = launch(tmp_path, gpus=16, options={"exclusive": False}).read_text()
     assert f"#SBATCH --mem={int(1900 * 0.9)}G\n" in shared
 
@@ -333,7 +349,9 @@ def test_each_node_gives_its_share_of_memory(tmp_path: Path) -> None:
 def test_images_are_named_as_the_runtime_has_them(
     tmp_path: Path, image: str, runtime: str, pulled: str, file: str
 ) -> None:
-    """enroot parts the registry by #, apptainer by /; an image of a registry is pulled, a file is used as it is."""
+    """enroot parts the registry by #, apptainer by /; an image of a registry is pulled, a file is
+    used as it is.
+    """
     script = launch(
         tmp_path, options={"container_image": image, "container_runtime": runtime}
     ).read_text()
@@ -346,18 +364,24 @@ def test_images_are_named_as_the_runtime_has_them(
 
 @pytest.mark.parametrize("runtime", ["pyxis", "apptainer"])
 def test_containers_see_data_and_tokenizer(runtime: str) -> None:
-    """Folders of data and tokenizer are mounted where the host has them, unless a mount has them or they are names."""
+    """Folders of data and tokenizer are mounted where the host has them, unless a mount has them or
+    they are names.
+    """
     options: dict[str, object] = {
         "container_image": "a/b",
         "container_runtime": runtime,
         "partition": "p",
     }
     spec = {
-        "framework": "megatron-lm", "model": "gpt2", "cluster": "nvidia/dgx-a100-80gb", "nodes": 2,
-        "training": {"global_batch": 64, "duration": {"steps": 100}}, "output": {"checkpoints": "/runs/a"},
+        "framework": "megatron-lm",
+        "model": "gpt2",
+        "cluster": "nvidia/dgx-a100-80gb",
+        "nodes": 2,
+        "training": {"global_batch": 64, "duration": {"steps": 100}},
+        "output": {"checkpoints": "/runs/a"},
         "data": {"path": "/data/corpus/text", "tokenizer": {"path": "/data/tokenizer"}},
         "launch": {"target": "slurm", "slurm": options},
-    }  # fmt: skip
+    }
 
     def mounted(**changed: object) -> list[str]:
         job = dsgen.load_job(
@@ -377,7 +401,9 @@ def test_containers_see_data_and_tokenizer(runtime: str) -> None:
 
 
 def test_containers_get_mounts_flags_and_variables(tmp_path: Path) -> None:
-    """Mount flags, GPUs' flags and forced variables are the runtime's; a mounted folder is found by its host's name."""
+    """Mount flags, GPUs' flags and forced variables are the runtime's; a mounted folder is found by
+    its host's name.
+    """
     options = {
         "container_image": "a/b",
         "container_mounts": ["/data:/data:ro,rprivate", f"/lustre:{tmp_path}/it's a run %j"],
@@ -399,7 +425,9 @@ def test_containers_get_mounts_flags_and_variables(tmp_path: Path) -> None:
 
 
 def submit(cluster: SlurmCluster, script: Path, *options: str) -> str:
-    """Submit `script` from its folder, with this interpreter's torchrun on PATH; the job's number."""
+    """Submit `script` from its folder, with this interpreter's torchrun on PATH; the job's
+    number.
+    """
     path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
     submitted = cluster.run(
         "env", path, "sbatch", "--parsable", *options, script.name, cwd=script.parent
@@ -419,7 +447,9 @@ def wait_until(question: Callable[[], bool], timeout_s: float = HANGS_S) -> None
 @needs_slurm
 @pytest.mark.integration
 def test_four_nodes_start_every_rank_right(tmp_path: Path) -> None:
-    """On four real nodes each process has its rank, world size, master address and the arguments, unchanged."""
+    """On four real nodes each process has its rank, world size, master address and the arguments,
+    unchanged.
+    """
     reports = tmp_path / "reports"
     reports.mkdir()
     generated = tmp_path / "my files"

@@ -1,4 +1,6 @@
-"""What the batch script of a long run decides, with a stand-in for the step: when it goes on, stops, and from where."""
+"""What the batch script of a long run decides, with a stand-in for the step: when it goes on,
+stops, and from where.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tests.programs.hand_built import plan, program
 from tests.programs.places import put
 from tests.workers import HANGS_S
 
-#: What is called in the script's place: `step` is the step, and `calls` has what was asked of Slurm.
+#: What is called in the script's place: `step` is the step, and `calls` has what was asked of
+#: Slurm.
 STAND_INS = {
     "srun": 'printf "%s\\n" "$@" >"$FOLDER/words"; cd "$FOLDER/c"; source "$FOLDER/step"',
     "scontrol": """echo "$*" >>"$FOLDER/calls"
@@ -31,7 +34,8 @@ STAND_INS = {
     "sleep": """echo "$1" >>"$FOLDER/slept"; rm -f "$FOLDER/ends-in-$(grep -c 5 "$FOLDER/slept")"
         [[ ! -e "$FOLDER/meanwhile" ]] || source "$FOLDER/meanwhile" """,
     **{
-        name: f"""while [[ -e "$FOLDER/instant" ]]; do source "$FOLDER/instant"; /bin/rm "$FOLDER/instant"; done
+        name: f"""while [[ -e "$FOLDER/instant" ]]; do
+            source "$FOLDER/instant"; /bin/rm "$FOLDER/instant"; done
         [[ {name} != ln || ! -e "$FOLDER/no-links" ]] && exec /bin/{name} "$@" """
         for name in ("ln", "rm")
     },
@@ -58,15 +62,22 @@ def run(
     gone: str = "",
     **slurm: object,
 ) -> tuple[int, str]:
-    """The status and the output of one attempt at 40 steps, whose step does `step` in the folder of checkpoints.
+    """The status and the output of one attempt at 40 steps, whose step does `step` in the folder of
+    checkpoints.
 
-    `edit` stands in the place of what the script's line of its length has; the file `gone` isn't there.
+    `edit` stands in the place of what the script's line of its length has; the file `gone` isn't
+    there.
     """
     (folder / "c").mkdir(exist_ok=True)
     made = plan(
-        "slurm", gpus=1, gpus_per_node=1, steps=40, framework=framework, options={"signal_seconds": 9, **slurm},
+        "slurm",
+        gpus=1,
+        gpus_per_node=1,
+        steps=40,
+        framework=framework,
+        options={"signal_seconds": 9, **slurm},
         output=Output(checkpoints=str(folder / "c"), save_interval=4),
-    )  # fmt: skip
+    )
     put(launch_files(made, program() if framework == "deepspeed" else program_for(made)), folder)
     (folder / "ds_config.json").write_text("{}")
     for name in {"train.py", "pretrain_gpt.py"} - {gone}:
@@ -106,7 +117,9 @@ def asked(folder: Path) -> list[str]:
 
 
 def test_a_failed_attempt_that_saved_goes_on(tmp_path: Path) -> None:
-    """After a failure behind a newer checkpoint the job queues again, and says from where it goes on."""
+    """After a failure behind a newer checkpoint the job queues again, and says from where it goes
+    on.
+    """
     status, said = run(tmp_path, "printf global_step8 >latest; exit 3")
     assert (status, asked(tmp_path)) == (3, ["requeue 1"]), said
     status, said = run(tmp_path, "printf global_step40 >latest; exit 1")
@@ -123,7 +136,9 @@ def test_a_finished_run_is_not_started_again(tmp_path: Path) -> None:
 
 
 def test_a_run_without_its_last_step_is_not_finished(tmp_path: Path) -> None:
-    """Where a script ends with status 0 before its last step is saved, nothing starts by itself; a new job goes on."""
+    """Where a script ends with status 0 before its last step is saved, nothing starts by itself; a
+    new job goes on.
+    """
     status, said = run(tmp_path, "printf global_step36 >latest")
     assert (status, asked(tmp_path)) == (1, []), said
     assert "step 40 is not saved" in said
@@ -156,7 +171,9 @@ def test_the_last_step_is_that_of_the_arguments(
 def test_a_cancelled_run_neither_finishes_nor_goes_on(
     tmp_path: Path, way: str, status: int
 ) -> None:
-    """A job that is cancelled, of which this shell has not heard when its step ends, ends the run for now."""
+    """A job that is cancelled, of which this shell has not heard when its step ends, ends the run
+    for now.
+    """
     script = tmp_path / "launch.sbatch"
     cancelled = f"   JobState=CANCELLED Reason=None Dependency=(null)\n   Command={script}\n"
     (tmp_path / "waiting").write_text(f"2 {script}\n")
@@ -170,7 +187,9 @@ def test_a_cancelled_run_neither_finishes_nor_goes_on(
 
 
 def test_the_job_behind_a_cancelled_one_starts_nothing(tmp_path: Path) -> None:
-    """A chain's job that waited when the one before was cancelled ends, where that had no time to cancel it."""
+    """A chain's job that waited when the one before was cancelled ends, where that had no time to
+    cancel it.
+    """
     run(tmp_path, "kill -KILL $PPID", **{"continue": "chain"})
     before = "JobState=CANCELLED Reason=None EndTime=2026-01-02T03:04:05 Deadline=N/A"
     (tmp_path / "c" / "dsgen-attempts.txt").write_text("attempt=1 failed=0 from_step=0 job=7\n")
@@ -200,7 +219,9 @@ def holders(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("state", ["RUNNING", "SUSPENDED"])
 def test_two_jobs_of_a_run_do_not_train_at_once(tmp_path: Path, state: str) -> None:
-    """While another job of the same folder of checkpoints runs, a second one ends and changes nothing."""
+    """While another job of the same folder of checkpoints runs, a second one ends and changes
+    nothing.
+    """
     hold(tmp_path, "7")
     (tmp_path / "waiting").write_text(f"7 {state}\n")
     status, said = run(tmp_path, "touch started")
@@ -247,7 +268,9 @@ def test_a_slow_scheduler_does_not_lengthen_the_wait(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", ["7", "1"])
 def test_of_two_jobs_that_take_a_run_one_trains(tmp_path: Path, before: str) -> None:
-    """Where another job takes the run in the last instant, whoever had it before, this one leaves it to that job."""
+    """Where another job takes the run in the last instant, whoever had it before, this one leaves
+    it to that job.
+    """
     link = hold(tmp_path, before)
     (tmp_path / "instant").write_text(f'/bin/ln -sfn "8 start 0" {link.with_name("2")}')
     (tmp_path / "waiting").write_text("8 RUNNING\n")
@@ -272,7 +295,9 @@ def test_a_folder_without_links_is_said(tmp_path: Path) -> None:
 
 
 def test_a_chain_goes_on_behind_a_job_that_hangs(tmp_path: Path) -> None:
-    """A job of a chain that waited in vain for the end of the one before hands over to one that Slurm starts then."""
+    """A job of a chain that waited in vain for the end of the one before hands over to one that
+    Slurm starts then.
+    """
     hold(tmp_path, "7")
     (tmp_path / "calls").write_text("")
     (tmp_path / "waiting").write_text("7 COMPLETING\n")
@@ -296,7 +321,9 @@ def test_a_job_of_another_cluster_is_asked_for_there(
 
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_failed_attempts_end(tmp_path: Path, attempts: int) -> None:
-    """So many attempts in a row without a newer checkpoint stop the run; a job submitted later begins anew."""
+    """So many attempts in a row without a newer checkpoint stop the run; a job submitted later
+    begins anew.
+    """
     for number in range(1, attempts + 1):
         status, said = run(tmp_path, "exit 5", attempts=attempts, restarts=number - 1)
         assert asked(tmp_path) == ([] if number == attempts else ["requeue 1"])
@@ -315,7 +342,9 @@ def test_a_job_that_somebody_submits_is_a_new_beginning(tmp_path: Path) -> None:
 
 
 def test_a_job_from_another_folder_is_told(tmp_path: Path) -> None:
-    """Where the training script isn't in the folder of the job, it says so before anything starts."""
+    """Where the training script isn't in the folder of the job, it says so before anything
+    starts.
+    """
     status, said = run(tmp_path, "touch started", gone="train.py")
     assert (status, said) == (
         1,
@@ -343,7 +372,9 @@ def test_an_empty_tracker_is_written_anew(tmp_path: Path) -> None:
 
 
 def test_the_trainer_goes_on_from_a_whole_checkpoint(tmp_path: Path) -> None:
-    """A checkpoint whose trainer_state.json is cut off is renamed, and the one before is handed to the script."""
+    """A checkpoint whose trainer_state.json is cut off is renamed, and the one before is handed to
+    the script.
+    """
     for step, text in ((8, '{"global_step": 8}\n'), (12, '{"global')):
         (tmp_path / "c" / f"checkpoint-{step}").mkdir(parents=True)
         (tmp_path / "c" / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
@@ -357,7 +388,9 @@ def test_the_trainer_goes_on_from_a_whole_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_chain_has_one_job_waiting(tmp_path: Path) -> None:
-    """A job of a chain submits the next unless one waits, never queues itself, and cancels it when it finishes."""
+    """A job of a chain submits the next unless one waits, never queues itself, and cancels it when
+    it finishes.
+    """
     way = {"continue": "chain"}
     script = tmp_path / "launch.sbatch"
     status, said = run(tmp_path, "printf global_step8 >latest; exit 3", **way)
@@ -368,7 +401,9 @@ def test_a_chain_has_one_job_waiting(tmp_path: Path) -> None:
 
 
 def test_the_fewest_cores_of_unlike_nodes_are_asked_for(tmp_path: Path) -> None:
-    """Of an allocation of nodes with 4 and with 2 cores, each task gets 2, whatever the catalog says."""
+    """Of an allocation of nodes with 4 and with 2 cores, each task gets 2, whatever the catalog
+    says.
+    """
     run(tmp_path, "exit 1")
     assert "--cpus-per-task=2" in (tmp_path / "words").read_text().splitlines()
 
@@ -384,7 +419,9 @@ def test_megatron_is_finished_at_its_last_step_only(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_image_is_made(tmp_path: Path) -> None:
-    """Where `container_folder` is not there yet, it is made, and the image is pulled into it once."""
+    """Where `container_folder` is not there yet, it is made, and the image is pulled into it
+    once.
+    """
     folder = tmp_path / "new" / "images"
     for _ in range(2):
         run(tmp_path, "exit 5", container_image="a/b", container_folder=str(folder))

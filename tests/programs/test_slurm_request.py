@@ -52,7 +52,9 @@ def test_a_block_says_how_large_the_job_is(
     tasks: int | None,
     gpus: int | None,
 ) -> None:
-    """Nodes, tasks and GPUs of a node follow from the options that say so; None where none does, or it is no number."""
+    """Nodes, tasks and GPUs of a node follow from the options that say so; None where none does, or
+    it is no number.
+    """
     block = _block(*options or ("--job-name=x",))
     each = block.gpus_per_node
     assert (block.nodes, block.most_nodes, block.tasks_per_node, each.value if each else None) == (
@@ -64,7 +66,9 @@ def test_a_block_says_how_large_the_job_is(
 
 
 def test_an_argument_knows_its_place_and_its_text() -> None:
-    """An option is written in messages by its full name, and found where it was written; the last of two holds."""
+    """An option is written in messages by its full name, and found where it was written; the last
+    of two holds.
+    """
     block = _block("-t 1-0 -G a100:8", "--gpus=h100:16 --time=UNLIMITED --comment=$HOME")
     gpus = block.gpus()
     assert gpus is not None
@@ -76,7 +80,9 @@ def test_an_argument_knows_its_place_and_its_text() -> None:
 
 
 def test_a_step_takes_the_jobs_tasks_unless_it_says_its_own() -> None:
-    """srun's own --ntasks holds, then the job's; its --ntasks-per-node only where the job has no number of tasks."""
+    """srun's own --ntasks holds, then the job's; its --ntasks-per-node only where the job has no
+    number of tasks.
+    """
     (block,) = blocks(
         _submission(
             "#SBATCH -N2 --ntasks-per-node=8",
@@ -87,7 +93,9 @@ def test_a_step_takes_the_jobs_tasks_unless_it_says_its_own() -> None:
 
 
 def test_nothing_is_known_of_a_step_in_another_job() -> None:
-    """With --jobid of a number the step has what it says itself; $SLURM_JOB_ID is the script's own job."""
+    """With --jobid of a number the step has what it says itself; $SLURM_JOB_ID is the script's own
+    job.
+    """
     lines = ("--jobid=226191 -N1 --ntasks-per-node=1", "--jobid=226191", '--jobid="$SLURM_JOB_ID"')
     (block,) = blocks(
         _submission(
@@ -115,7 +123,9 @@ def test_nothing_is_known_of_a_step_in_another_job() -> None:
 def test_a_launcher_call_says_its_nodes_and_its_port(
     line: str, nodes: int | None, port: int | None
 ) -> None:
-    """Each launcher's own options and defaults count; what can't be known is the script's, or None."""
+    """Each launcher's own options and defaults count; what can't be known is the script's, or
+    None.
+    """
     call = _call(line, "--nodes=3")
     found = fixed_port(call.launch)
     assert (call.nodes, found.number if found else None) == (nodes, port)

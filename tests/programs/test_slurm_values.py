@@ -1,4 +1,6 @@
-"""Slurm's notations of times, memory, nodes, resources and signals, as sbatch 22.05.8 read them when it was asked."""
+"""Slurm's notations of times, memory, nodes, resources and signals, as sbatch 22.05.8 read them
+when it was asked.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ from dsgen.units import clock
     ],
 )
 def test_times(text: str, seconds: float | None) -> None:
-    """One number is minutes, two are minutes and seconds, three begin with hours, and days stand before a dash."""
+    """One number is minutes, two are minutes and seconds, three begin with hours, and days stand
+    before a dash.
+    """
     assert values.seconds(text) == seconds
 
 

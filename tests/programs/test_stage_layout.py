@@ -19,7 +19,9 @@ DEEPSEEK = "Et*4|(t*4|)*14tmL"
     ],
 )
 def test_repeats_are_written_out(text: str, chunks: tuple[str, ...]) -> None:
-    """Parentheses and letters are repeated, and commas mean nothing, as the parser's own examples have it."""
+    """Parentheses and letters are repeated, and commas mean nothing, as the parser's own examples
+    have it.
+    """
     assert chunks_of(text) == chunks
 
 

@@ -15,10 +15,14 @@ def planned(framework: str = "huggingface", **changed: Any) -> Plan:
     """A plan of a small job."""
     given = {key.replace("__", "."): value for key, value in changed.items()}
     spec = {
-        "framework": framework, "model": "qwen2.5-7b", "cluster": "nvidia/dgx-a100-80gb", "nodes": 2,
+        "framework": framework,
+        "model": "qwen2.5-7b",
+        "cluster": "nvidia/dgx-a100-80gb",
+        "nodes": 2,
         "training": {"sequence_length": 4096, "global_batch": 128, "duration": {"steps": 1172}},
-        "output": {"checkpoints": "/runs/a"}, "launch": {"target": "slurm", "script": "train.py"},
-    }  # fmt: skip
+        "output": {"checkpoints": "/runs/a"},
+        "launch": {"target": "slurm", "script": "train.py"},
+    }
     found = dsgen.search(dsgen.load_job(spec, overrides=given))
     return found.plans[0]
 
@@ -43,7 +47,9 @@ def value(words: list[str], option: str) -> str | None:
     ],
 )
 def test_known_scripts_are_told_the_length(script: str, option: str | None) -> None:
-    """The examples of transformers and trl get the length of the plan's sequences once, also where the job says it."""
+    """The examples of transformers and trl get the length of the plan's sequences once, also where
+    the job says it.
+    """
     words = told(launch__script=script)
     options = {"--block_size", "--max_seq_length", "--max_length"} & set(words)
     assert options == ({option} if option else set())
@@ -55,7 +61,9 @@ def test_known_scripts_are_told_the_length(script: str, option: str | None) -> N
 
 
 def test_scripts_of_trl_are_told_of_adapters_and_attention() -> None:
-    """With LoRA a script of trl's gets its rank and modules, and the attention that memory is counted with."""
+    """With LoRA a script of trl's gets its rank and modules, and the attention that memory is
+    counted with.
+    """
     words = told(launch__script="sft.py", training__lora={"rank": 8})
     assert value(words, "--attn_implementation") == "flash_attention_2"
     assert (value(words, "--lora_r"), value(words, "--lora_target_modules")) == ("8", "all-linear")
@@ -63,7 +71,9 @@ def test_scripts_of_trl_are_told_of_adapters_and_attention() -> None:
 
 @pytest.mark.parametrize("framework", ["huggingface", "megatron-lm"])
 def test_the_log_has_a_line_a_minute(framework: str) -> None:
-    """Where a step takes long, each is logged; where it is short, as many as a minute has, and no more than 100."""
+    """Where a step takes long, each is logged; where it is short, as many as a minute has, and no
+    more than 100.
+    """
     option = "--logging_steps" if framework == "huggingface" else "--log-interval"
     for batch in (16, 128, 4096):
         plan = planned(framework, training__global_batch=batch)
@@ -74,7 +84,9 @@ def test_the_log_has_a_line_a_minute(framework: str) -> None:
 
 
 def test_fine_tuning_warms_up_and_decays_no_weights() -> None:
-    """With the weights of a model the Trainer has no weight decay and a longer warm-up; the job's own values count."""
+    """With the weights of a model the Trainer has no weight decay and a longer warm-up; the job's
+    own values count.
+    """
     tuned = ["--model_name_or_path", "Qwen/Qwen2.5-7B"]
     assert [value(told(), f"--{name}") for name in ("weight_decay", "warmup_steps")] == [
         "0.1",
@@ -92,7 +104,9 @@ def test_fine_tuning_warms_up_and_decays_no_weights() -> None:
 @pytest.mark.parametrize("target", ["slurm", "kubernetes", "azureml", "skypilot"])
 @pytest.mark.parametrize("framework", ["megatron-lm", "huggingface"])
 def test_files_for_other_vendors_name_nothing_of_nvidias(framework: str, target: str) -> None:
-    """On MI300X no file names NVIDIA's image, its Transformer Engine or an environment with CUDA."""
+    """On MI300X no file names NVIDIA's image, its Transformer Engine or an environment with
+    CUDA.
+    """
     cluster = {
         "accelerator": "mi300x",
         "accelerators_per_node": 8,

@@ -50,8 +50,10 @@ def test_launch_lines_are_typed_as_transformers_types_them() -> None:
     from transformers import TrainingArguments as Real
 
     words = (
-        "--per_device_train_batch_size 4 --learning-rate 1e-5 --bf16 --fp16 False --gradient_checkpointing true"
-        " --warmup_steps=100 --eval_strategy steps --no_dataloader_pin_memory --save-total-limit 3 --tf32 no"
+        "--per_device_train_batch_size 4 --learning-rate 1e-5 --bf16 --fp16 False "
+        "--gradient_checkpointing true"
+        " --warmup_steps=100 --eval_strategy steps --no_dataloader_pin_memory "
+        "--save-total-limit 3 --tf32 no"
         " --label_names a b --lr_scheduler_type cosine --max_steps -1"
     )
     ours = read(words)
@@ -81,7 +83,9 @@ def test_launch_lines_are_typed_as_transformers_types_them() -> None:
     ],
 )
 def test_options_are_arguments(options: str, name: str, value: object) -> None:
-    """Dashes and underscores are alike, flags stand alone or with a value, and the last one counts."""
+    """Dashes and underscores are alike, flags stand alone or with a value, and the last one
+    counts.
+    """
     found = read(options)
     assert found is not None
     assert found.value(name) == value
@@ -99,7 +103,9 @@ def test_what_cannot_be_known_has_a_place_and_no_value() -> None:
 
 
 def test_the_batch_is_stated_with_its_defaults() -> None:
-    """What is left out has its default, which is said; with a batch that is searched for, there is none."""
+    """What is left out has its default, which is said; with a batch that is searched for, there is
+    none.
+    """
     found = read("--per_device_train_batch_size 4")
     assert found is not None
     assert found.batch is not None
@@ -121,14 +127,19 @@ def test_words_that_may_be_options_leave_the_line_open() -> None:
 @pytest.mark.parametrize(
     "branch",
     [
-        'if ((STEP > 0)); then ARGS+=(--resume_from_checkpoint out/checkpoint-"$STEP" --max_steps $MAX); fi',
+        'if ((STEP > 0)); then ARGS+=(--resume_from_checkpoint out/checkpoint-"$STEP" '
+        "--max_steps $MAX); fi",
         "[[ -z $SAVED ]] || ARGS+=(--max_steps=$MAX --resume_from_checkpoint out)",
-        'if ((STEP)); then ARGS+=(--max_steps 3); [[ $A ]] && ARGS+=(--resume_from_checkpoint "$A"); fi',
+        "if ((STEP)); then ARGS+=(--max_steps 3); [[ $A ]] && "
+        'ARGS+=(--resume_from_checkpoint "$A"); fi',
     ],
 )
 def test_an_option_of_a_branch_leaves_itself_alone_open(branch: str) -> None:
     """What a branch adds to the arguments is unknown, and all others are as if it weren't there."""
-    script = f'ARGS=(--output_dir out --report_to none --bf16 true)\n{branch}\npython train.py "${{ARGS[@]}}"\n'
+    script = (
+        f"ARGS=(--output_dir out --report_to none --bf16 true)\n{branch}\npython "
+        f'train.py "${{ARGS[@]}}"\n'
+    )
     arguments = next(from_launches(launches(read_script(text_of(script, "run.sh")))))
     assert arguments.complete and arguments.is_on("bf16") and arguments.setting("fp16") is False
     assert arguments.stated("max_steps") is None and not arguments.lacks("resume_from_checkpoint")
@@ -155,13 +166,16 @@ def test_a_branch_that_may_add_any_option_leaves_the_line_open(branch: str) -> N
 @pytest.mark.parametrize(
     "line",
     [
-        "deepspeed main.py --per_device_train_batch_size 4 --output_dir out --num_warmup_steps 0 --zero_stage 3",
+        "deepspeed main.py --per_device_train_batch_size 4 --output_dir out "
+        "--num_warmup_steps 0 --zero_stage 3",
         "torchrun pretrain_gpt.py --micro-batch-size 4 --bf16 --save out",
         "python train.py --output_dir out --epochs 3",
     ],
 )
 def test_other_programs_have_other_arguments(line: str) -> None:
-    """DeepSpeed-Chat, Megatron and scripts with a parser of their own don't take TrainingArguments."""
+    """DeepSpeed-Chat, Megatron and scripts with a parser of their own don't take
+    TrainingArguments.
+    """
     script = read_script(text_of(f"{line}\n", "run.sh"))
     assert list(from_launches(launches(script))) == []
 
@@ -174,7 +188,9 @@ def test_any_text_is_a_value(kind: str, text: str) -> None:
 
 
 def test_the_named_config_is_the_one() -> None:
-    """`deepspeed` names a config by its path; a name that isn't found, or none at all, means no config."""
+    """`deepspeed` names a config by its path; a name that isn't found, or none at all, means no
+    config.
+    """
     first, second = (
         DsConfig(json=read_json(text_of("{}", name))) for name in ("conf/ds1.json", "conf/ds2.json")
     )
@@ -205,7 +221,9 @@ def test_every_argument_has_a_type() -> None:
 
 
 def test_arguments_in_a_folder_are_checked(tmp_path: Path) -> None:
-    """A launch script with TrainingArguments and its DeepSpeed config are read as one submission."""
+    """A launch script with TrainingArguments and its DeepSpeed config are read as one
+    submission.
+    """
     (tmp_path / "run.sh").write_text(
         f"{LINE}--gradient_accumulation_steps 4 --deepspeed ds_config.json\n"
     )

@@ -1,8 +1,10 @@
-"""Parses command lines with Transformers' own `TrainingArguments`, as the Trainer's script would on many ranks.
+"""Parses command lines with Transformers' own `TrainingArguments`, as the Trainer's script would on
+many ranks.
 
-Reads a JSON list of `{"world", "arguments"}` from standard input; the arguments name ds_config files in the working
-folder. Writes, for each, what the Trainer made of them, or the error. It runs in a process of its own because
-`TrainingArguments` changes the environment and starts a process group.
+Reads a JSON list of `{"world", "arguments"}` from standard input; the arguments name ds_config
+files in the working folder. Writes, for each, what the Trainer made of them, or the error. It runs
+in a process of its own because `TrainingArguments` changes the environment and starts a process
+group.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from transformers import HfArgumentParser, TrainingArguments
 
 
 def parse(world: int, arguments: list[str]) -> dict[str, Any]:
-    """The Trainer's view of one command line on `world` ranks; raises on any value that differs from the JSON."""
+    """The Trainer's view of one command line on `world` ranks; raises on any value that differs
+    from the JSON.
+    """
     at_world = type("TrainingArguments", (TrainingArguments,), {"world_size": world})
     (parsed,) = HfArgumentParser(at_world).parse_args_into_dataclasses(
         [*arguments, "--use_cpu", "true"]

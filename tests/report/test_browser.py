@@ -1,4 +1,6 @@
-"""The page in a real Chromium, opened from a file: what is drawn, what is said, and what can be done with it."""
+"""The page in a real Chromium, opened from a file: what is drawn, what is said, and what can be
+done with it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ WIDTHS = (400, 900, 1600)
 COLOURS = """id => {
     const found = new Set();
     for (const canvas of document.querySelectorAll(`#${id} canvas`)) {
-        const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+        const copy = new OffscreenCanvas(canvas.width, canvas.height)
+            .getContext("2d", { willReadFrequently: true });
         copy.drawImage(canvas, 0, 0);
         const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
         for (let i = 0; i < data.length; i += 404)
@@ -58,7 +61,8 @@ INSIDE = """() => [...document.querySelectorAll(".track b")].map((number) => {
 PLACE = """([id, series, x, y]) => {
     const host = document.getElementById(id);
     host.scrollIntoView({ block: "center", behavior: "instant" });
-    const [left, top] = echarts.getInstanceByDom(host).convertToPixel({ seriesIndex: series }, [x, y]);
+    const chart = echarts.getInstanceByDom(host);
+    const [left, top] = chart.convertToPixel({ seriesIndex: series }, [x, y]);
     const box = host.getBoundingClientRect();
     return [box.left + left, box.top + top];
 }"""
@@ -107,7 +111,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Browser, written: Path) -> Iterator[Opened]:
-    """The report, freshly opened; at the end it has not complained, and asked for no file but itself."""
+    """The report, freshly opened; at the end it has not complained, and asked for no file but
+    itself.
+    """
     window = {"width": 1200, "height": 900}
     found = Opened(browser.new_page(viewport=window, color_scheme="light", reduced_motion="reduce"))
     found.page.on(
@@ -160,7 +166,9 @@ def shows(plan: Plan, times: dict[str, str], sizes: dict[str, str]) -> None:
 
 
 def test_charts_are_drawn_at_every_width_light_and_dark(opened: Opened, tmp_path: Path) -> None:
-    """At 400, 900 and 1600 px, light and dark, every chart has its colours, and nothing is wider than the window."""
+    """At 400, 900 and 1600 px, light and dark, every chart has its colours, and nothing is wider
+    than the window.
+    """
     grounds = set()
     for scheme in ("light", "dark"):
         opened.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # of a literal
@@ -178,7 +186,9 @@ def test_charts_are_drawn_at_every_width_light_and_dark(opened: Opened, tmp_path
 
 
 def test_a_phone_shows_every_plan_whole(opened: Opened) -> None:
-    """At 390 px the table of plans is no wider than the screen: figures in a row, the dimensions in words below."""
+    """At 390 px the table of plans is no wider than the screen: figures in a row, the dimensions in
+    words below.
+    """
     opened.page.set_viewport_size({"width": 390, "height": 844})
     assert opened.page.evaluate(
         "(table => table.scrollWidth <= table.clientWidth)(document.querySelector('.rows'))"
@@ -251,7 +261,9 @@ def test_two_plans_are_compared_by_cause(opened: Opened, answer: SearchResult) -
 
 
 def test_plans_are_selected_by_keyboard(opened: Opened, answer: SearchResult) -> None:
-    """Tab reaches the chart; arrows walk along the front and are read out; Enter selects, Escape clears."""
+    """Tab reaches the chart; arrows walk along the front and are read out; Enter selects, Escape
+    clears.
+    """
     opened.page.locator("#plans-reset").focus()
     opened.page.keyboard.press("Tab")
     assert opened.page.evaluate("document.activeElement.id") == "plans-chart"
@@ -290,7 +302,9 @@ def test_the_measure_can_be_changed(opened: Opened, answer: SearchResult) -> Non
 
 
 def test_the_timeline_is_read_by_mouse_and_keyboard(opened: Opened) -> None:
-    """A pass says its stage, its micro-batch and its parts; arrow keys go from pass to pass and from stage to stage."""
+    """A pass says its stage, its micro-batch and its parts; arrow keys go from pass to pass and
+    from stage to stage.
+    """
     step = opened.data()["step"]
     row = step["rows"][2]
     middle = (row["start"][20] + row["end"][20]) / 2
@@ -309,7 +323,9 @@ def test_the_timeline_is_read_by_mouse_and_keyboard(opened: Opened) -> None:
 
 
 def test_it_prints_light_and_without_controls(opened: Opened) -> None:
-    """On paper the page is light whatever the screen is, has no controls, and its charts are drawn."""
+    """On paper the page is light whatever the screen is, has no controls, and its charts are
+    drawn.
+    """
     opened.page.emulate_media(color_scheme="dark")
     opened.page.emulate_media(color_scheme="dark", media="print")
     opened.page.wait_for_selector("html[data-theme=light]")
@@ -327,5 +343,6 @@ def test_every_part_has_a_name(opened: Opened) -> None:
         assert opened.page.locator(f"#{chart}").get_attribute("aria-label")
         assert opened.page.locator(f"section:has(#{chart}) table").count() >= 1
     assert opened.page.evaluate(
-        "[...document.querySelectorAll('section')].every(s => s.ariaLabelledByElements[0].textContent)"
+        "[...document.querySelectorAll('section')].every(s => "
+        "s.ariaLabelledByElements[0].textContent)"
     )

@@ -54,7 +54,9 @@ def test_the_same_job_gives_the_same_bytes() -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
-    """No element names a resource, the page's policy forbids all, and only its own scripts may run."""
+    """No element names a resource, the page's policy forbids all, and only its own scripts may
+    run.
+    """
     elements = Elements(page := page_of())
     assert [
         tag
@@ -76,7 +78,9 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_hostile_strings_come_out_as_data() -> None:
-    """A job name that would end the script or begin an element leaves the page's elements as they are."""
+    """A job name that would end the script or begin an element leaves the page's elements as they
+    are.
+    """
     plain, hostile = Elements(page_of()), Elements(page := page_of(name=HOSTILE))
     assert [tag for tag, _ in hostile.found] == [tag for tag, _ in plain.found]
     assert "<script>alert" not in page and "<img src=x" not in page
@@ -93,7 +97,9 @@ def test_what_was_ruled_out_is_complete() -> None:
 
 
 def test_counts_add_up() -> None:
-    """What was ruled out and what fits is what was tried; what fits and its variants is what was drawn."""
+    """What was ruled out and what fits is what was tried; what fits and its variants is what was
+    drawn.
+    """
     answer, found = search_with_estimates(dsgen.load_job(SMALL), top=3)
     page = report_page(answer, found)
     said = re.search(r"<p>Of ([\d,]+) layouts, ([\d,]+) were .*? and ([\d,]+) fit\.(.*?)</p>", page)
@@ -123,7 +129,9 @@ def test_the_job_is_on_the_page(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_once(tmp_path: Path) -> None:
-    """`dsgen report` writes a file, leaves an equal one, and refuses to overwrite another without --force."""
+    """`dsgen report` writes a file, leaves an equal one, and refuses to overwrite another without
+    --force.
+    """
     target = tmp_path / "page.html"
     spec = tmp_path / "job.json"
     spec.write_text(json.dumps(SMALL))

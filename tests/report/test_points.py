@@ -24,7 +24,9 @@ pairs = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, ma
 
 @given(pairs)
 def test_the_front_is_what_nothing_beats(values: list[tuple[int, int]]) -> None:
-    """A row is on the front when no other is as good in both and better in one; of equal rows one is."""
+    """A row is on the front when no other is as good in both and better in one; of equal rows one
+    is.
+    """
     time, memory = (np.array(column, float) for column in zip(*values, strict=True))
     front = pareto_front(time, memory)
     beaten = {
@@ -37,7 +39,9 @@ def test_the_front_is_what_nothing_beats(values: list[tuple[int, int]]) -> None:
 def test_thinning_keeps_the_front_its_neighbours_and_the_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where too many layouts were timed, all of the front, all near it and every ranked plan are shown, and counted."""
+    """Where too many layouts were timed, all of the front, all near it and every ranked plan are
+    shown, and counted.
+    """
     small = job(gpus=32, training__global_batch=96)
     answer, found = search_with_estimates(small, top=5)
     monkeypatch.setattr(points, "_ALL_OF", 10)
@@ -89,7 +93,9 @@ def test_points_carry_the_ledgers_of_their_plans() -> None:
 
 @pytest.mark.parametrize("framework", ["megatron-lm", "deepspeed", "megatron-deepspeed"])
 def test_a_stages_stack_is_what_it_requires(framework: str) -> None:
-    """What is stacked for a stage adds up to what it requires, and no part is more than its own peak."""
+    """What is stacked for a stage adds up to what it requires, and no part is more than its own
+    peak.
+    """
     answer, _ = search_with_estimates(job(framework=framework), top=20)
     for plan in answer.plans:
         stack = at_peak(plan.memory)

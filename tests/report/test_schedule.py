@@ -31,7 +31,9 @@ def equal(shape: Shape, forward_s: float = 1.0, backward_s: float = 2.0) -> list
 
 @given(shapes)
 def test_every_stage_makes_every_pass_once(shape: Shape) -> None:
-    """No order of passes deadlocks, and each stage takes each micro-batch through each chunk both ways, once."""
+    """No order of passes deadlocks, and each stage takes each micro-batch through each chunk both
+    ways, once.
+    """
     whole = {
         Pass(b, c, m)
         for b in (False, True)
@@ -46,7 +48,9 @@ def test_every_stage_makes_every_pass_once(shape: Shape) -> None:
 @pytest.mark.parametrize("stages", [2, 4, 7])
 @pytest.mark.parametrize("chunks", [1, 2, 5])
 def test_equal_stages_wait_as_long_as_the_papers_bubble(stages: int, chunks: int) -> None:
-    """With stages alike the schedule ends after (m + (p - 1) / v) passes of all a stage's chunks (2104.04473 eq. 1)."""
+    """With stages alike the schedule ends after (m + (p - 1) / v) passes of all a stage's chunks
+    (2104.04473 eq. 1).
+    """
     shape = Shape(stages=stages, chunks=chunks, micro_batches=4 * stages)
     end = max(row.end[-1] for row in equal(shape, 1 / chunks, 2 / chunks))
     assert end == pytest.approx(3 * (shape.micro_batches + (stages - 1) / chunks))
@@ -100,7 +104,9 @@ def spent(line: Timeline) -> dict[str, float]:
     "plan", plans(), ids=lambda plan: f"p{plan.layout.pipeline}z{plan.layout.zero_stage}"
 )
 def test_the_timeline_adds_up_to_the_step(plan: Plan) -> None:
-    """The slowest stage's passes are the ledger's compute, recomputation and communication; with waiting, the step."""
+    """The slowest stage's passes are the ledger's compute, recomputation and communication; with
+    waiting, the step.
+    """
     line, time = timeline(plan), plan.step_time
     parts = spent(line)
     assert line.total_s == pytest.approx(float(time.total_s))
@@ -120,13 +126,17 @@ def test_the_timeline_adds_up_to_the_step(plan: Plan) -> None:
     "name", ["gpt3-175b-azure", "megatron-1t", "mt-nlg-530b", "llama-3.1-405b-h100"]
 )
 def test_waiting_is_stretched_little(name: str) -> None:
-    """What the estimate counts as bubble is within a fifth of what the order of passes makes of its stages."""
+    """What the estimate counts as bubble is within a fifth of what the order of passes makes of its
+    stages.
+    """
     plan = dsgen.search(dsgen.load_job(EXAMPLES / f"{name}.yaml"), top=1).plans[0]
     assert 0.8 < timeline(plan).stretch < 1.2
 
 
 def test_long_steps_are_abbreviated_and_say_so() -> None:
-    """Of 512 micro-batches the middle is left out, the last keeps its number, and a note counts the others."""
+    """Of 512 micro-batches the middle is left out, the last keeps its number, and a note counts the
+    others.
+    """
     plan = dsgen.estimate(
         job(layout__pipeline=2, gpus=4, training__global_batch=1024, layout__virtual_pipeline=1)
     )

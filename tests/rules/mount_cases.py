@@ -27,7 +27,8 @@ def mounted(
     )
 
 
-#: As in test_job_rules: rule id, a job that passes, one that breaks it, where, what is said, and the hint.
+#: As in test_job_rules: rule id, a job that passes, one that breaks it, where, what is said, and
+#: the hint.
 MOUNTS: Final[dict[str, tuple[Job, Job, str, tuple[str, ...], str]]] = {
     "AML045": (
         mounted("${{inputs.corpus}}/text", inputs={"corpus": "azureml:corpus:1"}),

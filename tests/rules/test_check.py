@@ -64,7 +64,9 @@ def errors(job: Job) -> dict[str, Finding]:
 
 
 def test_pinned_tensor_gets_the_rules_own_message() -> None:
-    """`tensor: 3` with 128 heads is the heads' rule, at its line, with the sizes that pass every tensor rule."""
+    """`tensor: 3` with 128 heads is the heads' rule, at its line, with the sizes that pass every
+    tensor rule.
+    """
     found = errors(job(gpus=96, model={"heads": 128, "kv_heads": 128}, pins={"tensor": 3}))
     assert set(found) == {"MLM004"}
     assert found["MLM004"].message == "tensor: 3 does not divide the 128 attention heads"
@@ -73,7 +75,9 @@ def test_pinned_tensor_gets_the_rules_own_message() -> None:
 
 
 def test_finding_points_at_the_key_the_user_wrote() -> None:
-    """A rule on two keys of which one is pinned and one follows from the job points at the pinned one."""
+    """A rule on two keys of which one is pinned and one follows from the job points at the pinned
+    one.
+    """
     found = errors(job(gpus=1, pins={"sequence_parallel": True}))
     assert found["MLM010"].where.pointer == "/layout/sequence_parallel"
     assert found["MLM010"].where.line == 10
@@ -95,7 +99,9 @@ def test_no_pins_no_findings(framework: str) -> None:
 
 
 def test_partial_world_must_divide_the_gpus() -> None:
-    """Known factors of the world that don't divide it are refused, with the nearest sizes and GPU counts."""
+    """Known factors of the world that don't divide it are refused, with the nearest sizes and GPU
+    counts.
+    """
     found = errors(job(pins={"data": 3, "tensor": 8}))
     assert found["MLM001"].message == "data: 3 × tensor: 8 = 24 does not divide gpus: 1024"
     assert found["MLM001"].hint == "use data: 1, 2 or 4, or gpus: 1008 or 1032"
@@ -113,13 +119,17 @@ def test_whole_world_must_equal_the_gpus() -> None:
 
 
 def test_hinted_data_divides_gpus_and_batch() -> None:
-    """`data` is a factor of both products, so 97 replicas are no way out of a batch of 97 on 64 GPUs."""
+    """`data` is a factor of both products, so 97 replicas are no way out of a batch of 97 on 64
+    GPUs.
+    """
     found = errors(job(gpus=64, training={"global_batch": 97}, pins={"data": 8}))
     assert found["MLM002"].hint == "use data: 1, or global_batch: 96 or 104"
 
 
 def test_partial_batch_must_divide_the_global_batch() -> None:
-    """Known factors of the batch that don't divide it are refused, with the nearest values that do."""
+    """Known factors of the batch that don't divide it are refused, with the nearest values
+    that do.
+    """
     found = errors(job("megatron-deepspeed", pins={"micro_batch": 5}))
     assert found["MDS008"].message == "micro_batch: 5 does not divide global_batch: 1536"
     assert found["MDS008"].hint == "use micro_batch: 3, 4 or 6, or global_batch: 1535 or 1540"
@@ -138,7 +148,9 @@ def test_data_that_follows_counts_in_the_batch() -> None:
 
 
 def test_keys_that_leave_no_choice_are_known() -> None:
-    """The Trainer has one stage and a dense model no experts: pins against that are refused alone."""
+    """The Trainer has one stage and a dense model no experts: pins against that are refused
+    alone.
+    """
     assert "HF020" in errors(job("huggingface", pins={"pipeline": 2}))
     assert "MOE005" in errors(job(pins={"expert": 2}))
     assert "PIPE016" not in errors(job("huggingface", pins={"offload": "optimizer"}))

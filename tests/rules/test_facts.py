@@ -119,7 +119,9 @@ def values(draw: st.DrawFn) -> dict[str, Any]:
 def test_a_rule_reads_no_more_than_it_says(
     rule: Rule, framework: str, model: Any, layout: dict[str, Any]
 ) -> None:
-    """Where no more is known than a rule says it reads, it is judged, with message and hint; with less it is silent."""
+    """Where no more is known than a rule says it reads, it is judged, with message and hint; with
+    less it is silent.
+    """
     job = make_job(framework, model, gpus=24, global_batch=30)
     job = replace(job, training=replace(job.training, precision="fp8"))
     reads = reads_of(rule) or set(FIELDS) | {"gpus", "global_batch"}
@@ -137,7 +139,9 @@ def test_a_rule_reads_no_more_than_it_says(
 def test_a_rule_reads_no_more_of_a_layout(
     rule: Rule, framework: str, model: Any, layout: dict[str, Any]
 ) -> None:
-    """Of a job, a rule on layouts reads the keys that it says, whatever else the search has still to choose."""
+    """Of a job, a rule on layouts reads the keys that it says, whatever else the search has still
+    to choose.
+    """
     job = replace(make_job(framework, model, gpus=24, global_batch=30), pins=Pins(**layout))
     if rule.columns.binds(job):
         known = {
@@ -160,7 +164,9 @@ def test_what_is_not_known_cannot_be_read() -> None:
 
 
 def test_facts_are_known_by_their_names() -> None:
-    """Keys of the layout, and fields of the job and its records, are known or not; written ones have their places."""
+    """Keys of the layout, and fields of the job and its records, are known or not; written ones
+    have their places.
+    """
     place = Location(path="run.sh", line=3)
     job = partial(
         Job,

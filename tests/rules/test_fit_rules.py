@@ -26,7 +26,8 @@ def test_headroom_is_kept_free() -> None:
     (finding,) = check_fit(job(), LAYOUT, replace(full, required_bytes=93 * GIB))
     assert finding.rule == "MEM001"
     assert finding.message == (
-        "a GPU needs up to 93.0 GiB (estimate 93.0 GiB) of 92.0 GiB device memory (100.0 GiB less 8% headroom)"
+        "a GPU needs up to 93.0 GiB (estimate 93.0 GiB) of 92.0 GiB device memory (100.0 "
+        "GiB less 8% headroom)"
     )
 
 
@@ -57,7 +58,9 @@ def test_hint_names_changes_that_are_left() -> None:
 
 
 def test_hint_breaks_no_rule() -> None:
-    """The hint proposes no stage that the framework refuses and no offload that the optimizer lacks."""
+    """The hint proposes no stage that the framework refuses and no offload that the optimizer
+    lacks.
+    """
     over = replace(EMPTY, capacity_bytes=1 * GIB, required_bytes=2 * GIB)
     plain = Layout(data=8, recompute=Recompute.FULL)
     lamb = job("deepspeed", training={"optimizer": "lamb"})
@@ -83,7 +86,9 @@ def test_host_memory_is_a_nodes() -> None:
 
 
 def test_unknown_host_memory_allows_offload() -> None:
-    """Where no source says how much memory a node has, it is no more than any has, unless offload is asked for."""
+    """Where no source says how much memory a node has, it is no more than any has, unless offload
+    is asked for.
+    """
     unknown = job(cluster={"host_memory_bytes": None})
     most = 512 * GIB * unknown.cluster.accelerators_per_node * (1 - unknown.headroom)
     assert check_fit(unknown, LAYOUT, replace(EMPTY, host_bytes_per_node=most)) == ()
@@ -119,7 +124,9 @@ def test_columns_equal_numbers() -> None:
 def test_host_memory_is_what_the_launch_file_asks_for(
     target: str, options: dict[str, object], asked: str
 ) -> None:
-    """Offloaded states fit in the memory that Slurm or a pod is asked for, not in all that the node has."""
+    """Offloaded states fit in the memory that Slurm or a pod is asked for, not in all that the node
+    has.
+    """
     whole = job(cluster={"host_memory_bytes": 2048 * GIB})
     small = replace(whole, launch=replace(whole.launch, target=target, options=options))
     (finding,) = check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=4096 * GIB))

@@ -450,7 +450,9 @@ def test_every_job_rule_has_a_case() -> None:
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_rule_tells_sound_from_broken(name: str) -> None:
-    """A job rule is silent about the sound job and speaks once, with both numbers, about the broken one."""
+    """A job rule is silent about the sound job and speaks once, with both numbers, about the broken
+    one.
+    """
     sound, broken, pointer, says, hint = CASES[name]
     assert name not in {finding.rule for finding in check_job(sound)}
     (finding,) = (finding for finding in check_job(broken) if finding.rule == name)
@@ -471,7 +473,9 @@ def test_sound_job_has_no_findings() -> None:
     ("framework", "path"), [("huggingface", ("/a", "/b")), (MDS, ("/a", "/b"))]
 )
 def test_several_paths_suit_only_who_takes_them(framework: str, path: tuple[str, ...]) -> None:
-    """The Trainer's scripts take one path, Megatron-DeepSpeed several with weights, the others any."""
+    """The Trainer's scripts take one path, Megatron-DeepSpeed several with weights, the others
+    any.
+    """
     (finding,) = check_job(job(framework, data=Data(path=path)))
     assert finding.rule == "DATA009"
     assert check_job(job("megatron-lm", data=Data(path=path))) == ()
@@ -491,7 +495,9 @@ def test_what_arguments_give_a_tokenizer_need_not() -> None:
 
 @pytest.mark.parametrize("option", ["--weight-decay=0.05", "--weight_decay=0.05"])
 def test_both_spellings_of_an_option_are_one(option: str) -> None:
-    """HfArgumentParser takes dashes as underscores, so that both contradict the spec in the same words."""
+    """HfArgumentParser takes dashes as underscores, so that both contradict the spec in the same
+    words.
+    """
     (finding,) = check_job(job("huggingface", launch={"arguments": (option,)}))
     assert finding.rule == "ARG002"
     assert finding.hint == f"remove {option.partition('=')[0]}, or set training.weight_decay: 0.05"
@@ -511,7 +517,9 @@ def test_both_spellings_of_an_option_are_one(option: str) -> None:
 def test_options_for_attention_agree_with_the_spec(
     arguments: tuple[str, ...], attention: str | None
 ) -> None:
-    """An option that names a kind of attention contradicts a spec with the other; one that may be either doesn't."""
+    """An option that names a kind of attention contradicts a spec with the other; one that may be
+    either doesn't.
+    """
     for planned in ("flash", "unfused"):
         found = check_job(
             job("huggingface", training={"attention": planned}, launch={"arguments": arguments})
@@ -526,7 +534,9 @@ def test_options_for_attention_agree_with_the_spec(
 
 
 def test_numbers_of_the_deepspeed_config_agree_with_the_scripts_own() -> None:
-    """A rate of the script's beside another in the DeepSpeed config is named, also where the spec has none."""
+    """A rate of the script's beside another in the DeepSpeed config is named, also where the spec
+    has none.
+    """
     (finding,) = check_job(job("deepspeed", launch={"arguments": ("--lr", "3e-5")}))
     assert (finding.rule, finding.severity) == ("ARG002", "warning")
 
@@ -535,7 +545,9 @@ def test_numbers_of_the_deepspeed_config_agree_with_the_scripts_own() -> None:
     ("top", "normalizes", "told"), [(2, False, True), (2, True, False), (1, False, False)]
 )
 def test_megatron_lm_scales_sigmoid_scores(top: int, normalizes: bool, told: bool) -> None:
-    """Megatron-LM makes sigmoid scores of several experts add up to 1, so that MLM045 names a model that doesn't."""
+    """Megatron-LM makes sigmoid scores of several experts add up to 1, so that MLM045 names a model
+    that doesn't.
+    """
     router = {"router_scores": "sigmoid", "router_normalizes": normalizes, "experts_per_token": top}
     found = check_job(job(model={**MOE, **router}))
     assert ["MLM045"] * told == [finding.rule for finding in found]
@@ -570,7 +582,9 @@ def test_one_host_is_no_plural() -> None:
 def test_data_that_is_only_read_needs_a_cache_elsewhere(
     target: str, options: dict[str, Any], told: bool
 ) -> None:
-    """On every target, data that is mounted read-only has its cache beside the checkpoints, or a finding."""
+    """On every target, data that is mounted read-only has its cache beside the checkpoints, or a
+    finding.
+    """
     spec = {
         "framework": "megatron-lm", "model": "gpt2", "cluster": "nvidia/dgx-a100-80gb", "nodes": 2,
         "training": {"global_batch": 64, "duration": {"steps": 100}},

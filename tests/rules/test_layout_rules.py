@@ -109,7 +109,9 @@ def test_hint_passes(name: str) -> None:
 
 @every_rule
 def test_explanation_is_in_the_readers_vocabulary(name: str) -> None:
-    """With a vocabulary that has other phrases, no key of a job spec is left in message and hint."""
+    """With a vocabulary that has other phrases, no key of a job spec is left in message and
+    hint.
+    """
     case = CASES[name]
     origin = replace(
         case.job.origin, vocabulary=Vocabulary(phrases={key: f"<{key} {{}}>" for key in KEYS})
@@ -156,7 +158,9 @@ def binding(name: str) -> Rule:
 
 
 def test_pinned_tensor_may_leave_the_node() -> None:
-    """Tensor parallelism between nodes is an error of the search's own choices and a warning for a pin."""
+    """Tensor parallelism between nodes is an error of the search's own choices and a warning for a
+    pin.
+    """
     free, pinned = CASES["NODE001"].job, CASES["NODE002"].job
     assert binding("NODE001").columns.binds(free)
     assert not binding("NODE002").columns.binds(free)
@@ -182,7 +186,9 @@ def test_newer_deepspeed_takes_autotp_with_stage_3() -> None:
 
 
 def test_published_layouts_are_legal() -> None:
-    """Uneven pipelines that were run pass: BLOOM's with embedding and loss counted, and Megatron-LM's interleaved."""
+    """Uneven pipelines that were run pass: BLOOM's with embedding and loss counted, and
+    Megatron-LM's interleaved.
+    """
     bloom = CASES["MDS046"].job
     for layers, pipeline in ((70, 12), (126, 16), (105, 35), (128, 64)):
         deep = replace(bloom, model=changed(bloom.model, layers=layers))

@@ -23,7 +23,9 @@ def test_divisors_ascend_to_the_limit() -> None:
 
 
 def test_nearest_values_ascend() -> None:
-    """The values nearest to the target come in order; of two equally near, the smaller is nearer."""
+    """The values nearest to the target come in order; of two equally near, the smaller is
+    nearer.
+    """
     assert nearest([1, 2, 4, 8, 16], 5, 3) == [2, 4, 8]
     assert nearest([4, 6], 5, 1) == [4]
 

@@ -24,7 +24,9 @@ def test_ids_are_unique_and_well_formed() -> None:
 
 
 def test_every_rule_says_what_it_requires_and_why() -> None:
-    """Every rule has a title that is a sentence, a source, a severity, what it prevents and a fix."""
+    """Every rule has a title that is a sentence, a source, a severity, what it prevents and a
+    fix.
+    """
     for rule in ALL_RULES:
         assert re.fullmatch(r"[A-Z].+\.", rule.title), rule.id
         assert len(rule.title) <= 120, rule.id

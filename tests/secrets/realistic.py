@@ -21,9 +21,8 @@ def low(length: int) -> str:
     return fake(length, "a1b2c3d4e5f6g7h8j9k0m1n2")
 
 
-_KEY = (
-    "-----BEGIN PRIVATE " + "KEY-----\nMIIE" + fake(60)
-)  # apart, so that no other program takes this file for a key
+# apart, so that no other program takes this file for a key
+_KEY = "-----BEGIN PRIVATE " + "KEY-----\nMIIE" + fake(60)
 _ACCOUNT = json.dumps({"type": "service_account", "private_key_id": hexa(40), "private_key": _KEY})
 B64 = base64.b64encode(_ACCOUNT.encode()).decode()
 NEPTUNE = base64.b64encode(b'{"api_address":"https://app.neptune.ai","api_key":"abc123"}').decode()

@@ -37,7 +37,9 @@ VARIABLES: dict[str, str] = {
     "GITHUB_PAT": "patpatpat77",
     "GH_TOKEN": "ghp_" + "a1B2c3D4e5F6" * 3,
     "GCP_CREDENTIALS": "credo-in-unum",
-    "AZURE_STORAGE_CONNECTION_STRING": f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={ACCOUNT_KEY}",
+    "AZURE_STORAGE_CONNECTION_STRING": (
+        f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={ACCOUNT_KEY}"
+    ),
     "STORAGE_SAS": f"sv=2022-11-02&sp=r&sig={SAS}",
     "AUTH": "basic-dXNlcjpwYXNz",
     "BEARER": "bear3r0fNews",
@@ -83,7 +85,8 @@ ARGUMENTS: list[tuple[list[str], str]] = [
     (["--passphrase", "opensesame"], "opensesame"),
 ]
 
-#: Other places of a spec: keys under `launch`, or at the top with a slash, and the part that is secret.
+#: Other places of a spec: keys under `launch`, or at the top with a slash, and the part that is
+#: secret.
 PLACES: list[tuple[dict[str, Any], str]] = [
     ({"script": "https://joe:swordfish4@host/train.py"}, "swordfish4"),
     ({"slurm": {"container_image": "docker://joe:swordfish5@nvcr.io/x"}}, "swordfish5"),

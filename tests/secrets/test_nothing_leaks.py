@@ -1,4 +1,6 @@
-"""No secret of a spec or of a job's files is in any file or on any screen, whatever the target and the form."""
+"""No secret of a spec or of a job's files is in any file or on any screen, whatever the target and
+the form.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def run(*arguments: str) -> str:
 
 
 def assert_hidden(secret: str, shown: str) -> None:
-    """Neither the secret nor any of its lines is shown, raw or as JSON, and nothing of what a message cuts short."""
+    """Neither the secret nor any of its lines is shown, raw or as JSON, and nothing of what a
+    message cuts short.
+    """
     for part in (
         secret,
         json.dumps(secret)[1:-1],
@@ -129,7 +133,9 @@ def test_no_flag_shows_a_secret(workdir: Path, name: str, secret: str, command: 
 def test_arguments_of_a_flag_are_not_shown_where_they_are_placed(
     workdir: Path, command: str
 ) -> None:
-    """The place of a finding on `--set launch.arguments=...` is the flag, without the secret in it."""
+    """The place of a finding on `--set launch.arguments=...` is the flag, without the secret
+    in it.
+    """
     (workdir / "job.yaml").write_text(yaml.safe_dump(spec({})))
     arguments = json.dumps(["--hf-token", "Zz9kLm42Qq7"])
     assert_hidden("Zz9kLm42Qq7", run(command, "job.yaml", "--set", f"launch.arguments={arguments}"))
@@ -168,7 +174,9 @@ def test_other_findings_hide_it_too(workdir: Path, more: dict[str, Any], secret:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_ordinary_names_are_written(workdir: Path, target: str) -> None:
-    """Tokenizers, numbers of tokens, paths, variables and placeholders are no secrets, and land in the files."""
+    """Tokenizers, numbers of tokens, paths, variables and placeholders are no secrets, and land in
+    the files.
+    """
     launch = {"environment": ORDINARY, "arguments": ORDINARY_ARGUMENTS, "target": target}
     (workdir / "job.yaml").write_text(yaml.safe_dump(spec(launch)))
     shown = run("generate", "job.yaml", "-o", "out")
@@ -206,7 +214,9 @@ LINES = [
 def test_no_finding_shows_a_secret_of_a_script(
     workdir: Path, name: str, line: str, secret: str
 ) -> None:
-    """Whatever else is wrong on its line, a secret in a script is shown by no form, nor by a diff of fixes."""
+    """Whatever else is wrong on its line, a secret in a script is shown by no form, nor by a diff
+    of fixes.
+    """
     (workdir / name).write_text(FILES[name][0].replace("{}", f"{line}; #SBATCH --nodez=$((1"))
     (workdir / "other.sh").write_text(
         f"#!/bin/bash\n{line}\ntorchrun --nproc 8 --nnodez 4 train.py\n"
@@ -224,8 +234,10 @@ def test_no_finding_shows_a_secret_of_a_script(
         (".deepspeed_env", f"NCCL_DEBUG=INFO\nWANDB_API_KEY={HEX}\n", "SLM018"),
         (
             "job.yml",
-            "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ncommand: python t.py\n"
-            f"environment: azureml:e@latest\ncompute: azureml:c\nenvironment_variables:\n  WANDB_API_KEY: {HEX}\n",
+            "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\n"
+            "command: python t.py\n"
+            "environment: azureml:e@latest\ncompute: azureml:c\nenvironment_variables:\n  "
+            f"WANDB_API_KEY: {HEX}\n",
             "AML042",
         ),
         (
@@ -235,7 +247,8 @@ def test_no_finding_shows_a_secret_of_a_script(
         ),
         (
             "accelerate.yaml",
-            f"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 8\nhub_token: {HEX}\n",
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: "
+            f"8\nhub_token: {HEX}\n",
             "SUB014",
         ),
         (
@@ -292,7 +305,9 @@ def test_a_private_file_is_named_not_quoted(workdir: Path, content: str) -> None
 
 @pytest.mark.parametrize("lines", [1, 2])
 def test_a_script_in_place_of_a_table_is_not_quoted(workdir: Path, lines: int) -> None:
-    """A column's name that is a secret's line is masked, in the message on it as in the line that is shown."""
+    """A column's name that is a secret's line is masked, in the message on it as in the line that
+    is shown.
+    """
     (workdir / "runs.csv").write_text('export SECRETS="whisper10"\n' * lines)
     shown = run("calibrate", "runs.csv", "--job", "job.yaml")
     assert "is an unknown column" in shown
@@ -348,7 +363,9 @@ def test_a_password_of_two_words_is_refused(words: list[str]) -> None:
 
 @pytest.mark.parametrize("line", PLAIN_LINES)
 def test_harmless_arguments_are_accepted(line: str) -> None:
-    """Globs, digests, images, hashes, addresses and names with `key` or `token` in them are no secrets."""
+    """Globs, digests, images, hashes, addresses and names with `key` or `token` in them are no
+    secrets.
+    """
     assert mask(line) == line
     assert load_job(spec({"arguments": line.split(" ")}))
 
@@ -370,7 +387,10 @@ def test_escaped_quotes_hide_nothing(workdir: Path, depth: int) -> None:
 
 def test_a_diff_shows_no_secret_of_its_lines(workdir: Path) -> None:
     """--fix --diff masks a secret behind escaped quotes, and the same secret on other lines."""
-    config = '{"train_batchsize": 8, "note": "{\\"api_key\\": \\"Zq9kLm42Qq7\\"}", "b": "run-Zq9kLm42Qq7"}'
+    config = (
+        '{"train_batchsize": 8, "note": "{\\"api_key\\": \\"Zq9kLm42Qq7\\"}", '
+        '"b": "run-Zq9kLm42Qq7"}'
+    )
     (workdir / "ds_config.json").write_text(config)
     shown = run("validate", ".", "--fix", "--diff")
     assert_hidden("Zq9kLm42Qq7", shown)
@@ -391,11 +411,15 @@ def test_a_token_as_a_flag_is_not_shown(workdir: Path, arguments: tuple[str, ...
 
 
 def test_a_draft_keeps_no_secret_of_a_variable(workdir: Path) -> None:
-    """init --from leaves out a known secret wherever it is: in a name, a path, an image, a mount, a config."""
+    """init --from leaves out a known secret wherever it is: in a name, a path, an image, a mount, a
+    config.
+    """
     (workdir / "run.sh").write_text(
         "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nexport API_KEY=sEcr3tCanary99\n"
-        "srun --container-image=me:pw4711x@nvcr.io#pytorch --container-mounts=/scratch,/d:/d,/r-$API_KEY:/x "
-        "deepspeed train.py --key $API_KEY --name run-$API_KEY --out /o/$API_KEY -u me:pw4711y --deepspeed ds.json\n"
+        "srun --container-image=me:pw4711x@nvcr.io#pytorch "
+        "--container-mounts=/scratch,/d:/d,/r-$API_KEY:/x "
+        "deepspeed train.py --key $API_KEY --name run-$API_KEY --out /o/$API_KEY -u me:pw4711y "
+        "--deepspeed ds.json\n"
     )
     (workdir / "ds.json").write_text(
         '{"train_batch_size": 64, "tensorboard": {"output_path": "/x/sEcr3tCanary99"}}'

@@ -1,4 +1,6 @@
-"""A launch line and what it names is a submission; each config is read as the program that it is for reads it."""
+"""A launch line and what it names is a submission; each config is read as the program that it is
+for reads it.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def test_two_jobs_of_a_folder_are_apart(here: Path) -> None:
 
 
 def test_configs_of_one_name_belong_to_the_script_beside_them(here: Path) -> None:
-    """In a repository with many a ds_config.json, a name means the one that the program would open."""
+    """In a repository with many a ds_config.json, a name means the one that the program would
+    open.
+    """
     for folder in ("one", "two/deep"):
         write(
             {f"{folder}/run.sh": LAUNCH.format("ds_config.json"), f"{folder}/ds_config.json": PLAIN}
@@ -113,7 +117,9 @@ def test_configs_of_one_name_belong_to_the_script_beside_them(here: Path) -> Non
 def test_a_config_is_found_as_the_program_finds_it(
     here: Path, script: str, line: str, config: str
 ) -> None:
-    """From the folders above, the one that the script changes to, by the end of a path, or a variable's values."""
+    """From the folders above, the one that the script changes to, by the end of a path, or a
+    variable's values.
+    """
     write(
         {
             script: line,
@@ -140,7 +146,10 @@ def test_a_path_whose_end_many_files_have_names_none(here: Path) -> None:
 def test_code_of_azureml_is_where_its_command_starts(here: Path) -> None:
     """A config in the `code` folder is the job's, and is not missing."""
     job = "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ncode: src\n"
-    job += "command: deepspeed train.py --deepspeed --deepspeed_config ds.json\nenvironment: azureml:e:1\n"
+    job += (
+        "command: deepspeed train.py --deepspeed --deepspeed_config "
+        "ds.json\nenvironment: azureml:e:1\n"
+    )
     write(
         {
             "jobs/job.yml": job,
@@ -161,7 +170,9 @@ def test_the_only_job_of_a_folder_uses_what_lies_beside_it(here: Path) -> None:
 
 
 def test_a_launcher_reads_only_the_files_that_it_is_given(here: Path) -> None:
-    """A hostfile that deepspeed isn't given is not the job's; one whose name isn't known is the only one there."""
+    """A hostfile that deepspeed isn't given is not the job's; one whose name isn't known is the
+    only one there.
+    """
     write({"run.sh": "deepspeed train.py\n", "hostfile": "a slots=8\n", ".deepspeed_env": "A=b\n"})
     assert paths_of(".") == [[".deepspeed_env", "run.sh"], ["hostfile"]]
     write({"run.sh": "deepspeed --hostfile hosts train.py\n"})
@@ -188,7 +199,10 @@ def test_the_only_job_of_a_path_uses_what_lies_below(here: Path) -> None:
 
 def test_a_torchrun_does_not_read_a_hostfile_or_an_accelerate_config(here: Path) -> None:
     """What no launcher of the job reads is not held against it."""
-    accelerate = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 1\n"
+    accelerate = (
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: "
+        "1\nnum_processes: 1\n"
+    )
     slurm = (
         "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n#SBATCH --ntasks-per-node=1\n"
     )
@@ -218,7 +232,9 @@ def test_scripts_that_start_one_another_are_checked_once(here: Path) -> None:
 
 
 def test_auto_is_the_trainers_unless_a_line_says_otherwise(here: Path) -> None:
-    """A config with "auto" that nothing names is right; for DeepSpeed's own arguments it is an error."""
+    """A config with "auto" that nothing names is right; for DeepSpeed's own arguments it is an
+    error.
+    """
     write({"ds_config.json": AUTO})
     assert not [
         finding
@@ -249,7 +265,9 @@ def test_a_guessed_reader_draws_no_error_of_its_own(here: Path) -> None:
 
 
 def test_each_config_has_the_reader_that_names_it(here: Path) -> None:
-    """In one folder the Trainer's config, Megatron's, accelerate's and DeepSpeed's are each read as theirs."""
+    """In one folder the Trainer's config, Megatron's, accelerate's and DeepSpeed's are each read as
+    theirs.
+    """
     megatron = (
         "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --zero-stage 1"
     )
@@ -260,10 +278,13 @@ def test_each_config_has_the_reader_that_names_it(here: Path) -> None:
     write(
         {
             "hf.sh": "torchrun run_clm.py --deepspeed hf.json --output_dir o --do_train\n",
-            "mds.sh": f"deepspeed pretrain_gpt.py {megatron} --deepspeed --deepspeed_config mds.json\n",
-            "acc.sh": "accelerate launch --use_deepspeed --deepspeed_config_file acc.json train.py\n",
+            "mds.sh": f"deepspeed pretrain_gpt.py {megatron} --deepspeed "
+            "--deepspeed_config mds.json\n",
+            "acc.sh": "accelerate launch --use_deepspeed --deepspeed_config_file "
+            "acc.json train.py\n",
             "ds.sh": LAUNCH.format("ds.json"),
-            "pl.sh": "export PL_DEEPSPEED_CONFIG_PATH=pl.json\npython train.py --strategy deepspeed_stage_2\n",
+            "pl.sh": "export PL_DEEPSPEED_CONFIG_PATH=pl.json\npython train.py --strategy "
+            "deepspeed_stage_2\n",
             "ddp.sh": "export PL_DEEPSPEED_CONFIG_PATH=ddp.json\npython train.py --strategy ddp\n",
         }
     )
@@ -300,7 +321,10 @@ def test_a_missing_config_is_a_note_and_a_slip_an_error(here: Path) -> None:
 
 def test_the_command_line_goes_before_the_file_of_accelerate(here: Path) -> None:
     """`--num_machines` on the line, known or not, replaces the YAML's."""
-    config = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 8\n"
+    config = (
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: "
+        "1\nnum_processes: 8\n"
+    )
     slurm = "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n"
     line = "srun accelerate launch --config_file acc.yaml {} train.py\n"
     write({"acc.yaml": config, "run.sbatch": slurm + line.format("")})
@@ -315,7 +339,9 @@ def test_the_command_line_goes_before_the_file_of_accelerate(here: Path) -> None
 
 
 def test_a_template_belongs_to_the_script_that_fills_it_in(here: Path) -> None:
-    """What `sed` reads is the script's, wherever it lies, and what it writes is the config of the launch line."""
+    """What `sed` reads is the script's, wherever it lies, and what it writes is the config of the
+    launch line.
+    """
     write({"conf/ds_TEMPLATE.json": '{"train_micro_batch_size_per_gpu": MBSIZE}\n'})
     write(
         {
@@ -329,15 +355,24 @@ def test_a_template_belongs_to_the_script_that_fills_it_in(here: Path) -> None:
 def test_steps_of_a_pipeline_and_trials_of_a_sweep_are_jobs(here: Path) -> None:
     """Each step has its own nodes, processes and configs, and its places are those in the file."""
     schema = "$schema: https://azuremlschemas.azureedge.net/latest/{}Job.schema.json\ntype: {}\n"
-    step = "code: src\n    command: torchrun --nproc_per_node 4 --node_rank $RANK train.py --n ${{inputs.n}}\n"
+    step = (
+        "code: src\n    command: torchrun --nproc_per_node 4 --node_rank $RANK train.py "
+        "--n ${{inputs.n}}\n"
+    )
     step += "    environment: azureml:e:1\n    inputs: {n: 1}\n    distribution: {type: pytorch}\n"
-    pipeline = f"{schema.format('pipeline', 'pipeline')}jobs:\n  prepare:\n    command: python prepare.py\n"
+    pipeline = (
+        f"{schema.format('pipeline', 'pipeline')}jobs:\n  prepare:\n    command: "
+        "python prepare.py\n"
+    )
     pipeline += (
         f"    environment: azureml:e:1\n  train:\n    {step}    resources: {{instance_count: 2}}\n"
     )
     pipeline += "  rest:\n    component: file:./other.yml\n"
     write({"pipeline.yml": pipeline, "src/train.py": "", "src/ds.json": PLAIN})
-    trial = "trial:\n  command: deepspeed train.py --lr ${{search_space.lr}} --deepspeed --deepspeed_config ds.json\n"
+    trial = (
+        "trial:\n  command: deepspeed train.py --lr ${{search_space.lr}} --deepspeed "
+        "--deepspeed_config ds.json\n"
+    )
     trial += "  code: src\n  environment: azureml:e:1\nsearch_space: {lr: {type: uniform}}\n"
     write({"sweep.yml": schema.format("sweep", "sweep") + trial})
     assert paths_of(".") == [["pipeline.yml"], ["pipeline.yml"], ["src/ds.json", "sweep.yml"]]

@@ -1,4 +1,6 @@
-"""Files are judged by the release that their repository names, and findings say which it is and where it is named."""
+"""Files are judged by the release that their repository names, and findings say which it is and
+where it is named.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ from dsgen.programs.releases import release_of
 MICS = '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "mics_shard_size": 8}}'
 TYPO = '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "overlap_com": true}}'
 WARMING = (
-    '{"train_batch_size": 8, "gradient_clipping": 1.0, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, '
+    '{"train_batch_size": 8, "gradient_clipping": 1.0, "optimizer": {"type": "AdamW", '
+    '"params": {"lr": 1e-4}}, '
     '"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}}'
 )
 BARE = '{"train_batch_size": 8, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 2}}'
-SCRIPT = "torchrun --nproc_per_node 8 train.py --output_dir out --evaluation_strategy steps --learning_rate 1e-4\n"
+SCRIPT = (
+    "torchrun --nproc_per_node 8 train.py --output_dir out --evaluation_strategy steps "
+    "--learning_rate 1e-4\n"
+)
 
 
 def found(tmp_path: Path, rule: str, files: dict[str, str]) -> list[tuple[str, str]]:
@@ -71,7 +77,9 @@ def found(tmp_path: Path, rule: str, files: dict[str, str]) -> list[tuple[str, s
 def test_the_release_is_read_where_people_name_it(
     name: str, text: str, version: tuple[int, ...], exact: bool, tmp_path: Path
 ) -> None:
-    """Pins, locks, images, prose and imports of what is gone name a release; only pins and tags name it exactly."""
+    """Pins, locks, images, prose and imports of what is gone name a release; only pins and tags
+    name it exactly.
+    """
     (tmp_path / ".git").mkdir()
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)
@@ -88,7 +96,9 @@ def test_the_release_is_read_where_people_name_it(
 def test_of_several_releases_in_prose_the_oldest_counts(
     name: str, lowest: bool, tmp_path: Path
 ) -> None:
-    """Prose that names two releases says which works, and which doesn't; what is installed is the newest of them."""
+    """Prose that names two releases says which works, and which doesn't; what is installed is the
+    newest of them.
+    """
     (tmp_path / name).write_text("We ran deepspeed==0.9.5; deepspeed==0.14.0 hangs.\n")
     release = release_of("deepspeed", str(tmp_path / "ds.json"))
     assert release is not None
@@ -109,7 +119,9 @@ def test_of_several_releases_in_prose_the_oldest_counts(
     ],
 )
 def test_a_lower_bound_names_no_release(text: str, tmp_path: Path) -> None:
-    """What leaves the newest release open, a comment and another program's name say nothing of the release."""
+    """What leaves the newest release open, a comment and another program's name say nothing of the
+    release.
+    """
     (tmp_path / "requirements.txt").write_text(text)
     assert release_of("deepspeed", str(tmp_path / "ds.json")) is None
 
@@ -137,19 +149,25 @@ def test_the_nearest_file_names_the_release(tmp_path: Path) -> None:
     ],
 )
 def test_a_removed_key_is_judged_by_the_release(tmp_path: Path, pin: str, severity: str) -> None:
-    """A removed key is an error, unless the requirements above the config name a release that accepts it."""
+    """A removed key is an error, unless the requirements above the config name a release that
+    accepts it.
+    """
     files = {"requirements.txt": f"torch\n{pin}\n", "scripts/zero3.json": MICS}
     assert [one for one, _ in found(tmp_path, "VER002", files)] == [severity]
 
 
 def test_a_slip_is_an_error_in_each_release(tmp_path: Path) -> None:
-    """An unknown key in zero_optimization is an error also where the repository pins an old DeepSpeed, or a fork."""
+    """An unknown key in zero_optimization is an error also where the repository pins an old
+    DeepSpeed, or a fork.
+    """
     files = {"requirements.txt": "deepspeed==0.9.5\n", "ds.json": TYPO}
     assert [one for one, _ in found(tmp_path, "PARSE005", files)] == ["error"]
 
 
 def test_an_import_that_is_gone_means_an_older_release(tmp_path: Path) -> None:
-    """A repository whose programs import what DeepSpeed no longer has isn't run with the release that refuses a key."""
+    """A repository whose programs import what DeepSpeed no longer has isn't run with the release
+    that refuses a key.
+    """
     files = {
         "train.py": "from deepspeed.compression.compress import init_compression\n",
         "ds.json": MICS,
@@ -165,7 +183,9 @@ def test_an_import_that_is_gone_means_an_older_release(tmp_path: Path) -> None:
 def test_rules_with_versions_judge_by_the_release(
     pin: str | None, said: list[str], tmp_path: Path
 ) -> None:
-    """A rule that holds from a release on is silent below it, and says which release it judges by, and where."""
+    """A rule that holds from a release on is silent below it, and says which release it judges by,
+    and where.
+    """
     files = {"ds.json": WARMING} | ({"requirements.txt": f"deepspeed=={pin}\n"} if pin else {})
     findings = found(tmp_path, "OPT011", files)
     assert [severity for severity, _ in findings] == ["error"] * len(said)
@@ -201,7 +221,9 @@ def test_the_default_is_the_releases(tmp_path: Path) -> None:
 def test_arguments_are_judged_by_the_release(
     pin: str, severity: str, text: str, tmp_path: Path
 ) -> None:
-    """An argument that transformers dropped is a warning only where the release that is pinned lacks it."""
+    """An argument that transformers dropped is a warning only where the release that is pinned
+    lacks it.
+    """
     ((said, message),) = found(
         tmp_path, "HF023", {"requirements.txt": f"{pin}\n", "train.sh": SCRIPT}
     )
@@ -213,7 +235,9 @@ def test_arguments_are_judged_by_the_release(
 def test_an_unknown_key_of_a_release_before_the_models(
     pinned: str, severity: str, tmp_path: Path
 ) -> None:
-    """A key that no section has is a note where the release that is pinned is older than those that refuse it."""
+    """A key that no section has is a note where the release that is pinned is older than those that
+    refuse it.
+    """
     (tmp_path / "requirements.txt").write_text(f"deepspeed=={pinned}\n")
     config = '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "stage3_no_such_key": 1}}'
     (tmp_path / "ds_config.json").write_text(config)

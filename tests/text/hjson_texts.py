@@ -115,12 +115,15 @@ def value(rng: random.Random, depth: int = 0) -> str:
         return "[" + _blank(rng) + "".join(items) + "]"
     if kind < 0.55:
         body = rng.choice(["x", "  y", " z\n   w\n", "it''s", ""])
-        return f"'''{rng.choice(['', chr(10), '  ' + chr(10)])}{body}{rng.choice(['', chr(10), chr(10) + '   '])}'''"
+        before = rng.choice(["", "\n", "  \n"])
+        return f"'''{before}{body}{rng.choice(['', chr(10), chr(10) + '   '])}'''"
     return rng.choice(SCALARS)
 
 
 def texts(seed: int, count: int) -> Iterator[str]:
-    """Whole documents: a quarter rubbish, the rest valid, mutated, with other line breaks or without braces."""
+    """Whole documents: a quarter rubbish, the rest valid, mutated, with other line breaks or
+    without braces.
+    """
     rng = random.Random(seed)
     for number in range(count):
         kind = number % 4

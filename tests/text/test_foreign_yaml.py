@@ -20,7 +20,9 @@ def read(content: str, path: str = "job.yml") -> Source:
 
 
 def same(ours: object, theirs: object) -> bool:
-    """Whether two values are equal and of one type; keys are compared as text, not-a-numbers are alike."""
+    """Whether two values are equal and of one type; keys are compared as text, not-a-numbers are
+    alike.
+    """
     if isinstance(theirs, dict):
         return (
             isinstance(ours, dict)
@@ -34,14 +36,44 @@ def same(ours: object, theirs: object) -> bool:
     return type(ours) is type(theirs) and ours == theirs
 
 
-# fmt: off
 SCALARS = [
-    "no", "yes", "on", "off", "true", "False", "y", "n", "Null", "~", "12:30", "1:30:15", "1_000", "0x1F", "017",
-    "0o17", "08", "1e-5", "1.0e-5", "1e5", "1.5e+3", ".5", "5.", ".inf", "-.Inf", ".nan", "2026-01-31",
-    "2026-01-31T10:00:00Z", "2026-01-31t10:00:00.5-05:00", "+12", "-0", "0b101", "'no'", '"12:30"', "!!str no",
+    "no",
+    "yes",
+    "on",
+    "off",
+    "true",
+    "False",
+    "y",
+    "n",
+    "Null",
+    "~",
+    "12:30",
+    "1:30:15",
+    "1_000",
+    "0x1F",
+    "017",
+    "0o17",
+    "08",
+    "1e-5",
+    "1.0e-5",
+    "1e5",
+    "1.5e+3",
+    ".5",
+    "5.",
+    ".inf",
+    "-.Inf",
+    ".nan",
+    "2026-01-31",
+    "2026-01-31T10:00:00Z",
+    "2026-01-31t10:00:00.5-05:00",
+    "+12",
+    "-0",
+    "0b101",
+    "'no'",
+    '"12:30"',
+    "!!str no",
     "a:b",
 ]
-# fmt: on
 
 
 @pytest.mark.parametrize("text", SCALARS)

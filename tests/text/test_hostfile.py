@@ -44,7 +44,9 @@ def _text(content: str) -> Text:
 def test_hostfiles_are_accepted_and_refused_as_by_deepspeed(
     content: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DeepSpeed's own parser finds the same hosts and slots, or refuses a file in which we see a reason."""
+    """DeepSpeed's own parser finds the same hosts and slots, or refuses a file in which we see a
+    reason.
+    """
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     from deepspeed.launcher.runner import _parse_hostfile
 

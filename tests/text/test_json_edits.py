@@ -95,7 +95,9 @@ def _lines_changed(content: str, edits: tuple[Edit, ...]) -> tuple[list[str], li
 def test_a_member_goes_with_its_comma_and_line(
     content: str, pointer: str, gone: list[str], come: list[str]
 ) -> None:
-    """A removed member takes its comma, or for the last the one before, and its line where it is alone on it."""
+    """A removed member takes its comma, or for the last the one before, and its line where it is
+    alone on it.
+    """
     assert _lines_changed(content, remove_member(_read(content), pointer)) == (gone, come)
 
 
@@ -138,13 +140,17 @@ def test_a_member_goes_with_its_comma_and_line(
 def test_a_member_moves_with_its_text(
     content: str, arguments: tuple[str, str, str], gone: list[str] | None, come: list[str]
 ) -> None:
-    """A moved member keeps its value as written, and finds a place in the layout of its new parent."""
+    """A moved member keeps its value as written, and finds a place in the layout of its new
+    parent.
+    """
     old, new = _lines_changed(content, move_member(_read(content), *arguments))
     assert new == come and old == (gone or old)
 
 
 def test_keys_and_values_are_replaced_in_place() -> None:
-    """Only the key, or only the value, changes; a key without quotes stays so where its new name allows."""
+    """Only the key, or only the value, changes; a key without quotes stays so where its new name
+    allows.
+    """
     assert _lines_changed(HJSON, rename_key(_read(HJSON), "/steps", "n")) == (
         ["steps: 1"],
         ["n: 1"],
@@ -208,12 +214,16 @@ def test_hjson_becomes_strict_json() -> None:
     ],
 )
 def test_there_are_no_edits_where_none_is_safe(content: str, edits: Any) -> None:
-    """A taken name, a missing value, a key that is there twice, a broken text, or one that reads otherwise."""
+    """A taken name, a missing value, a key that is there twice, a broken text, or one that reads
+    otherwise.
+    """
     assert edits(_read(content)) == ()
 
 
 def test_overlapping_edits_are_refused() -> None:
-    """Two edits of the same characters, or one beyond the text, raise ValueError; edits that touch are made."""
+    """Two edits of the same characters, or one beyond the text, raise ValueError; edits that touch
+    are made.
+    """
 
     def edit(start: int, end: int, text: str) -> Edit:
         return Edit(path="x", start=start, end=end, replacement=text)
@@ -288,7 +298,9 @@ def _at(data: Any, pointer: str) -> Any:
 
 
 def _hjson_reads(content: str, data: Any) -> bool:
-    """Whether the real hjson makes `data` of `content`; it has ints for whole floats, and no order is asked."""
+    """Whether the real hjson makes `data` of `content`; it has ints for whole floats, and no order
+    is asked.
+    """
     import hjson
 
     return bool(hjson.loads(content.replace("\r\n", "\n").replace("\r", "\n")) == data)
@@ -304,7 +316,9 @@ def _hjson_reads(content: str, data: Any) -> bool:
 def test_changed_json_reads_back_as_meant(
     data: Any, indent: Any, crlf: bool, rng: random.Random
 ) -> None:
-    """Any change of any strict JSON gives strict JSON with exactly the data meant, to json and to hjson."""
+    """Any change of any strict JSON gives strict JSON with exactly the data meant, to json and to
+    hjson.
+    """
     content = json.dumps(data, indent=indent)
     doc = _read(content.replace("\n", "\r\n") if crlf else content)
     edits, meant = _change(rng, doc)
@@ -337,7 +351,9 @@ def test_changed_hjson_reads_back_as_meant(seed: int) -> None:
 
 @needs_deepspeed
 def test_every_hjson_can_become_strict_json() -> None:
-    """What DeepSpeed reads, however written, becomes JSON that strict readers take for the same data."""
+    """What DeepSpeed reads, however written, becomes JSON that strict readers take for the same
+    data.
+    """
     for content in texts(7, 4000):
         doc = _read(content)
         if (doc.hjson_broken is None and not doc.duplicates) and not doc.json_reads:

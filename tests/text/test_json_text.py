@@ -61,7 +61,9 @@ def _read(content: str) -> JsonText:
 
 
 def _agrees(content: str) -> bool:
-    """Both libraries and the reader say the same of a text, line breaks read as a file opened as text has them."""
+    """Both libraries and the reader say the same of a text, line breaks read as a file opened as
+    text has them.
+    """
     import hjson
 
     opened = content.replace("\r\n", "\n").replace("\r", "\n")
@@ -90,7 +92,9 @@ def _agrees(content: str) -> bool:
 @needs_deepspeed
 @pytest.mark.parametrize("seed", range(4))
 def test_generated_texts_read_as_hjson_and_json_read_them(seed: int) -> None:
-    """Thousands of valid, mutated and random texts are taken, refused and understood as both libraries do."""
+    """Thousands of valid, mutated and random texts are taken, refused and understood as both
+    libraries do.
+    """
     for content in texts(seed, 2500):
         assert _agrees(content)
 
@@ -98,7 +102,9 @@ def test_generated_texts_read_as_hjson_and_json_read_them(seed: int) -> None:
 @needs_deepspeed
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join))
 def test_any_text_reads_as_hjson_and_json_read_it(content: str) -> None:
-    """Whatever pieces of JSON and other characters are put together, the reader and the libraries agree."""
+    """Whatever pieces of JSON and other characters are put together, the reader and the libraries
+    agree.
+    """
     assert _agrees(content)
 
 
@@ -120,7 +126,9 @@ JSON = st.recursive(
 def test_what_json_writes_is_read_back(
     data: object, indent: int | str | None, ascii_only: bool
 ) -> None:
-    """All that `json.dumps` writes is read as strict JSON, as the same data, each value where it stands."""
+    """All that `json.dumps` writes is read as strict JSON, as the same data, each value where it
+    stands.
+    """
     content = json.dumps(data, indent=indent, ensure_ascii=ascii_only)
     doc = _read(content)
     assert doc.json_reads and repr(doc.data) == repr(data)
@@ -196,7 +204,9 @@ def test_each_departure_from_json_has_a_name(
 def test_what_json_reads_otherwise_is_said(
     content: str, data: object, json_data: object, reads: bool
 ) -> None:
-    """Infinities and NaN are JSON to Python, text or a failure to hjson: both readings are kept apart."""
+    """Infinities and NaN are JSON to Python, text or a failure to hjson: both readings are kept
+    apart.
+    """
     doc = _read(content)
     assert (
         doc.json_reads
@@ -207,7 +217,9 @@ def test_what_json_reads_otherwise_is_said(
 
 
 def test_first_of_duplicate_keys_is_kept() -> None:
-    """A key that is there twice is reported with both places, in nested objects too; DeepSpeed refuses it."""
+    """A key that is there twice is reported with both places, in nested objects too; DeepSpeed
+    refuses it.
+    """
     content = '{"a": {"x": 1, "x": 2},\n "b": 1, "a": {"y": 3}}'
     doc = _read(content)
     assert doc.data == {"a": {"x": 1}, "b": 1}
@@ -244,7 +256,9 @@ def test_first_of_duplicate_keys_is_kept() -> None:
     ],
 )
 def test_broken_texts_say_where_and_why(content: str, line: int, column: int, message: str) -> None:
-    """A text that neither library reads names the place from which it can't be read, and the likely cause."""
+    """A text that neither library reads names the place from which it can't be read, and the likely
+    cause.
+    """
     doc = _read(content)
     assert (doc.broken is not None and not doc.json_reads and doc.hjson_broken) or doc.duplicates
     where = doc.lines.locate(doc.broken.offset)
@@ -262,7 +276,9 @@ def test_what_comes_before_a_break_is_read() -> None:
 
 
 def test_places_count_lines_as_editors_do() -> None:
-    """Lines and columns count from 1 over every kind of line break, and what isn't there is near its parent."""
+    """Lines and columns count from 1 over every kind of line break, and what isn't there is near
+    its parent.
+    """
     doc = _read('{\r\n  "a/b": {\n\t"x~": "\u2028",  "y": 1}\r}')
     assert (doc.locate("/a~1b").line, doc.locate("/a~1b").column) == (2, 10)
     assert (doc.locate_key("/a~1b").line, doc.locate_key("/a~1b").column) == (2, 3)

@@ -24,7 +24,9 @@ def test_a_value_that_may_be_meant_is_not_left_open(text: str) -> None:
 
 
 def test_an_options_own_name_is_a_placeholder_of_it_alone() -> None:
-    """`--master_port=master_port` is to be filled in; another option's value of that text is judged by itself."""
+    """`--master_port=master_port` is to be filled in; another option's value of that text is judged
+    by itself.
+    """
     assert is_left_open("max_steps", "--max-steps")
     assert not is_left_open("max_steps", "--save-strategy")
 

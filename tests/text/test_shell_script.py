@@ -199,7 +199,9 @@ def test_known_values_are_those_of_bash(seed: int) -> None:
 
 
 def test_most_values_of_random_scripts_are_known() -> None:
-    """What the reader calls known is not little: two of five commands, though names are unset and branched upon."""
+    """What the reader calls known is not little: two of five commands, though names are unset and
+    branched upon.
+    """
     known = total = 0
     for seed in range(60):
         ours = list(_as_printed(_read(_random_script(seed))))
@@ -209,7 +211,9 @@ def test_most_values_of_random_scripts_are_known() -> None:
 
 
 def test_a_placeholder_is_a_word_that_is_not_known() -> None:
-    """`<path to data>` is one unknown word wherever it is; redirections, with blanks or without, are none."""
+    """`<path to data>` is one unknown word wherever it is; redirections, with blanks or without,
+    are none.
+    """
     content = """A="<two words>"
 show <path to> --p=<a b>/c $A x
 eval "show --q $A <d e>,f"
@@ -224,7 +228,9 @@ show v <in 2> err
 
 
 def test_a_words_raw_text_stands_at_its_offset() -> None:
-    """Every word, also of an array or a string defined elsewhere, is found in the text where it says."""
+    """Every word, also of an array or a string defined elsewhere, is found in the text where it
+    says.
+    """
     content = (
         _PRELUDE
         + "\n".join(f"show {word}" for word in _WORDS)
@@ -263,9 +269,12 @@ def test_directives_after_a_command_are_ignored() -> None:
 
 
 def test_a_here_document_has_its_target_and_content() -> None:
-    """A file written by `cat` is known with its name, its place, and variables filled in where known."""
+    """A file written by `cat` is known with its name, its place, and variables filled in where
+    known.
+    """
     script = _read(
-        'F=ds.json\nB=4\ncat <<EOT > $F\n{"b": $B, "j": "$SLURM_JOB_ID"}\nEOT\ntee x.txt <<\'E\'\n$B\nE\n'
+        'F=ds.json\nB=4\ncat <<EOT > $F\n{"b": $B, "j": "$SLURM_JOB_ID"}\nEOT\ntee '
+        "x.txt <<'E'\n$B\nE\n"
     )
     first, second = script.heredocs
     assert (first.target and first.target.value, first.content, first.complete, first.literal) == (
@@ -292,7 +301,9 @@ def test_a_here_document_has_its_target_and_content() -> None:
 def test_the_text_of_bash_c_is_read(
     text: str, single_quoted: bool, value: list[str | None]
 ) -> None:
-    """In single quotes only exported variables are known inside; in double quotes the outer shell fills in its own."""
+    """In single quotes only exported variables are known inside; in double quotes the outer shell
+    fills in its own.
+    """
     script = _read(f"export A=1\nB=x\nC=2\nsrun bash -c {text}\n")
     outer, inner = script.commands[-2:]
     assert (inner.inside, inner.single_quoted, inner.shell) == (outer.index, single_quoted, text)
@@ -302,7 +313,8 @@ def test_the_text_of_bash_c_is_read(
 def test_a_variable_that_a_branch_sets_otherwise_is_unknown() -> None:
     """After an `if` a value is known only when all ways lead to it; what all ways share is kept."""
     script = _read(
-        'A=1\nB=1\nARGS="--x 1"\nif [ "$1" ]; then A=1; B=2; ARGS="$ARGS --y"; fi\nARGS="$ARGS --z"\necho $A $B $ARGS\n'
+        'A=1\nB=1\nARGS="--x 1"\nif [ "$1" ]; then A=1; B=2; ARGS="$ARGS --y"; fi\nARGS="$ARGS '
+        '--z"\necho $A $B $ARGS\n'
     )
     assert [word.value for word in script.commands[-1].words] == [
         "echo",
@@ -334,7 +346,9 @@ def test_a_variable_that_a_branch_sets_otherwise_is_unknown() -> None:
     ],
 )
 def test_a_condition_on_known_values_decides_the_branch(condition: str, value: str | None) -> None:
-    """Of an `if` whose condition compares what the script has set, the branch that runs gives a variable its value."""
+    """Of an `if` whose condition compares what the script has set, the branch that runs gives a
+    variable its value.
+    """
     script = _read(f"MODE=on\nSIZE=4\nif {condition}; then A=yes; else A=no; fi\necho $A\n")
     assert script.commands[-1].words[1].value == value
 
@@ -342,7 +356,8 @@ def test_a_condition_on_known_values_decides_the_branch(condition: str, value: s
 def test_a_condition_in_a_function_decides_nothing() -> None:
     """A function may be called after its variables have changed."""
     script = _read(
-        "SIZE=1\nA=no\nset_up() {\n  if [ $SIZE -gt 1 ]; then A=yes; fi\n}\nSIZE=4\nset_up\necho $A\n"
+        "SIZE=1\nA=no\nset_up() {\n  if [ $SIZE -gt 1 ]; then A=yes; "
+        "fi\n}\nSIZE=4\nset_up\necho $A\n"
     )
     assert script.commands[-1].words[1].value is None
 
@@ -354,7 +369,9 @@ def test_an_alternative_is_there_or_not() -> None:
 
 
 def test_what_the_scheduler_sets_is_unknown() -> None:
-    """Variables of Slurm, positional parameters without a default and command substitutions have no known value."""
+    """Variables of Slurm, positional parameters without a default and command substitutions have no
+    known value.
+    """
     script = _read(
         'echo $SLURM_NNODES ${SLURM_NNODES:-4} $1 ${2:-x} $(nproc) `pwd`/x "$@" $UNSET\n'
     )
@@ -408,7 +425,9 @@ def test_hostile_scripts_end_soon(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_garbage_is_read(seed: int) -> None:
-    """Random characters of shell syntax are read without an exception, and words stand where they say."""
+    """Random characters of shell syntax are read without an exception, and words stand where they
+    say.
+    """
     chance = random.Random(seed)
     pieces = [
         *(
@@ -453,14 +472,15 @@ def test_long_scripts_are_read_quickly() -> None:
     line = 'torchrun --nproc_per_node $N train.py --lr 1e-4 # "x"\n'
     start = time.process_time()
     script = _read("N=8\n" + line * 25_000 + "X=1\n" * 25_000)
-    assert (
-        time.process_time() - start < 20
-    )  # a loaded machine of the slowest kind; a second on an idle one
+    # a loaded machine of the slowest kind; a second on an idle one
+    assert time.process_time() - start < 20
     assert len(script.commands) == 25_000
 
 
 def test_many_blocks_in_each_other_take_no_long_time() -> None:
-    """What is set in thousands of nested blocks is unknown behind them, and reading it takes a few seconds at most."""
+    """What is set in thousands of nested blocks is unknown behind them, and reading it takes a few
+    seconds at most.
+    """
     content = "\n".join(
         [
             "A=1",
@@ -518,7 +538,9 @@ def test_a_script_ends_at_an_exit_that_always_runs(line: str, read: bool) -> Non
 def test_the_value_of_a_condition_lasts_until_other_code_runs(
     before: str, within: str, value: str | None
 ) -> None:
-    """What a branch's condition says of a variable is unknown behind a function, `source` and `eval`."""
+    """What a branch's condition says of a variable is unknown behind a function, `source` and
+    `eval`.
+    """
     script = _read(
         f'{before}\nif [ "$GPUS" = all ]; then\n{within}\nshow $GPUS\nfi\nlater() {{ GPUS=8; }}\n'
     )
@@ -526,7 +548,9 @@ def test_the_value_of_a_condition_lasts_until_other_code_runs(
 
 
 def test_a_function_changes_what_it_sets() -> None:
-    """A variable is unknown behind a call of the function that sets it, and others keep their values."""
+    """A variable is unknown behind a call of the function that sets it, and others keep their
+    values.
+    """
     script = _read(
         "count() { GPUS=$(nvidia-smi -L | wc -l); }\nGPUS=all NODES=2\ncount\nshow $GPUS $NODES\n"
     )
@@ -534,7 +558,9 @@ def test_a_function_changes_what_it_sets() -> None:
 
 
 def test_a_value_that_branches_refute_is_noted_once() -> None:
-    """Reading n branches, each for the value that another variable has, notes a number of changes linear in n."""
+    """Reading n branches, each for the value that another variable has, notes a number of changes
+    linear in n.
+    """
     names = [f"M{index}" for index in range(500)]
     branches = "".join(f'elif [ "${name}" = q ]; then\nX=${name}\n' for name in names)
     script = _read(
@@ -561,7 +587,9 @@ def test_a_value_that_branches_refute_is_noted_once() -> None:
     ],
 )
 def test_here_documents_of_any_delimiter_end_where_bash_ends_them(text: str) -> None:
-    """A here-document within a substitution has any word for its delimiter, and a shift in arithmetic begins none."""
+    """A here-document within a substitution has any word for its delimiter, and a shift in
+    arithmetic begins none.
+    """
     subprocess.run(["bash", "-n"], input=f"{text}\n", text=True, check=True)
     script = _read(f"{text}\nshow 1\n")
     assert script.unterminated is None
@@ -569,7 +597,9 @@ def test_here_documents_of_any_delimiter_end_where_bash_ends_them(text: str) -> 
 
 
 def test_the_ends_of_here_documents_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line with n here-documents within a substitution looks for the ends of those alone that have one."""
+    """A line with n here-documents within a substitution looks for the ends of those alone that
+    have one.
+    """
     searched, find = list[str](), tokens._closing_line
     monkeypatch.setattr(
         tokens, "_closing_line", lambda *given: searched.append(given[2]) or find(*given)

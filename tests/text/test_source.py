@@ -106,7 +106,9 @@ def test_the_nearest_place_stands_for_a_missing_one() -> None:
 
 
 def test_json_may_be_indented_with_tabs() -> None:
-    """JSON is read with tabs, escaped slashes and surrogate pairs, and its columns count tabs as one."""
+    """JSON is read with tabs, escaped slashes and surrogate pairs, and its columns count tabs as
+    one.
+    """
     source = read('{\n\t"a":\t"tab\\t\\/\\ud83d\\ude00",\n\t"b": [1.5, true, null]\n}')
     assert source.data == {"a": "tab\t/\N{GRINNING FACE}", "b": [1.5, True, None]}
     assert (source.locations["/a"].line, source.locations["/a"].column) == (2, 7)
@@ -174,6 +176,8 @@ def test_json_survives_reading(value: object) -> None:
 
 
 def test_a_long_line_has_its_excerpt() -> None:
-    """A launch line with all its options is shown around a place beyond its first hundreds of characters."""
+    """A launch line with all its options is shown around a place beyond its first hundreds of
+    characters.
+    """
     line = "train.py " + " ".join(f"--option-{number} {number}" for number in range(100))
     assert text_of(line, "run.sh").locate(0, 1500).excerpt == line
