@@ -1,10 +1,11 @@
-"""Is the choice what it claims to be: `python -m benchmarks.choice [N] [--seed S]` plans N random jobs (300) and prints
-each violation of what docs/search.md says of it, with the spec that shows it.
+"""Is the choice what it claims to be: `python -m benchmarks.choice [N] [--seed S]` plans N random
+jobs (300) and prints each violation of what docs/search.md says of it, with the spec that shows it.
 
-Of every job: the first plan has the least expected time of all layouts that were estimated, the rows rise in it, and
-`fastest` and `roomy` are what their names say. And with more memory, less headroom, a faster network or the same card
-at higher rates, neither the expected time of the first plan nor the time of the fastest rises. Every row is what
-`estimate` and `--compare` say of its layout, and every reason what `estimate` says of the layout with that key changed.
+Of every job: the first plan has the least expected time of all layouts that were estimated, the
+rows rise in it, and `fastest` and `roomy` are what their names say. And with more memory, less
+headroom, a faster network or the same card at higher rates, neither the expected time of the first
+plan nor the time of the fastest rises. Every row is what `estimate` and `--compare` say of its
+layout, and every reason what `estimate` says of the layout with that key changed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from dsgen.search.search import search_with_estimates
 from dsgen.search.summary import fits
 
 MODELS = {
-    "megatron-lm": "llama-3.1-8b llama-3.1-70b qwen3-32b gpt3-175b llama-3.1-405b mixtral-8x7b qwen3-30b-a3b"
+    "megatron-lm": "llama-3.1-8b llama-3.1-70b qwen3-32b gpt3-175b llama-3.1-405b "
+    "mixtral-8x7b qwen3-30b-a3b"
     " qwen3-235b-a22b deepseek-v3 gpt-oss-120b",
     "megatron-deepspeed": "gpt3-6.7b gpt-neox-20b gpt3-175b mt-nlg-530b",
     "deepspeed": "opt-1.3b llama-3.1-8b llama-3.1-70b mixtral-8x7b qwen2.5-7b",
@@ -40,7 +42,9 @@ _ROUNDING = 1e-9
 
 
 def random_spec(draw: random.Random, clusters: list[str]) -> dict[str, Any]:
-    """A job as somebody might have it: any framework, model and cluster, with few choices pinned."""
+    """A job as somebody might have it: any framework, model and cluster, with few choices
+    pinned.
+    """
     framework = draw.choice([*MODELS])
     spec: dict[str, Any] = {
         "name": "random",
@@ -135,7 +139,9 @@ def contradictions(job: Job, answer: SearchResult) -> Iterator[str]:
 
 
 def _wrong_reason(job: Job, best: Plan, decision: Decision) -> Iterator[str]:
-    """Compare a reason with the estimate of the chosen layout with that key changed, and with those that it names."""
+    """Compare a reason with the estimate of the chosen layout with that key changed, and with those
+    that it names.
+    """
     values = {**best.layout.to_dict(), decision.key: parse_value(decision.other or "")}
     other = _estimated(job, {**values, **decision.changed})
     share = _seconds(other) / _seconds(best) - 1

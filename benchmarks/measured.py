@@ -1,4 +1,6 @@
-"""Published, measured training runs as jobs and layouts (`data/measured.csv`, one run a row, each with its source)."""
+"""Published, measured training runs as jobs and layouts (`data/measured.csv`, one run a row, each
+with its source).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ OURS = {
     "pytorch": "deepspeed",
     "ort": "deepspeed",
 }
-#: Words of the interconnect column, to kind of network and Gbit/s per node; the first that is found counts.
+#: Words of the interconnect column, to kind of network and Gbit/s per node; the first that is found
+#: counts.
 NETWORKS = (
     ("Omni-Path", "omni-path", 400),
     ("RoCE 1600", "roce", 1600),
@@ -127,7 +130,9 @@ def _run(row: dict[str, str]) -> Run | None:
 
 
 def _with_planned_micro_batch(job: Job, layout: Layout) -> Layout:
-    """`layout` with the micro-batch that we would plan: the fastest that fits, for rows that don't print theirs."""
+    """`layout` with the micro-batch that we would plan: the fastest that fits, for rows that don't
+    print theirs.
+    """
     sequences = layout.micro_batch * layout.gradient_accumulation
     choices = [
         replace(layout, micro_batch=micro, gradient_accumulation=sequences // micro)
@@ -224,8 +229,9 @@ def _precision(text: str) -> str | None:
 
 
 def _fp8_recipe(text: str) -> str:
-    """The recipe that the row's precision names; what Megatron-Bridge calls an alternative granularity is MXFP8's on
-    Blackwell, the only part whose rows say so."""
+    """The recipe that the row's precision names; what Megatron-Bridge calls an alternative
+    granularity is MXFP8's on Blackwell, the only part whose rows say so.
+    """
     return (
         "mxfp8"
         if "mx" in text
@@ -236,7 +242,8 @@ def _fp8_recipe(text: str) -> str:
 
 
 def _framework(row: dict[str, str]) -> Framework:
-    """Ours that is closest; recipes that don't take the flex dispatcher send every copy of a token by itself.
+    """Ours that is closest; recipes that don't take the flex dispatcher send every copy of a token
+    by itself.
 
     Those that do take it wherever experts are, within a node as well.
     """
@@ -323,7 +330,8 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
         virtual_pipeline=_number(row, "vpp", 1),
         context=context,
         expert=_number(row, "ep", 1),
-        expert_tensor=1,  # as the recipes of Megatron-Bridge set it, from which the rows with experts come
+        # as the recipes of Megatron-Bridge set it, from which the rows with experts come
+        expert_tensor=1,
         sequence_parallel=row["sequence_parallel"] == "y",
         zero_stage=_number(row, "zero_stage"),
         micro_batch=micro,
@@ -343,7 +351,9 @@ def _copies(row: dict[str, str], replicas: int) -> int:
 
 
 def _seconds(row: dict[str, str], job: Job, layout: Layout) -> float | None:
-    """Printed or derived seconds, else from TFLOPS by the source's convention: none of them halves attention."""
+    """Printed or derived seconds, else from TFLOPS by the source's convention: none of them halves
+    attention.
+    """
     for key in ("step_time_s", "step_time_derived_s"):
         if row[key]:
             return float(row[key])

@@ -1,4 +1,6 @@
-"""Order of layouts of one job by the estimates: what two of them share doesn't matter, only what is left."""
+"""Order of layouts of one job by the estimates: what two of them share doesn't matter, only what is
+left.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from math import exp, log, sqrt
 from benchmarks.regret import Group
 
 BANDS = tuple(i / 200 for i in range(21))  #: 0 to 10 % in half percents
-#: Two layouts can be told apart where the odds that the one estimated faster is faster are two to one.
+#: Two layouts can be told apart where the odds that the one estimated faster is faster are two to
+#: one.
 APART = 2 / 3
 
 
@@ -28,9 +31,8 @@ class Duel:
 class Ordering:
     """Values of `uncertainty.yaml` on order."""
 
-    spread: (
-        float  #: standard deviation of log(measured / estimated) within a group, median of groups
-    )
+    #: standard deviation of log(measured / estimated) within a group, median of groups
+    spread: float
     band: float
     groups: int
 
@@ -57,7 +59,9 @@ def spread(g: Group) -> float:
 
 
 def share_right(found: Sequence[Group], below: float, above: float = 0.0) -> float | None:
-    """Share of pairs ordered rightly among those estimated between `above` and `below` apart; `None` without pairs."""
+    """Share of pairs ordered rightly among those estimated between `above` and `below` apart;
+    `None` without pairs.
+    """
     close = [duel for duel in duels(found) if log(1 + above) <= duel.apart <= log(1 + below)]
     total = sum(duel.weight for duel in close)
     return sum(duel.weight for duel in close if duel.right) / total if total else None
@@ -66,8 +70,8 @@ def share_right(found: Sequence[Group], below: float, above: float = 0.0) -> flo
 def ordering(found: Sequence[Group]) -> Ordering:
     """The spread, and the difference of two estimates at which their order becomes reliable.
 
-    **Assumes** normal residuals, independent within a group: of two estimates that differ by x (as a logarithm), the
-    smaller belongs to the faster with probability Phi(x / (sqrt(2) spread)).
+    **Assumes** normal residuals, independent within a group: of two estimates that differ by x (as
+    a logarithm), the smaller belongs to the faster with probability Phi(x / (sqrt(2) spread)).
     """
     within = statistics.median(spread(g) for g in found)
     apart = sqrt(2) * within * statistics.NormalDist().inv_cdf(APART)

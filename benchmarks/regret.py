@@ -1,6 +1,7 @@
 """Cost of a choice: of the measured layouts of one job, the one that dsgen picks against the best.
 
-`python -m benchmarks.regret` prints every group, with the shipped constants and with those that never saw its cluster.
+`python -m benchmarks.regret` prints every group, with the shipped constants and with those that
+never saw its cluster.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from dsgen.rules.run import FIT_RULES
 from dsgen.search.choice import ranking
 from dsgen.search.feasible import Estimates
 
-#: Columns of `measured.csv` that are decided with the layout, measured, or about the row itself. Runs that agree in
-#: every other column are the same job. Over how many ranks ZeRO shards is one of these: InternEvo, the one program that
-#: tried several, sums gradients by all-reduce and broadcasts parameters, as none of ours does.
+#: Columns of `measured.csv` that are decided with the layout, measured, or about the row itself.
+#: Runs that agree in every other column are the same job. Over how many ranks ZeRO shards is one of
+#: these: InternEvo, the one program that tried several, sums gradients by all-reduce and broadcasts
+#: parameters, as none of ours does.
 DECIDED = {
     *("dp", "tp", "pp", "vpp", "cp", "ep", "sequence_parallel", "zero_stage"),
     *("offload", "recompute", "micro_batch", "grad_accum", "expert_overlap", "tensor_overlap"),
@@ -40,7 +42,9 @@ FEWEST = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One layout of a job: runs with the same layout are one choice, with the median of what was measured."""
+    """One layout of a job: runs with the same layout are one choice, with the median of what was
+    measured.
+    """
 
     runs: tuple[Run, ...]
     layout: Layout
@@ -73,7 +77,9 @@ class Group:
 
     @property
     def chosen(self) -> Choice:
-        """The one that the search would choose of these: of those that fit, the least expected time."""
+        """The one that the search would choose of these: of those that fit, the least expected
+        time.
+        """
         columns = {
             name: np.array([getattr(c.layout, name) for c in self.choices]) for name in FIELDS
         }
@@ -152,7 +158,8 @@ def table(found: list[Group]) -> Iterator[str]:
     for g in sorted(found, key=lambda g: -g.regret(g.fastest)):
         chosen = g.chosen
         yield (
-            f"| {g.choices[0].runs[0].id} {g.job.model.name}, {g.job.gpus} GPUs | {len(g.choices)} |"
+            f"| {g.choices[0].runs[0].id} {g.job.model.name}, {g.job.gpus} GPUs "
+            f"| {len(g.choices)} |"
             f" {_cells(g, g.best)} | {_cells(g, g.fastest)} | {g.regret(g.fastest):.1%} |"
             f" {_words(g, chosen)} | {g.regret(chosen):.1%} |"
         )
@@ -165,7 +172,9 @@ def _cells(g: Group, choice: Choice) -> str:
 
 
 def _words(g: Group, choice: Choice) -> str:
-    """The decisions in which the group's layouts differ; the accumulation follows from the others."""
+    """The decisions in which the group's layouts differ; the accumulation follows from the
+    others.
+    """
     differ = (name for name in FIELDS if len({getattr(c.layout, name) for c in g.choices}) > 1)
     values = choice.layout.to_dict()
     return ", ".join(f"{name} {values[name]}" for name in differ if name != "gradient_accumulation")
@@ -179,7 +188,8 @@ def summary(found: list[Group]) -> str:
     chosen = [g.regret(g.chosen) for g in found]
     return (
         f"Regret over {len(found)} groups: fastest by estimate mean {statistics.mean(plain):.1%},"
-        f" worst {max(plain):.1%}; chosen mean {statistics.mean(chosen):.1%}, worst {max(chosen):.1%}."
+        f" worst {max(plain):.1%}; chosen mean {statistics.mean(chosen):.1%}, "
+        f"worst {max(chosen):.1%}."
     )
 
 

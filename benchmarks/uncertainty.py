@@ -1,10 +1,10 @@
-"""Width that the bands of the estimates need: `python -m benchmarks.uncertainty` prints, `--write` puts them into
-`generator/estimate/uncertainty.yaml`.
+"""Width that the bands of the estimates need: `python -m benchmarks.uncertainty` prints, `--write`
+puts them into `generator/estimate/uncertainty.yaml`.
 
-A band is a factor either way that four of five runs stay within, by regime, with step times of constants that never saw
-the source. Sources count equally; to a regime the other regimes count as one more source, so that a thin one is not
-more certain than it can know. All bands are then widened by one factor, until four of five runs of a source are inside
-bands that were made without it.
+A band is a factor either way that four of five runs stay within, by regime, with step times of
+constants that never saw the source. Sources count equally; to a regime the other regimes count as
+one more source, so that a thin one is not more certain than it can know. All bands are then widened
+by one factor, until four of five runs of a source are inside bands that were made without it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ ACCURACY = FILE.with_name("accuracy.json")
 #: Residuals beyond this are slips of a table or something that no formula holds.
 _OUTLIER = 0.5
 _WIDENINGS = np.arange(1, 3.001, 0.01)
-#: Standard deviation of the logarithm of how much estimates of memory scatter, before any run is looked at.
+#: Standard deviation of the logarithm of how much estimates of memory scatter, before any run is
+#: looked at.
 _DEVIATION_DOUBT = 0.5
-#: The regime no run belongs to: generations nobody measured are as uncertain as the worst known regime.
+#: The regime no run belongs to: generations nobody measured are as uncertain as the worst known
+#: regime.
 _UNKNOWN = "unknown"
 
 
@@ -85,7 +87,9 @@ def memory_residuals(rows: Iterable[Run]) -> list[Residual]:
 
 
 def memory_kind(run: Run) -> str:
-    """Return the kind of measured peak: the allocator's reservation holds its cache, as what nvidia-smi shows does."""
+    """Return the kind of measured peak: the allocator's reservation holds its cache, as what
+    nvidia-smi shows does.
+    """
     return "allocated" if run.peak_memory_kind == "allocated" else "device"
 
 
@@ -125,7 +129,9 @@ def _width(found: Sequence[Residual], regime: str) -> float:
 
 
 def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    """The value below which `share` of the weight lies, interpolated between the middles of the weights."""
+    """The value below which `share` of the weight lies, interpolated between the middles of the
+    weights.
+    """
     order = np.argsort(values)
     heaped = np.cumsum(weights[order]) - weights[order] / 2
     return float(np.interp(share * weights.sum(), heaped, values[order]))
@@ -140,7 +146,9 @@ def _covered(
 
 
 def evidence_document(rows: Iterable[Run]) -> str:
-    """The text of `evidence.json`: kind and traits of every timed run, as logarithms, and how many runs share them."""
+    """The text of `evidence.json`: kind and traits of every timed run, as logarithms, and how many
+    runs share them.
+    """
     found = Counter[tuple[int, tuple[float | None, ...]]]()
     for run in timed(rows):  # those of another program tell of their kind alone
         found[int(kind(run.job, run.layout)), _traits_of(run)] += run.is_ours
@@ -152,7 +160,9 @@ def evidence_document(rows: Iterable[Run]) -> str:
 
 
 def accuracy_document(rows: Iterable[Run], seconds: Seconds) -> str:
-    """The text of `accuracy.json`: by source, how far estimates are off with its cluster left out."""
+    """The text of `accuracy.json`: by source, how far estimates are off with its cluster left
+    out.
+    """
     by_source: dict[str, list[Pair]] = defaultdict(list)
     for pair in time_pairs(rows, seconds):
         by_source[pair.run.source].append(pair)
@@ -177,11 +187,13 @@ def _traits_of(run: Run) -> tuple[float | None, ...]:
 
 
 def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
-    """Standard deviation of log(measured / estimated) that an octave beyond the runs of all other clusters adds.
+    """Standard deviation of log(measured / estimated) that an octave beyond the runs of all other
+    clusters adds.
 
-    The squares of the residuals are fitted by a constant and by the square of the distance; sources count equally.
-    Few runs are far from all other clusters, so that the slope is uncertain: what is returned is one standard error
-    above it, or above zero where it is negative, clusters being the independent units (White's sandwich).
+    The squares of the residuals are fitted by a constant and by the square of the distance; sources
+    count equally. Few runs are far from all other clusters, so that the slope is uncertain: what is
+    returned is one standard error above it, or above zero where it is negative, clusters being the
+    independent units (White's sandwich).
     """
     found = time_pairs(rows, seconds)
     own = np.array([traits(pair.run.job, pair.run.layout, 1)[0] for pair in found])
@@ -208,11 +220,12 @@ def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
 
 
 def out_of_memory(rows: Sequence[Run]) -> Probit:
-    """The most probable probit through runs that ran and that died, by the logarithm of their need over the card.
+    """The most probable probit through runs that ran and that died, by the logarithm of their need
+    over the card.
 
-    The prior says that a run is as likely to die as not where it needs the whole card, and that estimates
-    scatter as those of what nvidia-smi shows do; the doubt on either is as large as that scatter, and half
-    an e-fold. Five runs died, so that the prior matters.
+    The prior says that a run is as likely to die as not where it needs the whole card, and that
+    estimates scatter as those of what nvidia-smi shows do; the doubt on either is as large as that
+    scatter, and half an e-fold. Five runs died, so that the prior matters.
     """
     graded_runs = graded(rows)
     ledgers = [memory(run.job, run.layout) for run in graded_runs]
@@ -246,17 +259,23 @@ def document(rows: Sequence[Run], seconds: Seconds) -> str:
     probit = out_of_memory(rows)
     return "\n".join(
         (
-            "# Written by `python -m benchmarks.uncertainty --write` from the published runs of benchmarks/data.",
-            "# Factors either way that four of five runs of sources left out stay within. unknown: generations without",
-            "# runs, as wide as the widest. Memory: the allocator's peak, and what nvidia-smi shows.",
+            "# Written by `python -m benchmarks.uncertainty --write` from the published runs "
+            "of benchmarks/data.",
+            "# Factors either way that four of five runs of sources left out stay within. "
+            "unknown: generations without",
+            "# runs, as wide as the widest. Memory: the allocator's peak, and "
+            "what nvidia-smi shows.",
             *_section("step_time", make_bands(timed, TIME_REGIMES), timed),
             *_section("memory", make_bands(sized, MEMORY_KINDS), sized),
-            "# band: estimates of two layouts of one job that are closer than this can't be told apart.",
+            "# band: estimates of two layouts of one job that are closer than this "
+            "can't be told apart.",
             f"ordering: {ordering(groups(rows, seconds)).to_yaml()}",
-            "# Chance that a run dies of its memory: the normal distribution of the logarithm of its need over the card,",
+            "# Chance that a run dies of its memory: the normal distribution of the logarithm of "
+            "its need over the card,",
             "# through the runs that ran and that died.",
             f"out_of_memory: {{middle: {probit.middle:.3f}, deviation: {probit.deviation:.3f}}}",
-            "# per_octave: standard deviation of a time's logarithm that each factor of two beyond measured runs adds,",
+            "# per_octave: standard deviation of a time's logarithm that each factor of two "
+            "beyond measured runs adds,",
             "# one standard error above what runs of clusters left out show.",
             f"extrapolation: {{per_octave: {per_octave(rows, seconds):.3f}}}",
             "",
@@ -266,7 +285,8 @@ def document(rows: Sequence[Run], seconds: Seconds) -> str:
 
 def _section(name: str, bands: Bands, found: Sequence[Residual]) -> list[str]:
     lines = [
-        f"{name}: # widened {bands.widening:.2f} times; holds {bands.coverage:.0%} of runs of sources left out"
+        f"{name}: # widened {bands.widening:.2f} times; holds {bands.coverage:.0%} of runs "
+        "of sources left out"
     ]
     for regime, width in bands.by_regime.items():
         inside = [r for r in found if r.regime == regime]
@@ -280,7 +300,8 @@ def main() -> None:
     seconds = left_out_seconds()
     if seconds is None:
         print(
-            "no left-out estimates yet (python -m benchmarks.fit --write): shipped constants instead",
+            "no left-out estimates yet (python -m benchmarks.fit --write): "
+            "shipped constants instead",
             file=sys.stderr,
         )
     text = document(list(runs()), seconds or shipped_seconds)

@@ -197,7 +197,9 @@ def _expanded(text: str) -> tuple[str, ...]:
 def test_patterns_that_read_once_accept_the_same(
     plain: Callable[[str], object], ours: Callable[[str], object], parts: tuple[str, ...]
 ) -> None:
-    """A pattern that reads a text once answers as the plain one does, for all short texts of its parts."""
+    """A pattern that reads a text once answers as the plain one does, for all short texts of its
+    parts.
+    """
     for length in range(1, 6):
         for text in map("".join, product(parts, repeat=length)):
             was, now = plain(text), ours(text)

@@ -1,4 +1,6 @@
-"""Published configurations: legal, fitting, and never better than what dsgen chooses for the same machines."""
+"""Published configurations: legal, fitting, and never better than what dsgen chooses for the same
+machines.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from dsgen.search.plan import SearchResult
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
 def test_published_layout_is_feasible_and_ours_no_slower(path: object) -> None:
-    """A layout that was really trained passes every rule and fits; our choice is at least as fast, within the band."""
+    """A layout that was really trained passes every rule and fits; our choice is at least as fast,
+    within the band.
+    """
     row = compare(path)  # type: ignore[arg-type]
     assert isinstance(row.theirs, SearchResult) and isinstance(row.ours, SearchResult)
     theirs, ours = row.theirs.plans[0], row.ours.plans[0]

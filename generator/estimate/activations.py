@@ -1,4 +1,5 @@
-"""Activations: bytes kept for the backward pass, by framework and recomputation, and bytes alive for a moment.
+"""Activations: bytes kept for the backward pass, by framework and recomputation, and bytes alive
+for a moment.
 
 The latter are a layer's in its backward pass, logits and loss, and gradients before they are added.
 """
@@ -34,10 +35,12 @@ def repeated_layers(layout: LayoutLike, layers: Any) -> Any:
     return np.where(layout.recompute == Recompute.FULL, some, 0)
 
 
-#: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax stays in 16 bit.
+#: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax
+#: stays in 16 bit.
 _EAGER_SCORE_BYTES = 6
 _NARROW_SOFTMAX = frozenset({"gpt2", "bert"})
-#: Tensors of MLP width that one activation keeps. `gelu_new` is made of many operators in eager mode.
+#: Tensors of MLP width that one activation keeps. `gelu_new` is made of many operators in eager
+#: mode.
 _EAGER_NEW_GELU = 5
 # Both, and every eager figure below, follow from the allocator's count of the real models
 # (tests/estimate/test_memory_tracker.py).
@@ -56,16 +59,17 @@ def sequence_cut(layout: LayoutLike) -> Any:
 def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     """Bytes a token that one layer keeps when no more than its scores are recomputed.
 
-    **Source**: 2205.05198 Table 2 (34 bytes × hidden for GPT with dropout, 10 of them replicated under tensor
-    parallelism) taken apart by tensor; the Llama sum 12 + 4g/a + 6f/h was checked with autograd's saved-tensor hooks.
-    **Assumes** flash attention keeps no scores; a balanced router.
+    **Source**: 2205.05198 Table 2 (34 bytes × hidden for GPT with dropout, 10 of them replicated
+    under tensor parallelism) taken apart by tensor; the Llama sum 12 + 4g/a + 6f/h was checked with
+    autograd's saved-tensor hooks. **Assumes** flash attention keeps no scores; a balanced router.
     """
     model, element = job.model, weight_bytes(job)
     # An eager RMSNorm keeps its input in fp32, and the result before the weight.
     upcast = 4 if not job.fuses_kernels and layer.norm.kind == "rmsnorm" else 0
     norms = layer.norms * (element * model.hidden + upcast * model.hidden)
     masks = 2 * model.hidden * (model.dropout > 0)
-    # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input, for itself.
+    # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input,
+    # for itself.
     inputs = input_bytes(job)
     replicated = norms + 2 * inputs * model.hidden + masks
     copied = inputs * layer.mixer.widths.values * (inputs < element)
@@ -94,15 +98,17 @@ def scores_bytes_per_token(job: Job, layout: LayoutLike, mixer: Mixer) -> Any:
 
 
 def repeated_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
-    """Bytes a token that selective recomputation doesn't keep in one layer: of its attention, of its MLP or experts.
+    """Bytes a token that selective recomputation doesn't keep in one layer: of its attention, of
+    its MLP or experts.
 
-    Repeating the dense MLP frees the normalised input too, which is made in the same module. The other normalisations
-    are modules of their own before latent attention and before experts only.
+    Repeating the dense MLP frees the normalised input too, which is made in the same module. The
+    other normalisations are modules of their own before latent attention and before experts only.
 
-    **Source**: Megatron-LM core_v0.16.1: core/transformer/transformer_layer.py:383-447 (layernorm, mlp);
-    core/models/gpt/gpt_layer_specs.py (where a layernorm is fused); core/transformer/moe/experts.py:738 (moe_act keeps
-    the first product); moe/moe_layer.py:294, 432 (shared_experts and moe keep their input);
-    multi_latent_attention.py:838 (mla_up_proj keeps the latents).
+    **Source**: Megatron-LM core_v0.16.1: core/transformer/transformer_layer.py:383-447 (layernorm,
+    mlp); core/models/gpt/gpt_layer_specs.py (where a layernorm is fused);
+    core/transformer/moe/experts.py:738 (moe_act keeps the first product); moe/moe_layer.py:294, 432
+    (shared_experts and moe keep their input); multi_latent_attention.py:838 (mla_up_proj keeps the
+    latents).
     """
     model, element = job.model, weight_bytes(job)
     norm = element * model.hidden / sequence_cut(layout)
@@ -128,10 +134,12 @@ def feed_forward_bytes_per_token(job: Job, part: FeedForward) -> float:
 
 
 def input_bytes(job: Job) -> float:
-    """Bytes an element of a linear layer's input, kept for its weight's gradient: one in fp8, and its scale.
+    """Bytes an element of a linear layer's input, kept for its weight's gradient: one in fp8, and
+    its scale.
 
-    **Source**: Transformer Engine 2.9, pytorch/module/linear.py:372-390, layernorm_linear.py:404-415 and
-    grouped_linear.py:196-205: the input is saved quantized, in one copy, which is what the weight gradient takes.
+    **Source**: Transformer Engine 2.9, pytorch/module/linear.py:372-390,
+    layernorm_linear.py:404-415 and grouped_linear.py:196-205: the input is saved quantized, in one
+    copy, which is what the weight gradient takes.
     """
     fp8 = job.training.precision == "fp8"
     return 1 + INPUT_SCALES.get(job.training.fp8_recipe, 0.0) if fp8 else weight_bytes(job)
@@ -141,15 +149,16 @@ def score_bytes(job: Job) -> float:
     """Bytes kept per attention score: none with flash attention."""
     if job.training.attention == "flash":
         return 0.0
-    dropout = (
-        3 if job.model.attention_dropout > 0 else 0
-    )  # a mask byte and the 16-bit result (2205.05198 sec 4.1)
+    # a mask byte and the 16-bit result (2205.05198 sec 4.1)
+    dropout = 3 if job.model.attention_dropout > 0 else 0
     upcasts = not job.framework.fused and job.model.family not in _NARROW_SOFTMAX
     return (_EAGER_SCORE_BYTES if upcasts else 2) + dropout
 
 
 def _mlp_copies(job: Job, part: FeedForward) -> int:
-    """Tensors of MLP width that are kept: input and result of the activation, gate, up, and what eager mode adds."""
+    """Tensors of MLP width that are kept: input and result of the activation, gate, up, and what
+    eager mode adds.
+    """
     eager = not job.fuses_kernels
     if part.gated:
         return 4 if eager else 3
@@ -159,10 +168,11 @@ def _mlp_copies(job: Job, part: FeedForward) -> int:
 def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
     """Bytes a token that a stage keeps of its layers for each micro-batch in flight.
 
-    **Source**: full recomputation keeps the input of each layer, or of each group of them, 2 bytes × hidden a token
-    (2205.05198 sec 5; exactly that was measured with FakeTensorMode on Hugging Face Llama); Megatron-LM repeats the
-    first layers of every chunk with a block (core/transformer/transformer_block.py:532-563 @ core_v0.16.1).
-    **Assumes** that of a stage's kinds of layers, those which the model has first are the first of each chunk.
+    **Source**: full recomputation keeps the input of each layer, or of each group of them, 2 bytes
+    × hidden a token (2205.05198 sec 5; exactly that was measured with FakeTensorMode on Hugging
+    Face Llama); Megatron-LM repeats the first layers of every chunk with a block
+    (core/transformer/transformer_block.py:532-563 @ core_v0.16.1). **Assumes** that of a stage's
+    kinds of layers, those which the model has first are the first of each chunk.
     """
     repeated = repeated_layers(layout, held.layers)
     kept, left = 0.0, repeated
@@ -191,14 +201,17 @@ def _kept_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
 
 
 def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
-    """Bytes a token kept at a stage's ends for each micro-batch in flight: the embedding's dropout mask, buffers.
+    """Bytes a token kept at a stage's ends for each micro-batch in flight: the embedding's dropout
+    mask, buffers.
 
-    **Source**: 2205.05198 sec 4.3 (mask); DeepSpeed 0.19.8, runtime/pipe/engine.py, _exec_forward_pass: the received
-    input stays in its buffer beside the clone that is computed with, and the output until its backward pass. Megatron
-    frees the output's data at once (pipeline_parallel/schedules.py, deallocate_output_tensor).
+    **Source**: 2205.05198 sec 4.3 (mask); DeepSpeed 0.19.8, runtime/pipe/engine.py,
+    _exec_forward_pass: the received input stays in its buffer beside the clone that is computed
+    with, and the output until its backward pass. Megatron frees the output's data at once
+    (pipeline_parallel/schedules.py, deallocate_output_tensor).
     """
     mask = np.where((stage == 0) & (job.model.dropout > 0), 1, 0)
-    # LoRA: the embedding's output, which is made to require gradients, and the model's last hidden states (counted).
+    # LoRA: the embedding's output, which is made to require gradients, and the model's last hidden
+    # states (counted).
     ends = 0 if job.training.lora is None else 3 * weight_bytes(job)
     buffers = 0 * stage
     if job.engine.keeps_stage_ends:
@@ -207,9 +220,10 @@ def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
     return (mask + ends + buffers) * job.model.hidden / sequence_cut(layout)
 
 
-#: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at once; an encoder's
-#: loss stays in 16 bit (both counted by tests/estimate/test_memory_tracker.py). Megatron: 16-bit logits and an fp32
-#: copy, worked on in place (megatron/core/tensor_parallel/cross_entropy.py, core_v0.16.1), or more as the engine says.
+#: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at
+#: once; an encoder's loss stays in 16 bit (both counted by tests/estimate/test_memory_tracker.py).
+#: Megatron: 16-bit logits and an fp32 copy, worked on in place
+#: (megatron/core/tensor_parallel/cross_entropy.py, core_v0.16.1), or more as the engine says.
 #: Fused: 16-bit logits, the gradient.
 _EAGER_LOGIT_BYTES = 12
 _EAGER_ENCODER_LOGIT_BYTES = 6
@@ -217,10 +231,11 @@ _FUSED_LOGIT_BYTES = 4
 
 
 def workspace_bytes(job: Job, layout: LayoutLike, parts: Mapping[str, Any] | None = None) -> Any:
-    """Bytes alive only while one layer runs backward: what it recomputed, and its largest gradients.
+    """Bytes alive only while one layer runs backward: what it recomputed, and its largest
+    gradients.
 
-    The MLP goes first; when attention's scores have their gradients, what the MLP kept is free. `parts` has the
-    figures of `workspace_per_token`.
+    The MLP goes first; when attention's scores have their gradients, what the MLP kept is free.
+    `parts` has the figures of `workspace_per_token`.
     """
     parts, tokens = parts or workspace_per_token(job, layout), local_tokens(job, layout)
     gradients = np.maximum(
@@ -232,7 +247,8 @@ def workspace_bytes(job: Job, layout: LayoutLike, parts: Mapping[str, Any] | Non
 def workspace_per_token(job: Job, layout: LayoutLike) -> dict[str, Any]:
     """Bytes a token of a layer's workspace by cause, and those of its largest weight gradient.
 
-    Under sequence parallelism the gathered input is back, whole, for the weight gradient (2205.05198 sec 4.2.2).
+    Under sequence parallelism the gathered input is back, whole, for the weight gradient
+    (2205.05198 sec 4.2.2).
     """
     model, element, layer = job.model, weight_bytes(job), job.model.averaged.largest
     mixer, part = layer.mixer, layer.feed_forward
@@ -244,7 +260,8 @@ def workspace_per_token(job: Job, layout: LayoutLike) -> dict[str, Any]:
         (layer_bytes_per_token(job, layout, layer) + scores) * layout.recompute_group,
         repeated + np.where(repeats(layout, Modules.CORE_ATTN), scores, 0),
     )
-    # Gradients of MLP width: of gate and up, and in eager mode their product, else in and out; and LoRA's, scaled.
+    # Gradients of MLP width: of gate and up, and in eager mode their product, else in and out; and
+    # LoRA's, scaled.
     multiplied = part.gated and not job.fuses_kernels and not part.experts
     gradients = (3 if multiplied else 2) + (job.training.lora is not None)
     # A backward product holds its weight's gradient, or of a frozen one its 16 bits if it has 4.
@@ -283,16 +300,18 @@ def weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
 
 
 def table_gradient_bytes(job: Job, rows: Any) -> Any:
-    """The embedding's or head's gradient before it is added, `rows` being the vocabulary rows of one rank."""
+    """The embedding's or head's gradient before it is added, `rows` being the vocabulary rows of
+    one rank.
+    """
     return weight_bytes(job) * (job.model.embedding_width or job.model.hidden) * rows
 
 
 def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     """Bytes of logits and loss on the last stage, `rows` being the vocabulary rows of one rank.
 
-    The peak is the loss's, or the head's weight gradient with the logits and their gradient. A chunked loss holds as
-    many logits at a time as a chunk's tokens make of the hidden size, and the gradient of its input (Liger's fused
-    linear cross-entropy, ops/fused_linear_cross_entropy.py).
+    The peak is the loss's, or the head's weight gradient with the logits and their gradient. A
+    chunked loss holds as many logits at a time as a chunk's tokens make of the hidden size, and the
+    gradient of its input (Liger's fused linear cross-entropy, ops/fused_linear_cross_entropy.py).
     """
     model, element, fused = job.model, weight_bytes(job), job.fuses_kernels
     wide = element / 2

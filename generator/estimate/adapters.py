@@ -1,4 +1,6 @@
-"""LoRA: the linear layers that get adapters, the parameters that are trained, and the frozen base's memory."""
+"""LoRA: the linear layers that get adapters, the parameters that are trained, and the frozen base's
+memory.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,40 @@ from .stages import StageContents
 ALL_LINEAR, ATTENTION = "all-linear", "attention"
 #: Readers of the normalised input of attention: one tensor, which all of their adapters share.
 _READ_INPUT = frozenset({"q_proj", "k_proj", "v_proj", "q_a_proj", "kv_a_proj_with_mqa"})
-#: Families of transformers 5.23 whose linear layers have Llama's names and are all that `modules` can name: no fused
-#: queries, keys and values, no router of torch's Linear (models/<model_type>/modeling_*.py).
-# fmt: off
-_FAMILIES = frozenset({
-    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "granite",
-    "olmo2", "olmo3", "seed_oss", "smollm3", "ernie4_5", "ernie4_5_moe", "mixtral", "olmoe", "qwen3_moe",
-    "gpt_oss", "minimax_m2", "glm4_moe", "deepseek_v2", "deepseek_v3", "kimi_k2",
-})
-# fmt: on
-#: Bytes of a NF4 weight: 4 bits, and 8/64 + 32/(64 × 256) of its block's twice quantized scale. **Source**: QLoRA
-#: (2305.14314 sec 3, Double Quantization: blocks of 64 and of 256).
+#: Families of transformers 5.23 whose linear layers have Llama's names and are all that `modules`
+#: can name: no fused queries, keys and values, no router of torch's Linear
+#: (models/<model_type>/modeling_*.py).
+_FAMILIES = frozenset(
+    {
+        "llama",
+        "mistral",
+        "qwen2",
+        "qwen3",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "cohere",
+        "cohere2",
+        "granite",
+        "olmo2",
+        "olmo3",
+        "seed_oss",
+        "smollm3",
+        "ernie4_5",
+        "ernie4_5_moe",
+        "mixtral",
+        "olmoe",
+        "qwen3_moe",
+        "gpt_oss",
+        "minimax_m2",
+        "glm4_moe",
+        "deepseek_v2",
+        "deepseek_v3",
+        "kimi_k2",
+    }
+)
+#: Bytes of a NF4 weight: 4 bits, and 8/64 + 32/(64 × 256) of its block's twice quantized scale.
+#: **Source**: QLoRA (2305.14314 sec 3, Double Quantization: blocks of 64 and of 256).
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
 
@@ -54,7 +79,8 @@ def adapted(job: Job, layer: Layer) -> tuple[Projection, ...]:
 def adapter_parameters(job: Job) -> int:
     """Parameters that are trained: rank × (inputs + outputs) of each adapted layer.
 
-    **Source**: LoRA (2106.09685 sec 4.1); peft 0.21, tuners/lora/layer.py, update_layer: two matrices without bias.
+    **Source**: LoRA (2106.09685 sec 4.1); peft 0.21, tuners/lora/layer.py, update_layer: two
+    matrices without bias.
     """
     rank = job.training.lora.rank if job.training.lora else 0
     return rank * over_layers(
@@ -80,8 +106,8 @@ def has_4bit_base(job: Job) -> bool:
 def base_share(job: Job) -> float:
     """Bytes of the frozen base over those of as many weights in the type that is computed with.
 
-    bitsandbytes quantizes every linear layer but the head; tables, norms and biases stay as they are (transformers
-    5.23, quantizers/base.py, get_modules_to_not_convert).
+    bitsandbytes quantizes every linear layer but the head; tables, norms and biases stay as they
+    are (transformers 5.23, quantizers/base.py, get_modules_to_not_convert).
     """
     if not has_4bit_base(job):
         return 1.0
@@ -96,11 +122,13 @@ def dequantized_weights(job: Job, layer: Layer) -> int:
 
 
 def unsaved_elements(job: Job, layer: Layer) -> int:
-    """Elements a token that a layer keeps less than in full training; adapters keep one for each rank more.
+    """Elements a token that a layer keeps less than in full training; adapters keep one for each
+    rank more.
 
-    A frozen linear layer needs its weight only, to pass the gradient on; an adapter keeps the layer's input, once for
-    all that read it, and what its first matrix makes of it. An eager RMSNorm with a frozen weight doesn't keep what it
-    multiplies with it. Dropout of adapters is 0, peft's default. **Assumes** that routed experts keep as much as ever.
+    A frozen linear layer needs its weight only, to pass the gradient on; an adapter keeps the
+    layer's input, once for all that read it, and what its first matrix makes of it. An eager
+    RMSNorm with a frozen weight doesn't keep what it multiplies with it. Dropout of adapters is 0,
+    peft's default. **Assumes** that routed experts keep as much as ever.
     """
     if job.training.lora is None:
         return 0

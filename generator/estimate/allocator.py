@@ -12,16 +12,18 @@ from .layout import LayoutLike
 from .rates import rates
 
 #: The variable that configures it. Every release from 2.1 to 2.13 reads this name; since 2.9
-#: PYTORCH_ALLOC_CONF is the newer one, which older releases ignore and Megatron-LM doesn't look for.
+#: PYTORCH_ALLOC_CONF is the newer one, which older releases ignore and Megatron-LM doesn't look
+#: for.
 VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
 GROWING_SEGMENTS: Final = "expandable_segments:True"
 
 
 def segments_grow(job: Job, layout: LayoutLike) -> Any:
-    """Tell whether segments can grow: where the job sets it, or where sizes of tensors change from step to step.
+    """Tell whether segments can grow: where the job sets it, or where sizes of tensors change from
+    step to step.
 
-    These are experts' tokens, gathered parameters and unpadded batches. Memory that NCCL or CUDA graphs
-    register can't grow.
+    These are experts' tokens, gathered parameters and unpadded batches. Memory that NCCL or CUDA
+    graphs register can't grow.
 
     **Source**: pytorch/pytorch docs/source/notes/cuda.rst, expandable_segments; NVIDIA/Megatron-LM
     @ core_v0.16.1 megatron/core/transformer/moe/README.md:141.
@@ -42,8 +44,8 @@ def segments_grow(job: Job, layout: LayoutLike) -> Any:
 def reserved_bytes(job: Job, layout: LayoutLike, allocated_bytes: Any, phases_bytes: Any) -> Any:
     """Bytes that the allocator holds when it was asked for `allocated_bytes` at its peak.
 
-    States come to lie between blocks of an earlier phase, which then can't be joined again: it holds
-    what all phases together ask for. Segments that grow have no such gaps.
+    States come to lie between blocks of an earlier phase, which then can't be joined again: it
+    holds what all phases together ask for. Segments that grow have no such gaps.
     """
     asked = np.where(segments_grow(job, layout), allocated_bytes, phases_bytes)
     return np.maximum(asked * rates(job).fragmentation_factor, allocated_bytes)

@@ -1,12 +1,14 @@
-"""Buffers of DeepSpeed: sizes that ZeRO communicates through, and memory alive at the end of a step.
+"""Buffers of DeepSpeed: sizes that ZeRO communicates through, and memory alive at the end of a
+step.
 
-`ds_config.json` says the sizes, and the memory ledger counts them. At a step's end activations are gone: gradients are
-reduced, and the optimizer updates. All was read in DeepSpeed 0.19.8 and counted with its engine
-(tests/estimate/test_deepspeed_memory.py).
+`ds_config.json` says the sizes, and the memory ledger counts them. At a step's end activations are
+gone: gradients are reduced, and the optimizer updates. All was read in DeepSpeed 0.19.8 and counted
+with its engine (tests/estimate/test_deepspeed_memory.py).
 
-**Source**: DeepSpeed 0.19.8, runtime/zero/config.py: `reduce_bucket_size` and `allgather_bucket_size` default to 5e8,
-`stage3_prefetch_bucket_size` to 5e7, `stage3_max_live_parameters` to 1e9. All are elements, not bytes. Transformers
-5.23, integrations/deepspeed.py, sizes the prefetch by 0.9·h² and the persistence threshold by 10·h.
+**Source**: DeepSpeed 0.19.8, runtime/zero/config.py: `reduce_bucket_size` and
+`allgather_bucket_size` default to 5e8, `stage3_prefetch_bucket_size` to 5e7,
+`stage3_max_live_parameters` to 1e9. All are elements, not bytes. Transformers 5.23,
+integrations/deepspeed.py, sizes the prefetch by 0.9·h² and the persistence threshold by 10·h.
 
 Sizes take one layout or columns of them and are a whole number or a column of whole numbers.
 """
@@ -24,7 +26,8 @@ from .adapters import adapter_parameters
 from .layout import LayoutLike, Offload
 from .states import FP32, has_flat_gradients, summed_bytes, weight_bytes
 
-BUCKET_ELEMENTS = 200_000_000  #: 0.4 GB in 16 bit: large enough for bandwidth, less than half of DeepSpeed's default
+#: 0.4 GB in 16 bit: large enough for bandwidth, less than half of DeepSpeed's default
+BUCKET_ELEMENTS = 200_000_000
 MAX_LIVE_ELEMENTS = 1_000_000_000  #: DeepSpeed's own default
 PERSISTENCE_PER_HIDDEN = 10  #: norms and biases stay whole on every rank, matrices don't
 
@@ -36,17 +39,23 @@ def layer_elements(model: Model) -> int:
 
 
 def _even(elements: Any) -> Any:
-    """The next lower even number: stages 1 and 2 refuse an odd all-gather bucket (stage_1_and_2.py, alignment 2)."""
+    """The next lower even number: stages 1 and 2 refuse an odd all-gather bucket (stage_1_and_2.py,
+    alignment 2).
+    """
     return elements // 2 * 2
 
 
 def rank_elements(job: Job, layout: LayoutLike) -> Any:
-    """Weights of an average pipeline stage's tensor shard, before ZeRO: a larger bucket would stay empty."""
+    """Weights of an average pipeline stage's tensor shard, before ZeRO: a larger bucket would stay
+    empty.
+    """
     return model_size.parameter_count(job.model) // (layout.tensor * layout.pipeline)
 
 
 def bucket_elements(job: Job, layout: LayoutLike) -> Any:
-    """Elements of the gradient-reduce bucket, and of the all-gather bucket of stages 1 and 2. Even."""
+    """Elements of the gradient-reduce bucket, and of the all-gather bucket of stages 1 and 2.
+    Even.
+    """
     if job.training.bucket_elements is not None:
         return _even(job.training.bucket_elements) + 0 * layout.tensor
     trained = (
@@ -58,7 +67,9 @@ def bucket_elements(job: Job, layout: LayoutLike) -> Any:
 
 
 def prefetch_elements(job: Job, layout: LayoutLike) -> Any:
-    """Elements stage 3 gathers ahead of their use: most of a layer, and never more than a bucket. Even.
+    """Elements stage 3 gathers ahead of their use: most of a layer, and never more than a bucket.
+
+    Even.
 
     A configuration that leaves buckets alone leaves this at its default, a tenth of theirs.
     """
@@ -78,28 +89,33 @@ def persistence_threshold(job: Job) -> int:
     return PERSISTENCE_PER_HIDDEN * job.model.hidden
 
 
-#: Elements that gradients are reduced by outside ZeRO (runtime/engine.py, MEMORY_OPT_ALLREDUCE_SIZE).
+#: Elements that gradients are reduced by outside ZeRO (runtime/engine.py,
+#: MEMORY_OPT_ALLREDUCE_SIZE).
 _REDUCED_AT_ONCE = 500_000_000
 #: Elements that stage 3 updates at a time: `sub_group_size`'s default (runtime/zero/config.py).
 _SUB_GROUP = 1_000_000_000
-#: DeepSpeed's releases that surely send ZeRO's buckets for several ranks at once (use_multi_rank_bucket_allreduce).
+#: DeepSpeed's releases that surely send ZeRO's buckets for several ranks at once
+#: (use_multi_rank_bucket_allreduce).
 _SENDS_COPIES = (0, 13)
 #: torch's own AdamW over lists of tensors: what published runs used, never what we launch.
 _FOREACH_ADAMW = "adamw-foreach"
 #: It holds the square root of the second moments and the denominator, in fp32 (torch 1.13,
 #: torch/optim/adamw.py, _multi_tensor_adamw), and gradients converted one by one (InternEvo,
-#: solver/optimizer/fsdp_optimizer.py); outside of FSDP these are flattened before (hybrid_zero_optim.py, _step).
+#: solver/optimizer/fsdp_optimizer.py); outside of FSDP these are flattened before
+#: (hybrid_zero_optim.py, _step).
 _FOREACH = 3 * FP32
 
 
 def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
-    """Device bytes of copies that gradients of a rank's `parameters` are reduced in, `d` ranks sharing their states.
+    """Device bytes of copies that gradients of a rank's `parameters` are reduced in, `d` ranks
+    sharing their states.
 
-    **Source**: runtime/engine.py, `allreduce_bucket`: gradients are copied into one tensor, by half a billion elements.
-    A larger flat gradient of BF16_Optimizer is its own bucket; smaller, it is copied with that of the parameters
-    without weight decay, which a training script of its own may not tell apart. Its fp32 sums are then sent in bf16.
-    ZeRO 2 makes the new micro-batch's share (stage_1_and_2.py, get_flat_partition) before it adds it, but not to fp32
-    sums of 16-bit gradients.
+    **Source**: runtime/engine.py, `allreduce_bucket`: gradients are copied into one tensor, by half
+    a billion elements. A larger flat gradient of BF16_Optimizer is its own bucket; smaller, it is
+    copied with that of the parameters without weight decay, which a training script of its own may
+    not tell apart. Its fp32 sums are then sent in bf16. ZeRO 2 makes the new micro-batch's share
+    (stage_1_and_2.py, get_flat_partition) before it adds it, but not to fp32 sums of 16-bit
+    gradients.
     """
     if not job.engine.has_buckets:
         return 0.0
@@ -128,11 +144,13 @@ def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
 
 
 def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
-    """Device bytes of gradients in the forms that the update of a rank's `parameters` asks for, beside the share.
+    """Device bytes of gradients in the forms that the update of a rank's `parameters` asks for,
+    beside the share.
 
-    **Source**: the share is kept by tensor, flattened, and converted (stage_1_and_2.py, step), but fp32 sums are read
-    in place; stage 3 does so by sub-group (stage3.py, _prepare_fp32_grad_for_sub_group); without ZeRO, gradients are
-    converted one by one, then flattened (fp16/fused_optimizer.py, step). BF16_Optimizer's sums are read in place.
+    **Source**: the share is kept by tensor, flattened, and converted (stage_1_and_2.py, step), but
+    fp32 sums are read in place; stage 3 does so by sub-group (stage3.py,
+    _prepare_fp32_grad_for_sub_group); without ZeRO, gradients are converted one by one, then
+    flattened (fp16/fused_optimizer.py, step). BF16_Optimizer's sums are read in place.
     """
     half = job.training.precision != "fp32"
     share = parameters / d
@@ -153,7 +171,9 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
 
 
 def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any:
-    """Device bytes of `gradients` that are gone in the update: ZeRO 1 keeps a `share` of the parameters alone."""
+    """Device bytes of `gradients` that are gone in the update: ZeRO 1 keeps a `share` of the
+    parameters alone.
+    """
     if not job.engine.frees_gradients:
         return 0.0
     whole = (layout.zero_stage == 1) & np.logical_not(has_flat_gradients(job, layout))
@@ -162,11 +182,13 @@ def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any
 
 
 def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: Any) -> Any:
-    """Device bytes of `gradients` that the backward pass makes anew where a step has one micro-batch: after it none is
-    left, but for BF16_Optimizer's sums and ZeRO 3's shares, which are allocated once.
+    """Device bytes of `gradients` that the backward pass makes anew where a step has one
+    micro-batch: after it none is left, but for BF16_Optimizer's sums and ZeRO 3's shares, which are
+    allocated once.
 
-    **Source**: runtime/engine.py, `_take_model_step`, which sets gradients to None; counted with the engine. Without
-    ZeRO, where the step's end is mostly the peak, they count as lasting: other programs zero them.
+    **Source**: runtime/engine.py, `_take_model_step`, which sets gradients to None; counted with
+    the engine. Without ZeRO, where the step's end is mostly the peak, they count as lasting: other
+    programs zero them.
     """
     if not job.engine.frees_gradients:
         return 0.0

@@ -1,8 +1,8 @@
 """Fits the constants of the time model to a cluster's own runs, held back by what was known before.
 
-Few runs move little: every factor has the prior of its constant (`spread` in constants.yaml), and how far the priors
-may be left is chosen by leaving each run, and each model, out once. When no fit predicts what is left out better than
-the shipped constants do, the answer is the shipped constants.
+Few runs move little: every factor has the prior of its constant (`spread` in constants.yaml), and
+how far the priors may be left is chosen by leaving each run, and each model, out once. When no fit
+predicts what is left out better than the shipped constants do, the answer is the shipped constants.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Absolute errors of the estimates as fractions of what was measured: with shipped constants, with the factors, and
-    of each run with factors fitted to the others. The last one is what a new run may expect."""
+    """Absolute errors of the estimates as fractions of what was measured: with shipped constants,
+    with the factors, and of each run with factors fitted to the others. The last one is what a new
+    run may expect.
+    """
 
     runs: int
     before_mean: float
@@ -104,9 +106,8 @@ class RunResult:
 class CalibrationReport:
     """The factors, and how much better they predict."""
 
-    machine: Mapping[
-        str, str
-    ]  #: cluster, accelerator, network, framework: a network's factors say nothing of another
+    #: cluster, accelerator, network, framework: a network's factors say nothing of another
+    machine: Mapping[str, str]
     factors: tuple[Factor, ...]  #: those that moved most first
     time: Errors
     spread: float  #: standard deviation of log(measured / estimated) to expect of a further run
@@ -158,18 +159,22 @@ class CalibrationReport:
         }
 
 
-#: The widest prior of a factor. Some constants are known to the order of magnitude only, but what the runs hardly
-#: depend on would then go anywhere, and spoil the jobs that depend on it.
+#: The widest prior of a factor. Some constants are known to the order of magnitude only, but what
+#: the runs hardly depend on would then go anywhere, and spoil the jobs that depend on it.
 _WIDEST = 0.2
-#: Estimates farther off than this are a wrong unit or another job, not a cluster's constants: assumed.
+#: Estimates farther off than this are a wrong unit or another job, not a cluster's constants:
+#: assumed.
 _FARTHEST = 2.5
 _CAUSES = (
-    "possible causes: the unit, another GPU count, batch or model, a layout key such as zero_stage, recompute or"
+    "possible causes: the unit, another GPU count, batch or model, a layout key such as "
+    "zero_stage, recompute or"
     " micro_batch, unfused kernels, or a slow node or link"
 )
-#: Prior spread of the memory factor: frameworks' versions differ by about a fifth in what they keep besides the states.
+#: Prior spread of the memory factor: frameworks' versions differ by about a fifth in what they keep
+#: besides the states.
 _MEMORY_SPREAD = 0.2
-#: The shipped band counts as so many runs when the spread that is left is estimated: of three runs one can't be sure.
+#: The shipped band counts as so many runs when the spread that is left is estimated: of three runs
+#: one can't be sure.
 _PRIOR_RUNS = 2.0
 
 
@@ -196,10 +201,11 @@ class NoUsableRuns(Exception):
 
 
 def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
-    """The most probable constants of the machine that `runs` are from, with the errors before and after.
+    """The most probable constants of the machine that `runs` are from, with the errors before and
+    after.
 
-    Runs on another accelerator, network or framework than most, and runs that are off by more than a factor of 2.5,
-    are left out and named. Raises `NoUsableRuns` when none is left.
+    Runs on another accelerator, network or framework than most, and runs that are off by more than
+    a factor of 2.5, are left out and named. Raises `NoUsableRuns` when none is left.
     """
     used, excluded = _usable(runs)
     if not used:
@@ -242,7 +248,9 @@ def _machine(job: Job) -> dict[str, str]:
 
 
 def _usable(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Excluded, ...]]:
-    """The runs of the most frequent machine that are near their estimate, and the others with the reason."""
+    """The runs of the most frequent machine that are near their estimate, and the others with the
+    reason.
+    """
     used: list[MeasuredRun] = []
     excluded: list[Excluded] = []
     usual = Counter(tuple(_machine(run.job).values()) for run in runs).most_common(1)
@@ -279,7 +287,9 @@ def _peaks(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Exclud
 
 
 def _seconds(run: MeasuredRun, factors: tuple[tuple[str, float], ...] = ()) -> float:
-    """Estimated seconds of a step with `factors` over those that the job's calibration already has."""
+    """Estimated seconds of a step with `factors` over those that the job's calibration already
+    has.
+    """
     whole, job = dict(run.job.calibration.factors), run.job
     for name, factor in factors:
         whole[name] = whole.get(name, 1.0) * factor
@@ -289,7 +299,9 @@ def _seconds(run: MeasuredRun, factors: tuple[tuple[str, float], ...] = ()) -> f
 
 
 def _parameters(runs: Sequence[MeasuredRun]) -> tuple[tuple[str, ...], Vector]:
-    """The constants that act on any of the runs and may differ between clusters, with their priors' spreads."""
+    """The constants that act on any of the runs and may differ between clusters, with their priors'
+    spreads.
+    """
     chosen = [selectors(run.job) for run in runs]
     spreads = {
         name: max(family.pick(keys[family.by])[1].spread for keys in chosen)
@@ -353,8 +365,8 @@ def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
 def _spread(runs: Sequence[MeasuredRun], found: Fit) -> float:
     """Standard deviation of log(measured / estimated) to expect of a further run.
 
-    It follows from what leaving out left and the shipped band, which counts as `_PRIOR_RUNS` runs; half of the band's
-    width is so many standard deviations of the logarithm.
+    It follows from what leaving out left and the shipped band, which counts as `_PRIOR_RUNS` runs;
+    half of the band's width is so many standard deviations of the logarithm.
     """
     left = found.before if found.left_out is None else found.left_out
     bands = (time_shares(replace(run.job, calibration=Calibration()), run.layout) for run in runs)

@@ -1,6 +1,8 @@
-"""Communication: seconds of collectives by message, group and place, of a replica by dimension, and between replicas.
+"""Communication: seconds of collectives by message, group and place, of a replica by dimension, and
+between replicas.
 
-Seconds of a dimension are of one layer and one micro-batch, forward and backward together; sends are of a micro-batch.
+Seconds of a dimension are of one layer and one micro-batch, forward and backward together; sends
+are of a micro-batch.
 """
 
 from __future__ import annotations
@@ -58,9 +60,9 @@ def network_bytes_per_s(job: Job) -> float:
 def bandwidth(job: Job, ring: Group) -> Any:
     """Bytes per second through the group's narrowest place.
 
-    Inside a node the link; between nodes the group's share of all NICs, since every other group of the same kind
-    communicates at the same time: `node rate * members per node / accelerators per node`. In a rack-scale domain the
-    members' own nodes bring their NICs along.
+    Inside a node the link; between nodes the group's share of all NICs, since every other group of
+    the same kind communicates at the same time: `node rate * members per node / accelerators per
+    node`. In a rack-scale domain the members' own nodes bring their NICs along.
     """
     inside = link_bytes_per_s(job, ring)
     outside = network_bytes_per_s(job) * (ring.per_node / job.cluster.accelerators_per_node)
@@ -76,16 +78,19 @@ def _latency(job: Job, ring: Group, hops: Any) -> Any:
 
 
 def all_reduce_s(job: Job, ring: Group, size_bytes: Any) -> Any:
-    """Seconds of an all-reduce of `size_bytes` per rank: ring volume, tree latency between nodes."""
+    """Seconds of an all-reduce of `size_bytes` per rank: ring volume, tree latency between
+    nodes.
+    """
     volume = 2 * (ring.size - 1) / ring.size * size_bytes
     return volume / bandwidth(job, ring) + _latency(job, ring, 2 * np.log2(ring.nodes))
 
 
 def all_gather_s(job: Job, ring: Group, size_bytes: Any, calls: Any = 1) -> Any:
-    """Seconds of all-gathers (or reduce-scatters) of `size_bytes` in all, in `calls` collectives around the ring.
+    """Seconds of all-gathers (or reduce-scatters) of `size_bytes` in all, in `calls` collectives
+    around the ring.
 
-    A ring of n ranks on N nodes makes n - 1 steps, N - 1 of them between nodes. An all-reduce, whose
-    latency was measured, makes twice as many.
+    A ring of n ranks on N nodes makes n - 1 steps, N - 1 of them between nodes. An all-reduce,
+    whose latency was measured, makes twice as many.
 
     **Source**: NVIDIA/nccl src/graph/tuning.cc, ncclTopoTuneModel: `nInterSteps` of a ring is
     `nNodes - 1`, and the other steps have the latency of a link.
@@ -99,7 +104,9 @@ def all_gather_s(job: Job, ring: Group, size_bytes: Any, calls: Any = 1) -> Any:
 
 
 def all_to_all_s(job: Job, ring: Group, size_bytes: Any) -> Any:
-    """Seconds of an all-to-all in which every rank sends `size_bytes` in all, one part to each member."""
+    """Seconds of an all-to-all in which every rank sends `size_bytes` in all, one part to each
+    member.
+    """
     leaves = ring.size > ring.per_node
     inside = (
         (ring.per_node - 1)
@@ -115,9 +122,9 @@ def all_to_all_s(job: Job, ring: Group, size_bytes: Any) -> Any:
 def dispatch_s(job: Job, ring: Group, token_bytes: Any, part: FeedForward) -> Any:
     """Seconds to send each token to the ranks of its experts, once per node that holds any of them.
 
-    **Source**: DeepEP and Megatron-LM's flex dispatcher: tokens cross the network once per node and are forwarded
-    inside it. Of N nodes, `N (1 - (1 - 1/N)^copies)` hold an expert of a token when the router is balanced;
-    group-limited routing (DeepSeek) reaches no more nodes than groups.
+    **Source**: DeepEP and Megatron-LM's flex dispatcher: tokens cross the network once per node and
+    are forwarded inside it. Of N nodes, `N (1 - (1 - 1/N)^copies)` hold an expert of a token when
+    the router is balanced; group-limited routing (DeepSeek) reaches no more nodes than groups.
     """
     nodes, copies = ring.nodes, part.per_token
     leaves = ring.size > ring.per_node
@@ -133,29 +140,34 @@ def dispatch_s(job: Job, ring: Group, token_bytes: Any, part: FeedForward) -> An
 
 
 def send_s(job: Job, size_bytes: Any, crosses_nodes: Any) -> Any:
-    """Seconds of a send between neighbouring stages, all accelerators of the node sending at once."""
+    """Seconds of a send between neighbouring stages, all accelerators of the node sending at
+    once.
+    """
     inside, across = Group(size=2, per_node=2), Group(size=2, per_node=1)
     rate = np.where(crosses_nodes, bandwidth(job, across), bandwidth(job, inside))
     return size_bytes / rate + rates(job).hop_s
 
 
-#: Share of a layer's products by time that is cut by columns: queries, keys and values, the MLP's first: half of GPT's,
-#: more with gated MLPs.
+#: Share of a layer's products by time that is cut by columns: queries, keys and values, the MLP's
+#: first: half of GPT's, more with gated MLPs.
 _COLUMN_SHARE = 0.5
 
 
 def tensor_s(
     job: Job, layout: LayoutLike, time: LayerTime, again: Any, layer: Layer
 ) -> tuple[Any, Any]:
-    """Seconds of all-reduces: those that are waited for, and all; a share `again` of the layers repeats its own.
+    """Seconds of all-reduces: those that are waited for, and all; a share `again` of the layers
+    repeats its own.
 
     Two are forward, two backward, two more repeated; routed experts have none of the MLP's.
-    Sequence parallelism moves as much, and gathers the inputs of the column-parallel products once more. Megatron-LM
-    starts the backward collectives of those products beside their own arithmetic. User buffers cut every collective
-    into chunks that run beside the product that makes or takes them: the first chunk waits.
+    Sequence parallelism moves as much, and gathers the inputs of the column-parallel products once
+    more. Megatron-LM starts the backward collectives of those products beside their own arithmetic.
+    User buffers cut every collective into chunks that run beside the product that makes or takes
+    them: the first chunk waits.
 
     **Source**: 1909.08053 sec 3; 2205.05198 sec 4.2.2; Megatron-LM core/tensor_parallel/layers.py,
-    LinearWithGradAccumulationAndAsyncCommunication; Transformer Engine, docs on `ub_overlap_ag` and `ub_overlap_rs`.
+    LinearWithGradAccumulationAndAsyncCommunication; Transformer Engine, docs on `ub_overlap_ag` and
+    `ub_overlap_rs`.
     """
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
@@ -183,7 +195,9 @@ CONTEXT_BY = ("tensor", "context", "context_heads", "micro_batch")
 
 
 def context_s(job: Job, layout: LayoutLike, again: Any) -> Any:
-    """Seconds of the exchange of context in an average layer, a share `again` of which repeats its mixer."""
+    """Seconds of the exchange of context in an average layer, a share `again` of which repeats its
+    mixer.
+    """
     model, total = job.model, 0.0 * layout.context
     for mixer, count in model.averaged.mixers.items():
         total = total + count / model.layers * _context_s(job, layout, again, mixer)
@@ -191,15 +205,19 @@ def context_s(job: Job, layout: LayoutLike, again: Any) -> Any:
 
 
 def _context_s(job: Job, layout: LayoutLike, again: Any, mixer: Mixer) -> Any:
-    """Seconds of a ring's sends, hidden behind attention step by step, its further kernels, and all-to-alls of heads.
+    """Seconds of a ring's sends, hidden behind attention step by step, its further kernels, and
+    all-to-alls of heads.
 
-    A ring of c ranks makes c-1 steps, each beside the attention of one chunk; zigzag chunks share the causal half
-    evenly. Only heads of keys and values move, at least one on each tensor rank; latent ones are expanded before. A mixer without scores exchanges heads alone. Backward,
-    keys and values move together with their gradients. All-to-alls move queries, keys and values, then the output; each
-    is copied before and after, beside another's exchange but for the first, the last, and the output's two.
+    A ring of c ranks makes c-1 steps, each beside the attention of one chunk; zigzag chunks share
+    the causal half evenly. Only heads of keys and values move, at least one on each tensor rank;
+    latent ones are expanded before. A mixer without scores exchanges heads alone. Backward, keys
+    and values move together with their gradients. All-to-alls move queries, keys and values, then
+    the output; each is copied before and after, beside another's exchange but for the first, the
+    last, and the output's two.
 
-    **Source**: ring: Megatron-LM and Transformer Engine, attention/dot_product_attention/context_parallel.py (p2p, a2a
-    and a2a+p2p, flash_attn_a2a_communicate); Ulysses (2309.14509).
+    **Source**: ring: Megatron-LM and Transformer Engine,
+    attention/dot_product_attention/context_parallel.py (p2p, a2a and a2a+p2p,
+    flash_attn_a2a_communicate); Ulysses (2309.14509).
     """
     rings = job.framework.rings_context and mixer.has_scores
     heads = layout.context_heads if rings else layout.context
@@ -238,18 +256,20 @@ def _exchange_saves(job: Job, layout: LayoutLike, again: Any) -> Any:
     return 1 - each.min(axis=0) / np.maximum(each[0], 1e-12)
 
 
-#: Seconds that compute loses to each second of DeepEP's kernels, which occupy 20 of 132 multiprocessors
-#: (2412.19437 sec 3.2.2; deepseek-ai/DeepEP, deep_ep/buffer.py, num_sms).
+#: Seconds that compute loses to each second of DeepEP's kernels, which occupy 20 of 132
+#: multiprocessors (2412.19437 sec 3.2.2; deepseek-ai/DeepEP, deep_ep/buffer.py, num_sms).
 _DEEPEP_COST = 20 / (132 - 20)
 
 
 def _windows(time: LayerTime) -> Iterator[Any]:
-    """Seconds of what runs beside each of the four exchanges: attention and experts, forward and backward.
+    """Seconds of what runs beside each of the four exchanges: attention and experts, forward and
+    backward.
 
-    **Source**: Megatron-LM core/models/common/model_chunk_schedule_plan.py, TransformerLayerSchedulePlan.run @
-    core_v0.16.1: of two micro-batches, one's combination backward runs beside the other's attention forward, then
-    dispatch beside experts backward, dispatch backward beside experts, and combination beside attention backward.
-    **Assumes** that half of the kernels that only move data belong to attention.
+    **Source**: Megatron-LM core/models/common/model_chunk_schedule_plan.py,
+    TransformerLayerSchedulePlan.run @ core_v0.16.1: of two micro-batches, one's combination
+    backward runs beside the other's attention forward, then dispatch beside experts backward,
+    dispatch backward beside experts, and combination beside attention backward. **Assumes** that
+    half of the kernels that only move data belong to attention.
     """
     passes = ("forward_s", "backward_s")
     for whole, core, products, mlp, shared in (
@@ -263,14 +283,16 @@ def _windows(time: LayerTime) -> Iterator[Any]:
 def expert_s(
     job: Job, layout: LayoutLike, time: LayerTime, again: Any, part: FeedForward
 ) -> tuple[Any, Any]:
-    """Seconds of dispatch and combine of a MoE layer, forward and backward, once more where it is done `again`.
+    """Seconds of dispatch and combine of a MoE layer, forward and backward, once more where it is
+    done `again`.
 
-    The rank with most tokens sets the pace. Experts that are cut gather their tokens after the dispatch, and scatter
-    the sums before the combination. The second figure is where all-to-alls run beside the other pass of the next
-    micro-batch.
+    The rank with most tokens sets the pace. Experts that are cut gather their tokens after the
+    dispatch, and scatter the sums before the combination. The second figure is where all-to-alls
+    run beside the other pass of the next micro-batch.
 
-    **Source**: each moves `tokens * top_k * hidden` elements per rank (2101.03961; SimuMax moe_module.py); Megatron-LM
-    core/transformer/moe/token_dispatcher.py, core/pipeline_parallel/combined_1f1b.py.
+    **Source**: each moves `tokens * top_k * hidden` elements per rank (2101.03961; SimuMax
+    moe_module.py); Megatron-LM core/transformer/moe/token_dispatcher.py,
+    core/pipeline_parallel/combined_1f1b.py.
     """
     ring, cut = group(job, layout.expert, layout.expert_tensor), group(job, layout.expert_tensor, 1)
     tokens = local_tokens(job, layout) / (
@@ -295,7 +317,9 @@ def expert_s(
 
 
 def overlapped_s(layout: LayoutLike, whole_s: Any, beside_s: Any) -> Any:
-    """Seconds of `expert_s` where the passes that fill and empty the pipeline have no other to run beside."""
+    """Seconds of `expert_s` where the passes that fill and empty the pipeline have no other to run
+    beside.
+    """
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     alone = np.minimum((2 * (p - 1) + (v - 1) * p + 1) / (m * v), 1.0)
     return np.where(layout.expert_overlap, alone * whole_s + (1 - alone) * beside_s, whole_s)
@@ -304,8 +328,9 @@ def overlapped_s(layout: LayoutLike, whole_s: Any, beside_s: Any) -> Any:
 def boundary_s(job: Job, layout: LayoutLike) -> Any:
     """Seconds of one send of a micro-batch's activations to the next stage.
 
-    **Source**: 2104.04473 sec 4.1: the tensor is cut by sequence parallelism, whole otherwise; DeepSpeed's pipeline
-    engine cuts it by tensor parallelism too (runtime/pipe/engine.py:137, `pipe_partitioned`).
+    **Source**: 2104.04473 sec 4.1: the tensor is cut by sequence parallelism, whole otherwise;
+    DeepSpeed's pipeline engine cuts it by tensor parallelism too (runtime/pipe/engine.py:137,
+    `pipe_partitioned`).
     """
     cut = layout.tensor if job.engine.cuts_sends else sequence_cut(layout)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden / cut
@@ -343,20 +368,22 @@ def traffic(job: Job, layout: LayoutLike, held: StageContents) -> Traffic:
 def data_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backward_s: Any) -> Any:
     """Exposed gradient and parameter communication of a step.
 
-    Stages 0 and 1 reduce gradients beside the last micro-batch's backward passes, and gather parameters beside the
-    first's forward passes; DeepSpeed gathers after the update, and its pipeline engine overlaps nothing. Stages 2 and 3
-    communicate with every micro-batch, behind its compute but for the first or the last layer; stage 2 gathers the
-    parameters once, after the update. Where the optimizer is offloaded the host waits for every reduced gradient, so
-    that nothing is hidden behind backward passes. Copies of what is sharded (MiCS) are summed after the last
-    micro-batch; ZeRO++'s second copy serves the gathers of backward passes.
+    Stages 0 and 1 reduce gradients beside the last micro-batch's backward passes, and gather
+    parameters beside the first's forward passes; DeepSpeed gathers after the update, and its
+    pipeline engine overlaps nothing. Stages 2 and 3 communicate with every micro-batch, behind its
+    compute but for the first or the last layer; stage 2 gathers the parameters once, after the
+    update. Where the optimizer is offloaded the host waits for every reduced gradient, so that
+    nothing is hidden behind backward passes. Copies of what is sharded (MiCS) are summed after the
+    last micro-batch; ZeRO++'s second copy serves the gathers of backward passes.
 
-    **Source**: ZeRO (1910.02054 sec 7): an all-reduce for stage 0, reduce-scatter and all-gather for stage 1 per step;
-    DeepSpeed reduces per micro-batch in stage 2 and gathers twice per micro-batch in stage 3. Megatron-LM
-    `--overlap-grad-reduce`, `--overlap-param-gather`; DeepSpeed runtime/engine.py:2390 @ 0.19.6; DeepSpeed 0.16.9
-    runtime/zero/partitioned_param_coordinator.py (fetch_sub_module prefetches what comes next), stage3.py:1461
-    (partition_grads copies to the host and blocks); FSDP prefetches alike; 2205.00119 sec 3 (MiCS); 2306.10209 sec 3.2
-    (ZeRO++). **Symbols**: `forward_s` and `backward_s` are one micro-batch's compute on the stage, recomputation
-    included in the latter.
+    **Source**: ZeRO (1910.02054 sec 7): an all-reduce for stage 0, reduce-scatter and all-gather
+    for stage 1 per step; DeepSpeed reduces per micro-batch in stage 2 and gathers twice per
+    micro-batch in stage 3. Megatron-LM `--overlap-grad-reduce`, `--overlap-param-gather`; DeepSpeed
+    runtime/engine.py:2390 @ 0.19.6; DeepSpeed 0.16.9 runtime/zero/partitioned_param_coordinator.py
+    (fetch_sub_module prefetches what comes next), stage3.py:1461 (partition_grads copies to the
+    host and blocks); FSDP prefetches alike; 2205.00119 sec 3 (MiCS); 2306.10209 sec 3.2 (ZeRO++).
+    **Symbols**: `forward_s` and `backward_s` are one micro-batch's compute on the stage,
+    recomputation included in the latter.
     """
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     reduced = traffic.reduce_s + traffic.across_s
@@ -392,8 +419,9 @@ def _matrices(job: Job) -> tuple[int, ...]:
 def _gathered_again(job: Job) -> float:
     """Share of a layer that is released between its recomputed forward pass and its backward pass.
 
-    **Source**: DeepSpeed 0.16.9 runtime/zero/partitioned_param_coordinator.py:525-555: a parameter is kept where it is
-    used again within `stage3_max_reuse_distance` (1e9) elements; between lie the matrices after it, in both passes.
+    **Source**: DeepSpeed 0.16.9 runtime/zero/partitioned_param_coordinator.py:525-555: a parameter
+    is kept where it is used again within `stage3_max_reuse_distance` (1e9) elements; between lie
+    the matrices after it, in both passes.
     """
     sizes = _matrices(job)
     released = [
@@ -405,14 +433,16 @@ def _gathered_again(job: Job) -> float:
 def _seconds(
     job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any, updated: Any
 ) -> dict[str, Any]:
-    """Traffic of `count` parameters of a rank that `replicas` ranks, `stride` apart, hold; `updated` have gradients.
+    """Traffic of `count` parameters of a rank that `replicas` ranks, `stride` apart, hold;
+    `updated` have gradients.
 
     Of a frozen base, stage 3 gathers all, and the other stages what they updated.
 
-    **Source**: Megatron-LM `--num-distributed-optimizer-instances`, core/distributed/param_and_grad_buffer.py:
-    scattered inside an instance, the shards all-reduced across instances; fp8 parameters lie in buffers of one byte,
-    and are gathered from these (core/distributed/distributed_data_parallel.py:139-146 @ core_v0.16.1).
-    **Assumes** that embeddings, which stay in 16 bits, weigh little.
+    **Source**: Megatron-LM `--num-distributed-optimizer-instances`,
+    core/distributed/param_and_grad_buffer.py: scattered inside an instance, the shards all-reduced
+    across instances; fp8 parameters lie in buffers of one byte, and are gathered from these
+    (core/distributed/distributed_data_parallel.py:139-146 @ core_v0.16.1). **Assumes** that
+    embeddings, which stay in 16 bits, weigh little.
     """
     copies = np.where(layout.zero_stage > 0, np.minimum(layout.zero_copies, replicas), 1)
     ring = group(job, replicas / copies, stride)
@@ -446,7 +476,9 @@ def _seconds(
 
 
 def _join_s(job: Job) -> float:
-    """Seconds of the host for each rank's part of what is gathered at once, where it joins them itself."""
+    """Seconds of the host for each rank's part of what is gathered at once, where it joins them
+    itself.
+    """
     return rates(job).gather_part_s if job.engine.joins_parts else 0.0
 
 

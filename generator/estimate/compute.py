@@ -25,9 +25,10 @@ from .states import fp8_copies, weight_bytes
 def busiest(job: Job, layout: LayoutLike, part: FeedForward) -> Any:
     """Tokens of the expert rank that has most, over the mean.
 
-    A router without preferences throws `n = tokens * top_k` balls into e ranks: a rank's load has the mean n/e and the
-    variance n/e (1 - 1/e); the largest of e normal variables lies `sqrt(2 ln e)` standard deviations above the mean.
-    **Assumes** the balance that the auxiliary losses aim at; 2 is what a rank has at most when capacity is bounded.
+    A router without preferences throws `n = tokens * top_k` balls into e ranks: a rank's load has
+    the mean n/e and the variance n/e (1 - 1/e); the largest of e normal variables lies `sqrt(2 ln
+    e)` standard deviations above the mean. **Assumes** the balance that the auxiliary losses aim
+    at; 2 is what a rank has at most when capacity is bounded.
     """
     if not part.experts:
         return 1.0 + 0.0 * layout.expert
@@ -37,23 +38,26 @@ def busiest(job: Job, layout: LayoutLike, part: FeedForward) -> Any:
     return np.minimum(1 + np.sqrt(2 * np.log(ranks) * (1 - 1 / ranks) / mean), 2.0)
 
 
-#: 16-bit transfers of one attention score in a forward pass: written and read by product, softmax and dropout. Eager
-#: mode scales and masks by themselves and has its softmax in fp32; counted from the operators, not measured.
+#: 16-bit transfers of one attention score in a forward pass: written and read by product, softmax
+#: and dropout. Eager mode scales and masks by themselves and has its softmax in fp32; counted from
+#: the operators, not measured.
 _FUSED_SCORE_TRANSFERS = 6
 _EAGER_SCORE_TRANSFERS = 18
 #: Backward over forward for streaming kernels: reads the gradient and the saved input, writes one.
 _STREAM_BACKWARD = 1.5
-#: Flash attention's backward FLOPs over its forward's (2205.14135 appendix B: five products for two).
+#: Flash attention's backward FLOPs over its forward's (2205.14135 appendix B: five products for
+#: two).
 _FLASH_BACKWARD = 2.5
-#: Exponentials a second (2407.08608 sec 3.1, H100; of this order on A100 and B200), and the head size that attention's
-#: rates were measured with.
+#: Exponentials a second (2407.08608 sec 3.1, H100; of this order on A100 and B200), and the head
+#: size that attention's rates were measured with.
 _EXPONENTIALS_PER_S = 3.9e12
 _USUAL_HEAD = 128
-#: Streaming kernels of a fused layer's forward pass: norms, residual additions, rotary, activation; counted from
-#: Megatron-LM's modules. Routing adds top-k, sort, permutation and its inverse.
+#: Streaming kernels of a fused layer's forward pass: norms, residual additions, rotary, activation;
+#: counted from Megatron-LM's modules. Routing adds top-k, sort, permutation and its inverse.
 _KERNELS = 7
 _ROUTING_KERNELS = 12
-#: Kernels of an adapter's forward pass: two products, the scale, the sum (peft 0.21, tuners/lora/layer.py, forward).
+#: Kernels of an adapter's forward pass: two products, the scale, the sum (peft 0.21,
+#: tuners/lora/layer.py, forward).
 _ADAPTER_KERNELS = 4
 
 
@@ -89,7 +93,9 @@ def _layer_times(job: Job, layout: LayoutLike, tokens: Any) -> tuple[LayerTime, 
 
 
 def _mixers(job: Job, layout: LayoutLike, tokens: Any) -> tuple[tuple[Passes, Passes, Passes], ...]:
-    """Seconds of each kind of mixer: its core, all its products, and of these those of narrower states."""
+    """Seconds of each kind of mixer: its core, all its products, and of these those of narrower
+    states.
+    """
     return tuple(_mixer(job, layout, tokens, mixer) for mixer in job.model.averaged.mixers)
 
 
@@ -115,8 +121,8 @@ def _layer_time(
 ) -> LayerTime:
     """Add to a mixer the rest of a layer.
 
-    **Source** of the launches: Transformer Engine, pytorch/module/grouped_linear.py: a product for each expert that the
-    rank holds, forward and for its second matrix.
+    **Source** of the launches: Transformer Engine, pytorch/module/grouped_linear.py: a product for
+    each expert that the rank holds, forward and for its second matrix.
     """
     part = layer.feed_forward
     mlp, shared = _feed_forward(job, layout, tokens, part)
@@ -153,8 +159,8 @@ def _feed_forward(
 ) -> tuple[Passes, Passes]:
     """A feed-forward's products, and of these those of shared experts.
 
-    A rank's experts run one after the other, each with its share of the tokens of the busiest rank. Tensor ranks that
-    don't cut the experts have other tokens each.
+    A rank's experts run one after the other, each with its share of the tokens of the busiest rank.
+    Tensor ranks that don't cut the experts have other tokens each.
     """
     whole = Passes(0.0, 0.0)
     if part.width:
@@ -179,7 +185,8 @@ def core_time(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
 def _scan(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
     """Seconds of a core without scores: its arithmetic at attention's rates, or what it moves.
 
-    **Assumes** that such kernels reach the share of the peak that flash attention reaches: none was measured.
+    **Assumes** that such kernels reach the share of the peak that flash attention reaches: none was
+    measured.
     """
     accelerator, constants = job.cluster.accelerator, rates(job)
     tokens, sequence = local_tokens(job, layout) / layout.tensor, job.training.sequence_length
@@ -194,7 +201,9 @@ def _scan(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
 
 
 def _attention(job: Job, layout: LayoutLike, mixer: SoftmaxAttention) -> Passes:
-    """Seconds of softmax(QK)V: flash attention skips what is masked, unfused attention computes and stores it all."""
+    """Seconds of softmax(QK)V: flash attention skips what is masked, unfused attention computes and
+    stores it all.
+    """
     accelerator, constants, tokens = job.cluster.accelerator, rates(job), local_tokens(job, layout)
     queries, _, values = mixer.widths
     sequence = job.training.sequence_length
@@ -224,20 +233,24 @@ def _attention(job: Job, layout: LayoutLike, mixer: SoftmaxAttention) -> Passes:
 
 
 def _exponentials(mixer: SoftmaxAttention, peak_flops_per_s: Any) -> Any:
-    """Seconds of flash attention with narrow heads over seconds with heads of 128, for the same products.
+    """Seconds of flash attention with narrow heads over seconds with heads of 128, for the same
+    products.
 
-    Each score takes `4 d` FLOPs and one exponential. **Source**: 2407.08608 sec 3.1: an H100 makes 3.9e12 exponentials
-    a second, and narrow heads reach 0.77 of the rate there (fig. 5), which the sum of both times gives.
+    Each score takes `4 d` FLOPs and one exponential. **Source**: 2407.08608 sec 3.1: an H100 makes
+    3.9e12 exponentials a second, and narrow heads reach 0.77 of the rate there (fig. 5), which the
+    sum of both times gives.
     """
     share = 1 / (1 + 4 * _USUAL_HEAD * _EXPONENTIALS_PER_S / peak_flops_per_s)
     return 1 - share + share * np.maximum(_USUAL_HEAD / mixer.head_dim, 1)
 
 
 def ring_steps(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
-    """Seconds that a ring adds to flash attention: a kernel for each further chunk, and its result added to the sum.
+    """Seconds that a ring adds to flash attention: a kernel for each further chunk, and its result
+    added to the sum.
 
-    **Source**: Transformer Engine, attention/dot_product_attention/context_parallel.py (AttnFuncWithCPAndKVP2P): output
-    forward, gradients of queries, keys and values backward, each read, added and written.
+    **Source**: Transformer Engine, attention/dot_product_attention/context_parallel.py
+    (AttnFuncWithCPAndKVP2P): output forward, gradients of queries, keys and values backward, each
+    read, added and written.
     """
     queries, keys, values = mixer.widths
     if not job.framework.rings_context or job.training.attention != "flash":
@@ -255,8 +268,8 @@ def ring_steps(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
 def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     """Normalisation, residuals, activation, rotary, routing: fused kernels that only move data.
 
-    Norms read and write the hidden vector, residual additions read two and write one, the activation reads its inputs
-    and writes its product.
+    Norms read and write the hidden vector, residual additions read two and write one, the
+    activation reads its inputs and writes its product.
     """
     element, constants, part = weight_bytes(job), rates(job), layer.feed_forward
     queries, keys, _ = layer.mixer.widths
@@ -290,13 +303,16 @@ def _routed_streams(job: Job, layout: LayoutLike, tokens: Any, part: FeedForward
 
 
 def permuted_copies(job: Job, layout: LayoutLike, part: FeedForward) -> Any:
-    """Copies of a token that a MoE layer's permutations read and write in a forward pass; backward it is as many.
+    """Copies of a token that a MoE layer's permutations read and write in a forward pass; backward
+    it is as many.
 
-    Tokens are sorted by expert, and back. All-to-alls sort a rank's own tokens by rank, and those that came by expert;
-    the flex dispatcher sends a token once to each rank, which makes the copies.
+    Tokens are sorted by expert, and back. All-to-alls sort a rank's own tokens by rank, and those
+    that came by expert; the flex dispatcher sends a token once to each rank, which makes the
+    copies.
 
-    **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher (permute, then
-    sort_chunks_by_idxs where a rank has several experts, be it the only one), MoEFlexTokenDispatcher; moe_utils.py.
+    **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher
+    (permute, then sort_chunks_by_idxs where a rank has several experts, be it the only one),
+    MoEFlexTokenDispatcher; moe_utils.py.
     """
     copies, ranks = part.per_token, layout.expert
     once = sends_tokens_once_per_rank(job, layout)
@@ -310,11 +326,13 @@ def permuted_copies(job: Job, layout: LayoutLike, part: FeedForward) -> Any:
 
 
 def _cast_bytes(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
-    """Traffic a token of a layer's casts to fp8, forward and backward: 2 bytes read, one or two copies written.
+    """Traffic a token of a layer's casts to fp8, forward and backward: 2 bytes read, one or two
+    copies written.
 
-    Forward casts each product's input (the norms write theirs in fp8 already: only a transpose is left), backward each
-    product's output gradient. Scaling by the tensor's own maximum reads it once before. **Source**: Transformer Engine
-    2.9, pytorch/module/linear.py; common/recipe/current_scaling.cu:121 (compute_amax_impl).
+    Forward casts each product's input (the norms write theirs in fp8 already: only a transpose is
+    left), backward each product's output gradient. Scaling by the tensor's own maximum reads it
+    once before. **Source**: Transformer Engine 2.9, pytorch/module/linear.py;
+    common/recipe/current_scaling.cu:121 (compute_amax_impl).
     """
     part, hidden = layer.feed_forward, layer.hidden
     queries, keys, values = layer.mixer.widths
@@ -327,7 +345,9 @@ def _cast_bytes(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
 
 
 def head_time_s(job: Job, layout: LayoutLike) -> Any:
-    """Forward and backward seconds of the output projection, in 16 bit also under fp8, and of the loss."""
+    """Forward and backward seconds of the output projection, in 16 bit also under fp8, and of the
+    loss.
+    """
     tokens = local_tokens(job, layout)
     rows = vocabulary_rows(job, layout)
     traffic, usual = job.framework.loss_traffic_bytes, job.framework.cross_entropy
@@ -341,8 +361,8 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
 def repeated_share(job: Job, layout: LayoutLike) -> Any:
     """Share of an inner stage's layers whose forward pass runs twice.
 
-    **Source**: Megatron-LM `--recompute-method block` with `--recompute-num-layers`: the first layers of each chunk
-    (core/transformer/transformer_block.py, _checkpointed_forward).
+    **Source**: Megatron-LM `--recompute-method block` with `--recompute-num-layers`: the first
+    layers of each chunk (core/transformer/transformer_block.py, _checkpointed_forward).
     """
     if not np.any(layout.recompute_layers):
         return 1.0 * (layout.recompute == Recompute.FULL)
@@ -351,12 +371,16 @@ def repeated_share(job: Job, layout: LayoutLike) -> Any:
 
 
 def repeated(layout: LayoutLike, module: Modules, whole: Any) -> Any:
-    """Share of an inner stage's layers whose `module` runs twice, a share `whole` being repeated with all modules."""
+    """Share of an inner stage's layers whose `module` runs twice, a share `whole` being repeated
+    with all modules.
+    """
     return np.where(repeats(layout, module), 1.0, whole)
 
 
 def repeated_modules_s(job: Job, layout: LayoutLike, time: LayerTime, layer: Layer) -> Any:
-    """Seconds of the modules that selective recomputation repeats in one layer; kinds that a layer lacks take none."""
+    """Seconds of the modules that selective recomputation repeats in one layer; kinds that a layer
+    lacks take none.
+    """
     part, tokens, element = layer.feed_forward, local_tokens(job, layout), weight_bytes(job)
     width = part.per_token * part.expert_width / layout.tensor
     activation = stream_s(job, tokens * (1 + part.ups) * element * width)

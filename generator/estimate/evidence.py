@@ -1,9 +1,10 @@
-"""Distance of a layout from measured runs: far from all of them, an estimate is extrapolated, and less certain.
+"""Distance of a layout from measured runs: far from all of them, an estimate is extrapolated, and
+less certain.
 
-A run is described by its kind (the program, the ZeRO stage, the kinds of parallelism, offload, LoRA) and by traits
-that its speed depends on in ways the formulae don't know exactly: how small the pieces are that each rank works on, and
-how many ranks work together. `evidence.json` has those of the published runs, without their times;
-`python -m benchmarks.uncertainty --write` makes it.
+A run is described by its kind (the program, the ZeRO stage, the kinds of parallelism, offload,
+LoRA) and by traits that its speed depends on in ways the formulae don't know exactly: how small the
+pieces are that each rank works on, and how many ranks work together. `evidence.json` has those of
+the published runs, without their times; `python -m benchmarks.uncertainty --write` makes it.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ class Trait:
 
     value: Callable[[Job, LayoutLike], Any]  #: NaN where the layout doesn't have it
     says: str  #: with the value, where no run is like it
-    seen_octaves: float = (
-        1.0  #: so far from a measured run, it counts as seen: within a factor of two
-    )
+    #: so far from a measured run, it counts as seen: within a factor of two
+    seen_octaves: float = 1.0
 
 
 def _where(condition: Any, value: Any) -> Any:
@@ -64,7 +64,9 @@ PROGRAMS: Final = ("Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed")
 
 
 def program_of(job: Job) -> int:
-    """The number of the program whose runs speak for the job's; one more than any where none was measured."""
+    """The number of the program whose runs speak for the job's; one more than any where none was
+    measured.
+    """
     program = job.engine.measured_as
     return PROGRAMS.index(program) if program in PROGRAMS else len(PROGRAMS)
 
@@ -82,7 +84,9 @@ _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
 
 
 def kind(job: Job, layout: LayoutLike) -> Any:
-    """A code of what is not a size: the program, the ZeRO stage, and which kinds of parallelism there are."""
+    """A code of what is not a size: the program, the ZeRO stage, and which kinds of parallelism
+    there are.
+    """
     parts = (
         np.asarray(part(job, layout), np.int64) << place
         for place, part in enumerate(_PARTS.values(), start=4)
@@ -153,9 +157,8 @@ class Evidence:
 
     runs: int  #: measured runs that are like the layout in every trait
     level: int  #: 2 where there are any, 1 where some are of its kind, else 0
-    octaves: (
-        float  #: how far beyond them the nearest is, all traits together; 0 where there are any
-    )
+    #: how far beyond them the nearest is, all traits together; 0 where there are any
+    octaves: float
     beyond: tuple[str, ...]  #: in what: a phrase for each trait
 
     @property
@@ -174,7 +177,9 @@ class Evidence:
 
 @cache
 def _measured() -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Counts of measured runs with each set of values, their kinds, and their traits as logarithms to base 2."""
+    """Counts of measured runs with each set of values, their kinds, and their traits as logarithms
+    to base 2.
+    """
     document = json.loads(read_text(__package__, "evidence.json"))
     if document["traits"] != list(TRAITS):
         raise ValueError(f"evidence.json has the traits {document['traits']}, not {list(TRAITS)}")
@@ -194,7 +199,9 @@ def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
 
 
 def octaves_beyond(found: Floats, runs: Floats) -> Floats:
-    """Octaves by which rows (n × traits) are beyond runs (k × traits) in each trait: n × k × traits."""
+    """Octaves by which rows (n × traits) are beyond runs (k × traits) in each trait: n × k ×
+    traits.
+    """
     rows, others = (
         np.where(np.isnan(values), -2 * _FAR, values).astype(np.float32) for values in (found, runs)
     )

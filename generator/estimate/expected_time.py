@@ -21,11 +21,11 @@ from .layout import LayoutLike
 from .uncertainty import out_of_memory
 
 #: Factor on the time of a kind of run that was never measured. Source: measured pairs of layouts of
-#: one job can't tell factors from 1.00 to 1.08 (`benchmarks.regret`); of these the most, since the best of many
-#: estimates is one that is too good, the more so the less is known.
+#: one job can't tell factors from 1.00 to 1.08 (`benchmarks.regret`); of these the most, since the
+#: best of many estimates is one that is too good, the more so the less is known.
 UNMEASURED: Final = 1.08
-#: Factor on the time for each kind of parallelism: each is something more that can go wrong. Source:
-#: the regret of the chosen plan over measured layouts stays the same up to 1.007.
+#: Factor on the time for each kind of parallelism: each is something more that can go wrong.
+#: Source: the regret of the chosen plan over measured layouts stays the same up to 1.007.
 PART: Final = 1.005
 #: What the whole card costs, as a share of the time: memory that is left serves a longer batch, a
 #: checkpoint, a profiler. Source: the regret stays the same for as much as 2 % of the time.
@@ -39,7 +39,9 @@ _STEPS: Final = 4096
 
 
 def parts(layout: LayoutLike) -> Any:
-    """Kinds of parallelism beside data parallelism: tensor, pipeline, context, expert, full sharding, offload."""
+    """Kinds of parallelism beside data parallelism: tensor, pipeline, context, expert, full
+    sharding, offload.
+    """
     used = (
         layout.tensor > 1,
         layout.pipeline > 1,
@@ -51,13 +53,17 @@ def parts(layout: LayoutLike) -> Any:
 
 
 def card_share(job: Job, required_bytes: Any, device_bytes: Any) -> Any:
-    """Share of the card's usable memory that a run needs, with the part of the allocator's cache that counts."""
+    """Share of the card's usable memory that a run needs, with the part of the allocator's cache
+    that counts.
+    """
     need = required_bytes + CACHE_SHARE * (device_bytes - required_bytes)
     return need / job.cluster.accelerator.memory_bytes
 
 
 def out_of_memory_chance(job: Job, required_bytes: Any, device_bytes: Any) -> Any:
-    """The chance, 0 to 1, that a run dies of its memory: a probit through published runs that ran and that died."""
+    """The chance, 0 to 1, that a run dies of its memory: a probit through published runs that ran
+    and that died.
+    """
     probit = out_of_memory()
     share = card_share(job, required_bytes, device_bytes)
     points, chances = _normal_distribution()
@@ -67,7 +73,9 @@ def out_of_memory_chance(job: Job, required_bytes: Any, device_bytes: Any) -> An
 def expected_s(
     job: Job, layout: LayoutLike, total_s: Any, required_bytes: Any, device_bytes: Any
 ) -> Any:
-    """Seconds of a step of `total_s` that are to be expected of a layout with this memory; for columns too."""
+    """Seconds of a step of `total_s` that are to be expected of a layout with this memory; for
+    columns too.
+    """
     chance = out_of_memory_chance(job, required_bytes, device_bytes)
     share = card_share(job, required_bytes, device_bytes)
     kind = np.where(of_measured_kind(job, layout), 1.0, UNMEASURED)

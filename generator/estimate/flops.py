@@ -15,7 +15,9 @@ from .model_size import over_layers
 
 
 def active_matrix_parameters(job: Job) -> float:
-    """Parameters a token is multiplied with: active experts only, the head once, no embedding lookup."""
+    """Parameters a token is multiplied with: active experts only, the head once, no embedding
+    lookup.
+    """
     model = job.model
     layers = over_layers(model, lambda layer: layer.active_matrix_parameters)
     return float(layers + model.vocab * model.hidden)
@@ -33,9 +35,9 @@ def layer_flops(job: Job) -> float:
 def model_flops_per_step(job: Job) -> float:
     """FLOPs of one step that the model needs: causal attention counted as half, no recomputation.
 
-    **Source**: 6 FLOPs per token and active matrix parameter; attention 6 L s a dh per token when causal, twice that
-    when not (Megatron-LM training.py, num_floating_point_operations). A frozen parameter has 4, for no product makes
-    its gradient, and an adapter's 6.
+    **Source**: 6 FLOPs per token and active matrix parameter; attention 6 L s a dh per token when
+    causal, twice that when not (Megatron-LM training.py, num_floating_point_operations). A frozen
+    parameter has 4, for no product makes its gradient, and an adapter's 6.
     """
     tokens = job.training.tokens_per_step
     matrices = active_matrix_parameters(job)
@@ -53,7 +55,9 @@ def attention_flops_per_token(job: Job) -> float:
 
 
 def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
-    """Model FLOPs and the recomputed forward passes of the layers (the head is never recomputed)."""
+    """Model FLOPs and the recomputed forward passes of the layers (the head is never
+    recomputed).
+    """
     model, tokens = job.model, job.training.tokens_per_step
     matrices = active_matrix_parameters(job) - model.vocab * model.hidden
     core = tokens * attention_flops_per_token(job)
@@ -72,7 +76,9 @@ def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
 
 
 def _repeated_parameters(model: Model, layout: LayoutLike) -> Any:
-    """Parameters that a token is multiplied with once more, over all layers, by selective recomputation."""
+    """Parameters that a token is multiplied with once more, over all layers, by selective
+    recomputation.
+    """
     total: Any = 0
     for layer, count in zip(model.averaged.kinds, model.averaged.counts, strict=True):
         latent, part = layer.mixer.repeated_parameters, layer.feed_forward

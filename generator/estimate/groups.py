@@ -10,11 +10,13 @@ from ..dataclass import dataclass
 from ..job.records import Job
 from .layout import LayoutLike
 
-#: Networks that DeepEP knows: its kernels drive NICs of InfiniBand and RoCE themselves (NVSHMEM's IBGDA), and stop at the
-#: first step on others (deepseek-ai/DeepEP issue 369; NVIDIA-NeMo/Megatron-Bridge issue 3343, on EFA).
+#: Networks that DeepEP knows: its kernels drive NICs of InfiniBand and RoCE themselves (NVSHMEM's
+#: IBGDA), and stop at the first step on others (deepseek-ai/DeepEP issue 369;
+#: NVIDIA-NeMo/Megatron-Bridge issue 3343, on EFA).
 _DEEPEP_NETWORKS = ("infiniband", "roce")
 #: Ranks of a node as it counts them: it has no kernels for NVLink across nodes (deepseek-ai/DeepEP,
-#: csrc/kernels/configs.cuh, NUM_MAX_NVL_PEERS; Megatron-LM core/transformer/transformer_config.py:684 @ core_v0.16.1).
+#: csrc/kernels/configs.cuh, NUM_MAX_NVL_PEERS; Megatron-LM
+#: core/transformer/transformer_config.py:684 @ core_v0.16.1).
 _DEEPEP_RANKS = 8
 
 
@@ -33,7 +35,9 @@ class Group:
 
 
 def group(job: Job, size: Any, stride: Any) -> Group:
-    """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in that order."""
+    """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in
+    that order.
+    """
     domain = job.cluster.accelerators_per_node * job.nodes_together
     return Group(
         size=size, per_node=np.minimum(np.maximum(domain // stride, 1), size), stride=stride
@@ -41,7 +45,9 @@ def group(job: Job, size: Any, stride: Any) -> Group:
 
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
-    """Tell where experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
+    """Tell where experts on several nodes are reached by the flex dispatcher, which needs DeepEP in
+    the image.
+    """
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster = job.cluster
     known = cluster.accelerator.generation.deepep and cluster.network in _DEEPEP_NETWORKS
@@ -53,9 +59,11 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
 
 
 def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
-    """Tell where the flex dispatcher, which needs several ranks, makes a token's copies on those that need them.
+    """Tell where the flex dispatcher, which needs several ranks, makes a token's copies on those
+    that need them.
 
-    **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher @ core_v0.16.1.
+    **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher @
+    core_v0.16.1.
     """
     inside = job.framework.dispatches_inside and job.cluster.accelerator.generation.deepep
     return sends_tokens_once_per_node(job, layout) | (inside & (layout.expert > 1))

@@ -1,4 +1,6 @@
-"""`Layout`, one full assignment of the decision variables, and `Layouts`, the same record in numpy columns."""
+"""`Layout`, one full assignment of the decision variables, and `Layouts`, the same record in numpy
+columns.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,11 @@ class Offload(_Choice):
 
 
 class Modules(IntFlag):
-    """Parts of a layer that selective recomputation repeats, named as by Megatron-LM's `--recompute-modules`.
+    """Parts of a layer that selective recomputation repeats, named as by Megatron-LM's
+    `--recompute-modules`.
 
-    **Source**: NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py, recompute_modules @ core_v0.16.1.
+    **Source**: NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py,
+    recompute_modules @ core_v0.16.1.
     """
 
     CORE_ATTN = 1  #: scores, softmax and their product with the values
@@ -63,7 +67,9 @@ class Modules(IntFlag):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutLike:
-    """The argument of formulae: every field is a number (`Layout`) or a column of n numbers (`Layouts`)."""
+    """The argument of formulae: every field is a number (`Layout`) or a column of n numbers
+    (`Layouts`).
+    """
 
     data: Any
     tensor: Any
@@ -98,7 +104,9 @@ class LayoutLike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(LayoutLike):
-    """One full assignment of the decision variables. `world = data * tensor * pipeline * context`."""
+    """One full assignment of the decision variables. `world = data * tensor * pipeline *
+    context`.
+    """
 
     data: int  #: model replicas
     tensor: int = 1
@@ -112,32 +120,26 @@ class Layout(LayoutLike):
     gradient_accumulation: int = 1
     recompute: Recompute = Recompute.NONE
     offload: Offload = Offload.NONE
-    recompute_layers: int = (
-        0  #: layers of each model chunk that full recomputation repeats; 0: every layer
-    )
-    recompute_group: int = 1  #: consecutive layers that full recomputation repeats together, from the first one's input
+    #: layers of each model chunk that full recomputation repeats; 0: every layer
+    recompute_layers: int = 0
+    #: consecutive layers that full recomputation repeats together, from the first one's input
+    recompute_group: int = 1
     recompute_modules: Modules = Modules.CORE_ATTN  #: what selective recomputation repeats
     offload_fraction: float = 1.0  #: share of the optimizer's states that offload moves to the host
     expert_tensor: int = 1  #: tensor-parallel ranks of one expert
-    tensor_overlap: bool = (
-        False  #: tensor-parallel collectives run beside their products (user buffers)
-    )
+    #: tensor-parallel collectives run beside their products (user buffers)
+    tensor_overlap: bool = False
     expert_overlap: bool = False  #: experts' all-to-alls run beside another micro-batch's compute
-    zero_copies: int = (
-        1  #: copies of what ZeRO shards: each is spread over data × context / zero_copies ranks
-    )
-    zero_hpz: int = (
-        1  #: ranks that share a second copy of stage 3's parameters (ZeRO++); 1: there is none
-    )
-    context_heads: int = (
-        1  #: of the context-parallel ranks, how many exchange heads instead of keys and values
-    )
-    first_stage_layers: int = (
-        0  #: layers of the first pipeline stage; 0: as the others, or what balances
-    )
-    last_stage_layers: int = (
-        0  #: layers of the last pipeline stage; 0: as the others, or what balances
-    )
+    #: copies of what ZeRO shards: each is spread over data × context / zero_copies ranks
+    zero_copies: int = 1
+    #: ranks that share a second copy of stage 3's parameters (ZeRO++); 1: there is none
+    zero_hpz: int = 1
+    #: of the context-parallel ranks, how many exchange heads instead of keys and values
+    context_heads: int = 1
+    #: layers of the first pipeline stage; 0: as the others, or what balances
+    first_stage_layers: int = 0
+    #: layers of the last pipeline stage; 0: as the others, or what balances
+    last_stage_layers: int = 0
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Layout:
@@ -175,7 +177,9 @@ Column = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layouts(LayoutLike):
-    """n layouts: for each field of `Layout` an array of length n, of int64 but for switches and the fraction."""
+    """n layouts: for each field of `Layout` an array of length n, of int64 but for switches and the
+    fraction.
+    """
 
     def __len__(self) -> int:
         return len(self.data)
@@ -188,7 +192,9 @@ class Layouts(LayoutLike):
         return (self[i] for i in range(len(self)))
 
     def take(self, rows: NDArray[Any] | slice) -> Layouts:
-        """The rows selected by a boolean mask, an index array or a slice; constant columns still take no memory."""
+        """The rows selected by a boolean mask, an index array or a slice; constant columns still
+        take no memory.
+        """
         columns, rows = {name: getattr(self, name) for name in FIELDS}, places(rows)
         count = len(taken(self.data, rows))
         return Layouts(
@@ -200,7 +206,8 @@ class Layouts(LayoutLike):
 
 
 def places(rows: NDArray[Any] | slice) -> NDArray[np.intp] | slice:
-    """Rows by number where a mask, or a slice, says which: to take these is several times faster than those of a mask.
+    """Rows by number where a mask, or a slice, says which: to take these is several times faster
+    than those of a mask.
 
     Numbers have 32 bits where pointers have, as in a browser.
     """
@@ -210,7 +217,9 @@ def places(rows: NDArray[Any] | slice) -> NDArray[np.intp] | slice:
 
 
 def starts(columns: Iterable[NDArray[Any]], count: int) -> NDArray[np.bool_]:
-    """Tell which of `count` rows differ from the one before in one of some columns; the first does."""
+    """Tell which of `count` rows differ from the one before in one of some columns; the first
+    does.
+    """
     new = np.zeros(count, np.bool_)
     new[:1] = True
     for column in columns:
@@ -224,7 +233,8 @@ def taken(column: NDArray[Any], rows: NDArray[np.intp] | slice) -> NDArray[Any]:
     return column[rows] if isinstance(rows, slice) else column.take(rows)
 
 
-#: Rows that differ have different sums of products with these: powers of an odd number without a pattern.
+#: Rows that differ have different sums of products with these: powers of an odd number without a
+#: pattern.
 _FACTORS = np.array([pow(0x1E3779B97F4A7C15, power, 2**63) for power in range(1, 32)], np.int64)
 
 
@@ -248,17 +258,15 @@ def _alike(keys: Column) -> tuple[Column, NDArray[np.intp]]:
     Rows share slots of a table by the first bits of their keys: faster than to sort them.
     """
     bits, every = (4 * len(keys)).bit_length(), np.arange(len(keys))
-    slot = (keys.view(np.uint64) >> np.uint64(64 - bits)).view(
-        np.int64
-    )  # of which numpy makes places faster
+    # of which numpy makes places faster
+    slot = (keys.view(np.uint64) >> np.uint64(64 - bits)).view(np.int64)
     table = np.empty(1 << bits, np.int64)
     table[slot] = every
     one = table[slot]
     one = np.where(keys[one] == keys, one, every)
     first = np.flatnonzero(one == every)
-    place = np.empty(
-        len(keys), np.intp
-    )  # what `take` takes where pointers have 32 bits, as in a browser
+    # what `take` takes where pointers have 32 bits, as in a browser
+    place = np.empty(len(keys), np.intp)
     place[first] = np.arange(len(first))
     return first, place[one]
 
@@ -271,7 +279,8 @@ Figures = TypeVar("Figures")
 def distinct(
     layout: LayoutLike, names: Sequence[str], *columns: Any
 ) -> tuple[LayoutLike, NDArray[np.intp] | None, list[Any]]:
-    """Few rows, and for each row the place of one that is like it in the fields `names` and in further columns.
+    """Few rows, and for each row the place of one that is like it in the fields `names` and in
+    further columns.
 
     The columns of these rows come last. Of few rows, no places but all.
     """
@@ -283,7 +292,9 @@ def distinct(
 
 
 def spread(value: Any, number: NDArray[np.intp], count: int) -> Any:
-    """Take the values of every row from those of `count` distinct ones; a figure of all rows may be one number."""
+    """Take the values of every row from those of `count` distinct ones; a figure of all rows may be
+    one number.
+    """
 
     def taken(figure: Any) -> Any:
         column = np.asarray(figure)
@@ -309,7 +320,8 @@ def _by_figure(change: Callable[..., Any], *values: Any) -> Any:
     return change(*values)
 
 
-#: The job of which figures are known, and by the function that makes them, the keys of rows, rising, and their figures.
+#: The job of which figures are known, and by the function that makes them, the keys of rows,
+#: rising, and their figures.
 _latest: tuple[Any, dict[Any, tuple[Column, Any]]] = (None, {})
 
 
@@ -320,10 +332,11 @@ def once_each(
     computed: Callable[..., Figures],
     *columns: Any,
 ) -> Figures:
-    """What `computed` makes of a job, rows and columns, where the fields `names` and these columns decide it.
+    """What `computed` makes of a job, rows and columns, where the fields `names` and these columns
+    decide it.
 
-    Figures are columns along their last axis. Few rows differ in what decides, and those that were computed are known
-    until another job's are asked for.
+    Figures are columns along their last axis. Few rows differ in what decides, and those that were
+    computed are known until another job's are asked for.
     """
     global _latest
     if not isinstance(layout, Layouts) or not len(layout):
@@ -366,7 +379,8 @@ def _by_key(*parts: tuple[Column, Any]) -> tuple[Column, Any]:
 
 
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))
-#: The fields that the search leaves as they are where nothing is pinned, and turns only where that can matter.
+#: The fields that the search leaves as they are where nothing is pinned, and turns only where that
+#: can matter.
 REFINED: tuple[str, ...] = tuple(
     name for name in FIELDS[FIELDS.index("offload") + 1 :] if name != "expert_tensor"
 )
@@ -374,9 +388,11 @@ DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Layout) if f.na
 
 
 def in_words(layout: Layout, *, brief: bool = False) -> str:
-    """Return a layout as one says it: `32 replicas × 4 tensor × 8 pipeline, ZeRO 1, 48 micro-batches of 1`.
+    """Return a layout as one says it: `32 replicas × 4 tensor × 8 pipeline, ZeRO 1, 48
+    micro-batches of 1`.
 
-    Layouts that differ have different words, but for `brief` ones, which only count modules that are recomputed.
+    Layouts that differ have different words, but for `brief` ones, which only count modules that
+    are recomputed.
     """
     others = {"tensor": layout.tensor, "pipeline": layout.pipeline, "context": layout.context}
     factors = (f"{layout.data:,} replica{'' if layout.data == 1 else 's'}",)
@@ -392,14 +408,19 @@ def in_words(layout: Layout, *, brief: bool = False) -> str:
     if layout.recompute:
         recomputed = dimensions(layout)["recompute"] if brief else _recomputed(layout)
         parts.append("full recompute" if recomputed == "full" else f"recompute of {recomputed}")
-    passes = f"{layout.gradient_accumulation:,} micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
+    passes = (
+        f"{layout.gradient_accumulation:,} "
+        f"micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
+    )
     return ", ".join(
         (*parts, *filter(None, _details(layout).values()), f"{passes} of {layout.micro_batch:,}")
     )
 
 
 def details(layout: Layout) -> tuple[str, ...]:
-    """The decisions that have no column in tables, in words: `sequence parallel`, `optimizer offloaded`."""
+    """The decisions that have no column in tables, in words: `sequence parallel`, `optimizer
+    offloaded`.
+    """
     return (*filter(None, _details(layout).values()), *_several(layout))
 
 
@@ -417,7 +438,9 @@ def differing(layout: Layout, other: Layout) -> tuple[str, ...]:
 
 
 def _details(layout: Layout) -> dict[str, str]:
-    """In words by field, empty where it is off: what has no column, but for modules that are recomputed."""
+    """In words by field, empty where it is off: what has no column, but for modules that are
+    recomputed.
+    """
     said = {
         name: words.format(getattr(layout, name)) if _differs(layout, name) else ""
         for name, (words, _) in _DETAILS.items()
@@ -434,7 +457,9 @@ def _several(layout: Layout) -> tuple[str, ...]:
 
 
 def dimensions(layout: Layout) -> dict[str, str]:
-    """The cells of a table with a column per dimension, by heading; empty where a dimension is 1 or off."""
+    """The cells of a table with a column per dimension, by heading; empty where a dimension is 1 or
+    off.
+    """
     shown = {
         heading: f"{getattr(layout, name):,}"
         if _differs(layout, name) or name in ("data", "micro_batch")
@@ -485,7 +510,9 @@ def _differs(layout: Layout, name: str) -> bool:
 
 
 def _recomputed(layout: Layout) -> str:
-    """Return `full`, `4 layers` (of each chunk), `full by 2` (two layers together), `attention`, `norm+mlp`."""
+    """Return `full`, `4 layers` (of each chunk), `full by 2` (two layers together), `attention`,
+    `norm+mlp`.
+    """
     if layout.recompute is Recompute.SELECTIVE:
         return "+".join(
             short for module, short in _MODULES.items() if module in layout.recompute_modules

@@ -17,7 +17,9 @@ class Ledger:
     """The rows of a ledger, and its plain form."""
 
     def row(self: _Ledger, number: int) -> _Ledger:
-        """One row of columns, or the only one, with plain numbers; a figure of all rows may be one number."""
+        """One row of columns, or the only one, with plain numbers; a figure of all rows may be one
+        number.
+        """
         kinds = {f.name: int if f.name == "stage" else float for f in fields(self)}
         values = {name: np.ravel(getattr(self, name)) for name in kinds}
         return type(self)(
@@ -51,19 +53,19 @@ class Memory(Ledger):
     allocated_bytes: Any  #: peak that the framework's allocator reports
     reserved_bytes: Any  #: with fragmentation
     device_bytes: Any  #: with context and NCCL: what nvidia-smi shows
-    required_bytes: (
-        Any  #: what must fit: allocated, context and NCCL (cached blocks can be released)
-    )
+    #: what must fit: allocated, context and NCCL (cached blocks can be released)
+    required_bytes: Any
     capacity_bytes: Any  #: usable device memory, before headroom
     host_bytes_per_node: Any
     stage: Any  #: 0-based, the fullest
 
     def corrected(self, factor: float) -> Memory:
-        """This ledger, or columns of them, with what isn't model states (activations, logits, buffers) times `factor`.
+        """This ledger, or columns of them, with what isn't model states (activations, logits,
+        buffers) times `factor`.
 
-        States follow from the optimizer and the precision; how much else a framework keeps depends on its version and
-        kernels, as a cluster's own peaks show. What comes on top of the allocated peak (cached blocks, context, NCCL)
-        stays as it is.
+        States follow from the optimizer and the precision; how much else a framework keeps depends
+        on its version and kernels, as a cluster's own peaks show. What comes on top of the
+        allocated peak (cached blocks, context, NCCL) stays as it is.
         """
         if factor == 1.0:
             return self

@@ -26,9 +26,12 @@ def memory(
     found: Mapping[str, Any] | None = None,
     number: NDArray[np.intp] | None = None,
 ) -> Memory:
-    """Memory of the fullest stage; `found`: what `lasting` says of these rows or, by a `number` for each, of fewer."""
+    """Memory of the fullest stage; `found`: what `lasting` says of these rows or, by a `number` for
+    each, of fewer.
+    """
     if found is None:
-        # Of the micro-batches, all but activations depends on no more than whether a step has several.
+        # Of the micro-batches, all but activations depends on no more than whether a step has
+        # several.
         rows = replace(layout, gradient_accumulation=np.minimum(layout.gradient_accumulation, 2))
         rows, number, _ = distinct(rows, _LASTING_BY)
         found = lasting(job, rows)
@@ -56,10 +59,12 @@ def memory(
 
 
 def lasting(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """Bytes by cause that the micro-batch doesn't change, of the stages that can be the fullest along the first axis.
+    """Bytes by cause that the micro-batch doesn't change, of the stages that can be the fullest
+    along the first axis.
 
-    These are four: the first (embedding, most micro-batches in flight), the second (no embedding, but possibly one
-    layer more), the first without dense layers (experts are larger), and the last (logits).
+    These are four: the first (embedding, most micro-batches in flight), the second (no embedding,
+    but possibly one layer more), the first without dense layers (experts are larger), and the last
+    (logits).
     """
     stage, held = once_each(job, layout, stages.HELD_BY, _fullest)
     first = held.at(0)
@@ -91,13 +96,16 @@ _LASTING_BY = tuple(name for name in FIELDS if name != "micro_batch")
 def _lasting(
     job: Job, layout: LayoutLike, stage: Any, held: StageContents, first: StageContents
 ) -> dict[str, Any]:
-    """Bytes of stages with what they hold, and of the host: states, buffers, activations a token."""
+    """Bytes of stages with what they hold, and of the host: states, buffers, activations a
+    token.
+    """
     trained = adapters.trained(job, held)
     states = _states(job, layout, held, trained)
     rows = stages.vocabulary_rows(job, layout)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
     buckets = bucket_bytes(job, layout, trained.shared + trained.experts)
-    # A step's end needs copies to reduce, and to update, beside the states, less the gradients that are gone.
+    # A step's end needs copies to reduce, and to update, beside the states, less the gradients that
+    # are gone.
     parts = tuple(zip(_sharers(layout), (trained.shared, trained.experts), strict=True))
     reduction = sum(buffers.reduction_bytes(job, layout, d, count) for d, count in parts)
     step = sum(buffers.step_bytes(job, layout, d, count) for d, count in parts)
@@ -110,8 +118,8 @@ def _lasting(
         + sent
         + (embedding * ((layout.zero_stage == 2) & (sent > 0)) if np.any(sent) else 0.0)
     )
-    # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
-    # get_init_context: no zero.Init for it).
+    # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23,
+    # modeling_utils.py, get_init_context: no zero.Init for it).
     whole = adapters.base_share(job) * weight_bytes(job)
     loaded = whole * (held.shared + held.experts) if adapters.has_4bit_base(job) else 0.0
     return {
@@ -172,7 +180,9 @@ _AFTER_PEAK = (
 
 
 def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Bytes of activations and logits of stages of which `_lasting` was found, and the peak that these come to."""
+    """Bytes of activations and logits of stages of which `_lasting` was found, and the peak that
+    these come to.
+    """
     stage, embedding, due = found["stage"], found["embedding"], found["due"]
     flying = stages.in_flight(layout, stage) + found["ahead"]
     stored = flying * activations.local_tokens(job, layout) * found["kept"]
@@ -180,11 +190,13 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
     output = (stage == layout.pipeline - 1) * activations.output_bytes(
         job, layout, found["vocabulary"]
     )
-    # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
-    # the first parameter's gradient follow in the backward pass; reduction and update have no activations.
+    # These never meet: logits end the forward pass, a layer's workspace and then, with a
+    # micro-batch less in flight, the first parameter's gradient follow in the backward pass;
+    # reduction and update have no activations.
     forward = stored + np.maximum(backward, output)
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
-    # Gradients that come and go with a micro-batch take the place of activations in the backward pass.
+    # Gradients that come and go with a micro-batch take the place of activations in the backward
+    # pass.
     passes = np.maximum(
         forward - due, np.maximum(last, backward * (due > 0)) if np.any(due) else last
     )
@@ -195,7 +207,9 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
 
 
 def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
-    """Ranks over which a parameter's states are sharded: of what all replicas share, and of an expert."""
+    """Ranks over which a parameter's states are sharded: of what all replicas share, and of an
+    expert.
+    """
     group, experts = layout.data * layout.context, stages.expert_replicas(layout)
     return group / layout.zero_copies, experts / np.minimum(layout.zero_copies, experts)
 
@@ -217,7 +231,9 @@ def _states(
 
 
 def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -> Any:
-    """The embedding's gradient, which comes last, before it is added; the largest in fp32 as BF16_Optimizer adds it."""
+    """The embedding's gradient, which comes last, before it is added; the largest in fp32 as
+    BF16_Optimizer adds it.
+    """
     if job.training.lora is not None:
         return 0.0
     table = activations.table_gradient_bytes(job, rows)
@@ -231,9 +247,10 @@ def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -
 def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """The engine's own buckets that gradients are reduced through.
 
-    **Source**: DeepSpeed 0.19.8: `setup_buckets` allocates them whole (stage_1_and_2.py), twice where communication
-    overlaps, which a pipeline engine switches off; in fp32 where stage 1 sums in it. Stage 3 has one (stage3.py).
-    BF16_Optimizer has none. Parameters are gathered in place since pull request 4705, and before it by a bucket.
+    **Source**: DeepSpeed 0.19.8: `setup_buckets` allocates them whole (stage_1_and_2.py), twice
+    where communication overlaps, which a pipeline engine switches off; in fp32 where stage 1 sums
+    in it. Stage 3 has one (stage3.py). BF16_Optimizer has none. Parameters are gathered in place
+    since pull request 4705, and before it by a bucket.
     """
     if not job.engine.has_buckets:
         return 0.0
@@ -252,10 +269,11 @@ def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
 def _gathered_bytes(job: Job, layout: LayoutLike, count: StageContents, rows: Any) -> Any:
     """Parameters that ZeRO-3 and FSDP gather.
 
-    **Source**: DeepSpeed 0.19.8, partitioned_param_coordinator.py: every use of a module prefetches a further bucket,
-    until as many elements as stage3_max_live_parameters are gathered; the largest module is gathered whole. What a
-    bucket's last parameter fills arrives in one tensor and is copied apart (partition_parameters.py,
-    AllGatherCoalescedHandle). FSDP holds the layer in use and the one prefetched.
+    **Source**: DeepSpeed 0.19.8, partitioned_param_coordinator.py: every use of a module prefetches
+    a further bucket, until as many elements as stage3_max_live_parameters are gathered; the largest
+    module is gathered whole. What a bucket's last parameter fills arrives in one tensor and is
+    copied apart (partition_parameters.py, AllGatherCoalescedHandle). FSDP holds the layer in use
+    and the one prefetched.
     """
     element = weight_bytes(job)
     alone = (layout.data * layout.context == 1) & (

@@ -1,8 +1,9 @@
 """Parameters of a model, whole and by part, from which ledgers start.
 
 Sums over layers are sums over their kinds, which say their own (catalog/layers). Parameters equal
-`sum(p.numel() for p in model.parameters())` of transformers' causal language models (tied weights once); encoders are
-counted as `BertForPreTraining`, with pooler, masked-language-model and next-sentence heads.
+`sum(p.numel() for p in model.parameters())` of transformers' causal language models (tied weights
+once); encoders are counted as `BertForPreTraining`, with pooler, masked-language-model and
+next-sentence heads.
 
 Source: the modeling modules of huggingface/transformers 5.23, models/<model_type>/.
 """
@@ -50,27 +51,32 @@ def embedding_parameters(model: Model) -> int:
 
 
 def position_parameters(model: Model) -> int:
-    """Learned position and token-type tables, norms on the embeddings, and the projection up to `hidden`."""
+    """Learned position and token-type tables, norms on the embeddings, and the projection up to
+    `hidden`.
+    """
     tables = (model.position_rows + model.type_rows) * model.hidden
     return tables + _norm(model, model.embedding_norms * model.hidden) + _width_projection(model)
 
 
 def head_parameters(model: Model) -> int:
-    """The output layer's own matrix over the vocabulary, unpadded; 0 where it is the token table."""
+    """The output layer's own matrix over the vocabulary, unpadded; 0 where it is the token
+    table.
+    """
     return 0 if model.tied_embeddings else embedding_parameters(model)
 
 
 def final_parameters(model: Model) -> int:
-    """Parts after the last layer beside the head's matrix: final norm, biases, projection down, BERT's heads."""
+    """Parts after the last layer beside the head's matrix: final norm, biases, projection down,
+    BERT's heads.
+    """
     # An untied BERT keeps the tied one's separate bias beside its decoder's own.
     bias = (
         model.vocab * (2 if model.mlm_head and not model.tied_embeddings else 1)
         if model.head_bias
         else 0
     )
-    pooler = (
-        (model.hidden + 1) * (model.hidden + 2) if model.pooler else 0
-    )  # two products with biases
+    # two products with biases
+    pooler = (model.hidden + 1) * (model.hidden + 2) if model.pooler else 0
     transform = (
         (model.hidden + 1) * model.hidden + _norm(model, model.hidden) if model.mlm_head else 0
     )
@@ -84,7 +90,10 @@ def final_parameters(model: Model) -> int:
 
 
 def padded_vocab(vocab: int, tensor: Any, multiple: int | None) -> Any:
-    """Rows of the token table as trained: padded to `multiple` × tensor, if any. `tensor` may be a column."""
+    """Rows of the token table as trained: padded to `multiple` × tensor, if any.
+
+    `tensor` may be a column.
+    """
     if multiple is None:
         return vocab + 0 * tensor
     return -(-vocab // (multiple * tensor)) * (multiple * tensor)

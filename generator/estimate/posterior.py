@@ -1,4 +1,5 @@
-"""The most probable correction of constants: a robust least-squares fit that is held back by what was known before.
+"""The most probable correction of constants: a robust least-squares fit that is held back by what
+was known before.
 
 Few measurements leave the constants where they are, or as far from there as prediction bears out.
 """
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 from ..dataclass import dataclass
 
 Vector = NDArray[np.float64]
-#: Residuals beyond so many standard deviations count less and less (Huber's constant is 1.345; published runs hold
-#: whole outliers, so they are let go a little later and faster).
+#: Residuals beyond so many standard deviations count less and less (Huber's constant is 1.345;
+#: published runs hold whole outliers, so they are let go a little later and faster).
 _OUTLIER = 2.0
 _STEP = 1e-3
 _ROUNDS = 6
@@ -46,7 +47,9 @@ def settled(
     weights: Vector,
     rounds: int = _ROUNDS,
 ) -> Vector:
-    """The most probable x of the linear model `at_none + slopes @ x`, outliers' weights settling from `weights`."""
+    """The most probable x of the linear model `at_none + slopes @ x`, outliers' weights settling
+    from `weights`.
+    """
     x = np.zeros(len(spreads))
     for _ in range(rounds):
         x = solve(slopes, at_none, weights, spreads)
@@ -55,7 +58,9 @@ def settled(
 
 
 def weights_of(current: Vector, noise: Vector) -> Vector:
-    """Student's weights: one over the variance near zero, falling with the square beyond `_OUTLIER`."""
+    """Student's weights: one over the variance near zero, falling with the square beyond
+    `_OUTLIER`.
+    """
     return np.asarray(1 / (1 + (current / noise / _OUTLIER) ** 2) / noise**2)
 
 
@@ -65,30 +70,36 @@ def cost(current: Vector, x: Vector, noise: Vector, spreads: Vector) -> float:
     return float(misfit + ((x / spreads) ** 2).sum())
 
 
-#: Standard deviation of the logarithm of one measurement that no correction explains: repeated runs of one published
-#: table lie within 5 % of each other.
+#: Standard deviation of the logarithm of one measurement that no correction explains: repeated runs
+#: of one published table lie within 5 % of each other.
 _NOISE = 0.05
-#: Multiples of the priors' spreads that are tried, widest first: a cluster may be farther from the average of many than
-#: those are uncertain. Steps of two, for ten measurements can't tell finer ones apart.
+#: Multiples of the priors' spreads that are tried, widest first: a cluster may be farther from the
+#: average of many than those are uncertain. Steps of two, for ten measurements can't tell finer
+#: ones apart.
 _SCALES = (2.0, 1.0, 0.5, 0.25)
 _TINY = 1e-12
-#: Fewest measurements of which one can be called an outlier, and fewest models that tell something of a further one.
+#: Fewest measurements of which one can be called an outlier, and fewest models that tell something
+#: of a further one.
 _FEW = 3
 #: Probability of a gain from which on it counts: less likely ones make two machines of
 #: `benchmarks.calibration` worse (B300, ds-azure).
 _LIKELY = 0.75
 _ANGLES = 10001
-#: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells which.
+#: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells
+#: which.
 LEAST_RUNS = 3
 
 
-#: log(estimated / measured) of every measurement under the corrections x, or of the one whose place is given as well.
+#: log(estimated / measured) of every measurement under the corrections x, or of the one whose place
+#: is given as well.
 Residuals = Callable[..., Vector]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Logarithms of factors, and log(estimated / measured) before, after, and of each run by a fit without it."""
+    """Logarithms of factors, and log(estimated / measured) before, after, and of each run by a fit
+    without it.
+    """
 
     x: Vector
     before: Vector
@@ -97,12 +108,14 @@ class Fit:
 
 
 def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = ()) -> Fit:
-    """The fit with the widest priors under which measurements left out are likely to be predicted better; else none.
+    """The fit with the widest priors under which measurements left out are likely to be predicted
+    better; else none.
 
-    Each measurement is left out, and where they are of `models`, three at least, each model's: runs of one model are
-    off together, for reasons that another model doesn't share. Of the fit's corrections counts the share that both
-    bear out: the smaller probability of a gain. `residuals(x)`: log(estimated / measured) under the corrections x.
-    `spreads`: their prior standard deviations.
+    Each measurement is left out, and where they are of `models`, three at least, each model's: runs
+    of one model are off together, for reasons that another model doesn't share. Of the fit's
+    corrections counts the share that both bear out: the smaller probability of a gain.
+    `residuals(x)`: log(estimated / measured) under the corrections x. `spreads`: their prior
+    standard deviations.
     """
     none = np.zeros(len(spreads))
     before = residuals(none)
@@ -135,10 +148,11 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
 
 
 def _belief(before: Vector, left_out: Vector, groups: NDArray[np.int64]) -> float:
-    """Probability that corrections help, of how much closer each group left out is predicted; 0 if it is unlikely.
+    """Probability that corrections help, of how much closer each group left out is predicted; 0 if
+    it is unlikely.
 
-    The mean of n groups' gains over its standard error is distributed as Student's t with f = n - 1 degrees of freedom,
-    whose density is that of `cos(a)^(f - 1)` for `t = sqrt(f) tan(a)`.
+    The mean of n groups' gains over its standard error is distributed as Student's t with f = n - 1
+    degrees of freedom, whose density is that of `cos(a)^(f - 1)` for `t = sqrt(f) tan(a)`.
     """
     gains = np.abs(np.expm1(before)) - np.abs(np.expm1(left_out))
     means = np.bincount(groups, gains) / np.bincount(groups)
@@ -153,8 +167,9 @@ def _belief(before: Vector, left_out: Vector, groups: NDArray[np.int64]) -> floa
 def _fitted(slopes: NDArray[np.float64], at_none: Vector, spreads: Vector) -> Vector:
     """The most probable x of the linear model.
 
-    With outliers there can be two hills of probability: runs that are off together are a machine's constants or a heap
-    of outliers. Both are climbed, from a fit that takes all runs alike and from no correction; the higher one counts.
+    With outliers there can be two hills of probability: runs that are off together are a machine's
+    constants or a heap of outliers. Both are climbed, from a fit that takes all runs alike and from
+    no correction; the higher one counts.
     """
     noise = np.full(len(at_none), _NOISE)
     hills = [
@@ -171,7 +186,9 @@ def _left_out(
     spreads: Vector,
     groups: NDArray[np.int64],
 ) -> Vector:
-    """log(estimated / measured) of each measurement by a fit without its group, made on the linear model."""
+    """log(estimated / measured) of each measurement by a fit without its group, made on the linear
+    model.
+    """
     errors = np.empty(len(at_none))
     for group in np.unique(groups):
         others = groups != group

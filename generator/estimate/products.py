@@ -1,4 +1,6 @@
-"""Seconds of matrix products, of kernels that only move data, and of communication that compute hides."""
+"""Seconds of matrix products, of kernels that only move data, and of communication that compute
+hides.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from .adapters import NF4_BYTES, adapted, dequantized_weights
 from .rates import rates
 from .states import weight_bytes
 
-#: Shapes off a multiple of 64 waste the rest of the tile (head size 150 or width 14400/8 cost 20-27 % in BigScience's
-#: runs on A100).
+#: Shapes off a multiple of 64 waste the rest of the tile (head size 150 or width 14400/8 cost 20-27
+#: % in BigScience's runs on A100).
 _TILE = 64
 #: Bytes per weight that a weight-gradient product moves to add to the fp32 sum: read and write.
 _SUM_TRAFFIC_BYTES = 8
@@ -37,7 +39,9 @@ def tile_use(width: Any) -> Any:
 
 
 def peak_flops_per_s(job: Job, *, fp8: bool) -> float:
-    """Datasheet rate of matrix products in the job's precision, fp8 or not, or in 16 bit where the part lacks it."""
+    """Datasheet rate of matrix products in the job's precision, fp8 or not, or in 16 bit where the
+    part lacks it.
+    """
     rates_by_precision, precision = job.cluster.accelerator.flops_per_s, job.training.precision
     wanted = "fp8" if fp8 else "bf16" if precision == "fp8" else precision
     return (
@@ -50,13 +54,15 @@ def peak_flops_per_s(job: Job, *, fp8: bool) -> float:
 def linear(
     job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True, trained: bool = False
 ) -> Passes:
-    """Seconds of `count` products of m×k activations by k×n weights, one after the other, as grouped experts run.
+    """Seconds of `count` products of m×k activations by k×n weights, one after the other, as
+    grouped experts run.
 
-    `fp8`: whether an fp8 job has this product in fp8. Each is a roofline of arithmetic and memory traffic plus a fixed
-    start; the weight gradient's product runs at a share of the forward rate and adds to an fp32 sum. With LoRA, only
-    adapters have it: `trained`.
+    `fp8`: whether an fp8 job has this product in fp8. Each is a roofline of arithmetic and memory
+    traffic plus a fixed start; the weight gradient's product runs at a share of the forward rate
+    and adds to an fp32 sum. With LoRA, only adapters have it: `trained`.
 
-    **Source**: constants.yaml; wave quantisation was tried on the same shapes and explained nothing.
+    **Source**: constants.yaml; wave quantisation was tried on the same shapes and explained
+    nothing.
     """
     constants, accelerator = rates(job), job.cluster.accelerator
     fp8 = fp8 and job.training.precision == "fp8" and accelerator.supports("fp8")
@@ -89,8 +95,9 @@ def exposed_s(
 ) -> Any:
     """Seconds that communication adds to a step which computes for `window_s` meanwhile.
 
-    `first_s`: the part that nothing can hide, because no work is ready yet, or none is left. What is hidden slows the
-    compute beside it, by `cost` of its seconds where that is more than collectives take.
+    `first_s`: the part that nothing can hide, because no work is ready yet, or none is left. What
+    is hidden slows the compute beside it, by `cost` of its seconds where that is more than
+    collectives take.
     """
     left = np.maximum(communication_s - window_s, np.minimum(first_s, communication_s))
     return left + np.maximum(rates(job).overlap_cost, cost) * (communication_s - left)
@@ -99,15 +106,16 @@ def exposed_s(
 def spread_s(
     job: Job, communication_s: Any, chunk_pass_s: Any, chunks: Any, apart: Any, messages: Any
 ) -> Any:
-    """Seconds that communication of a stage's `chunks` adds, each chunk's hidden behind the passes up to the next's.
+    """Seconds that communication of a stage's `chunks` adds, each chunk's hidden behind the passes
+    up to the next's.
 
-    Gradients: chunk c of v is complete after the last micro-batch's backward pass, and `apart` passes lie between two
-    chunks', so that `c * apart` passes follow. With R seconds for all chunks, what is left at the end is the largest of
-    `(c + 1) R / v - (c * apart + 1) b`, and a chunk's last message. Parameters before the forward passes: the same
-    backwards. **Source**: Megatron-LM core/pipeline_parallel/schedules.py,
-    forward_backward_pipelining_with_interleaving: groups of p micro-batches go through one chunk after the other, so
-    `apart = p`; its buckets never span chunks.
-    **Symbols**: v chunks, b `chunk_pass_s`, `messages` of each chunk.
+    Gradients: chunk c of v is complete after the last micro-batch's backward pass, and `apart`
+    passes lie between two chunks', so that `c * apart` passes follow. With R seconds for all
+    chunks, what is left at the end is the largest of `(c + 1) R / v - (c * apart + 1) b`, and a
+    chunk's last message. Parameters before the forward passes: the same backwards. **Source**:
+    Megatron-LM core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving:
+    groups of p micro-batches go through one chunk after the other, so `apart = p`; its buckets
+    never span chunks. **Symbols**: v chunks, b `chunk_pass_s`, `messages` of each chunk.
     """
     own = chunk_pass_s * (1 - 1 / messages)
     last = communication_s / (chunks * messages)
@@ -125,11 +133,13 @@ def stream_s(job: Job, traffic_bytes: Any) -> Any:
 
 
 def adapter_products(job: Job, tokens: Any, layer: Layer) -> tuple[Passes, Passes]:
-    """Seconds of the products of a layer's LoRA adapters, and of the kernels beside them that only move data.
+    """Seconds of the products of a layer's LoRA adapters, and of the kernels beside them that only
+    move data.
 
-    An adapter's result is scaled (one read, one written) and added (two read, one written); backward, its gradient is
-    scaled, and its input's added. Weights in 4 bits are read, and written in 16, before each of the two products that
-    need them (bitsandbytes 0.50, autograd/_functions.py, MatMul4Bit). **Assumes** adapters without dropout.
+    An adapter's result is scaled (one read, one written) and added (two read, one written);
+    backward, its gradient is scaled, and its input's added. Weights in 4 bits are read, and written
+    in 16, before each of the two products that need them (bitsandbytes 0.50,
+    autograd/_functions.py, MatMul4Bit). **Assumes** adapters without dropout.
     """
     assert job.training.lora is not None
     rank, element = job.training.lora.rank, weight_bytes(job)

@@ -1,4 +1,5 @@
-"""Checkpoints, failures and time limits: bytes on disk, seconds to write them, how often, and the share that is left.
+"""Checkpoints, failures and time limits: bytes on disk, seconds to write them, how often, and the
+share that is left.
 
 Where the job says nothing, figures are those of `run.yaml`.
 """
@@ -57,9 +58,9 @@ def assumed(name: str) -> float:
 def checkpoint_bytes(job: Job, layout: LayoutLike) -> Any:
     """Bytes on disk of one whole checkpoint: weights, and what the optimizer needs to go on.
 
-    **Symbols**: parameters as trained, of LoRA the adapters alone, with the rows that pad the vocabulary.
-    **Assumes** that weights whose states aren't cut are saved once: norms that every tensor rank repeats, or tied
-    embeddings of two stages, are some thousandths more.
+    **Symbols**: parameters as trained, of LoRA the adapters alone, with the rows that pad the
+    vocabulary. **Assumes** that weights whose states aren't cut are saved once: norms that every
+    tensor rank repeats, or tied embeddings of two stages, are some thousandths more.
     """
     each = saved_weight_bytes(job, layout) + saved_optimizer_bytes(job, layout)
     if job.training.lora is not None:
@@ -73,10 +74,11 @@ def checkpoint_bytes(job: Job, layout: LayoutLike) -> Any:
 def saved_weight_bytes(job: Job, layout: LayoutLike) -> Any:
     """Bytes per parameter of the weights as computed with.
 
-    **Source**: DeepSpeed 0.19.8, runtime/engine.py, `_save_checkpoint`: the module's own, at stage 3 placeholders
-    only. transformers 5.23, trainer.py, `_save_checkpoint`: `save_model` writes the 16-bit weights beside DeepSpeed's
-    checkpoint, gathered at stage 3 as our ds_config asks. Megatron-LM core_v0.16.1, training/checkpointing.py,
-    `generate_state_dict`; fp8 weights are saved in 16 bits.
+    **Source**: DeepSpeed 0.19.8, runtime/engine.py, `_save_checkpoint`: the module's own, at stage
+    3 placeholders only. transformers 5.23, trainer.py, `_save_checkpoint`: `save_model` writes the
+    16-bit weights beside DeepSpeed's checkpoint, gathered at stage 3 as our ds_config asks.
+    Megatron-LM core_v0.16.1, training/checkpointing.py, `generate_state_dict`; fp8 weights are
+    saved in 16 bits.
     """
     weights = weight_bytes(job)
     again = weights if job.engine.saves_model else 0
@@ -85,12 +87,14 @@ def saved_weight_bytes(job: Job, layout: LayoutLike) -> Any:
 
 
 def saved_optimizer_bytes(job: Job, layout: LayoutLike) -> Any:
-    """Bytes per parameter of the fp32 weights and the moments; fp32 training has no copy unless states are sharded.
+    """Bytes per parameter of the fp32 weights and the moments; fp32 training has no copy unless
+    states are sharded.
 
-    **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py and stage3.py, `state_dict`: the fp32 partitions and
-    the base optimizer's state. Megatron-LM core_v0.16.1, core/optimizer/distrib_optimizer.py,
-    `_get_main_param_and_optimizer_states`: the precision-aware optimizer's moments in fp32
-    (transformer_engine/pytorch/optimizers/fused_adam.py, `get_unscaled_state`), its remainders of bf16 as they are.
+    **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py and stage3.py, `state_dict`: the
+    fp32 partitions and the base optimizer's state. Megatron-LM core_v0.16.1,
+    core/optimizer/distrib_optimizer.py, `_get_main_param_and_optimizer_states`: the precision-aware
+    optimizer's moments in fp32 (transformer_engine/pytorch/optimizers/fused_adam.py,
+    `get_unscaled_state`), its remainders of bf16 as they are.
     """
     copied = layout.zero_stage >= 1 if job.training.precision == "fp32" else True
     if is_precision_aware(job):
@@ -103,9 +107,11 @@ def saved_optimizer_bytes(job: Job, layout: LayoutLike) -> Any:
 
 
 def save_s(job: Job, layout: LayoutLike) -> Any:
-    """Seconds that all nodes together write, or read, a checkpoint, at the job's own rate or else so much a node.
+    """Seconds that all nodes together write, or read, a checkpoint, at the job's own rate or else
+    so much a node.
 
-    **Assumes** that writing is what takes time and that training waits for it (no --async-save), as by default.
+    **Assumes** that writing is what takes time and that training waits for it (no --async-save), as
+    by default.
     """
     usual = assumed("storage_gbytes_per_s_per_node") * GB_PER_S * job.nodes
     return checkpoint_bytes(job, layout) / (job.reliability.storage_bytes_per_s or usual)
@@ -113,8 +119,8 @@ def save_s(job: Job, layout: LayoutLike) -> Any:
 
 #: Arguments with which Megatron, and scripts that took them over, save before they are ended.
 _SAVES_AT_END = ("--exit-signal-handler", "--exit-duration-in-mins")
-#: Of a short run, the last at its end: who stops it early has something, too. Fewer where steps take less than so many
-#: times as long as a save, so that saves take a tenth of the time.
+#: Of a short run, the last at its end: who stops it early has something, too. Fewer where steps
+#: take less than so many times as long as a save, so that saves take a tenth of the time.
 _SHORT_RUNS_SAVES = 4
 _STEPS_TO_SAVE = 9
 _LARGEST_EXPONENT = 300.0  #: of e, so that products of two fit in a float
@@ -130,19 +136,20 @@ class Saving:
     restart_s: float  #: from a failure to the first step after it
     failure_s: float  #: mean time between failures of the job, and preemptions
     step_s: float  #: of the steps between checkpoints
-    best_interval_steps: (
-        int  #: by Daly's estimate; in a short run, a fourth of it or what saves take a tenth of
-    )
+    #: by Daly's estimate; in a short run, a fourth of it or what saves take a tenth of
+    best_interval_steps: int
     interval_steps: int  #: the job's own, else the best
     saves_at_limit: bool  #: whether the program saves by itself before its time limit
 
     def elapsed_s(self, work_s: float) -> float:
-        """Seconds that `work_s` seconds of training take, with saving, failures, restarts and steps done again.
+        """Seconds that `work_s` seconds of training take, with saving, failures, restarts and steps
+        done again.
 
-        **Source**: Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future
-        Generation Computer Systems 22 (2006), eq. 20. **Symbols**: M failure_s, R restart_s, delta save_s, tau the
-        interval: M e^(R/M) (e^((tau + delta)/M) - 1) work/tau. **Assumes** failures at a constant rate, any of which
-        ends the job on all nodes, and that a spare node is there.
+        **Source**: Daly, A higher order estimate of the optimum checkpoint interval for restart
+        dumps, Future Generation Computer Systems 22 (2006), eq. 20. **Symbols**: M failure_s, R
+        restart_s, delta save_s, tau the interval: M e^(R/M) (e^((tau + delta)/M) - 1) work/tau.
+        **Assumes** failures at a constant rate, any of which ends the job on all nodes, and that a
+        spare node is there.
         """
         tau = min(self.interval_steps * self.step_s, work_s)
         if tau <= 0:
@@ -152,10 +159,11 @@ class Saving:
         return min(mean * lost / tau, _MOST_TIMES) * work_s
 
     def segments(self, elapsed_s: float, limit_s: float | None) -> tuple[int | None, float]:
-        """Jobs of `limit_s` seconds in which a run goes on for `elapsed_s`, and the seconds that each end costs.
+        """Jobs of `limit_s` seconds in which a run goes on for `elapsed_s`, and the seconds that
+        each end costs.
 
-        `None` where no job saves anything. A program that doesn't save at its limit loses the steps since its last
-        checkpoint: whole intervals count.
+        `None` where no job saves anything. A program that doesn't save at its limit loses the steps
+        since its last checkpoint: whole intervals count.
         """
         if limit_s is None or elapsed_s <= limit_s:
             return 1, 0.0
@@ -173,8 +181,9 @@ class Saving:
 def saving(job: Job, layout: Layout, step_s: float) -> Saving:
     """Checkpoints and failures of a layout whose step takes `step_s` seconds.
 
-    **Assumes** that a time limit at which nothing is saved loses as much as a failure: half an interval; that nodes
-    fail independently, each as often whatever it has of accelerators: all sources have eight.
+    **Assumes** that a time limit at which nothing is saved loses as much as a failure: half an
+    interval; that nodes fail independently, each as often whatever it has of accelerators: all
+    sources have eight.
     """
     write_s, limit_s = float(save_s(job, layout)), job.launch.time_limit_s
     days = ["node_days_between_failures"]
@@ -208,7 +217,8 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
 
 
 def saves_at_limit(job: Job) -> bool:
-    """Tell whether the program saves before it is ended: by dsgen with a folder for checkpoints, or by arguments.
+    """Tell whether the program saves before it is ended: by dsgen with a folder for checkpoints, or
+    by arguments.
 
     The Trainer and scripts with DeepSpeed save after every so many steps, and at no signal.
     """
@@ -217,7 +227,9 @@ def saves_at_limit(job: Job) -> bool:
 
 
 def given_number(job: Job, *options: str) -> int | None:
-    """The whole number that the job's own arguments give the first of these options that they have."""
+    """The whole number that the job's own arguments give the first of these options that they
+    have.
+    """
     given = (argument_values(job.launch.arguments, option) for option in options)
     numbers = (read_whole(words[0]) for words in given if words)
     return next((number for number in numbers if number is not None), None)
@@ -226,9 +238,10 @@ def given_number(job: Job, *options: str) -> int | None:
 def best_interval_s(save_s: float, failure_s: float) -> float:
     """Seconds of training between checkpoints after which least time is lost.
 
-    **Source**: Daly (2006), eq. 37; its first term is Young's (1974). **Symbols**: delta seconds to save, M mean time
-    between failures: sqrt(2 delta M) (1 + sqrt(delta/2M)/3 + (delta/2M)/9) - delta, and M from delta = 2M on. Its
-    figures 3 to 5 give 117, 57 and 9.1 minutes for delta of 5 and M of 24 hours, 6 hours and 15 minutes.
+    **Source**: Daly (2006), eq. 37; its first term is Young's (1974). **Symbols**: delta seconds to
+    save, M mean time between failures: sqrt(2 delta M) (1 + sqrt(delta/2M)/3 + (delta/2M)/9) -
+    delta, and M from delta = 2M on. Its figures 3 to 5 give 117, 57 and 9.1 minutes for delta of 5
+    and M of 24 hours, 6 hours and 15 minutes.
     """
     if save_s >= 2 * failure_s:
         return failure_s

@@ -1,9 +1,10 @@
-"""Pipeline stages: how layers are dealt to them and their chunks, and the parameters and micro-batches that they hold.
+"""Pipeline stages: how layers are dealt to them and their chunks, and the parameters and
+micro-batches that they hold.
 
-Layers are dealt evenly, with ends counted, by stage, or chunk by chunk. Chunk `row` of `stage` is the (row × stages +
-stage)th of the model. **Source**: NVIDIA/Megatron-LM megatron/core/transformer/transformer_block.py,
-get_num_layers_to_build, and transformer_layer.py, get_transformer_layer_offset @ core_v0.16.1; DeepSpeed's ways are
-said where they are computed.
+Layers are dealt evenly, with ends counted, by stage, or chunk by chunk. Chunk `row` of `stage` is
+the (row × stages + stage)th of the model. **Source**: NVIDIA/Megatron-LM
+megatron/core/transformer/transformer_block.py, get_num_layers_to_build, and transformer_layer.py,
+get_transformer_layer_offset @ core_v0.16.1; DeepSpeed's ways are said where they are computed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from .model_size import over_layers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Layers of the chunks. **Symbols**: `first`, `inner` and `last` are stages; the rest changes single chunks."""
+    """Layers of the chunks. **Symbols**: `first`, `inner` and `last` are stages; the rest changes
+    single chunks.
+    """
 
     first: Any  #: layers of a chunk of the first stage
     inner: Any
@@ -33,17 +36,17 @@ class Split:
     after: Any = 0  #: layers that the model's last chunk lacks
     counts_embedding: Any = False  #: `--account-for-embedding-in-pipeline-split`
     counts_loss: Any = False  #: `--account-for-loss-in-pipeline-split`
-    sizes_ends: Any = (
-        False  #: `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`
-    )
+    #: `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`
+    sizes_ends: Any = False
     lists_chunks: Any = False  #: `--pipeline-model-parallel-layout`
 
 
 def split(job: Job, layout: LayoutLike) -> Split:
     """Deal the layers of `job`: evenly where that can be, else by the framework's means.
 
-    Megatron-LM counts the loss, or embedding and loss, as layers; else, without interleaving, its last stage, which
-    has the head to compute, holds fewer; else every chunk is listed. Stages that are pinned come before all these.
+    Megatron-LM counts the loss, or embedding and loss, as layers; else, without interleaving, its
+    last stage, which has the head to compute, holds fewer; else every chunk is listed. Stages that
+    are pinned come before all these.
     """
     if job.engine.balances_stages:
         return _balanced(job, layout)
@@ -80,10 +83,11 @@ def _where(condition: Any, one: Split, other: Split) -> Split:
 
 
 def _balanced(job: Job, layout: LayoutLike) -> Split:
-    """Deal the fullest stage's count where nothing divides, rounded up, with embedding and loss as a layer each.
+    """Deal the fullest stage's count where nothing divides, rounded up, with embedding and loss as
+    a layer each.
 
-    **Source**: DeepSpeed 0.19.8 runtime/utils.py, partition_balanced; partition method `type:transformer|embedding`,
-    as BLOOM used (70 layers on 12 stages).
+    **Source**: DeepSpeed 0.19.8 runtime/utils.py, partition_balanced; partition method
+    `type:transformer|embedding`, as BLOOM used (70 layers on 12 stages).
     """
     share = job.model.layers // layout.pipeline
     rest = job.model.layers - share * layout.pipeline
@@ -93,7 +97,9 @@ def _balanced(job: Job, layout: LayoutLike) -> Split:
 
 
 def _pinned(job: Job, layout: LayoutLike) -> Split:
-    """Deal the sizes that the user gives the first and the last stage; those between share the rest."""
+    """Deal the sizes that the user gives the first and the last stage; those between share the
+    rest.
+    """
     first, last, chunks = (
         layout.first_stage_layers,
         layout.last_stage_layers,
@@ -112,9 +118,10 @@ def _pinned(job: Job, layout: LayoutLike) -> Split:
 def _listed(job: Job, layout: LayoutLike) -> Split:
     """Deal chunks as equal as can be, the last one of them smaller by the cost of the loss.
 
-    Layers that remain are dealt over the stages: to the second and those after it first, which hold neither embedding
-    nor head; the first stage, where most micro-batches are in flight, comes last. **Source** of what is legal:
-    megatron/core/transformer/pipeline_parallel_layer_layout.py, validate_layer_layout @ core_v0.16.1.
+    Layers that remain are dealt over the stages: to the second and those after it first, which hold
+    neither embedding nor head; the first stage, where most micro-batches are in flight, comes last.
+    **Source** of what is legal: megatron/core/transformer/pipeline_parallel_layer_layout.py,
+    validate_layer_layout @ core_v0.16.1.
     """
     layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
     head, others = loss_layers(job.model), np.maximum(chunks - 1, 1)
@@ -147,7 +154,9 @@ def loss_layers(model: Model) -> float:
 
 
 def _has_rest(cut: Split, layout: LayoutLike, stage: Any) -> Any:
-    """Tell whether one of the `rest` is in `stage`: these are stages from the second on, or all but the last."""
+    """Tell whether one of the `rest` is in `stage`: these are stages from the second on, or all but
+    the last.
+    """
     most = cut.rest >= layout.pipeline - 1
     return np.where(most, stage < cut.rest, (stage > 0) & (stage <= cut.rest)) & (cut.rest > 0)
 
@@ -170,7 +179,8 @@ def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
 
 
 def kinds_of(model: Model, cut: Split, layout: LayoutLike, stage: Any) -> tuple[Any, ...]:
-    """Layers of each kind that `stage` holds: between two layers lie the difference of those before each.
+    """Layers of each kind that `stage` holds: between two layers lie the difference of those before
+    each.
 
     Of the largest kind a stage has what is left of all its layers.
     """
@@ -253,7 +263,9 @@ HELD_BY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageContents:
-    """Layers of a stage by kind, all its chunks together; parameters of one rank when data parallelism cuts nothing."""
+    """Layers of a stage by kind, all its chunks together; parameters of one rank when data
+    parallelism cuts nothing.
+    """
 
     layers: Any
     kinds: tuple[Any, ...]  #: of these, those of each kind of the model's stack
@@ -271,16 +283,18 @@ class StageContents:
 
 
 def inner_layers(job: Job, layout: LayoutLike) -> Any:
-    """Layers of the second stage, which is the fullest inner one; of the first where the second is the last."""
+    """Layers of the second stage, which is the fullest inner one; of the first where the second is
+    the last.
+    """
     return layers_of(split(job, layout), layout, 1 * (layout.pipeline > 2))
 
 
 def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
     """Layers and parameters of one rank of `stage` (0-based, or several along the first axis).
 
-    **Source**: Megatron-LM theoretical_memory_usage.py:215-267: attention and MLP are cut by `tensor`, norms and router
-    replicated, experts cut by `expert * expert_tensor`; the embedding is on the first stage, the head on the last
-    (tied: both hold one).
+    **Source**: Megatron-LM theoretical_memory_usage.py:215-267: attention and MLP are cut by
+    `tensor`, norms and router replicated, experts cut by `expert * expert_tensor`; the embedding is
+    on the first stage, the head on the last (tied: both hold one).
     """
     cut, model, tensor = split(job, layout), job.model, layout.tensor
     held = kinds_of(model, cut, layout, stage)
@@ -303,8 +317,8 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
 def expert_replicas(layout: LayoutLike) -> Any:
     """Ranks that hold the same experts: those of a stage over expert × expert_tensor.
 
-    **Source**: Megatron-LM core/parallel_state.py, initialize_model_parallel: the expert ranks are cut out of
-    tensor × context × data.
+    **Source**: Megatron-LM core/parallel_state.py, initialize_model_parallel: the expert ranks are
+    cut out of tensor × context × data.
     """
     return layout.data * layout.context * layout.tensor / (layout.expert * layout.expert_tensor)
 
@@ -318,10 +332,12 @@ def vocabulary_rows(job: Job, layout: LayoutLike) -> Any:
 
 
 def in_flight(layout: LayoutLike, stage: Any) -> Any:
-    """Micro-batches whose activations `stage` keeps at its peak, in whole stages (chunks over `virtual_pipeline`).
+    """Micro-batches whose activations `stage` keeps at its peak, in whole stages (chunks over
+    `virtual_pipeline`).
 
-    **Source**: 1F1B `min(m, p-i)`; interleaved `min(mv, 2(p-i-1) + (v-1)p + 1)` chunks
-    (Megatron-LM pipeline_parallel/schedules.py:957-970). **Symbols**: m micro-batches, p stages, i stage, v chunks.
+    **Source**: 1F1B `min(m, p-i)`; interleaved `min(mv, 2(p-i-1) + (v-1)p + 1)` chunks (Megatron-LM
+    pipeline_parallel/schedules.py:957-970). **Symbols**: m micro-batches, p stages, i stage, v
+    chunks.
     """
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     plain = np.minimum(m, p - stage)
@@ -332,12 +348,15 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
 
 
 def overlapped_layers(layout: LayoutLike, held: StageContents) -> Any:
-    """Growth of `in_flight` where experts' all-to-alls overlap: the forward pass goes one layer ahead.
+    """Growth of `in_flight` where experts' all-to-alls overlap: the forward pass goes one layer
+    ahead.
 
-    Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held twice. Interleaved,
-    the micro-batch that is warmed up beyond the others is the one that would go forward before the first backward pass.
-    **Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/core/models/common/model_chunk_schedule_plan.py:473-487, and
-    pipeline_parallel/schedules.py:775-779. **Assumes** that a layer's activations are freed at its end.
+    Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held
+    twice. Interleaved, the micro-batch that is warmed up beyond the others is the one that would go
+    forward before the first backward pass. **Source**: NVIDIA/Megatron-LM core_v0.16.1,
+    megatron/core/models/common/model_chunk_schedule_plan.py:473-487, and
+    pipeline_parallel/schedules.py:775-779. **Assumes** that a layer's activations are freed at its
+    end.
     """
     if not np.any(layout.expert_overlap):
         return 0.0

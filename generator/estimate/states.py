@@ -1,4 +1,6 @@
-"""Model states: bytes per parameter for weights, gradients and optimizer, by framework, precision and ZeRO stage."""
+"""Model states: bytes per parameter for weights, gradients and optimizer, by framework, precision
+and ZeRO stage.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,26 @@ from .rates import rates
 MOMENT_BYTES = {
     **dict.fromkeys(("adamw", "adam", "lamb", "adamw-foreach"), 8),
     "sgd": 4,
-    # A byte each, and an fp32 scale for 256 elements (bitsandbytes 0.45, functional.py, quantize_blockwise).
+    # A byte each, and an fp32 scale for 256 elements (bitsandbytes 0.45, functional.py,
+    # quantize_blockwise).
     "adamw-8bit": 2 * (1 + 4 / 256),
 }
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 FP32 = 4
 _HALF = 2
-#: Bytes of scales for a byte of activations or weights: fp32 for 128 elements, or a byte for 32; weights' blocks of 128
-#: by 128 and a tensor's single scale weigh nothing. Source: Transformer Engine 2.9, pytorch/tensor:
-#: float8_blockwise_tensor.py:112 (get_scale_shape), mxfp8_tensor.py:88 (make_empty).
+#: Bytes of scales for a byte of activations or weights: fp32 for 128 elements, or a byte for 32;
+#: weights' blocks of 128 by 128 and a tensor's single scale weigh nothing. Source: Transformer
+#: Engine 2.9, pytorch/tensor: float8_blockwise_tensor.py:112 (get_scale_shape), mxfp8_tensor.py:88
+#: (make_empty).
 INPUT_SCALES = {"blockwise": 4 / 128, "mxfp8": 1 / 32}
 _WEIGHT_SCALES = {"mxfp8": 1 / 32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateBytes:
-    """Bytes per parameter of one rank on the device, `d` being the ranks that share a parameter's states."""
+    """Bytes per parameter of one rank on the device, `d` being the ranks that share a parameter's
+    states.
+    """
 
     parameters: Any
     gradients: Any
@@ -43,12 +49,14 @@ def weight_bytes(job: Job) -> int:
 
 
 def fp8_copies(job: Job) -> int:
-    """Copies of an fp8 tensor that products both ways need: by rows and by columns, or one that is read either way.
+    """Copies of an fp8 tensor that products both ways need: by rows and by columns, or one that is
+    read either way.
 
-    **Source**: Transformer Engine 2.9, common/transformer_engine.cpp:719 (nvte_is_non_tn_fp8_gemm_supported: from
-    compute capability 10.0 on) and pytorch/csrc/quantizer.cpp:137, for a tensor's single scale; mxfp8_tensor.py:88 and
-    float8_blockwise_tensor.py:213 have both copies. Weights' are kept between micro-batches (get_weight_workspace in
-    pytorch/module/base.py:1333).
+    **Source**: Transformer Engine 2.9, common/transformer_engine.cpp:719
+    (nvte_is_non_tn_fp8_gemm_supported: from compute capability 10.0 on) and
+    pytorch/csrc/quantizer.cpp:137, for a tensor's single scale; mxfp8_tensor.py:88 and
+    float8_blockwise_tensor.py:213 have both copies. Weights' are kept between micro-batches
+    (get_weight_workspace in pytorch/module/base.py:1333).
     """
     single_scale = job.training.fp8_recipe in ("delayed", "tensorwise")
     return 1 if single_scale and job.cluster.accelerator.generation.fp8_both_ways else 2
@@ -73,7 +81,9 @@ def moment_bytes(job: Job) -> float:
 
 
 def is_precision_aware(job: Job) -> bool:
-    """Tell whether the optimizer is the precision-aware one, which the types of its states ask for."""
+    """Tell whether the optimizer is the precision-aware one, which the types of its states ask
+    for.
+    """
     kept = (job.training.moment_dtype, job.training.master_dtype)
     adam = job.training.optimizer != "sgd"
     return adam and job.engine.chooses_types and any(dtype is not None for dtype in kept)
@@ -82,8 +92,9 @@ def is_precision_aware(job: Job) -> bool:
 def master_bytes(job: Job) -> int:
     """Bytes per parameter of the optimizer's own copy of 16-bit weights.
 
-    **Source**: Megatron-LM core_v0.16.1, core/optimizer/optimizer_config.py, store_param_remainders: beside bf16
-    weights the precision-aware optimizer keeps only the 16 bits that they lack of fp32, unless their type is fp8.
+    **Source**: Megatron-LM core_v0.16.1, core/optimizer/optimizer_config.py,
+    store_param_remainders: beside bf16 weights the precision-aware optimizer keeps only the 16 bits
+    that they lack of fp32, unless their type is fp8.
     """
     if not job.engine.chooses_types:
         return FP32
@@ -103,10 +114,12 @@ def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
 
 
 def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
-    """Tell where all of a rank's gradients are kept in one flat tensor, as DeepSpeed's BF16_Optimizer does.
+    """Tell where all of a rank's gradients are kept in one flat tensor, as DeepSpeed's
+    BF16_Optimizer does.
 
-    **Source**: DeepSpeed 0.19.8, runtime/engine.py, `_do_optimizer_sanity_check`: for bf16 at stage 1 with fp32 sums
-    and no offload, and under a pipeline without ZeRO, where it shards the optimizer all the same.
+    **Source**: DeepSpeed 0.19.8, runtime/engine.py, `_do_optimizer_sanity_check`: for bf16 at stage
+    1 with fp32 sums and no offload, and under a pipeline without ZeRO, where it shards the
+    optimizer all the same.
     """
     if not job.engine.flat_gradients or job.training.precision in ("fp32", "fp16"):
         return layout.zero_stage < 0
@@ -117,10 +130,11 @@ def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
 
 
 def reduces_at_once(layout: LayoutLike) -> Any:
-    """Tell where ZeRO reduces each gradient in its backward pass, so that stage 1 keeps its share alone, as stage 2.
+    """Tell where ZeRO reduces each gradient in its backward pass, so that stage 1 keeps its share
+    alone, as stage 2.
 
-    **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: gradients are reduced as they come on the step's last
-    micro-batch; a pipeline engine reduces when all are done.
+    **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: gradients are reduced as they come
+    on the step's last micro-batch; a pipeline engine reduces when all are done.
     """
     return (layout.gradient_accumulation == 1) & (layout.pipeline == 1)
 
@@ -128,14 +142,15 @@ def reduces_at_once(layout: LayoutLike) -> Any:
 def _held(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     """What the engine's optimizer holds by ZeRO stage, while micro-batches run.
 
-    Megatron's is whole on every rank, distributed from stage 1, or FSDP's. Its bf16 gradients go with the
-    precision-aware optimizer, which reads them as they are. fp8 parameters are their own cache: a byte, and one for the
-    other copy where there is one.
+    Megatron's is whole on every rank, distributed from stage 1, or FSDP's. Its bf16 gradients go
+    with the precision-aware optimizer, which reads them as they are. fp8 parameters are their own
+    cache: a byte, and one for the other copy where there is one.
 
-    **Source**: ZeRO (1910.02054 sec 3, K=12); Megatron-LM docs/source/api-guide/dist_optimizer.md (6 + 12/d in bf16,
-    4 + 16/d in fp16, 8 + 8/d in fp32); DeepSpeed 0.19.8: 16-bit sums are the weights' own gradients at stages 0 and 1; fp32 sums replace them,
-    but in BF16_Optimizer, which holds both (runtime/bf16_optimizer.py). ZeRO++'s hpZ keeps a second, 16-bit copy over
-    fewer ranks (partition_parameters.py, ds_secondary_tensor). Counted with the engine itself
+    **Source**: ZeRO (1910.02054 sec 3, K=12); Megatron-LM docs/source/api-guide/dist_optimizer.md
+    (6 + 12/d in bf16, 4 + 16/d in fp16, 8 + 8/d in fp32); DeepSpeed 0.19.8: 16-bit sums are the
+    weights' own gradients at stages 0 and 1; fp32 sums replace them, but in BF16_Optimizer, which
+    holds both (runtime/bf16_optimizer.py). ZeRO++'s hpZ keeps a second, 16-bit copy over fewer
+    ranks (partition_parameters.py, ds_secondary_tensor). Counted with the engine itself
     (tests/estimate/test_deepspeed_memory.py).
     """
     engine, training = job.engine, job.training
@@ -170,10 +185,11 @@ def second_shares(layout: LayoutLike) -> Any:
 
 
 def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
-    """Bytes that stay on the device; a rank's part of the gradients may go with an offloaded optimizer.
+    """Bytes that stay on the device; a rank's part of the gradients may go with an offloaded
+    optimizer.
 
-    **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: stage 1 sums whole gradients on the device first, and
-    fp32 sums of stage 2 stay there (`_build_compact_grad_partition_buffer`).
+    **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: stage 1 sums whole gradients on the
+    device first, and fp32 sums of stage 2 stay there (`_build_compact_grad_partition_buffer`).
     """
     out = layout.offload >= Offload.OPTIMIZER
     parameters_out = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
@@ -194,10 +210,11 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
 def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """Host bytes for one rank's share `parameters` (already divided by the sharding group).
 
-    **Source**: DeepSpeed 0.19.8: master weight, its gradient and the moments; a copy of the 16-bit weights at stages 1
-    and 2 (stage_1_and_2.py, param_buffer_of_bit16_for_cpu_offload_groups), 16-bit sums
-    at stage 2; the gradient partition and, offloaded, the weights at stage 3 (stage3.py, grad_partitions_flat_buffer),
-    with the second copy of hpZ, which lies where they do (partition_parameters.py, _partition_param_sec).
+    **Source**: DeepSpeed 0.19.8: master weight, its gradient and the moments; a copy of the 16-bit
+    weights at stages 1 and 2 (stage_1_and_2.py, param_buffer_of_bit16_for_cpu_offload_groups),
+    16-bit sums at stage 2; the gradient partition and, offloaded, the weights at stage 3
+    (stage3.py, grad_partitions_flat_buffer), with the second copy of hpZ, which lies where they do
+    (partition_parameters.py, _partition_param_sec).
     """
     element = weight_bytes(job)
     summed = summed_bytes(job)

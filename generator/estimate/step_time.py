@@ -27,9 +27,9 @@ BACKWARD_SHARE = 2 / 3
 def step_time(job: Job, layout: LayoutLike) -> StepTime:
     """Seconds of one step.
 
-    The slowest stage sets the pace: `m * t_max` is work, the rest of `(m-1) * t_max + sum(t)` is bubble, divided by the
-    model chunks under interleaving. **Source**: 2104.04473 sec 2.2. **Symbols**: m micro-batches, t seconds a
-    micro-batch on a stage, forward and backward.
+    The slowest stage sets the pace: `m * t_max` is work, the rest of `(m-1) * t_max + sum(t)` is
+    bubble, divided by the model chunks under interleaving. **Source**: 2104.04473 sec 2.2.
+    **Symbols**: m micro-batches, t seconds a micro-batch on a stage, forward and backward.
     """
     m, v = layout.gradient_accumulation, layout.virtual_pipeline
     parts, whole = per_layer(job, layout), job.model.layers
@@ -45,12 +45,13 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     work = slowest * parts["compute"] + last + balance
     back = slowest * parts["backward"] + (last + balance) * BACKWARD_SHARE
-    # Where the product doesn't add a gradient to the sum, it is read, and the sum read and written; ZeRO 2 and 3 sum
-    # only their part.
+    # Where the product doesn't add a gradient to the sum, it is read, and the sum read and written;
+    # ZeRO 2 and 3 sum only their part.
     own = np.where(layout.zero_stage >= 2, stages.updated, stages.trained)
     summed = (weight_bytes(job) + 2 * summed_bytes(job)) * own
     sums = 0.0 if job.framework.sums_in_product else np.where(m > 1, stream_s(job, summed), 0.0)
-    # The update is memory traffic: gradient, master weight and moments are read, all but the gradient written.
+    # The update is memory traffic: gradient, master weight and moments are read, all but the
+    # gradient written.
     here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
     updated = stages.updated * here
     moved = 4 + 2 * (master_bytes(job) + moment_bytes(job)) + weight_bytes(job)
@@ -89,8 +90,9 @@ _LAYER_BY = (
 def _has_several_queues(job: Job, layout: LayoutLike) -> Any:
     """Where collectives of tensor parallelism start behind the product that they should run beside.
 
-    Megatron's FSDP refuses the single hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1) that accelerators before Blackwell
-    need for it. **Source**: Megatron-LM training/arguments.py:1049, 1453-1479 @ core_v0.16.1.
+    Megatron's FSDP refuses the single hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1) that
+    accelerators before Blackwell need for it. **Source**: Megatron-LM training/arguments.py:1049,
+    1453-1479 @ core_v0.16.1.
     """
     refused = job.engine.several_queues_from
     if refused is None or not job.cluster.accelerator.generation.one_queue:
@@ -99,7 +101,8 @@ def _has_several_queues(job: Job, layout: LayoutLike) -> Any:
 
 
 def per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by their number.
+    """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by
+    their number.
 
     `backward` is a part of `compute`; `head` is the output's, beside the layers.
     """
@@ -176,11 +179,12 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
 
 
 def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
-    """Exposed sends: forward and backward of each micro-batch, and filling; interleaved sends hide behind compute.
+    """Exposed sends: forward and backward of each micro-batch, and filling; interleaved sends hide
+    behind compute.
 
-    Those with which an interleaved pipeline fills and drains are waited for. **Source**: Megatron-LM
-    core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving (`num_warmup_microbatches`;
-    `overlap_p2p_comm_warmup_flush` is off unless asked for).
+    Those with which an interleaved pipeline fills and drains are waited for. **Source**:
+    Megatron-LM core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving
+    (`num_warmup_microbatches`; `overlap_p2p_comm_warmup_flush` is off unless asked for).
     """
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     send = communication.boundary_s(job, layout)
@@ -201,7 +205,9 @@ def _own_parameters(layout: LayoutLike, held: StageContents) -> Any:
 
 
 def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any) -> Any:
-    """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute doesn't hide."""
+    """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute
+    doesn't hide.
+    """
     if not np.any(layout.offload):
         return 0.0
     own, constants = stages.updated, rates(job)
@@ -223,11 +229,14 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
 
 
 def throughput(job: Job, layout: Layout, time: StepTime) -> Throughput:
-    """Rates of one layout. MFU and HFU are over the datasheet's dense peak of the training precision."""
+    """Rates of one layout. MFU and HFU are over the datasheet's dense peak of the training
+    precision.
+    """
     seconds, gpus = float(time.total_s), layout.world
     accelerator, precision = job.cluster.accelerator, job.training.precision
     peak = accelerator.flops_per_s.get(precision) or max(accelerator.flops_per_s.values())
-    # A layout that breaks the batch identity still has rates: those of the sequences it does train on.
+    # A layout that breaks the batch identity still has rates: those of the sequences it does train
+    # on.
     share = layout.global_batch / job.training.global_batch
     model_flops = flops.model_flops_per_step(job) * share
     hardware_flops = float(flops.hardware_flops_per_step(job, layout)) * share
@@ -264,8 +273,8 @@ class Passes:
 def passes(job: Job, layout: Layout) -> Passes:
     """Spread the seconds of a micro-batch in one layout.
 
-    **Source**: the stages of `step_time`: layers, and on the last the head. **Assumes** that the backward pass sends
-    what the forward pass sends, and what is recomputed once more.
+    **Source**: the stages of `step_time`: layers, and on the last the head. **Assumes** that the
+    backward pass sends what the forward pass sends, and what is recomputed once more.
     """
     parts = per_layer(job, layout)
     output_s = float(parts.pop("head"))

@@ -1,7 +1,8 @@
-"""Uncertainty of estimates: bands that hold four of five runs of sources the model never saw, and how they are said.
+"""Uncertainty of estimates: bands that hold four of five runs of sources the model never saw, and
+how they are said.
 
-The numbers are in `uncertainty.yaml`, which `python -m benchmarks.uncertainty --write` makes from published runs: each
-source is estimated with constants fitted without it, and counts once.
+The numbers are in `uncertainty.yaml`, which `python -m benchmarks.uncertainty --write` makes from
+published runs: each source is estimated with constants fitted without it, and counts once.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from .layout import Layout, LayoutLike
 from .ledgers import Memory, StepTime
 from .rates import constants
 
-#: Share of runs that a band holds, in words too, and the standard deviations of a normal distribution with as many.
+#: Share of runs that a band holds, in words too, and the standard deviations of a normal
+#: distribution with as many.
 COVERAGE, _COVERAGE = 0.8, "four of five"
 DEVIATIONS = 1.2816
-#: Regimes of the step time, the first that holds counts. `unknown`: a generation without constants of its own. `moe`:
-#: experts, whose load and dispatch differ from run to run. `recent`: parts with fp8 (Hopper and later), in whatever
-#: precision: their clocks follow the power that a run draws. `sharded`: gathers of every layer between nodes.
+#: Regimes of the step time, the first that holds counts. `unknown`: a generation without constants
+#: of its own. `moe`: experts, whose load and dispatch differ from run to run. `recent`: parts with
+#: fp8 (Hopper and later), in whatever precision: their clocks follow the power that a run draws.
+#: `sharded`: gathers of every layer between nodes.
 TIME_REGIMES = ("unknown", "moe", "recent", "sharded", "dense")
-#: Measures of memory: the allocator's own peak, or what nvidia-smi shows, which holds its cache as well.
+#: Measures of memory: the allocator's own peak, or what nvidia-smi shows, which holds its cache as
+#: well.
 MEMORY_KINDS = ("allocated", "device")
 
 
@@ -57,9 +61,8 @@ class Uncertainty:
 
     coverage: float  #: share of runs of sources the model never saw that are inside
     regime: str  #: which runs the time's band comes from: one of `TIME_REGIMES`, or `calibrated`
-    evidence: (
-        Evidence  #: measured runs that are like this one; without any, the time's band is wider
-    )
+    #: measured runs that are like this one; without any, the time's band is wider
+    evidence: Evidence
     step_time: Band
     allocated: Band
     required: Band  #: allocated, which is uncertain, with context and NCCL: what has to fit
@@ -83,7 +86,9 @@ class Uncertainty:
 
 @cache
 def bands(of: str) -> Mapping[str, Band]:
-    """Measured over estimated at both ends of each band: of `step_time` by regime, of `memory` by what is measured."""
+    """Measured over estimated at both ends of each band: of `step_time` by regime, of `memory` by
+    what is measured.
+    """
     return {name: _within(float(factor)) for name, factor in _document()[of].items()}
 
 
@@ -128,7 +133,9 @@ def time_regime(job: Job, layout: Layout) -> str:
 
 
 def time_shares(job: Job, layout: LayoutLike) -> Band:
-    """Measured over estimated step time: that of the regime, or what the job's calibration left between runs."""
+    """Measured over estimated step time: that of the regime, or what the job's calibration left
+    between runs.
+    """
     spread = job.calibration.spread
     if spread is not None:
         return _within(exp(DEVIATIONS * spread))
@@ -164,7 +171,10 @@ def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -
 
 
 def required_band(memory: Memory) -> Band:
-    """Device memory that must be there, in bytes: the band is that of what is allocated. One ledger or columns."""
+    """Device memory that must be there, in bytes: the band is that of what is allocated.
+
+    One ledger or columns.
+    """
     allocated = memory_shares("allocated").around(memory.allocated_bytes)
     known = memory.required_bytes - memory.allocated_bytes
     return Band(low=known + allocated.low, high=known + allocated.high)
@@ -174,7 +184,8 @@ def required_band(memory: Memory) -> Band:
 def accuracy_by_source() -> Sequence[Mapping[str, Any]]:
     """The measured runs of each source beside their estimates, by name.
 
-    `source`: its key in the collection; `accelerators`; `regimes`, of `TIME_REGIMES`; `runs`; `error`, the mean of
+    `source`: its key in the collection; `accelerators`; `regimes`, of `TIME_REGIMES`; `runs`;
+    `error`, the mean of
     |estimated / measured - 1|; `bias`, the mean of estimated / measured - 1.
     """
     rows: list[dict[str, Any]] = json.loads(read_text(__package__, "accuracy.json"))

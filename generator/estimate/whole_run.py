@@ -1,4 +1,6 @@
-"""`Run`: a whole run, from its length and the estimated step: saving, failures, restarts, time limit, energy, price."""
+"""`Run`: a whole run, from its length and the estimated step: saving, failures, restarts, time
+limit, energy, price.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,12 @@ from .step_time import step_time
 
 
 def ramp_steps(ramp: BatchRamp, global_batch: int, samples: int) -> list[tuple[int, int]]:
-    """Global batches with how many steps they are used for, until `samples` sequences are trained on.
+    """Global batches with how many steps they are used for, until `samples` sequences are trained
+    on.
 
     **Source**: Megatron-LM core_v0.16.1, core/num_microbatches_calculator.py,
-    RampupBatchsizeNumMicroBatchesCalculator.update: the batch grows by one increment each time as many samples are
-    consumed as the ramp's are divided by its increments; steps are whole.
+    RampupBatchsizeNumMicroBatchesCalculator.update: the batch grows by one increment each time as
+    many samples are consumed as the ramp's are divided by its increments; steps are whole.
     """
     increments = (global_batch - ramp.start) // ramp.increment
     each = ramp.samples / increments if increments > 0 else 0.0
@@ -40,16 +43,16 @@ def ramp_steps(ramp: BatchRamp, global_batch: int, samples: int) -> list[tuple[i
     return stages
 
 
-_FORWARD_SHARE = (
-    1 / 3
-)  #: of a step's passes without recomputation: the backward pass makes two products for one
+#: of a step's passes without recomputation: the backward pass makes two products for one
+_FORWARD_SHARE = 1 / 3
 
 
 def evaluation_s(job: Job, layout: Layout, times: StepTime, steps: int) -> float:
     """Seconds of evaluation in a run of `steps`; 0 where its interval isn't known.
 
-    **Source**: Megatron-LM core_v0.16.1, training/training.py, `evaluate`: forward passes of so many global batches
-    each interval. **Assumes** that a forward pass takes a third of what both take, exposed communication included.
+    **Source**: Megatron-LM core_v0.16.1, training/training.py, `evaluate`: forward passes of so
+    many global batches each interval. **Assumes** that a forward pass takes a third of what both
+    take, exposed communication included.
     """
     interval, batches = evaluations(job)
     passes_s = (
@@ -59,7 +62,9 @@ def evaluation_s(job: Job, layout: Layout, times: StepTime, steps: int) -> float
 
 
 def evaluations(job: Job) -> tuple[int, int]:
-    """Steps between evaluations and global batches of one: the script's arguments, else the program's defaults."""
+    """Steps between evaluations and global batches of one: the script's arguments, else the
+    program's defaults.
+    """
     shares = [share.strip() for share in (job.data.split or "").split(",")]
     no_validation = job.data.split is not None and (len(shares) < 2 or not python_float(shares[1]))
     if job.framework.evaluation is None or no_validation:
@@ -77,16 +82,18 @@ _SHORT_VOCABULARY = 65500
 def token_bytes(job: Job) -> int:
     """Bytes of one token on disk.
 
-    **Source**: Megatron-LM core_v0.16.1, core/datasets/indexed_dataset.py, DType.optimal_dtype: 16 bits for
-    vocabularies below 65,500, else 32. **Assumes** tokens as prepared for Megatron: other formats, and text, are a few
-    times as large.
+    **Source**: Megatron-LM core_v0.16.1, core/datasets/indexed_dataset.py, DType.optimal_dtype: 16
+    bits for vocabularies below 65,500, else 32. **Assumes** tokens as prepared for Megatron: other
+    formats, and text, are a few times as large.
     """
     return 2 if job.model.vocab < _SHORT_VOCABULARY else 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The whole run. Fields with `wall` have saving, failures, restarts and evaluation in them; the others don't."""
+    """The whole run. Fields with `wall` have saving, failures, restarts and evaluation in them; the
+    others don't.
+    """
 
     tokens: float
     samples: int  #: sequences
@@ -104,9 +111,8 @@ class Run:
     best_save_interval_steps: int
     restart_s: float
     failures: float  #: to expect
-    segments: (
-        int | None
-    )  #: jobs under the time limit that it takes; `None` when no job gets as far as a checkpoint
+    #: jobs under the time limit that it takes; `None` when no job gets as far as a checkpoint
+    segments: int | None
     wall_s: float  #: without waiting in queues
     wall_gpu_hours: float
     wall_cost: float | None
@@ -120,9 +126,11 @@ class Run:
 
 
 def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
-    """Length of a layout's training, and what that takes; `None` when the job doesn't say how many tokens.
+    """Length of a layout's training, and what that takes; `None` when the job doesn't say how many
+    tokens.
 
-    **Assumes** that a program that saves at its time limit loses nothing by it but a start and a save.
+    **Assumes** that a program that saves at its time limit loses nothing by it but a start and a
+    save.
     """
     training, step_s = job.training, float(times.total_s)
     if training.duration_tokens is None:
@@ -162,10 +170,12 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
 
 
 def kept_checkpoints(job: Job, steps: int, interval: int) -> int:
-    """Checkpoints that are there at the end of a run of `steps`, which saves every `interval` and at its end.
+    """Checkpoints that are there at the end of a run of `steps`, which saves every `interval` and
+    at its end.
 
-    **Source**: transformers 5.23, trainer_utils.py, rotate_checkpoints (save_total_limit); Megatron-LM core_v0.16.1,
-    training/training.py, save_checkpoint_and_time (--save-retain-interval). Others delete none.
+    **Source**: transformers 5.23, trainer_utils.py, rotate_checkpoints (save_total_limit);
+    Megatron-LM core_v0.16.1, training/training.py, save_checkpoint_and_time
+    (--save-retain-interval). Others delete none.
     """
     said = given_number(job, "--save_total_limit") or job.output.keep or job.framework.keeps
     interval = max(interval, given_number(job, "--save-retain-interval") or 0)
@@ -194,9 +204,9 @@ def _length(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
 def energy_j(job: Job, seconds: float) -> float | None:
     """Energy of the site in joules.
 
-    **Source**: Patterson et al., 2104.10350 sec 2.5: hours × processors × average power of the system × PUE.
-    **Symbols**: power of the system is the accelerator's TDP times `power_over_tdp`. **Assumes** that as much is drawn
-    while saving and restarting.
+    **Source**: Patterson et al., 2104.10350 sec 2.5: hours × processors × average power of the
+    system × PUE. **Symbols**: power of the system is the accelerator's TDP times `power_over_tdp`.
+    **Assumes** that as much is drawn while saving and restarting.
     """
     tdp = job.cluster.accelerator.tdp_watts
     share = assumed("power_over_tdp") * assumed("power_usage_effectiveness")

@@ -1,4 +1,6 @@
-"""`Engine`: what the engine of a framework keeps, sends and hides, and by which means it cuts a model."""
+"""`Engine`: what the engine of a framework keeps, sends and hides, and by which means it cuts a
+model.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +11,34 @@ from ..dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The properties of an engine that formulas and rules take, so that none of them asks for its name.
+    """The properties of an engine that formulas and rules take, so that none of them asks for its
+    name.
 
-    A field that is left out says what plain PyTorch does: nothing is kept, copied or hidden beyond what a formula's
-    own source says.
+    A field that is left out says what plain PyTorch does: nothing is kept, copied or hidden beyond
+    what a formula's own source says.
     """
 
     # The means by which a model is cut. Each has requirements of its own, which rules state.
 
-    #: Of the layers. composed: layers written for tensor parallelism, of the parts that a model's config asks for;
-    #: fixed: the same, of one kind; replaced: ordinary layers, whose linear ones the engine replaces by cut ones.
+    #: Of the layers. composed: layers written for tensor parallelism, of the parts that a model's
+    #: config asks for; fixed: the same, of one kind; replaced: ordinary layers, whose linear ones
+    #: the engine replaces by cut ones.
     layers: Literal["composed", "fixed", "replaced"]
-    #: Of the states, from ZeRO stage 1. partitions: one optimizer updates a rank's part of flat tensors, at every
-    #: stage; distributed: an optimizer whose states are spread at stage 1, and units that are gathered from stage 2.
+    #: Of the states, from ZeRO stage 1. partitions: one optimizer updates a rank's part of flat
+    #: tensors, at every stage; distributed: an optimizer whose states are spread at stage 1, and
+    #: units that are gathered from stage 2.
     sharding: Literal["partitions", "distributed"]
-    #: Of the sequence. ring: keys and values go around; exchange: all-to-alls swap sequence for heads, in the
-    #: engine's own attention; script: the same, where the script asks for it.
+    #: Of the sequence. ring: keys and values go around; exchange: all-to-alls swap sequence for
+    #: heads, in the engine's own attention; script: the same, where the script asks for it.
     context: Literal["ring", "exchange", "script"]
-    #: Of the pipeline. stages: the layers of any model; module: a list of layers, which the model has to be written
-    #: as; none: there is none.
+    #: Of the pipeline. stages: the layers of any model; module: a list of layers, which the model
+    #: has to be written as; none: there is none.
     pipeline: Literal["stages", "module", "none"]
-    #: Of the experts. parallel: experts of its own, spread and cut freely; module: MoE modules that a model has to be
-    #: built with, spread alone; whole: every rank has all.
+    #: Of the experts. parallel: experts of its own, spread and cut freely; module: MoE modules that
+    #: a model has to be built with, spread alone; whole: every rank has all.
     experts: Literal["parallel", "module", "whole"]
-    #: Details of a layout that it has, by their fields. Every engine recomputes and offloads, one way or another.
+    #: Details of a layout that it has, by their fields. Every engine recomputes and offloads, one
+    #: way or another.
     details: frozenset[str]
     scripted: bool = False  #: the user's script builds model and groups: it has to know what is cut
     repeats_kv_heads: bool = True  #: tensor ranks beyond the key-value heads share them
@@ -43,17 +49,16 @@ class Engine:
     #: The types of optimizer states, fp8 weights and the recipe of fp8 are options.
     chooses_types: bool = False
     copies_fp32: bool = False  #: fp32 weights have a master copy too, once states are sharded
-    copies_fp16_gradients: bool = (
-        False  #: beside fp16 training's gradients the optimizer has fp32 ones
-    )
+    #: beside fp16 training's gradients the optimizer has fp32 ones
+    copies_fp16_gradients: bool = False
     #: The ZeRO stage from which gradients are summed in a type of their own; the weights' below it.
     sums_from: int = 0
     reduces_sums: bool = True  #: gradients are sent in the type of their sums; else in the weights'
 
     # What it keeps beside the states.
 
-    #: bf16 with fp32 sums at stage 1, and a pipeline without ZeRO, keep all gradients of a rank in one flat tensor
-    #: beside the weights' own.
+    #: bf16 with fp32 sums at stage 1, and a pipeline without ZeRO, keep all gradients of a rank in
+    #: one flat tensor beside the weights' own.
     flat_gradients: bool = False
     #: Gradients are freed as they are reduced, and made anew by the next step's backward pass.
     frees_gradients: bool = False
@@ -65,8 +70,8 @@ class Engine:
     gathered_layers: int | None = None
     #: Batches aren't padded to one length, so that sizes of tensors change from step to step.
     sizes_vary: bool = False
-    #: Options of the script with which NCCL or CUDA graphs register memory, whose segments then can't
-    #: grow.
+    #: Options of the script with which NCCL or CUDA graphs register memory, whose segments then
+    #: can't grow.
     registers_memory: frozenset[str] = frozenset()
     keeps_stage_ends: bool = False  #: what a stage receives and sends stays beside what it computes
     unfused_logit_bytes: int = 6  #: a logit, at the peak of a loss that fused kernels don't compute
@@ -74,17 +79,19 @@ class Engine:
 
     # What it sends, and what hides that.
 
-    #: Elements of one message of gradients: so many at least, and so many a replica; None: the buckets'.
+    #: Elements of one message of gradients: so many at least, and so many a replica; None: the
+    #: buckets'.
     message_elements: tuple[float, float] | None = None
-    #: Parameters are gathered after the update, and pipelines reduce after their last backward pass; else both
-    #: overlap with compute.
+    #: Parameters are gathered after the update, and pipelines reduce after their last backward
+    #: pass; else both overlap with compute.
     gathers_after_update: bool = False
     #: The host joins gathered parameters from every rank's part, one part after the other.
     joins_parts: bool = False
     cuts_sends: bool = False  #: tensor ranks send a part each of what goes to the next stage
     balances_stages: bool = False  #: layers are dealt by their parameters; else by their number
     sorts_local_experts: bool = False  #: tokens are sorted by expert also where one rank has all
-    #: The ZeRO stage from which it refuses the one hardware queue that orders collectives before products.
+    #: The ZeRO stage from which it refuses the one hardware queue that orders collectives before
+    #: products.
     several_queues_from: int | None = None
 
     # What it saves.

@@ -1,5 +1,6 @@
-"""Needs of a job before it can be submitted, its continuation after the time limit, the versions of programs that its
-files are written for (options, keys and defaults were read at these), and data that the target mounts.
+"""Needs of a job before it can be submitted, its continuation after the time limit, the versions of
+programs that its files are written for (options, keys and defaults were read at these), and data
+that the target mounts.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ from .records import Job
 from .schema import launch_keys
 
 _RESUME: Final = "output.resume"
-#: A token of the Hub, or no connection to it. Source: huggingface_hub 1.0, constants.py and utils/_auth.py.
+#: A token of the Hub, or no connection to it. Source: huggingface_hub 1.0, constants.py and
+#: utils/_auth.py.
 _LOGS_IN: Final = re.compile(
     r"\b(?:HF_TOKEN(?:_PATH)?|HUGGING_FACE_HUB_TOKEN|(?:HF_HUB|TRANSFORMERS)_OFFLINE)\b(?!=(?:0|false)?$)"
     r"|\b(?:hf auth|huggingface-cli) login\b"
 )
-#: A file that holds arguments, by its option and ending: a script of unknown options may read any from it.
+#: A file that holds arguments, by its option and ending: a script of unknown options may read any
+#: from it.
 _ARGUMENT_FILE: Final = re.compile(
-    # `--config=a.json`, then `--config a.json`: from the word's beginning, so that each is read once
+    # `--config=a.json`, then `--config a.json`: from the word's beginning, so that each is read
+    # once
     r"(?:(?<!\S)(?:(?!config)\S)*config[^\s=]*=|(?<![^\s=])(?:(?!config)[^\s=])*config[^\s=]*\s)"
     r"\S*\.(?:json|ya?ml|toml)(?!\S)",
     re.IGNORECASE,
 )
-#: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job specs.
+#: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job
+#: specs.
 CONDITIONS: Final[Mapping[str, Callable[[Job], bool]]] = {
     "always": lambda job: True,
     "outside Azure": lambda job: job.cluster.provider != "azure",
@@ -72,7 +77,9 @@ def not_ready(lacks: Sequence[Missing]) -> str:
 
 
 def gated(job: Job) -> str | None:
-    """The model or tokenizer that the run reads from the Hub with a token alone, where nothing hands it one."""
+    """The model or tokenizer that the run reads from the Hub with a token alone, where nothing
+    hands it one.
+    """
     words = (word.partition("=")[2] or word for word in job.launch.arguments)
     for name in (*words, job.data.tokenizer.path or ""):
         owner, slash, _ = name.partition("/")
@@ -176,8 +183,9 @@ def can_continue(job: Job) -> bool:
 def continuation(job: Job) -> str:
     """Return the way in which the run goes on: requeue | chain | none.
 
-    By default a run that has a folder of checkpoints to go on from queues again: the job keeps its number, needs no
-    second one in the queue, and Slurm does the same after a node's failure or a preemption.
+    By default a run that has a folder of checkpoints to go on from queues again: the job keeps its
+    number, needs no second one in the queue, and Slurm does the same after a node's failure or a
+    preemption.
     """
     if not can_continue(job):
         return "none"
@@ -191,7 +199,8 @@ def continuation(job: Job) -> str:
 IMAGES: Final = {
     "nvidia": "nvcr.io/nvidia/pytorch:25.11-py3",
     "amd": "rocm/pytorch:latest",
-    "intel": "vault.habana.ai/gaudi-docker/1.21.0/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:latest",
+    "intel": "vault.habana.ai/gaudi-docker/1.21.0/ubuntu22.04/habanalabs/"
+    "pytorch-installer-2.6.0:latest",
 }
 
 
@@ -216,9 +225,8 @@ def listed_versions(job: Job) -> str:
 
 #: What the target replaces with a path; the whole of it, and the section and the name.
 EXPRESSION: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-ASSET: Final = re.compile(
-    r"azureml:(?![/\\])([^/:@]+(?:[:@][^/]+)?)(?:/(.+))?"
-)  #: and a path within it
+#: and a path within it
+ASSET: Final = re.compile(r"azureml:(?![/\\])([^/:@]+(?:[:@][^/]+)?)(?:/(.+))?")
 _URI: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl)://\S.*|azureml:\S.*", re.IGNORECASE)
 _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _OUTPUTS: Final = ("output.checkpoints", "output.logs")
@@ -235,9 +243,8 @@ class Bindings:
 
     inputs: dict[str, Entry] = field(default_factory=dict)
     outputs: dict[str, Entry] = field(default_factory=dict)
-    words: dict[str, str] = field(
-        default_factory=dict
-    )  #: a URI of the spec, and what the program gets for it
+    #: a URI of the spec, and what the program gets for it
+    words: dict[str, str] = field(default_factory=dict)
 
     def section(self, name: str) -> dict[str, Entry]:
         """The inputs, or the outputs."""
@@ -272,7 +279,9 @@ def only_mounted(text: str) -> bool:
 
 
 def bindings(job: Job) -> Bindings:
-    """The inputs and outputs that the job declares, and those for the URIs in its `data` and `output`."""
+    """The inputs and outputs that the job declares, and those for the URIs in its `data` and
+    `output`.
+    """
     found = Bindings()
     if not binds(job):
         return found
@@ -292,7 +301,9 @@ def bindings(job: Job) -> Bindings:
 
 
 def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
-    """The expression for a URI of the spec, whose input or output is added where there is none for it yet."""
+    """The expression for a URI of the spec, whose input or output is added where there is none for
+    it yet.
+    """
     section = "outputs" if key in _OUTPUTS else "inputs"
     path, rest, kind = uri, "", "uri_folder" if section == "outputs" else _kind(uri)
     if asset := ASSET.fullmatch(uri):  # the mounted place, and the path within
@@ -310,9 +321,8 @@ def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
         if str(entry.get("path", "")).rstrip("/") == path.rstrip("/")
     )
     words = key.split(".")
-    base = (
-        words[-2] if words[-1] == "path" else words[-1]
-    )  # data, tokenizer, checkpoints; data_2 where it is taken
+    # data, tokenizer, checkpoints; data_2 where it is taken
+    base = words[-2] if words[-1] == "path" else words[-1]
     numbered = (f"{base}_{number}" for number in range(2, len(entries) + 3))
     name = next(same, None) or next(name for name in (base, *numbered) if name not in entries)
     entries.setdefault(name, {"type": kind, "path": path, "mode": _MODES[section]})

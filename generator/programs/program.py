@@ -1,4 +1,6 @@
-"""Programs as plans describe them: what every process of a job runs; launchers, which write the files that start it."""
+"""Programs as plans describe them: what every process of a job runs; launchers, which write the
+files that start it.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,22 @@ from ..job.records import Job, JobLaunch
 from ..numerals import python_float, read_whole
 
 _WRITTEN_BY: Final = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
-#: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
+#: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever
+#: collected them.
 TRIAL: Final = "dsgen trial"
 TRIAL_LOG: Final = "log.txt"  #: in the trial's folder, where its launcher writes it
 DEFAULT_STEPS = 1000  #: optimizer steps when the job gives no duration, and the script requires one
 WARMUP_FRACTION: Final = 0.01  #: of the steps of a pretraining
 _WARMUP_OF_TUNING: Final = 0.03  # of shorter runs. Source: Alpaca's and QLoRA's recipes
 _LOGGED_S: Final = 60  # at most between two lines of the log, where a step is shorter
-BETA1 = 0.9  #: of Adam, as the other constants: spelled differently everywhere, so that one plan trains alike
+#: of Adam, as the other constants: spelled differently everywhere, so that one plan trains alike
+BETA1 = 0.9
 EPSILON = 1e-8
-_STARTING_S: Final = (
-    300  # before the program's own clock starts: containers, imports, the rendezvous
-)
+# before the program's own clock starts: containers, imports, the rendezvous
+_STARTING_S: Final = 300
 _LEAST_MARGIN_S: Final = 600
-_USUAL_EXIT_OPTION: Final = (
-    "--exit-signal-handler"  # Megatron's, which other scripts have taken over
-)
+# Megatron's, which other scripts have taken over
+_USUAL_EXIT_OPTION: Final = "--exit-signal-handler"
 _STEPS: Final = (
     "--train-iters",
     "--max-steps",
@@ -43,9 +45,8 @@ _TOKENS: Final = "--train-tokens"
 _BATCH: Final = "--global-batch-size"
 _RAMP: Final = "--rampup-batch-size"
 _EPOCHS: Final = ("--num-train-epochs", "--num_train_epochs")  # of the Trainer
-_TIMES_ESTIMATED: Final = (
-    3  # what a step and a checkpoint may take, in their estimates: storage is shared
-)
+# what a step and a checkpoint may take, in their estimates: storage is shared
+_TIMES_ESTIMATED: Final = 3
 
 
 def trial_folder(number: int) -> str:
@@ -72,21 +73,23 @@ def as_written(options: Mapping[str, Any], _: Path, __: Path) -> Mapping[str, An
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
-    """The program that takes the job, as the words of its commands: `{file}` is the launch file, `{name}` the job's."""
+    """The program that takes the job, as the words of its commands: `{file}` is the launch file,
+    `{name}` the job's.
+    """
 
     submit: tuple[str, ...]
-    trial: (
-        tuple[str, ...] | None
-    )  #: asks whether the job would be taken, and starts nothing; None where that can't be
-    #: Of what `submit` prints; its first group is the job's id. None: the command runs the job itself, until it ends.
+    #: asks whether the job would be taken, and starts nothing; None where that can't be
+    trial: tuple[str, ...] | None
+    #: Of what `submit` prints; its first group is the job's id. None: the command runs the job
+    #: itself, until it ends.
     identity: str | None
-    elsewhere: str = ""  #: option of `watch` and `state` for the second group, where the job is in another cluster
+    #: option of `watch` and `state` for the second group, where the job is in another cluster
+    elsewhere: str = ""
     watch: tuple[str, ...] = ()  #: commands for the job `{id}` of `{file}`
     state: tuple[str, ...] = ()  #: prints the state of `{id}`; how a run ends that is waited for
     unfinished: str = r"\S"  #: of a state before the end
-    collect: tuple[
-        str, ...
-    ] = ()  #: brings the logs of `{id}` into `{folder}`, where they aren't in the job's folder
+    #: brings the logs of `{id}` into `{folder}`, where they aren't in the job's folder
+    collect: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,35 +97,33 @@ class Launcher:
     """One target of `launch.target`."""
 
     name: str  #: as in a job spec
-    files: Callable[
-        [Plan, Program, str], tuple[RenderedFile, ...]
-    ]  #: of a plan; the text is the command behind it
+    #: of a plan; the text is the command behind it
+    files: Callable[[Plan, Program, str], tuple[RenderedFile, ...]]
     start: str  #: the command that starts the job; `{}` is the folder of its files
     file: str  #: that the scheduler is given
     scheduler: Scheduler
     token: str  #: what gives a run the HF_TOKEN that its model needs, which no file holds
-    #: One file that runs trials of several plans, one after another, each in its `trial_folder`; and its name.
+    #: One file that runs trials of several plans, one after another, each in its `trial_folder`;
+    #: and its name.
     trials: Callable[[Sequence[Plan], Sequence[Program], str], RenderedFile] | None = None
     trials_start_files: bool = True  #: whether that file starts the launch files of the trials
-    #: What starts an elastic job on the nodes that it got; of its plans, largest first, and that one's launch file.
+    #: What starts an elastic job on the nodes that it got; of its plans, largest first, and that
+    #: one's launch file.
     pick: Callable[[Sequence[Plan], RenderedFile, str], tuple[RenderedFile, ...]] | None = None
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have
-    in_folder: bool = (
-        True  #: whether the job runs in the folder that it is started from, which holds the script
-    )
-    uploaded: Callable[[JobLaunch, Path], Path | None] = lambda _, __: (
-        None
-    )  #: the folder that has to hold the script
-    #: Its options, with paths from where the spec is as paths from the files' folder, where only these lead somewhere.
+    #: whether the job runs in the folder that it is started from, which holds the script
+    in_folder: bool = True
+    #: the folder that has to hold the script
+    uploaded: Callable[[JobLaunch, Path], Path | None] = lambda _, __: None
+    #: Its options, with paths from where the spec is as paths from the files' folder, where only
+    #: these lead somewhere.
     placed: Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]] = as_written
     #: Notes on folders of a job's output that go with its machines.
     lost: Callable[[Job], Iterable[str]] = lambda _: ()
-    before: Callable[[JobLaunch, Path], str] = (
-        from_the_scripts_folder  #: what to do first, said above that command
-    )
-    more: Callable[[Path], tuple[str, ...]] = (
-        lambda _: ()
-    )  #: words that its commands need for what is in that file
+    #: what to do first, said above that command
+    before: Callable[[JobLaunch, Path], str] = from_the_scripts_folder
+    #: words that its commands need for what is in that file
+    more: Callable[[Path], tuple[str, ...]] = lambda _: ()
 
     def command(self, folder: Path) -> str:
         """The command that starts the job whose files are in `folder`."""
@@ -156,7 +157,9 @@ def content_hash(content: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPath:
-    """An argument that is the path of a rendered file, which only the launcher knows at run time."""
+    """An argument that is the path of a rendered file, which only the launcher knows at run
+    time.
+    """
 
     name: str
 
@@ -180,18 +183,18 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The script that every process of the job runs and its arguments, independent of who starts it."""
+    """The script that every process of the job runs and its arguments, independent of who starts
+    it.
+    """
 
     script: str
     groups: tuple[ArgumentGroup, ...]
-    environment: Mapping[
-        str, str
-    ]  #: what the framework needs; the user's own variables come on top
+    #: what the framework needs; the user's own variables come on top
+    environment: Mapping[str, str]
     files: tuple[RenderedFile, ...]  #: configuration files, e.g. ds_config.json
     notes: tuple[str, ...] = ()  #: choices a reader would question, for the launch script's header
-    resume: Resume | None = (
-        None  #: None: the program finds its last checkpoint itself, or doesn't go on
-    )
+    #: None: the program finds its last checkpoint itself, or doesn't go on
+    resume: Resume | None = None
 
     @property
     def arguments(self) -> tuple[str | ConfigPath, ...]:
@@ -210,7 +213,9 @@ def warmup_steps(plan: Plan) -> int | None:
 
 
 def log_interval(plan: Plan) -> int:
-    """Steps between two lines of the log: those of a minute, at most the 100 of Megatron's default."""
+    """Steps between two lines of the log: those of a minute, at most the 100 of Megatron's
+    default.
+    """
     return next(
         (
             steps
@@ -224,15 +229,18 @@ def log_interval(plan: Plan) -> int:
 def beta2(job: Job) -> float:
     """Decay of the second moment.
 
-    **Source**: 0.95 for language models (GPT-3, arXiv 2005.14165, appendix B); 0.999 for encoders (BERT, 1810.04805)
-    and to go on from trained weights (QLoRA, 2305.14314, appendix B.4; TrainingArguments).
+    **Source**: 0.95 for language models (GPT-3, arXiv 2005.14165, appendix B); 0.999 for encoders
+    (BERT, 1810.04805) and to go on from trained weights (QLoRA, 2305.14314, appendix B.4;
+    TrainingArguments).
     """
     is_tuned = is_fine_tuning(job.training.lora, job.launch.arguments)
     return 0.95 if job.model.causal and not is_tuned else 0.999
 
 
 def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
-    """One option: True is a bare flag; False and None leave it out; of a tuple each value is a word."""
+    """One option: True is a bare flag; False and None leave it out; of a tuple each value is a
+    word.
+    """
     if value is None or isinstance(value, bool):
         return (option,) if value else ()
     if isinstance(value, ConfigPath):
@@ -258,8 +266,10 @@ def make_program(
     notes: tuple[str, ...] = (),
     resume: Resume | None = None,
 ) -> Program:
-    """The job's script with the groups that hold any argument. An option that the job's own arguments give is left to
-    them; they come last."""
+    """The job's script with the groups that hold any argument.
+
+    An option that the job's own arguments give is left to them; they come last.
+    """
     named = ", and --model_name_or_path from its model where these name none"
     weights = (
         named
@@ -284,15 +294,18 @@ def make_program(
 
 
 def holds(arguments: Iterable[str], value: object) -> bool:
-    """Return whether a value is among `arguments`, after whatever option: the script's own names aren't known."""
+    """Return whether a value is among `arguments`, after whatever option: the script's own names
+    aren't known.
+    """
     return any(value in (a, a.partition("=")[2]) for a in arguments)
 
 
 def exit_minutes(plan: Plan) -> int | None:
-    """Minutes after which a program that checks after each step has to save and exit; `None` where others end it.
+    """Minutes after which a program that checks after each step has to save and exit; `None` where
+    others end it.
 
-    A signal before the limit does so on Slurm, where the job's script then queues it again: a program that has exited
-    by itself would look as if it had finished.
+    A signal before the limit does so on Slurm, where the job's script then queues it again: a
+    program that has exited by itself would look as if it had finished.
     """
     launch = plan.job.launch
     signalled = launch.options.get("signal_seconds") or continuation(plan.job) == "requeue"
@@ -323,10 +336,11 @@ def step_option(program: Program) -> str | None:
 
 
 def last_step(plan: Plan, program: Program) -> int:
-    """The step that the run ends with: what the program is told, else the job's duration; 0 if that can't be known.
+    """The step that the run ends with: what the program is told, else the job's duration; 0 if that
+    can't be known.
 
-    Megatron makes steps of sequences as `steps_of_samples` does; of tokens, where the batch or the sequence may grow,
-    it counts them as it goes.
+    Megatron makes steps of sequences as `steps_of_samples` does; of tokens, where the batch or the
+    sequence may grow, it counts them as it goes.
     """
     option = step_option(program)
     if option is not None:
@@ -345,7 +359,8 @@ def last_step(plan: Plan, program: Program) -> int:
 
 
 def steps_of_samples(samples: int, batch: int, ramp: tuple[int, ...] = ()) -> int:
-    """Steps in which Megatron trains on so many sequences, the last ones that fill no batch left out.
+    """Steps in which Megatron trains on so many sequences, the last ones that fill no batch left
+    out.
 
     The ramp is the first batch, its increment, and the sequences until the batch is whole.
 
@@ -365,7 +380,9 @@ def steps_of_samples(samples: int, batch: int, ramp: tuple[int, ...] = ()) -> in
 
 
 def length_words(program: Program) -> tuple[str, ...]:
-    """The arguments that `last_step` was counted from, each option with its values, where no step is among them."""
+    """The arguments that `last_step` was counted from, each option with its values, where no step
+    is among them.
+    """
     if step_option(program) is not None:
         return ()
     asked = (_SAMPLES, _BATCH, _RAMP, *_EPOCHS)
@@ -376,7 +393,8 @@ def length_words(program: Program) -> tuple[str, ...]:
 def epochs(plan: Plan, program: Program) -> int:
     """Passes over the data that the Trainer makes, where no step ends it; 0 for other programs.
 
-    **Source**: transformers 5.23, trainer.py: num_train_epochs, 3 by default, rounded up in trainer_state.json.
+    **Source**: transformers 5.23, trainer.py: num_train_epochs, 3 by default, rounded up in
+    trainer_state.json.
     """
     if plan.job.framework.checkpoints.tracker is not None or step_option(program) is not None:
         return 0
@@ -394,6 +412,8 @@ def _number(program: Program, option: str) -> int | None:
 
 
 def resumes(plan: Plan) -> bool:
-    """Return whether a start goes on from what is saved, so that a finished run has nothing left to do."""
+    """Return whether a start goes on from what is saved, so that a finished run has nothing left to
+    do.
+    """
     anew = plan.job.framework.starts_anew
     return plan.job.output.resume and not (anew and gives(plan.job.launch.arguments, anew))

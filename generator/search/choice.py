@@ -35,7 +35,8 @@ def deciding_s(found: Estimates, *, bold: bool = False) -> Floats:
 def ranking(found: Estimates, top: int, *, bold: bool = False) -> list[int]:
     """Row numbers of the `top` best layouts, best first.
 
-    Of layouts that differ in details alone, the best one stands for all, unless there are too few others.
+    Of layouts that differ in details alone, the best one stands for all, unless there are too few
+    others.
     """
     seconds = deciding_s(found, bold=bold)
     order = np.lexsort((found.required_bytes, found.total_s, seconds))
@@ -64,7 +65,8 @@ def first_of_each(keys: Rows) -> Rows:
 
 
 def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
-    """Rows that have a name: the chosen one, the fastest of all, and the fastest that needs four fifths of the card.
+    """Rows that have a name: the chosen one, the fastest of all, and the fastest that needs four
+    fifths of the card.
 
     The last is missing where nothing needs so little.
     """

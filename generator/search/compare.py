@@ -1,4 +1,6 @@
-"""Reasons against another layout: the rule or the memory that forbids it, else its cost, by cause."""
+"""Reasons against another layout: the rule or the memory that forbids it, else its cost, by
+cause.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ from .suggestions import best_plan
 
 #: Causes that a sentence names, and how large each has to be, as a share of the largest.
 _MOST_NAMED, _SMALLEST_SHARE = 3, 0.15
-#: Two estimates closer than this fraction are equal: the model can't tell which layout of one job is the
-#: faster (`benchmarks.uncertainty`). Two layouts share most of what is unknown.
+#: Two estimates closer than this fraction are equal: the model can't tell which layout of one job
+#: is the faster (`benchmarks.uncertainty`). Two layouts share most of what is unknown.
 TIME_BAND = ceil(100 * ordering_band()) / 100
 #: Causes of the step time, as in a sentence.
 _SAYS: Final[Mapping[str, str]] = {
@@ -116,7 +118,9 @@ class Difference:
 
     @property
     def time_causes(self) -> str:
-        """`bubble +1.9 s, tensor +0.8 s, but data -0.4 s`: causes of the difference, then those against it."""
+        """`bubble +1.9 s, tensor +0.8 s, but data -0.4 s`: causes of the difference, then those
+        against it.
+        """
         longer = self.slowdown >= 0
         named = _named(self.time)
         along = _listed([cause for cause in named if (cause.more > 0) == longer], 1.0, "s")
@@ -169,15 +173,12 @@ class Comparison:
 
     asked: Asked
     ours: Plan | None  #: the best plan; `None` when the job has none
-    theirs: (
-        Plan | None
-    )  #: the best layout with the asked keys, else the nearest; `None` where no layout has them
-    findings: tuple[
-        Finding, ...
-    ]  #: why it can't be used: the rules that it breaks, the memory that it lacks
-    overruled: tuple[
-        str, ...
-    ]  #: pins of the job that the question sets otherwise, as in the spec: `tensor: 8`
+    #: the best layout with the asked keys, else the nearest; `None` where no layout has them
+    theirs: Plan | None
+    #: why it can't be used: the rules that it breaks, the memory that it lacks
+    findings: tuple[Finding, ...]
+    #: pins of the job that the question sets otherwise, as in the spec: `tensor: 8`
+    overruled: tuple[str, ...]
     kept: tuple[str, ...]  #: pins of the job that hold
     row: str = ""  #: the name or number of the row that was asked about, in place of keys
     changed: tuple[str, ...] = ()  #: other keys that had to change with what was asked
@@ -201,7 +202,8 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """One of `forbidden`, `too large`, `feasible` (without a plan to compare), `same`, `slower`, `faster`, `equal`.
+        """One of `forbidden`, `too large`, `feasible` (without a plan to compare), `same`,
+        `slower`, `faster`, `equal`.
 
         `equal` where the estimate can't tell which is faster.
         """
@@ -244,12 +246,17 @@ class Comparison:
         elif self.overruled:
             why = f"; the job pins {', '.join(self.overruled)}"
         else:
-            why = f"; the chosen plan: {why_first(difference.ours, difference.theirs, bold=self.bold)}"
+            why = (
+                "; the chosen plan: "
+                f"{why_first(difference.ours, difference.theirs, bold=self.bold)}"
+            )
         return f"{speed}: {difference.time_causes}{why}"
 
     @property
     def _changes(self) -> str:
-        """The other keys that could not stay as in the chosen plan, with their values: `with pipeline: 2; `."""
+        """The other keys that could not stay as in the chosen plan, with their values: `with
+        pipeline: 2; `.
+        """
         if not self.changed or self.theirs is None:
             return ""
         values, job = self.theirs.layout.to_dict(), self.theirs.job
@@ -258,7 +265,9 @@ class Comparison:
         return f"with {also}; " if also else ""
 
     def _what_it_takes(self) -> str:
-        """Say where a layout that doesn't fit needs more than ours, the headroom with which it fits, and its speed."""
+        """Say where a layout that doesn't fit needs more than ours, the headroom with which it
+        fits, and its speed.
+        """
         difference, plan, parts = self.difference, self.theirs, []
         if difference and difference.memory_text:
             parts.append(f"more than the chosen plan: {difference.memory_text}")
@@ -271,7 +280,9 @@ class Comparison:
         return "".join(f"; {part}" for part in parts)
 
     def _memory_saved(self, difference: Difference) -> str:
-        """Say what the plan needs without the time that it spends to fit, where ours spends none and nobody asked."""
+        """Say what the plan needs without the time that it spends to fit, where ours spends none
+        and nobody asked.
+        """
         job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
         for name in ("recompute", "offload"):
             less = getattr(ours, name)
@@ -282,7 +293,10 @@ class Comparison:
                     float(device_limit_bytes(job, ledger)),
                 )
                 if need > limit:
-                    return f"; with {job.says(name, less)} it needs up to {need / GIB:.1f} of {limit / GIB:.1f} GiB"
+                    return (
+                        f"; with {job.says(name, less)} it needs up to {need / GIB:.1f} of "
+                        f"{limit / GIB:.1f} GiB"
+                    )
         return ""
 
     def to_dict(self) -> dict[str, object]:
@@ -302,10 +316,12 @@ class Comparison:
 
 
 def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) -> Comparison:
-    """A layout with the `asked` keys beside `ours`, the job's best plan: what isn't asked about stays as in ours.
+    """A layout with the `asked` keys beside `ours`, the job's best plan: what isn't asked about
+    stays as in ours.
 
-    Where it can't, the layout that differs in the fewest other keys; a key that is asked to be open is solved.
-    Where no such layout is legal and fits: the one that comes nearest, with the rules that it breaks.
+    Where it can't, the layout that differs in the fewest other keys; a key that is asked to be open
+    is solved. Where no such layout is legal and fits: the one that comes nearest, with the rules
+    that it breaks.
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     found = _nearest_to(pinned)
@@ -351,7 +367,9 @@ def compare_row(row: str, ours: Plan, theirs: Plan, *, bold: bool = False) -> Co
 def _near_ours(
     job: Job, found: Feasible, asked: Asked, ours: Plan | None
 ) -> tuple[Plan | None, tuple[str, ...]]:
-    """The plan with what was asked and all else as in ours, and the other keys that had to change."""
+    """The plan with what was asked and all else as in ours, and the other keys that had to
+    change.
+    """
     if ours is None or None in asked.values():
         return None, ()
     values = pinned_values(replace(Pins(), **asked))
@@ -362,9 +380,11 @@ def _near_ours(
 
 
 def _nearest_to(job: Job) -> Feasible:
-    """The layouts of a job; where none is legal, those that break what the pins break, or one rule more.
+    """The layouts of a job; where none is legal, those that break what the pins break, or one rule
+    more.
 
-    Empty where that leaves none: the pins contradict the number of GPUs or the batch, or several rules are in the way.
+    Empty where that leaves none: the pins contradict the number of GPUs or the batch, or several
+    rules are in the way.
     """
     found = relaxed = feasible_layouts(job)
     broken = {finding.rule for finding in _errors(check_pins(job))}
@@ -379,7 +399,9 @@ def _errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _obstacles(job: Job, found: Feasible) -> tuple[Finding, ...]:
-    """Rules that leave no layout with the pins: those broken by themselves, else those that removed such layouts."""
+    """Rules that leave no layout with the pins: those broken by themselves, else those that removed
+    such layouts.
+    """
     broken = _errors(check_pins(job))
     if broken:
         return broken

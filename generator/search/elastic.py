@@ -1,12 +1,15 @@
-"""An elastic job: one plan for each count of GPUs that it may get, with the same batch and the same checkpoint.
+"""An elastic job: one plan for each count of GPUs that it may get, with the same batch and the same
+checkpoint.
 
-Tensor, pipeline, context and expert parallelism, the ZeRO stage and what else a checkpoint is cut by are those of one
-plan; only the replicas, the micro batch, the accumulation and what is recomputed change from count to count.
+Tensor, pipeline, context and expert parallelism, the ZeRO stage and what else a checkpoint is cut
+by are those of one plan; only the replicas, the micro batch, the accumulation and what is
+recomputed change from count to count.
 
 **Source**: Megatron-LM's distributed checkpoints keep model parallelism unless saved with
-`--dist-ckpt-optim-fully-reshardable`, and take any number of replicas (docs/api-guide/core/dist_checkpointing.md @
-core_v0.16.1); ZeRO's are refused by another number of replicas unless made universal (DeepSpeed,
-runtime/engine.py:4750 @ 0.19.8). Spares are the smaller counts of nodes on which one plan's replicas go on so.
+`--dist-ckpt-optim-fully-reshardable`, and take any number of replicas
+(docs/api-guide/core/dist_checkpointing.md @ core_v0.16.1); ZeRO's are refused by another number of
+replicas unless made universal (DeepSpeed, runtime/engine.py:4750 @ 0.19.8). Spares are the smaller
+counts of nodes on which one plan's replicas go on so.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from .plan import Infeasible, Plan, SearchResult
 from .refine import refined
 from .search import obstacle, search
 
-#: The share of the nodes down to which counts are listed; below it, only the next one, where there is none above.
+#: The share of the nodes down to which counts are listed; below it, only the next one, where there
+#: is none above.
 SMALLEST_SHARE = 0.75
 
 
@@ -35,9 +39,8 @@ class Spare:
     """A smaller count of nodes with the same batch and the same layout of each replica."""
 
     plan: Plan
-    lost_from: (
-        int  #: with so many nodes lost, and up to `lost_to`, this is the largest count that works
-    )
+    #: with so many nodes lost, and up to `lost_to`, this is the largest count that works
+    lost_from: int
     lost_to: int  #: with so many nodes lost none is idle
     throughput: float  #: as a share of the whole plan's
 
@@ -63,9 +66,8 @@ class Spares:
 
     plan: Plan
     counts: tuple[Spare, ...]
-    refused: tuple[
-        tuple[int, Finding], ...
-    ]  #: counts that keep both products, and break a rule or don't fit
+    #: counts that keep both products, and break a rule or don't fit
+    refused: tuple[tuple[int, Finding], ...]
 
     def to_dict(self) -> dict[str, object]:
         """A part of `dsgen plan --format json`, described by `schemas/plan.schema.json`."""
@@ -78,7 +80,9 @@ class Spares:
 
 
 def spare_nodes(plan: Plan) -> Spares:
-    """The counts of nodes, from one less than the plan's, that keep its batch and each replica's layout."""
+    """The counts of nodes, from one less than the plan's, that keep its batch and each replica's
+    layout.
+    """
     job, layout = plan.job, plan.layout
     counts: list[Spare] = []
     refused: list[tuple[int, Finding]] = []
@@ -131,7 +135,9 @@ class Elastic:
 
     @property
     def better_batch(self) -> tuple[int, tuple[int, ...]] | None:
-        """The batch nearby that is divided on the most counts, and these, where they are more; they need not fit."""
+        """The batch nearby that is divided on the most counts, and these, where they are more; they
+        need not fit.
+        """
         batch, layout = self.plans[0].job.training.global_batch, self.plans[0].layout
         replica = layout.world // layout.data
         every = (*(plan.job.gpus for plan in self.plans), *self.left_out)
@@ -152,7 +158,9 @@ class Elastic:
 def plan_counts(
     job: Job, *, top: int = 10, bold: bool = False, explain: bool = True
 ) -> Elastic | Infeasible:
-    """The plans of an elastic job; of `Infeasible` the one on the most GPUs, when no count has a plan."""
+    """The plans of an elastic job; of `Infeasible` the one on the most GPUs, when no count has a
+    plan.
+    """
     left_out: dict[int, str] = {}
     for gpus in reversed(job.elastic):
         most = replace(job, gpus=gpus, elastic=())
@@ -192,7 +200,9 @@ def plan_counts(
 
 
 def _shared_layout(job: Job, found: Feasible, counts: tuple[int, ...], bold: bool) -> Layout:
-    """The layout of a plan hardly slower than the best whose replicas and batch suit the most counts."""
+    """The layout of a plan hardly slower than the best whose replicas and batch suit the most
+    counts.
+    """
     found = refined(job, found, top=_CANDIDATES, bold=bold)
     rows = ranking(found, _CANDIDATES, bold=bold)
     near = [row for row in rows if found.total_s[row] <= _SLOWER * found.total_s[rows[0]]]
@@ -201,12 +211,17 @@ def _shared_layout(job: Job, found: Feasible, counts: tuple[int, ...], bold: boo
 
 
 def _unsuited(job: Job, layout: Layout, gpus: int) -> str | None:
-    """The reason why the replicas of `layout` can't be on `gpus`, with the batch; `None` where they can."""
+    """The reason why the replicas of `layout` can't be on `gpus`, with the batch; `None` where they
+    can.
+    """
     replica, batch = layout.world // layout.data, job.training.global_batch
     if gpus % replica:
         return f"not whole replicas of {replica} GPUs"
     if batch % (gpus // replica):
-        return f"the number of replicas, of {replica} GPUs each, does not divide the global batch of {batch:,}"
+        return (
+            f"the number of replicas, of {replica} GPUs each, does not divide the "
+            f"global batch of {batch:,}"
+        )
     return None
 
 

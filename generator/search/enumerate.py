@@ -1,8 +1,10 @@
-"""Every layout of a job, as columns: all that satisfy the two product identities and the user's pins.
+"""Every layout of a job, as columns: all that satisfy the two product identities and the user's
+pins.
 
-The table grows one variable at a time, depth first in blocks of bounded size. A rule is applied as soon as the columns
-it reads exist, and the layouts it removes are counted with those that would still have grown from these rows, so the
-counts are those of the whole product, and memory is that of a few blocks.
+The table grows one variable at a time, depth first in blocks of bounded size. A rule is applied as
+soon as the columns it reads exist, and the layouts it removes are counted with those that would
+still have grown from these rows, so the counts are those of the whole product, and memory is that
+of a few blocks.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ Column = NDArray[np.int64]
 FACTORS = ("tensor", "context", "pipeline", "data")
 
 
-#: Rows that one variable may grow a block to; beyond, the block is grown in pieces. Those that differ in `ALTERNATIVES`
-#: and the micro-batch alone stay together: of these, one may make another needless.
+#: Rows that one variable may grow a block to; beyond, the block is grown in pieces. Those that
+#: differ in `ALTERNATIVES` and the micro-batch alone stay together: of these, one may make another
+#: needless.
 _BLOCK_ROWS = 1 << 16
 ALTERNATIVES = ("offload", "recompute")
 
@@ -137,7 +140,9 @@ class _Domain(NamedTuple):
 
 
 def _domain(job: Job, variable: Variable, factors: Column, pin: int | None) -> _Domain:
-    """The values of a variable, cut down to the pin; a pinned micro-batch has to divide the batch as any other."""
+    """The values of a variable, cut down to the pin; a pinned micro-batch has to divide the batch
+    as any other.
+    """
     used = factors if variable.depends else factors[:1]
     values = [np.asarray(variable.values(job, factor)) for factor in used.tolist()]
     if pin is not None:
@@ -148,7 +153,10 @@ def _domain(job: Job, variable: Variable, factors: Column, pin: int | None) -> _
 
 
 class Enumeration:
-    """The legal layouts of a job, block by block. Once all were asked for, `rejected_by` is complete."""
+    """The legal layouts of a job, block by block.
+
+    Once all were asked for, `rejected_by` is complete.
+    """
 
     def __init__(self, job: Job, *, without: Collection[str] = ()) -> None:
         pins, sizes = pinned_values(job.pins), np.array(divisors(job.gpus), np.int64)
@@ -159,18 +167,17 @@ class Enumeration:
         self._domains = {v.name: _domain(job, v, sizes, pins.get(v.name)) for v in VARIABLES}
         self._rules = _by_stage(rule for rule in binding_rules(job) if rule.id not in without)
         self._divisions = self._all_divisions(sizes, pins)
-        self.considered = int(
-            self._divisions.weight.sum()
-        )  #: layouts that satisfy both identities and the pins
-        self.rejected_by: dict[
-            str, int
-        ] = {}  #: rule id to layouts removed, by the first rule that removes a layout
+        #: layouts that satisfy both identities and the pins
+        self.considered = int(self._divisions.weight.sum())
+        #: rule id to layouts removed, by the first rule that removes a layout
+        self.rejected_by: dict[str, int] = {}
 
     def _all_divisions(self, sizes: Column, pins: Mapping[str, int]) -> _Table:
-        """Every data × tensor × pipeline × context = gpus with the number of layouts that can grow from it.
+        """Every data × tensor × pipeline × context = gpus with the number of layouts that can grow
+        from it.
 
-        `sizes` are the divisors of the GPUs. The value of a factor has as many layouts as the variables that depend on
-        it have values for it: none, where another value is pinned.
+        `sizes` are the divisors of the GPUs. The value of a factor has as many layouts as the
+        variables that depend on it have values for it: none, where another value is pinned.
         """
         whole = sizes[:, None] % sizes == 0
         quotient = np.where(whole, np.searchsorted(sizes, sizes[:, None] // sizes), -1)
@@ -241,7 +248,9 @@ class Enumeration:
         return _Table(columns, np.repeat(table.weight // np.maximum(counts, 1), counts))
 
     def _judged(self, table: _Table, stage: str) -> _Table:
-        """The rows of a table but for those that break a rule that can be applied once `stage` is known."""
+        """The rows of a table but for those that break a rule that can be applied once `stage` is
+        known.
+        """
         legal = np.ones(len(table), np.bool_)
         for rule in self._rules.get(stage, ()):
             read = {name: self._column(table, name) for name in rule.columns.reads}
@@ -281,7 +290,9 @@ def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
 
 
 def _pieces(counts: Column, first: NDArray[np.bool_]) -> Iterator[slice]:
-    """Consecutive rows that grow to a block each, cut before the `first` of some; those between may grow to more."""
+    """Consecutive rows that grow to a block each, cut before the `first` of some; those between may
+    grow to more.
+    """
     stops = np.flatnonzero(np.append(first[1:], True)) + 1
     ends = np.cumsum(counts)[stops - 1]
     start = grown = number = 0

@@ -29,8 +29,9 @@ Floats = NDArray[np.float64]
 #: Rows estimated at once: a few columns of this many float64 stay in a core's cache.
 CHUNK_ROWS = 32768
 
-#: Bytes of a block that is freed unused: from then on, glibc keeps what smaller ones leave for the next of them instead
-#: of giving it back to the system each time (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on 64 bits).
+#: Bytes of a block that is freed unused: from then on, glibc keeps what smaller ones leave for the
+#: next of them instead of giving it back to the system each time (mallopt(3), M_MMAP_THRESHOLD: at
+#: most 32 MiB on 64 bits).
 _FREED_ONCE = 24 << 20
 
 #: Causes of the step time that details of a layout, which the enumeration leaves alone, can hide.
@@ -69,9 +70,8 @@ class Feasible(Estimates):
     rejected_by: Mapping[str, int]
     legal: int  #: layouts that break no rule
     fitting: int  #: of these, those that fit
-    nearest: (
-        Layout | None
-    )  #: the legal layout that comes closest to fitting; `None` when no layout is legal
+    #: the legal layout that comes closest to fitting; `None` when no layout is legal
+    nearest: Layout | None
 
     def extended(self, *more: Estimates) -> Feasible:
         """These layouts and `more`."""
@@ -79,9 +79,11 @@ class Feasible(Estimates):
 
 
 def asks_script(job: Job) -> bool:
-    """Return whether context parallelism is left to the user: outside Megatron the training script has to know of it.
+    """Return whether context parallelism is left to the user: outside Megatron the training script
+    has to know of it.
 
-    Source: DeepSpeed's Ulysses refuses batches without position_ids (runtime/sequence_parallel/ulysses_sp.py @ 0.19.8).
+    Source: DeepSpeed's Ulysses refuses batches without position_ids
+    (runtime/sequence_parallel/ulysses_sp.py @ 0.19.8).
     """
     return "context" not in known_values(job) and job.engine.context == "script"
 
@@ -91,7 +93,9 @@ def _tried(job: Job) -> Job:
 
 
 def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
-    """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
+    """All layouts that break no rule, but for the rules `without`, and fit, with step time and
+    memory demand.
+    """
     job = _tried(job)
     np.empty(_FREED_ONCE, np.uint8)
     legal, count, fitted = Enumeration(job, without=without), 0, 0
@@ -156,11 +160,13 @@ def has_plan(job: Job) -> tuple[bool, int]:
 def _promising(
     job: Job, rows: Layouts, removed: dict[str, int]
 ) -> tuple[Layouts, tuple[dict[str, Any], NDArray[np.intp]], tuple[tuple[float, float], Layout]]:
-    """The rows that may fit, what lasts of their memory, and the nearest of all with its demand; counts the others.
+    """The rows that may fit, what lasts of their memory, and the nearest of all with its demand;
+    counts the others.
 
-    Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the ledger shrinks as it
-    grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
-    One micro-batch in a step is looked at by itself, where gradients or layers of a second one are not held.
+    Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the
+    ledger shrinks as it grows: it multiplies activations, and stages hold as many micro-batches or,
+    once there are fewer, as many sequences. One micro-batch in a step is looked at by itself, where
+    gradients or layers of a second one are not held.
     """
     smallest = (rows.gradient_accumulation == 1) & (
         job.engine.frees_gradients | rows.expert_overlap

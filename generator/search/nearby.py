@@ -25,7 +25,8 @@ from .refine import DETAILS
 
 #: Fields that the two identities give where the others are known.
 FOLLOWING: Final = ("data", "gradient_accumulation")
-#: Fields that say how much of another one: with another value of that one they begin at their defaults.
+#: Fields that say how much of another one: with another value of that one they begin at their
+#: defaults.
 PARTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "recompute": ("recompute_layers", "recompute_group", "recompute_modules"),
     "offload": ("offload_fraction",),
@@ -48,10 +49,12 @@ class Neighbour:
 def neighbour(
     job: Job, layout: Layout, values: Mapping[str, Any], pool: Estimates
 ) -> Neighbour | None:
-    """The layout with other `values` that is nearest to `layout`; `None` where no legal one has them.
+    """The layout with other `values` that is nearest to `layout`; `None` where no legal one has
+    them.
 
-    It need not fit. Where all else can't stay as it is, it is the layout of the `pool` that differs in the
-    fewest fields, with as many of the details as are legal; of equals, that with the least expected time.
+    It need not fit. Where all else can't stay as it is, it is the layout of the `pool` that differs
+    in the fewest fields, with as many of the details as are legal; of equals, that with the least
+    expected time.
     """
     matches = [getattr(pool.layouts, name) == value for name, value in values.items()]
     rows = np.flatnonzero(np.all(matches, axis=0) & np.ones(len(pool.total_s), np.bool_))
@@ -75,7 +78,9 @@ def neighbour(
 def _parts(
     pool: Estimates, rows: NDArray[np.intp], values: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """How much of what is recomputed or offloaded, as layouts of the pool have it, the best one first."""
+    """How much of what is recomputed or offloaded, as layouts of the pool have it, the best one
+    first.
+    """
     names = [part for whole, parts in PARTS_OF.items() if whole in values for part in parts]
     if not names or not len(rows):
         return
@@ -87,7 +92,9 @@ def _parts(
 
 
 def with_values(job: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:
-    """The layout with other values and what follows from them; `None` where the identities don't allow them."""
+    """The layout with other values and what follows from them; `None` where the identities don't
+    allow them.
+    """
     asked = dict(values)
     for name, parts in PARTS_OF.items():
         if name in asked:
@@ -128,7 +135,9 @@ def _with_details(job: Job, plain: Layout, detailed: Layout, values: Mapping[str
 
 
 def _with_chunks(job: Job, plain: Layout, wanted: int) -> Layout:
-    """A layout with as many model chunks a stage as are wanted, or with the legal number next to that."""
+    """A layout with as many model chunks a stage as are wanted, or with the legal number next to
+    that.
+    """
     counts = chunk_values(job, plain.pipeline) if plain.pipeline <= job.model.layers else [1]
     for count in sorted(counts, key=lambda count: abs(log(count / wanted))):
         candidate = replace(plain, virtual_pipeline=count)

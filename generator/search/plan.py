@@ -104,9 +104,8 @@ class Decision:
     other: str | None  #: `None` where nothing else is legal and fits
     #: Other keys of the layout that had to change with it, and their values.
     changed: Mapping[str, Any] = field(default_factory=dict)
-    slower_fraction: float | None = (
-        None  #: how much longer its step is; negative where it is faster
-    )
+    #: how much longer its step is; negative where it is faster
+    slower_fraction: float | None = None
     cause: str | None = None  #: the parts of the step time that differ most, with their amounts
     more_bytes: int | None = None  #: of memory that it needs
     why: str | None = None  #: why it can't be chosen, or the number by which a faster one isn't
@@ -148,12 +147,15 @@ class Choice:
     decides_s: float  #: the expected time of a step, whether or not the plan fits
     fits: bool  #: whether device and host memory are enough: MEM001 and MEM002
     out_of_memory_chance: float  #: 0 to 1
-    #: `like`: measured runs are like the plan; `kind`: some are of its kind; `none`: its kind was never measured
+    #: `like`: measured runs are like the plan; `kind`: some are of its kind; `none`: its kind was
+    #: never measured
     evidence: str
 
     @property
     def expected_s(self) -> float | None:
-        """The number that decides, in seconds; `None` for a plan that doesn't fit and so can't be chosen."""
+        """The number that decides, in seconds; `None` for a plan that doesn't fit and so can't be
+        chosen.
+        """
         return self.decides_s if self.fits else None
 
     def to_dict(self) -> dict[str, object]:
@@ -167,7 +169,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A layout of a job with its estimates. From the search it breaks no rule; `findings` says so otherwise."""
+    """A layout of a job with its estimates.
+
+    From the search it breaks no rule; `findings` says so otherwise.
+    """
 
     job: Job
     layout: Layout
@@ -177,13 +182,14 @@ class Plan:
     uncertainty: Uncertainty  #: the bands around step time and memory
     choice: Choice
     why: str = ""  #: the rule by which the search chose it, in a sentence
-    decisions: tuple[
-        Decision, ...
-    ] = ()  #: its values against others, of a chosen one that is explained
+    #: its values against others, of a chosen one that is explained
+    decisions: tuple[Decision, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     def to_dict(self, *, compared: bool = True) -> dict[str, object]:
-        """The form of `plan.json`, described by `schemas/plan.schema.json`; `compared` with other number formats."""
+        """The form of `plan.json`, described by `schemas/plan.schema.json`; `compared` with other
+        number formats.
+        """
         layout, run = self.layout, self.run
         whole: dict[str, object] | None = None
         if run is not None:
@@ -224,7 +230,9 @@ class Plan:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why this plan, one sentence each: the rule that chose it, each decision against others, the pins."""
+        """Why this plan, one sentence each: the rule that chose it, each decision against others,
+        the pins.
+        """
         values, pins = self.layout.to_dict(), self.job.pins
         others = {
             key: [*group] for key, group in groupby(self.decisions, lambda decision: decision.key)
@@ -245,17 +253,22 @@ class Plan:
 
     @property
     def run(self) -> Run | None:
-        """Length and cost of the plan's training; `None` when the job doesn't say how many tokens."""
+        """Length and cost of the plan's training; `None` when the job doesn't say how many
+        tokens.
+        """
         return whole_run(self.job, self.layout, self.step_time)
 
     @property
     def saving(self) -> Saving:
-        """Its checkpoints, and how often failures have it save them; known without the run's length."""
+        """Its checkpoints, and how often failures have it save them; known without the run's
+        length.
+        """
         return saving(self.job, self.layout, float(self.step_time.total_s))
 
     @property
     def other_precisions(self) -> Mapping[str, float]:
-        """Seconds of a step of the same layout in the other formats that accelerator and framework have.
+        """Seconds of a step of the same layout in the other formats that accelerator and framework
+        have.
 
         **Assumes** the same layout, and says nothing of memory: its states may need more, or less.
         """
@@ -279,7 +292,9 @@ class Plan:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that the layout trains on in a step; of an estimate, not always those of the job's global batch."""
+        """Tokens that the layout trains on in a step; of an estimate, not always those of the job's
+        global batch.
+        """
         return self.layout.global_batch * self.job.training.sequence_length
 
 
@@ -289,15 +304,13 @@ class SearchResult:
 
     job: Job
     plans: tuple[Plan, ...]  #: best first
-    named: Mapping[
-        str, Plan
-    ]  #: `chosen`, `fastest`, `roomy`; the last is missing where nothing leaves a fifth free
+    #: `chosen`, `fastest`, `roomy`; the last is missing where nothing leaves a fifth free
+    named: Mapping[str, Plan]
     why: Mapping[str, str]  #: by the same names, the rule that decided, in a sentence
     considered: int  #: layouts that satisfy both product identities and the pins
     feasible: int  #: of these, how many break no rule and fit
-    rejected_by: Mapping[
-        str, int
-    ]  #: rule id to the number of layouts it removed (each counted once)
+    #: rule id to the number of layouts it removed (each counted once)
+    rejected_by: Mapping[str, int]
     search_s: float  #: wall time of the search; never written to a file
 
     @property
@@ -350,15 +363,16 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Infeasible:
-    """No layout passes: which rule binds, what came nearest, and the smallest changes that would do."""
+    """No layout passes: which rule binds, what came nearest, and the smallest changes that would
+    do.
+    """
 
     job: Job
     considered: int
     rejected_by: Mapping[str, int]
     binding_rule: str
-    nearest: (
-        Plan | None
-    )  #: the layout that needs least memory over capacity, when memory is what binds
+    #: the layout that needs least memory over capacity, when memory is what binds
+    nearest: Plan | None
     suggestions: tuple[Suggestion, ...]
 
     @property

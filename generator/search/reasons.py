@@ -19,12 +19,15 @@ from .plan import Decision, Plan
 
 #: A layout in which nothing is decided.
 _PLAIN: Final = Layout(data=1)
-#: By how much another value is faster that a reason has to explain: below it, percents in whole numbers are 0.
+#: By how much another value is faster that a reason has to explain: below it, percents in whole
+#: numbers are 0.
 _NOT_AS_FAST: Final = 0.005
 
 
 def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[Decision]:
-    """Each decision of a plan against the values next to it, all else as it is where that can be."""
+    """Each decision of a plan against the values next to it, all else as it is where that can
+    be.
+    """
     layout, pins = plan.layout, plan.job.pins
     for name in FIELDS:
         if name in FOLLOWING or getattr(pins, name) is not None or not _matters(layout, name):
@@ -38,7 +41,9 @@ def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[D
 
 
 def _matters(layout: Layout, name: str) -> bool:
-    """Ask whether a field says anything of the layout: model chunks do where there are stages, and so on."""
+    """Ask whether a field says anything of the layout: model chunks do where there are stages, and
+    so on.
+    """
     wholes = {part: whole for whole, parts in PARTS_OF.items() for part in parts}
     needed = {**wholes, "virtual_pipeline": "pipeline", "sequence_parallel": "tensor"}.get(name)
     return needed is None or getattr(layout, needed) != getattr(_PLAIN, needed)

@@ -1,7 +1,9 @@
-"""Details that only trade memory for time, or hide one kind of communication: turned where they can matter.
+"""Details that only trade memory for time, or hide one kind of communication: turned where they can
+matter.
 
-The enumeration leaves them at their defaults. What is best with them is found by branch and bound: a layout is refined
-only where its step time, without all that its details could still save, is within reach of those with a name.
+The enumeration leaves them at their defaults. What is best with them is found by branch and bound:
+a layout is refined only where its step time, without all that its details could still save, is
+within reach of those with a name.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def chunk_counts(job: Job, rows: Layouts) -> NDArray[np.int64]:
 
 
 def recompute_choices(job: Job, rows: Layouts) -> Settings:
-    """Parts of every layer, from the least that is repeated; then every part of some layers of a chunk."""
+    """Parts of every layer, from the least that is repeated; then every part of some layers of a
+    chunk.
+    """
     for modules in module_choices(job):
         yield {"recompute": Recompute.SELECTIVE, "recompute_modules": modules}
     held = inner_layers(job, rows) / rows.virtual_pipeline
@@ -86,7 +90,8 @@ def chunk_choices(job: Job, rows: Layouts) -> Settings:
         yield {"virtual_pipeline": counts}
 
 
-#: Share of the time that a detail has to save to be worth its place in a plan; less would be lost in any estimate.
+#: Share of the time that a detail has to save to be worth its place in a plan; less would be lost
+#: in any estimate.
 _LEAST_GAIN = 0.001
 #: Rows that are refined as far as the first: more than a screen has.
 _MOST_ROWS = 10
@@ -98,15 +103,13 @@ _FIRST_WAVE = 2048
 class Detail:
     """One detail of a layout that the enumeration leaves alone."""
 
-    turns: tuple[
-        str, ...
-    ]  #: the fields that it sets; where one of them is pinned, the detail is the user's
+    #: the fields that it sets; where one of them is pinned, the detail is the user's
+    turns: tuple[str, ...]
     settings: Callable[[Job, Layouts], Settings]
     saves: str  #: the cause of the step time that it can shorten
     replaces: Mapping[str, Any] = field(default_factory=dict)  #: values for which it does a part
-    largest: Mapping[str, Any] = field(
-        default_factory=dict
-    )  #: the fastest and largest that it can come to
+    #: the fastest and largest that it can come to
+    largest: Mapping[str, Any] = field(default_factory=dict)
     best: Mapping[str, Any] = field(default_factory=dict)  #: where it is on or off: on
 
 
@@ -123,7 +126,8 @@ def _switch(name: str, *, saves: str) -> Detail:
     return Detail(turns=(name,), settings=lambda job, rows: iter([on]), saves=saves, best=on)
 
 
-#: In this order. Those that trade memory for time come first, and all that they make is kept, for others need memory.
+#: In this order. Those that trade memory for time come first, and all that they make is kept, for
+#: others need memory.
 DETAILS: tuple[Detail, ...] = (
     Detail(
         turns=("recompute", "recompute_layers", "recompute_group", "recompute_modules"),
@@ -173,12 +177,15 @@ class Reach:
     bold: bool
     fastest: float = np.inf
     roomy: float = np.inf  #: the fastest that needs four fifths of the card
-    #: The best rows to be shown that were found, by what decides, and what each shows of its layout.
+    #: The best rows to be shown that were found, by what decides, and what each shows of its
+    #: layout.
     shown_s: Floats
     shown_keys: NDArray[np.int64]
 
     def holds(self, rows: Estimates, least_s: Floats) -> NDArray[np.bool_]:
-        """Find rows that may get a name or a row of their own, when their times can't fall below `least_s`."""
+        """Find rows that may get a name or a row of their own, when their times can't fall below
+        `least_s`.
+        """
         roomy = rows.required_bytes <= roomy_bytes(self.job)
         least = least_s if self.bold else least_s * (rows.expected_s / rows.total_s)
         last = self.shown_s.max(initial=0) if len(self.shown_s) else np.inf
@@ -211,7 +218,9 @@ def _boundless(job: Job) -> Reach:
 
 
 def _reach(job: Job, found: Estimates, top: int, bold: bool) -> Reach:
-    """What to refine for, before anything is: at least as good as the `top` best without details."""
+    """What to refine for, before anything is: at least as good as the `top` best without
+    details.
+    """
     rows = np.array(ranking(found, min(top, _MOST_ROWS), bold=bold))
     seconds = deciding_s(found, bold=bold)[rows]
     start = Reach(job=job, bold=bold, shown_s=seconds, shown_keys=shown_keys(found, rows))
@@ -219,9 +228,11 @@ def _reach(job: Job, found: Estimates, top: int, bold: bool) -> Reach:
 
 
 def refined(job: Job, found: Feasible, *, top: int, bold: bool = False) -> Feasible:
-    """Add to what was found those layouts that its details make of it and that can be among the `top` best.
+    """Add to what was found those layouts that its details make of it and that can be among the
+    `top` best.
 
-    The most promising are refined first: what is found of them decides which of the others may be worth it.
+    The most promising are refined first: what is found of them decides which of the others may be
+    worth it.
     """
     if not len(found.layouts):
         return found
@@ -282,7 +293,8 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach)
         better, rows = _hidden(job, tops, detail, later, reach)
         made.append(better)
         kept = np.ones(len(tops.total_s), np.bool_)
-        # What a larger one replaces may still be roomy, or get faster by a detail that isn't combined with this one.
+        # What a larger one replaces may still be roomy, or get faster by a detail that isn't
+        # combined with this one.
         room = roomy_bytes(job)
         lost = (tops.required_bytes[rows] <= room) & (better.required_bytes > room)
         surer = tops.expected_s[rows] < better.expected_s
@@ -300,7 +312,9 @@ def _floor(found: Estimates, details: Iterable[Detail]) -> Floats:
 def _floor_at(
     job: Job, rows: Estimates, values: Mapping[str, Any], details: Sequence[Detail]
 ) -> Floats:
-    """Least time of layouts with `values`, when details with one best setting have it and others hide all."""
+    """Least time of layouts with `values`, when details with one best setting have it and others
+    hide all.
+    """
     settled = {name: value for d in details for name, value in d.best.items()}
     columns = _set(rows.layouts, {**settled, **values})
     found, rest = (
@@ -318,7 +332,9 @@ def _largest(details: Iterable[Detail]) -> dict[str, Any]:
 def _traded(
     job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: Reach
 ) -> Estimates:
-    """Layouts that do in part what others do wholly, where these fit, and leave no room without any such detail."""
+    """Layouts that do in part what others do wholly, where these fit, and leave no room without any
+    such detail.
+    """
     whole = np.all(
         [getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0
     )
@@ -332,7 +348,9 @@ def _traded(
 def _hidden(
     job: Job, tops: Estimates, detail: Detail, later: Sequence[Detail], reach: Reach
 ) -> tuple[Estimates, NDArray[np.int64]]:
-    """The best that the detail makes of each layout where it makes it faster, and which layouts these are."""
+    """The best that the detail makes of each layout where it makes it faster, and which layouts
+    these are.
+    """
     matters = np.flatnonzero(tops.savable[detail.saves] > _LEAST_GAIN * tops.total_s)
     made, at = _made(job, tops.take(matters), detail, later, reach, gain=_LEAST_GAIN)
     best = np.lexsort((made.total_s, at))
@@ -349,7 +367,8 @@ def _made(
     *,
     gain: float = 0.0,
 ) -> tuple[Estimates, NDArray[np.int64]]:
-    """Every legal layout that a detail makes of some, that fits and is faster, and which rows they are of.
+    """Every legal layout that a detail makes of some, that fits and is faster, and which rows they
+    are of.
 
     It is faster by more than `gain`, and within reach with all that details `later` can save.
     """

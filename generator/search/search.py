@@ -1,4 +1,6 @@
-"""The search: enumerate, filter by rules, estimate memory, filter by fit, estimate time, rank, and say why."""
+"""The search: enumerate, filter by rules, estimate memory, filter by fit, estimate time, rank, and
+say why.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,11 @@ from .suggestions import suggestions
 
 
 def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
-    """The rule that leaves no layout, and the layout that comes nearest to fitting, when memory is what binds.
+    """The rule that leaves no layout, and the layout that comes nearest to fitting, when memory is
+    what binds.
 
-    Where none is legal it is the first rule that the pinned keys break whatever else is chosen, else the rule without
-    which some layout would be legal, else the one that removes most.
+    Where none is legal it is the first rule that the pinned keys break whatever else is chosen,
+    else the rule without which some layout would be legal, else the one that removes most.
     """
     if found.nearest is not None:  # what the nearest of the legal layouts lacks is what binds
         nearest = make_plan(job, found.nearest)
@@ -41,7 +44,9 @@ def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
 
 
 def obstacle(job: Job, found: Feasible) -> tuple[str, str | None]:
-    """The rule that leaves no layout, and its message where it names one layout, or numbers that don't divide."""
+    """The rule that leaves no layout, and its message where it names one layout, or numbers that
+    don't divide.
+    """
     batch, most = job.training.global_batch, math.gcd(job.training.global_batch, job.gpus)
     if found.nearest is None and most < job.gpus:
         whole = replace(
@@ -67,10 +72,10 @@ def search(
 ) -> SearchResult | Infeasible:
     """The `top` best plans of `job`, or why there is none and what would make one possible.
 
-    `bold` asks of memory what is allocated alone, and of a plan no measured kind; `explain` compares each decision of
-    the first plan with others.
-    Exhaustive and deterministic: every layout that satisfies the identities and the pins is enumerated, and every one
-    that breaks no rule is estimated.
+    `bold` asks of memory what is allocated alone, and of a plan no measured kind; `explain`
+    compares each decision of the first plan with others. Exhaustive and deterministic: every layout
+    that satisfies the identities and the pins is enumerated, and every one that breaks no rule is
+    estimated.
     """
     return search_with_estimates(job, top=top, bold=bold, explain=explain)[0]
 
@@ -115,8 +120,9 @@ def search_with_estimates(
 
 
 def estimate(job: Job) -> Plan:
-    """One layout, unsearched: pinned keys as they are, `data` and what is missing of the batch from the identities, and
-    the framework's defaults (1, stage 0, nothing recomputed or offloaded) for the rest. Broken rules are in `findings`.
+    """One layout, unsearched: pinned keys as they are, `data` and what is missing of the batch from
+    the identities, and the framework's defaults (1, stage 0, nothing recomputed or offloaded) for
+    the rest. Broken rules are in `findings`.
     """
     pins = pinned_values(job.pins)
     if job.model.experts > 0:

@@ -1,7 +1,8 @@
-"""Changes to a job without a plan after which it has one, and changes nearby that make a poor plan fast.
+"""Changes to a job without a plan after which it has one, and changes nearby that make a poor plan
+fast.
 
-Every one is found by searching the changed job, so it is true. All searches together look at a bounded number of
-layouts: what is not found within it is not suggested.
+Every one is found by searching the changed job, so it is true. All searches together look at a
+bounded number of layouts: what is not found within it is not suggested.
 """
 
 from __future__ import annotations
@@ -35,17 +36,20 @@ _MOST_PAIRS = 3
 _NEARBY = 0.125
 #: Counts, and batches, that are compared for speed: those that divide best.
 _COMPARED = 3
-#: Factors by which a change has to be faster, in tokens a second and GPU, to be offered beside a nearer one, or beside
-#: a plan that works.
+#: Factors by which a change has to be faster, in tokens a second and GPU, to be offered beside a
+#: nearer one, or beside a plan that works.
 _FASTER, _MUCH_FASTER = 1.05, 1.10
 #: As for a batch that divides better: it also makes a plainer plan.
 _LITTLE_FASTER = 1.02
-#: Factor by which a batch nearby has to have more in common with the GPU count, for any layout of it to be searched.
+#: Factor by which a batch nearby has to have more in common with the GPU count, for any layout of
+#: it to be searched.
 _AWKWARD = 4
 
 
 class _Searches:
-    """Searches of changed jobs, bounded all together, for plans with more than `speed` tokens a second and GPU."""
+    """Searches of changed jobs, bounded all together, for plans with more than `speed` tokens a
+    second and GPU.
+    """
 
     def __init__(self, speed: float = 0.0) -> None:
         self._left, self._speed = _MOST_LAYOUTS, speed
@@ -74,7 +78,8 @@ class _Searches:
     def fastest(self, jobs: Iterable[Job]) -> Plan | None:
         """The plan with most tokens a second and GPU among those of all jobs.
 
-        The jobs are compared by sequences a second and GPU of their fastest layouts, before details are turned.
+        The jobs are compared by sequences a second and GPU of their fastest layouts, before details
+        are turned.
         """
         searches = [
             (job, found) for job in jobs if (found := self._search(job)) and len(found.layouts)
@@ -135,11 +140,13 @@ _SPENDING = ("recompute", "offload", "zero_stage", "micro_batch")
 
 
 def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
-    """Changes of one key with which the same tensor and context parallelism is clearly faster per GPU.
+    """Changes of one key with which the same tensor and context parallelism is clearly faster per
+    GPU.
 
-    A GPU count and a batch nearby; a pin that costs; of a plan that spends time to fit, keys of `training` that save
-    memory. Only layouts that are cut like the plan's are searched: with others, they may be faster still. Of a batch
-    that divides far better, any layout is, and of those keys where a program without stages has few.
+    A GPU count and a batch nearby; a pin that costs; of a plan that spends time to fit, keys of
+    `training` that save memory. Only layouts that are cut like the plan's are searched: with
+    others, they may be faster still. Of a batch that divides far better, any layout is, and of
+    those keys where a program without stages has few.
     """
     layout, searches, job = plan.layout, _Searches(_MUCH_FASTER * _speed(plan)), plan.job
     cut: dict[str, Any] = {name: layout.to_dict()[name] for name in ("tensor", "context", "expert")}
@@ -179,7 +186,9 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
 
 
 def dividing_batch(plan: Plan) -> Suggestion | None:
-    """The nearest batch that has far more in common with the GPU count, where its best plan is faster."""
+    """The nearest batch that has far more in common with the GPU count, where its best plan is
+    faster.
+    """
     job = plan.job
     other = next(_round_batches(job), None)
     shared = _AWKWARD * gcd(job.training.global_batch, job.gpus)
@@ -195,7 +204,9 @@ def _changed(path: str, plan: Plan) -> Suggestion:
 
 
 def _without_pins(job: Job, searches: _Searches) -> Iterator[Suggestion]:
-    """Each pinned key changed by itself; where that isn't enough, pairs of them, and last all of them."""
+    """Each pinned key changed by itself; where that isn't enough, pairs of them, and last all of
+    them.
+    """
     pinned = [name for name in FIELDS if getattr(job.pins, name) is not None]
     for size, most in ((1, None), (2, _MOST_PAIRS)):
         offers = (_with_others(job, names, searches) for names in combinations(pinned, size))
@@ -224,13 +235,15 @@ def _with_others(job: Job, names: tuple[str, ...], searches: _Searches) -> Sugge
 
 
 def _other_gpu_counts(job: Job, searches: _Searches) -> Iterator[Suggestion]:
-    """The nearest count below that works, the smallest found above, and one nearby that is faster than both."""
+    """The nearest count below that works, the smallest found above, and one nearby that is faster
+    than both.
+    """
     if job.cluster.accelerator.is_slice:
         return
     gpus, unit = job.gpus, job.cluster.accelerators_per_node
     nodes, parts = gpus // unit, divisors(unit)
-    # Below, whole nodes, and the parts of a node once there is one at most; above, parts of a node that are more, then
-    # whole nodes, close by and growing.
+    # Below, whole nodes, and the parts of a node once there is one at most; above, parts of a node
+    # that are more, then whole nodes, close by and growing.
     fewer = [n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1)]
     below = dict.fromkeys([*fewer, *(sorted(parts, reverse=True) if nodes <= 1 else [])])
     some = max(nodes, 1)
@@ -272,7 +285,9 @@ def _round_counts(job: Job) -> Iterator[Job]:
 
 
 def _other_batches(job: Job, searches: _Searches) -> Iterator[Suggestion]:
-    """The nearest global batches, below and above, with which a plan exists, and one nearby that is faster."""
+    """The nearest global batches, below and above, with which a plan exists, and one nearby that is
+    faster.
+    """
     batch = job.training.global_batch
     replicas = [d for d in divisors(job.gpus) if d > 1]
     below = sorted({batch // d * d for d in replicas} - {0, batch}, reverse=True)

@@ -1,4 +1,6 @@
-"""A plan in words, and the rows of a table of plans: what the terminal and the report say, as plain data."""
+"""A plan in words, and the rows of a table of plans: what the terminal and the report say, as plain
+data.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,8 @@ def further(plan: Plan) -> Iterator[Line]:
     adapters = f", LoRA of rank {job.training.lora.rank}" if job.training.lora else ""
     yield (
         "Job",
-        f"{job.name}: {model}{count(parameter_count(job.model))} parameters{adapters}, {job.framework}, "
+        f"{job.name}: {model}{count(parameter_count(job.model))} "
+        f"parameters{adapters}, {job.framework}, "
         f"{job.training.precision}; {job.gpus:,} × {job.cluster.accelerator.name}, "
         f"{counted(job.nodes, 'node')} of {job.cluster.name}",
     )
@@ -170,7 +173,10 @@ def further(plan: Plan) -> Iterator[Line]:
 def _batch(plan: Plan) -> str:
     layout, asked = plan.layout, plan.job.training.global_batch
     other = "" if layout.global_batch == asked else f" (the job has {asked:,})"
-    passes = f"{layout.gradient_accumulation:,} micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
+    passes = (
+        f"{layout.gradient_accumulation:,} "
+        f"micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
+    )
     return (
         f"{layout.global_batch:,} sequences{other} = {counted(layout.data, 'replica')} × "
         f"{passes} of {layout.micro_batch}; {count(plan.tokens_per_step)} tokens"
@@ -178,7 +184,9 @@ def _batch(plan: Plan) -> str:
 
 
 def causes(plan: Plan) -> list[tuple[str, float]]:
-    """The causes of the step time in seconds, largest first; those under two percent are left out."""
+    """The causes of the step time in seconds, largest first; those under two percent are left
+    out.
+    """
     total = float(plan.step_time.total_s)
     parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in CAUSES}
     return sorted(
@@ -217,7 +225,9 @@ class Row:
 
 
 def rows(found: SearchResult, top: int) -> tuple[Row, ...]:
-    """The plans that have a name, then the others of the first `top`, by the numbers of their rows."""
+    """The plans that have a name, then the others of the first `top`, by the numbers of their
+    rows.
+    """
     named: dict[Layout, Row] = {}
     for name, plan in found.named.items():
         named.setdefault(plan.layout, Row(name=name, plan=plan, reason=found.why[name]))
@@ -233,14 +243,18 @@ def compared(plan: Plan, best: Plan) -> str:
 
 
 def dimension_cells(plans: Sequence[Plan]) -> list[dict[str, str]]:
-    """A row of cells for each plan, by heading: a column for each dimension that any of them uses."""
+    """A row of cells for each plan, by heading: a column for each dimension that any of them
+    uses.
+    """
     table = [dimensions(plan.layout) for plan in plans]
     used = [heading for heading in table[0] if any(row[heading] for row in table)] if table else []
     return [{heading: row[heading] for heading in used} for row in table]
 
 
 def unlike(plan: Plan, best: Plan) -> str:
-    """The details in which a plan differs from the chosen one, and whether measured runs are like it alone."""
+    """The details in which a plan differs from the chosen one, and whether measured runs are like
+    it alone.
+    """
     words = differing(plan.layout, best.layout)
     own, others = (bool(one.uncertainty.evidence.beyond) for one in (plan, best))
     return ", ".join((*words, *(["extrapolated" if own else "measured"] if own != others else [])))

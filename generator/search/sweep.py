@@ -38,16 +38,20 @@ class Counts:
         return cls(job=job, unit=1, gpus=job.cluster.accelerators_per_node)
 
     def between(self, low: int, high: int) -> Iterator[int]:
-        """The counts from `low` to `high`, both included, on which some layout breaks no rule; none need fit."""
+        """The counts from `low` to `high`, both included, on which some layout breaks no rule; none
+        need fit.
+        """
         first = max(-(-low // self.unit), 1) * self.unit
         for count in range(first, high + 1, self.unit):
             if any(True for _ in Enumeration(replace(self.job, gpus=count * self.gpus))):
                 yield count
 
     def grid(self, low: int, high: int) -> tuple[int, ...]:
-        """From `low` to `high`: parts of one node, then whole nodes, up to eight counts to a doubling.
+        """From `low` to `high`: parts of one node, then whole nodes, up to eight counts to a
+        doubling.
 
-        Of each eighth, the first count on which some layout is legal; where there is none, the first.
+        Of each eighth, the first count on which some layout is legal; where there is none, the
+        first.
         """
         parts = [part for part in divisors(self.unit) if low <= part <= high and part < self.unit]
         found, nodes = [], max(-(-low // self.unit), 1)
@@ -89,7 +93,10 @@ class Goal:
     at_most: float | None = None  #: in the currency of the cluster's price
 
     def excess(self, plan: Plan, *, slow: bool = False) -> float:
-        """The run over its limits: at most 1 where the goal is met. `slow`: at the slow end of the band."""
+        """The run over its limits: at most 1 where the goal is met.
+
+        `slow`: at the slow end of the band.
+        """
         run = plan.run
         if run is None:
             return math.inf
@@ -147,7 +154,9 @@ class Sweep:
 
     @property
     def nearest(self) -> Point | None:
-        """The point that comes closest to the goal; `None` without a goal, or without a plan at any value."""
+        """The point that comes closest to the goal; `None` without a goal, or without a plan at any
+        value.
+        """
         goal = self.goal
         planned = [(goal.excess(p.plan), i) for i, p in enumerate(self.points) if goal and p.plan]
         return self.points[min(planned)[1]] if planned else None
@@ -171,8 +180,8 @@ def sweep(
 ) -> Sweep:
     """Plan the job at every combination of values.
 
-    With a goal, and one key whose values have counts in between: also at those between the smallest that meets it and
-    the one before; of these, only those with a plan become points.
+    With a goal, and one key whose values have counts in between: also at those between the smallest
+    that meets it and the one before; of these, only those with a plan become points.
     """
     points = [
         _point(load, axes, chosen, bold) for chosen in product(*(axis.values for axis in axes))
@@ -200,7 +209,9 @@ def _sorted(axes: Sequence[Axis], points: Iterable[Point], goal: Goal | None) ->
 
 
 def _between(counts: Counts, tried: Iterable[float], met: float) -> list[int]:
-    """Counts, evenly spaced, between the one that meets the goal and the largest that was tried below it."""
+    """Counts, evenly spaced, between the one that meets the goal and the largest that was tried
+    below it.
+    """
     below = max((value for value in tried if value < met), default=met)
     legal = [*counts.between(round(below) + 1, round(met) - 1)]
     return legal[:: -(-len(legal) // _BETWEEN)] if legal else []

@@ -1,4 +1,6 @@
-"""Files that documents name, found as a program would find them, among the documents that were read and on the disk."""
+"""Files that documents name, found as a program would find them, among the documents that were read
+and on the disk.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,10 @@ def _alike(one: str, other: str) -> int:
 
 
 def is_slip(name: str, other: str) -> bool:
-    """Return whether a letter too many, too few or another, or two that are swapped, make one name of the other. Not a
-    digit, and not in a word of few letters: `zero2` and `zero3`, `_s` and `_m` are meant to differ."""
+    """Return whether a letter too many, too few or another, or two that are swapped, make one name
+    of the other. Not a digit, and not in a word of few letters: `zero2` and `zero3`, `_s` and `_m`
+    are meant to differ.
+    """
     if abs(len(name) - len(other)) > 1:
         return False
     same = _alike(name, other)
@@ -65,12 +69,10 @@ def is_slip(name: str, other: str) -> bool:
         + re.findall(r"^[A-Za-z]*", longer[same:])[0]
     )
     other_letter = len(one) == len(two) and not swapped
-    enough = (
-        _LETTERS if other_letter or not same else _LETTERS - 1
-    )  # `min.py` lacks a letter of `main.py`
-    digits = any(map(is_whole, one + two)) and not (
-        swapped and any(map(str.isalpha, one))
-    )  # `zer2o` is `zero2`
+    # `min.py` lacks a letter of `main.py`
+    enough = _LETTERS if other_letter or not same else _LETTERS - 1
+    # `zer2o` is `zero2`
+    digits = any(map(is_whole, one + two)) and not (swapped and any(map(str.isalpha, one)))
     meant = digits or "/" in one + two or ((one + two).isalpha() and len(word) < enough)
     return not meant
 
@@ -81,23 +83,26 @@ def is_written(document: Document) -> bool:
 
 
 class Files:
-    """The documents by place and by name; `roots` are the paths under which they were looked for."""
+    """The documents by place and by name; `roots` are the paths under which they were looked
+    for.
+    """
 
     def __init__(self, documents: Iterable[Document], roots: Iterable[str] = ()) -> None:
         self._roots = frozenset(place_of(root) for root in roots)
         self._documents = tuple(documents)
         self._here = place_of(str(Path.cwd()))
         self.releases: dict[tuple[str, str], Any] = {}  #: by program and folder
-        self.links: dict[
-            int, tuple[Any, ...]
-        ] = {}  #: the files that a document names, by its identity
+        #: the files that a document names, by its identity
+        self.links: dict[int, tuple[Any, ...]] = {}
 
     def roots_of(self, folder: str) -> Iterator[str]:
         return (above for above in map(place_of, _above(folder)) if above in self._roots)
 
     @cached_property
     def _by_place(self) -> dict[str, list[Document]]:
-        """Documents by their path; a config that a script writes by its path from the script's folder."""
+        """Documents by their path; a config that a script writes by its path from the script's
+        folder.
+        """
         found = defaultdict[str, list[Document]](list)
         for document in self._documents:
             if getattr(document, "launch", None) is None and not is_written(document):
@@ -139,12 +144,13 @@ class Files:
     def find(
         self, path: str, holder: str, *kinds: Kind, starts: Iterable[str] = ()
     ) -> tuple[Document, ...]:
-        """The document of these kinds that the file `holder` means by `path`; empty where it can't be known.
+        """The document of these kinds that the file `holder` means by `path`; empty where it can't
+        be known.
 
-        Looked for from the folders in which a program may be started: `starts`, the file's own, those above it, and
-        the working directory. Where the path begins elsewhere, as in `$ROOT/configs/ds.json`, its end has to be that
-        of one file only; of an absolute path the file's name and its folder's. Several are those that `holder` itself
-        may write there.
+        Looked for from the folders in which a program may be started: `starts`, the file's own,
+        those above it, and the working directory. Where the path begins elsewhere, as in
+        `$ROOT/configs/ds.json`, its end has to be that of one file only; of an absolute path the
+        file's name and its folder's. Several are those that `holder` itself may write there.
         """
         own = tuple(
             config
@@ -182,7 +188,9 @@ class Files:
         return any(isdir(place) for place in self._places(path, holder, starts))
 
     def near(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
-        """The path of a file that is there, where `path`, which isn't, differs from it by a slip of one letter."""
+        """The path of a file that is there, where `path`, which isn't, differs from it by a slip of
+        one letter.
+        """
         written = place_of(path)
         for place in () if isabs(path) else self._places(written, holder, starts):
             parts = _parts(written)
@@ -200,9 +208,8 @@ class Files:
                         for _ in parts[at:]:
                             above = dirname(above)
                         return join(above, other, below).removesuffix("/")
-        end = (
-            "/".join(_parts(written)[-2:]) if isabs(path) else written
-        )  # of another machine's its folder counts
+        # of another machine's its folder counts
+        end = "/".join(_parts(written)[-2:]) if isabs(path) else written
         depth = end.count("/")
         tails = (
             ("/".join(place.split("/")[-depth - 1 :]) for place in self._by_place) if depth else ()
@@ -210,7 +217,9 @@ class Files:
         return next((tail for tail in tails if is_slip(end, tail)), None)
 
     def _ends(self, path: str) -> list[str]:
-        """The places that end as a path does, of which the folders above are others here; none of a name alone."""
+        """The places that end as a path does, of which the folders above are others here; none of a
+        name alone.
+        """
         parts = _parts(path)
         same = self._by_name.get(parts[-1], ())
         if not isabs(path):
@@ -234,8 +243,11 @@ class Files:
             yield place_of(join(folder, path))
 
     def folders(self, holder: str) -> Iterator[str]:
-        """Yield the folders from which a file may be started, likely ones first. They are its own, those above it up to
-        the highest path that was named, and the working directory."""
+        """Yield the folders from which a file may be started, likely ones first.
+
+        They are its own, those above it up to the highest path that was named, and the working
+        directory.
+        """
         folders = list(_above(dirname(place_of(holder))))
         named = [number for number, folder in enumerate(folders) if (folder or ".") in self._roots]
         yield from folders[: max(named, default=0) + 1]

@@ -1,4 +1,6 @@
-"""The search in bounded time and memory: blocks, the smallest micro-batch first, suggestions from few layouts."""
+"""The search in bounded time and memory: blocks, the smallest micro-batch first, suggestions from
+few layouts.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ TIGHT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", TIGHT)
 def test_larger_micro_batches_never_need_less(name: str) -> None:
-    """What is left out because a smaller micro-batch doesn't fit, doesn't fit either: each row is estimated here."""
+    """What is left out because a smaller micro-batch doesn't fit, doesn't fit either: each row is
+    estimated here.
+    """
     tight = job(**TIGHT[name])
     legal = joined(Enumeration(tight))
     fits, _ = fitting(tight, legal)
@@ -67,7 +71,9 @@ def test_blocks_hold_the_same_rows_in_the_same_order(monkeypatch: pytest.MonkeyP
 def test_choice_is_the_same_whatever_the_size_of_blocks(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A layout that another one makes needless is left out wherever a block ends: what is left is the same."""
+    """A layout that another one makes needless is left out wherever a block ends: what is left is
+    the same.
+    """
 
     def found(block: int, chunk: int) -> list[Any]:
         monkeypatch.setattr(enumeration, "_BLOCK_ROWS", block)
@@ -105,7 +111,9 @@ def test_choice_is_the_same_whatever_the_size_of_blocks(
     ],
 )
 def test_infeasible_jobs_are_answered_soon(spec: dict[str, Any]) -> None:
-    """Jobs that took minutes to refuse take seconds of processor time, on a machine that is busy otherwise too."""
+    """Jobs that took minutes to refuse take seconds of processor time, on a machine that is busy
+    otherwise too.
+    """
     wanted = job(**spec)
     started = time.process_time()
     assert isinstance(dsgen.search(wanted), Infeasible)
@@ -113,7 +121,9 @@ def test_infeasible_jobs_are_answered_soon(spec: dict[str, Any]) -> None:
 
 
 def test_suggestions_name_counts_and_batches_around() -> None:
-    """Of 960 GPUs for 96 layers, counts and batches on both sides are offered, each with its plan."""
+    """Of 960 GPUs for 96 layers, counts and batches on both sides are offered, each with its
+    plan.
+    """
     wanted = job(
         framework="megatron-deepspeed", model="gpt3-175b", gpus=960, training__global_batch=1536
     )

@@ -60,7 +60,9 @@ def test_no_claim_of_the_choice_is_violated(name: str) -> None:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_names_equal_a_plain_loop(name: str) -> None:
-    """Chosen, fastest and roomy are the least of a plain loop over all layouts that were estimated."""
+    """Chosen, fastest and roomy are the least of a plain loop over all layouts that were
+    estimated.
+    """
     answer, estimated = found(**JOBS[name])
     rows = range(len(estimated.total_s))
     card = answer.job.cluster.accelerator.memory_bytes
@@ -76,7 +78,9 @@ def test_names_equal_a_plain_loop(name: str) -> None:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_number_is_the_documented_product(name: str) -> None:
-    """The expected time of a plan is its estimate times each documented factor, over the chance that it gets through."""
+    """The expected time of a plan is its estimate times each documented factor, over the chance
+    that it gets through.
+    """
     for plan in found(**JOBS[name])[0].plans:
         ledger = plan.memory
         need = (float(ledger.required_bytes) + float(ledger.device_bytes)) / 2
@@ -107,7 +111,9 @@ def test_details_fill_the_rows_where_too_few_layouts_differ() -> None:
 
 
 def test_chance_of_running_out_grows_with_the_share_of_the_card() -> None:
-    """It is a thousandth where nine tenths of the card are needed, and near a sixth where all of it is."""
+    """It is a thousandth where nine tenths of the card are needed, and near a sixth where all of it
+    is.
+    """
     own = job(model="llama-2-13b", gpus=8)
     card = own.cluster.accelerator.memory_bytes
     shares = np.array([0.5, 0.9, 0.95, 1.0, 1.2, 2.0])
@@ -124,7 +130,9 @@ def test_half_of_the_cache_counts_as_needed() -> None:
 
 
 def test_what_does_not_fit_has_no_number() -> None:
-    """A plan that MEM001 refuses has no expected time, but a chance of running out; one that fits has both."""
+    """A plan that MEM001 refuses has no expected time, but a chance of running out; one that fits
+    has both.
+    """
     large, small = job(model="gpt3-175b", gpus=8), job(model="llama-2-7b", gpus=8)
     layout = Layout(data=8, zero_stage=1, gradient_accumulation=4)
     refused, fine = (make_plan(each, layout).to_dict()["choice"] for each in (large, small))
@@ -166,7 +174,9 @@ def changed(plan: Plan, **keys: Any) -> Plan:
 
 
 def test_a_reason_names_what_weighs_most() -> None:
-    """A faster plan is said to lose by the largest factor against it, with both numbers and both estimates."""
+    """A faster plan is said to lose by the largest factor against it, with both numbers and both
+    estimates.
+    """
     plan = changed(found(**JOBS["megatron-lm"])[0].plans[0], decides_s=10.4, total_s=10.0)
     risky = changed(plan, decides_s=11.0, total_s=9.5, out_of_memory_chance=0.1)
     new = changed(plan, decides_s=10.5, total_s=9.9, evidence="none")
@@ -200,7 +210,9 @@ def test_the_number_of_a_column_is_that_of_each_row() -> None:
 
 
 def test_a_detail_that_no_run_had_counts_as_never_measured() -> None:
-    """Several copies of sharded states make of a measured kind one that was never measured: 8 % more."""
+    """Several copies of sharded states make of a measured kind one that was never measured: 8 %
+    more.
+    """
     own = job(model="llama-3-70b", gpus=64)
     usual = Layout(data=8, tensor=8, zero_stage=1, sequence_parallel=True)
     copies = replace(usual, zero_copies=2)
@@ -216,7 +228,9 @@ def test_device_memory_is_not_cut_off_at_the_card() -> None:
 
 
 def test_evidence_is_of_the_program_the_stage_and_the_kinds_of_parallelism() -> None:
-    """Runs of Megatron-LM speak for no ZeRO stage 2, no AutoTP, no experts under ZeRO-3, and none that are cut."""
+    """Runs of Megatron-LM speak for no ZeRO stage 2, no AutoTP, no experts under ZeRO-3, and none
+    that are cut.
+    """
     usual = Layout(data=8, tensor=8, zero_stage=1, sequence_parallel=True)
     dense, experts = (job(model=name, gpus=64) for name in ("llama-3-70b", "mixtral-8x7b"))
     assert evidence(dense, usual).level > 0
@@ -237,7 +251,9 @@ def test_evidence_is_of_the_program_the_stage_and_the_kinds_of_parallelism() -> 
 
 
 def test_second_copies_of_offloaded_parameters_are_not_planned() -> None:
-    """A second copy of parameters saves traffic for memory; with offloaded parameters it would lie on the host."""
+    """A second copy of parameters saves traffic for memory; with offloaded parameters it would lie
+    on the host.
+    """
     keys = {
         "model": "llama-3.1-405b",
         "cluster": "dgx-h100",
@@ -250,7 +266,9 @@ def test_second_copies_of_offloaded_parameters_are_not_planned() -> None:
 
 
 def test_a_key_that_saves_memory_is_offered_where_it_makes_the_plan_faster() -> None:
-    """Eight A100 of 40 GB offload the optimizer for 12k tokens of a large vocabulary; with fused kernels they needn't."""
+    """Eight A100 of 40 GB offload the optimizer for 12k tokens of a large vocabulary; with fused
+    kernels they needn't.
+    """
     keys: dict[str, Any] = {
         "framework": "huggingface",
         "model": "llama-3.1-8b",
@@ -265,7 +283,9 @@ def test_a_key_that_saves_memory_is_offered_where_it_makes_the_plan_faster() -> 
 
 
 def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None:
-    """Where too little of the card may be used, number formats and kernels are offered with which there is a plan."""
+    """Where too little of the card may be used, number formats and kernels are offered with which
+    there is a plan.
+    """
     keys: dict[str, Any] = {
         "model": "gpt3-6.7b",
         "gpus": 2,
@@ -291,7 +311,9 @@ def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None
 
 @pytest.mark.parametrize("framework", ["deepspeed", "huggingface"])
 def test_context_parallelism_of_a_script_is_the_users(framework: str) -> None:
-    """Where the script has to know of it, context parallelism is planned if pinned, and offered if nothing fits."""
+    """Where the script has to know of it, context parallelism is planned if pinned, and offered if
+    nothing fits.
+    """
     keys: dict[str, Any] = {
         "framework": framework,
         "model": "llama-3.1-8b",
@@ -322,7 +344,9 @@ def test_context_parallelism_of_a_script_is_the_users(framework: str) -> None:
 
 
 def test_context_parallelism_that_other_pins_leave_is_not_asked_for() -> None:
-    """Replicas and tensor parallelism of a Trainer's job leave half of the GPUs to context parallelism."""
+    """Replicas and tensor parallelism of a Trainer's job leave half of the GPUs to context
+    parallelism.
+    """
     keys: dict[str, Any] = {
         "framework": "huggingface",
         "model": "llama-3.1-8b",

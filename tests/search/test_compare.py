@@ -28,7 +28,9 @@ def asked(overrides: dict[str, Any], **keys: Any) -> Comparison:
 
 
 def test_causes_sum_to_the_difference() -> None:
-    """The parts of the time sum to what the plans differ by, and the sentence begins with the one that costs most."""
+    """The parts of the time sum to what the plans differ by, and the sentence begins with the one
+    that costs most.
+    """
     answer = asked({}, tensor=4)
     assert (
         answer.verdict == "slower" and answer.difference is not None and answer.theirs is not None
@@ -41,7 +43,9 @@ def test_causes_sum_to_the_difference() -> None:
 
 
 def test_what_is_not_asked_about_stays_as_chosen() -> None:
-    """The layout differs from the chosen one in what was asked and in keys that the answer names first, alone."""
+    """The layout differs from the chosen one in what was asked and in keys that the answer names
+    first, alone.
+    """
     answer = asked(BIG, tensor=4, recompute="full")
     assert answer.ours is not None and answer.theirs is not None
     ours, theirs = answer.ours.layout.to_dict(), answer.theirs.layout.to_dict()
@@ -87,7 +91,9 @@ def test_the_chosen_plan_is_recognised() -> None:
     ],
 )
 def test_a_rule_that_forbids_is_named(keys: dict[str, Any], rules: set[str]) -> None:
-    """A layout that no rule allows is answered with the rule's own message, and both of its numbers."""
+    """A layout that no rule allows is answered with the rule's own message, and both of its
+    numbers.
+    """
     answer = asked(BIG, **keys)
     assert answer.verdict == "forbidden"
     assert {finding.rule for finding in answer.findings} >= rules
@@ -96,7 +102,9 @@ def test_a_rule_that_forbids_is_named(keys: dict[str, Any], rules: set[str]) -> 
 
 
 def test_a_forbidden_layout_is_estimated_all_the_same() -> None:
-    """Where the keys make a whole layout, its time and memory are there beside the rule that it breaks."""
+    """Where the keys make a whole layout, its time and memory are there beside the rule that it
+    breaks.
+    """
     answer = asked(BIG, pipeline=2, zero_stage=3)
     assert answer.theirs is not None and answer.theirs.layout.zero_stage == 3
     assert "; if it ran, " in answer.text and answer.difference is not None
@@ -110,7 +118,9 @@ def test_keys_that_contradict_the_job_have_no_layout() -> None:
 
 
 def test_data_that_follows_is_held_against_the_batch() -> None:
-    """Degrees that leave a number of replicas that the batch can't be divided by are answered with that number."""
+    """Degrees that leave a number of replicas that the batch can't be divided by are answered with
+    that number.
+    """
     answer = asked({"gpus": 16, "training__global_batch": 24}, tensor=1, pipeline=1, context=1)
     assert answer.verdict == "forbidden" and answer.theirs is None
     assert "data: 16 does not divide global_batch: 24" in answer.text
@@ -127,7 +137,9 @@ def test_memory_that_lacks_is_told_by_cause() -> None:
 
 
 def test_what_a_slower_plan_spends_to_fit_is_said() -> None:
-    """Where the asked keys force recomputation, the memory that it saves is named with its limit."""
+    """Where the asked keys force recomputation, the memory that it saves is named with its
+    limit.
+    """
     answer = asked(BIG, tensor=1, pipeline=16, context=1, micro_batch=None)
     assert answer.ours is not None and answer.ours.layout.recompute.label == "none"
     assert answer.theirs is not None and answer.theirs.layout.recompute.label == "full"
@@ -135,7 +147,9 @@ def test_what_a_slower_plan_spends_to_fit_is_said() -> None:
 
 
 def test_pins_of_the_job_hold_unless_asked_otherwise() -> None:
-    """A pin stays where the question doesn't name its key; `None` opens it; one that is overruled is named."""
+    """A pin stays where the question doesn't name its key; `None` opens it; one that is overruled
+    is named.
+    """
     pinned = {**BIG, "layout__tensor": 4, "layout__recompute": "full"}
     kept = asked(pinned, zero_stage=1)
     assert kept.theirs is not None and kept.theirs.layout.tensor == 4
@@ -154,7 +168,9 @@ def test_what_cannot_be_told_apart_is_said_to_be_equal() -> None:
 
 
 def test_a_job_without_a_plan_is_answered_too() -> None:
-    """Where the job has no plan, a question is answered with what stands in the way of the asked layout."""
+    """Where the job has no plan, a question is answered with what stands in the way of the asked
+    layout.
+    """
     tight = job(model="gpt3-175b", gpus=8, training__global_batch=64)
     answer = compare(tight, {"tensor": 8}, None)
     assert answer.verdict == "too large" and answer.difference is None

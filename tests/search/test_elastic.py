@@ -26,7 +26,9 @@ def planned(**changes: object) -> Elastic:
 
 
 def test_every_count_is_planned_or_left_out() -> None:
-    """Each count in the range has a plan on as many GPUs or a reason why it has none; most GPUs come first."""
+    """Each count in the range has a plan on as many GPUs or a reason why it has none; most GPUs
+    come first.
+    """
     found = planned()
     assert sorted([p.job.gpus for p in found.plans] + [*found.left_out]) == [32, 40, 48, 56, 64]
     assert [p.layout.world for p in found.plans] == [p.job.gpus for p in found.plans]
@@ -63,7 +65,9 @@ def test_a_layout_for_more_counts_is_preferred_to_a_little_speed() -> None:
 
 
 def test_replicas_that_do_not_divide_are_named() -> None:
-    """A count whose replicas don't divide the batch is left out with the size of a replica and the batch."""
+    """A count whose replicas don't divide the batch is left out with the size of a replica and the
+    batch.
+    """
     why = planned(layout={"tensor": 8}, training={"global_batch": 64}).left_out
     assert (
         why[56] == "the number of replicas, of 8 GPUs each, does not divide the global batch of 64"
@@ -71,7 +75,9 @@ def test_replicas_that_do_not_divide_are_named() -> None:
 
 
 def test_a_batch_for_more_counts_is_named() -> None:
-    """Where a batch nearby is divided on more counts, it is named with them, and they all divide it."""
+    """Where a batch nearby is divided on more counts, it is named with them, and they all divide
+    it.
+    """
     found = planned(layout={"tensor": 8}, training={"global_batch": 64})
     assert found.better_batch is not None
     batch, counts = found.better_batch

@@ -110,7 +110,9 @@ def cells(layouts: Layouts) -> set[Layout]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_search_equals_brute_force(name: str) -> None:
-    """The staged columns keep exactly the layouts that a plain loop over rules and estimates keeps, and count all."""
+    """The staged columns keep exactly the layouts that a plain loop over rules and estimates keeps,
+    and count all.
+    """
     small = job(**JOBS[name])
     everything = every_layout(small)
     legal = legal_layouts(small, everything)
@@ -137,7 +139,8 @@ def fits(small: Job, layout: Layout) -> bool:
     return all(bool(rule.columns.holds(small, layout, ledger)) for rule in FIT_RULES)
 
 
-#: Jobs with details to turn: everything fits; only with some time given for memory; only with the host's memory.
+#: Jobs with details to turn: everything fits; only with some time given for memory; only with the
+#: host's memory.
 DETAILED: dict[str, dict[str, Any]] = {
     "dense": {},
     "experts": {
@@ -159,7 +162,9 @@ DETAILED: dict[str, dict[str, Any]] = {
 
 
 def with_details(job: Job) -> Layouts:
-    """Every legal layout with every setting of model chunks, recomputation, offload and overlap, by loops."""
+    """Every legal layout with every setting of model chunks, recomputation, offload and overlap, by
+    loops.
+    """
     rules = [
         rule.columns
         for rule in LAYOUT_RULES
@@ -187,7 +192,9 @@ def with_details(job: Job) -> Layouts:
 
 @pytest.mark.parametrize("name", DETAILED)
 def test_refinement_misses_nothing(name: str) -> None:
-    """The fastest and the chosen layout are what a loop over all settings of all layouts finds, within 0.1 %."""
+    """The fastest and the chosen layout are what a loop over all settings of all layouts finds,
+    within 0.1 %.
+    """
     wanted = job(**DETAILED[name])
     rows = with_details(wanted)
     parts = [rows.take(slice(start, start + 16384)) for start in range(0, len(rows), 16384)]
@@ -264,7 +271,9 @@ INFEASIBLE = {
 
 @pytest.mark.parametrize("name", INFEASIBLE)
 def test_infeasible_suggestions_are_true(name: str) -> None:
-    """When nothing fits, the binding rule is named and each suggested change, made, gives a plan."""
+    """When nothing fits, the binding rule is named and each suggested change, made, gives a
+    plan.
+    """
     result = dsgen.search(job(**INFEASIBLE[name]))
     assert isinstance(result, Infeasible)
     assert result.binding_rule in result.rejected_by
@@ -310,7 +319,9 @@ def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
 
 
 def test_attention_with_sinks_is_planned_with_heads_exchanged() -> None:
-    """Context ranks of a model with sinks all exchange heads, where the others keep a ring: no layout of it is lost."""
+    """Context ranks of a model with sinks all exchange heads, where the others keep a ring: no
+    layout of it is lost.
+    """
     layouts = joined(Enumeration(job(**SINKS)))
     assert set(layouts.context.tolist()) == {1, 2, 4, 8}
     assert (layouts.context_heads == layouts.context).all()
@@ -318,7 +329,9 @@ def test_attention_with_sinks_is_planned_with_heads_exchanged() -> None:
 
 
 def test_several_wrong_pins_are_changed_together() -> None:
-    """When no single pin is to blame, pairs of them are offered, and the plan of each has the other pins as written."""
+    """When no single pin is to blame, pairs of them are offered, and the plan of each has the other
+    pins as written.
+    """
     pins = {
         "zero_stage": 0,
         "micro_batch": 64,
@@ -358,7 +371,9 @@ def test_several_wrong_pins_are_changed_together() -> None:
 def test_estimate_completes_what_is_pinned(
     pins: dict[str, int], expected: tuple[int, int, int]
 ) -> None:
-    """Data, micro batch and accumulation follow from the identities; what can't is a finding, not an error."""
+    """Data, micro batch and accumulation follow from the identities; what can't is a finding, not
+    an error.
+    """
     plan = dsgen.estimate(job(**{f"layout__{name}": value for name, value in pins.items()}))
     assert (
         plan.layout.data,
@@ -426,7 +441,9 @@ def test_part_of_a_node_grows_within_it() -> None:
 def test_estimate_counts_the_batch_that_it_trains(
     duration: dict[str, int], steps: int, tokens: int
 ) -> None:
-    """Where the pins miss the global batch, tokens and steps of the run are those of the batch of the layout."""
+    """Where the pins miss the global batch, tokens and steps of the run are those of the batch of
+    the layout.
+    """
     pins = {"layout__micro_batch": 5, "layout__gradient_accumulation": 7, "layout__data": 1}
     plan = dsgen.estimate(job(**pins, training__duration=duration))
     assert plan.layout.global_batch == 35
@@ -436,7 +453,9 @@ def test_estimate_counts_the_batch_that_it_trains(
 
 
 def test_every_batch_of_a_ramp_up_divides() -> None:
-    """Under a batch ramp-up the search keeps to layouts whose micro_batch × data divides all batches on the way."""
+    """Under a batch ramp-up the search keeps to layouts whose micro_batch × data divides all
+    batches on the way.
+    """
     ramp = {"start": 6, "increment": 6, "samples": 10_000}
     free, ramped = (
         dsgen.search(job(**keys), top=50) for keys in ({}, {"training__batch_ramp": ramp})

@@ -19,7 +19,9 @@ RUN = {
 
 
 def test_counts_keep_batch_and_layout() -> None:
-    """Every count has the same batch and the same degrees but data, fills whole nodes, and breaks no rule."""
+    """Every count has the same batch and the same degrees but data, fills whole nodes, and breaks
+    no rule.
+    """
     plan = dsgen.search(job(**RUN), top=1).plans[0]
     spares = spare_nodes(plan)
     assert spares.counts
@@ -75,7 +77,9 @@ def test_a_job_on_one_node_has_none() -> None:
 
 
 def test_counts_that_no_longer_fit_are_refused() -> None:
-    """Fewer replicas share the optimizer, so that a count can lack the memory: it is listed with the rule."""
+    """Fewer replicas share the optimizer, so that a count can lack the memory: it is listed with
+    the rule.
+    """
     plan = dsgen.search(job(**RUN), top=1).plans[0]
     used = float(plan.uncertainty.required.high) / float(plan.memory.capacity_bytes)
     tight = replace(plan, job=replace(plan.job, headroom=1 - used - 1e-6))

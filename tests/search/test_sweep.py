@@ -64,7 +64,9 @@ def test_two_keys_make_a_grid() -> None:
 
 
 def test_a_value_that_nothing_allows_names_its_rule() -> None:
-    """A count that breaks a rule on jobs, a pin that breaks one on layouts and a value of no shape are points too."""
+    """A count that breaks a rule on jobs, a pin that breaks one on layouts and a value of no shape
+    are points too.
+    """
     counts = sweep(load, [Axis(path="gpus", values=(8, 12))]).points
     assert (counts[1].plan, counts[1].rule) == (None, "NODE003")
     tensors = sweep(load, [Axis(path="layout.tensor", values=(1, 3))]).points
@@ -74,7 +76,9 @@ def test_a_value_that_nothing_allows_names_its_rule() -> None:
 
 
 def test_memory_that_lacks_is_the_rule_of_a_point() -> None:
-    """Where the layouts are legal and none fits, the point names the memory rule with the numbers of the nearest."""
+    """Where the layouts are legal and none fits, the point names the memory rule with the numbers
+    of the nearest.
+    """
     (point,) = sweep(load, [Axis(path="model", values=("gpt3-175b",))]).points
     assert point.plan is None and point.rule == "MEM001" and "GiB" in str(point.message)
 
@@ -93,7 +97,8 @@ def test_the_smallest_meets_the_goal_and_no_smaller_one_does() -> None:
 
 
 def test_counts_in_between_are_tried() -> None:
-    """Of a range, the whole-node counts below the one that meets the goal are tried, and those without a plan left out.
+    """Of a range, the whole-node counts below the one that meets the goal are tried, and those
+    without a plan left out.
 
     The smallest is then the smallest of all of them.
     """
@@ -111,7 +116,9 @@ def test_counts_in_between_are_tried() -> None:
 
 
 def test_the_slow_end_asks_for_more() -> None:
-    """What meets the goal even at the slow end of its band is never smaller, and meets it by the band's factor."""
+    """What meets the goal even at the slow end of its band is never smaller, and meets it by the
+    band's factor.
+    """
     limit = sorted(days(swept()).values())[2] * 86400 * 1.01
     found = swept(Goal(within_s=limit))
     smallest, surely = found.smallest(), found.smallest(slow=True)
@@ -127,7 +134,9 @@ def test_the_slow_end_asks_for_more() -> None:
 
 
 def test_without_a_point_that_does_the_nearest_is_named() -> None:
-    """A goal that nothing meets has no smallest, and the point that exceeds it least as the nearest."""
+    """A goal that nothing meets has no smallest, and the point that exceeds it least as the
+    nearest.
+    """
     found = swept(Goal(within_s=60))
     assert found.smallest() is None
     assert found.nearest is not None and found.nearest.values == {"gpus": 128}
@@ -151,7 +160,8 @@ def test_both_limits_hold() -> None:
 
 
 def test_the_grid_is_of_whole_nodes_on_which_a_layout_is_legal() -> None:
-    """A range of counts is of whole nodes, has at most eight to a doubling, and those on which a layout is legal.
+    """A range of counts is of whole nodes, has at most eight to a doubling, and those on which a
+    layout is legal.
 
     Where the layers have factors of 5 and 7, so do the counts.
     """

@@ -1,4 +1,6 @@
-"""Variables of NCCL, the fabric's libraries and PyTorch's allocator, from fabric.yaml and the plan."""
+"""Variables of NCCL, the fabric's libraries and PyTorch's allocator, from fabric.yaml and the
+plan.
+"""
 
 from __future__ import annotations
 

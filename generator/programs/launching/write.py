@@ -36,8 +36,8 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _PLAIN_WITH_COMMA = re.compile(r"[A-Za-z0-9_@%+=:./-]*,[A-Za-z0-9_@%+=:./,-]*")
 _NEGATIVE_NUMBER = re.compile(r"-\.?[0-9]")
-#: Go's parser takes `1e-5` for a number and `y` for true, PyYAML takes both for text.
-#: What is text to every parser without quotes: a word that begins with a letter, a path, or an option's dashes.
+#: Go's parser takes `1e-5` for a number and `y` for true, PyYAML takes both for text. What is text
+#: to every parser without quotes: a word that begins with a letter, a path, or an option's dashes.
 _PLAIN: Final = re.compile(r"(?:--?|[$]|\.{1,2}/)?[A-Za-z_/](?:[\w./:@=-]*[\w/])?", re.ASCII)
 _OTHER: Final = frozenset(
     {"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"}
@@ -54,13 +54,16 @@ class Raw:
 
 
 def shell_word(value: object) -> str:
-    """One shell word for a value: quoted, except `Raw`; a `ConfigPath` is looked up in `$CONFIG_DIR` at run time."""
+    """One shell word for a value: quoted, except `Raw`; a `ConfigPath` is looked up in
+    `$CONFIG_DIR` at run time.
+    """
     if isinstance(value, Raw):
         return value.text
     if isinstance(value, ConfigPath):
         return f'"$CONFIG_DIR"/{shlex.quote(value.name)}'
     text = str(value)
-    # A comma needs no quotes, but in a bash array it looks like a mistake, to readers and to shellcheck.
+    # A comma needs no quotes, but in a bash array it looks like a mistake, to readers and to
+    # shellcheck.
     return f"'{text}'" if _PLAIN_WITH_COMMA.fullmatch(text) else shlex.quote(text)
 
 
@@ -82,7 +85,9 @@ def option_lines(arguments: Iterable[str | ConfigPath]) -> Iterator[tuple[str | 
 
 
 def comment(text: str, *, indent: str = "", width: int = 110) -> Raw:
-    """`text` as comment lines of at most `width` characters; line breaks in it can't end the comment."""
+    """`text` as comment lines of at most `width` characters; line breaks in it can't end the
+    comment.
+    """
     plain = _UNPRINTABLE.sub(" ", text)
     lines = textwrap.wrap(plain, width=width, break_long_words=False, break_on_hyphens=False) or [
         ""
@@ -91,12 +96,16 @@ def comment(text: str, *, indent: str = "", width: int = 110) -> Raw:
 
 
 def plain_name(text: str) -> str:
-    """`text` with every run of characters outside `A-Za-z0-9._-` as one dash; `job` when nothing is left."""
+    """`text` with every run of characters outside `A-Za-z0-9._-` as one dash; `job` when nothing is
+    left.
+    """
     return _NOT_IN_NAMES.sub("-", text).strip("-.") or "job"
 
 
 def sbatch_word(value: object) -> Raw:
-    """A value of an #SBATCH line. sbatch takes backslash and double quotes as a shell does, and expands nothing."""
+    """A value of an #SBATCH line. sbatch takes backslash and double quotes as a shell does, and
+    expands nothing.
+    """
     text = _UNPRINTABLE.sub(" ", str(value))
     if re.fullmatch(r"[A-Za-z0-9._,:/@%+=\[\]&|*()-]+", text):
         return Raw(text)
@@ -133,7 +142,9 @@ _Dumper.add_representer(str, _text)
 
 
 def yaml_text(document: Any, width: int = 1000) -> str:
-    """The YAML of plain data, keys in their order, with lines of at most `width` where text can be folded."""
+    """The YAML of plain data, keys in their order, with lines of at most `width` where text can be
+    folded.
+    """
     return yaml.dump(
         document,
         Dumper=_Dumper,
@@ -145,7 +156,9 @@ def yaml_text(document: Any, width: int = 1000) -> str:
 
 
 def environment(plan: Plan, program: Program) -> dict[str, str]:
-    """Variables of every process: the launcher's, the network's, the framework's, then the user's, which win."""
+    """Variables of every process: the launcher's, the network's, the framework's, then the user's,
+    which win.
+    """
     cores = cores_per_node(plan)
     threads = {THREADS: str(max(1, cores // processes_per_node(plan)))} if cores else {}
     network = {**fabric.variables(plan.job), **fabric.allocator(plan)}
@@ -153,7 +166,9 @@ def environment(plan: Plan, program: Program) -> dict[str, str]:
 
 
 def pod_environment(plan: Plan, program: Program) -> dict[str, str]:
-    """`environment` of a pod, whose network interfaces are not the host's: NCCL finds them where nobody names one."""
+    """`environment` of a pod, whose network interfaces are not the host's: NCCL finds them where
+    nobody names one.
+    """
     stated = {*program.environment, *plan.job.launch.environment}
     values = environment(plan, program)
     return {
@@ -164,7 +179,9 @@ def pod_environment(plan: Plan, program: Program) -> dict[str, str]:
 
 
 def cores_per_node(plan: Plan) -> int | None:
-    """Cores that the job has on each node: those asked for, else its accelerators' share; `None` if not known."""
+    """Cores that the job has on each node: those asked for, else its accelerators' share; `None` if
+    not known.
+    """
     asked = launch_options(plan).get("cpus_per_task")
     if isinstance(asked, int):
         return asked
@@ -175,28 +192,37 @@ def cores_per_node(plan: Plan) -> int | None:
 
 
 def own_threads(plan: Plan, program: Program) -> bool:
-    """Return whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's cores."""
+    """Return whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's
+    cores.
+    """
     return THREADS not in {*program.environment, *plan.job.launch.environment}
 
 
 def processes_per_node(plan: Plan) -> int:
-    """One process per accelerator used: all of a node's, or fewer in a job smaller than one node."""
+    """One process per accelerator used: all of a node's, or fewer in a job smaller than one
+    node.
+    """
     return min(plan.job.gpus, plan.job.cluster.accelerators_per_node)
 
 
 def header(
     plan: Plan, program: Program, command: str, notes: tuple[str, ...] = ()
 ) -> tuple[Raw, ...]:
-    """Comment lines for the top of a file: what made it, what it runs, and the choices a reader would question."""
+    """Comment lines for the top of a file: what made it, what it runs, and the choices a reader
+    would question.
+    """
     job, layout = plan.job, plan.layout
     lines = (
         f"Written by dsgen {__version__}: {command}",
-        f"Job {job.name}: {job.framework} trains {job.model.name} on {job.nodes} × {job.cluster.name}.",
-        f"{job.gpus} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline × "
+        f"Job {job.name}: {job.framework} trains {job.model.name} on {job.nodes} × "
+        f"{job.cluster.name}.",
+        f"{job.gpus} GPUs = {layout.data} data × {layout.tensor} tensor × "
+        f"{layout.pipeline} pipeline × "
         f"{layout.context} context; ZeRO {layout.zero_stage}, recompute {layout.recompute.label}, "
         f"offload {layout.offload.label}.",
         f"{layout.global_batch} sequences a step = {layout.micro_batch} micro batch × "
-        f"{layout.gradient_accumulation} accumulated × {layout.data} data. plan.json has the estimates and reasons.",
+        f"{layout.gradient_accumulation} accumulated × {layout.data} data. plan.json has the "
+        "estimates and reasons.",
         f"Written for {listed_versions(job)}.",
         *notes,
         *program.notes,
@@ -205,7 +231,9 @@ def header(
 
 
 def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
-    """Shell text of the program's arguments: a comment a group, then one option with its values a line."""
+    """Shell text of the program's arguments: a comment a group, then one option with its values a
+    line.
+    """
     lines: list[Raw] = []
     for group in program.groups:
         lines.append(comment(group.comment, indent=indent))
@@ -217,7 +245,9 @@ def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
 
 
 def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
-    """Notes on absolute paths of data and output in none of the folders mounted; `key` of the spec mounts."""
+    """Notes on absolute paths of data and output in none of the folders mounted; `key` of the spec
+    mounts.
+    """
     folders, given = [PurePosixPath(path) for path in mounted], spec_values(job)
     outside = {
         f"{name} {path}": name.startswith("output.")
@@ -233,7 +263,10 @@ def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
     ):
         if named := [text for text, is_output in outside.items() if is_output is written]:
             verb = "is" if len(named) == 1 else "are"
-            yield f"{' and '.join(named)} {verb} on no mounted volume{', and ' if written else ': '}{then}."
+            yield (
+                f"{' and '.join(named)} {verb} on no mounted "
+                f"volume{', and ' if written else ': '}{then}."
+            )
 
 
 def ending_values(plan: Plan, program: Program) -> dict[str, object]:
@@ -259,7 +292,9 @@ def yaml_file(
     *documents: Any,
     width: int = 1000,
 ) -> RenderedFile:
-    """A file of YAML documents with a header on top; what is null or an empty mapping at their tops is left out."""
+    """A file of YAML documents with a header on top; what is null or an empty mapping at their tops
+    is left out.
+    """
     top = "\n".join(line.text for line in header(plan, program, command, tuple(notes)))
     kept = (
         {key: value for key, value in one.items() if value not in (None, {})} for one in documents
@@ -275,14 +310,18 @@ def launch_options(plan: Plan) -> Mapping[str, Any]:
 
 
 def arguments_file(plan: Plan, program: Program, command: str, file: str) -> RenderedFile:
-    """`arguments.txt`: what the script is called with, to be read, and for launchers that dsgen doesn't write."""
+    """`arguments.txt`: what the script is called with, to be read, and for launchers that dsgen
+    doesn't write.
+    """
     folder = " CONFIG_DIR is the folder of this file." * any(
         isinstance(w, ConfigPath) for w in program.arguments
     )
     notes = (
-        f"Arguments of {program.script} with the reason for each group. No program reads this file: {file} has its own "
+        f"Arguments of {program.script} with the reason for each group. No program reads this "
+        f"file: {file} has its own "
         f"copy. For another launcher, they are quoted for a POSIX shell.{folder}",
-        "One process per GPU; the launcher sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
+        "One process per GPU; the launcher sets RANK, LOCAL_RANK, WORLD_SIZE, "
+        "MASTER_ADDR and MASTER_PORT.",
     )
     lines = (*header(plan, program, command, notes), Raw(""), *argument_lines(program))
     return RenderedFile(path="arguments.txt", text="".join(f"{line.text}\n" for line in lines))
@@ -305,7 +344,9 @@ def _templates() -> Environment:
 
 
 def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) -> str:
-    """The text of template `name`, which picks one of an elastic job's plans; the largest is first."""
+    """The text of template `name`, which picks one of an elastic job's plans; the largest is
+    first.
+    """
     job, layout = plans[0].job, plans[0].layout
     least, most = plans[-1].job.nodes, job.nodes
     nodes = f"{least} to {most}" if least < most else str(most)
@@ -332,15 +373,18 @@ def across_counts(plan: Plan) -> str:
             "A checkpoint has the whole optimizer state, and resumes with any number of replicas."
         )
     return (
-        "DeepSpeed refuses ZeRO's states with another number of replicas: when the count changes, the launch file "
+        "DeepSpeed refuses ZeRO's states with another number of replicas: when the count "
+        "changes, the launch file "
         "says how to convert the checkpoint, and loads what was converted."
     )
 
 
 def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
-    """In how many files a checkpoint has ZeRO's states, one a data-parallel rank; 0: any number of ranks loads it.
+    """In how many files a checkpoint has ZeRO's states, one a data-parallel rank; 0: any number of
+    ranks loads it.
 
-    **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a rank is one of data times sequence parallelism.
+    **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a rank is one of data times
+    sequence parallelism.
     """
     job, layout = plan.job, plan.layout
     cut = (
@@ -351,7 +395,8 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
     config = json.loads(program.files[0].text) if cut else {}
     own = config.get("checkpoint", {})
     own = own if isinstance(own, dict) else {}
-    # What sed does to the config, so that it loads a universal checkpoint: it may have no key twice.
+    # What sed does to the config, so that it loads a universal checkpoint: it may have no key
+    # twice.
     loads = f's/^  "checkpoint": {{/&"load_universal": true{"," if own else ""}/'
     if "load_universal" in own:
         loads = 's/"load_universal": false/"load_universal": true/'

@@ -37,10 +37,12 @@ MEGATRON_LM: Final = Engine(
         }
     ),
     chooses_types=True,  # core/optimizer/optimizer_config.py, use_precision_aware_optimizer
-    copies_fp16_gradients=True,  # core/optimizer/distrib_optimizer.py, _copy_model_grads_to_main_grads
+    # core/optimizer/distrib_optimizer.py, _copy_model_grads_to_main_grads
+    copies_fp16_gradients=True,
     gathered_layers=2,  # FSDP: the layer in use and the one prefetched
-    # Adding an expert's bias times the token's weight after its second product: in fp32, by expert, and joined again.
-    # Counted from the operators of core/transformer/moe/experts.py, TEGroupedMLP._apply_bias, which nothing fuses.
+    # Adding an expert's bias times the token's weight after its second product: in fp32, by expert,
+    # and joined again. Counted from the operators of core/transformer/moe/experts.py,
+    # TEGroupedMLP._apply_bias, which nothing fuses.
     expert_bias_traffic_bytes=(28, 36),
     registers_memory=_REGISTERS_MEMORY,
     message_elements=(40e6, 1e6),  # core/distributed/distributed_data_parallel.py
@@ -58,7 +60,8 @@ MEGATRON_DEEPSPEED: Final = replace(
     scripted=False,
     repeats_kv_heads=False,  # megatron/model/transformer.py, num_key_value_heads_per_partition
     caps_sizes=True,  # megatron/arguments.py:92-99
-    unfused_logit_bytes=10,  # megatron/core/tensor_parallel/cross_entropy.py subtracts the maximum in a copy
+    # megatron/core/tensor_parallel/cross_entropy.py subtracts the maximum in a copy
+    unfused_logit_bytes=10,
     measured_as="Megatron-DeepSpeed",
     measured_cut=None,
 )

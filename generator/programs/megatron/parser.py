@@ -1,4 +1,6 @@
-"""The Python of a program and beside it: the strings in it, and what its Megatron's own parser asks for."""
+"""The Python of a program and beside it: the strings in it, and what its Megatron's own parser asks
+for.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,14 @@ _REQUIRED: Final = "required_args = ["
 _IS_NONE: Final = re.compile(r"^[ \t]*assert args\.(\w+) is None\b", re.MULTILINE)
 _JUDGED: Final = re.compile(r"\bargs\.(\w+)")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
-#: How a program starts Megatron, whose parser then checks the arguments; and what sets some of them before it does.
+#: How a program starts Megatron, whose parser then checks the arguments; and what sets some of them
+#: before it does.
 _STARTS: Final = re.compile(r"^[ \t]*(?:initialize_megatron|pretrain)\(", re.MULTILINE)
 _SETS: Final = re.compile(
     r"external_args|parse_args\(|use_checkpoint_args|load_args_from_checkpoint"
 )
-#: Functions that are handed the parser, and those of them whose options are known, written in the program or by others.
+#: Functions that are handed the parser, and those of them whose options are known, written in the
+#: program or by others.
 _HANDED: Final = re.compile(r"^[ \t]+(?:\w+\s*=\s*)?([\w.]+)\(\s*parser\s*[,)]", re.MULTILINE)
 _KNOWN_TO_ADD: Final = ("extra_args_provider", "deepspeed.add_config_arguments")
 _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
@@ -37,39 +41,34 @@ _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions:
-    """The strings in a program's Python, options and choices among them, and whether that is all that it reads."""
+    """The strings in a program's Python, options and choices among them, and whether that is all
+    that it reads.
+    """
 
     strings: frozenset[str] = frozenset()
-    parser: str | None = (
-        None  #: the file of its Megatron's parser, where every option is written there or in it
-    )
-    types: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: by option of its Megatron's parser: `int`, `float`, ...
-    refuses_removed: bool = (
-        True  #: whether that parser says of options that they are gone; True where it isn't there
-    )
-    required: frozenset[str] = (
-        frozenset()
-    )  #: the options that its Megatron's parser says must be given
-    cuts_pipeline: bool = (
-        False  #: whether its Megatron's parser makes the pipeline fit on the GPUs, as older ones do
-    )
-    left_out: frozenset[str] = (
-        frozenset()
-    )  #: names of options that it sets, or its Megatron's parser wants absent
-    judged: frozenset[str] | None = (
-        None  #: names of options that its Megatron's parser looks at; None without one
-    )
-    of_megatron: bool = (
-        True  #: whether its text or its parser is Megatron's; True where it isn't there
-    )
-    is_checked: bool = (
-        False  #: whether it hands all that it is given to its Megatron's parser, which checks it
-    )
+    #: the file of its Megatron's parser, where every option is written there or in it
+    parser: str | None = None
+    #: by option of its Megatron's parser: `int`, `float`, ...
+    types: Mapping[str, str] = field(default_factory=dict)
+    #: whether that parser says of options that they are gone; True where it isn't there
+    refuses_removed: bool = True
+    #: the options that its Megatron's parser says must be given
+    required: frozenset[str] = frozenset()
+    #: whether its Megatron's parser makes the pipeline fit on the GPUs, as older ones do
+    cuts_pipeline: bool = False
+    #: names of options that it sets, or its Megatron's parser wants absent
+    left_out: frozenset[str] = frozenset()
+    #: names of options that its Megatron's parser looks at; None without one
+    judged: frozenset[str] | None = None
+    #: whether its text or its parser is Megatron's; True where it isn't there
+    of_megatron: bool = True
+    #: whether it hands all that it is given to its Megatron's parser, which checks it
+    is_checked: bool = False
 
     def lacks(self, option: str) -> bool:
-        """Return whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
+        """Return whether an option is surely none: its name, or one that it may be short for, is
+        written nowhere.
+        """
         beginning = option.partition("=")[0]
         if self.parser is None or beginning in self.strings or beginning in OF_DEEPSPEED:
             return False
@@ -105,9 +104,8 @@ def options_beside(program: Path | None) -> ProgramOptions:
     )
     whole = parser is not None and not handed and not _LENIENT.search(text)
     near = Path(os.path.relpath(parser)).as_posix() if parser else ""
-    shown = (
-        parser.as_posix() if parser and near.startswith("..") else near
-    )  # from the working folder, if below it
+    # from the working folder, if below it
+    shown = parser.as_posix() if parser and near.startswith("..") else near
     listed, closing, _ = rules.partition(_REQUIRED)[2].partition("]")
 
     return ProgramOptions(

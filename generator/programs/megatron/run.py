@@ -1,5 +1,7 @@
-"""`MegatronRun`: the arguments of one program as a typed view, and what the submission has of its GPUs and config; the
-chunks of a model that `--pipeline-model-parallel-layout` lists, read as Megatron-LM's parser reads them."""
+"""`MegatronRun`: the arguments of one program as a typed view, and what the submission has of its
+GPUs and config; the chunks of a model that `--pipeline-model-parallel-layout` lists, read as
+Megatron-LM's parser reads them.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ class MegatronRun(MegatronArguments):
         return size(self.setting(name, 1))
 
     def shown(self, name: str, default: object = None) -> str:
-        """An option with its value, as in `--hidden-size 4096`; the default's where nothing is given."""
+        """An option with its value, as in `--hidden-size 4096`; the default's where nothing is
+        given.
+        """
         return f"{name} {self.value(name)}" if self.has(name) else f"{name} {default} (the default)"
 
     @property
@@ -117,7 +121,9 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def is_planned(self) -> bool:
-        """Return whether it is the training run of the submission's job spec, whatever its script is called."""
+        """Return whether it is the training run of the submission's job spec, whatever its script
+        is called.
+        """
         job = self.submission.job
         if job is None or self.launch is None or flavour_of(job) != self.flavour:
             return False
@@ -135,13 +141,17 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def recomputes(self) -> object:
-        """The granularity of recomputation; None where no option gives one, or it can't be known."""
+        """The granularity of recomputation; None where no option gives one, or it can't be
+        known.
+        """
         selective = "selective" if self.has("--recompute-activations") else None
         return self.value("--recompute-granularity") or selective
 
     @cached_property
     def shared_layers(self) -> int | None:
-        """The layers that stages share, ends included where they count; None where they can't be known."""
+        """The layers that stages share, ends included where they count; None where they can't be
+        known.
+        """
         layers = self.size(self.first_of(LAYERS, "--encoder-num-layers"))
         if (
             layers is None
@@ -192,7 +202,9 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def gpus(self) -> int | None:
-        """The GPUs of the run; None where the submission has several jobs and none of them is surely its own."""
+        """The GPUs of the run; None where the submission has several jobs and none of them is
+        surely its own.
+        """
         whole = self.submission
         if len({script.path for script in whole.commands}) < 2:
             return world_of(whole).gpus
@@ -209,7 +221,9 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def config(self) -> Config | None:
-        """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
+        """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that
+        can't be known.
+        """
         configs = configs_of(self.submission)
         named = named_in(self.submission, self.path)
         own = [
@@ -229,9 +243,10 @@ def megatron_runs(submission: Submission) -> Iterator[MegatronRun]:
             yield MegatronRun(**own, submission=submission)
 
 
-#: **Source** of what follows: NVIDIA/Megatron-LM megatron/core/transformer/pipeline_parallel_layer_layout.py,
-#: parse_str_to_list and validate_layer_layout @ core_v0.16.1.
-#: The letters of a chunk: the embedding, layers, layers that predict further tokens, the loss.
+#: **Source** of what follows: NVIDIA/Megatron-LM
+#: megatron/core/transformer/pipeline_parallel_layer_layout.py, parse_str_to_list and
+#: validate_layer_layout @ core_v0.16.1. The letters of a chunk: the embedding, layers, layers that
+#: predict further tokens, the loss.
 LETTERS: Final = "EtmL"
 #: More letters than any model has layers.
 _MOST: Final = 100_000
@@ -243,7 +258,9 @@ _REPEATS: Final = (
 
 
 def chunks_of(text: str) -> tuple[str, ...] | None:
-    """The chunks in the order of the model, each as its letters; None where the text is too long to be a model."""
+    """The chunks in the order of the model, each as its letters; None where the text is too long to
+    be a model.
+    """
     text = text.replace(",", "")
     for pattern in _REPEATS:
         sizes = (len(found[1]) * whole(found[2]) for found in pattern.finditer(text) if found[2])
@@ -264,8 +281,10 @@ def stage_sizes(chunks: tuple[str, ...], stages: int) -> list[int]:
 
 
 def uneven_ends(chunks: tuple[str, ...], stages: int) -> tuple[int, int]:
-    """Layers of first and last stage where the others, chunk by chunk, are equal; else 0 and 0. A list of which this
-    isn't true is left to what the estimate makes of it."""
+    """Layers of first and last stage where the others, chunk by chunk, are equal; else 0 and 0.
+
+    A list of which this isn't true is left to what the estimate makes of it.
+    """
     sizes, each = stage_sizes(chunks, stages), len(chunks) // stages
     inner = sizes[1:-1]
     if (

@@ -1,7 +1,7 @@
 """The program of Megatron-DeepSpeed: its arguments, and a ds_config that agrees with them.
 
-The script builds the optimizer from its own arguments and hands it to DeepSpeed, so the JSON has no optimizer block; it
-passes its mpu, so DeepSpeed counts model replicas in the batch check.
+The script builds the optimizer from its own arguments and hands it to DeepSpeed, so the JSON has no
+optimizer block; it passes its mpu, so DeepSpeed counts model replicas in the batch check.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from .write import (
 
 
 def _stages(p: Planned) -> str:
-    alone = "; without --no-pipeline-parallel even one stage becomes a PipelineModule, which ZeRO 2 and 3 refuse"
+    alone = (
+        "; without --no-pipeline-parallel even one stage becomes a PipelineModule, which "
+        "ZeRO 2 and 3 refuse"
+    )
     return sizes(p, "Ulysses") + (alone if p.layout.pipeline == 1 else "")
 
 
@@ -59,14 +62,16 @@ def program(plan: Plan) -> Program:
     if layout.pipeline > 1 and job.model.layers % layout.pipeline:
         most = -(-job.model.layers // layout.pipeline)
         notes.append(
-            f"{job.model.layers} layers over {layout.pipeline} stages: the partition 'type:transformer' gives "
+            f"{job.model.layers} layers over {layout.pipeline} stages: the partition "
+            "'type:transformer' gives "
             f"some stages {most} layers and others fewer."
         )
     if layout.virtual_pipeline > 1:
         notes.append(
             "DeepSpeed's pipeline engine doesn't interleave: virtual_pipeline has no effect here."
         )
-    # The script refuses sequence parallelism without it: one queue keeps communication ahead of the GEMM it feeds.
+    # The script refuses sequence parallelism without it: one queue keeps communication ahead of the
+    # GEMM it feeds.
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if layout.sequence_parallel else {}
     groups = groups_of(planned(plan), "megatron-deepspeed", _COMMENTS)
     files = (ds_config.rendered(job, config(job, layout)),)
@@ -103,7 +108,8 @@ FRAMEWORK: Final = Framework(
     vocabulary_multiple=128,
     passes_mpu=True,
     checkpoints=Checkpoints(folder="global_step", tracker="latest_checkpointed_iteration.txt"),
-    # Source: deepspeedai/Megatron-DeepSpeed, megatron/training.py: "checkpoint" of the config is set by it.
+    # Source: deepspeedai/Megatron-DeepSpeed, megatron/training.py: "checkpoint" of the config is
+    # set by it.
     universal_option="--universal-checkpoint",
     program=program,
 )
