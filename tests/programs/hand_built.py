@@ -11,7 +11,7 @@ from dsgen.estimate.ledgers import Memory, StepTime, Throughput
 from dsgen.job.records import Cluster, Job, JobLaunch, Origin, Output, Pins
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.program import ArgumentGroup, ConfigPath, Program, RenderedFile
-from dsgen.search.plan import Plan
+from dsgen.search.plan import Choice, Plan
 from tests.jobs import NO_UNCERTAINTY
 from tests.rules.jobs import A100, CLUSTER, SIZES, TRAINING
 
@@ -116,6 +116,7 @@ def plan(
         step_time=StepTime(**dict.fromkeys(StepTime.__dataclass_fields__, 1.0)),
         throughput=Throughput(**dict.fromkeys(Throughput.__dataclass_fields__, 0.0)),
         uncertainty=NO_UNCERTAINTY,
+        choice=Choice(decides_s=0.0, fits=True, out_of_memory_chance=0.0, evidence="none"),
     )
 
 

@@ -16,7 +16,7 @@ from dsgen.estimate.ledgers import Memory, StepTime, Throughput
 from dsgen.job.records import Cluster, Job, JobLaunch, Origin, Pins, Training
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.program import ConfigPath, Program
-from dsgen.search.plan import Plan
+from dsgen.search.plan import Choice, Plan
 from tests.jobs import NO_UNCERTAINTY
 
 _GPT: Final[Mapping[str, Any]] = {
@@ -212,6 +212,7 @@ def make_plan(job: Job, layout: Layout) -> Plan:
         step_time=zeros[StepTime],
         throughput=zeros[Throughput],
         uncertainty=NO_UNCERTAINTY,
+        choice=Choice(decides_s=0.0, fits=True, out_of_memory_chance=0.0, evidence="none"),
     )
 
 
