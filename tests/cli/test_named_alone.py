@@ -22,10 +22,8 @@ model: gpt2
 cluster: azure/standard_nd96amsr_a100_v4
 gpus: 16
 training: {global_batch: 64}
-launch:
-  target: azureml
-  script: train.py
-  azureml: {code: ./src, compute: gpu, environment: "azureml:env:1"}
+launch: {target: azureml, script: train.py,
+  azureml: {code: ./src, compute: gpu, environment: "azureml:env:1"}}
 """
 
 
