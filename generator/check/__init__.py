@@ -1,5 +1,6 @@
-"""From paths to findings: `read` documents, divide them into submissions by `grouping`, and
-`validate` these by rules.
+"""Go from paths to findings.
+
+`read` reads documents, `grouping` divides them into submissions, and `validate` applies the rules.
 
 `ignores` takes out what comments ignore; with `--engine`, `engine` asks the installed DeepSpeed.
 """

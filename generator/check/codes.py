@@ -111,8 +111,9 @@ ALL_FILES: Final = "<dsgen>"
 
 
 def of_fault(fault: Fault) -> Finding:
-    """Make a fault of dsgen a finding, which has neither the exception's traceback nor the file's
-    text.
+    """Make a finding of a fault of dsgen.
+
+    It has neither the exception's traceback nor the file's text.
     """
     rule = RULE_FAILED if fault.is_rule else READER_FAILED
     where = Location(path=fault.path or ALL_FILES)

@@ -34,16 +34,18 @@ class NoEngine(ModuleNotFoundError):
 
 
 def installed_version() -> str:
-    """The version of the DeepSpeed that is installed. Raises `NoEngine` where it can't be
-    imported.
+    """Return the version of the installed DeepSpeed.
+
+    Raises `NoEngine` where it can't be imported.
     """
     with quiet():
         return str(_imported("deepspeed").__version__)
 
 
 def read(content: str, *, strict: bool) -> Any:
-    """A config's text as DeepSpeed reads it, or with `strict` as the programs do that read it
-    before DeepSpeed.
+    """Read a config's text as DeepSpeed does.
+
+    With `strict`, it is read as by the programs that read it before DeepSpeed.
     """
     if strict:
         return import_module("json").loads(content)
@@ -54,8 +56,9 @@ def read(content: str, *, strict: bool) -> Any:
 def parse(
     config: Mapping[str, Any], world: int, *, dp: int | None = None, sp: int | None = None
 ) -> Any:
-    """The `DeepSpeedConfig` of `config` on `world` ranks; raises what DeepSpeed raises, and
-    `NoEngine`.
+    """Return the `DeepSpeedConfig` of `config` on `world` ranks.
+
+    Raises what DeepSpeed raises, and `NoEngine`.
 
     `dp`: the script passes an mpu with so many replicas. `sp`: it passes Transformers' Ulysses mpu.
     Neither: no mpu.
@@ -72,8 +75,9 @@ def parse(
 
 @contextmanager
 def _fake_world(world: int) -> Iterator[None]:
-    """A process group of `world` ranks of which this process is rank 0, and all others
-    imaginary.
+    """Make a process group of `world` ranks, of which this process is rank 0.
+
+    The other ranks don't exist.
     """
     comm = _imported("deepspeed.comm")
     distributed = _imported("torch.distributed")
@@ -107,8 +111,9 @@ def _imported(module: str) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what DeepSpeed prints, logs, warns of, or has its child processes print away from the
-    standard streams.
+    """Keep DeepSpeed's output away from the standard streams.
+
+    This is what it prints, logs and warns of, and what its child processes print.
     """
     sink, logger = io.StringIO(), logging.getLogger("DeepSpeed")
     streams = {handler: handler.stream for handler in _stream_handlers(logger)}
@@ -194,8 +199,9 @@ def _ask(submission: Submission, config: Config, version: str) -> Iterator[Findi
 
 
 def _as_given_to_deepspeed(config: Config) -> Any:
-    """The config as it arrives at DeepSpeed's parser: programs before it have filled in what is
-    `auto`.
+    """Return the config as it arrives at DeepSpeed's parser.
+
+    Programs that read it before have filled in what is `auto`.
     """
     data = read(config.json.text.content, strict=config.consumer != "deepspeed")
     if config.filled and isinstance(data, dict):
@@ -214,8 +220,9 @@ def _filled(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
-    """Ranks, and the replicas of the mpu that the script passes, if any: Megatron's, and that of
-    pipelines.
+    """Return the number of ranks, and of the replicas of the mpu that the script passes.
+
+    Megatron passes one, and so does a pipeline; without one there are no replicas.
     """
     world = world_of(submission)
     if config.consumer != "megatron-deepspeed" and world.pipeline <= 1:
@@ -227,8 +234,9 @@ def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
 
 
 def _replicas(config: Config) -> int:
-    """As many replicas as the batch sizes give, where that is an integer; else 1, which the parser
-    refuses least.
+    """Return as many replicas as the batch sizes give, where that is an integer.
+
+    Else it is 1, which the parser refuses least.
     """
     total, micro, steps = (config.whole(f"/{key}") or 0 for key in BATCH_KEYS)
     if min(total, micro, steps) < 1:

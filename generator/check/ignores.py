@@ -1,5 +1,6 @@
-"""Comments that ignore findings: `# dsgen: ignore[ID]` at a line, `# dsgen: ignore-file[ID]` for a
-whole file.
+"""Comments that ignore findings.
+
+`# dsgen: ignore[ID]` is for a line, `# dsgen: ignore-file[ID]` for a whole file.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ Span = tuple[int, int]  # offsets of the first character and of the one behind t
 
 
 def comments(text: Text) -> Iterator[Span]:
-    """The comments of JSON and HJSON, of YAML with the scripts in its blocks, else of a shell
-    script.
+    """Return the comments of a file.
+
+    It is JSON or HJSON, YAML with the scripts in its blocks, or else a shell script.
     """
     suffix, content = PurePath(text.path).suffix.lower(), text.content
     if suffix in (".json", ".hjson") or content.lstrip()[:1] in ("{", "["):
@@ -46,8 +48,9 @@ def comments(text: Text) -> Iterator[Span]:
 
 
 def _outside(content: str, texts: list[Span]) -> Iterator[Span]:
-    """From every `#` to the end of its line that begins in none of the texts, which are in order
-    and don't overlap.
+    """Return what follows each `#` that is in none of the texts, to the end of its line.
+
+    The texts are in order and don't overlap.
     """
     starts = [start for start, _ in texts]
     position = 0
@@ -129,8 +132,9 @@ class _Ignore:
 
 
 def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> tuple[Finding, ...]:
-    """Leave out what comments of the files ignore; note each that ignores nothing, or a rule that
-    isn't there.
+    """Leave out the findings that comments of the files ignore.
+
+    Each comment is noted that ignores nothing, or a rule that isn't there.
     """
     found = tuple(findings)
     reported = frozenset(finding.rule for finding in found)
@@ -178,8 +182,10 @@ def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
 
 
 def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
-    """The comment's own line; of one alone on its line, the next; with a command's lines that a
-    backslash joins.
+    """Return the lines that a comment is for.
+
+    It is for its own line, or for the next where it is alone on its line. Lines that a backslash
+    joins to these belong to them.
     """
     first = where.line or 1
     while first in alone:

@@ -1,5 +1,6 @@
-"""The kind of document that a file is: by its name where that is plain, else by its keys and lines;
-and what reads it.
+"""The kind of document that a file is, and what reads it.
+
+The name decides where it is plain, else the keys and lines do.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ def is_candidate(path: PurePath) -> bool:
 
 
 def has_launch_line(path: Path, most: int) -> bool:
-    """Return whether a file of at most `most` bytes has a line, or a list, that starts a
-    launcher.
+    """Return whether a file has a line, or a list, that starts a launcher.
+
+    A file of more than `most` bytes isn't read.
     """
     try:
         content = path.read_bytes() if path.stat().st_size <= most else b""
@@ -131,8 +133,9 @@ def is_script(path: PurePath) -> bool:
 
 
 def may_be_hjson(path: PurePath, keys: frozenset[str]) -> bool:
-    """Return whether JSON that isn't strict is worth reading as HJSON: by its name, or what look
-    like its keys.
+    """Return whether JSON that isn't strict is worth reading as HJSON.
+
+    Its name tells, or what looks like its keys.
     """
     signs = _all_signs()["DeepSpeed config"]
     named = path.suffix.lower() == ".hjson" or _DEEPSPEED_NAME.search(path.name.lower())
@@ -147,8 +150,9 @@ def deepspeed_keys(keys: frozenset[str]) -> frozenset[str]:
 def kind_of(
     path: PurePath, content: str, keys: frozenset[str], *, named: bool = False
 ) -> Kind | None:
-    """The kind of the document at `path`; `keys` are its top-level keys, as far as they could be
-    read.
+    """Return the kind of the document at `path`.
+
+    `keys` are its top-level keys, as far as they could be read.
 
     Of a file that the user has `named`, any evidence is enough.
     """
@@ -183,8 +187,9 @@ def is_evidence(keys: frozenset[str]) -> bool:
 
 
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
-    """Return whether a JSON file is a DeepSpeed config by its name, its keys telling nothing
-    else.
+    """Return whether the name of a JSON file alone makes it a DeepSpeed config.
+
+    It counts only where its keys tell nothing else.
     """
     own, other = _all_signs()["DeepSpeed config"], keys & _OF_OTHERS
     known = (
@@ -194,8 +199,9 @@ def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
 
 
 def _kind_by_keys(keys: frozenset[str], *, named: bool, yaml: bool) -> Kind | None:
-    """The kind with the most of its signs among `keys`; one of another program's file outweighs
-    them.
+    """Return the kind that has the most of its signs among `keys`.
+
+    A kind of another program's file outweighs the others.
     """
     signs = _all_signs()
     if keys & _OF_OTHERS:
@@ -225,8 +231,9 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
 
 
 def _is_hostfile(name: str, suffix: str, content: str) -> bool:
-    """Return whether a file named hostfile is one: most lines have slots, unless the name says
-    nothing else.
+    """Return whether a file that is named hostfile is one.
+
+    Most of its lines have slots, unless the name can mean nothing else.
     """
     if not name.startswith("hostfile"):
         return False
@@ -241,8 +248,9 @@ def _lines(content: str) -> list[str]:
 
 
 def candidates(folder: Path) -> Iterator[Path]:
-    """The files in and below a folder that may be documents or have launch lines, in order, without
-    hidden folders.
+    """Return the files in and below a folder that may be documents or have launch lines.
+
+    They are in order; hidden folders are left out.
 
     Links come last, and lead to files in it alone; links to folders, pipes and devices are left
     out.

@@ -1,5 +1,6 @@
-"""Programs that configure DeepSpeed or Megatron by files of their own: known by their keys, read
-for what they hand on.
+"""Programs with configuration files of their own, from which they configure DeepSpeed or Megatron.
+
+Such a file is recognised by its keys, and read for what its program hands on.
 
 gpt-neox makes a DeepSpeed config of some of its keys; axolotl, LLaMA-Factory and ms-swift make
 TrainingArguments. Files of the others are left alone.
@@ -104,8 +105,10 @@ HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Program:
-    """The top-level keys of a program's files: all of `needs`, any of `one_of`, and `least` in all
-    of `signs` too.
+    """The top-level keys by which a program's file is recognised.
+
+    It has all of `needs`, any of `one_of`, and at least `least` keys of `one_of` and `signs`
+    together.
     """
 
     needs: frozenset[str] = frozenset()
@@ -138,8 +141,9 @@ def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str
 
 
 def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
-    """Yield the documents that a program makes of its file, with places in the file; none where
-    that isn't known.
+    """Yield the documents that a program makes of its file, with places in that file.
+
+    Yields nothing where it isn't known what the program makes.
     """
     data = source.data if isinstance(source.data, dict) else {}
     if program == "gpt-neox":
@@ -156,8 +160,9 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
 
 
 def arguments_of_commands(script: ShellScript) -> Iterator[TrainingArguments]:
-    """The TrainingArguments of commands such as `llamafactory-cli train`, which start the processes
-    themselves.
+    """Return the TrainingArguments of commands that start the processes themselves.
+
+    `llamafactory-cli train` is one.
     """
     for command in script.commands:
         words = command.words

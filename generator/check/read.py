@@ -228,8 +228,9 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
 
 
 def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
-    """DeepSpeed configs that the script writes by a here-document or `echo`, placed in the
-    script.
+    """Return the DeepSpeed configs that a script writes, placed in the script.
+
+    A here-document or `echo` writes them.
     """
     for document in shell.heredocs:
         target = document.target.path if document.target is not None else None

@@ -1,5 +1,6 @@
-"""Measured runs for `dsgen calibrate`: which kind a file is, and what it has, a table or a log of
-one of four programs.
+"""Measured runs for `dsgen calibrate`.
+
+Says which kind a file is, a table or a log of one of four programs, and what it has.
 
 Logs are long, and hold bytes and colours that no job spec may. Those of trials also tell of memory
 that ran out.
@@ -140,8 +141,9 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
 
 
 def _facts(lines: Sequence[str]) -> LogFacts | None:
-    """Return what the readers find: the steps of the first that has them, the keys and the peak of
-    all.
+    """Return what the readers find.
+
+    The steps are those of the first reader that has any; keys and peak are those of all.
     """
     found = [facts for reader in _READERS if (facts := reader(lines)) is not None]
     chosen = next((facts for facts in found if facts.steps), found[0] if found else None)
@@ -155,8 +157,9 @@ def _facts(lines: Sequence[str]) -> LogFacts | None:
 
 
 def _typical(facts: LogFacts) -> tuple[float, str]:
-    """Seconds of a step, the median after warm-up and without slow ones, and how many steps that
-    is.
+    """Return the seconds of a typical step, and how many steps that is taken from.
+
+    It is the median after warm-up, without slow steps.
     """
     steps = facts.steps
     if len(steps) == 1:

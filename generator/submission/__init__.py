@@ -1,3 +1,4 @@
-"""What belongs together: files that name one another, launch lines, and the job that they
-describe.
+"""What belongs together.
+
+Files that name one another, launch lines, and the job that they describe make a submission.
 """

@@ -1,5 +1,6 @@
-"""Documents of one submission: a launch line and all that it names; the others are judged by
-themselves.
+"""Group documents into submissions: a launch line and all that it names.
+
+Other documents are judged by themselves.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ def submissions_of(
 
 
 def _units(documents: Iterable[Document]) -> Iterator[Unit]:
-    """The documents of one text: a script with its arguments and configs, a job of AzureML's, of
-    which a file may have several.
+    """Return the documents of one text, in units.
+
+    A unit is a script with its arguments and configs, or a job of AzureML's, of which a file may
+    have several.
     """
     unit: Unit = []
     for document in documents:
@@ -73,8 +76,9 @@ class _Graph:
                 yield target
 
     def _add_neighbours(self) -> None:
-        """Let the only job of a folder use what nothing names there, and that of a path what code
-        has the name of.
+        """Let the only job of a folder use what nothing names there.
+
+        The only job of a path may use what code has the name of.
         """
         folders, roots = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         for number, unit in enumerate(self._units):
@@ -109,8 +113,9 @@ class _Graph:
                 self._named |= set(found)
 
     def _takes(self, number: int, kind: Kind) -> bool:
-        """Return whether a unit may use a file of a kind that it doesn't name: it names no
-        other.
+        """Return whether a unit may use a file of a kind that it doesn't name.
+
+        It may where it names no other of that kind.
         """
         if any(link.kind == kind for link in self._links[number]):
             return False
@@ -147,8 +152,9 @@ def _launches(document: Document) -> tuple[Launch, ...]:
 
 
 def _trains(unit: Unit) -> bool:
-    """Return whether a script starts processes by a launcher, or a program whose arguments are of a
-    training.
+    """Return whether a script starts a training.
+
+    It starts processes by a launcher, or a program whose arguments are of a training.
     """
     calls = (call for launch in _launches(unit[0]) for call in launch.calls)
     return len(unit) > 1 or any(call.starts_ranks or call.starts_tasks for call in calls)

@@ -62,8 +62,9 @@ class Launch:
         return next((call for call in self.calls if call.starts_ranks), None)
 
     def is_left_empty(self, option: Word) -> bool:
-        """Return whether the variable behind an option without a value is empty, as what is to be
-        filled in.
+        """Return whether an option has no value because its variable is empty.
+
+        Such a variable is to be filled in.
         """
         variable = _VARIABLE.match(self.script.text.content, option.offset + len(option.raw))
         return variable is not None and not self.script.value_of(

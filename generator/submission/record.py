@@ -1,5 +1,6 @@
-"""What dsgen knows of one program, as one record: its kinds of file, its rules, and what it says of
-a submission.
+"""What dsgen knows of one program, as one record.
+
+It has the program's kinds of file, its rules, and what it says of a submission.
 
 A record is read with every command that checks files. So it names what is imported only where it is
 needed, as `module:name` from the package's root, and says when that is.
@@ -61,8 +62,9 @@ class Signs:
         return self.hits(keys) + 2 * len(keys & self.plain)
 
     def enough(self, keys: frozenset[str], *, plain: bool = True) -> bool:
-        """Return whether the keys show the kind; without `plain`, their share counts in any
-        case.
+        """Return whether the keys show the kind.
+
+        Without `plain`, their share counts in any case.
         """
         most = self.hits(keys) >= max(self.share * len(keys), 1)
 

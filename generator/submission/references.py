@@ -1,5 +1,6 @@
-"""Files that a document names: `--deepspeed_config ds.json`, `--hostfile hosts`, `sbatch
-train.sh`.
+"""Files that a document names.
+
+Examples are `--deepspeed_config ds.json`, `--hostfile hosts` and `sbatch train.sh`.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class Reference:
 def references_of(
     documents: Iterable[Document], files: Files, programs: Programs
 ) -> Iterator[Reference]:
-    """Every file that the launch lines and configs among these documents name, where its name can
-    be known.
+    """Return every file that these documents name, where its name can be known.
+
+    Their launch lines and configs are read.
     """
     every = tuple(documents)
     readers = {

@@ -1,5 +1,6 @@
-"""The repository around a file: the programs that launch lines start, and what Python and prose say
-of a config.
+"""The repository around a file.
+
+It has the programs that launch lines start, and Python and prose that speak of a config.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ _VARIABLE: Final = re.compile(r"\$?\{\w*\}|\$\w+")
 
 
 def program_path(launch: Launch | None) -> str | None:
-    """The training script's path from the folder that it is run from, or from one that a variable
-    names.
+    """Return the training script's path from the folder that it is run from.
+
+    Where a variable names a folder, the path is from that one.
     """
     word = launch.program if launch is not None else None
     last = word.parts[-1] if word is not None and word.parts else None
@@ -78,8 +80,9 @@ def program_text(launch: Launch) -> str | None:
 
 
 def sets_key(pointer: str, holder: str) -> bool:
-    """Return whether Python near the config `holder` sets the key, `config["key"] = …`, and names
-    its block.
+    """Return whether Python near the config `holder` sets the key, and names its block.
+
+    It sets it as `config["key"] = …`.
     """
     block, _, key = pointer.rpartition("/")
     beside = rf"""\A(?=[\s\S]*["']{block.rpartition("/")[2]}["'])[\s\S]*?""" if block else ""
@@ -97,8 +100,9 @@ def declares_field(name: str, holder: str) -> bool:
 
 
 def _near(pattern: str, word: str, holder: str) -> bool:
-    """Return whether Python in or just below a folder above a file has the pattern, in which `{}`
-    is the word.
+    """Return whether Python near a file has the pattern, in which `{}` is the word.
+
+    Near is in or just below a folder above the file.
     """
     found = re.compile(pattern.replace("{}", re.escape(word)), re.MULTILINE)
     return any(
@@ -107,8 +111,9 @@ def _near(pattern: str, word: str, holder: str) -> bool:
 
 
 def has_programs(holder: str) -> bool:
-    """Return whether there is Python in or just below a folder above the file `holder`: it may
-    complete a config.
+    """Return whether there is Python near the file `holder`, which may complete a config.
+
+    Near is in or just below a folder above the file.
     """
     return any(
         has_text(folder, re.compile(""), ("*.py", "*/*.py")) for folder in folders_above(holder)
@@ -116,8 +121,9 @@ def has_programs(holder: str) -> bool:
 
 
 def is_named(path: str) -> bool:
-    """Return whether code of the project has the name of a config, or a comment or prose has it
-    after an option.
+    """Return whether a project names a config.
+
+    Its code has the name, or a comment or prose has it after an option.
     """
     *_, project = (Path(path).parent, *folders_above(path))
     named, made = _names_in(project)
@@ -132,9 +138,10 @@ def is_named(path: str) -> bool:
 
 @until_next_check(16)
 def _names_in(project: Path) -> tuple[Mapping[str, set[str]], frozenset[tuple[str, str, str]]]:
-    """The names of configs in code and commands of a project, with the folders that are written
-    before them, "" for none and on other machines; beginnings and ends of those that variables
-    make, with the folder where little else is known.
+    """Return the names of configs in code and commands of a project, with the folders before them.
+
+    The folder is "" where there is none, or it is one on another machine. Of names that variables
+    make, the beginnings and ends are returned, with the folder where little else is known.
     """
     found, left = set[str](), _MOST_BYTES
     below = files_below(project, {name for name, ignored in ignored_in(project).items() if ignored})
@@ -170,8 +177,9 @@ def _names_in(project: Path) -> tuple[Mapping[str, set[str]], frozenset[tuple[st
 def has_text(
     folder: Path, pattern: re.Pattern[str], names: tuple[str, ...], word: str = ""
 ) -> bool:
-    """Return whether a pattern is in one of the folder's files of these names; what matches it has
-    the `word`.
+    """Return whether a pattern is in one of the folder's files of these names.
+
+    What matches it has the `word`.
     """
     return any(map(pattern.search, texts_of(folder, names, word)))
 
@@ -183,9 +191,10 @@ def texts_of(folder: Path, names: tuple[str, ...], word: str) -> Iterator[str]:
 
 
 def find_programs(program: str | None, holder: str) -> tuple[Path, ...]:
-    """The Python files that a path may mean, the nearest first: from the folder of what starts it,
-    or one above; of an absolute path, which is of another machine, those of its name beside, or in
-    a folder of the same name as there.
+    """Return the Python files that a path may mean, the nearest first.
+
+    The path is from the folder of what starts it, or from one above. An absolute path is of another
+    machine: files of its name count that are beside, or in a folder of the same name as there.
     """
     return (
         _found(program, Path(holder).parent, Path.cwd())
@@ -208,15 +217,17 @@ def _found(program: str, folder: Path, _: Path) -> tuple[Path, ...]:
 
 @until_next_check(64)
 def programs_in(place: Path, folder: Path, pattern: str = "*.py") -> list[Path]:
-    """The Python files of a place in the project of `folder`, in order; none where it may not be
-    read.
+    """Return the Python files of a place in the project of `folder`, in order.
+
+    There are none where it may not be read.
     """
     return list(matching(pattern, place, folder))
 
 
 def python_beside(program: Path, *more: Path) -> list[Path]:
-    """A program's own folder, what it imports from the folders above, and `more`; at most
-    `MOST_FILES` files.
+    """Return the Python files around a program, at most `MOST_FILES`.
+
+    They are those of its own folder, those it imports from the folders above, and `more`.
     """
     folder, above = program.parent, tuple(folders_above(program))
     text = text_around(program, folder)

@@ -48,8 +48,9 @@ class LaunchScript:
 
     @property
     def beside_launches(self) -> Iterator[Word]:
-        """The words of the commands that start no training program, which may write or change what
-        they name.
+        """Return the words of the commands that start no training program.
+
+        These may write or change the files that they name.
         """
         started = {call.word.offset for launch in self.launches for call in launch.calls}
         started |= {launch.program.offset for launch in self.launches if launch.program is not None}
@@ -58,8 +59,10 @@ class LaunchScript:
                 yield from command.words[1:]
 
     def makes(self, path: str, raw: str = "") -> bool:
-        """Return whether a command writes or changes a file, or gets a text that names it: `python
-        - <<EOF`. `$DIR/copy/a.json` is another file than `raw`, where that is `$DIR/a.json`.
+        """Return whether a command writes or changes a file, or gets a text that names it.
+
+        `python - <<EOF` gets such a text. `$DIR/copy/a.json` is another file than `raw`, where that
+        is `$DIR/a.json`.
         """
         words = (*self.shell.written, *self.shell.edited)
         own = _IN_VARIABLE.match(raw.replace('"', ""))
@@ -74,8 +77,9 @@ class LaunchScript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDocument(YamlDocument):
-    """YAML with a command that a service or a controller starts on its nodes, read as a shell
-    script.
+    """YAML with a command, read as a shell script.
+
+    A service or a controller starts the command on its nodes.
     """
 
     document_kind: ClassVar[Kind]
@@ -104,8 +108,9 @@ class CommandDocument(YamlDocument):
 
     @property
     def start_folder(self) -> str | None:
-        """The folder in which the command starts, from that of the file; None where nothing says
-        it.
+        """Return the folder in which the command starts, from that of the file.
+
+        Returns None where nothing says it.
         """
         return None
 
@@ -136,8 +141,9 @@ def documents_of(text: Text) -> Iterator[Text]:
 
 
 def places(source: Source, text: Text, at: str, command: str) -> Callable[[int], Location]:
-    """The place in the file of each character of the text at a pointer; of its key where they can't
-    be matched.
+    """The place in the file of each character of the text at a pointer.
+
+    It is the place of the text's key where characters can't be matched.
     """
     pointer = source.locate(at).pointer
     key = replace(source.locate_key(at), pointer=pointer)

@@ -11,8 +11,9 @@ from .submission import Submission
 def secrets_of(
     submission: Submission, paths: Iterable[str], reader: str, hint: str
 ) -> Iterator[Violation]:
-    """A violation for each secret of these files: an error where its form tells, a warning where
-    its name does.
+    """Return a violation for each secret of these files.
+
+    It is an error where the secret's form tells it, a warning where only its name does.
     """
     for path in sorted(paths):
         text = submission.texts.get(path)

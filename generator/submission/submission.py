@@ -95,8 +95,9 @@ class Submission:
         )
 
     def readers_of(self, document: Document) -> list[str | None]:
-        """The programs that read a document, by those that name it; None for one that isn't
-        known.
+        """Return the programs that read a document, by the documents that name it.
+
+        None stands for a program that isn't known.
         """
         return self._readers.get(id(document), [])
 
@@ -159,8 +160,9 @@ class Submission:
         return self.context.model or (self.job.model if self.job else None)
 
     def nodes_of_script(self, shell: ShellScript) -> int | None:
-        """The nodes that a script's own directives ask for; None where they ask for none, or a
-        range.
+        """Return the nodes that a script's own directives ask for.
+
+        Returns None where they ask for none, or for a range.
         """
         return self._nodes_by_script.get(id(shell))
 

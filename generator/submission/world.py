@@ -1,5 +1,6 @@
-"""The GPUs of a submission, and how they are divided: every document that sets it, and what
-follows.
+"""The GPUs of a submission, and how they are divided.
+
+Every document that sets them is read, and what follows from these is worked out.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class World:
 
     @property
     def replicas(self) -> int | None:
-        """Model replicas; None where the GPUs or their division are unknown, or not a multiple of a
+        """The model's replicas.
+
+        None where the GPUs or their division are unknown, or the GPUs are no multiple of a
         replica's.
         """
         whole = self.gpus and not self.gpus % self.model_parallel and not self.divided
@@ -74,8 +77,9 @@ class World:
 
 @lru_cache(maxsize=4)
 def world_of(submission: Submission) -> World:
-    """The world of a submission: the command line goes before the job spec, which goes before
-    scripts and configs.
+    """Return the world of a submission.
+
+    The command line goes before the job spec, which goes before scripts and configs.
     """
     made = (
         *_context_claims(submission),
@@ -148,8 +152,9 @@ def _is_divided(submission: Submission) -> bool:
 
 
 def _degrees(submission: Submission) -> dict[str, int]:
-    """Degrees of parallelism, of the program's arguments, else of the job's pins, else of
-    configs.
+    """Return the degrees of parallelism.
+
+    They are the program's arguments, else the job's pins, else those of configs.
     """
     every = list(_stated(submission))
     has_arguments = any(degree.rank == OF_ARGUMENTS for degree in every)

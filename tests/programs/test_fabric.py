@@ -62,14 +62,15 @@ def test_segments_grow_where_sizes_change() -> None:
     """ZeRO-3 gets growing segments; what shares buffers with NCCL, other vendors and equal steps
     don't.
     """
-    sharded = replace(plan("slurm"), layout=Layout(data=1024, zero_stage=3))
-    assert fabric.allocator(sharded, program()) == {
-        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"
-    }
-    assert fabric.allocator(plan("slurm"), program()) == {}
-    assert fabric.allocator(sharded, program(hostile=("--use-nccl-ub",))) == {}
-    amd = replace(plan("slurm", vendor="amd"), layout=sharded.layout)
-    assert fabric.allocator(amd, program()) == {}
+    layout = Layout(data=1024, zero_stage=3)
+    sharded = replace(plan("slurm"), layout=layout)
+    assert fabric.allocator(sharded) == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert fabric.allocator(plan("slurm")) == {}
+
+    registering = plan("slurm", framework="megatron-deepspeed", arguments=("--use-nccl-ub",))
+    assert fabric.allocator(replace(registering, layout=layout)) == {}
+    amd = plan("slurm", vendor="amd")
+    assert fabric.allocator(replace(amd, layout=layout)) == {}
 
 
 def test_the_table_is_the_files(update_golden: bool) -> None:

@@ -46,8 +46,9 @@ def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
 def _differ(
     submission: Submission, option: str, planned: int | None, text: str, pointer: str
 ) -> Violations:
-    """Megatron arguments in which an option is set to another number than planned at a pointer of
-    the job.
+    """Find Megatron arguments that set an option to another number than was planned.
+
+    The planned number is at a pointer of the job.
     """
     for arguments in submission.of_kind("Megatron arguments"):
         written = arguments.integer(option)

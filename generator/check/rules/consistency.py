@@ -89,8 +89,9 @@ def gpus_agree(submission: Submission) -> Violations:
 
 
 def _leaves_some(submission: Submission, path: str) -> bool:
-    """Return whether a job leaves GPUs or nodes to what else its script starts, or to vLLM, which
-    generates for it.
+    """Return whether a job leaves GPUs or nodes to other programs.
+
+    These are others that its script starts, or vLLM, which generates for it.
     """
     generates = any(
         one.value("use_vllm") is True for one in submission.of_kind("training arguments")
@@ -233,8 +234,9 @@ def _beside(submission: Submission, link: Reference) -> set[str]:
 
 
 def _missing(link: Reference, present: set[str]) -> Violation:
-    """The violation of a name of no file: an error where another file's is a slip away, or it is
-    gone from a set.
+    """Return the violation of a name that is no file's.
+
+    It is an error where another file's name is a slip away, or the file is gone from a set.
     """
     among = f"among the files here ({', '.join(sorted(present))})" if present else "there"
     message = (

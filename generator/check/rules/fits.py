@@ -1,5 +1,6 @@
-"""Needs of a run against its machines, where arguments or a config, a model and a cluster give
-both.
+"""Compare what a run needs with what its machines have.
+
+Arguments or a config, a model and a cluster together give both.
 """
 
 from __future__ import annotations
@@ -164,8 +165,9 @@ def _need(submission: Submission, facts: Facts, job: Job, device: str | None) ->
 
 
 def _is_partial(config: Config, submission: Submission) -> bool:
-    """Ask whether only a part of the model is trained, or another optimizer than Adam keeps less
-    for it.
+    """Return whether training keeps less than Adam does for the whole model.
+
+    Only a part of the model is trained, or another optimizer keeps less.
     """
     kind = str(config.value("/optimizer/type", "adamw")).lower()
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
@@ -179,8 +181,9 @@ def _is_partial(config: Config, submission: Submission) -> bool:
 
 
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
-    """Return the least training of the model: all is recomputed, a token a sequence where no job
-    gives more.
+    """Return the training of the model that needs the least memory.
+
+    All is recomputed, and a sequence has one token where no job gives its length.
 
     The layout is that of config and submission, open where the config's stage can't be read. None
     where the GPUs don't divide into replicas.
@@ -313,8 +316,9 @@ def fits_request(submission: Submission) -> Violations:
 def _memory_limits(
     submission: Submission,
 ) -> Iterator[tuple[Location, str, float, int | None, str]]:
-    """Limits on host memory, of nodes or pods: place, text, bytes, GPUs of a pod, and the way to
-    lift them.
+    """Return the limits on host memory, of nodes or pods.
+
+    Each has its place, text, bytes, the GPUs of a pod, and the way to lift it.
     """
     for request in blocks(submission) if submission.scripts else ():
         for option in request.texts("--mem", last=True):

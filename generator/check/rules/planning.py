@@ -1,5 +1,6 @@
-"""The rules of planning, applied to what files say of a run, and its least length against its batch
-script's time.
+"""Apply the rules of planning to what files say of a run.
+
+The least length of the run is compared with its batch script's time limit.
 """
 
 from __future__ import annotations
@@ -109,8 +110,9 @@ class Timed:
     limit: float  #: seconds
 
     def least_seconds(self, steps: int) -> float | None:
-        """Return the seconds that so many steps take at least; None where their work isn't
-        known.
+        """Return the seconds that so many steps take at least.
+
+        Returns None where their work isn't known.
         """
         job = at_least(self.facts.job)
         if not self.facts.knows(*_NEEDED) or job.model.experts > 0:

@@ -1,5 +1,7 @@
-"""The start of ranks, by one launcher, or by none and variables that say which rank each is; and
-the program's own options, where the repository has all of its parser.
+"""Rules on how ranks are started, and on the options of the program that they run.
+
+Ranks are started by one launcher, or by none and variables that say which rank each is. Options are
+checked where the repository has all of the program's parser.
 """
 
 from __future__ import annotations
@@ -94,8 +96,9 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
 
 
 def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
-    """More launchers than nodes, by mpirun's or srun's own numbers; SLM001 reports those of batch
-    scripts.
+    """Find lines that start more launchers than there are nodes.
+
+    The numbers are mpirun's or srun's own; SLM001 reports those of batch scripts.
     """
     if (
         outer.program not in _TOTAL
@@ -142,8 +145,9 @@ def _nodes(outer: Call, own: LauncherCall) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """A program with DeepSpeed or Megatron that srun, mpirun or python alone starts, though it is
-    for several ranks.
+    """A program for several ranks that no launcher starts.
+
+    It uses DeepSpeed or Megatron, and srun, mpirun or python alone starts it.
     """
 
     submission: Submission
@@ -160,8 +164,10 @@ class _Ranks:
 
     @property
     def certain(self) -> bool:
-        """True where srun starts DeepSpeed in the node's own Python, and nothing else may find out
-        its rank.
+        """Whether the ranks surely don't find one another.
+
+        True where srun starts DeepSpeed in the node's own Python, and nothing else may find out its
+        rank.
         """
         names = _training_arguments(self.launch)
         asks = self.program == "srun" and not self.has_image and not names.isdisjoint(WITH_ENGINE)
@@ -195,8 +201,9 @@ def _ranks(submission: Submission) -> Iterator[_Ranks]:
 
 
 def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
-    """Lines that start a program with DeepSpeed by python or mpirun alone, though it is for several
-    ranks.
+    """Find lines that start a DeepSpeed program for several ranks without a launcher.
+
+    Python or mpirun alone starts it.
     """
     scripts = {id(script.shell) for script in submission.scripts}
     # Whether anything here may start another script, or start ranks otherwise than by its own
@@ -232,8 +239,9 @@ def _training_arguments(launch: Launch) -> set[str]:
 
 
 def _finds_out_itself(launch: Launch) -> bool:
-    """Return whether the program or Python near it, where that can be found, reads the variables of
-    Slurm or MPI, or sets its own.
+    """Return whether a program finds out its rank by itself.
+
+    It, or Python near it that can be found, reads the variables of Slurm or MPI, or sets its own.
     """
     found = program_of(launch)
     return found is not None and tells("ranks", str(found))
@@ -328,8 +336,9 @@ def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
 
 @lru_cache(maxsize=1)
 def _classes() -> tuple[tuple[str, frozenset[str]], ...]:
-    """The fields of the classes of transformers that parsers make options of; those of older
-    releases too.
+    """Return the fields of the classes of transformers that parsers make options of.
+
+    Fields of older releases are among them.
     """
     fields = frozenset({*known_arguments(), *gone_arguments(), "local_rank", "generation_config"})
     return ("TrainingArguments", fields), ("Seq2SeqTrainingArguments", fields | {*_OF_SEQUENCES})
@@ -365,8 +374,9 @@ def program_is_there(launch: Launch) -> Violations:
 
 
 def _by_folder(program: PurePath, holder: str) -> str | None:
-    """The path of a program that is there, where one folder's name in `program` is a slip of its
-    own.
+    """Return the path of a program that is there, by another name of one folder.
+
+    The folder's name in `program` differs from the path's by a slip.
     """
     above = [] if program.is_absolute() else list(folders_above(holder))
     up = next((number for number, part in enumerate(program.parts) if part != ".."), 0)
@@ -382,8 +392,9 @@ def _by_folder(program: PurePath, holder: str) -> str | None:
 
 
 def _passed_over(launch: Launch, found: Path, words: Mapping[Word, str]) -> Violations:
-    """Options that are one of the program's own with a slip, where its parser may leave those alone
-    that it lacks.
+    """Return options that are probably slips of the program's own.
+
+    Its parser may leave alone options that it lacks, so only likely slips are told.
     """
     trainers = dict(_classes())["Seq2SeqTrainingArguments"]
     if options_beside(found).parser is not None:  # Megatron's, which other rules judge
@@ -399,9 +410,10 @@ def _passed_over(launch: Launch, found: Path, words: Mapping[Word, str]) -> Viol
 
 
 def _moves_away(launch: Launch) -> bool:
-    """Return whether the script goes to a folder within an unknown one, as `$HERE/tasks/$NAME`, or
-    to that of another project, as `/home/me/projects/other`: programs there may have the same
-    names.
+    """Return whether the script changes to a folder that can't be known.
+
+    It is within an unknown one, as `$HERE/tasks/$NAME`, or of another project, as
+    `/home/me/projects/other`. Programs there may have the same names.
     """
     moves = [
         one.words[1]

@@ -1,5 +1,6 @@
-"""The rules on files: those of the programs, and those on files of several; applied to a
-submission.
+"""Apply rules to a submission.
+
+They are those of the programs, and those on files of several programs.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
 
 
 def _with_stated_arguments(submission: Submission) -> Submission:
-    """The submission with the arguments on launch lines of which the job spec alone says whose they
-    are.
+    """Return the submission with arguments that only the job spec makes known.
+
+    They are on launch lines, which don't say whose arguments they are.
     """
     if submission.job is None:
         return submission
@@ -102,8 +104,9 @@ def _with_stated_arguments(submission: Submission) -> Submission:
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
-    """The findings of each rule, the first `MOST_FINDINGS` of a file; what comes after these is
-    said to be unknown.
+    """Return the findings of each rule, at most the first `MOST_FINDINGS` of a file.
+
+    That there may be more is said.
     """
     for rule, found in findings_by_rule(rules, submission):
         try:
@@ -134,8 +137,9 @@ def _bounded_of_rule(
 
 
 def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
-    """What a rule says of files that its versions are for: a note, where the release is not known
-    exactly, or nothing is known to start what would fail.
+    """Make a note of what a rule says, where it isn't certain.
+
+    It isn't where the release is not known exactly, or nothing is known to start what would fail.
     """
     for finding in found:
         less, judged = (
@@ -157,8 +161,10 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
 
 
 def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
-    """Return whether a finding is of a library's copy, of a text without a command, of arguments of
-    a program that is elsewhere, or of a config that no program is known to read as it is.
+    """Return whether a finding is of something that isn't used as it stands.
+
+    This is a library's copy, a text without a command, arguments of a program that is elsewhere, or
+    a config that no program is known to read as it is.
     """
     path = finding.where.path
     texts = (script.shell for script in submission.scripts if script.path == path)
@@ -188,8 +194,9 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
 
 @lru_cache(maxsize=4)
 def unclaimed(submission: Submission) -> frozenset[str]:
-    """The paths of configs of DeepSpeed and accelerate, and of arguments, that no document
-    names.
+    """Return the paths of configs and arguments that no document names.
+
+    The configs are DeepSpeed's and accelerate's.
     """
     arguments = (one for one in submission.of_kind("training arguments") if one.launch is None)
     files = (*submission.of_kind("accelerate config"), *arguments)
