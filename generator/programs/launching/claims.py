@@ -70,8 +70,9 @@ def _claims(
 
 
 def is_divided(submission: Submission) -> bool:
-    """Return whether a program may divide the model: by an option of its launch line, or stages
-    that aren't known.
+    """Return whether a program may divide the model.
+
+    An option of its launch line does so, or pipeline stages whose number isn't known.
     """
     understood = {
         id(getattr(document, "launch", None))

@@ -1,5 +1,6 @@
-"""The launch lines of a script, each followed from launcher to launcher to the program that
-trains.
+"""The launch lines of a script.
+
+Each is followed from launcher to launcher to the program that trains.
 """
 
 from __future__ import annotations
@@ -99,8 +100,9 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
 def _exported(
     script: ShellScript, exports: Iterable[Assignment], command: Command
 ) -> dict[str, Assignment]:
-    """The last export of each name before a command; unknown where a branch may have set another
-    one.
+    """Return the last export of each name before a command.
+
+    It is unknown where a branch may have set another value.
     """
     before = [one for one in exports if one.command_index <= command.index]
     found = {one.name: one for one in before if one.inside is None}

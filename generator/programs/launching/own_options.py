@@ -1,5 +1,6 @@
-"""The options that a training program's own parser has, where all of them can be read: argparse's
-and transformers'.
+"""The options of a training program's own parser, where all of them can be read.
+
+Parsers of argparse and of transformers are read.
 """
 
 from __future__ import annotations
@@ -113,8 +114,10 @@ Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
 
 @until_next_check(128)
 def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
-    """The long options of a program; None where others may be there. `classes`: classes that a
-    parser may make options of, which are not in the repository, with their fields.
+    """Return the long options of a program; None where there may be others.
+
+    `classes` are classes, with their fields, that a parser may make options of and that are not in
+    the repository.
     """
     near = (
         one
@@ -140,8 +143,9 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
 
 
 def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
-    """By each of `options` that is one of a program's with a slip, and not written in its first
-    modules, the one that is meant.
+    """Return the option that is meant, by each of `options` that is one of a program's with a slip.
+
+    Options that are written in its first modules are left out.
     """
     names = {option: option.lstrip("-").replace("-", "_") for option in options}
     unread = {option: name for option, name in names.items() if lacks_word(program, name)}
@@ -159,9 +163,10 @@ def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
 
 
 def trained_by(launch: Launch) -> tuple[str, ...] | None:
-    """The libraries with which the program of a launch line trains; None where programs of its name
-    differ in that. Of a program in a folder that a variable names, those of its name in the folders
-    beside.
+    """Return the libraries with which the program of a launch line trains.
+
+    Returns None where programs of its name differ in that. Of a program in a folder that a variable
+    names, those of its name in the folders beside are read.
     """
     found, program, folder = (
         program_of(launch),
@@ -178,8 +183,10 @@ def trained_by(launch: Launch) -> tuple[str, ...] | None:
 
 @until_next_check(64)
 def libraries(program: Path) -> tuple[str, ...] | None:
-    """The libraries with which a program trains: `deepspeed` by its engine, `transformers` and
-    `lightning` by their trainers. None where it isn't read.
+    """Return the libraries with which a program trains.
+
+    `deepspeed` is told by its engine, `transformers` and `lightning` by their trainers. Returns
+    None where the program isn't read.
     """
     module = _module(program)
     used = {(_name(node), module.origin(node)) for node in module.every(ast.Attribute, ast.Name)}
@@ -208,8 +215,9 @@ def _texts(program: Path, most: int = _MOST_MODULES) -> tuple[str, ...]:
 
 @until_next_check(64)
 def _declared(program: Path) -> tuple[str, ...]:
-    """The options and fields that the modules of a program declare, and those that DeepSpeed adds
-    for it.
+    """Return the options and fields that the modules of a program declare.
+
+    Those that DeepSpeed adds for it are among them.
     """
     texts = _texts(program, _MOST_DECLARING)
     found = {option or field for text in texts for option, field in _DECLARES.findall(text)}
@@ -220,8 +228,9 @@ def _declared(program: Path) -> tuple[str, ...]:
 
 
 def pipeline_stages(launch: Launch) -> int | None:
-    """The stages of the `PipelineModule` that a program makes: a number, or an option's value,
-    given or by default.
+    """Return the stages of the `PipelineModule` that a program makes.
+
+    They are a number, or an option's value, given or by default.
     """
     found = program_of(launch)
     module = _module(found) if found and _PIPELINE in text_around(found, found.parent) else None
@@ -262,8 +271,9 @@ def has_unknown_stages(launch: Launch) -> bool:
 
 
 class _Module:
-    """A Python file: its calls, its classes, and the files in the repository that it imports;
-    parsed when asked.
+    """A Python file: its calls, its classes, and the files in the repository that it imports.
+
+    It is parsed when it is first asked.
     """
 
     def __init__(self, path: Path) -> None:
@@ -433,8 +443,9 @@ def _fields(
     depth: int,
     within: str = "",
 ) -> frozenset[str] | None:
-    """The fields of a class that a module names, with those of its bases; None where one isn't
-    known.
+    """Return the fields of a class that a module names, with those of its bases.
+
+    Returns None where one of the classes isn't known.
     """
     name, near = _name(given), islice(_modules(module.path), _MOST_MODULES)
     # by a class of that name

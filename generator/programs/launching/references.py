@@ -1,5 +1,6 @@
-"""Files that launch lines name, and those that a script writes: `--deepspeed_config ds.json`,
-`sbatch train.sh`.
+"""Files that launch lines name, and files that a script writes.
+
+Examples are `--deepspeed_config ds.json` and `sbatch train.sh`.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ _MAY_BE_NAMED: Final = (*_DATA, *_YAML, ".txt", ".sh", ".bash", ".sbatch", ".slu
 def references_of(
     document: LaunchScript | CommandDocument, files: Files, readers: Mapping[int, str]
 ) -> Iterator[Reference]:
-    """The files that the launch lines of a document name; `readers` are those of DeepSpeed's
-    configs, by line.
+    """Return the files that the launch lines of a document name.
+
+    `readers` are the readers of DeepSpeed's configs, by line.
     """
     in_image = isinstance(document, CommandDocument) and document.in_image
     lines = _Lines(document, files, readers, _script_of(document), _starts(document), in_image)
@@ -85,8 +87,9 @@ def references_of(
 
 
 def configures_lightning(launch: Launch) -> bool:
-    """Return whether Lightning gets a DeepSpeed config by its variable, and no other strategy is
-    named.
+    """Return whether Lightning gets a DeepSpeed config by its variable.
+
+    It doesn't where another strategy is named.
 
     Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (DEEPSPEED_ENV_VAR).
     """
@@ -99,8 +102,9 @@ def configures_lightning(launch: Launch) -> bool:
 
 
 def templates_of(document: Document, files: Files) -> Iterator[Document]:
-    """The configs that commands of a script read to make others: `sed "s/STAGE/1/" ds_TEMPLATE.json
-    > ds.json`.
+    """Return the configs from which commands of a script make others.
+
+    An example is `sed "s/STAGE/1/" ds_TEMPLATE.json > ds.json`.
     """
     if not isinstance(document, LaunchScript):
         return
@@ -111,9 +115,10 @@ def templates_of(document: Document, files: Files) -> Iterator[Document]:
 
 
 def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
-    """The paths of files that a script among these documents writes: what they hold now is what an
-    older run left. Of a name that is known in part, as in `> ds_config_${NAME}.json`, those that no
-    script names whole.
+    """Return the paths of files that a script among these documents writes.
+
+    What they hold now is what an older run left. Of a name that is known in part, as in `>
+    ds_config_${NAME}.json`, they are those that no script names whole.
     """
     found, every = set[str](), tuple(documents)
     scripts = [one for one in every if isinstance(one, LaunchScript)]
@@ -200,8 +205,9 @@ class _Lines:
         value: Word | None,
         launch: Launch,
     ) -> Reference:
-        """The file that a path means: what the script itself writes there, and not what lies there
-        now.
+        """Return the file that a path means.
+
+        It is what the script itself writes there, and not what lies there now.
         """
         script = self.script
         if self.in_image and kind == "DeepSpeed config" and not (script and script.makes(path)):
@@ -262,8 +268,9 @@ class _Lines:
                 yield from self._one_of(value, where, reader)
 
     def _is_near(self, path: str) -> bool:
-        """Return whether a path with another ending is a slip of a file's that is there:
-        `zero3.jsn`.
+        """Return whether a path is that of a file that is there, but for a slip in its ending.
+
+        An example is `zero3.jsn`.
         """
         known = "." in PurePath(path).name and not self.files.exists(
             path, self.holder.path, self.starts
@@ -273,8 +280,9 @@ class _Lines:
         )
 
     def _from_start(self, launch: Launch, link: Reference) -> Reference:
-        """The file of a relative path from where the line is started, as the program that it names
-        lies there too.
+        """Return the file of a relative path, from where the line is started.
+
+        The program that the line names lies there too.
         """
         program = program_path(launch) or ""
         if isabs(link.path) or isabs(program) or not program.endswith(".py"):
@@ -292,8 +300,9 @@ class _Lines:
         return replace(link, documents=(), exists=True) if elsewhere and link.documents else link
 
     def _one_of(self, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
-        """The configs beside the script that a word may mean: `ds_$STAGE.json`, also where branches
-        set a variable.
+        """Return the configs beside the script that a word may mean.
+
+        An example is `ds_$STAGE.json`, also where branches set the variable.
         """
         written = word.raw.rpartition("=")[2].strip("\"'{}$")
         assigned = (
@@ -353,8 +362,9 @@ class _Lines:
             yield self._named("DeepSpeed config", path, where, "lightning", None, launch)
 
     def _other(self, launch: Launch, known: set[Location]) -> Iterator[Reference]:
-        """Documents that the program itself, or another word of the line, names: `sbatch train.sh`,
-        `run.py a.yaml`.
+        """Return documents that the program itself names, or another word of the line.
+
+        Examples are `sbatch train.sh` and `run.py a.yaml`.
         """
         words = (launch.program, *launch.arguments)
         for before, word in zip((None, *words), words, strict=False):
@@ -391,8 +401,9 @@ class _Lines:
                 yield Reference(kind="training arguments", path=path, where=where, near=near)
 
     def _inputs(self, job: CommandDocument) -> Iterator[Reference]:
-        """Local files that a command gets as inputs of its job: `--deepspeed_config
-        ${{inputs.ds_config}}`.
+        """Return local files that a command gets as inputs of its job.
+
+        An example is `--deepspeed_config ${{inputs.ds_config}}`.
         """
         for launch in job.launches:
             for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
@@ -409,8 +420,9 @@ class _Lines:
 
 
 def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
-    """The folders in which the lines are run, where the document has them: `code: src`, `cd
-    training`.
+    """Return the folders in which the lines are run, where the document has them.
+
+    Examples are `code: src` and `cd training`.
     """
     here = dirname(place_of(holder.path))
     if isinstance(holder, CommandDocument):
@@ -423,8 +435,9 @@ def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
 
 
 def _is_missing(path: str, launch: Launch, written: Word) -> bool:
-    """Return whether a file isn't where its launch line trains: where its program is, which doesn't
-    name it.
+    """Return whether a file isn't where its launch line trains.
+
+    That is where its program is, and the program doesn't name the file.
     """
     program = launch.program.value if launch.program else None
     found = program_of(launch) if program and not isabs(program) and not isabs(path) else None
@@ -440,8 +453,9 @@ def _script_of(holder: LaunchScript | CommandDocument) -> LaunchScript | None:
 
 
 def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
-    """Return the pattern of a file's name of which some parts are unknown; None where too little is
-    known.
+    """Return the pattern of a file's name of which some parts are unknown.
+
+    Returns None where too little is known.
     """
     name: list[str | None] = []
     for part in parts:

@@ -42,7 +42,8 @@ def looks_like_program(word: Word) -> bool:
 
 
 def read_options(table: Table, words: Sequence[Word], *, everywhere: bool = False) -> Options:
-    """The options up to the first word that is none; with `everywhere`, those after other words
-    count as well.
+    """Read the options up to the first word that is none.
+
+    With `everywhere`, options after other words count as well.
     """
     return read_options_by(table, words, looks_like_program, everywhere=everywhere)

@@ -86,8 +86,9 @@ _VARIABLE: Final = re.compile(r"[$`]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MegatronArguments:
-    """Options by name (`--num-layers`), each typed as Megatron's parser types it; None where it
-    can't be known.
+    """Options by name (`--num-layers`), each typed as Megatron's parser types it.
+
+    A value is None where it can't be known.
     """
 
     document_kind: ClassVar[Kind] = "Megatron arguments"
@@ -132,23 +133,26 @@ class MegatronArguments:
 
     @property
     def is_anothers(self) -> bool:
-        """Return whether the script is none of the project's own; it may have options, choices and
-        data of its own.
+        """Whether the script is none of the project's own.
+
+        It may have options, choices and data of its own.
         """
         return self.launch is not None and not self.is_own_program
 
     @property
     def trains(self) -> bool:
-        """Return whether it is a training run; in evaluation and inference the same options have
-        other meanings.
+        """Whether it is a training run.
+
+        In evaluation and inference the same options have other meanings.
         """
         trains = self.launch is None or (self.program or "").startswith("pretrain_")
         return trains or any(map(self.has, ("--train-iters", "--train-samples", "--train-tokens")))
 
     @property
     def is_checked(self) -> bool:
-        """Return whether Megatron's parser checks the arguments: of training, and of others that it
-        starts.
+        """Whether Megatron's parser checks the arguments.
+
+        It checks those of training, and of other programs that it starts.
         """
         return self.trains or self.beside.is_checked
 
@@ -156,8 +160,9 @@ class MegatronArguments:
         return name in self.values
 
     def lacks(self, name: str, *, as_written: bool = False) -> bool:
-        """Return whether the option is surely not given; `as_written`: where nobody adds options to
-        the script's.
+        """Return whether the option is surely not given.
+
+        `as_written` asks it where nobody adds options to the script's.
         """
         return name not in self.values and self.sure(name, as_written=as_written)
 
@@ -185,8 +190,9 @@ class MegatronArguments:
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def choice(self, name: str, default: object) -> object:
-        """The value given, or the parser's `default` where surely none is; None where that can't be
-        known.
+        """Return the value given, or the parser's `default` where surely none is.
+
+        Returns None where that can't be known.
         """
         return self.value(name) if self.has(name) else default if self.sure(name) else None
 
@@ -201,8 +207,9 @@ class MegatronArguments:
 def from_launches(
     launches: Iterable[Launch], stated: Flavour | None = None
 ) -> Iterator[MegatronArguments]:
-    """The arguments on the launch lines of programs that take them, and nowhere show that they
-    aren't Megatron's.
+    """Return the arguments on the launch lines of programs that take them.
+
+    Arguments that show that they aren't Megatron's are left out.
 
     GLM, CPM and SwissArmyTransformer, of what began as Megatron-LM 1.0, have options that Megatron
     refuses. Where a job spec has `stated` the framework, any sign is enough.
@@ -230,8 +237,9 @@ def from_launches(
 
 
 def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
-    """The arguments of the job's own script on launch lines that don't show by themselves whose
-    they are.
+    """Return the arguments of the job's own script.
+
+    They are on launch lines that don't show by themselves whose they are.
     """
     stated, script = flavour_of(job), PurePosixPath(job.launch.script).name
     for arguments in from_launches(launches, stated) if stated else ():
@@ -240,8 +248,9 @@ def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
 
 
 def read_file(file: FileText) -> Iterator[MegatronArguments]:
-    """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it
-    is no Megatron's.
+    """Read a file of options, one or more a line, as dsgen writes `arguments.txt`.
+
+    There are no options where the file is no Megatron's.
     """
     path, words, lines = file.text.path, list(_words_of(file.text.content)), Lines(file.text)
     if len(_names(words) & _SIGNS) < _ENOUGH_SIGNS:
@@ -316,8 +325,10 @@ def _arguments(
 
 
 def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:
-    """The words, less faults that the program itself excuses, and those in `lines` that are still
-    to be filled in.
+    """Return the words with fewer faults.
+
+    Left out are those that the program itself excuses, and those in `lines` that are still to be
+    filled in.
     """
     given = (
         replace(one, problem=None) if one.problem and _may_be(one, beside, lines) else one
@@ -351,8 +362,9 @@ def _line_of(where: Location, lines: Sequence[str]) -> str:
 
 
 def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[str, Flavour]:
-    """The fork whose options they are; programs that aren't its own may add options, and are no
-    fork for that.
+    """Return the fork whose options they are.
+
+    Programs that aren't its own may add options, and are no fork for that.
     """
     table = option_table(flavour)
     strays = [stray.word for stray in parsed.strays if stray.is_option][:MOST_STRAYS]

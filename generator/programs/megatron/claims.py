@@ -1,5 +1,6 @@
-"""What Megatron's arguments say of a submission: degrees of parallelism, and who reads DeepSpeed's
-configs.
+"""What Megatron's arguments say of a submission.
+
+They say the degrees of parallelism, and who reads DeepSpeed's configs.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ def degrees_of(submission: Submission) -> Iterator[Degree]:
 
 
 def consumer_of(submission: Submission) -> str | None:
-    """Megatron-DeepSpeed, where the job or its arguments are for it: it reads DeepSpeed's
-    configs.
+    """Return Megatron-DeepSpeed, where the job or its arguments are for it.
+
+    It reads DeepSpeed's configs.
     """
     if submission.job is not None and submission.job.framework.name == _WITH_DEEPSPEED:
         return _WITH_DEEPSPEED

@@ -71,8 +71,9 @@ def but(value: V, default: V) -> V | None:
 
 
 def layer_pattern(layers: int, chosen: Collection[int]) -> str:
-    """1 for the layers `chosen` and 0 for the others, as Megatron reads it: `([0]*3+[1]*58)`,
-    `([1]*5+[0]*1)*8`.
+    """Write 1 for the layers `chosen` and 0 for the others, as Megatron reads it.
+
+    Examples are `([0]*3+[1]*58)` and `([1]*5+[0]*1)*8`.
     """
     marks = [int(index in chosen) for index in range(layers)]
     sizes = (size for size in range(1, layers + 1) if layers % size == 0)
@@ -113,8 +114,9 @@ def expert_layers(p: Planned) -> str | None:
 
 
 def stage_layout(p: Planned) -> str | None:
-    """Chunks in Megatron-LM's notation: E for the embedding, t for a layer, L for the loss, |
-    between chunks.
+    """Write chunks in Megatron-LM's notation.
+
+    E is the embedding, t a layer, L the loss, and | stands between chunks.
     """
     if not p.chunks:
         return None
@@ -126,8 +128,9 @@ def stage_layout(p: Planned) -> str | None:
 
 
 def context_exchange(p: Planned) -> str | None:
-    """The exchange between context ranks: a ring of keys and values by default, heads (a2a), or
-    both.
+    """Return the exchange between context ranks.
+
+    It is a ring of keys and values by default, heads (a2a), or both.
     """
     heads = p.layout.context_heads
     return None if heads == 1 else "a2a" if heads == p.layout.context else "a2a+p2p"
@@ -160,8 +163,9 @@ def samples(p: Planned) -> int | None:
 
 
 def data_cache(p: Planned) -> str | None:
-    """The folder of the samples' order, beside the checkpoints: without one it is beside the data,
-    often read-only.
+    """Return the folder of the samples' order, beside the checkpoints.
+
+    Megatron's default is beside the data, which is often read-only.
 
     **Source**: Megatron-LM core_v0.16.1, megatron/core/datasets/gpt_dataset.py:411-414;
     Megatron-DeepSpeed 4efb479d, megatron/data/gpt_dataset.py:367-373.

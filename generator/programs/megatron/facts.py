@@ -106,8 +106,9 @@ def megatron_facts(submission: Submission) -> Iterator[MegatronFacts]:
 
 
 def at_least(job: Job) -> Job:
-    """A job with the least that each unknown part of its model can be, for estimates that are lower
-    bounds.
+    """Return a job with the least that each unknown part of its model can be.
+
+    Estimates of it are lower bounds.
     """
     model, stack = job.model, job.model.stack
     layer = stack.kinds[0]
@@ -191,8 +192,9 @@ def _job_of(read: _Reading) -> Job:
 
 
 def _model_of(values: dict[str, Any]) -> Model:
-    """The model whose layers are alike, as far as its sizes are known: those of attention, and of
-    MLPs or experts.
+    """Return the model whose layers are alike, as far as its sizes are known.
+
+    They are the sizes of attention, and of MLPs or experts.
     """
     known = {name: value for name, value in values.items() if value is not UNKNOWN}
     latent, experts = values["latent"], values["experts"]
@@ -236,8 +238,9 @@ def _model_of(values: dict[str, Any]) -> Model:
 
 
 def _plain(read: _Reading) -> None:
-    """Keys of layout and training that one option says, or its default: the table of options
-    backwards.
+    """Return keys of layout and training that one option says, or its default.
+
+    The table of options is read backwards.
     """
     for row in rows(read.run.flavour):
         section, *names = row.key.split(".")
@@ -398,8 +401,9 @@ def _layout(read: _Reading) -> None:
 
 
 def _stages(read: _Reading) -> None:
-    """Chunks of a stage, and the layers of the first and of the last, where they are not those of
-    the others.
+    """Return the chunks of a stage, and the layers of the first and of the last stage.
+
+    Layers are returned where they are not those of the other stages.
     """
     run, listed, stages = read.run, read.run.listed_chunks, read.run.pipeline
     chunks, option = None, CHUNKS
@@ -464,8 +468,9 @@ def _of_megatron_lm(read: _Reading) -> None:
 
 
 def _of_config(read: _Reading, config: Config) -> None:
-    """Read what the DeepSpeed config of Megatron-DeepSpeed decides: its stage is the one that the
-    engine runs.
+    """Read what the DeepSpeed config of Megatron-DeepSpeed decides.
+
+    Its ZeRO stage is the one that the engine runs.
     """
     read.learn("/layout/zero_hpz", second_partitions(config) or UNKNOWN)
     if config.stage is None:

@@ -1,5 +1,6 @@
-"""The options of the Megatrons' parsers, by version, those of forks and old releases alone, and
-words against them.
+"""The options of the Megatrons' parsers, by version, and words against them.
+
+Those that forks or old releases alone have are among them.
 """
 
 from __future__ import annotations
@@ -145,8 +146,9 @@ class OptionTable:
         return name in self.rows or name in self.aliases
 
     def near(self, name: str, *, slip: bool = False) -> str | None:
-        """The option that an unknown one is probably meant to be; with `slip`, but for a letter or
-        two, or its end.
+        """Return the option that an unknown one is probably meant to be.
+
+        With `slip`, they differ only in a letter or two, or the end.
         """
         # no option is as long; it would take time
         return _near(self.flavour, name, slip) if len(name) <= 80 else None
@@ -172,8 +174,9 @@ def option_table(flavour: Flavour) -> OptionTable:
 
 @lru_cache(maxsize=4096)
 def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
-    """Find the option that a name is near: kept, because comparing with hundreds of names takes
-    time.
+    """Find the option that a name is near.
+
+    Answers are kept, because comparing with hundreds of names takes time.
     """
     table, dashed = option_table(flavour), "--" + name.lstrip("-").replace("_", "-").lower()
     for candidate in (dashed, dashed.replace("-", "_").replace("__", "--", 1)):
@@ -187,8 +190,9 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
 
 
 def forks() -> Mapping[str, Mapping[str, Any]]:
-    """Options and choices of the forks that are known by name, beyond the project that they started
-    from.
+    """Options and choices of the forks that are known by name.
+
+    They are those beyond the project that a fork started from.
     """
     known: Mapping[str, Mapping[str, Any]] = _json("megatron_forks.json")["forks"]
     return known
@@ -197,9 +201,10 @@ def forks() -> Mapping[str, Mapping[str, Any]]:
 def fork_of(
     flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], given: Set[str]
 ) -> tuple[str, Flavour]:
-    """The fork's name and the project that it started from; no name where nothing says that it is
-    one. `unknown` are options that are no slips of known ones, `refused` choices by option, `given`
-    all known options.
+    """Return the fork's name and the project that it started from.
+
+    There is no name where nothing says that it is a fork. `unknown` are options that are no slips
+    of known ones, `refused` choices by option, `given` all known options.
     """
     signs = {
         name: len(unknown & {*fork["options"]})

@@ -1,5 +1,6 @@
-"""The Python of a program and beside it: the strings in it, and what its Megatron's own parser asks
-for.
+"""The Python of a program and beside it.
+
+It has the strings in it, and what its Megatron's own parser asks for.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions:
-    """The strings in a program's Python, options and choices among them, and whether that is all
-    that it reads.
+    """The strings in a program's Python, options and choices among them.
+
+    It says too whether that is all that the program reads.
     """
 
     strings: frozenset[str] = frozenset()
@@ -66,8 +68,9 @@ class ProgramOptions:
     is_checked: bool = False
 
     def lacks(self, option: str) -> bool:
-        """Return whether an option is surely none: its name, or one that it may be short for, is
-        written nowhere.
+        """Return whether an option is surely none of the program's.
+
+        Its name is written nowhere, nor one that it may be short for.
         """
         beginning = option.partition("=")[0]
         if self.parser is None or beginning in self.strings or beginning in OF_DEEPSPEED:

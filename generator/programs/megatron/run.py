@@ -1,6 +1,7 @@
-"""`MegatronRun`: the arguments of one program as a typed view, and what the submission has of its
-GPUs and config; the chunks of a model that `--pipeline-model-parallel-layout` lists, read as
-Megatron-LM's parser reads them.
+"""`MegatronRun`: the arguments of one program as a typed view.
+
+It also has what the submission says of the program's GPUs and config, and reads the chunks that
+`--pipeline-model-parallel-layout` lists as Megatron-LM's parser does.
 """
 
 from __future__ import annotations
@@ -106,8 +107,9 @@ class MegatronRun(MegatronArguments):
         return size(self.setting(name, 1))
 
     def shown(self, name: str, default: object = None) -> str:
-        """An option with its value, as in `--hidden-size 4096`; the default's where nothing is
-        given.
+        """Return an option with its value, as in `--hidden-size 4096`.
+
+        The value is the default's where nothing is given.
         """
         return f"{name} {self.value(name)}" if self.has(name) else f"{name} {default} (the default)"
 
@@ -121,8 +123,9 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def is_planned(self) -> bool:
-        """Return whether it is the training run of the submission's job spec, whatever its script
-        is called.
+        """Return whether it is the training run of the submission's job spec.
+
+        The script may have any name.
         """
         job = self.submission.job
         if job is None or self.launch is None or flavour_of(job) != self.flavour:
@@ -141,16 +144,18 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def recomputes(self) -> object:
-        """The granularity of recomputation; None where no option gives one, or it can't be
-        known.
+        """The granularity of recomputation.
+
+        None where no option gives one, or it can't be known.
         """
         selective = "selective" if self.has("--recompute-activations") else None
         return self.value("--recompute-granularity") or selective
 
     @cached_property
     def shared_layers(self) -> int | None:
-        """The layers that stages share, ends included where they count; None where they can't be
-        known.
+        """The layers that stages share, with the ends included where they count.
+
+        None where they can't be known.
         """
         layers = self.size(self.first_of(LAYERS, "--encoder-num-layers"))
         if (
@@ -202,8 +207,9 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def gpus(self) -> int | None:
-        """The GPUs of the run; None where the submission has several jobs and none of them is
-        surely its own.
+        """The GPUs of the run.
+
+        None where the submission has several jobs and none of them is surely its own.
         """
         whole = self.submission
         if len({script.path for script in whole.commands}) < 2:
@@ -221,8 +227,9 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def config(self) -> Config | None:
-        """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that
-        can't be known.
+        """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one.
+
+        None where that can't be known.
         """
         configs = configs_of(self.submission)
         named = named_in(self.submission, self.path)
@@ -258,8 +265,9 @@ _REPEATS: Final = (
 
 
 def chunks_of(text: str) -> tuple[str, ...] | None:
-    """The chunks in the order of the model, each as its letters; None where the text is too long to
-    be a model.
+    """Return the chunks in the order of the model, each as its letters.
+
+    Returns None where the text is too long to be a model.
     """
     text = text.replace(",", "")
     for pattern in _REPEATS:

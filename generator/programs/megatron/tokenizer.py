@@ -29,8 +29,9 @@ _TYPE: Final = "--tokenizer-type"
 
 
 def tokenizer_type(job: Job) -> str | None:
-    """The kind that the job names, else the one that reads what it gives; `None` where that may be
-    several.
+    """Return the kind of tokenizer that the job names, else the one that reads what it gives.
+
+    Returns `None` where several may.
     """
     tokenizer = job.data.tokenizer
     if tokenizer.type is not None or not tokenizer.given:

@@ -1,5 +1,6 @@
-"""The program of Megatron-LM, and what both Megatrons are written with: the table of options
-forwards.
+"""The program of Megatron-LM, and what both Megatrons are written with.
+
+The table of options is read forwards.
 
 Megatron-LM's distributed optimizer is ZeRO stage 1; stages 2 and 3 are Megatron FSDP.
 """
@@ -160,8 +161,9 @@ COMMENTS: Final[Mapping[str, Comment]] = {
 
 
 def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> list[ArgumentGroup]:
-    """The table forwards: every row that the project's files have, but for what the job's own
-    arguments exclude.
+    """Return every row of the table that the project's files have.
+
+    Rows that the job's own arguments exclude are left out.
     """
     left_out = {name for name, kind in KINDS.items() if p.model.part(kind) is None}
     groups = []
@@ -177,8 +179,9 @@ def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> 
 
 
 def common_notes(job: Job, name: str) -> list[str]:
-    """Notes on data that the user has to supply, and on what neither project can do; `name` is the
-    project's.
+    """Return notes on data that the user has to supply, and on what neither project can do.
+
+    `name` is the project's.
     """
     texts = [
         f"The plan counts a vocabulary of {job.model.vocab}: the tokenizer's, "

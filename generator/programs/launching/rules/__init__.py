@@ -1,3 +1,4 @@
-"""The rules on launch lines and environment variables; those on hostfiles are named in
-`file_rules`.
+"""The rules on launch lines and environment variables.
+
+Those on hostfiles are named in `file_rules`.
 """

@@ -1,5 +1,6 @@
-"""Environment variables: those of training programs, and NCCL's, wherever a submission sets
-them.
+"""Rules on environment variables, wherever a submission sets them.
+
+They are those of training programs, and NCCL's.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ class Setting:
 def settings(
     submission: Submission, wanted: Callable[[str], bool], *, with_azureml: bool = True
 ) -> Iterator[Setting]:
-    """The environment variables of a `wanted` name that the submission sets, in the order of its
-    documents.
+    """Return the environment variables of a `wanted` name that the submission sets.
+
+    They are in the order of its documents.
     """
     for script in submission.commands:
         shell = script.shell
@@ -224,8 +226,9 @@ def variables_are_exported(script: LaunchScript) -> Violations:
 
 
 def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
-    """Variables in a text in single quotes that srun or the script hands to a shell, which sets
-    none of them itself.
+    """Return the variables that another shell expands and nothing sets there.
+
+    They are in a text in single quotes that srun or the script hands to that shell.
     """
     for command in (call.command for call in launch.calls if call.command.single_quoted):
         outer = launch.script.commands[command.inside or 0]
@@ -326,8 +329,9 @@ def variables_are_set(script: LaunchScript) -> Violations:
 
 
 def _sets_others(command: Command) -> bool:
-    """Return whether a command sets variables that can't be known: `source .env`, `export $(cat
-    .env)`.
+    """Return whether a command sets variables that can't be known.
+
+    Examples are `source .env` and `export $(cat .env)`.
     """
     first, *words = command.run
     # conda's hook sets variables of its own alone.

@@ -1,5 +1,6 @@
-"""Hostfiles as DeepSpeed's launcher reads them, and the launch lines that choose among their hosts,
-or need one.
+"""Rules on hostfiles, as DeepSpeed's launcher reads them.
+
+Launch lines are read too that choose among their hosts, or need a hostfile.
 """
 
 from __future__ import annotations
@@ -90,8 +91,9 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
 
 
 def _is_to_fill(entry: HostEntry) -> bool:
-    """Return whether somebody is to fill in the host or its slots: `x.x.x.x`, `[master address]`,
-    `slots=N`.
+    """Return whether somebody is to fill in the host or its slots.
+
+    Examples are `x.x.x.x`, `[master address]` and `slots=N`.
     """
     host, _, slots = entry.raw.partition("slots=")
     return (
@@ -304,8 +306,9 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
 
 
 def _nodes_by_gpus(call: LauncherCall) -> int | None:
-    """The nodes of a script without a #SBATCH block, where the command line or the job spec has
-    them.
+    """Return the nodes of a script without a #SBATCH block.
+
+    The command line or the job spec has them.
     """
     submission = call.submission
     elsewhere = any(outer.program in ON_EVERY_NODE for outer in call.launch.calls)
@@ -318,8 +321,9 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
 
 
 def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
-    """Return whether a hostfile exists, may exist elsewhere, or a script has its name or variable
-    beside the option.
+    """Return whether a hostfile is there, or may be.
+
+    It exists, may exist elsewhere, or a script has its name or variable beside the option.
     """
     text, files, path = hostfile.value, call.submission.files, call.shell.text.path
     if (

@@ -1,5 +1,6 @@
-"""Launchers: the options of DeepSpeed's against one another, and how the nodes of torchrun find one
-another.
+"""Rules on launchers.
+
+DeepSpeed's options are checked against one another, and how torchrun's nodes find one another.
 """
 
 from __future__ import annotations
@@ -247,16 +248,18 @@ def _several(call: LauncherCall) -> int:
 
 
 def _has(call: LauncherCall, *names: str) -> bool:
-    """Return whether an option is given, or the PET_ variable that torchrun accepts in its
-    place.
+    """Return whether an option is given.
+
+    torchrun accepts a PET_ variable in its place.
     """
     variables = {"PET_" + name.lstrip("-").replace("-", "_").upper() for name in names}
     return call.has(*names) or bool(variables & set(call.launch.environment))
 
 
 def _all_nodes_are_here(call: LauncherCall) -> bool:
-    """Return whether one script starts several of the nodes, one command after another on its own
-    machine.
+    """Return whether one script starts several of the nodes on its own machine.
+
+    It does so by one command after another.
     """
     lines = (launch for launch in call.submission.launches if launch.script is call.launch.script)
     calls = (one for launch in lines for one in launch.calls if not one.command.guarded)
@@ -328,8 +331,9 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
 
 
 def _is_on(nodes: int, call: LauncherCall) -> bool:
-    """Return whether srun starts a launcher on so many nodes, and not on some of them, as a loop
-    over nodes does.
+    """Return whether srun starts a launcher on so many nodes at once.
+
+    A loop over nodes starts it on some of them only.
     """
     srun = call.launch.call("srun")
     if srun is None:

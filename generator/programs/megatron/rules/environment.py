@@ -30,8 +30,9 @@ _CONTAINERS: Final = ("docker", "singularity", "enroot")
 
 
 def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
-    """A variable's value for the run: a text, None where nothing sets it, `_UNKNOWN`; and the place
-    to look at.
+    """Return a variable's value for the run, and the place to look at.
+
+    The value is a text, None where nothing sets it, or `_UNKNOWN`.
     """
     launch, where = run.launch, run.locate("")
     if launch is None:
@@ -68,8 +69,9 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
 
 @lru_cache(maxsize=2)
 def _named(content: str) -> str:
-    """A script less what names variables without setting them; the runs of one script follow each
-    other.
+    """Return a script without what names variables but doesn't set them.
+
+    The runs of one script follow each other.
     """
     return _NOT_SET.sub("", content)
 

@@ -1,5 +1,6 @@
-"""Megatron-DeepSpeed's arguments against each other, the GPUs, and the DeepSpeed config that they
-name.
+"""Rules on Megatron-DeepSpeed's arguments.
+
+They are compared with each other, the GPUs, and the DeepSpeed config that they name.
 
 Nothing in the script compares arguments and config.
 """
@@ -169,8 +170,9 @@ def grouped_queries_are_not_distilled(run: MegatronRun) -> Violations:
 
 @subject(*READS)
 def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Config]]:
-    """Runs of Megatron-DeepSpeed that train, each with its DeepSpeed config; a converter's make no
-    steps.
+    """Return runs of Megatron-DeepSpeed that train, each with its DeepSpeed config.
+
+    Runs of a converter make no steps and are left out.
     """
     for run in mds_runs(submission):
         steps = run.has("--train-iters") or run.has("--train-samples") or not run.complete

@@ -1,5 +1,6 @@
-"""Megatron-LM's arguments against each other: from overlap to experts, and sharding, recomputation
-and offload.
+"""Rules on Megatron-LM's arguments against each other.
+
+They go from overlap to experts, and on to sharding, recomputation and offload.
 """
 
 from __future__ import annotations

@@ -226,8 +226,9 @@ def removed_options_are_gone(run: MegatronRun) -> Violations:
 
 
 def _removed(run: MegatronRun) -> Violations:
-    """Options that the parser still knows and then refuses; one of an older version may take
-    them.
+    """Return options that the parser still knows and then refuses.
+
+    A parser of an older version may take them.
     """
     for name, now in REMOVED.items():
         if run.has(name) and run.beside.refuses_removed:

@@ -40,8 +40,9 @@ def needs(run: MegatronRun, option: str, *others: str, why: str = "") -> Violati
 
 
 def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = "") -> Violations:
-    """A violation for every one of `others` that is given with `option`; a note where a parser
-    looks at neither.
+    """Return a violation for every one of `others` that is given with `option`.
+
+    It is a note where a parser looks at neither.
     """
     judged, name = run.beside.judged, option.lstrip("-").replace("-", "_")
     for other in others:
@@ -63,8 +64,9 @@ def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = ""
 def divides(
     run: MegatronRun, name: str, number: int | None, what: str, count: int = 4
 ) -> Violations:
-    """A violation where a size doesn't divide `number`, which is `what`; the hint has the `count`
-    nearest that do.
+    """Return a violation where a size doesn't divide `number`.
+
+    `what` names the number; the hint has the `count` nearest sizes that divide it.
     """
     size = run.size(name)
     if size and number and number % size:

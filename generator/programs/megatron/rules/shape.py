@@ -1,5 +1,6 @@
-"""The model's shape in Megatron arguments: widths, heads, positions, and layers over pipeline
-stages and chunks.
+"""Rules on the model's shape in Megatron arguments.
+
+They are on widths, heads, positions, and layers over pipeline stages and chunks.
 """
 
 from __future__ import annotations
