@@ -1,3 +1,4 @@
-"""Rules of planning: on jobs, layouts and estimates, asked of numbers, of columns and of what files
-say.
+"""Rules of planning, on jobs, layouts and estimates.
+
+They are asked of numbers, of columns and of what files say.
 """

@@ -30,8 +30,9 @@ def device_limit_bytes(job: Job, memory: Memory) -> Any:
 
 
 def host_limit_bytes(job: Job) -> float:
-    """Host memory that offloaded states may take: as of the device, the headroom is left, to the
-    system and loaders.
+    """Return the host memory that offloaded states may take.
+
+    As on the device, the headroom is left: here to the system and to loaders.
     """
     return min(_host_bytes(job), _requested_bytes(job)) * (1 - job.headroom)
 
@@ -43,8 +44,9 @@ def _host_bytes(job: Job) -> float:
 
 
 def _requested_bytes(job: Job) -> float:
-    """Host memory a node that the spec's launch options limit the job to; infinite where they
-    don't.
+    """Return the host memory of a node to which the spec's launch options limit the job.
+
+    It is infinite where they set no limit.
     """
     options: Mapping[str, Any] = job.launch.options if knows(job, "launch") else {}
     resources = dict(str(each).partition("=")[::2] for each in options.get("resources") or ())
@@ -57,8 +59,9 @@ def _requested_bytes(job: Job) -> float:
 
 
 def memory_bytes(text: object, *, of_slurm: bool) -> float:
-    """Bytes that a limit on host memory is, of Slurm's or of Kubernetes'; infinite where it limits
-    nothing.
+    """Return the bytes of a limit on host memory, of Slurm's or of Kubernetes'.
+
+    They are infinite where it limits nothing.
 
     Source: sbatch(1), --mem: MiB without a unit, 0 for all; kubernetes.io, Resource units: powers
     of 1,000 without `i`.

@@ -32,8 +32,9 @@ class Timed(NamedTuple):
 
     @property
     def saves(self) -> bool:
-        """Ask whether a job goes on from the checkpoints of the one before, as far as spec and
-        arguments say.
+        """Ask whether a job goes on from the checkpoints of the one before.
+
+        Spec and arguments tell as far as they can.
         """
         options = self.job.framework.options.get("output.resume", ())
         return gives(self.job.launch.arguments, *options) or (
@@ -145,8 +146,10 @@ def checkpoints_have_room(saved: tuple[Job, Run | None]) -> Violations:
 
 
 def _at(run: Timed, message: str, hint: str, *, note: bool = False) -> Violation:
-    """A note where the run goes on, or where it may be faster than its estimate by so much that it
-    fits.
+    """Return the violation, as a note where the run may end well all the same.
+
+    It does where `note` says that it goes on, or where it may be so much faster than its estimate
+    that it fits.
     """
     may_fit = run.run.wall_s * run.fastest_fraction <= run.limit_s
     found = violation(run.job, _WHERE, message, hint)
@@ -154,8 +157,9 @@ def _at(run: Timed, message: str, hint: str, *, note: bool = False) -> Violation
 
 
 def _alone(run: Timed) -> str:
-    """Say how one job does it all: a longer limit, or a few times the GPUs as long as there are
-    sequences for them.
+    """Say how one job does it all.
+
+    It has a longer limit, or a few times the GPUs as long as there are sequences for them.
     """
     whole = -(-ceil(run.run.wall_s) // HOUR) * HOUR
     longer = f"use time_limit: {whole // DAY}-{whole % DAY // HOUR:02}:00:00"

@@ -29,15 +29,17 @@ jobs: Final[Subject[Job]] = Subject((), _whole, "job")
 
 
 def has_fixed_layers(engine: Engine) -> bool:
-    """Ask whether an engine's layers are parallel ones of one kind, without the parts that newer
-    models have.
+    """Ask whether an engine's layers are parallel ones of one kind.
+
+    They lack the parts that newer models have.
     """
     return engine.layers == "fixed"
 
 
 def has_composed_layers(engine: Engine) -> bool:
-    """Ask whether an engine's layers are parallel ones, composed of the parts that a model asks
-    for.
+    """Ask whether an engine's layers are parallel ones, composed of parts.
+
+    A model asks for the parts.
     """
     return engine.layers == "composed"
 
@@ -63,8 +65,9 @@ def has_partitions(engine: Engine) -> bool:
 
 
 def distributes_states(engine: Engine) -> bool:
-    """Ask whether an engine spreads the states of an optimizer, and gathers units of a model from
-    stage 2.
+    """Ask whether an engine spreads the states of an optimizer.
+
+    From stage 2, it gathers units of a model.
     """
     return engine.sharding == "distributed"
 
@@ -101,8 +104,9 @@ class LayoutSubject:
     def rule(
         self, id: str, severity: Severity, when: When, source: str, in_files: InFiles | None = None
     ) -> Callable[[Callable[..., Judgement] | Rule], Rule]:
-        """Make a rule of the generator below, which is given a job, a layout, and for `fit` its
-        ledger.
+        """Make a rule of the generator below.
+
+        The generator is given a job, a layout, and for `fit` its ledger.
 
         It yields what holds, a bool or an array of bools; then, asked of one layout that breaks the
         rule, the message with both numbers and the hint with a value that passes. Warnings never
@@ -202,8 +206,9 @@ def given(job: Job, layout: Any, *keys: str) -> str:
 
 
 def elsewhere(job: Job, layout: Any, key: str, value: object, *others: str) -> tuple[str, str]:
-    """Say that the framework has no more than one value of a key, and which frameworks have
-    others.
+    """Say that the framework has no more than one value of a key.
+
+    It says too which frameworks have others.
     """
     message = (
         f"{given(job, layout, key)} is not available with {job.says('framework', job.framework)}"
@@ -237,8 +242,9 @@ def is_moe(job: Job) -> bool:
 
 
 def _place(job: Job, fields: tuple[str, ...]) -> Location:
-    """Return the place of the first field that is written, else of the first that is known, else of
-    the layout.
+    """Return the place of the first field that is written.
+
+    Else it is that of the first that is known, else that of the layout.
     """
     written = [name for name in fields if f"/layout/{name}" in job.origin.locations]
     known = [name for name in fields if getattr(job.pins, name) is not None]

@@ -56,8 +56,9 @@ def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule,
 
 
 def violations_of(rule: Rule, facts: Facts) -> Violations:
-    """The violations of a rule on jobs or layouts by what files say of a run; none where it reads
-    what isn't known.
+    """Return the violations of a rule on jobs or layouts by what files say of a run.
+
+    There are none where the rule reads what isn't known.
     """
     job = facts.job
     if rule.checks == "job":
@@ -71,8 +72,9 @@ def violations_of(rule: Rule, facts: Facts) -> Violations:
 
 
 def _by_product(rule: Rule, facts: Facts) -> Violations:
-    """The violation of a product: the sizes that are given divide their total, of GPUs or of
-    sequences.
+    """Return the violation of a product by the sizes that are given.
+
+    These divide their total, of GPUs or of sequences.
     """
     job, sizes = facts.job, pinned_values(facts.job.pins)
     if not rule.applies(job):
@@ -95,15 +97,17 @@ def _by_product(rule: Rule, facts: Facts) -> Violations:
 
 
 def check_job(job: Job) -> tuple[Finding, ...]:
-    """Find every rule on facts alone that `job` breaks, but for those that know one program's
-    options.
+    """Find every rule on facts alone that `job` breaks.
+
+    Rules that know one program's options are left out.
     """
     return in_file_order(findings_of(JOB_RULES, job))
 
 
 def check_pins(job: Job) -> tuple[Finding, ...]:
-    """Find every rule that the pinned layout keys break, whatever the search chooses for the
-    others.
+    """Find every rule that the pinned layout keys break.
+
+    They break it whatever the search chooses for the others.
     """
     pinned = pinned_values(job.pins)
     known = known_values(job)
@@ -133,16 +137,18 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
 
 
 def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tuple[Finding, ...]:
-    """Find every rule that one full layout breaks, also warnings; with its ledger, the capacities
-    it exceeds too.
+    """Find every rule that one full layout breaks, also warnings.
+
+    With its ledger, the capacities that it exceeds are found too.
     """
     broken = findings_of(binding_rules(job, _ALL), (job, layout))
     return in_file_order((*broken, *(check_fit(job, layout, ledger) if ledger else ())))
 
 
 def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
-    """Each key of `training` that saves memory and may change results, its value, and the job with
-    it.
+    """Yield each key of `training` that saves memory and may change results.
+
+    It comes with its value, and the job that has it.
 
     Keys that the job sets, and values that framework or accelerator don't have, are left out.
     """
@@ -165,8 +171,9 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
 
 
 def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
-    """Find every capacity that one layout's ledger exceeds; of device memory, with the keys of
-    `training` that help.
+    """Find every capacity that one layout's ledger exceeds.
+
+    A finding on device memory names the keys of `training` that help.
     """
     found = in_file_order(findings_of(FIT_RULES, (job, layout, ledger)))
     if not any(finding.rule == fits_device.id for finding in found):
@@ -198,8 +205,9 @@ def check_length(
 
 
 def check_pinned_fit(job: Job) -> tuple[Finding, ...]:
-    """Find every capacity that a job exceeds whose layout is pinned as a whole; none where the
-    search has a choice.
+    """Find every capacity that a job exceeds whose layout is pinned as a whole.
+
+    There are none where the search has a choice.
     """
     known = known_values(job)
     rest = known.get("data", 0) * known.get("micro_batch", 0)

@@ -1,4 +1,6 @@
-"""The words of rules: where requirements are from, violations at their places, numbers and lists in
+"""The words of rules.
+
+They say where requirements are from, give violations their places, and write numbers and lists in
 messages.
 """
 
@@ -110,8 +112,9 @@ def violation(
 def note_if_to_fill(
     text: object, name: str = "", otherwise: Severity | None = None
 ) -> Severity | None:
-    """The severity of what is wrong with the value of `name`: a note where the reader is to write
-    another.
+    """Return the severity of what is wrong with the value of `name`.
+
+    It is a note where the reader is to write another value.
     """
     return (
         NOTE if isinstance(text, str) and (is_words(text) or is_to_fill(text, name)) else otherwise

@@ -1,5 +1,6 @@
-"""The model and the batch, against the sequence length and against what each framework can
-express.
+"""Rules on the model and the batch.
+
+They are compared with the sequence length, and with what each framework can express.
 """
 
 from __future__ import annotations
@@ -270,8 +271,9 @@ def _scalings(job: Job) -> tuple[str, ...]:
 
 
 def missing_parts(job: Job) -> tuple[str, ...]:
-    """Return the parts of `job.model` that the job's Megatron has no option for, as in messages;
-    none elsewhere.
+    """Return the parts of `job.model` that the job's Megatron has no option for.
+
+    They are named as in messages. Other frameworks miss none.
     """
     if not job.engine.has_parallel_layers:
         return ()

@@ -1,4 +1,6 @@
-"""The job against its machines and what starts it there, and its training against model and
+"""Rules on the job and its training.
+
+The job is compared with its machines and what starts it there, its training with model and
 framework.
 """
 

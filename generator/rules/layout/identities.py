@@ -1,5 +1,6 @@
-"""The two products that every layout satisfies, the world and the global batch, and what is known
-before the search.
+"""The two products that every layout satisfies: the world and the global batch.
+
+Also what is known of a layout before the search.
 
 The search meets the products by construction; a layout that the user pinned may not.
 """
@@ -208,8 +209,9 @@ def implied_values(job: Job) -> dict[str, Any]:
 
 
 def known_values(job: Job) -> dict[str, Any]:
-    """Implied values, overruled by pins, with the last factor of the world filled in when the
-    others are known.
+    """Return implied values, overruled by pins.
+
+    The last factor of the world is filled in when the others are known.
     """
     known = {**implied_values(job), **pinned_values(job.pins)}
     missing = [name for name in WORLD_FACTORS if name not in known]
@@ -228,8 +230,9 @@ def known_values(job: Job) -> dict[str, Any]:
 
 
 def whole_layout(values: dict[str, Any]) -> Layout | None:
-    """The layout with `values` when they leave no choice but the details that have a default; else
-    None.
+    """Return the layout with `values`, when they leave no choice but details that have a default.
+
+    Otherwise it returns None.
     """
     known = {**DEFAULTS, **values}
     return Layout(**known) if known.keys() >= {*FIELDS} else None

@@ -1,5 +1,6 @@
-"""Communication that Megatron-LM runs beside compute: of tensor ranks by user buffers, of experts
-by micro-batches.
+"""Rules on communication that Megatron-LM runs beside compute.
+
+That of tensor ranks runs by user buffers, that of experts by micro-batches.
 """
 
 from __future__ import annotations

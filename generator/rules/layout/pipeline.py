@@ -46,8 +46,9 @@ END_LAYERS = 2
 
 
 def pipeline_values(job: Job) -> list[int]:
-    """Stage counts that cut the layers: evenly, with the ends counted as layers too for the
-    Megatrons, or freely.
+    """Return the stage counts that cut the layers.
+
+    They cut them evenly, with the ends counted as layers too for the Megatrons, or freely.
     """
     layers = job.model.layers
     if job.engine.pipeline == "stages":
@@ -59,8 +60,9 @@ def pipeline_values(job: Job) -> list[int]:
 
 
 def chunk_values(job: Job, pipeline: int) -> list[int]:
-    """Useful chunk counts of a stage: all chunks are full, but for what embedding and loss cost in
-    layers.
+    """Return useful chunk counts of a stage.
+
+    All chunks are full, but for what embedding and loss cost in layers.
     """
     layers, ends = job.model.layers, 1 + ceil(loss_layers(job.model))
     fewest = {-(-layers // (pipeline * size)) for size in range(1, -(-layers // pipeline) + 1)}
@@ -149,8 +151,9 @@ def _sizes(job: Job, layout: LayoutLike) -> str:
 
 
 def _size_hint(job: Job, layout: LayoutLike) -> str:
-    """Sizes near the one that is set, of the last stage where both are, with which the rest is
-    shared evenly.
+    """Return sizes near the one that is set with which the rest is shared evenly.
+
+    They are of the last stage where both are set.
     """
     name = _SIZES[1] if layout.last_stage_layers > 0 else _SIZES[0]
     own, (stages, rest) = getattr(layout, name), _between(job, layout)

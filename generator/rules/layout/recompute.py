@@ -1,4 +1,6 @@
-"""Memory saved: offload to the host, LoRA against offload and tensor parallelism, recomputation of
+"""Rules on saving memory.
+
+They are on offload to the host, LoRA against offload and tensor parallelism, and recomputation of
 activations.
 """
 
@@ -240,8 +242,9 @@ _SETS = (
 
 
 def module_choices(job: Job) -> list[Modules]:
-    """Sets of modules worth a try between no and full recomputation; they may break rules with
-    other fields.
+    """Return sets of modules worth a try between no and full recomputation.
+
+    They may break rules together with other fields.
     """
     if not job.engine.has("recompute_modules"):
         return []

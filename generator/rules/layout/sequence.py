@@ -1,5 +1,6 @@
-"""Sequence parallelism (Megatron's, along tensor ranks) and context parallelism (a ring, Ulysses,
-or both).
+"""Rules on sequence parallelism and context parallelism.
+
+The first is Megatron's, along tensor ranks; the second is a ring, Ulysses, or both.
 """
 
 from __future__ import annotations
@@ -300,8 +301,9 @@ _ATTENTION = "attention/dot_product_attention/context_parallel.py"
 
 
 def exchanges_heads_only(job: Job) -> bool:
-    """Ask whether the model's attention runs under context parallelism only where all ranks
-    exchange heads (a2a).
+    """Ask whether context parallelism runs only where all ranks exchange heads (a2a).
+
+    The kind of the model's attention decides.
     """
     if not job.engine.has("context_heads"):
         return False

@@ -42,8 +42,9 @@ def expert_widths(job: Job) -> dict[str, int]:
 
 
 def tensor_values(job: Job) -> list[int]:
-    """The tensor parallel sizes that every rule of this module allows, as far as the job is known;
-    never empty.
+    """Return the tensor parallel sizes that every rule of this module allows; never none.
+
+    The rules are asked as far as the job is known.
     """
     cuts = [count for _, count in job.model.tensor_cuts] if knows(job, "tensor_cuts") else []
     cuts += [job.model.hidden] if knows(job, "hidden") else []
@@ -60,8 +61,9 @@ def tensor_values(job: Job) -> list[int]:
 
 
 def has_grouped_heads(job: Job) -> bool:
-    """Ask whether several attention heads share a key-value head; otherwise the rule on heads is
-    enough.
+    """Ask whether several attention heads share a key-value head.
+
+    Otherwise the rule on heads is enough.
     """
     return knows(job, "heads") and job.model.kv_heads != job.model.heads
 

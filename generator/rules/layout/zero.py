@@ -1,5 +1,6 @@
-"""ZeRO stages, and states that are sharded over a part of the replicas: optimizer instances, MiCS,
-hpZ.
+"""Rules on ZeRO stages, and on states that are sharded over a part of the replicas.
+
+Optimizer instances, MiCS and hpZ shard them so.
 """
 
 from __future__ import annotations
@@ -143,8 +144,9 @@ _MICS = "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics.py @ 0.19.6 (removed 
 
 
 def has_mics(job: Job) -> bool:
-    """Ask whether the engine has MiCS; the Trainer and Megatron-DeepSpeed build models under plain
-    zero.Init.
+    """Ask whether the engine has MiCS.
+
+    The Trainer and Megatron-DeepSpeed haven't: they build models under plain zero.Init.
     """
     return job.engine.scripted and job.deepspeed_version < FIRST_WITHOUT_MICS
 
