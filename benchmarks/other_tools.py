@@ -185,7 +185,7 @@ def _description(run: Run) -> Mapping[str, Any]:
             "seq_len": run.job.training.sequence_length // layout.context,
             "flash_attn": run.job.training.attention == "flash",
             "softmax_dropout": model.attention_dropout > 0,
-            "mlp_gated_linear_units": model.gated_mlp,
+            "mlp_gated_linear_units": model.stack.kinds[0].feed_forward.gated,
         },
         "recompute": Recompute(layout.recompute).name,
         "zero": int(layout.zero_stage),

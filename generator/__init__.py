@@ -131,8 +131,7 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
 
     Every legal layout that fits is estimated and ranked.
 
-    The best isn't always the fastest (docs/search.md); with `bold`, it may go to the card's edge,
-    and be of a kind that no run was measured of.
+    The best has the least expected time (docs/search.md); with `bold`, it is the fastest.
     """
     from .search import search
 

@@ -97,7 +97,7 @@ output_option = click.option(
 bold_option = click.option(
     "--bold",
     is_flag=True,
-    help="Choose by allocated memory alone, and no slower layout because its kind was measured.",
+    help="Choose the fastest layout that fits.",
 )
 explain_option = click.option(
     "--explain",

@@ -155,12 +155,18 @@ def _answer(
     bold: bool,
 ) -> None:
     """Answer the questions about the best plan; exits like a search that finds none."""
-    from ..search.elastic import spare_nodes  # here, to save start-up time
+    from ..search import Infeasible  # here, to save start-up time
+    from ..search.elastic import spare_nodes
     from .tables import print_parts
 
     best = answer.plans[0] if answer.plans else None
     with working("comparing", form):
-        comparisons = [_comparison(job, answer, asked, bold) for asked in compared]
+        asked_rows = isinstance(answer, Infeasible)  # of which there are none
+        comparisons = [
+            _comparison(job, answer, asked, bold)
+            for asked in compared
+            if not (asked_rows and isinstance(asked, str))
+        ]
         left = spare_nodes(best) if spares and best else None
     if form == "json":
         document: dict[str, Any] = answer.to_dict()

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from ..estimate.expected_time import PART, UNMEASURED, WHOLE_CARD, card_share, parts
 from ..estimate.layout import row_keys
 from ..job.records import Job
-from ..units import gib
+from ..text.wording import counted
 from .feasible import ROOM, Estimates, Floats, roomy_bytes
 from .plan import Plan
 
 Rows = NDArray[np.int64]
 
-#: What a table of plans shows of a layout: plans that agree in it differ in details alone.
+#: Sizes that a table of plans shows: plans that agree in them differ in details alone.
 SHOWN: Final = ("data", "tensor", "pipeline", "context", "expert", "zero_stage", "micro_batch")
 #: Rows of which plans that differ in more than details are looked for at once.
 _AT_ONCE: Final = 4096
@@ -96,12 +96,12 @@ def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False)
 def why_first(ours: Plan, theirs: Plan, *, bold: bool = False) -> str:
     """Say by which number one plan comes before another, with the estimate beside it.
 
-    `expected 15.9 s (estimate 15.6) for 16.4 s (15.2): 6.0% chance of running out of memory`
+    `expected 15.9 s (estimate 15.6), the other 16.4 s (15.2): 6.0% chance of running out of memory`
     """
     if bold:
-        return f"estimate {_seconds(ours)} s for {_seconds(theirs)} s"
+        return f"estimate {_seconds(ours)} s, the other {_seconds(theirs)} s"
     first, second = (f"{plan.choice.decides_s:.4g} s" for plan in (ours, theirs))
-    text = f"expected {first} (estimate {_seconds(ours)}) for {second} ({_seconds(theirs)})"
+    text = f"expected {first} (estimate {_seconds(ours)}), the other {second} ({_seconds(theirs)})"
     against = next(_arguments(ours, theirs), "")
     return f"{text}: {against}" if against else text
 
@@ -116,15 +116,16 @@ def _arguments(ours: Plan, theirs: Plan) -> Iterator[str]:
     kinds = [plan.choice.evidence == "none" for plan in (ours, theirs)]
     counts = [int(parts(plan.layout)) for plan in (ours, theirs)]
     shares = [_share(plan) for plan in (ours, theirs)]
-    needs = [gib(plan.memory.required_bytes) for plan in (ours, theirs)]
 
     weighed = {
         f"{chances[1]:.1%} chance of running out of memory": log(
             max(1 - chances[0], 1e-9) / max(1 - chances[1], 1e-9)
         ),
         "no run of its kind was measured": (kinds[1] - kinds[0]) * log(UNMEASURED),
-        f"{counts[1]} kinds of parallelism for {counts[0]}": (counts[1] - counts[0]) * log(PART),
-        f"needs {needs[1]} GiB for {needs[0]}": log(
+        f"{counted(counts[1], 'kind')} of parallelism for {counts[0]}": (
+            (counts[1] - counts[0]) * log(PART)
+        ),
+        f"needs {shares[1]:.0%} of the card for {shares[0]:.0%}": log(
             (1 + WHOLE_CARD * shares[1]) / (1 + WHOLE_CARD * shares[0])
         ),
     }

@@ -25,7 +25,7 @@ from ..rules.run import FIT_RULES, binding_rules, check_pins
 from ..units import GIB
 from .choice import why_first
 from .feasible import Feasible, feasible_layouts, make_plan
-from .nearby import PARTS_OF, neighbour
+from .nearby import PARTS_OF, changed, is_legal, neighbour, with_values
 from .plan import Plan, finding_document
 from .suggestions import best_plan
 
@@ -169,7 +169,7 @@ Asked = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A layout that was asked about, beside the chosen one. Keys that were left open are solved."""
+    """A layout that was asked about, beside the chosen one, which it resembles in all else."""
 
     asked: Asked
     ours: Plan | None  #: the best plan; `None` when the job has none
@@ -233,7 +233,7 @@ class Comparison:
                 if difference
                 else ""
             )
-            return f"not allowed: {broken}{ran}"
+            return f"{self._changes}not allowed: {broken}{ran}"
         if verdict == "too large":
             return f"{self._changes}does not fit: {broken}{self._what_it_takes()}"
         if verdict == "same" or difference is None:
@@ -250,7 +250,8 @@ class Comparison:
                 "; the chosen plan: "
                 f"{why_first(difference.ours, difference.theirs, bold=self.bold)}"
             )
-        return f"{speed}: {difference.time_causes}{why}"
+        causes = f": {difference.time_causes}" if difference.time_causes else ""
+        return f"{speed}{causes}{why}"
 
     @property
     def _changes(self) -> str:
@@ -325,11 +326,13 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     found = _nearest_to(pinned)
-    theirs, changed = _near_ours(pinned, found, asked, ours)
+    theirs = _near_ours(pinned, found, asked, ours)
     if theirs is None:
         theirs = best_plan(pinned, found, bold=bold)
     if theirs is None and found.nearest is not None:
         theirs = make_plan(pinned, found.nearest)
+    is_close = ours is not None and theirs is not None and None not in asked.values()
+    also = changed(ours.layout, theirs.layout, asked) if is_close and ours and theirs else ()
     findings = _obstacles(pinned, found) if theirs is None else _errors(theirs.findings)
     pins = {
         f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None
@@ -342,7 +345,7 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
         asked=asked,
         ours=ours,
         theirs=theirs,
-        changed=changed,
+        changed=also,
         findings=findings,
         overruled=overruled,
         kept=kept,
@@ -364,19 +367,19 @@ def compare_row(row: str, ours: Plan, theirs: Plan, *, bold: bool = False) -> Co
     )
 
 
-def _near_ours(
-    job: Job, found: Feasible, asked: Asked, ours: Plan | None
-) -> tuple[Plan | None, tuple[str, ...]]:
-    """The plan with what was asked and all else as in ours, and the other keys that had to
-    change.
-    """
+def _near_ours(job: Job, found: Feasible, asked: Asked, ours: Plan | None) -> Plan | None:
+    """The plan with what was asked and all else as in ours; it may break rules."""
     if ours is None or None in asked.values():
-        return None, ()
+        return None
     values = pinned_values(replace(Pins(), **asked))
     near = neighbour(job, ours.layout, values, found)
-    if near is None:
-        return None, ()
-    return make_plan(job, near.layout), near.changed
+    alone = with_values(job, ours.layout, values)
+
+    # Where no layout is legal anyway, the one that changes nothing else says what is wrong.
+    if near is not None and (alone is None or is_legal(job, near.layout)):
+        return make_plan(job, near.layout)
+    is_all_too_large = near is None and found.nearest is not None
+    return None if alone is None or is_all_too_large else make_plan(job, alone)
 
 
 def _nearest_to(job: Job) -> Feasible:

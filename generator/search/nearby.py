@@ -17,6 +17,7 @@ from ..dataclass import dataclass
 from ..estimate.layout import DEFAULTS, FIELDS, Layout, row_keys
 from ..findings import Severity
 from ..job.records import Job
+from ..rules.layout.identities import pinned_values
 from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import check_layout
@@ -61,7 +62,7 @@ def neighbour(
     for more in ({}, *_parts(pool, rows, values)):
         alone = with_values(job, layout, {**more, **values})
         if alone is not None and is_legal(job, alone):
-            return Neighbour(layout=alone, changed=_changed(layout, alone, values))
+            return Neighbour(layout=alone, changed=changed(layout, alone, values))
     if not len(rows):
         return None
     columns = pool.layouts.take(rows)
@@ -72,7 +73,7 @@ def neighbour(
     nearest = rows[differing == differing.min()]
     row = int(nearest[pool.expected_s[nearest].argmin()])
     detailed = _with_details(job, pool.layouts[row], layout, values)
-    return Neighbour(layout=detailed, changed=_changed(layout, detailed, values))
+    return Neighbour(layout=detailed, changed=changed(layout, detailed, values))
 
 
 def _parts(
@@ -104,17 +105,20 @@ def with_values(job: Job, layout: Layout, values: Mapping[str, Any]) -> Layout |
     made = replace(layout, **asked)
 
     ranks = made.tensor * made.pipeline * made.context
-    data = values.get("data", job.gpus // ranks)
+    pins = pinned_values(job.pins)
+    data = values.get("data", pins.get("data", job.gpus // ranks))
     if data * ranks != job.gpus:
         return None
-    passes = job.training.global_batch
-    if "gradient_accumulation" in values and "micro_batch" not in values:
-        micro = passes // (data * made.gradient_accumulation)
-        made = replace(made, data=data, micro_batch=micro)
-    else:
-        accumulation = values.get("gradient_accumulation", passes // (data * made.micro_batch))
-        made = replace(made, data=data, gradient_accumulation=accumulation)
-    return made if made.global_batch == passes and made.micro_batch > 0 else None
+    batch, micro_is_set = job.training.global_batch, "micro_batch" in {**pins, **values}
+    accumulation = values.get("gradient_accumulation", pins.get("gradient_accumulation"))
+    if accumulation is None:
+        accumulation = batch // (data * made.micro_batch)
+    elif not micro_is_set:
+        made = replace(made, micro_batch=batch // (data * accumulation))
+    made = replace(made, data=data, gradient_accumulation=accumulation)
+
+    kept = all(getattr(made, name) == pin for name, pin in pins.items() if name not in values)
+    return made if kept and made.global_batch == batch and made.micro_batch > 0 else None
 
 
 def is_legal(job: Job, layout: Layout) -> bool:
@@ -146,6 +150,7 @@ def _with_chunks(job: Job, plain: Layout, wanted: int) -> Layout:
     return plain
 
 
-def _changed(before: Layout, after: Layout, values: Mapping[str, Any]) -> tuple[str, ...]:
+def changed(before: Layout, after: Layout, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields other than those of `values` in which two layouts differ."""
     names = (name for name in FIELDS if name not in values)
     return tuple(name for name in names if getattr(before, name) != getattr(after, name))

@@ -97,7 +97,7 @@ MFU_CONVENTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One value of a layout against the best layout with another one."""
+    """One value of a layout against the next one, all else as it is where that can be."""
 
     key: str
     chosen: str  #: as in the spec
@@ -181,7 +181,7 @@ class Plan:
     throughput: Throughput
     uncertainty: Uncertainty  #: the bands around step time and memory
     choice: Choice
-    why: str = ""  #: the rule by which the search chose it, in a sentence
+    why: str = ""  #: why the search chose it, in a sentence
     #: its values against others, of a chosen one that is explained
     decisions: tuple[Decision, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -230,7 +230,7 @@ class Plan:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why this plan, one sentence each: the rule that chose it, each decision against others,
+        """Why this plan, one sentence each: what chose it, each decision against others,
         the pins.
         """
         values, pins = self.layout.to_dict(), self.job.pins
@@ -306,7 +306,7 @@ class SearchResult:
     plans: tuple[Plan, ...]  #: best first
     #: `chosen`, `fastest`, `roomy`; the last is missing where nothing leaves a fifth free
     named: Mapping[str, Plan]
-    why: Mapping[str, str]  #: by the same names, the rule that decided, in a sentence
+    why: Mapping[str, str]  #: by the same names, what decided, in a sentence
     considered: int  #: layouts that satisfy both product identities and the pins
     feasible: int  #: of these, how many break no rule and fit
     #: rule id to the number of layouts it removed (each counted once)

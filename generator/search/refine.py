@@ -169,8 +169,8 @@ def open_details(job: Job) -> list[Detail]:
 class Reach:
     """The times up to which a layout can have a name or a row, from all that was found so far.
 
-    No detail makes of a layout one that is smaller, or of a kind that is measured: so what a layout
-    expects beyond its estimate, it expects with any details at least.
+    Few details make of a layout one that is smaller, and none one of a measured kind: what a layout
+    expects beyond its estimate, it expects with its details too.
     """
 
     job: Job
@@ -212,11 +212,6 @@ class Reach:
         )
 
 
-def _boundless(job: Job) -> Reach:
-    """A reach that holds every layout."""
-    return Reach(job=job, bold=False, shown_s=np.zeros(0), shown_keys=np.zeros(0, np.int64))
-
-
 def _reach(job: Job, found: Estimates, top: int, bold: bool) -> Reach:
     """What to refine for, before anything is: at least as good as the `top` best without
     details.
@@ -251,11 +246,6 @@ def refined(job: Job, found: Feasible, *, top: int, bold: bool = False) -> Feasi
             reach = reach.after(better)
             made.append(better)
     return found.extended(*made)
-
-
-def refined_rows(job: Job, rows: Estimates) -> list[Estimates]:
-    """Turn all details of some layouts, however slow the result is."""
-    return _turned(job, rows, open_details(job), _boundless(job))
 
 
 def least_s(job: Job, found: Estimates) -> float:

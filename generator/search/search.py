@@ -72,8 +72,8 @@ def search(
 ) -> SearchResult | Infeasible:
     """The `top` best plans of `job`, or why there is none and what would make one possible.
 
-    `bold` asks of memory what is allocated alone, and of a plan no measured kind; `explain`
-    compares each decision of the first plan with others. Exhaustive and deterministic: every layout
+    `bold` chooses the fastest; `explain` compares each decision of the first plan with the values
+    next to it. Exhaustive and deterministic: every layout
     that satisfies the identities and the pins is enumerated, and every one that breaks no rule is
     estimated.
     """

@@ -292,7 +292,6 @@ def test_rows_that_differ_look_different() -> None:
     below = " ".join(lines[lines.index(table(lines)[-1]) + 1 :])
     assert cut and "offload: optimizer" in below
     assert all(re.search(rf"(^| ){name}[ ,]", below) for name in cut)
-    assert "numbers are ranks" in below
 
 
 def test_the_disk_figure_has_its_checkpoints_and_what_keeps_fewer() -> None:

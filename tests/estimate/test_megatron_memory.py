@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from dsgen.catalog.layers.dense import Dense
 from dsgen.catalog.layers.experts import Experts
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import every_stage
@@ -118,12 +119,13 @@ def asked(case: Case) -> dict[str, Any]:
     """What the worker is told: the model's shape in the words of Megatron's config."""
     whole, layout = planned(case)
     model = whole.model
+    mlps = (model.part(Dense), model.part(Experts))
     config: dict[str, Any] = {
         "num_layers": model.layers,
         "hidden_size": model.hidden,
         "ffn_hidden_size": model.ffn,
         "num_attention_heads": model.heads,
-        "gated_linear_unit": model.gated_mlp,
+        "gated_linear_unit": all(part.gated for part in mlps if part is not None),
         "add_bias_linear": False,
         "normalization": "RMSNorm",
         "tensor_model_parallel_size": case.tensor,

@@ -814,14 +814,9 @@ def test_rotary_and_epsilon_defaults_are_transformers(family: str) -> None:
 
     config = AutoConfig.for_model(family).to_dict()
     bare, full = convert(model_type=family), convert(**config)
-    for name in (
-        "rotary_base",
-        "rotary_fraction",
-        "rotary_scaling",
-        "rotary_scaling_factor",
-        "norm_epsilon",
-    ):
+    for name in ("rotary_base", "rotary_fraction", "rotary_scaling", "rotary_scaling_factor"):
         assert getattr(bare, name) == getattr(full, name), name
+    assert bare.norm.epsilon == full.norm.epsilon
     rope = config.get("rope_parameters") or {}
     if bare.position_embedding == "rotary":
         assert bare.rotary_base == rope.get("full_attention", rope).get("rope_theta", 10000.0)
