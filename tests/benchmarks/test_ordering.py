@@ -53,7 +53,7 @@ def test_the_band_follows_the_spread() -> None:
 
 
 def test_the_table_has_a_line_for_each_band() -> None:
-    """What each band costs is printed from none to ten percent."""
+    """How many pairs inside are in order is printed from none to ten percent."""
     lines = list(table([group((1, 1), (1.02, 2), (1.04, 3))]))
     assert lines[2].startswith("| 0% |")
     assert lines[-1].startswith("| 10% |")
