@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..catalog import find_accelerator, find_node_type
 from ..job.resolve_names import described_node
 from ..numerals import read_whole
-from ..programs.azureml.job import AzureMLJob
+from ..programs.azureml.job import ENDS, AzureMLJob
 from ..programs.deepspeed.config import Config
 from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
 from ..programs.skypilot.read import SkyPilotTask
@@ -285,11 +285,11 @@ def _read_azureml(draft: Draft, job: AzureMLJob, config: Config | None) -> None:
     blocks = ("inputs", "outputs", "tags", "services", "queue_settings")
     for name in blocks:
         draft.set(f"launch.azureml.{name}", dict(job.block(name)) or None)
-    for name, _, entry in job.entries(
-        "inputs"
-    ):  # the config is written anew, and becomes an input again
+    # The config and what ends a run are written anew, and become inputs again.
+    own_files = {ENDS, *([] if config is None else [Path(config.path).name])}
+    for name, _, entry in job.entries("inputs"):
         path = str(entry.get("path")) if isinstance(entry, dict) else ""
-        if config is not None and ":" not in path and Path(path).name == Path(config.path).name:
+        if ":" not in path and Path(path).name in own_files:
             draft.drop(("launch", "azureml", "inputs", str(name)))
     planned = (
         "$schema",

@@ -132,7 +132,7 @@ def test_a_job_without_a_plan_is_asked_too() -> None:
         ("tensor=0", "`layout.tensor` is 0; expected 1 to 1,048,576"),
         ("recompute=ful", "did you mean `full`?"),
         ("tensor=many,zero_stag=1", "did you mean `zero_stage`?"),
-        ("tensor", "'tensor' is not KEY=VALUE"),
+        ("tensor", "'tensor' is no row: one of chosen"),
         ("tensor=", "'tensor=' is not KEY=VALUE"),
         ("tensor=1,tensor=2", "tensor is set twice"),
     ],

@@ -145,7 +145,7 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "slices together": (
         SLICES,
         ExitStatus.FINDINGS,
-        ("job.yaml:4:7: error: 2 slices", "no NVLink and no peer-to-peer", "hint: use gpus: 1"),
+        ("job.yaml:5:7: error: 2 slices", "no NVLink and no peer-to-peer", "hint: use gpus: 1"),
     ),
     "a model that can't fit": (
         GOOD.replace("1024", "8").replace("1536", "8"),

@@ -102,6 +102,7 @@ def _part(
     )
 
 
+ENDS: Final = "ends.sh"  #: the file of ours that a command reads to begin and end by what is saved
 _MOST_CHARACTERS: Final = 12  #: of a count
 
 

@@ -44,9 +44,9 @@ from ..program import (
     Scheduler,
     trial_folder,
 )
+from .job import ENDS
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
-_ENDS: Final = "ends.sh"  #: what a command reads to begin and end by what is saved
 _WIDTH: Final = 110  #: of lines of YAML
 _NOTES = (
     "The service starts one process per GPU and sets RANK, LOCAL_RANK, WORLD_SIZE, "
@@ -83,7 +83,7 @@ class Command:
         resume, folder = self.program.resume, self.plan.job.output.checkpoints
         if folder is None:
             return " ".join(words)
-        begins = f"CHECKPOINTS={self._word(folder)}; . {self.configs[_ENDS]}; "
+        begins = f"CHECKPOINTS={self._word(folder)}; . {self.configs[ENDS]}; "
         if resume is not None:
             last = (
                 f'{_data(resume.option)} {self._word(resume.folder)}/{_data(resume.prefix)}"$SAVED"'
@@ -147,12 +147,12 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         return (job,)
     top, values = header(plan, program, command), ending_values(plan, program)
     text = fill("azureml/ends.sh.j2", plan, program, header=top, **values)
-    return (job, RenderedFile(path=_ENDS, text=text))
+    return (job, RenderedFile(path=ENDS, text=text))
 
 
 def _job(plan: Plan, program: Program) -> dict[str, object]:
     job, bound, options = plan.job, bindings(plan.job), launch_options(plan)
-    ends = [] if job.output.checkpoints is None else [_ENDS]
+    ends = [] if job.output.checkpoints is None else [ENDS]
     paths = [*(file.path for file in program.files), *ends]
     stems = {path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(path).stem) for path in paths}
     # of inputs
