@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..job.schema import load_schema
+from ..numerals import is_whole
 from .options import Request, bold_option, explain_option, form_option, job_options, top_option
 from .printing import ExitStatus, print_csv, print_json, working
 
@@ -37,7 +38,7 @@ _HEADINGS = {
 def _question(text: str) -> Asked | str:
     """Layout keys and their values, or the name or number of a row of the table of plans."""
     row = text.strip().lower()
-    return row if row.isalpha() or row.isdecimal() else _keys(text)
+    return row if row.isalpha() or is_whole(row) else _keys(text)
 
 
 def _keys(text: str) -> Asked:
@@ -202,7 +203,7 @@ def _comparison(
     }
     by_name |= {} if isinstance(answer, Infeasible) else answer.named
     if asked not in by_name:
-        known = ", ".join(name for name in by_name if not name.isdecimal())
+        known = ", ".join(name for name in by_name if not is_whole(name))
         rows_text = (
             f"one of {known}, or a row from 1 to {len(shown)}" if shown else "nothing: no plan fits"
         )

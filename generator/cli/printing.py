@@ -79,7 +79,7 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
 #: What a spreadsheet takes for a formula, or passes over before one.
 #: **Source**: OWASP, CSV Injection.
 _FORMULA: Final = re.compile(r"[\s\x00-\x1f]*[=+\-@＝＋－＠|%\t\r\n]")
-_PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def _cell(value: object) -> object:

@@ -46,7 +46,12 @@ def test_no_pipe_of_a_script_ends_early() -> None:
     """
     early = re.compile(r"\|\s*(head|grep\s+-\w*[qm]|sed\s+(-n\s+)?\S*\d*q\b|awk\b.*exit)")
     templates = Path("templates").rglob("*.j2")
-    assert [path.name for path in templates if early.search(path.read_text(encoding="utf-8"))] == []
+    # Two bytes are in the pipe before the reader looks.
+    texts = {
+        path.name: path.read_text(encoding="utf-8").replace('tail -c 2 "$1" 2>/dev/null |', "")
+        for path in templates
+    }
+    assert [name for name, text in texts.items() if early.search(text)] == []
 
 
 @needs_slurm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -115,14 +116,20 @@ def test_a_run_that_was_told_to_stop_is_no_success(
     }
     found = search(load_job(spec), top=1)
     assert isinstance(found, SearchResult)
-    (text,) = (
-        file.text for file in render(found.plans[0]) if file.path in ("task.yaml", "job.yml")
-    )
+    files = {file.path: file.text for file in render(found.plans[0])}
+    text = files["task.yaml" if target == "skypilot" else "job.yml"]
+    for path, content in files.items():  # inputs of AzureML's command
+        (tmp_path / path).write_text(content)
     job = yaml.safe_load(text)
     command = (
         job["run"]
         if target == "skypilot"
         else job["command"].replace("${{outputs.checkpoints}}", str(tmp_path))
+    )
+    command = re.sub(
+        r"\$\{\{inputs\.(\w+)\}\}",
+        lambda name: str(tmp_path / job["inputs"][name[1]]["path"]),
+        command,
     )
     if saved is not None:
         (tmp_path / "latest_checkpointed_iteration.txt").write_text(str(saved))
