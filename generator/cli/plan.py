@@ -115,8 +115,8 @@ def plan(
     if compared or spares:
         say_range(job)
         with working(planning(job), form):
-            found = search(job, top=top, bold=bold, explain=form == "json")
-        _answer(job, found, compared, spares, form, bold)
+            found = search(job, top=top, bold=bold, explain=explain or form == "json")
+        _answer(job, found, compared, spares, form, bold, explain=explain)
         return
     answer, counts = planned(job, form, top, bold, explain=explain or form == "json")
     best = answer.plans[0]
@@ -154,6 +154,8 @@ def _answer(
     spares: bool,
     form: str,
     bold: bool,
+    *,
+    explain: bool,
 ) -> None:
     """Answer the questions about the best plan; exits like a search that finds none."""
     from ..search import Infeasible  # here, to save start-up time
@@ -162,27 +164,24 @@ def _answer(
 
     best = answer.plans[0] if answer.plans else None
     with working("comparing", form):
-        asked_rows = isinstance(answer, Infeasible)  # of which there are none
-        comparisons = [
-            _comparison(job, answer, asked, bold)
-            for asked in compared
-            if not (asked_rows and isinstance(asked, str))
-        ]
+        has_rows = not isinstance(answer, Infeasible)
+        questions = [asked for asked in compared if has_rows or not isinstance(asked, str)]
+        comparisons = [_comparison(job, answer, asked, bold) for asked in questions]
         left = spare_nodes(best) if spares and best else None
     if form == "json":
         document: dict[str, Any] = answer.to_dict()
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
         print_json(document | ({"spares": left.to_dict()} if left else {}))
     else:
-        from ..search import Infeasible
-        from .answers import obstacle
+        from .answers import explained, obstacle
         from .asked_text import comparisons as compared_parts
         from .asked_text import spares_report
 
-        none = (*obstacle(answer, rules=False), "") if isinstance(answer, Infeasible) else ()
-        print_parts(
-            *none, *compared_parts(best, comparisons), *(("", *spares_report(left)) if left else ())
-        )
+        parts = [*obstacle(answer, rules=False), ""] if isinstance(answer, Infeasible) else []
+        parts += compared_parts(best, comparisons)
+        parts += ["", *spares_report(left)] if left else []
+        parts += explained(best, answer.rejected_by) if explain and best else []
+        print_parts(*parts)
     if best is None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 

@@ -83,11 +83,11 @@ def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
 def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False) -> str:
     """Why one of `count` layouts that fit has its name, in a sentence."""
     plan, fastest, chosen = plans[name], plans["fastest"], plans["chosen"]
+    if name == "roomy":
+        return f"fastest that needs at most {1 - ROOM:.0%} of the card"
     if count == 1:
         only, same = "the only layout that fits", "the same layout with its fastest details"
         return only if plan.layout == chosen.layout else same
-    if name == "roomy":
-        return f"fastest that needs at most {1 - ROOM:.0%} of the card"
     if name == "fastest" or plan.layout == fastest.layout:
         return f"fastest of {count:,} layouts that fit"
     return why_first(plan, fastest, bold=bold)

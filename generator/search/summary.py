@@ -68,14 +68,14 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
 
 
 def fits(plan: Plan) -> bool:
-    """Tell whether the upper end of the memory that is likely is within the limit."""
+    """Tell whether the upper end of the range of memory is within the limit, as MEM001 asks."""
     return float(plan.uncertainty.required.high) <= float(plan.memory.capacity_bytes) * (
         1 - plan.job.headroom
     )
 
 
 def memory_text(plan: Plan) -> str:
-    """`65.6 of 80.0 GiB per GPU (82%): fits; likely 64.4-66.9, limit 76.0`."""
+    """`65.6 of 80.0 GiB per GPU (82%): fits; range 64.4-66.9, limit 76.0`."""
     capacity, required = float(plan.memory.capacity_bytes), float(plan.memory.required_bytes)
     limit, band = capacity * (1 - plan.job.headroom), plan.uncertainty.required
     verdict = "fits" if fits(plan) else "too large"
