@@ -25,24 +25,12 @@ from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.findings import Severity
 from dsgen.job.records import Job, Pins
 from dsgen.search.plan import Infeasible, Plan, SearchResult
+from dsgen.search.summary import CAUSES
 from dsgen.units import GIB
 
 DATA = Path(__file__).parent / "data" / "experts.yaml"
 #: Claims above this are told apart by cause.
 CLAIM = 0.10
-#: Parts of a step, as the ledger names them.
-PARTS = (
-    "compute",
-    "recompute",
-    "tensor",
-    "context",
-    "expert",
-    "pipeline",
-    "bubble",
-    "data",
-    "optimizer",
-    "offload",
-)
 #: Sizes of the layout that `layout_text` leaves out.
 SIZES = ("zero_copies", "zero_hpz", "context_heads", "first_stage_layers", "last_stage_layers")
 
@@ -97,7 +85,7 @@ class Comparison:
         whole = float(theirs.total_s)
         saved = {
             part: float(getattr(theirs, f"{part}_s") - getattr(ours, f"{part}_s")) / whole
-            for part in PARTS
+            for part in CAUSES
         }
         return sorted(saved.items(), key=lambda item: -item[1])
 
