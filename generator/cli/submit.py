@@ -135,13 +135,18 @@ def _plan_in(folder: Path) -> Path | None:
     found = folder.glob(f"[0-9]*gpus/{_PLAN}") if launches else ()
     of_counts = sorted(found, key=lambda path: (len(path.parent.name), path.parent.name))
     files = (path for path in (folder / _PLAN, *reversed(of_counts)) if path.is_file())
-    return next((path for path in files if path.resolve().is_relative_to(folder.resolve())), None)
+    return next((path for path in files if _is_within(path, folder)), None)
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    """Whether a file is in a folder, and no link leads out to it."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _of_spec_in(folder: Path, request: Request) -> Request:
     """The same of the job spec in a folder that has no plan. Without one, the program ends."""
     spec = folder / DEFAULT_SPEC
-    if not spec.is_file():
+    if not spec.is_file() or not _is_within(spec, folder):
         written = ", ".join(sorted(str(plan.parent) for plan in folder.glob(f"*/{_PLAN}"))[:10])
         hint = (
             f"give one of {written}"

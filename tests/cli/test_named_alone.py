@@ -194,6 +194,16 @@ def test_a_named_pipe_is_no_plan(repo: Path) -> None:
     assert "has no plan.json" in run("submit", "repo", "--dry-run").output
 
 
+def test_a_spec_that_lies_elsewhere_is_none(repo: Path) -> None:
+    """submit reads no dsgen.yaml that a link out of the folder leads to."""
+    Path("outside.yaml").write_text("model: of-somebody-else\n")
+    (repo / "dsgen.yaml").unlink(missing_ok=True)
+    (repo / "dsgen.yaml").symlink_to("../outside.yaml")
+    answer = run("submit", "repo", "--dry-run")
+    assert "repo has no plan.json and no dsgen.yaml" in answer.output
+    assert "of-somebody-else" not in answer.output
+
+
 def test_a_plan_that_lies_elsewhere_is_none(repo: Path) -> None:
     """submit reads no plan.json that a link out of the folder leads to, also in the folder of a
     count of GPUs.
