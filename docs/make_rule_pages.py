@@ -9,22 +9,21 @@ Run with `python -m docs.make_rule_pages`.
 from __future__ import annotations
 
 import json
+import pkgutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import dsgen
-from dsgen.cli.known_rules import (
-    heading,
-    known_rules,
-    modules_with_rules,
-    subject_of,
-    subject_pages,
-)
+from dsgen.cli.known_rules import heading, known_rules, subject_of, subject_pages
+from dsgen.rule import rules_in
 from tests.case import NAMES, read_case
 
 FOLDER = Path(__file__).parent / "rules"
 INDEX = Path(dsgen.__file__).parent / "cli" / "rule_modules.json"
+#: Folders whose modules only use rules.
+USERS = {"cli", "draft", "report", "render", "write"}
 MADE = "Written by `python -m docs.make_rule_pages`; do not edit."
 
 
@@ -39,10 +38,13 @@ def pages() -> Mapping[Path, str]:
 
 def index() -> str:
     """The ids of the rules in each module, as JSON, a module a line."""
-    lines = (
-        f"  {json.dumps(name)}: {json.dumps(ids)}" for name, ids in modules_with_rules().items()
-    )
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    lines = list[str]()
+    for module in pkgutil.walk_packages(dsgen.__path__, "dsgen."):
+        name = module.name.removeprefix("dsgen.")
+        if name.partition(".")[0] not in USERS and name != "__main__":
+            ids = sorted({rule.id for rule in rules_in(import_module(module.name))})
+            lines += [f"  {json.dumps(name)}: {json.dumps(ids)}"] if ids else []
+    return "{\n" + ",\n".join(sorted(lines)) + "\n}\n"
 
 
 def write() -> None:

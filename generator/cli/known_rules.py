@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -37,21 +36,6 @@ _WHEN: Final = {
     "launcher": "when the launcher starts",
     "submit": "on submission",
 }
-
-
-def modules_with_rules() -> Mapping[str, list[str]]:
-    """The ids of the rules in each module, by its name from the package's root."""
-    known_rules()  # which imports every module that has any
-    package = __package__.partition(".")[0]
-    # Of those to the right some import a rule, and are there only if a command imported them.
-    users = tuple(f"{package}.{folder}" for folder in ("cli", "draft", "report", "render", "write"))
-    modules = (
-        (name.removeprefix(f"{package}."), module)
-        for name, module in sorted(sys.modules.items())
-        if name.startswith(f"{package}.") and not name.startswith(users)
-    )
-    ids = {name: sorted({rule.id for rule in rules_in(module)}) for name, module in modules}
-    return {name: found for name, found in ids.items() if found}
 
 
 @lru_cache(maxsize=1)

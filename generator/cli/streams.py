@@ -92,9 +92,10 @@ class Guarded:
             raise AttributeError(name)
         return getattr(self._stream, name)
 
-    def write(self, text: str) -> int:
+    def write(self, text: str | bytes) -> int:
         """Print text. Ends the program with `READER_GONE` where nobody reads any more."""
-        self._print(harmless(text, self._line))
+        shown = text if isinstance(text, str) else text.decode()  # click completes words in bytes
+        self._print(harmless(shown, self._line))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
