@@ -55,6 +55,9 @@ class Model:
     embedding_width: int | None = None  #: when not `hidden` (OPT-350m), projected in and out
     head_bias: bool = False
     type_rows: int = 0  #: token-type embedding rows (BERT)
+    #: learned elements of further tables and vectors beside the token table (Gemma 4's embeddings
+    #: of each layer)
+    table_elements: int = 0
     pooler: bool = False
     mlm_head: bool = False  #: BERT's dense + norm before the decoder
     dropout: float = 0.0  #: hidden dropout probability
@@ -201,6 +204,7 @@ _ATTENTION: Final = {
         for name in ("heads", "kv_heads", "head_dim", "qkv_bias", "output_bias", "qk_norm")
     },
     "attention_sinks": "sinks",
+    "attention_gate": "gate",
 }
 _LATENT: Final = (
     "q_lora_rank",

@@ -51,10 +51,10 @@ def embedding_parameters(model: Model) -> int:
 
 
 def position_parameters(model: Model) -> int:
-    """Learned position and token-type tables, norms on the embeddings, and the projection up to
-    `hidden`.
+    """Learned position and token-type tables, further tables, norms on the embeddings, and the
+    projection up to `hidden`.
     """
-    tables = (model.position_rows + model.type_rows) * model.hidden
+    tables = (model.position_rows + model.type_rows) * model.hidden + model.table_elements
     return tables + _norm(model, model.embedding_norms * model.hidden) + _width_projection(model)
 
 

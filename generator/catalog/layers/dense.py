@@ -21,6 +21,8 @@ class Dense(FeedForward):
     activation: str = "gelu"
     bias: bool = False
     clamp: float | None = None
+    inner_norm: bool = False  #: of the input of the second product (BitNet)
+    vectors: int = 0  #: learned elements in no projection (xIELU's two)
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -29,8 +31,9 @@ class Dense(FeedForward):
 
     @property
     def whole_parameters(self) -> int:
-        """Two or three matrices, and their biases."""
-        return mlp_parameters(self.hidden, self.width, gated=self.gated, bias=self.bias)
+        """Two or three matrices, their biases, and what is learned beside them."""
+        matrices = mlp_parameters(self.hidden, self.width, gated=self.gated, bias=self.bias)
+        return matrices + (self.width if self.inner_norm else 0) + self.vectors
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:

@@ -28,14 +28,51 @@ class GroupedQuery(SoftmaxAttention):
     #: kv_heads*head_dim)
     qk_norm: str = "none"
     sinks: bool = False  #: one learned scalar a head (gpt-oss)
+    #: what the output is multiplied with, made of the hidden state: none | elements (one for each)
+    #: | heads (one a head)
+    gate: str = "none"
+    v_head_dim: int | None = None  #: elements of a head's values, where keys have more (MiMo-V2)
+    values_are_keys: bool = False  #: one projection makes both (Gemma 4)
+    output_norm: bool = False  #: of the output, before its projection (BitNet)
+    vectors: int = 0  #: learned elements in no projection and no norm (DiffLlama's lambdas)
     rotary: bool = True
     span: Span = Span()
 
     @property
+    def value_dim(self) -> int:
+        """Elements of a head's values."""
+        return self.v_head_dim or self.head_dim
+
+    @property
     def widths(self) -> Widths:
-        """Widths of queries, keys and output; values are as wide as keys."""
-        query = self.heads * self.head_dim
-        return Widths(query, self.kv_heads * self.head_dim, query)
+        """Widths of queries, keys and output."""
+        keys = self.kv_heads * self.head_dim
+        return Widths(self.heads * self.head_dim, keys, self.heads * self.value_dim)
+
+    @property
+    def value_width(self) -> int:
+        """Width of the values as they are projected."""
+        return self.kv_heads * self.value_dim
+
+    @property
+    def gate_width(self) -> int:
+        """Width of the gate on the output."""
+        return {"none": 0, "heads": self.heads, "elements": self.widths.values}[self.gate]
+
+    @property
+    def has_learned_norms(self) -> bool:
+        """Whether norms inside it have parameters."""
+        return self.output_norm or self.qk_norm in ("head", "full")
+
+    @property
+    def other_parameters(self) -> int:
+        """Sinks, and learned vectors."""
+        return (self.heads if self.sinks else 0) + self.vectors
+
+    def norm_parameters(self, each: int) -> int:
+        """Norms of queries, keys and output."""
+        output = each * self.widths.values if self.output_norm else 0
+        return SoftmaxAttention.norm_parameters(self, each) + output
 
     @property
     def projections(self) -> tuple[Projection, ...]:
@@ -44,21 +81,23 @@ class GroupedQuery(SoftmaxAttention):
         **Source**: transformers 5.23, LlamaAttention.
         """
         queries, keys, values = self.widths
-        keys_values = (
-            Projection(name, self.hidden, keys, self.qkv_bias) for name in ("k_proj", "v_proj")
-        )
+        gate = (Projection("gate_proj", self.hidden, self.gate_width),)
+        of_values = (Projection("v_proj", self.hidden, self.value_width, self.qkv_bias),)
         return (
             Projection("q_proj", self.hidden, queries, self.qkv_bias),
-            *keys_values,
+            Projection("k_proj", self.hidden, keys, self.qkv_bias),
+            *(() if self.values_are_keys else of_values),
+            *(gate if self.gate_width else ()),
             Projection("o_proj", values, self.hidden, self.output_bias),
         )
 
     @property
     def products(self) -> tuple[Product, ...]:
-        """Queries, keys and values at once, and the output."""
+        """Queries, keys, values and gate at once, and the output."""
         queries, keys, values = self.widths
+        projected = 0 if self.values_are_keys else self.value_width
         return (
-            Product(self.hidden, queries + 2 * keys, "outputs"),
+            Product(self.hidden, queries + keys + projected + self.gate_width, "outputs"),
             Product(values, self.hidden, "inputs"),
         )
 
@@ -67,11 +106,10 @@ class GroupedQuery(SoftmaxAttention):
         """Keys and values: of one head at least on a tensor rank, for heads are copied where ranks
         are more.
         """
-        keys = (self.widths.keys, self.head_dim)
-        return keys, keys
+        return (self.widths.keys, self.head_dim), (self.value_width, self.value_dim)
 
     def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
-        """Elements of queries, keys, values and output.
+        """Elements of queries, keys, values and output, and what a gate or a norm on it keeps.
 
         Where queries, keys and values are one product, rotation makes new queries and keys, but the
         values remain a view, which keeps the whole product alive. **Source**: Megatron-LM
@@ -79,7 +117,13 @@ class GroupedQuery(SoftmaxAttention):
         of Llama 70B measured on B200 show it. Copies of keys and values: transformers 5.23,
         repeat_kv.
         """
-        queries, keys, values = self.widths
-        copied = queries if repeats_keys else keys
+        queries, keys, output = self.widths
+        copies = self.heads // self.kv_heads if repeats_keys else 1
+        copied, values = copies * keys, copies * self.value_width
         packed = queries + copied if packs and self.rotary else 0
-        return queries + 2 * copied + values + packed
+
+        # The gate's sigmoid and the gated output, or the input and output of the norm, are kept
+        # beside the core's output, which its own backward pass takes.
+        gated = self.gate_width + output if self.gate_width else 0
+        normed = output if self.output_norm else 0
+        return queries + copied + values + output + packed + gated + normed
