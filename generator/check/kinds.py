@@ -31,6 +31,7 @@ _CONFIG_NAME: Final = re.compile(
 )
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
+_DIRECTIVE: Final = re.compile(rb"^#SBATCH[ \t]+-", re.MULTILINE)
 _HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 _LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
 _MEGATRON_OPTIONS: Final = (
@@ -101,6 +102,11 @@ def is_candidate(path: PurePath) -> bool:
     return suffix in _SCRIPTS | MAPPINGS or name == "arguments.txt" or name.startswith("hostfile")
 
 
+def may_hold(path: PurePath) -> bool:
+    """Return whether a file that is no document may have launch lines, by its name."""
+    return path.suffix.lower() in _HOLDERS or path.name in _RECIPES
+
+
 def has_launch_line(path: Path, most: int) -> bool:
     """Return whether a file has a line, or a list, that starts a launcher.
 
@@ -111,6 +117,23 @@ def has_launch_line(path: Path, most: int) -> bool:
     except OSError:
         return False
     return any(name in content for name in _LAUNCHERS) and _LAUNCH_LINE.search(content) is not None
+
+
+def is_batch_script(path: Path) -> bool:
+    """Return whether a file is a script for sbatch, which reads files of any name.
+
+    Its first line names a shell, and a line has a directive.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(2) != b"#!":
+                return False
+            content = b"#!" + file.read(_MOST_CHARACTERS)
+    except OSError:
+        return False
+    return _DIRECTIVE.search(content) is not None and (
+        _SHEBANG.match(content.partition(b"\n")[0].decode("utf-8", "replace")) is not None
+    )
 
 
 def resembles(keys: frozenset[str], kind: Kind) -> bool:
@@ -257,11 +280,10 @@ def candidates(folder: Path) -> Iterator[Path]:
     """
     links = list[Path]()
     for path in files_below(folder):
-        if not (is_candidate(path) or path.suffix.lower() in _HOLDERS or path.name in _RECIPES):
-            continue
+        by_name = is_candidate(path) or may_hold(path)
         if os.path.islink(path):  # noqa: PTH114 - what may not be read is an error to pathlib
-            links.append(path)
-        elif os.path.isfile(path):  # noqa: PTH113
+            links += [path] if by_name else []
+        elif os.path.isfile(path) and (by_name or is_batch_script(path)):  # noqa: PTH113
             yield path
     root = os.path.realpath(folder)
     yield from (

@@ -20,16 +20,12 @@ from ..findings import Location
 from ..programs.deepspeed.config import DsConfig, config_from_yaml
 from ..programs.trainer.training_arguments import (
     TrainingArguments,
-    from_launches,
     is_record,
     known_arguments,
     read_value,
 )
 from ..resources import read_text
-from ..submission.launches import Launch
 from ..text.document import Document
-from ..text.options import basename
-from ..text.shell.records import ShellScript
 from ..text.source import Source, escape
 from ..text.text import Text
 from .kinds import read_record
@@ -87,14 +83,6 @@ _OF_AXOLOTL: Final[Mapping[str, str]] = {
 _FOR_MEGATRON: Final = frozenset(
     ["expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size"]
 )
-#: Commands whose options are TrainingArguments, with others of their own.
-#: Source: LLaMA-Factory src/llamafactory/cli.py @ 0.9.3; ms-swift swift/cli/main.py @ 3.0
-#: (ROUTE_MAPPING).
-_COMMANDS: Final = {
-    "llamafactory-cli": ("train",),
-    "lmf": ("train",),
-    "swift": ("pt", "rlhf", "sft"),
-}
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 _WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArguments their defaults
 #: Arguments that its own class still has. Source: LLaMA-Factory
@@ -157,20 +145,6 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
         yield replace(
             found, complete=program in _WITH_DEFAULTS, redefined=_KEPT.get(program, frozenset())
         )
-
-
-def arguments_of_commands(script: ShellScript) -> Iterator[TrainingArguments]:
-    """Return the TrainingArguments of commands that start the processes themselves.
-
-    `llamafactory-cli train` is one.
-    """
-    for command in script.commands:
-        words = command.words
-        if len(words) > 2 and words[1].value in _COMMANDS.get(basename(words[0]), ()):
-            launch = Launch(
-                script=script, calls=(), program=None, arguments=words[2:], environment={}
-            )
-            yield from (replace(found, complete=False) for found in from_launches([launch]))
 
 
 def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> DsConfig:

@@ -17,7 +17,7 @@ from ..programs.megatron.arguments import from_launches as megatron_from_launche
 from ..programs.python_around import reads_its_own_way
 from ..programs.trainer.training_arguments import from_launches
 from ..submission.launches import Launch
-from ..submission.script import CommandDocument
+from ..submission.script import CommandDocument, is_template
 from ..text.document import Document, JobSpec, Kind
 from ..text.hjson.text import read_json
 from ..text.shell.reader import read_script
@@ -25,7 +25,7 @@ from ..text.shell.records import ShellScript
 from ..text.text import Text, UnreadableText, read_content
 from . import codes, kinds
 from .file import File
-from .other_programs import HANDS_ON, arguments_of_commands, handed_on
+from .other_programs import HANDS_ON, handed_on
 
 # launch scripts and configs have kilobytes; data files don't belong here
 MAX_BYTES: Final = 1_000_000
@@ -34,6 +34,8 @@ MAX_FILES: Final = 100_000
 _KINDS: Final = (
     "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
 )
+#: Programs that read YAML which others make of templates.
+_TEMPLATED: Final = frozenset({"Kubernetes", "SkyPilot"})
 OWN_PROGRAM: Final = "read by a program of the repository's own"
 LAUNCH_LINES: Final = "launch lines, but no script"
 WRITTEN: Final = "written by a script"
@@ -106,7 +108,7 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
         message = f"the folder can't be read: {(problem.strerror or 'no access').lower()}"
         reading.findings.append(codes.UNREADABLE.at(where, message, "check its permissions"))
     for path in kinds.candidates(folder):
-        if kinds.is_candidate(path):
+        if kinds.is_candidate(path) or not kinds.may_hold(path):
             found.append(path)
         elif kinds.has_launch_line(path, MAX_BYTES):
             reading.left_alone[str(path)] = LAUNCH_LINES
@@ -178,7 +180,11 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
             _read_kind(kind, file, name, reading)
     elif file.named:
         message = "unknown kind of document"
-        if file.program:
+        hint = f"name {_KINDS}, or a folder of them"
+        if file.program in _TEMPLATED and is_template(file.content):
+            message = f"this is a template, of which another program makes a file of {file.program}"
+            hint = "check what that program makes, such as the output of helm template"
+        elif file.program:
             message = f"this is a file of {file.program}, which dsgen does not check"
         elif file.other_job is not None:
             article = "an" if file.other_job[0] in "aeiou" else "a"
@@ -186,11 +192,12 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
                 f"this is {article} {file.other_job}; of AzureML's files dsgen "
                 "checks command jobs only"
             )
-        hint = f"name {_KINDS}, or a folder of them"
         reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
     elif file.belongs_to or kinds.is_evidence(file.keys):
         program = file.program or ("AzureML" if file.other_job else "")
-        reading.left_alone[file.name] = f"of {program}" if program else "not recognized"
+        whose = f"of {program}" if program else "not recognized"
+        is_made = program in _TEMPLATED and is_template(file.content)
+        reading.left_alone[file.name] = f"a template for {program}" if is_made else whose
 
 
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
@@ -202,7 +209,6 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
         reading.documents.append(script)
         reading.documents += _embedded_configs(shell)
         _read_launches(script.launches, reading)
-        reading.documents += arguments_of_commands(shell)
     else:
         for read in kinds.read_as(kind, file):
             if isinstance(read, Finding):

@@ -35,6 +35,7 @@ from ..text.document import Document, JobSpec
 from ..text.lookup import Files
 from ..text.text import Text, UnreadableText, read_path, text_of
 from . import codes
+from .coverage import NotChecked, launches_not_checked, paths_not_checked
 from .read import WRITTEN, Reading, read_documents, read_texts
 from .rules.run import check_submission
 
@@ -53,10 +54,12 @@ class Answer:
     """Findings in file order, and what was read."""
 
     findings: tuple[Finding, ...]
-    documents: int  #: files that were checked
+    documents: int  #: files of which something was checked
     texts: Mapping[str, Text]  #: of every file that was checked or named, by path
     #: files that weren't judged, with the reason
     left_alone: Mapping[str, str] = field(default_factory=dict)
+    #: launches of which no option was judged, in file order
+    not_checked: tuple[NotChecked, ...] = ()
     faults: tuple[Fault, ...] = ()  #: of dsgen itself; each is a finding too
 
 
@@ -150,12 +153,24 @@ def _checked(
         for f in findings
     ]
     secrets = {value for text in texts.values() for value in text.secret_values}
+    unread = _not_checked(submissions)
+    nothing_read = paths_not_checked(unread, submissions)
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
-        documents=len({document.path for document in documents}),
+        documents=len({document.path for document in documents} - nothing_read),
+        not_checked=unread,
         texts=texts,
         left_alone={**reading.left_alone, **dict.fromkeys(sorted(old), WRITTEN)},
     )
+
+
+def _not_checked(submissions: Iterable[Submission]) -> tuple[NotChecked, ...]:
+    """The launches of which no option was judged, each once, in file order."""
+    found = dict[NotChecked, None]()
+    for submission in submissions:
+        with guarded("the account of what was checked", submission.documents[0].path):
+            found.update(dict.fromkeys(launches_not_checked(submission)))
+    return tuple(sorted(found, key=lambda one: (one.where.path, one.where.line or 0)))
 
 
 def _grouped(documents: Sequence[Document], files: Files) -> Iterable[tuple[Document, ...]]:

@@ -8,12 +8,15 @@ import shutil
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from ..findings import Finding, Location, Severity, printable
 from .printing import BLUE, ORANGE, RED, ExitStatus, echo_styled, form_asked, print_json, wanted
+
+if TYPE_CHECKING:  # to save start-up time
+    from ..check.coverage import NotChecked
 
 _MANY_FILES = 4  # of which the same is said: shown once, with a list
 _MOST_PLACES, _MOST_LINES = 5, 8  # in such a list
@@ -179,7 +182,10 @@ def relative_path(path: str) -> str | None:
 
 
 def findings_document(
-    findings: Iterable[Finding], documents: int = 0, left_alone: Mapping[str, str] | None = None
+    findings: Iterable[Finding],
+    documents: int = 0,
+    left_alone: Mapping[str, str] | None = None,
+    not_checked: Iterable[NotChecked] = (),
 ) -> dict[str, object]:
     """Findings as JSON (`schemas/findings.schema.json`), with the number of documents judged."""
     told = []
@@ -196,7 +202,21 @@ def findings_document(
         }
         told.append({**finding.to_dict(), **more})
     left = [{"path": path, "reason": reason} for path, reason in (left_alone or {}).items()]
-    return {"findings": told, "documents": documents, "left_alone": left}
+    unread = [
+        {
+            "path": one.where.name,
+            "line": one.where.line,
+            "column": one.where.column,
+            "reason": one.reason,
+        }
+        for one in not_checked
+    ]
+    return {
+        "findings": told,
+        "documents": documents,
+        "not_checked": unread,
+        "left_alone": left,
+    }
 
 
 def annotation(finding: Finding) -> str:
@@ -207,6 +227,28 @@ def annotation(finding: Finding) -> str:
     )
     command = "notice" if finding.severity is Severity.NOTE else finding.severity.value
     return f"::{command} {properties}::{_data(_message(finding))}"
+
+
+def github_not_checked(launch: NotChecked, *, required: bool) -> str:
+    """For GitHub: `::notice file=run.sh,line=3,col=1,title=not checked::not checked: ...`.
+
+    An error where that it is checked is `required`.
+    """
+    path, where = relative_path(launch.where.path), launch.where
+    place = {"file": path, "line": where.line, "col": where.column, "title": "not checked"}
+    properties = ",".join(
+        f"{name}={_data(printable(str(value))).replace(':', '%3A').replace(',', '%2C')}"
+        for name, value in place.items()
+        if value is not None
+    )
+    command = "error" if required else "notice"
+    return f"::{command} {properties}::{_data(_line(launch.message))}"
+
+
+def azure_not_checked(launch: NotChecked, *, required: bool) -> str:
+    """A line of the log for Azure; an error where that it is checked is `required`."""
+    text = f"{_place(launch.where)}: {_line(launch.message)}"
+    return f"##vso[task.logissue type=error]{_azure(text)}" if required else text
 
 
 def azure_annotation(finding: Finding) -> str:

@@ -8,16 +8,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from .. import __version__
 from ..faults import FAULTS
-from ..findings import Finding, printable
+from ..findings import Finding, Location, printable
 from ..rule import Rule
 from ..secrets import find
 from .findings_text import counted, relative_path
+
+if TYPE_CHECKING:  # to save start-up time
+    from ..check.coverage import NotChecked
 
 Json = dict[str, Any]
 
@@ -31,10 +34,13 @@ def sarif_log(
     rules: Mapping[str, Rule],
     documents: int = 0,
     left_alone: Mapping[str, str] | None = None,
+    not_checked: Sequence[NotChecked] = (),
+    required: bool = False,
 ) -> Json:
     """The log of one run. `rules` explains rules by id.
 
-    Findings on flags have no file: they are notifications.
+    Findings on flags have no file: they are notifications. So are launches that weren't checked:
+    errors where that they are checked is `required`.
     """
     placed: list[Finding] = []
     flags: list[Finding] = []
@@ -64,6 +70,17 @@ def sarif_log(
             )
             told = {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f)}
             notifications.append({**told, **place})
+    if not_checked:
+        invocation["executionSuccessful"] = not (failed or required)
+        level = "error" if required else "note"
+        invocation["toolExecutionNotifications"] = [
+            {
+                "level": level,
+                "message": {"text": _text(printable(one.message))},
+                "locations": [{"physicalLocation": _place(one.where)}],
+            }
+            for one in not_checked
+        ]
     seen: Counter[str] = Counter()
     run = {
         "tool": {"driver": driver},
@@ -73,6 +90,10 @@ def sarif_log(
             "documents": documents,
             "leftAlone": [
                 {"path": path, "reason": reason} for path, reason in (left_alone or {}).items()
+            ],
+            "notChecked": [
+                {"path": one.where.name, "line": one.where.line, "reason": one.reason}
+                for one in not_checked
             ],
         },
         "results": [_result(finding, ids.index(finding.rule), seen) for finding in placed],
@@ -100,10 +121,6 @@ def _rule(rule_id: str, rule: Rule | None) -> Json:
 
 def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
     where = finding.where
-    region = {} if where.line is None else {"startLine": where.line, "startColumn": where.column}
-    place: Json = {"artifactLocation": _artifact(where.path)}
-    if region:
-        place["region"] = {name: number for name, number in region.items() if number is not None}
     parts = (
         finding.rule,
         relative_path(where.path) or "",
@@ -117,7 +134,7 @@ def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
         "ruleIndex": index,
         "level": finding.severity.value,
         "message": _message(finding),
-        "locations": [{"physicalLocation": place}],
+        "locations": [{"physicalLocation": _place(where)}],
         "partialFingerprints": {"dsgen/v1": f"{digest}:{seen[digest]}"},
     }
     if finding.edits and not any(
@@ -125,6 +142,14 @@ def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
     ):  # a log may be shown to others
         result["fixes"] = [_fix(finding)]
     return result
+
+
+def _place(where: Location) -> Json:
+    place: Json = {"artifactLocation": _artifact(where.path)}
+    if where.line is not None:
+        region = {"startLine": where.line, "startColumn": where.column}
+        place["region"] = {name: number for name, number in region.items() if number is not None}
+    return place
 
 
 def _message(finding: Finding) -> Json:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..faults import FAULTS
+from ..findings import printable
 from ..text.wording import counted
 from .faults import show_traces
 from .options import form_option
@@ -17,12 +18,14 @@ from .streams import print_commands
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ..check.coverage import NotChecked
     from ..check.validate import Answer
     from ..findings import Finding
     from .writing import FixedFile
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 MOST_GPUS: Final = 2**20  #: `programs.world.MOST_GPUS`, which would take long to import
+_MOST_PLACES: Final = 3  # of launches that weren't checked, for one reason
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
 
@@ -80,6 +83,11 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
     show_default=True,
     help="Exit with status 1 on findings of this severity or worse.",
 )
+@click.option(
+    "--require-checked",
+    is_flag=True,
+    help="Exit with status 1 where nothing was checked of a launch.",
+)
 @form_option("text", "json", "sarif", "github", "azure")
 def validate(
     paths: tuple[str, ...],
@@ -92,6 +100,7 @@ def validate(
     write_baseline: bool,
     fix: bool,
     only_diff: bool,
+    require_checked: bool,
     **context: Any,
 ) -> None:
     """Check the files and folders at PATH. Exit with status 1 on errors.
@@ -117,8 +126,11 @@ def validate(
     if not strict:
         # others note what they say beside its line
         findings = folded(findings, across=form in ("text", "json"))
-    _print(findings, answer, form, strict=strict)
-    echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
+    _print(findings, answer, form, strict=strict, required=require_checked)
+    if findings or answer.documents or not answer.not_checked:
+        echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
+    if answer.not_checked:
+        echo(_not_checked(answer.not_checked), err=True)
     if answer.left_alone:
         echo(_left_alone(answer.left_alone), err=True)
     faulty = {finding.rule for finding in findings} & FAULTS
@@ -126,7 +138,8 @@ def validate(
         show_traces(answer.faults, click.get_current_context())
         raise click.exceptions.Exit(ExitStatus.FAULT)
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
-    if any(finding.severity.value in failing for finding in findings):
+    unread = require_checked and (answer.not_checked or not answer.documents)
+    if unread or any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
 
@@ -204,22 +217,39 @@ def _told(
     return (*faults, *filter(selected, compare(baseline, judged, answer.texts)))
 
 
-def _print(findings: Sequence[Finding], answer: Answer, form: str, *, strict: bool) -> None:
-    """Print all lines at once: there may be tens of thousands, and every call flushes."""
-    from .findings_text import annotation, azure_annotation, findings_document, findings_text
+def _print(
+    findings: Sequence[Finding], answer: Answer, form: str, *, strict: bool, required: bool
+) -> None:
+    """Print all lines at once: there may be tens of thousands, and every call flushes.
 
+    What wasn't checked is an error where that it is checked is `required`.
+    """
+    from .findings_text import (
+        annotation,
+        azure_annotation,
+        azure_not_checked,
+        findings_document,
+        findings_text,
+        github_not_checked,
+    )
+
+    unread = answer.not_checked
     if form == "json":
-        print_json(findings_document(findings, answer.documents, answer.left_alone))
+        print_json(findings_document(findings, answer.documents, answer.left_alone, unread))
     elif form == "sarif":
         from .known_rules import known_rules
         from .sarif import sarif_log
 
         rules = {rule.id: rule for rule in known_rules()}
-        print_json(sarif_log(findings, rules, answer.documents, answer.left_alone))
+        print_json(
+            sarif_log(findings, rules, answer.documents, answer.left_alone, unread, required)
+        )
     elif form == "github":
-        print_commands(map(annotation, findings))
+        commands = (github_not_checked(one, required=required) for one in unread)
+        print_commands([*map(annotation, findings), *commands])
     elif form == "azure":
-        print_commands(map(azure_annotation, findings))
+        commands = (azure_not_checked(one, required=required) for one in unread)
+        print_commands([*map(azure_annotation, findings), *commands])
     elif text := findings_text(findings, strict=strict):
         echo_styled(text)
 
@@ -241,6 +271,21 @@ def _summary(
     elif fixable:
         summary += f"; {fixable} can be fixed with --fix"
     return summary
+
+
+def _not_checked(launches: Sequence[NotChecked]) -> str:
+    """`not checked: 3 launches (the options of verl are not read: a.sh:3, b.sh:9; ...)`."""
+    by_reason: dict[str, list[str]] = {}
+    for one in launches:
+        place = f"{one.where.name}:{one.where.line}".removesuffix(":None")
+        by_reason.setdefault(one.reason, []).append(place)
+    parts = []
+    for reason, places in sorted(by_reason.items()):
+        listed = ", ".join(places[:_MOST_PLACES])
+        more = f" and {len(places) - _MOST_PLACES:,} more" if len(places) > _MOST_PLACES else ""
+        parts.append(f"{reason}: {listed}{more}")
+    counts = f"{len(launches):,} launch{'es' * (len(launches) > 1)}"
+    return printable(f"not checked: {counts} ({'; '.join(parts)})")
 
 
 def _left_alone(files: Mapping[str, str]) -> str:

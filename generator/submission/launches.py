@@ -51,6 +51,8 @@ class Launch:
     program: Word | None  #: the script or module; None where it can't be known
     arguments: tuple[Word, ...]  #: those of the training program
     environment: Mapping[str, Assignment]
+    #: the program of the table of front ends that it is; empty: none
+    front_end: str = ""
 
     def call(self, program: str) -> Call | None:
         """The innermost call of a program."""

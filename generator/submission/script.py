@@ -23,8 +23,9 @@ from .launches import Launch
 _IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")
 _SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
 #: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its
-#: expressions.
+#: expressions. In a comment, a script's in a scalar too, it makes none.
 _TEMPLATE: Final = re.compile(r"^[ \t]*(?:(?:[\w.-]+:|-)[ \t]*)?\{\{|\{%", re.MULTILINE)
+_COMMENT: Final = re.compile(r"(?<!\S)#[^\n]*")
 NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)  #: of a variable
 UNKNOWN: Final = '"$(:)"'  #: the value of a variable that can't be known
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
@@ -125,7 +126,7 @@ Piece = tuple[str, Callable[[int], Location]]
 
 def is_template(content: str) -> bool:
     """Return whether YAML is made of this text, which is none yet."""
-    return _TEMPLATE.search(content) is not None
+    return _TEMPLATE.search(_COMMENT.sub("", content)) is not None
 
 
 def documents_of(text: Text) -> Iterator[Text]:

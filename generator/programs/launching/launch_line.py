@@ -12,8 +12,9 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...submission.launches import Call, Launch
-from ...text.options import basename
+from ...text.options import Options, basename
 from ...text.shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
+from .front_ends import FrontEnd, of_command, of_program
 from .tables import BARE, PROGRAMS, TABLES, looks_like_program, program_name, read_options
 
 #: How many words are between a wrapper's options and the command that it starts.
@@ -41,6 +42,7 @@ _WRAPPERS: Final = frozenset(
         "uv",
         "conda",
         "poetry",
+        "ray",
     }
 )
 _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
@@ -48,6 +50,7 @@ _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
 LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
 #: Programs that start what follows several times, on other nodes too.
 _STARTS_TASKS: Final = frozenset({"srun", "mpirun"})
+STARTS_PROCESSES: Final = LAUNCHERS | _STARTS_TASKS  #: whose options are judged
 _STARTS_JOBS: Final = LAUNCHERS | _STARTS_TASKS | {"python"}
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
 
@@ -91,6 +94,7 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
                     calls=tuple(walk.calls),
                     program=walk.program,
                     arguments=walk.arguments,
+                    front_end=walk.front_end.name if walk.front_end else "",
                     environment={**_exported(script, exports, command), **walk.environment},
                 )
             )
@@ -125,9 +129,12 @@ class _Walk:
     program: Word | None = None
     arguments: tuple[Word, ...] = ()
     in_shell: bool = False  #: ends in `bash -c`, whose commands are read on their own
+    front_end: FrontEnd | None = None  #: that the program is
 
     @property
     def is_launch(self) -> bool:
+        if self.front_end is not None:
+            return True
         programs = {call.program for call in self.calls}
         if self.program is None:
             asks = any(word.value in ("--help", "--version", "-h") for word in self.command.words)
@@ -149,6 +156,8 @@ class _Walk:
             return self._python(words)
         if name in TABLES:
             return self._launcher(name, words)
+        if (front_end := of_command(words)) is not None:
+            return self._command_of(front_end, words)
         if (
             words[0].value is None
             and not name.endswith(".py")
@@ -161,6 +170,21 @@ class _Walk:
         """Notes the training program, at which the line ends."""
         if words:
             self.program, self.arguments = words[0], tuple(words[1:])
+            self.front_end = of_program(self.program, self.arguments)
+        return ()
+
+    def _command_of(self, front_end: FrontEnd, words: Sequence[Word]) -> Sequence[Word]:
+        """Notes a front end that is started by its own command; its options are behind that."""
+        self.calls.append(
+            Call(
+                shell=self.script,
+                program=basename(words[0]),
+                options=Options(),
+                command=self.command,
+                word=words[0],
+            )
+        )
+        self.program, self.arguments, self.front_end = words[0], tuple(words[2:]), front_end
         return ()
 
     def _shell(self, words: Sequence[Word]) -> Sequence[Word]:
@@ -180,9 +204,10 @@ class _Walk:
         first, words = words[0], words[1:]
         subcommands = PROGRAMS["subcommands"].get(name)
         if subcommands is not None and not first.raw.endswith("accelerate.commands.launch"):
-            if not words or words[0].value not in subcommands:
+            subcommand = next((one for one in subcommands if _begins(words, one.split())), None)
+            if subcommand is None:
                 return ()
-            words = words[1:]
+            words = words[len(subcommand.split()) :]
         options = read_options(TABLES[name], words)
         if name not in _WRAPPERS:
             self.calls.append(
@@ -249,3 +274,8 @@ class _Walk:
             )
         )
         return self._end(module or options.rest)
+
+
+def _begins(words: Sequence[Word], texts: Sequence[str]) -> bool:
+    """Return whether words begin with these texts."""
+    return [word.value for word in words[: len(texts)]] == [*texts]

@@ -23,6 +23,7 @@ from ...text.hjson.text import JsonText
 from ...text.shell.records import Word
 from ...text.source import Source, escape
 from ...text.wording import whole_number
+from ..launching.front_ends import front_ends
 from ..python_around import declares_its_own, hands_options_on
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them
@@ -243,7 +244,11 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         has_config = any(name == "deepspeed" and value is not True for name, _, value in options)
         is_told = names & _TELLING and names & _COMMON
         is_likely = has_config and len(names & _COMMON) > 1
-        if not (is_told or is_likely) or names & _FOREIGN:
+        front_end = front_ends().get(launch.front_end)
+        if front_end is not None:
+            if not (front_end.trainer and names & known_arguments().keys()):
+                continue
+        elif not (is_told or is_likely) or names & _FOREIGN:
             continue
 
         path, program = launch.script.text.path, program_path(launch) or ""
@@ -269,7 +274,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
             },
             places={name: launch.script.locate(word) for name, word, _ in options},
             launch=launch,
-            complete=not _may_hide(launch.arguments),
+            complete=front_end is None and not _may_hide(launch.arguments),
             redefined=unsure | (_redefined(file) if file else frozenset()),
             bare={
                 name: launch.is_left_empty(word)

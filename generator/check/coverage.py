@@ -1,0 +1,85 @@
+"""Launches of which no option was judged.
+
+An answer of no findings would be read as a pass, though nothing was held against anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..dataclass import dataclass
+from ..findings import Location
+from ..programs.launching.launch_line import STARTS_PROCESSES
+from ..submission.launches import Launch
+from ..submission.script import CommandDocument, LaunchScript
+from ..submission.submission import Submission
+
+
+@dataclass(frozen=True, slots=True)
+class NotChecked:
+    """A launch that wasn't checked, by the place of its program, and why."""
+
+    where: Location
+    reason: str
+
+    @property
+    def message(self) -> str:
+        return f"not checked: {self.reason}"
+
+
+def launches_not_checked(submission: Submission) -> Iterator[NotChecked]:
+    """Every launch of a submission of which no option was judged, with the reason.
+
+    A launcher's options are judged, and those that a document was made of. Of a front end its own
+    options count, whatever starts it.
+    """
+    made = {id(getattr(document, "launch", None)) for document in submission.documents}
+    named = {link.where for link in submission.references if link.documents}
+    for document in submission.documents:
+        if not isinstance(document, (LaunchScript, CommandDocument)):
+            continue
+        if isinstance(document, CommandDocument):
+            has_own = True  # of a job's file the keys are judged
+        else:
+            has_own = bool(document.directives.entries)
+        for launch in document.launches:
+            is_read = id(launch) in made or _names_a_document(launch, named)
+            is_started = has_own or any(call.program in STARTS_PROCESSES for call in launch.calls)
+            if not is_read and (launch.front_end or not is_started):
+                yield NotChecked(_place(launch), _reason(launch))
+
+
+def paths_not_checked(
+    unread: Iterable[NotChecked], submissions: Iterable[Submission]
+) -> frozenset[str]:
+    """The scripts of which nothing was judged: all of their launches are `unread`, and they have no
+    directives.
+    """
+    counts: dict[str, int] = {}
+    for one in unread:
+        counts[one.where.path] = counts.get(one.where.path, 0) + 1
+    scripts = (script for submission in submissions for script in submission.scripts)
+    return frozenset(
+        script.path
+        for script in scripts
+        if script.launches
+        and not script.directives.entries
+        and counts.get(script.path, 0) == len(script.launches)
+    )
+
+
+def _names_a_document(launch: Launch, named: set[Location]) -> bool:
+    """Return whether a word of the launch names a document that was read."""
+    return any(launch.script.locate(word) in named for word in launch.arguments)
+
+
+def _place(launch: Launch) -> Location:
+    return launch.calls[0].where if launch.program is None else launch.script.locate(launch.program)
+
+
+def _reason(launch: Launch) -> str:
+    if launch.front_end:
+        return f"the options of {launch.front_end} are not read"
+    last = launch.program.parts[-1] if launch.program and launch.program.parts else None
+    name = (last or "").rpartition("/")[2]
+    return f"the options of {name or 'the program'} are its own"

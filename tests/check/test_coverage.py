@@ -1,0 +1,138 @@
+"""What wasn't checked is said, and never taken for a pass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dsgen.check.validate import validate
+from tests.cli.running import run
+
+_VERL = "#!/bin/bash\npython3 -m verl.trainer.main_ppo data.train_batch_size=7\n"
+_BATCH = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpu-per-node=8\nsrun python train.py\n"
+
+_UNREAD = {
+    "python3 -m verl.trainer.main_ppo data.train_batch_size=7": "the options of verl are not read",
+    "srun python -m verl.trainer.main_ppo a.b=1": "the options of verl are not read",
+    "deepspeed --module openrlhf.cli.train_sft --x 1": "the options of OpenRLHF are not read",
+    "tune run --nproc_per_node 4 full --config a": "the options of torchtune are not read",
+    "axolotl train a.yaml --x": "the options of axolotl are not read",
+    "python train.py --lr 1": "the options of train.py are its own",
+    "ray job submit --address=a -- python3 main.py --x 1": "the options of main.py are its own",
+}
+_READ = (
+    "torchrun --nproc_per_node 8 train.py",
+    "srun python train.py",
+    "swift sft --model a --per_device_train_batch_size 1",
+    "llamafactory-cli train --output_dir out --learning_rate 1e-5",
+    "echo done",
+)
+
+
+@pytest.mark.parametrize("line", _UNREAD)
+def test_a_launch_that_is_not_read_is_not_checked(line: str, tmp_path: Path) -> None:
+    """A launch of which no option is judged is named with its line and the reason."""
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}\n")
+    (only,) = validate([tmp_path]).not_checked
+    assert (only.where.line, only.reason) == (2, _UNREAD[line])
+
+
+@pytest.mark.parametrize("line", _READ)
+def test_a_launch_that_is_read_is_checked(line: str, tmp_path: Path) -> None:
+    """Options of launchers and arguments that are known are judged; a command is no launch."""
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}\n")
+    answer = validate([tmp_path])
+    assert (answer.not_checked, answer.documents) == ((), 1)
+
+
+def test_a_file_that_a_front_end_reads_is_checked(tmp_path: Path) -> None:
+    """A launch is checked where the file that it names is read."""
+    (tmp_path / "run.sh").write_text("#!/bin/bash\nllamafactory-cli train sft.yaml\n")
+    (tmp_path / "sft.yaml").write_text(
+        "model_name_or_path: a\nstage: sft\ndataset: b\nfinetuning_type: full\noutput_dir: out\n"
+    )
+    assert validate([tmp_path]).not_checked == ()
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "azure"])
+@pytest.mark.parametrize("required", [True, False])
+def test_every_format_says_it(form: str, required: bool, tmp_path: Path) -> None:
+    """Each format says what was not checked; it is a failure where that is asked for."""
+    (tmp_path / "run.sh").write_text(_VERL)
+    more = ["--require-checked"] if required else []
+    result = run("validate", str(tmp_path), "--format", form, *more)
+    assert result.exit_code == (1 if required else 0)
+    assert "not checked: 1 launch (the options of verl are not read: " in result.stderr
+    assert "no findings" not in result.stderr
+    if form == "json":
+        (only,) = json.loads(result.stdout)["not_checked"]
+        assert (only["line"], only["column"]) == (2, 12)
+    elif form == "sarif":
+        (invocation,) = json.loads(result.stdout)["runs"][0]["invocations"]
+        (only,) = invocation["toolExecutionNotifications"]
+        assert (only["level"], invocation["executionSuccessful"]) == (
+            "error" if required else "note",
+            not required,
+        )
+    elif form == "github":
+        assert result.stdout.startswith("::error " if required else "::notice ")
+        assert "line=2,col=12,title=not checked::not checked: the options" in result.stdout
+    elif form == "azure":
+        assert "not checked: the options of verl" in result.stdout
+        assert ("type=error" in result.stdout) == required
+
+
+@pytest.mark.parametrize("name", ["a.sbat", "a.sub", "a.slm", "a.batch", "train"])
+def test_a_script_for_sbatch_is_read_whatever_its_name(name: str, tmp_path: Path) -> None:
+    """A file with a shell in its first line and directives is read, in a folder and by itself."""
+    (tmp_path / name).write_text(_BATCH)
+    for path in (tmp_path, tmp_path / name):
+        assert "SLM023" in {finding.rule for finding in validate([path]).findings}
+
+
+def test_a_file_that_only_speaks_of_directives_is_no_script(tmp_path: Path) -> None:
+    """Without a shell in its first line, or without a directive, a file is left out."""
+    (tmp_path / "a.out").write_text("#SBATCH --gpu-per-node=8\n")
+    (tmp_path / "b.sub").write_text("#!/bin/bash\n# write #SBATCH --gpu-per-node=8\nsleep 1\n")
+    (tmp_path / "c.x").write_text("#!/usr/bin/env python\n#SBATCH --gpu-per-node=8\n")
+    assert validate([tmp_path]).documents == 0
+
+
+_JOB = """apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: sft}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: x/y:1
+              command: [bash, -c]
+              args:
+                - |
+                  # TEMPLATE="{% for m in messages %}{{ m.content }}{% endfor %}"
+                  torchrun train.py
+"""
+
+
+def test_a_template_in_a_comment_makes_no_template_of_the_file(tmp_path: Path) -> None:
+    """A job whose script has another language's template in a comment is read, however named."""
+    (tmp_path / "job.yaml").write_text(_JOB)
+    for path in (tmp_path, tmp_path / "job.yaml"):
+        assert validate([path]).documents == 1
+
+
+def test_a_template_of_a_job_is_said_to_be_one(tmp_path: Path) -> None:
+    """YAML that a program makes of a template is left alone as that, and refused when named."""
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        _JOB.replace("      replicas: 1", "{% if big %}\n      replicas: 1\n{% endif %}")
+    )
+    assert validate([tmp_path]).left_alone == {str(job): "a template for Kubernetes"}
+    (only,) = validate([job]).findings
+    assert "template" in only.message and "helm template" in (only.hint or "")
