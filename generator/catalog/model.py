@@ -4,7 +4,7 @@ but for a few.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from .layers.feed_forward import FeedForward
 from .layers.grouped import GroupedQuery
 from .layers.latent import Latent
 from .layers.mixer import Mixer
+from .layers.nothing import NoFeedForward, NoMixer
 from .layers.softmax import SoftmaxAttention, Span
 from .layers.stack import Layer, Norm, Stack, averaged
 
@@ -83,7 +84,7 @@ class Model:
 
     def part(self, kind: type[Part]) -> Part | None:
         """The first mixer or feed-forward of a kind, where a layer has one."""
-        parts = (part for layer in self.stack.kinds for part in (layer.mixer, layer.feed_forward))
+        parts = (part for layer in self.stack.kinds for part in layer.parts)
         return next((part for part in parts if isinstance(part, kind)), None)
 
     @property
@@ -126,8 +127,8 @@ class Model:
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
-        """The mixers of its kinds of layers."""
-        return tuple(layer.mixer for layer in self.stack.kinds)
+        """The mixers of its kinds of layers, each by itself."""
+        return tuple(mixer for layer in self.stack.kinds for mixer in layer.mixer.parts)
 
     @property
     def tensor_cuts(self) -> tuple[tuple[str, int], ...]:
@@ -163,7 +164,8 @@ class Model:
     def feed_forward(self) -> FeedForward:
         """What its layers do with each token: those with experts, where there are any."""
         parts = [layer.feed_forward for layer in self.stack.kinds]
-        return next((part for part in parts if part.experts), parts[0])
+        dense = next((part for part in parts if part.width), parts[0])
+        return next((part for part in parts if part.experts), dense)
 
     @property
     def experts(self) -> int:
@@ -187,6 +189,18 @@ class Model:
         return any(m.output_bias or part.bias or part.expert_bias for m, part in parts)
 
     @property
+    def has_state(self) -> bool:
+        """Whether a mixer carries a state, or a convolution, along the sequence."""
+        return any(mixer.has_state for mixer in self.mixers)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Python packages that the fast kernels of its mixers come from, without which other code
+        runs that keeps much more.
+        """
+        return tuple(dict.fromkeys(name for mixer in self.mixers for name in mixer.kernels))
+
+    @property
     def dense_layers(self) -> int:
         """How many layers have no experts."""
         pairs = zip(self.stack.kinds, self.stack.counts, strict=True)
@@ -205,6 +219,7 @@ _ATTENTION: Final = {
     },
     "attention_sinks": "sinks",
     "attention_gate": "gate",
+    "attention_gate_bias": "gate_bias",
 }
 _LATENT: Final = (
     "q_lora_rank",
@@ -243,8 +258,9 @@ def model_of(
     norm: str = "rmsnorm",
     norm_epsilon: float = 1e-5,
     norms_per_layer: int = 2,
-    norm_after: bool = False,
-    mixers: Sequence[Mixer] | None = None,
+    norm_after: bool | Sequence[bool] = False,
+    mixers: Sequence[Mixer | None] | None = None,
+    feed_forwards: Sequence[FeedForward | None] | None = None,
     sliding_window: int | None = None,
     chunked_attention: bool = False,
     full_attention_layers: Iterable[int] = (),
@@ -256,10 +272,11 @@ def model_of(
 ) -> Model:
     """The model of these sizes, whose layers are alike but for windows, positions and experts.
 
-    `mixers` are those of each layer, where they are of other kinds than softmax attention. Some
-    layers have no `sliding_window`, some no rotary positions; with experts, `dense_layers` have an
-    MLP instead: the first ones, or those of `dense_layer_indices`. Other names are fields of
-    `Model` and of the parts: raises `TypeError` for any other.
+    `mixers` and `feed_forwards` are those of each layer, `None` for the usual one; a layer with one
+    of them alone has half the norms. Some layers have no `sliding_window`, some no rotary
+    positions; with experts, `dense_layers` have an MLP instead: the first ones, or those of
+    `dense_layer_indices`. Other names are fields of `Model` and of the parts: raises `TypeError`
+    for any other.
     """
     hidden, causal = sizes["hidden"], sizes.get("causal", True)
     attention = _taken(sizes, _ATTENTION)
@@ -282,20 +299,28 @@ def model_of(
         return Latent(**shape, **latent) if latent.get("kv_lora_rank") else GroupedQuery(**shape)
 
     @cache
-    def layer(mixer: Mixer, routes: bool) -> Layer:
+    def layer(mixer: Mixer, part: FeedForward, after: bool) -> Layer:
+        alone = isinstance(mixer, NoMixer) or isinstance(part, NoFeedForward)
         return Layer(
             hidden=hidden,
             mixer=mixer,
-            feed_forward=experts if routes else dense,
+            feed_forward=part,
             norm=each,
-            norms=norms_per_layer,
-            norm_after=norm_after,
+            norms=norms_per_layer // 2 if alone else norms_per_layer,
+            norm_after=after,
         )
 
-    if mixers is None:
-        mixers = [usual(i not in whole, rotates and i not in bare) for i in range(layers)]
-    stack = Stack.of(layer(mixers[i], i not in plain) for i in range(layers))
-    return Model(stack=stack, norm=each, **sizes)
+    def built() -> Iterator[Layer]:
+        for i in range(layers):
+            mixer = mixers[i] if mixers is not None else None
+            part = feed_forwards[i] if feed_forwards is not None else None
+            yield layer(
+                mixer or usual(i not in whole, rotates and i not in bare),
+                part or (dense if i in plain else experts),
+                norm_after if isinstance(norm_after, bool) else norm_after[i],
+            )
+
+    return Model(stack=Stack.of(built()), norm=each, **sizes)
 
 
 def _taken(sizes: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ..job.records import Job
 from .adapters import unsaved_elements
 from .layout import LayoutLike, Modules, Recompute
 from .stages import StageContents
-from .states import INPUT_SCALES, weight_bytes
+from .states import FP32, INPUT_SCALES, weight_bytes
 
 
 def repeats(layout: LayoutLike, module: Modules) -> Any:
@@ -67,11 +67,11 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     # An eager RMSNorm keeps its input in fp32, and the result before the weight.
     upcast = 4 if not job.fuses_kernels and layer.norm.kind == "rmsnorm" else 0
     norms = layer.norms * (element * model.hidden + upcast * model.hidden)
-    masks = 2 * model.hidden * (model.dropout > 0)
+    masks = layer.blocks * model.hidden * (model.dropout > 0)
     # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input,
     # for itself.
     inputs = input_bytes(job)
-    replicated = norms + 2 * inputs * model.hidden + masks
+    replicated = norms + layer.blocks * inputs * model.hidden + masks
     copied = inputs * layer.mixer.widths.values * (inputs < element)
     kept = layer.mixer.kept_elements(
         repeats_keys=job.training.attention == "unfused" and not job.framework.fused,
@@ -245,12 +245,26 @@ def workspace_bytes(job: Job, layout: LayoutLike, parts: Mapping[str, Any] | Non
 
 
 def workspace_per_token(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """Bytes a token of a layer's workspace by cause, and those of its largest weight gradient.
+    """Bytes a token of a layer's workspace by cause, and those of its largest weight gradient: of
+    layers with several mixers, the one that needs most.
+    """
+    most, *others = (
+        _workspace_per_token(job, layout, layer) for layer in job.model.averaged.largest_by_mixer
+    )
+    for parts in others:
+        more = workspace_bytes(job, layout, parts) > workspace_bytes(job, layout, most)
+        most = {name: np.where(more, parts[name], size) for name, size in most.items()}
+    return most
+
+
+def _workspace_per_token(job: Job, layout: LayoutLike, layer: Layer) -> dict[str, Any]:
+    """The same of one kind of layer.
 
     Under sequence parallelism the gathered input is back, whole, for the weight gradient
-    (2205.05198 sec 4.2.2).
+    (2205.05198 sec 4.2.2). Between its chunks a mixer with a state has fp32 states, and in the
+    backward pass their gradients.
     """
-    model, element, layer = job.model, weight_bytes(job), job.model.averaged.largest
+    model, element = job.model, weight_bytes(job)
     mixer, part = layer.mixer, layer.feed_forward
     pairs = mixer.scores(job.training.sequence_length) / layout.tensor
     scores = scores_bytes_per_token(job, layout, mixer)
@@ -275,27 +289,35 @@ def workspace_per_token(job: Job, layout: LayoutLike) -> dict[str, Any]:
         if kept >= _EAGER_SCORE_BYTES
         else 2.0 * element
     )
+    states = 2 * FP32 * mixer.state_elements / layout.tensor
     through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
     return {
         "repeated": recomputed + through,
         "mlp": element * gradients * part.active_width / layout.tensor,
-        "attention": score * pairs - feed_forward_bytes_per_token(job, part) / layout.tensor,
-        "weight_gradient": 0.0 if frozen else weight_gradient_bytes(job, layout),
+        "attention": score * pairs
+        + states
+        - feed_forward_bytes_per_token(job, part) / layout.tensor,
+        "weight_gradient": 0.0 if frozen else weight_gradient_bytes(job, layout, layer),
     }
 
 
-def weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
-    """The largest product's weight gradient of a layer before it is added to the sum.
+def weight_gradient_bytes(job: Job, layout: LayoutLike, layer: Layer | None = None) -> Any:
+    """The largest product's weight gradient of a layer (the largest one) before it is added to the
+    sum.
 
     Megatron adds inside the product, but hands autograd an empty tensor of that size all the same
     (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
     """
-    part = job.model.averaged.largest.feed_forward
+    layer = layer or job.model.averaged.largest
+    part = layer.feed_forward
     ups = part.ups if job.fuses_kernels else 1
     if part.experts:
         widest = ups * part.expert_width * part.experts / (layout.expert * layout.expert_tensor)
     else:
         widest = ups * part.width / layout.tensor + 0 * layout.expert
+        if not part.width:  # a mixer alone
+            products = (p.inputs * p.outputs for p in layer.mixer.products)
+            widest = max(products) / part.hidden / layout.tensor + 0 * layout.expert
     return weight_bytes(job) * part.hidden * widest
 
 

@@ -171,7 +171,8 @@ def tensor_s(
     """
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
-    pair = (2 if layer.feed_forward.width else 1) * all_reduce_s(job, ring, size)
+    whole = bool(layer.mixer.parts) + bool(layer.feed_forward.width)
+    pair = whole * all_reduce_s(job, ring, size)
     calls = 2 + again + 0.5 * layout.sequence_parallel
     beside = job.framework.overlaps_tensor * (1 + 0.5 * layout.sequence_parallel)
     window = (1 + layout.sequence_parallel) * _COLUMN_SHARE * time.products.backward_s / 2
@@ -413,7 +414,8 @@ def _matrices(job: Job) -> tuple[int, ...]:
     layer, ffn = job.model.averaged.largest, job.model.ffn
     queries, keys, values = layer.mixer.widths
     mlp = (p.inputs * p.outputs for p in layer.feed_forward.products(ffn))
-    return (layer.hidden * (queries + 2 * keys), layer.hidden * values, *mlp)
+    sizes = (layer.hidden * (queries + 2 * keys), layer.hidden * values, *mlp)
+    return tuple(size for size in sizes if size)
 
 
 def _gathered_again(job: Job) -> float:

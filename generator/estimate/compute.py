@@ -130,7 +130,7 @@ def _layer_time(
     whole = products + core + _streams(job, layout, tokens, layer)
     # The host launches a layer's kernels, and for experts those of routing and two products each.
     experts = 2 * part.experts / layout.expert + _ROUTING_KERNELS if part.experts else 0
-    launches = (job.framework.kernels_per_layer + experts) * rates(job).launch_s
+    launches = (job.framework.kernels_per_layer * layer.blocks / 2 + experts) * rates(job).launch_s
     if job.training.lora is not None:
         added, moved = adapter_products(job, tokens, layer)
         whole = whole + added + moved
@@ -176,10 +176,14 @@ def _feed_forward(
 
 
 def core_time(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
-    """Seconds of a mixer's core."""
-    if isinstance(mixer, SoftmaxAttention):
-        return _attention(job, layout, mixer)
-    return _scan(job, layout, mixer)
+    """Seconds of a mixer's core, or of those side by side."""
+    total = Passes(0.0, 0.0)
+    for part in mixer.parts:
+        if isinstance(part, SoftmaxAttention):
+            total = total + _attention(job, layout, part)
+        else:
+            total = total + _scan(job, layout, part)
+    return total
 
 
 def _scan(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
@@ -273,7 +277,7 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     """
     element, constants, part = weight_bytes(job), rates(job), layer.feed_forward
     queries, keys, _ = layer.mixer.widths
-    hidden = (2 * layer.norms + 6) * element * layer.hidden
+    hidden = (2 * layer.norms + 3 * layer.blocks) * element * layer.hidden
     activation = (1 + part.ups) * element * part.active_width
     rotary = 2 * element * (queries + keys) if layer.mixer.rotary else 0
     traffic = hidden / sequence_cut(layout) + (activation + rotary) / layout.tensor

@@ -80,6 +80,7 @@ _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
     "a mixture of experts": lambda job, row: job.model.experts > 0,
     "LoRA": lambda job, row: job.training.lora is not None,
     "offload": lambda job, row: row.offload != Offload.NONE,
+    "mixers with a state": lambda job, row: job.model.has_state,
 }
 
 

@@ -10,12 +10,13 @@ from ..catalog.model import Model, model_of
 from ..catalog.names import closest, most_like
 from ..text.wording import show, whole_number
 from .hf_dense import DENSE
+from .hf_hybrid import HYBRID
 from .hf_moe import MOE, latent_attention, routed_experts
 from .hf_shape import ConfigReader, Family, Problem, Shape
 
 #: How each Hugging Face `model_type` spells a transformer's shape.
 FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = dict(
-    sorted({**DENSE, **MOE}.items())
+    sorted({**DENSE, **MOE, **HYBRID}.items())
 )
 
 _MAMBA = "state-space layers (Mamba)"
@@ -42,8 +43,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "attention heads that differ by layer": "mimo_v2_flash step3p5",
     "scaled residuals around latent attention": "minicpm3",
     "cross-attention layers to image features": "mllama_text_model mllama",
-    "linear attention "
-    "layers (Gated DeltaNet)": "olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next",
     "adapters of its own for each modality": "phi4_multimodal phi4mm",
     "recurrent layers (RG-LRU)": "recurrent_gemma",
     "recurrent layers (RWKV)": "rwkv",

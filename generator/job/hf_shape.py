@@ -42,6 +42,10 @@ class ConfigReader:
         """Return whether the config has `key` with a value other than null."""
         return self.given(key) is not None
 
+    def ignore(self, *keys: str) -> None:
+        """Take note of keys that change neither size nor cost of a model of this class."""
+        self.read.update(keys)
+
     def report(self, key: str, message: str, hint: str | None = None) -> None:
         """Add a problem."""
         self.problems.append((key, message, hint))
@@ -204,7 +208,7 @@ def dense_layers(layers: int, dense: Iterable[int]) -> Shape:
 
 def mlp_layer_types(read: ConfigReader, layers: int) -> Shape | None:
     """Dense layers as `mlp_layer_types` lists them; `None` without that list."""
-    types = _layer_list(read, "mlp_layer_types", layers, ("dense", "sparse"))
+    types = layer_list(read, "mlp_layer_types", layers, ("dense", "sparse"))
     return (
         None
         if types is None
@@ -221,7 +225,7 @@ def windows(
     chunked: bool = False,
 ) -> Shape:
     """Local attention over `window` tokens, but in the layers `full`; `layer_types` rules."""
-    types = _layer_list(
+    types = layer_list(
         read, "layer_types", layers, ("full_attention", "sliding_attention", "chunked_attention")
     )
     if types is not None:
@@ -247,12 +251,12 @@ def without_rotary(read: ConfigReader, layers: int) -> tuple[int, ...]:
     """Layers without positions: 0 in `no_rope_layers`, else every `no_rope_layer_interval`-th."""
     every = read.integer("no_rope_layer_interval", default=4)
     if read.config.get("no_rope_layers"):  # an empty list counts as none, in transformers too
-        rotary = _layer_list(read, "no_rope_layers", layers, (0, 1))
+        rotary = layer_list(read, "no_rope_layers", layers, (0, 1))
         return tuple(index for index, kind in enumerate(rotary or ()) if kind == 0)
     return tuple(range(every - 1, layers, every))
 
 
-def _layer_list(
+def layer_list(
     read: ConfigReader, key: str, layers: int, known: tuple[object, ...]
 ) -> list[object] | None:
     """One of `known` for each layer; `None` without the key, or where the list is wrong, which is
@@ -351,6 +355,8 @@ class Family:
     has_window: bool = False
     #: which layers have no window: every how many-th, of `sliding_window_pattern`
     every: int | None = None
+    #: `layer_types` has more than windows, and `more` reads it
+    mixed: bool = False
     names: Mapping[str, str] = field(default_factory=dict)  #: as those of `ConfigReader`
     dropout: str | None = None  #: the key of hidden dropout
     dropouts: tuple[float, float] = (0.0, 0.0)  #: hidden and attention dropout
@@ -408,6 +414,8 @@ class Family:
         return {**shape, **self.more(read, shape)}
 
     def _windows(self, read: ConfigReader, layers: int) -> Shape:
+        if self.mixed:
+            return {}
         every, window = self.every, read_window(read, self.window) if self.has_window else None
         if every is not None and not read.has("layer_types"):
             every = read.integer("sliding_window_pattern", default=every)

@@ -204,6 +204,11 @@ IMAGES: Final = {
 }
 
 
+#: Packages of kernels by the least version that transformers takes.
+#: Source: huggingface/transformers @ 5.23.0 src/transformers/utils/import_utils.py
+KERNELS: Final[Mapping[str, str]] = {"flash-linear-attention": ">=0.2.2", "mamba-ssm": ">=2.0.4"}
+
+
 def written_for(job: Job) -> dict[str, str]:
     """The version of each program that the job's files are written for, `>=2.6` being at least."""
     found = dict(job.framework.versions)
@@ -211,6 +216,7 @@ def written_for(job: Job) -> dict[str, str]:
     if vendor != "nvidia":
         found.pop("Transformer Engine", None)  # ROCm's fork is in its images
         found |= {"image": IMAGES[vendor]} if "image" in found else {}
+    found |= {name: KERNELS.get(name, "any") for name in job.model.kernels}
     if job.training.lora is not None:
         found["peft"] = "0.21"  # huggingface/peft @ 0.21 src/peft/tuners/lora/config.py
     return {**found, **job.framework.packages(job)}

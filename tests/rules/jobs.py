@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dsgen.catalog import load_catalog
+from dsgen.catalog.layers.delta import GatedDelta
 from dsgen.catalog.model import model_of
 from dsgen.catalog.records import Accelerator
 from dsgen.findings import Location
@@ -83,6 +84,12 @@ LATENT: Final[Mapping[str, Any]] = {
     "qk_nope_head_dim": 128,
     "qk_rope_head_dim": 64,
     "v_head_dim": 128,
+}
+
+#: Every layer has the gated delta rule.
+DELTA: Final[Mapping[str, Any]] = {
+    "mixers": [GatedDelta(hidden=12288, key_heads=16, key_dim=128, value_heads=32, value_dim=128)]
+    * 96
 }
 
 TRAINING = Training(

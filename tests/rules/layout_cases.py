@@ -8,7 +8,7 @@ from typing import Any
 from dsgen.catalog import load_catalog
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.job.records import BatchRamp, Job, Lora
-from tests.rules.jobs import LATENT, MOE, job
+from tests.rules.jobs import DELTA, LATENT, MOE, job
 
 MDS = "megatron-deepspeed"
 LLAMA = {"heads": 64, "kv_heads": 8, "position_embedding": "rotary", "max_positions": 131072}
@@ -53,6 +53,9 @@ TENSOR = {
         {"tensor": 8},
         "8",
         "4 key-value",
+    ),
+    "TP009": case(
+        job("deepspeed", model=DELTA), {"tensor": 1}, {"tensor": 2}, "2", "gated delta rule (GDN)"
     ),
     "MLM006": case(
         job(model={"ffn": 100}), {"tensor": 4}, {"tensor": 8}, "8", "feed-forward size of 100"
@@ -107,6 +110,13 @@ SEQUENCE = {
         job(MDS, training={"sequence_length": 2044}), {"context": 4}, {"context": 8}, "8", "2044"
     ),
     "SP001": case(job("deepspeed"), {"context": 8}, {"context": 64}, "64", "96 attention heads"),
+    "SP009": case(
+        job("huggingface", model=DELTA),
+        {"context": 1},
+        {"context": 2},
+        "context: 2",
+        "gated delta rule (GDN)",
+    ),
     "SP003": case(
         job("deepspeed", model={**LLAMA, "heads": 96}),
         {"context": 16},

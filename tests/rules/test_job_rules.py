@@ -11,7 +11,7 @@ import dsgen
 from dsgen.catalog import load_catalog
 from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.programs.job_rules import JOB_RULES, check_job
-from tests.rules.jobs import LATENT, MOE, job
+from tests.rules.jobs import DELTA, LATENT, MOE, job
 from tests.rules.mount_cases import MOUNTS
 
 MDS = "megatron-deepspeed"
@@ -329,6 +329,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/model",
         ("gated by gelu_tanh", "llama3 scaling", "normalisation of queries and keys", MDS),
         "framework: huggingface",
+    ),
+    "MLM137": (
+        job("huggingface", model=DELTA),
+        job("megatron-lm", model=DELTA),
+        "/model",
+        ("the gated delta rule (GDN)", "from 0.16.1 on", "megatron-lm"),
+        "framework: huggingface or deepspeed",
     ),
     "MDS023": (
         job(MDS, accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),

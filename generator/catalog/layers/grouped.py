@@ -31,6 +31,7 @@ class GroupedQuery(SoftmaxAttention):
     #: what the output is multiplied with, made of the hidden state: none | elements (one for each)
     #: | heads (one a head)
     gate: str = "none"
+    gate_bias: bool = False
     v_head_dim: int | None = None  #: elements of a head's values, where keys have more (MiMo-V2)
     values_are_keys: bool = False  #: one projection makes both (Gemma 4)
     output_norm: bool = False  #: of the output, before its projection (BitNet)
@@ -81,7 +82,7 @@ class GroupedQuery(SoftmaxAttention):
         **Source**: transformers 5.23, LlamaAttention.
         """
         queries, keys, values = self.widths
-        gate = (Projection("gate_proj", self.hidden, self.gate_width),)
+        gate = (Projection("gate_proj", self.hidden, self.gate_width, self.gate_bias),)
         of_values = (Projection("v_proj", self.hidden, self.value_width, self.qkv_bias),)
         return (
             Projection("q_proj", self.hidden, queries, self.qkv_bias),

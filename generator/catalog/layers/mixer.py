@@ -64,10 +64,19 @@ class Mixer:
     #: Whether context ranks can't all exchange heads for tokens: some exchange keys and values in a
     #: ring.
     keeps_ring: ClassVar[bool] = False
+    #: Whether a token's result depends on those before it by a state or a convolution, so that a
+    #: rank that has a part of the sequence alone would begin anew there.
+    has_state: ClassVar[bool] = False
+    kernels: ClassVar[tuple[str, ...]] = ()  #: Python packages that its fast kernels come from
     output_bias: bool = False
 
     hidden: int
-    rotary: bool  #: whether its queries and keys are rotated
+    rotary: bool = False  #: whether its queries and keys are rotated
+
+    @property
+    def parts(self) -> tuple[Mixer, ...]:
+        """The mixers that it consists of: itself, several side by side, or none."""
+        return (self,)
 
     @property
     def shape(self) -> Mixer:
@@ -150,6 +159,11 @@ class Mixer:
         return 0
 
     @property
+    def state_elements(self) -> float:
+        """Elements a token of fp32 states between chunks, alive while its core runs backward."""
+        return 0.0
+
+    @property
     def exchanged(self) -> tuple[tuple[int, int], ...]:
         """Widths of what context ranks exchange beside queries and output, and the least of each on
         a tensor rank.
@@ -171,3 +185,8 @@ class Mixer:
     def exchanged_heads(self) -> tuple[int, int]:
         """Heads of queries, and of keys and values, that context ranks can exchange for tokens."""
         raise NotImplementedError
+
+
+def conv_parameters(channels: int, kernel: int, *, bias: bool = False) -> int:
+    """Parameters of a causal convolution over time, each channel by itself."""
+    return channels * (kernel + bias)

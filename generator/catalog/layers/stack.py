@@ -42,6 +42,17 @@ class Layer:
     norm_after: bool = False
 
     @property
+    def parts(self) -> tuple[Mixer | FeedForward, ...]:
+        """Its mixers, each by itself, and its feed-forward."""
+        return (*self.mixer.parts, self.feed_forward)
+
+    @property
+    def blocks(self) -> int:
+        """Parts that add to the hidden state: a mixer and a feed-forward, or one of them."""
+        part = self.feed_forward
+        return bool(self.mixer.parts) + bool(part.width or part.experts)
+
+    @property
     def norm_parameters(self) -> int:
         """Its norms, and those inside of its mixer; every tensor rank has them."""
         each = self.norm.each
@@ -122,11 +133,24 @@ class Stack:
         """The kind with most parameters, of kinds with as many the first."""
         return _largest(self)
 
+    @property
+    def largest_by_mixer(self) -> tuple[Layer, ...]:
+        """For each mixer, the largest kind that has it."""
+        return _largest_by_mixer(self)
+
 
 @lru_cache(maxsize=16)
 def _largest(stack: Stack) -> Layer:
     """Return it as counted once: every formula of memory asks for it."""
     return max(stack.kinds, key=lambda layer: layer.parameters)
+
+
+@lru_cache(maxsize=16)
+def _largest_by_mixer(stack: Stack) -> tuple[Layer, ...]:
+    return tuple(
+        max((layer for layer in stack.kinds if layer.mixer == mixer), key=lambda k: k.parameters)
+        for mixer in stack.mixers
+    )
 
 
 @lru_cache(maxsize=16)

@@ -5,19 +5,33 @@ They are compared with the sequence length, and with what each framework can exp
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...catalog.layers.delta import GatedDelta
 from ...catalog.layers.experts import Experts
+from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
+from ...catalog.layers.mixer import Mixer
+from ...catalog.layers.nothing import NoFeedForward, NoMixer
+from ...catalog.layers.side_by_side import SideBySide
+from ...catalog.layers.softmax import SoftmaxAttention
 from ...findings import ERROR, NOTE, WARNING, Violations
 from ...job.records import Job
 from ...rule import InFiles
 from ..planned import composed_jobs, fixed_jobs, jobs, parallel_jobs, replaced_jobs
-from ..violations import derived, divisors, megatron_deepspeed, megatron_lm, nearest, violation
+from ..violations import (
+    derived,
+    divisors,
+    megatron_deepspeed,
+    megatron_lm,
+    nearest,
+    violation,
+)
 
 _MOST_SEQUENCES = 100_000
 
@@ -313,7 +327,10 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
         "normalisation of queries and keys over all heads at once": any(
             mixer.qk_norm == "full" for mixer in model.attentions
         ),
-        "attention and MLP side by side": any(layer.norms == 1 for layer in kinds),
+        "attention and MLP side by side": any(k.norms == 1 and k.blocks == 2 for k in kinds),
+        "a gate on attention's output": any(
+            isinstance(m, GroupedQuery) and m.gate != "none" for m in model.attentions
+        ),
         "normalisation after attention and MLP": any(
             layer.norms > 2 or layer.norm_after for layer in kinds
         ),
@@ -331,6 +348,51 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
         **dict.fromkeys(model.extras, True),
         "an embedding of another width": model.embedding_width is not None,
     }
+
+
+#: Kinds of mixers beside softmax attention by the first release of Megatron-Core that builds them,
+#: and its option. **Source**: Megatron-LM core_v0.16.1 to core_v0.19.0, megatron/core/ssm,
+#: megatron/core/models/hybrid and megatron/training/arguments.py.
+_BUILT_FROM: Final[Mapping[type[Mixer], tuple[str, str]]] = {
+    GatedDelta: ("0.16.1", "--experimental-attention-variant gated_delta_net"),
+}
+
+
+def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
+    """What layers have that are not a softmax attention and a feed-forward, each with what is known
+    of Megatron-Core's releases.
+    """
+    for mixer in job.model.mixers:
+        if isinstance(mixer, SoftmaxAttention):
+            continue
+        release, option = _BUILT_FROM.get(type(mixer), ("", ""))
+        since = f"Megatron-Core builds it from {release} on ({option})" if release else ""
+        yield mixer.called, since or "no release of Megatron-Core up to 0.19 builds it"
+
+    for layer in job.model.stack.kinds:
+        if isinstance(layer.mixer, SideBySide):
+            yield layer.mixer.called, "no release of Megatron-Core up to 0.19 builds them"
+        elif isinstance(layer.mixer, NoMixer) or isinstance(layer.feed_forward, NoFeedForward):
+            alone = "layers of a mixer or a feed-forward alone"
+            yield alone, "Megatron-Core builds them from 0.16.1 on (a hybrid pattern)"
+
+
+@parallel_jobs.rule(
+    "MLM137", ERROR, "init", megatron_lm("training/arguments.py, core_v0.16.1 to core_v0.19.0")
+)
+def megatron_has_every_kind_of_layer(job: Job) -> Violations:
+    """Every layer is one that the framework's files can ask for: softmax attention and a
+    feed-forward.
+    Prevents: No such options are written: the run would train another model, or stop.
+    Fix: use framework: huggingface or deepspeed"""
+    found = dict.fromkeys(_foreign_kinds(job))
+    if found:
+        kinds = ", ".join(dict.fromkeys(kind for kind, _ in found))
+        framework = job.says("framework", job.framework)
+        message = f"{job.model.name} has {kinds}, which dsgen doesn't write for {framework}"
+        known = "; ".join(dict.fromkeys(since for _, since in found))
+        other = f"use {job.says('framework', 'huggingface')} or deepspeed"
+        yield violation(job, "/model", f"{message}: {known}", other)
 
 
 _FP8_LAYERS = megatron_deepspeed("megatron/model/transformer.py:1772")

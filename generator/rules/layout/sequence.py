@@ -55,6 +55,7 @@ _grouped = partition_layouts(
     "context", "context_cuts", "heads", "kv_heads", applies=has_grouped_heads
 )
 _ulysses = exchange_layouts("context", "tensor", "pipeline")
+_stateful = ordinary_layouts("context", "has_state", applies=lambda job: job.model.has_state)
 _older_ulysses = replaced_layouts(
     "context", applies=lambda job: job.deepspeed_version < _first_with_ulysses(job)
 )
@@ -243,6 +244,27 @@ def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     yield divides(layout.context, gcd(*(count for _, count in cuts)))
     undivided = " and ".join(f"the {n} {name}" for name, n in cuts if n % layout.context)
     yield f"{job.says('context', layout.context)} does not divide {undivided}", _ulysses_hint(job)
+
+
+@_stateful.rule(
+    "SP009",
+    ERROR,
+    "silent",
+    "huggingface/transformers models/qwen3_next/modeling_qwen3_next.py @ 5.23.0 (a part of a "
+    "sequence is a sequence of its own); deepspeedai/DeepSpeed "
+    "runtime/sequence_parallel/ulysses_sp.py @ 0.19.8 (replaces attention alone)",
+)
+def states_need_whole_sequences(job: Job, layout: LayoutLike) -> Judgement:
+    """Layers with a state or a convolution along the sequence have whole sequences.
+    Prevents: No error: each rank begins anew at its part of the sequence, and trains another model.
+    Fix: set layout.context to 1"""
+    yield layout.context == 1
+    kinds = dict.fromkeys(mixer.called for mixer in job.model.mixers if mixer.has_state)
+    message = (
+        f"{job.model.name} has {', '.join(kinds)}: with "
+        f"{job.says('context', layout.context)} each rank would begin anew at its part of it"
+    )
+    yield message, f"use {job.says('context', 1)}"
 
 
 @_grouped.rule(

@@ -174,6 +174,25 @@ def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('tensor', *(t for t in tensor_values(job) if t <= kv_heads))}"
 
 
+@replaced_layouts("tensor", "has_state", applies=lambda job: job.model.has_state).rule(
+    "TP009",
+    ERROR,
+    "training",
+    deepspeed("module_inject/auto_tp.py"),
+)
+def autotp_cuts_attention_alone(job: Job, layout: LayoutLike) -> Judgement:
+    """AutoTP cuts no layers with a state: it knows the linear layers of attention and MLPs.
+    Prevents: The first forward pass fails where a cut projection is split by whole widths.
+    Fix: set layout.tensor to 1"""
+    yield layout.tensor == 1
+    kinds = dict.fromkeys(mixer.called for mixer in job.model.mixers if mixer.has_state)
+    message = (
+        f"{job.says('tensor', layout.tensor)} can't cut {', '.join(kinds)}, which {job.model.name} "
+        "has"
+    )
+    yield message, f"use {job.says('tensor', 1)}"
+
+
 @_widths.rule("MLM006", ERROR, "init", megatron_lm("core/utils.py:590"), _EQUAL_LAYERS)
 def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the hidden and feed-forward sizes.

@@ -1,0 +1,94 @@
+"""Mixers side by side: they take the same normalised state, and what they return is added
+(Falcon-H1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ...dataclass import dataclass
+from .mixer import Mixer, Product, Projection, Widths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide(Mixer):
+    """Several mixers of one layer."""
+
+    called: ClassVar[str] = "mixers side by side"
+
+    hidden: int
+    mixers: tuple[Mixer, ...]
+
+    @property
+    def parts(self) -> tuple[Mixer, ...]:
+        """The mixers."""
+        return self.mixers
+
+    @property
+    def shape(self) -> Mixer:
+        """Each one's."""
+        return replace(self, mixers=tuple(mixer.shape for mixer in self.mixers))
+
+    def averaged(self, alike: Mapping[Mixer, int]) -> Mixer:
+        """Each one's, of those in its place."""
+        means = []
+        for place, mixer in enumerate(self.mixers):
+            others: dict[Mixer, int] = {}
+            for other, count in alike.items():
+                part = other.parts[place]
+                others[part] = others.get(part, 0) + count
+            means.append(mixer.averaged(others))
+        return replace(self, mixers=tuple(means))
+
+    @property
+    def widths(self) -> Widths:
+        """Sums of theirs."""
+        return Widths(*map(sum, zip(*(mixer.widths for mixer in self.mixers), strict=True)))
+
+    @property
+    def projections(self) -> tuple[Projection, ...]:
+        """All of theirs."""
+        return tuple(layer for mixer in self.mixers for layer in mixer.projections)
+
+    @property
+    def other_parameters(self) -> int:
+        """The sum of theirs."""
+        return sum(mixer.other_parameters for mixer in self.mixers)
+
+    def rank_parameters(self, tensor: Any) -> Any:
+        """The sum of theirs."""
+        return sum(mixer.rank_parameters(tensor) for mixer in self.mixers)
+
+    def norm_parameters(self, each: int) -> int:
+        """The sum of theirs."""
+        return sum(mixer.norm_parameters(each) for mixer in self.mixers)
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """All of theirs."""
+        return tuple(product for mixer in self.mixers for product in mixer.products)
+
+    def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
+        """The sum of theirs."""
+        return sum(
+            mixer.kept_elements(repeats_keys=repeats_keys, packs=packs) for mixer in self.mixers
+        )
+
+    def core_flops(self, sequence: int) -> float:
+        """The sum of theirs."""
+        return sum(mixer.core_flops(sequence) for mixer in self.mixers)
+
+    def core_elements(self, sequence: int) -> float:
+        """The sum of theirs."""
+        return sum(mixer.core_elements(sequence) for mixer in self.mixers)
+
+    def scores(self, sequence: int) -> int:
+        """The sum of theirs."""
+        return sum(mixer.scores(sequence) for mixer in self.mixers)
+
+    @property
+    def state_elements(self) -> float:
+        """The sum of theirs."""
+        return sum(mixer.state_elements for mixer in self.mixers)

@@ -1,0 +1,180 @@
+"""Kinds of mixers, held against transformers' own modules: parameters on the meta device, products
+by torch's counter of operations, and what is kept by autograd's saved-tensor hooks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from dsgen.catalog.layers.delta import CHUNK, GatedDelta
+from dsgen.estimate.model_size import parameter_count
+from dsgen.job.hf_config import model_from_config
+from tests.needs import needs_transformers
+
+pytestmark = [pytest.mark.integration, needs_transformers]
+
+#: Configs that change every size of a kind, and every switch that its class has.
+VARIANTS: tuple[Mapping[str, object], ...] = (
+    {"model_type": "qwen3_next", "num_hidden_layers": 5},
+    {
+        "model_type": "qwen3_next",
+        "num_hidden_layers": 4,
+        "linear_num_key_heads": 8,
+        "linear_key_head_dim": 64,
+        "linear_value_head_dim": 96,
+        "linear_conv_kernel_dim": 3,
+        "attention_bias": True,
+        "mlp_only_layers": [1],
+    },
+    {"model_type": "qwen3_next", "num_hidden_layers": 6, "full_attention_interval": 3},
+    {"model_type": "qwen3_next", "num_hidden_layers": 4, "decoder_sparse_step": 2},
+    {
+        "model_type": "qwen3_5_text",
+        "num_hidden_layers": 2,
+        "layer_types": ["full_attention", "linear_attention"],
+        "tie_word_embeddings": True,
+    },
+    {"model_type": "qwen3_5_moe_text", "num_hidden_layers": 4, "num_experts": 16},
+    {"model_type": "olmo_hybrid", "num_hidden_layers": 3},
+    {
+        "model_type": "olmo_hybrid",
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 10,
+        "linear_num_key_heads": 8,
+        "linear_num_value_heads": 16,
+        "attention_bias": True,
+    },
+)
+
+
+def built(config: Mapping[str, object]) -> Any:
+    """Transformers' model of a config, on the meta device."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+
+
+@pytest.mark.parametrize("config", VARIANTS, ids=lambda c: "-".join(map(str, c.values())))
+def test_parameters_are_those_of_the_modules(config: Mapping[str, object]) -> None:
+    """A hybrid model has exactly the parameters of transformers' model of its config."""
+    counted = sum(p.numel() for p in built(config).parameters())
+    assert parameter_count(model_from_config(config, name="x", source="y")) == counted
+
+
+def batched_flops(run: Callable[[], object]) -> float:
+    """FLOPs of batched products: those of activations with activations."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter = FlopCounterMode(display=False)
+    with counter:
+        run()
+    operations = counter.get_flop_counts().get("Global", {})
+    return float(sum(n for name, n in operations.items() if "bmm" in str(name)))
+
+
+@pytest.mark.parametrize("tokens", [256, 512])
+def test_the_delta_rule_costs_what_its_chunks_do(tokens: int) -> None:
+    """Beside a triangular solve, which kernels do by two products, torch's code of the gated delta
+    rule does the operations of the formula.
+    """
+    import torch
+    from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
+
+    heads, key, value = 4, 128, 96
+    keys = torch.zeros(1, tokens, heads, key)
+    values, steps = torch.zeros(1, tokens, heads, value), torch.zeros(1, tokens, heads)
+    counted = batched_flops(
+        lambda: torch_chunk_gated_delta_rule(keys, keys, values, g=steps, beta=steps)
+    )
+    mixer = GatedDelta(
+        hidden=1, key_heads=heads, key_dim=key, value_heads=heads, value_dim=value, kernel=0
+    )
+    solved = heads * 2 * CHUNK * (key + value)
+    assert counted / tokens == pytest.approx(mixer.core_flops(tokens) - solved)
+
+
+def kept_elements(module: Any, tokens: int, hidden: int) -> float:
+    """Elements of two bytes a token that a mixer keeps for its backward pass, without weights and
+    its input.
+    """
+    import torch
+
+    module = module.to(torch.bfloat16)
+    state = torch.randn(1, tokens, hidden, dtype=torch.bfloat16, requires_grad=True)
+    known = {tensor.untyped_storage().data_ptr() for tensor in (state, *module.parameters())}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known and storage.nbytes() >= 2 * tokens:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        module(state)
+    return sum(kept.values()) / 2 / tokens
+
+
+def keeping(saves: Callable[..., tuple[Any, ...]], place: int = 0) -> Any:
+    """An operation that keeps what a kernel for GPUs keeps, and returns a copy of the argument at
+    `place`.
+    """
+    import torch
+
+    class Keeping(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *tensors: Any) -> Any:
+            ctx.save_for_backward(*saves(*tensors))
+            return tensors[place].clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:  # pragma: no cover
+            raise NotImplementedError
+
+    return Keeping.apply
+
+
+def _of_the_rule(q: Any, k: Any, v: Any, g: Any, beta: Any) -> tuple[Any, ...]:
+    """ChunkGatedDeltaRuleFunction's: normalised queries and keys, their factors, the rest, and a
+    chunk's inverse.
+    """
+    import torch
+
+    factors = [torch.zeros(x.shape[:3], dtype=torch.float32) for x in (q, k)]
+    inverse = torch.zeros(*v.shape[:3], CHUNK, dtype=q.dtype)
+    copies = (q.clone(), k.clone(), v.contiguous(), g.clone(), beta.contiguous())
+    return (*copies, *factors, inverse)
+
+
+def test_the_delta_rule_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around its kernels, of which the source says what they keep, Qwen3.5's module keeps exactly
+    the elements of the formula.
+    """
+    from transformers import AutoConfig
+    from transformers.models.qwen3_5 import modeling_qwen3_5 as modeling
+
+    conv, rule = keeping(lambda x, w: (x, w)), keeping(_of_the_rule, place=2)
+    monkeypatch.setattr(modeling, "causal_conv1d_fn", lambda x, w, b=None, **_: conv(x, w))
+    monkeypatch.setattr(
+        modeling,
+        "torch_chunk_gated_delta_rule",
+        lambda q, k, v, g, beta, **_: (rule(q, k, v, g, beta), None),
+    )
+    sizes = {
+        "hidden_size": 256,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 64,
+        "linear_value_head_dim": 96,
+    }
+    config = AutoConfig.for_model("qwen3_5_text", **sizes)
+    mixer = GatedDelta(hidden=256, key_heads=2, key_dim=64, value_heads=4, value_dim=96)
+    counted = kept_elements(modeling.Qwen3_5GatedDeltaNet(config, 0), 256, 256)
+    assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
