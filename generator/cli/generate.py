@@ -113,9 +113,16 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
             "arguments.txt has them "
             f"({values}), or read them from options of its own in launch.arguments."
         ]
-    notes = [*launcher.lost(best.job), *adapters, *token, launcher.before(launch, folder)]
+    packages = best.job.model.kernels
+    kernels = (
+        [f"Install {' and '.join(packages)} in the environment of the run, or nothing fits."]
+        if packages
+        else []
+    )
+    told = [*kernels, *token]
+    notes = [*launcher.lost(best.job), *adapters, *told, launcher.before(launch, folder)]
     ready = [("Next", " ".join(notes)), ("", launcher.command(folder))]
-    rows += [("Next", "; ".join((not_ready(best.missing), *token)))] if best.missing else ready
+    rows += [("Next", "; ".join((not_ready(best.missing), *told)))] if best.missing else ready
     more = explained(best, made.answer.rejected_by) if explain else ()
     faster = () if made.elastic else nearby(best, faster_nearby(best))
     print_parts(
