@@ -6,7 +6,6 @@ exception goes on.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -53,6 +52,8 @@ class Faults:
         text = _text(error)
         known = self._found.get(key := (is_rule, path, text))
         if known is None:
+            import traceback  # here, to save start-up time
+
             trace = "".join(traceback.format_exception(error))
             self._found[key] = Fault(
                 parts=(part,), is_rule=is_rule, path=path, error=text, trace=trace
@@ -149,6 +150,8 @@ def _parts(value: object) -> list[object]:
 
 def _text(error: Exception) -> str:
     """The exception with its place in the package."""
+    import traceback  # here, to save start-up time
+
     frames = traceback.extract_tb(error.__traceback__)
     package = PurePath(__file__).parent
     inside = [frame for frame in frames if package in PurePath(frame.filename).parents]

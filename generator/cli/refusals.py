@@ -9,7 +9,6 @@ from itertools import pairwise
 import click
 
 from ..findings import Finding, printable
-from ..secrets import mask
 from .printing import form_asked, print_json
 
 
@@ -24,6 +23,8 @@ def shown_errors(*, in_json: bool | None = None) -> Iterator[None]:
     try:
         yield
     except click.ClickException as problem:
+        from ..secrets import mask  # here, to save start-up time
+
         problem.message = printable(mask(problem.message), keep="\n")  # type: ignore[misc]  # final to subclasses
         if form_asked() == "json" if in_json is None else in_json:
             tell_in_json(refused("CLI001", [(_said(problem), None)]))
