@@ -56,21 +56,32 @@ def generate(
     A100 v4.
     """
     from ..job.needs import not_ready  # here, to save start-up time
+    from ..write import diff
     from .loading import prepared
-    from .writing import OVERWRITE, print_diff, write_files
+    from .writing import OVERWRITE, changes_in, print_diff, write_files
 
     made = prepared(request, form, top, bold, output)
     best, folder = made.answer.plans[0], made.folder
-    if show_diff:
+    if show_diff and form != "json":
         print_diff(made.files, folder)
         return
-    changes = write_files(
-        made.files, folder, force=force, hint=f"use --diff to see the changes, or {OVERWRITE}"
-    )
+    if show_diff:
+        changes = changes_in(made.files, folder)
+    else:
+        changes = write_files(
+            made.files, folder, force=force, hint=f"use --diff to see the changes, or {OVERWRITE}"
+        )
     if form == "json":
         if best.missing:
             echo(not_ready(best.missing), err=True)
-        written = [{"path": str(change.path), "action": change.action.value} for change in changes]
+        written = [
+            {
+                "path": str(change.path),
+                "action": change.action.value,
+                **({"diff": diff([change])} if show_diff else {}),
+            }
+            for change in changes
+        ]
         counts = {"elastic": made.elastic.to_dict()} if made.elastic else {}
         print_json({**best.to_dict(), **counts, "files": written})
     else:

@@ -64,12 +64,17 @@ def write_files(
         refuse_unwritable(problem)
 
 
-def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
-    """Show what writing would change."""
+def changes_in(files: Sequence[RenderedFile], folder: Path) -> tuple[disk.Change, ...]:
+    """What writing would do to each file."""
     try:
-        text = disk.diff(disk.compare_sets(files, folder))
+        return disk.compare_sets(files, folder)
     except CannotWrite as problem:
         refuse_unwritable(problem)
+
+
+def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
+    """Show what writing would change."""
+    text = disk.diff(changes_in(files, folder))
     echo_diff(text)
     for path in disk.leftovers(folder):
         tell(

@@ -233,6 +233,15 @@ def test_diff_writes_nothing(workdir: Path) -> None:
     assert contents(workdir) == {}
 
 
+def test_diff_as_json_writes_nothing(workdir: Path) -> None:
+    """--diff with --format json has the diff of each file beside its action, and writes nothing."""
+    document = json.loads(run("--gpus", "64", "--diff", "--format", "json").stdout)
+    assert {entry["action"] for entry in document["files"]} == {"create"}
+    shown = {Path(entry["path"]).name: entry["diff"] for entry in document["files"]}
+    assert "+++ gpt3-175b-64gpus/plan.json" in shown["plan.json"]
+    assert contents(workdir) == {}
+
+
 @pytest.mark.parametrize("name", ["file", "file/inside", "/proc/nowhere"])
 def test_unwritable_output(workdir: Path, name: str) -> None:
     """An output folder that is a file, lies under one or can't be made is refused, and nothing is
