@@ -71,10 +71,20 @@ def spec(folder: Path, target: str, way: str, length: str, kind: str) -> dict[st
     }
 
 
-def write(folder: Path, target: str, way: str, length: str, kind: str = "PyTorchJob") -> None:
+def write(
+    folder: Path,
+    target: str,
+    way: str,
+    length: str,
+    kind: str = "PyTorchJob",
+    *,
+    resumes: bool = True,
+) -> None:
     """The files of the job, as `dsgen generate` writes them, and the programs that they start."""
     folder.mkdir(parents=True)
-    plan = dsgen.search(dsgen.load_job(spec(folder, target, way, length, kind))).plans[0]
+    job = spec(folder, target, way, length, kind)
+    job["output"]["resume"] = resumes
+    plan = dsgen.search(dsgen.load_job(job)).plans[0]
     put(dsgen.render(plan), folder)
     for name, words in {"torchrun": [str(TORCHRUN)], "python": []}.items():
         path = folder / name

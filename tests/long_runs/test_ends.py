@@ -32,6 +32,48 @@ def test_a_run_is_finished_when_its_last_step_is_saved(target: str, tmp_path: Pa
     assert [wrong for *_, wrong in rows if wrong] == []
 
 
+NAMES = {"Megatron": "iter_{:07d}", "DeepSpeed": "global_step{}", "the Trainer": "checkpoint-{}"}
+
+
+def save(checkpoints: Path, way: str, step: int, size: int = SIZE) -> Path:
+    """A checkpoint as the program of a way writes it, which is then the last."""
+    folder = checkpoints / NAMES[way].format(step)
+    folder.mkdir(parents=True)
+    (folder / "states.pt").write_bytes(bytes(size))
+    (folder / "trainer_state.json").write_text(step * " " + "{}")
+    if way == "Megatron":
+        (checkpoints / "latest_checkpointed_iteration.txt").write_text(str(step))
+    if way == "DeepSpeed":
+        (checkpoints / "latest").write_text(folder.name)
+    return folder
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("earlier, status", [(None, 143), (8, 143), (40, 0)])
+def test_an_earlier_run_says_nothing_of_one_that_does_not_resume(
+    way: str, earlier: int | None, status: int, tmp_path: Path
+) -> None:
+    """Without resuming, a failed run fails and a run that saved its last step ends well, whatever
+    an earlier run has left in the folder; one that ends early is told from one that is finished
+    where that can be known.
+    """
+    write(tmp_path / "job", "azureml", way, "steps", resumes=False)
+    checkpoints = tmp_path / "check points"
+    if earlier:
+        save(checkpoints, way, earlier)
+
+    def ends(program: str) -> int:
+        start = f'CHECKPOINTS="{checkpoints}"; . "{tmp_path}/job/ends.sh"'
+        end = f"{start}; {program}; end_rank $?"
+        environment = {"RANK": "0", "PATH": "/usr/bin:/bin"}
+        return subprocess.run(["sh", "-c", end], env=environment, check=False).returncode
+
+    assert ends("(exit 7)") == 7
+    assert ends("true") == status
+    save(checkpoints, way, 30)
+    assert ends("true") == 0
+
+
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("damage", ["truncated", "missing", "unseen"])
@@ -42,25 +84,13 @@ def test_the_newest_whole_checkpoint_is_named(
     is gone back to.
     """
     write(tmp_path / "job", "azureml", way, "steps")
-    names = {
-        "Megatron": "iter_{:07d}",
-        "DeepSpeed": "global_step{}",
-        "the Trainer": "checkpoint-{}",
-    }
     checkpoints = tmp_path / "check points"
     for step in (4, 8, 12):
-        folder = checkpoints / names[way].format(step)
-        folder.mkdir(parents=True)
-        (folder / "states.pt").write_bytes(bytes(SIZE if step != 8 else SIZE // 2))
-        (folder / "trainer_state.json").write_text(step * " " + "{}")
-    newest = checkpoints / names[way].format(12)
+        newest = save(checkpoints, way, step, SIZE if step != 8 else SIZE // 2)
     if damage == "truncated":
         (newest / "states.pt").write_bytes(b"")
     if damage == "missing":
         (newest / "states.pt").unlink()
-    tracker = {"Megatron": "latest_checkpointed_iteration.txt", "DeepSpeed": "latest"}.get(way)
-    if tracker:
-        (checkpoints / tracker).write_text("12" if way == "Megatron" else newest.name)
 
     start = f'CHECKPOINTS="{checkpoints}"; . "{tmp_path}/job/ends.sh"; echo "at $SAVED"'
     done = subprocess.run(
@@ -84,4 +114,4 @@ def test_the_newest_whole_checkpoint_is_named(
         text=True,
         check=True,
     )
-    assert again.stdout == ("at 4\n" if tracker else "at 8\n")
+    assert again.stdout == ("at 8\n" if way == "the Trainer" else "at 4\n")
