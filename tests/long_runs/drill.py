@@ -1,5 +1,6 @@
-"""Random accidents to runs of 40 steps on a real Slurm of four nodes, several at a time, with what
-has to hold of each.
+"""Random accidents to runs of about 40 steps on a real Slurm of four nodes, several at a time, with
+what has to hold of each. They save and end as DeepSpeed's engine, Megatron or the Trainer does, and
+have their length in steps, samples or epochs.
 
 `python -m tests.long_runs.drill -n 60 --seed 1` prints a row an accident. After each one: a run
 counts as finished when its last step is saved and not before; it goes on from its last checkpoint,
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import re
 import sys
 import tempfile
 import time
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.long_runs.accidents import fill, small_disk
-from tests.long_runs.runs import STEPS, Watched
+from tests.long_runs.runs import DRILLED, STEPS, Watched
 from tests.slurm_cluster import SlurmCluster, running_slurm
 
 HERE = Path(__file__).parent
@@ -62,15 +62,17 @@ class Drilled:
 
     def saved(self) -> int:
         """The step of the newest whole checkpoint."""
-        latest = self.checkpoints / "latest"
-        found = re.search(r"\d+$", latest.read_text().strip()) if latest.exists() else None
-        return int(found[0]) if found else 0
+        return max((step for what, step in self.events() if what == "saved"), default=0)
+
+    def last(self) -> int:
+        """The step at which the program ends."""
+        return next(step for what, step in self.events() if what == "last")
 
     def finished(self) -> bool:
         """Whether the run counts as finished; fail if it does before its last step is saved."""
         noted = self.checkpoints / "dsgen-attempts.txt"
         says = noted.exists() and noted.read_text().startswith("finished")
-        assert not says or self.saved() == STEPS, f"finished at step {self.saved()}"
+        assert not says or self.saved() == self.last(), f"finished at step {self.saved()}"
         return says
 
     def left(self) -> list[str]:
@@ -170,7 +172,7 @@ def check(drilled: Drilled) -> None:
         elif what == "step":
             assert step == at + 1, f"step {step} after step {at}"
             at = step
-        else:
+        elif what == "saved":
             saved = step
 
 
@@ -182,6 +184,7 @@ def drill(cluster: SlurmCluster, folder: Path, number: int, seed: int, kill_wait
         chance.choice(("requeue", "chain")),
         chance.random() < 0.4,
     )
+    program = [*DRILLED][number % len(DRILLED)]  # with each accident, as 7 and 5 have no divisor
     environment = {
         "EVENTS": f"{folder}/events",
         "STEP_SECONDS": "0.2",
@@ -193,7 +196,7 @@ def drill(cluster: SlurmCluster, folder: Path, number: int, seed: int, kill_wait
     run = Watched(
         cluster=cluster,
         folder=folder,
-        program="plain",
+        program=program,
         way=way,
         environment=environment,
         slurm={"attempts": 1 if happens is disk_full else 20},
@@ -205,10 +208,8 @@ def drill(cluster: SlurmCluster, folder: Path, number: int, seed: int, kill_wait
     )
     with small_disk(drilled.checkpoints) if happens is disk_full else nullcontext():
         ended = _ended(drilled, happens, run.submit())
-    return (
-        f"{happens.__name__}, {way}, KillWait={kill_wait}{', deaf' if deaf else ''}, step "
-        f"{drilled.at}: {ended}"
-    )
+    worker = f"KillWait={kill_wait}{', deaf' if deaf else ''}"
+    return f"{happens.__name__}, {program}, {way}, {worker}, step {drilled.at}: {ended}"
 
 
 def _ended(drilled: Drilled, happens: Callable[[Drilled, str], None], job: str) -> str:
@@ -223,7 +224,7 @@ def _ended(drilled: Drilled, happens: Callable[[Drilled, str], None], job: str) 
             run.submit()
             run.wait_for_end()
             check(drilled)
-        assert drilled.saved() == STEPS
+        assert drilled.saved() == drilled.last()
         steps = len(drilled.events())
         run.submit()
         run.wait_for_end()

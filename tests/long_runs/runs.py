@@ -32,14 +32,22 @@ PROGRAMS: dict[str, tuple[str, str, list[str]]] = {
     "Trainer": ("huggingface", "train_trainer.py", []),
     "a script's own": ("deepspeed", "train_own.py", ["--steps", str(STEPS)]),
 }
-PLAIN = ("deepspeed", "train_plain.py", ["--steps", str(STEPS)])  #: the script of the drill
+#: Those of the drill, whose script needs no PyTorch: the way in which it saves and ends, and how
+#: its length is given.
+DRILLED: dict[str, tuple[str, str, list[str]]] = {
+    "DeepSpeed by steps": ("deepspeed", "train_ends.py", ["--steps", str(STEPS)]),
+    "Megatron by steps": ("megatron-lm", "train_ends.py", []),
+    "Megatron by samples": ("megatron-lm", "train_ends.py", []),
+    "the Trainer by steps": ("huggingface", "train_ends.py", []),
+    "the Trainer by epochs": ("huggingface", "train_ends.py", ["--num_train_epochs", "4"]),
+}
 
 
 def spec(
     folder: Path, program: str, slurm: Mapping[str, object], environment: Mapping[str, str]
 ) -> dict[str, object]:
     """A job of two nodes with a GPU each, of which the scripts make processors."""
-    framework, script, arguments = PROGRAMS.get(program, PLAIN)
+    framework, script, arguments = {**PROGRAMS, **DRILLED}[program]
     one_gpu = {
         "accelerator": "a100-80gb-sxm",
         "accelerators_per_node": 1,
@@ -51,6 +59,13 @@ def spec(
         "DS_ACCELERATOR": "cpu",
         **environment,
     }
+    length: dict[str, object] = {"duration": {"steps": STEPS}}
+    if program.endswith("by samples"):
+        length = {
+            "duration": {"samples": 8 * STEPS},
+            "batch_ramp": {"start": 4, "increment": 4, "samples": 40},
+        }
+    data = {"path": "/d", "tokenizer": {"type": "HuggingFaceTokenizer", "path": "/t"}}
     return {
         "name": folder.name,
         "framework": framework,
@@ -61,8 +76,9 @@ def spec(
             "sequence_length": 128,
             "global_batch": 8,
             "precision": "fp32",
-            "duration": {"steps": STEPS},
+            **({} if program.endswith("by epochs") else length),
         },
+        **({"data": data} if framework == "megatron-lm" else {}),
         "layout": {"tensor": 1, "context": 1, "zero_stage": 1, "offload": "none"},
         "output": {
             "checkpoints": str(folder / "check points"),

@@ -3,8 +3,10 @@ it starts at once.
 
 Whose way it is, and the length, its arguments say. It notes each start, step and save in EVENTS. A
 step takes STEP_SECONDS, a save SAVE_SECONDS, in which the file `saving` is there. Told by TERM,
-Megatron's way is to save and to end with status 0, and the others' to end at once. With DIES_AT a
-rank dies in that step, once; a DEAF one ignores TERM.
+Megatron's way is to save and to end with status 0, and the others' to end at once; USR1, which
+Slurm's script sends near the time limit, is to save and to end in every way. With DIES_AT a rank
+dies in that step, once; a DEAF one ignores TERM. After A_START steps of one start, rank 0 waits
+until it is told. Other ranks only wait for the end.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ EVENTS = Path(os.environ["EVENTS"])
 DIED = EVENTS.with_name("died")
 SAVE_SECONDS = float(os.environ.get("SAVE_SECONDS", "0.2"))
 SIZE = 100_000  # bytes of a checkpoint's largest file
+LONGEST_S = 300
 told = False
 
 
@@ -105,6 +108,11 @@ class Checkpoints:
             sys.exit(f"cannot load {path}: states.pt is truncated")
         return int(re.sub(r".*\D", "", path.name))
 
+    def saved(self) -> int:
+        """The step of the newest checkpoint, as its name says."""
+        pattern = self.name.partition("{")[0] + "*"
+        return max((int(re.sub(r".*\D", "", p.name)) for p in self.folder.glob(pattern)), default=0)
+
     def save(self, step: int, last: int) -> None:
         """Write a checkpoint, then what says that it is whole."""
         path = self.folder / self.name.format(step)
@@ -116,7 +124,8 @@ class Checkpoints:
         if self.tracker:
             (self.folder / self.tracker).write_text(path.name if "{}" in self.name else str(step))
         else:
-            state = {"global_step": step, "max_steps": last, "num_train_epochs": 3}
+            epochs = int((given("--num_train_epochs") or ["3"])[0])
+            state = {"global_step": step, "max_steps": last, "num_train_epochs": epochs}
             (path / "trainer_state.json").write_text(json.dumps(state, indent=2) + "\n")
         marker.unlink()
         note("saved", step)
@@ -127,8 +136,13 @@ def main() -> None:
     checkpoints, last = Checkpoints(), last_step()
     if checkpoints.saves_when_told:
         signal.signal(signal.SIGTERM, tell)
+    signal.signal(signal.SIGUSR1, tell)
     if "DEAF" in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if int(os.environ.get("RANK", "0")):
+        while not told and checkpoints.saved() < last:
+            time.sleep(0.2)
+        return
     every = int((given("--save-interval", "--save_interval", "--save_steps"))[0])
     note("last", last)
     step = begun = checkpoints.load()
@@ -141,6 +155,10 @@ def main() -> None:
             DIED.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         note("step", step)
+        if step % int(os.environ.get("A_START", "1000")) == 0:
+            held = time.monotonic() + LONGEST_S
+            while not told and time.monotonic() < held:
+                time.sleep(0.1)
         if step % every == 0 or step == last or told:
             checkpoints.save(step, last)
 
