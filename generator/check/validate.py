@@ -168,7 +168,8 @@ def _not_checked(submissions: Iterable[Submission]) -> tuple[NotChecked, ...]:
     """The launches of which no option was judged, each once, in file order."""
     found = dict[NotChecked, None]()
     for submission in submissions:
-        with guarded("the account of what was checked", submission.documents[0].path):
+        path = submission.documents[0].path if submission.documents else ""  # with --job alone
+        with guarded("the account of what was checked", path):
             found.update(dict.fromkeys(launches_not_checked(submission)))
     return tuple(sorted(found, key=lambda one: (one.where.path, one.where.line or 0)))
 

@@ -206,6 +206,15 @@ def test_wrong_usage(arguments: tuple[str, ...], expected: str) -> None:
     assert expected in " ".join(result.stderr.split())
 
 
+def test_a_job_alone_is_checked(workdir: Path) -> None:
+    """`--job` with a folder that has no document says what is wrong with the spec alone."""
+    (workdir / "empty").mkdir()
+    (workdir / "job.spec").write_text(SPEC)
+    result = run("validate", "empty", "--job", "job.spec")
+    assert result.exit_code == ExitStatus.OK, result.output
+    assert "0 documents" in result.output
+
+
 def test_a_path_is_required() -> None:
     """Without a path nothing is guessed."""
     assert run("validate").exit_code == ExitStatus.USAGE
