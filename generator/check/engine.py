@@ -18,9 +18,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from ..findings import Finding, Location, Severity
+from ..job.releases import NEWEST
 from ..programs.deepspeed.config import BATCH_KEYS, Config
 from ..programs.deepspeed.submission import configs_of
-from ..programs.releases import NEWEST
 from ..submission.submission import Submission
 from ..submission.world import FLAGS, world_of
 from . import codes

@@ -117,6 +117,8 @@ ORDER: Final = (
         "name",
         "framework",
         "deepspeed_version",
+        "megatron_version",
+        "transformers_version",
         "model",
         "cluster",
         "gpus",

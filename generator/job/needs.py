@@ -211,7 +211,7 @@ KERNELS: Final[Mapping[str, str]] = {"flash-linear-attention": ">=0.2.2", "mamba
 
 def written_for(job: Job) -> dict[str, str]:
     """The version of each program that the job's files are written for, `>=2.6` being at least."""
-    found = dict(job.framework.versions)
+    found = {**job.framework.versions, **job.framework.packages(job)}
     vendor = job.cluster.accelerator.vendor
     if vendor != "nvidia":
         found.pop("Transformer Engine", None)  # ROCm's fork is in its images
@@ -219,11 +219,11 @@ def written_for(job: Job) -> dict[str, str]:
     found |= {name: KERNELS.get(name, "any") for name in job.model.kernels}
     if job.training.lora is not None:
         found["peft"] = "0.21"  # huggingface/peft @ 0.21 src/peft/tuners/lora/config.py
-    return {**found, **job.framework.packages(job)}
+    return found
 
 
 def listed_versions(job: Job) -> str:
-    """The versions in a line: `Megatron-LM core_v0.16.1, torch >=2.6.0`."""
+    """The versions in a line: `Megatron-LM 0.19.2, torch >=2.6.0`."""
     return ", ".join(
         f"{name} {version}".removesuffix(" any") for name, version in written_for(job).items()
     )

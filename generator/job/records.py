@@ -11,9 +11,10 @@ from typing import Any, Literal
 from ..catalog.model import Model
 from ..catalog.records import NodeType
 from ..dataclass import dataclass
-from ..findings import Location
+from ..findings import Location, Version
 from ..text.wording import OF_SPECS, Vocabulary
 from .engine import Engine
+from .releases import NEWEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +359,7 @@ class Job:
 
     name: str
     framework: Framework
-    deepspeed_version: tuple[int, ...]
+    deepspeed_version: Version
     model: Model
     cluster: Cluster
     gpus: int  #: the most, of an elastic job
@@ -367,6 +368,8 @@ class Job:
     headroom: float  #: share of usable device memory kept free
     launch: JobLaunch
     origin: Origin
+    megatron_version: Version = NEWEST["megatron"]  #: of Megatron-Core
+    transformers_version: Version = NEWEST["transformers"]
     calibration: Calibration = Calibration()
     elastic: tuple[int, ...] = ()  #: the counts of GPUs that an elastic job may get, ascending
     data: Data = Data()

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ..catalog import Accelerator, Model
-from ..findings import Finding, Severity
+from ..findings import Finding, Severity, Version
 from ..text.source import Source
+from ..text.wording import dots
 from ..units import DAY, GB, MINUTE
 from .arguments import is_fine_tuning
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE
@@ -30,6 +31,7 @@ from .records import (
     Tokenizer,
     Training,
 )
+from .releases import NEWEST, OLDEST_MEGATRON, release_from
 from .resolve_names import resolve_calibration, resolve_cluster, resolve_model
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096
@@ -78,6 +80,7 @@ def resolve(
     model, cluster = resolved("model", resolve_model), resolved("cluster", resolve_cluster)
     findings.extend(_check_training(source, data, model, pointers))
     findings.extend(_check_choices(source, data, pointers, frameworks))
+    findings.extend(_check_release(source, data, pointers))
     limit, place = source.value("/launch/time_limit"), "/launch/time_limit"
     if limit is not None and _sound(place, pointers):
         hint, name = "write a value such as `time_limit: 2-00:00:00`", "`launch.time_limit`: "
@@ -192,6 +195,17 @@ def _check_choices(
             )
 
 
+def _check_release(source: Source, data: Keys, broken: tuple[str, ...]) -> Iterator[Finding]:
+    """Report a release of Megatron-Core that files are not written for."""
+    stated, where = data.get("megatron_version"), "/megatron_version"
+    if stated is None or not _sound(where, broken) or release_from(stated) >= OLDEST_MEGATRON:
+        return
+    oldest = dots(OLDEST_MEGATRON)
+    message = f"`megatron_version: {stated}` is older than {oldest}, the oldest that has a writer"
+    hint = f"use {oldest} or later, or remove the key"
+    yield WRONG_VALUE.at(source.locate(where), message, hint)
+
+
 def _counts(data: Keys, cluster: Cluster) -> tuple[int, ...]:
     """The counts of GPUs that the job may have, ascending."""
     node = cluster.accelerators_per_node
@@ -215,9 +229,9 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
     return Job(
         name=data.get("name", model.name),
         framework=framework,
-        deepspeed_version=tuple(
-            int(part) for part in data.get("deepspeed_version", "0.19.8").split(".")
-        ),
+        deepspeed_version=_release(data, "deepspeed"),
+        megatron_version=_release(data, "megatron"),
+        transformers_version=_release(data, "transformers"),
         model=model,
         cluster=cluster,
         gpus=counts[-1],
@@ -249,6 +263,12 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         reliability=_reliability(data.get("reliability", {}), launch),
         deepspeed_config=_whole_numbers(data.get("deepspeed_config") or {}),
     )
+
+
+def _release(data: Keys, program: str) -> Version:
+    """The release of a program that the spec names, else the newest that is known."""
+    stated = data.get(f"{program}_version")
+    return NEWEST[program] if stated is None else release_from(stated)
 
 
 def _whole_numbers(value: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Version
+from ..job.releases import NEWEST
 from ..numerals import whole
 from ..resources import read_text
 from ..text.around import (
@@ -29,9 +30,6 @@ from ..text.around import (
     until_next_check,
 )
 
-#: The newest releases that the tables of keys and arguments describe: files are judged by them
-#: where nothing names one.
-NEWEST: Final[Mapping[str, Version]] = {"deepspeed": (0, 19, 8), "transformers": (5, 23)}
 _SHOWN: Final = {"deepspeed": "DeepSpeed", "transformers": "transformers"}
 _FOLDERS: Final = (
     "",

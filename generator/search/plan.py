@@ -20,7 +20,7 @@ from ..findings import Finding
 from ..job.needs import Missing, missing, written_for
 from ..job.records import Calibration, Job
 from ..rules.run import check_job
-from ..text.wording import in_spec
+from ..text.wording import dots, in_spec
 from ..version import __version__
 
 _CLUSTER = (
@@ -39,7 +39,9 @@ def job_document(job: Job) -> dict[str, object]:
     return {
         "name": job.name,
         "framework": job.framework.name,
-        "deepspeed_version": ".".join(map(str, job.deepspeed_version)),
+        "deepspeed_version": dots(job.deepspeed_version),
+        "megatron_version": dots(job.megatron_version),
+        "transformers_version": dots(job.transformers_version),
         "gpus": job.gpus,
         "nodes": job.nodes,
         "target": job.launch.target,

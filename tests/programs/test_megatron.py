@@ -45,7 +45,7 @@ from tests.programs.plans import (
 
 TREES: tuple[Flavour, ...] = ("megatron-deepspeed", "megatron-lm")
 #: What dsgen writes for.
-VERSIONS = {"megatron-deepspeed": "4efb479d", "megatron-lm": "core_v0.16.1"}
+VERSIONS = {"megatron-deepspeed": "4efb479d", "megatron-lm": "core_v0.19.0"}
 ODD_MODELS = (
     llama(qkv_bias=True, qk_norm="head", sliding_window=4096, attention_sinks=True),
     llama(position_embedding="none", norm="layernorm"),

@@ -19,7 +19,7 @@ from math import ceil, inf, sqrt
 from typing import Any, Final
 
 from ...dataclass import dataclass
-from ...job.needs import IMAGES
+from ...job.needs import IMAGES, written_for
 from ...job.records import Job
 from ...numerals import read_whole
 from ...search.plan import Plan
@@ -142,7 +142,9 @@ class _Job:
     @property
     def image(self) -> str:
         """Return what the pods run."""
-        return str(self.options.get("image", IMAGES[self.plan.job.cluster.accelerator.vendor]))
+        job = self.plan.job
+        image = written_for(job).get("image", IMAGES[job.cluster.accelerator.vendor])
+        return str(self.options.get("image", image))
 
     def command(self) -> list[str]:
         """torchrun and what it starts; Kubernetes expands `$(NAME)` in it, and `$$` to `$`.

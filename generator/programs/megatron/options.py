@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
-from ...findings import Location
+from ...findings import Location, Version
 from ...numerals import python_float, python_int, whole
 from ...places import IN_WORDS
 from ...resources import read_text
@@ -116,6 +117,19 @@ class MegatronOption:
     choices: tuple[object, ...] = ()  #: empty: any
     default: object = None  #: of the newest version; False for flags
     versions: tuple[int, ...] = ()  #: indexes of the table's versions that have it; empty: all
+    #: indexes of the versions that have a choice, by choice; what isn't here, every version has
+    choices_in: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: indexes of the versions with another default, by its text
+    defaults: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def is_in(self, version: int) -> bool:
+        """Return whether a version of the table has the option, by its index."""
+        return not self.versions or version in self.versions
+
+    def has_choice(self, choice: object, version: int) -> bool:
+        """Return whether a version of the table takes a value that it has a list of."""
+        places = self.choices_in.get(str(choice))
+        return choice in self.choices and (places is None or version in places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +153,20 @@ class OptionTable:
             nargs=row.get("nargs"),
             choices=tuple(row.get("choices", ())),
             default=row.get("default", False if kind == "flag" else None),
-            versions=tuple(whole(part) for part in row.get("in", "")),
+            versions=_places(row.get("in", "")),
+            choices_in=_by_text(row.get("choices_in", {})),
+            defaults=_by_text(row.get("defaults", {})),
         )
+
+    def index(self, release: Version | None) -> int:
+        """Return the version of the table that a release has the options of: the newest that is
+        no newer. None is the newest release of all.
+        """
+        numbers = _numbers(self.versions)
+        released = [index for index, known in enumerate(numbers) if known]
+        if release is None or not released:
+            return released[-1] if released else 0
+        return max((one for one in released if numbers[one] <= release), default=released[0])
 
     def has(self, name: str) -> bool:
         return name in self.rows or name in self.aliases
@@ -152,6 +178,21 @@ class OptionTable:
         """
         # no option is as long; it would take time
         return _near(self.flavour, name, slip) if len(name) <= 80 else None
+
+
+def _places(text: str) -> tuple[int, ...]:
+    return tuple(map(whole, text))
+
+
+def _by_text(places: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    return {text: _places(where) for text, where in places.items()}
+
+
+@lru_cache(maxsize=2)
+def _numbers(versions: tuple[str, ...]) -> tuple[Version, ...]:
+    """The numbers of each version; none of a branch or a commit."""
+    found = (re.match(r"core_v([0-9]+)\.([0-9]+)\.([0-9]+)", name) for name in versions)
+    return tuple(tuple(map(whole, one.groups())) if one else () for one in found)
 
 
 @lru_cache(maxsize=2)

@@ -18,14 +18,14 @@ from ...estimate.layout import Offload
 from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
 from ...job.arguments import gives
-from ...job.needs import IMAGES
 from ...job.records import Checkpoints, Framework, Job, Need
 from ...rules.job.model import missing_parts
 from ...search.plan import Plan
 from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, group, make_program
 from .encode import Planned
 from .engine import MEGATRON_LM
-from .options import Flavour
+from .options import Flavour, option_table
+from .releases import needs_of
 from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, KINDS, LENGTHS, OF_FILES, STARTS_ANEW
 from .tokenizer import packages, tokenizer_type
 
@@ -163,15 +163,18 @@ COMMENTS: Final[Mapping[str, Comment]] = {
 def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> list[ArgumentGroup]:
     """Return every row of the table that the project's files have.
 
-    Rows that the job's own arguments exclude are left out.
+    Rows that the release lacks, or that the job's own arguments exclude, are left out.
     """
     left_out = {name for name, kind in KINDS.items() if p.model.part(kind) is None}
-    groups = []
+    table, groups = option_table(flavour), []
+    release = table.index(p.job.megatron_version)
     for name, rows in GROUPS.items():
         written = {}
         for row in rows if name not in left_out else ():
             encode = row.encode(flavour)
-            if encode is not None and not gives(p.job.launch.arguments, *row.unless):
+            option = table.get(row.option)
+            has_it = option is not None and option.is_in(release)
+            if encode is not None and has_it and not gives(p.job.launch.arguments, *row.unless):
                 written[row.option] = encode(p)
         if written:
             groups.append(group(comments[name](p), written))
@@ -238,15 +241,7 @@ FRAMEWORK: Final = Framework(
     options=OF_FILES,
     decides=DECIDED,
     needs=NEEDS,
-    packages=packages,
-    # Source: megatron/training/arguments.py, pyproject.toml:23, 70, docker/.ngc_version.dev @
-    # core_v0.16.1.
-    versions={
-        "Megatron-LM": "core_v0.16.1",
-        "Transformer Engine": ">=2.9,<2.12",
-        "torch": ">=2.6.0",
-        "image": IMAGES["nvidia"],
-    },
+    packages=lambda job: {**needs_of(job.megatron_version), **packages(job)},
     data_paths="several",
     data_prefix=True,
     evaluation=EVALUATION,

@@ -18,6 +18,7 @@ from ...estimate.layout import Layout, Recompute
 from ...job.arguments import argument_values, gives
 from ...job.records import Checkpoints, Framework, Job, Need
 from ...search.plan import Plan
+from ...text.wording import dots
 from ..deepspeed import write as ds_config
 from ..deepspeed.engine import release
 from ..deepspeed.options import EIGHT_BIT, PLANNED
@@ -277,7 +278,7 @@ FRAMEWORK: Final = Framework(
     engine=ENGINE,
     # Source: huggingface/transformers @ 5.23.0 src/transformers/training_args.py and setup.py, the
     # extra `torch`; huggingface/accelerate @ 1.15.0 src/accelerate/accelerator.py
-    versions={"transformers": "5.23.0", "accelerate": "1.15.0", "torch": ">=2.6"},
+    versions={"transformers": "", "accelerate": "1.15.0", "torch": ">=2.6"},  # by the job below
     first_with_ulysses=(0, 18, 2),  # has what accelerate calls
     goes_on_from_weights=True,
     adapters=True,
@@ -291,7 +292,11 @@ FRAMEWORK: Final = Framework(
     planned=PLANNED,
     in_environment=frozenset({"output.logs"}),
     needs=NEEDS,
-    packages=lambda job: {**_packages(job), **release(job)},
+    packages=lambda job: {
+        "transformers": dots(job.transformers_version),
+        **_packages(job),
+        **release(job),
+    },
     cross_entropy="unfused",
     loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,

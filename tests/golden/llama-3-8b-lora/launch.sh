@@ -3,8 +3,8 @@
 # Job llama-3-8b-lora: huggingface trains llama-3.1-8b on 1 × aws/g5.48xlarge.
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 1, recompute full, offload none.
 # 64 sequences a step = 1 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
-# Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, peft 0.21, flash-attn >=2.3.3, bitsandbytes
-# >=0.46.1, DeepSpeed 0.19.8.
+# Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, flash-attn >=2.3.3, bitsandbytes >=0.46.1,
+# DeepSpeed 0.19.8, peft 0.21.
 # The plan counts on sequences of 4096 tokens and attn_implementation=flash_attention_2, which the script sets:
 # TrainingArguments can't.
 # LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r=16, lora_alpha=32,
