@@ -21,7 +21,8 @@ class Dense(FeedForward):
     activation: str = "gelu"
     bias: bool = False
     clamp: float | None = None
-    inner_norm: bool = False  #: of the input of the second product (BitNet)
+    #: parameters of a norm on the input of the second product, for each of its width (BitNet)
+    inner_norm: int = 0
     vectors: int = 0  #: learned elements in no projection (xIELU's two)
 
     @property
@@ -33,7 +34,7 @@ class Dense(FeedForward):
     def whole_parameters(self) -> int:
         """Two or three matrices, their biases, and what is learned beside them."""
         matrices = mlp_parameters(self.hidden, self.width, gated=self.gated, bias=self.bias)
-        return matrices + (self.width if self.inner_norm else 0) + self.vectors
+        return matrices + self.width * self.inner_norm + self.vectors
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:

@@ -1,0 +1,401 @@
+"""The reader of configs by their keys, for any `model_type`: what no key says is a trait of it.
+
+Source: the configuration and modeling modules of huggingface/transformers 5.23,
+models/<model_type>/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Final
+
+from ..catalog.layers.dense import Dense
+from ..catalog.layers.experts import Experts
+from ..catalog.layers.grouped import GroupedQuery
+from ..catalog.layers.latent import Latent
+from ..catalog.layers.mixer import Mixer
+from ..catalog.layers.softmax import Span
+from ..catalog.layers.stack import Layer, Norm, Stack
+from ..dataclass import dataclass
+from ..text.wording import show
+from .hf_keys import KeyReader
+from .hf_shape import LONG, MOST_LAYERS, Shape, read_head_dim, read_kv_heads, read_rotary
+
+#: A trait, or what tells it from a config and the sizes found so far.
+Told = Any
+
+FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+#: Names of layers with softmax attention in `layer_types` and the like.
+SOFTMAX: Final[Mapping[str, str]] = {
+    **dict.fromkeys((FULL, "attention", "global", "full"), FULL),
+    **dict.fromkeys((LOCAL, "sliding", "local", "sliding_window", "swa"), LOCAL),
+    CHUNKED: CHUNKED,
+}
+
+#: Readers of other kinds of mixers, by their names in `layer_types` and the like.
+MIXERS: dict[str, Callable[[KeyReader, Shape], Mixer]] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What the code of a `model_type` decides and no key says, by default as Llama's does.
+
+    A value may be a function of the reader and of the sizes found so far.
+    """
+
+    norm: Told = "rmsnorm"
+    norms: Told = 2  #: of a layer, as wide as the hidden state
+    routed_norms: int | None = None  #: of a layer with experts, where it has others
+    norm_after: Told = False
+    final_norms: Told = 1
+    embedding_norms: Told = 0
+
+    head_dim: bool = True  #: whether `head_dim` counts: else it is hidden over heads
+    rounds_heads: bool = False  #: hidden over heads is rounded down where it isn't whole
+    qk_norm: Told = None  #: None: as a key says, per head
+    gate: Told = "none"
+    sinks: Told = False
+    qkv_bias: Told = None  #: None: as a key says
+    output_bias: Told = None
+    #: further fields of the attention, from the reader, the sizes, the layer's name and its place
+    attention: Callable[[KeyReader, Shape, str, int], Shape] | None = None
+
+    gated: Told = None  #: None: as `gated_mlp` says, else gated but for activations of plain MLPs
+    mlp_bias: Told = None  #: None: as a key says
+    dense: Told = field(default_factory=dict)  #: further fields of dense MLPs
+    experts: Told = field(default_factory=dict)  #: further fields of experts
+    #: numbers of the layers without experts; None: as keys say
+    plain: Callable[[KeyReader, Shape], Container[int]] | None = None
+
+    positions: Told = "rotary"
+    position_offset: int = 0  #: rows of a learned table before the first position
+    rotary_fraction: Told = 1.0
+    #: the name of each layer, as in `layer_types`, where no key lists them
+    kinds: Callable[[KeyReader, Shape], Sequence[str]] | None = None
+    #: numbers of the layers without rotary positions
+    bare: Callable[[KeyReader, Shape], Container[int]] | None = None
+
+    tied: Told = None  #: None: as a key says
+    head_bias: Told = False
+    table_elements: Told = 0
+    extras: Told = ()
+    fields: Told = field(default_factory=dict)  #: further fields of the model
+    #: a layer as it is at a place, of what it would be
+    layer: Callable[[KeyReader, Shape, int, Layer], Layer] | None = None
+
+    names: Mapping[str, str] = field(default_factory=dict)  #: as those of `KeyReader`
+    others: str = ""  #: keys that the class's code reads without naming them
+    idle: str = ""  #: keys that change neither size nor cost
+
+
+def every(period: int, *keys: str, first: str = LOCAL, last: str = FULL) -> Any:
+    """Return a reader of layers of which every so many-th, as a key may say, has another name."""
+
+    def kinds(read: KeyReader, shape: Shape) -> list[str]:
+        step = read.integer(*keys, default=period) if keys else period
+        return [first if (i + 1) % step else last for i in range(shape["layers"])]
+
+    return kinds
+
+
+def first_dense(count: int, *keys: str) -> Any:
+    """Return a reader of the first layers, as many as a key may say, which have no experts."""
+
+    def plain(read: KeyReader, shape: Shape) -> range:
+        return range(read.integer(*keys, default=count, low=0) if keys else count)
+
+    return plain
+
+
+def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
+    """The fields of a model, its layers among them, as a config of these traits describes it."""
+    read.names = traits.names
+    read.others |= frozenset(traits.others.split())
+    shape = _sizes(read, traits)
+
+    def told(value: Told) -> Any:
+        return value(read, shape) if callable(value) else value
+
+    norm = Norm(kind=told(traits.norm), epsilon=read.positive("rms_norm_eps", default=1e-6))
+    shape["norm"] = norm
+    mixers = _mixers(read, traits, shape, told)
+    dense, experts, plain = _feed_forwards(read, traits, shape, told)
+    read.read.update(traits.idle.split())
+
+    layers = []
+    for i in range(shape["layers"]):
+        routed = experts is not None and i not in plain
+        part = experts if experts is not None and routed else dense
+        norms = traits.routed_norms if routed and traits.routed_norms else told(traits.norms)
+        layer = Layer(
+            hidden=shape["hidden"],
+            mixer=mixers[i],
+            feed_forward=part,
+            norm=norm,
+            norms=norms,
+            norm_after=told(traits.norm_after),
+        )
+        layers.append(layer if traits.layer is None else traits.layer(read, shape, i, layer))
+
+    model = {
+        "final_norms": told(traits.final_norms),
+        "embedding_norms": told(traits.embedding_norms),
+        "head_bias": told(traits.head_bias),
+        "table_elements": told(traits.table_elements),
+        "extras": tuple(told(traits.extras)),
+        **told(traits.fields),
+    }
+    internal = ("layers", "heads", "kv_heads", "head_dim", "activation")
+    kept = {name: value for name, value in shape.items() if name not in internal}
+    return {**kept, **model, "stack": Stack.of(layers)}
+
+
+def _sizes(read: KeyReader, traits: Traits) -> Shape:
+    """Sizes of the whole model, and those that its layers share."""
+    hidden = read.integer("hidden_size", example=4096)
+    heads = read.integer("num_attention_heads", example=32)
+    experts = read.optional_integer("num_experts", low=0)
+    wide = read.optional_integer("intermediate_size")
+    ffn = wide or (read.optional_integer("moe_intermediate_size") if experts else None)
+    positions = traits.positions
+    shape: Shape = {
+        "hidden": hidden,
+        "heads": heads,
+        "layers": read.integer("num_hidden_layers", example=32, high=MOST_LAYERS),
+        "vocab": read.integer("vocab_size", example=32000),
+        "ffn": ffn or 4 * hidden,
+        "max_positions": read.integer("max_position_embeddings", default=131072, high=LONG),
+        "activation": read.text("hidden_act", default="silu"),
+        "attention_dropout": read.fraction("attention_dropout", default=0.0),
+        "dropout": read.fraction("hidden_dropout", default=0.0),
+    }
+    named = any(name in read.config for name in read.called("intermediate_size"))
+    if not named and not experts and read.known is None:
+        read.integer("intermediate_size", example=4 * hidden)
+    grouped = read.called("num_key_value_heads")
+    shape["kv_heads"] = read_kv_heads(read, heads, read.usual(*grouped)) if grouped else heads
+    width = read.optional_integer("head_dim") if traits.head_dim else None
+    divided = traits.rounds_heads or read.optional_integer("kv_lora_rank") is not None
+    shape["head_dim"] = width or (
+        max(1, hidden // heads) if divided else read_head_dim(read, hidden, heads)
+    )
+
+    positions = positions(read, shape) if callable(positions) else positions
+    shape["position_embedding"] = positions
+    rows = shape["max_positions"] + traits.position_offset if positions == "learned" else 0
+    shape["position_rows"] = rows
+    if positions == "rotary":
+        base = 10000.0 if read.known is None else read.known.rotary_base
+        base = read.usual("rope_theta", "rotary_emb_base", default=base)
+        fraction = traits.rotary_fraction
+        share = fraction(read, shape) if callable(fraction) else fraction
+        shape |= read_rotary(read, base, read.usual("partial_rotary_factor", default=share))
+    shape["tied_embeddings"] = _tied(read, traits)
+    return shape
+
+
+def _tied(read: KeyReader, traits: Traits) -> bool:
+    if traits.tied is not None:
+        read.given("tie_word_embeddings")
+        return bool(traits.tied)
+    ties = read.known is None or read.known.ties
+    return read.boolean("tie_word_embeddings", False) and ties
+
+
+def _mixers(
+    read: KeyReader, traits: Traits, shape: Shape, told: Callable[[Told], Any]
+) -> list[Mixer]:
+    """The mixer of each layer."""
+    kinds = _kinds(read, traits, shape)
+    bare = traits.bare(read, shape) if traits.bare else ()
+    rotates = shape["position_embedding"] == "rotary"
+    window = read.optional_integer("sliding_window", low=0, high=LONG) or None
+    if "chunked_attention" in kinds:
+        window = read.optional_integer("attention_chunk_size", high=LONG) or window
+    bias = _bias(read, "attention_bias", "qkv_bias", "use_qkv_bias", "use_bias", "bias")
+    output = _bias(read, "attention_bias", "use_bias", "bias")
+    common = {
+        "hidden": shape["hidden"],
+        "heads": shape["heads"],
+        "kv_heads": shape["kv_heads"],
+        "head_dim": shape["head_dim"],
+        "qkv_bias": bias if traits.qkv_bias is None else told(traits.qkv_bias),
+        "output_bias": output if traits.output_bias is None else told(traits.output_bias),
+        "qk_norm": _qk_norm(read) if traits.qk_norm is None else told(traits.qk_norm),
+        "sinks": told(traits.sinks),
+    }
+    latent = _latent(read, shape) if read.optional_integer("kv_lora_rank") else None
+    gate = {} if latent else {"gate": told(traits.gate)}
+
+    mixers: list[Mixer] = []
+    made: dict[str, Mixer] = {}
+    for i, name in enumerate(kinds):
+        if (kind := SOFTMAX.get(name)) is None:
+            mixers.append(made.setdefault(name, MIXERS[name](read, shape)))
+            continue
+        local = None if kind == FULL else window
+        span = Span(window=local, chunked=kind == CHUNKED and local is not None)
+        more = traits.attention(read, shape, kind, i) if traits.attention else {}
+        sizes = {**common, "span": span, "rotary": rotates and i not in bare}
+        mixers.append(
+            Latent(**{**sizes, **latent, **more})
+            if latent
+            else GroupedQuery(**{**sizes, **gate, **more})
+        )
+    return mixers
+
+
+def _gated(read: KeyReader, shape: Shape) -> bool:
+    """Whether an MLP is gated; without a class, as most with its activation are."""
+    if read.known is not None:
+        return True
+    return read.boolean("gated_mlp", shape["activation"] not in _PLAIN)
+
+
+#: Activations of which more classes of transformers have plain MLPs than gated ones.
+_PLAIN: Final = ("gelu", "gelu_new", "gelu_fast", "relu", "relu2", "xielu")
+
+
+def _bias(read: KeyReader, *keys: str) -> bool:
+    """Whether a key asks for biases."""
+    asked = [read.boolean(key, False) for key in keys if read.knows(key)]
+    return any(asked)
+
+
+def _qk_norm(read: KeyReader) -> str:
+    keyed = read.knows("qk_norm") and read.boolean("qk_norm", False)
+    return "head" if keyed else "none"
+
+
+def _kinds(read: KeyReader, traits: Traits, shape: Shape) -> list[str]:
+    """The name of each layer, as a list has them, else as traits or a window say."""
+    layers: int = shape["layers"]
+    listed = read.value("layer_types") if read.knows("layer_types") else None
+    if listed is not None:
+        read.read.update(_PERIODS)
+        return _listed(read, listed, layers)
+    if traits.kinds is not None:
+        return list(traits.kinds(read, shape))
+    if read.knows("use_sliding_window") and not read.boolean("use_sliding_window", False):
+        return [FULL] * layers
+    if not read.optional_integer("sliding_window", low=0, high=LONG):
+        return [FULL] * layers
+    period = read.optional_integer("sliding_window_pattern") if read.known is None else None
+    return every(period)(read, shape) if period else [LOCAL] * layers
+
+
+#: Keys that say which layers are local, where no list does.
+_PERIODS: Final = (
+    "sliding_window_pattern",
+    "_sliding_window_pattern",
+    "global_attn_every_n_layers",
+    "max_window_layers",
+)
+
+
+def _listed(read: KeyReader, listed: object, layers: int) -> list[str]:
+    """The layers that a list names, if each is of a kind that is known."""
+    if not isinstance(listed, (list, tuple)):
+        message = f"layer_types is {show(listed)}, not a list with a value for each layer"
+        read.report("layer_types", message, "remove layer_types")
+        return [FULL] * layers
+    odd = next((name for name in listed if name not in SOFTMAX and name not in MIXERS), None)
+    if odd is not None:
+        kind = odd.replace("_", " ") if isinstance(odd, str) else "such"
+        hint = f"use a model whose layers are {FULL} or {LOCAL}"
+        read.report(
+            "layer_types", f"layer_types has {show(odd)}: {kind} layers are not modelled", hint
+        )
+        return [FULL] * layers
+    if len(listed) < layers:
+        message = f"layer_types has {len(listed)} values for {layers} layers"
+        read.report("layer_types", message, f"set num_hidden_layers: {len(listed)}")
+        return [FULL] * layers
+    return [str(name) for name in listed[:layers]]
+
+
+def _latent(read: KeyReader, shape: Shape) -> Shape:
+    """Widths of latent attention."""
+    nope, rope = read.integer("qk_nope_head_dim"), read.integer("qk_rope_head_dim")
+    values = read.optional_integer("v_head_dim") or shape["head_dim"]
+    return {
+        "q_lora_rank": read.optional_integer("q_lora_rank", low=0) or 0,
+        "kv_lora_rank": read.integer("kv_lora_rank"),
+        "qk_nope_head_dim": nope,
+        "qk_rope_head_dim": rope,
+        "v_head_dim": values,
+        "head_dim": nope + rope,
+        "kv_heads": shape["heads"],
+    }
+
+
+def _feed_forwards(
+    read: KeyReader, traits: Traits, shape: Shape, told: Callable[[Told], Any]
+) -> tuple[Dense, Experts | None, Container[int]]:
+    """The dense MLP, the experts, and the numbers of the layers without them."""
+    bias = _bias(read, "mlp_bias", "use_mlp_bias", "use_bias", "bias")
+    mlp = {
+        "hidden": shape["hidden"],
+        "gated": _gated(read, shape) if traits.gated is None else told(traits.gated),
+        "activation": shape["activation"],
+        "bias": bias if traits.mlp_bias is None else told(traits.mlp_bias),
+    }
+    dense = Dense(**{**mlp, "width": shape["ffn"], **told(traits.dense)})
+    count = read.optional_integer("num_experts", low=0)
+    if not count:
+        return dense, None, ()
+    plain = traits.plain or dense_places
+    return (
+        dense,
+        Experts(**{**mlp, **_routed(read, shape, count), **told(traits.experts)}),
+        plain(read, shape),
+    )
+
+
+def _routed(read: KeyReader, shape: Shape, count: int) -> Shape:
+    """Routed and shared experts, as keys say."""
+    key = read.given("num_experts_per_tok") or "num_experts_per_tok"
+    each = read.integer(key, example=min(2, count))
+    if each > count:
+        read.report(key, f"{key} is {each}, more than the {count} experts", f"set {key}: {count}")
+    width = read.optional_integer("moe_intermediate_size") or shape["ffn"]
+    given = read.knows("n_shared_experts")
+    shared = (read.optional_integer("n_shared_experts", low=0) or 0) if given else None
+    wide = read.optional_integer("shared_expert_intermediate_size", low=0)
+    if shared is None:
+        shared = 1 if wide else 0
+    groups = read.optional_integer("n_group", low=0) or 0
+    sigmoid = read.text("scoring_func", default="softmax") == "sigmoid"
+    return {
+        "experts": count,
+        "per_token": each,
+        "expert_width": width,
+        "shared_experts": shared,
+        "width": wide if wide is not None and shared else shared * width,
+        "router_groups": groups if groups > 1 else 0,
+        "router_top_groups": (read.optional_integer("topk_group", low=0) or 0) if groups > 1 else 0,
+        "router_scale": read.positive("routed_scaling_factor", default=1.0),
+        "router_scores": "sigmoid" if sigmoid else "softmax",
+        "router_normalizes": read.boolean("norm_topk_prob", True),
+        "router_loss": read.weight("router_aux_loss_coef"),
+    }
+
+
+def dense_places(read: KeyReader, shape: Shape) -> Container[int]:
+    """Numbers of the layers without experts, by whichever key says it."""
+    layers: int = shape["layers"]
+    listed = read.value("mlp_layer_types") if read.knows("mlp_layer_types") else None
+    if isinstance(listed, (list, tuple)) and len(listed) >= layers:
+        return frozenset(i for i, kind in enumerate(listed) if kind == "dense")
+    plain = set(range(read.optional_integer("first_k_dense_replace", low=0) or 0))
+    if read.knows("mlp_only_layers"):
+        plain |= read.layer_indices("mlp_only_layers")
+    step = read.optional_integer("decoder_sparse_step") or 1
+    plain |= {i for i in range(layers) if (i + 1) % step}
+    often = read.value("moe_layer_freq") if read.knows("moe_layer_freq") else None
+    if isinstance(often, list) and len(often) >= layers:
+        plain |= {i for i in range(layers) if not often[i]}
+    elif isinstance(often, int) and often > 1:
+        plain |= {i for i in range(layers) if i % often}
+    return plain

@@ -1,0 +1,239 @@
+"""Keys of Hugging Face configs, whatever class they are of: their spellings, what a class takes for
+one that is missing, and which keys no reader may ignore.
+
+`model_types.json` is written by `scripts/model_types.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from ..resources import read_text
+from ..text.wording import show
+from .hf_shape import LARGEST, ConfigReader
+
+#: By a key's usual name, how configs spell it.
+SPELLINGS: Final[Mapping[str, str]] = {
+    "hidden_size": "hidden_size n_embd d_model dim",
+    "num_hidden_layers": "num_hidden_layers n_layer n_layers num_layers",
+    "num_attention_heads": "num_attention_heads n_head n_heads num_heads attention_heads",
+    "num_key_value_heads": "num_key_value_heads num_kv_heads n_kv_heads",
+    "head_dim": "head_dim kv_channels attention_head_dim",
+    "intermediate_size": "intermediate_size n_inner ffn_dim ffn_hidden_size dff d_ff",
+    "max_position_embeddings": "max_position_embeddings n_positions max_sequence_length "
+    "max_seq_len seq_length",
+    "hidden_act": "hidden_act hidden_activation activation_function afn",
+    "rms_norm_eps": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps norm_epsilon",
+    "hidden_dropout": "hidden_dropout hidden_dropout_prob resid_pdrop residual_dropout "
+    "resid_dropout dropout",
+    "attention_dropout": "attention_dropout attention_probs_dropout_prob attn_pdrop",
+    "num_experts": "num_experts num_local_experts n_routed_experts moe_num_experts",
+    "num_experts_per_tok": "num_experts_per_tok moe_topk moe_top_k moe_k top_k_experts "
+    "num_experts_per_token",
+    "moe_intermediate_size": "moe_intermediate_size expert_ffn_hidden_size moe_ffn_hidden_size",
+    "n_shared_experts": "n_shared_experts num_shared_experts moe_num_shared_experts "
+    "num_shared_expert",
+    "shared_expert_intermediate_size": "shared_expert_intermediate_size "
+    "shared_experts_intermediate_size moe_shared_expert_intermediate_size shared_intermediate_size "
+    "share_expert_dim",
+    "first_k_dense_replace": "first_k_dense_replace num_dense_layers",
+    "routed_scaling_factor": "routed_scaling_factor route_scale router_scaling_factor "
+    "moe_routed_scaling_factor moe_router_scaling_factor",
+    "router_aux_loss_coef": "router_aux_loss_coef aux_loss_alpha aux_loss_coef",
+    "sliding_window": "sliding_window sliding_window_size window_size local_attention",
+    "swiglu_limit": "swiglu_limit",
+    "attention_sinks": "attention_sinks use_attention_sinks add_attention_sink_bias",
+    "qk_norm": "use_qk_norm qk_norm qk_layernorm use_qk_layernorm",
+}
+
+#: Keys that no size depends on, of any class: tokens, generation, initial values, files, precision,
+#: routing, kernels of other programs.
+_IDLE: Final = re.compile(
+    r"_token_ids?$|_token$|_id$|_index$|_ids$|^(architectures|auto_map|torch_dtype|dtype|bos_|eos_"
+    r"|pad_|model_type|transformers_version|_name_or_path|use_cache|initializer|init_|output_"
+    r"|return_|rope_|partial_rotary_factor|rotary_|attention_dropout|hidden_dropout|embd_pdrop"
+    r"|pretraining_tp|tokenizer|tie_word_embeddings|quantization_config|compression_config"
+    r"|summary_|task_specific|problem_type|id2label|label2id|temperature|top_[kp]$|do_sample"
+    r"|max_length|min_length|num_beams|num_return|num_labels|chunk_size_feed_forward"
+    r"|is_encoder_decoder|is_decoder|image_|video_|audio_|vision_|router_aux|aux_loss|seq_aux"
+    r"|z_loss|router_z|ep_size|n_group$|topk_group|topk_method|scoring_func|norm_topk_prob"
+    r"|max_window_layers|use_sliding_window|original_max_position|attn_implementation"
+    r"|num_nextn_predict|num_mtp_|mtp_|moe_router_|unsloth|layerdrop|activation_dropout"
+    r"|query_pre_attn_scalar|\w*softcapping$|attention_value_scale|scale_attn|scale_emb|logit_scale"
+    r"|lambda_std|\w*_dropout$|\w*_pdrop$|norm_type$|rms_norm_eps|layer_norm_eps|\w*_eps$"
+    r"|qk_head_dim$|no_rope_layer|layer_rope_theta|\w*_fp32\w*$|n_ctx$"
+    r"|(embedding|residual|attention|logits?|output|qk)_(multiplier|scaling|scale_factor)$)"
+)
+#: Words of keys that size, cost or parts of a layer may depend on.
+_TELLING: Final = re.compile(
+    r"(^|_)(dim|dims|size|sizes|rank|ranks|width|widths|heads?|layers?|experts?|moe|norms?|layernorm"
+    r"|ln|bias|gate|gates|gated|gating|multiplier|multiple|ratio|factor|groups?|share|shared|shares"
+    r"|sharing|cross|conv|kernel|window|sparse|block|blocks|pattern|period|interval|freq|every|loop"
+    r"|loops|cycles?|recurrent|residual|latent|lora|index|indexer|hash|ngram|memory|adapters?"
+    r"|encoder|decoder|parallel|num|n|streams?|expansion|depth|mtp|engram|hyper|mhc|hc)(_|$)"
+)
+
+
+#: Keys that transformers' code reads of any config, whether its class names them or not.
+_OTHERS: Final = (
+    "head_dim",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "partial_rotary_factor",
+)
+
+
+class KnownClass(NamedTuple):
+    """What transformers' config class of a `model_type` has."""
+
+    keys: Mapping[str, Any]  #: with what a missing one is taken for
+    names: Mapping[str, str]  #: other names of keys
+    rotary_base: float
+    ties: bool  #: whether its model can tie the head to the token table
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    tables: dict[str, Any] = json.loads(read_text(__package__, "model_types.json"))
+    return tables
+
+
+def known_class(family: str) -> KnownClass | None:
+    """The config class of a `model_type`; `None` where transformers has none."""
+    entry = _tables()["types"].get(family)
+    if entry is None:
+        return None
+    return KnownClass(
+        entry["keys"],
+        entry.get("names", {}),
+        entry.get("rotary_base", 10000.0),
+        entry.get("ties", True),
+    )
+
+
+def multimodal(family: str) -> Mapping[str, Any] | None:
+    """Where a multimodal `model_type` has its language model (`place`), what that is (`text`), and
+    whether it is `tied` where nothing says so; `None` for any other.
+    """
+    found: Mapping[str, Any] | None = _tables()["multimodal"].get(family)
+    return found
+
+
+class KeyReader(ConfigReader):
+    """Reads keys as a class of transformers would, or under any spelling where there is no class.
+
+    A missing key has the class's value, whatever default a call names.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        known: KnownClass | None,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(config)
+        self.known = known
+        self.names = names or {}
+        #: keys that the class's code reads, though the class doesn't name them
+        self.others = frozenset(_OTHERS)
+
+    def called(self, *keys: str) -> list[str]:
+        """The names that the class reads for `keys`, best first: other names that it has, then its
+        own.
+        """
+        return list(dict.fromkeys(name for key in keys for name in self._called(key)))
+
+    def _called(self, key: str) -> list[str]:
+        if key in self.names:
+            return self.names[key].split()
+        spelled = SPELLINGS.get(key, key).split()
+        if self.known is None:
+            return spelled
+        keys, names = self.known.keys, self.known.names
+        others = [name for name in spelled if name in names]
+        own = (name for name in spelled if name in keys or name in self.others)
+        return [*others, *(names[name] for name in others), *own]
+
+    def usual(self, *keys: str, default: Any = None) -> Any:
+        """What the class takes for the first of `keys` that it has a value for."""
+        known = {} if self.known is None else self.known.keys
+        values = (known.get(name) for name in self.called(*keys))
+        return next((value for value in values if value is not None), default)
+
+    def knows(self, key: str) -> bool:
+        """Whether the class has a key of that name, or the config where there is no class."""
+        if self.known is None:
+            return any(name in self.config for name in self.called(key))
+        return bool(self.called(key))
+
+    def integer(
+        self,
+        *keys: str,
+        default: int | None = None,
+        example: int | None = None,
+        low: int = 1,
+        high: int = LARGEST,
+    ) -> int:
+        """As of any reader; a missing key has the class's value."""
+        usual = self.usual(*keys, default=default)
+        return super().integer(*keys, default=usual, example=example, low=low, high=high)
+
+    def optional_integer(self, *keys: str, low: int = 1, high: int = LARGEST) -> int | None:
+        """As of any reader; a missing key has the class's value."""
+        names = self.called(*keys)
+        self.read.update(names)
+        if not any(name in self.config for name in names):
+            value = self.usual(*keys)
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return super().optional_integer(*keys, low=low, high=high)
+
+    def boolean(self, key: str, default: bool) -> bool:
+        """As of any reader; a missing key has the class's value."""
+        return super().boolean(key, bool(self.usual(key, default=default)))
+
+    def text(self, *keys: str, default: str) -> str:
+        """As of any reader; a missing key has the class's value."""
+        usual = self.usual(*keys, default=default)
+        return super().text(*keys, default=usual if isinstance(usual, str) else default)
+
+    def value(self, key: str) -> Any:
+        """What the config has, else what the class takes for it."""
+        name = self.given(key)
+        return self.usual(key) if name is None else self.config[name]
+
+
+def odd_keys(read: KeyReader) -> Iterator[str]:
+    """Keys that nobody read and that may change a model: those of its class with another value than
+    the usual one, or, without a class, those that have a telling name.
+    """
+    for key, value in read.config.items():
+        if not isinstance(key, str) or key in read.read or _IDLE.search(key):
+            continue
+        if read.known is None:
+            if _says_something(value) and _TELLING.search(key.lower()):
+                yield key
+        elif key in read.known.keys and value not in (read.known.keys[key], None):
+            yield key
+
+
+def _says_something(value: object) -> bool:
+    """Return whether a value is more than nothing, false, 0, 1, or a text."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_says_something, value))
+    if isinstance(value, Mapping):
+        return bool(value)
+    return value is True or (isinstance(value, (int, float)) and value not in (0, 1))
+
+
+def conflicts(read: KeyReader) -> Iterator[tuple[str, str]]:
+    """Pairs of keys of a config without a class that spell one key and differ."""
+    for key in SPELLINGS:
+        names = [name for name in read.called(key) if read.config.get(name) is not None]
+        for other in names[1:]:
+            if read.config[other] != read.config[names[0]]:
+                yield names[0], f"{other} is {show(read.config[other])}"

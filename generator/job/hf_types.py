@@ -1,0 +1,248 @@
+"""What the code of each `model_type` decides and no key of its config says, for the reader by keys.
+
+Source: the configuration and modeling modules of huggingface/transformers 5.23,
+models/<model_type>/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from .hf_by_keys import FULL, LOCAL, Traits, every, first_dense
+from .hf_dense import SCALED_EMBEDDINGS, multipliers
+from .hf_keys import KeyReader
+from .hf_shape import Shape, switch
+
+_SINUSOIDS: Final = ("sinusoidal positions",)
+_GRANITE: Final = (
+    "embedding_multiplier logits_scaling residual_multiplier attention_multiplier layer_rope_theta"
+)
+_SIGMOID: Final[Shape] = {"router_scores": "sigmoid"}
+
+
+def _full_first(period: int) -> Any:
+    """Return a reader of layers of which the first of so many attends to everything."""
+    return lambda read, shape: [LOCAL if i % period else FULL for i in range(shape["layers"])]
+
+
+def _beam(read: KeyReader, shape: Shape) -> list[str]:
+    kinds: list[str] = every(6)(read, shape)
+    return [*kinds[:-1], FULL]
+
+
+def _flint(read: KeyReader, shape: Shape) -> list[str]:
+    last = shape["layers"] - 1
+    return [FULL if i < 2 or i % 4 == 1 or i == last else LOCAL for i in range(last + 1)]
+
+
+def _flint_dense(read: KeyReader, shape: Shape) -> frozenset[int]:
+    named = (
+        {0, 1} if read.value("mlp_only_layers") is None else read.layer_indices("mlp_only_layers")
+    )
+    step = read.integer("decoder_sparse_step", default=1)
+    return frozenset(i for i in range(shape["layers"]) if i in named or (i + 1) % step)
+
+
+def _mimo(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    """MiMo-V2's local layers have more key-value heads, and sinks."""
+    wide = read.optional_integer("v_head_dim") or shape["head_dim"]
+    local = {"kv_heads": 2 * shape["kv_heads"], "sinks": True} if kind == LOCAL else {}
+    return {"v_head_dim": wide, **local}
+
+
+def _laguna(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    listed = read.value("num_attention_heads_per_layer")
+    if not isinstance(listed, list) or len(listed) <= index:
+        return {}
+    return {"heads": listed[index]}
+
+
+def _codegen(read: KeyReader, shape: Shape) -> float:
+    width: int = shape["head_dim"]
+    return min(1.0, (read.optional_integer("rotary_dim") or width) / width)
+
+
+def _gpt_neo(read: KeyReader, shape: Shape) -> list[str]:
+    types = read.value("attention_types")
+    layers = shape["layers"]
+    if not types:
+        return [("global", "local")[i % 2] for i in range(layers)]
+    try:
+        return [str(name) for names, times in types for _ in range(times) for name in names]
+    except (TypeError, ValueError):
+        read.report("attention_types", "attention_types is no list of patterns with their numbers")
+        return [FULL] * layers
+
+
+def _last_bias(read: KeyReader, shape: Shape, index: int, layer: Any) -> Any:
+    """GPT-NeoX-Japanese adds its attention's bias in the last layer alone."""
+    last = index == shape["layers"] - 1
+    return replace(layer, mixer=replace(layer.mixer, vectors=shape["hidden"] if last else 0))
+
+
+_GPT: Final = Traits(
+    norm="layernorm",
+    gated=False,
+    qkv_bias=True,
+    output_bias=True,
+    mlp_bias=True,
+    positions="learned",
+)
+_FAIRSEQ: Final = replace(_GPT, extras=(SCALED_EMBEDDINGS,))
+_MLA: Final = Traits(head_dim=False)
+_KOSMOS: Final = replace(
+    _FAIRSEQ,
+    positions="none",
+    attention=lambda read, shape, kind, index: {"output_norm": True},
+    dense={"inner_norm": 2},
+    extras=(SCALED_EMBEDDINGS, *_SINUSOIDS),
+)
+
+TYPES: Final[Mapping[str, Traits]] = {
+    "afmoe": Traits(
+        norms=4,
+        qk_norm="head",
+        gate="elements",
+        kinds=every(4, "global_attn_every_n_layers"),
+        bare=lambda read, shape: (),
+        experts={"router_bias": True, "router_scores": "sigmoid"},
+        extras=switch("mup_enabled", False, (SCALED_EMBEDDINGS,), ()),
+    ),
+    "apertus": Traits(qk_norm="head", gated=False, dense={"vectors": 2}),
+    "aria_text": Traits(),
+    "axk1": Traits(
+        head_dim=False,
+        routed_norms=3,
+        plain=first_dense(1, "first_k_dense_replace"),
+        experts=_SIGMOID,
+        others="first_k_dense_replace",
+    ),
+    "beam": Traits(
+        norms=4,
+        qk_norm="head",
+        gate="elements",
+        attention=lambda read, shape, kind, index: {"vectors": shape["heads"]},
+        kinds=_beam,
+        plain=first_dense(3),
+        experts=_SIGMOID,
+        extras=("soft-capped logits",),
+    ),
+    "biogpt": replace(_FAIRSEQ, position_offset=2),
+    "bitnet": Traits(
+        attention=lambda read, shape, kind, index: {"output_norm": True},
+        dense={"inner_norm": 1},
+    ),
+    "codegen": replace(
+        _GPT,
+        qkv_bias=False,
+        output_bias=False,
+        norms=1,
+        positions="rotary",
+        rotary_fraction=_codegen,
+        head_bias=True,
+    ),
+    "cohere2_moe": Traits(
+        norm="layernorm-no-bias",
+        norms=1,
+        kinds=every(4, "sliding_window_pattern"),
+        plain=first_dense(0, "first_k_dense_replace"),
+        others="first_k_dense_replace",
+    ),
+    "ctrl": replace(
+        _GPT, positions="none", head_bias=True, extras=(SCALED_EMBEDDINGS, *_SINUSOIDS)
+    ),
+    "cwm": Traits(kinds=_full_first(4)),
+    "emu3_text_model": Traits(),
+    "exaone_moe": Traits(
+        qk_norm="head", kinds=every(4, "sliding_window_pattern"), experts=_SIGMOID
+    ),
+    "flex_olmo": Traits(qk_norm="full", norm_after=True),
+    "flint": Traits(qk_norm="head", sinks=True, kinds=_flint, plain=_flint_dense, experts=_SIGMOID),
+    "gpt_neo": replace(_GPT, qkv_bias=False, kinds=_gpt_neo),
+    "gpt_neox_japanese": replace(
+        _GPT,
+        qkv_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        positions="rotary",
+        layer=_last_bias,
+    ),
+    "granite_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),
+    "granitemoe_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),
+    "helium": Traits(output_bias=False),
+    "hy_v3": Traits(qk_norm="head", plain=first_dense(1), experts=_SIGMOID),
+    "hyperclovax": Traits(norms=switch("use_post_norm", True, 4, 2), extras=multipliers),
+    "internlm3": Traits(),
+    "iquestcoder": Traits(),
+    "jais2": Traits(norm="layernorm", gated=False),
+    "kolibri1": Traits(norms=4, qk_norm="head", kinds=every(5), experts={"shared_gate": False}),
+    "laguna": Traits(
+        qk_norm="head",
+        gate=switch("gating", True, "heads", "none"),
+        attention=_laguna,
+        plain=first_dense(1),
+        experts={"router_bias": True, "router_scores": "sigmoid"},
+    ),
+    "mellum": Traits(qk_norm="head"),
+    "mimo_v2_flash": Traits(
+        attention=_mimo,
+        kinds=lambda read, shape: [
+            LOCAL if i and (i + 1) % 6 else FULL for i in range(shape["layers"])
+        ],
+        plain=first_dense(1),
+        experts=_SIGMOID,
+    ),
+    "minicpm3": replace(_MLA, extras=("scaled embeddings, residuals and logits",)),
+    "moshi": Traits(
+        dense=lambda read, shape: {"width": shape["ffn"] // 2},
+        table_elements=lambda read, shape: shape["hidden"],
+    ),
+    "nanochat": Traits(norm="none", qk_norm="l2", gated=False, extras=("soft-capped logits",)),
+    "openai-gpt": replace(_GPT, norm_after=True, final_norms=0),
+    "persimmon": replace(
+        _GPT,
+        positions="rotary",
+        rotary_fraction=0.5,
+        qk_norm=switch("qk_layernorm", True, "head", "none"),
+    ),
+    "solar_open": Traits(experts=_SIGMOID, plain=lambda read, shape: ()),
+    "vaultgemma": Traits(
+        kinds=every(2), extras=(SCALED_EMBEDDINGS, "soft-capped attention scores and logits")
+    ),
+    "xglm": replace(_FAIRSEQ, positions="none", extras=(SCALED_EMBEDDINGS, *_SINUSOIDS)),
+    "youtu": _MLA,
+    # Language parts of multimodal models.
+    "deepseek_ocr2_text": Traits(
+        plain=first_dense(1, "first_k_dense_replace"), others="first_k_dense_replace"
+    ),
+    "granite4_vision_text": Traits(extras=multipliers, idle=_GRANITE),
+    "hunyuan_vl_text": Traits(qk_norm="head"),
+    "kosmos_2_text_model": _KOSMOS,
+    "kosmos_2_5_text_model": replace(
+        # a row for text, and one for what an image stands in for
+        _KOSMOS,
+        attention=None,
+        table_elements=lambda read, shape: 2 * shape["hidden"],
+    ),
+    "mistral4": _MLA,
+    "cosmos3_edge_text": Traits(gated=False),
+    "glm4v_text": Traits(norms=4, qkv_bias=True, rotary_fraction=0.5),
+    "glm4v_moe_text": Traits(rounds_heads=True, output_bias=False, experts=_SIGMOID),
+    "glm_ocr_text": Traits(norms=4),
+    "granite_docling_text": Traits(extras=multipliers, idle=_GRANITE),
+    "muse_glimmer_text": Traits(norms=4, gate="elements", qk_norm="l2"),
+    "molmo2_text": Traits(
+        qk_norm="head",
+        table_elements=lambda read, shape: (
+            shape["hidden"] * (read.optional_integer("additional_vocab_size", low=0) or 0)
+        ),
+    ),
+    "paddleocr_vl_text": Traits(),
+    "qwen2_5_omni_text": Traits(qkv_bias=True),
+    "qwen3_omni_moe_text": Traits(rounds_heads=True, qk_norm="head"),
+    "unlimited_ocr_text": Traits(
+        plain=first_dense(1, "first_k_dense_replace"), others="first_k_dense_replace"
+    ),
+}
