@@ -88,7 +88,7 @@ DEEPSPEED: Final = ProgramRecord(
         Rules(
             folder="programs.deepspeed.rules",
             modules=(
-                *("reported", "batch", "choices", "precision", "zero", "zero_limits"),
+                *("parsing", "syntax", "batch", "choices", "precision", "zero", "zero_limits"),
                 *("offload", "optimizer", "parallel", "running"),
             ),
             when=lambda submission: (

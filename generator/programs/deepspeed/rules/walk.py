@@ -1,0 +1,108 @@
+"""The walk through a config: problems of its keys and their values, each under its rule's id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ....findings import Violation, Violations, printable
+from ....text.wording import escape
+from ..config import Config
+from ..schema import Section, as_hjson
+from .keys import removed, slips_read_later, unknown_key, written_twice
+from .placeholders import bare_placeholders, filled_in, leftover
+from .subjects import FILL, Place, Problem, shown
+from .values import of_mapping, of_model
+
+#: Unknown keys in one section; more tell nothing new, and each costs a search for what was meant.
+_MOST: Final = 50
+
+
+def problems_of(config: Config, rule_id: str) -> Violations:
+    """Yield what is wrong with a config's keys and values by one rule.
+
+    The walk finds the problems of all rules; it is made once, and they are kept with the config.
+    """
+    kept = vars(config)
+    if "_problems" not in kept:
+        problems = tuple(_of_text(config))
+        top = config.schema.section("")
+        readable = config if config.json.broken is None or top is None else _with_numbers(config)
+        if top is not None and readable is not None and isinstance(readable.json.data, dict):
+            walked = (*_of_section(readable, readable.json.data, top), *slips_read_later(readable))
+            left_out = _lines_to_fill(config) if readable is not config else frozenset[int | None]()
+            problems += tuple(
+                (found_by, violation)
+                for found_by, violation in walked
+                if violation.where.line not in left_out
+            )
+        kept["_problems"] = problems
+
+    return (violation for found_by, violation in kept["_problems"] if found_by == rule_id)
+
+
+def _of_text(config: Config) -> Iterator[Problem]:
+    """The problems of a config as a whole: a placeholder that stops its reader, or no object."""
+    left, top = leftover(config), config.schema.section("")
+    if left is not None:
+        message = f"unfilled placeholder `{printable(left[1])[:80]}`: the config can't be read"
+        yield "PARSE015", Violation(config.json.lines.locate(left[0]), message, FILL)
+
+    data = config.json.data
+    if config.json.broken is None and top is not None and not isinstance(data, dict):
+        place = Place(config=config, section=top, pointer="", value=data)
+        message = f"the config must be an object, not {shown(data)}"
+        hint = 'write an object such as {"train_batch_size": 256}'
+        yield place.problem("PARSE011", message, hint)
+
+
+def _with_numbers(config: Config) -> Config | None:
+    """The config with numbers in place of its placeholders; None where it still can't be read."""
+    filled = filled_in(config)
+    return replace(config, json=filled) if filled is not None and filled.broken is None else None
+
+
+def _lines_to_fill(config: Config) -> frozenset[int | None]:
+    """The lines with placeholders, of which nothing is known."""
+    return frozenset(
+        config.json.lines.locate(offset).line for offset, _ in bare_placeholders(config)
+    )
+
+
+def _of_section(
+    config: Config, data: Mapping[str, Any], section: Section, pointer: str = ""
+) -> Iterator[Problem]:
+    """The problems of a section and of those in it; `pointer` is the section's."""
+    places = dict[str, Place]()
+    unknown_keys = 0
+    for name, value in data.items():
+        at = f"{pointer}/{escape(name)}"
+        key = section.keys.get(name)
+        place = places[name] = Place(
+            config=config, section=section, pointer=at, value=as_hjson(value)
+        )
+        if key is None:
+            problem = unknown_key(place, name) if unknown_keys < _MOST else None
+            unknown_keys += problem is not None
+            if problem is not None:
+                yield problem
+            continue
+
+        # Of `bf16` and `bfloat16` DeepSpeed reads one.
+        if at == "/bfloat16" and config.bf16 != at:
+            continue
+
+        problem = of_model(place, key) if section.kind == "model" else of_mapping(place, key)
+        if problem is not None:
+            yield problem
+            continue
+
+        if (later := removed(place, name)) is not None:
+            yield later
+        inner = None if key.type.section is None else config.schema.section(key.type.section)
+        if isinstance(place.value, dict) and inner is not None:
+            yield from _of_section(config, place.value, inner, at)
+
+    if section.kind == "model":
+        yield from written_twice(places, section)
