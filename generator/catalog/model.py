@@ -240,6 +240,7 @@ _ROUTED: Final = {
             "shared_experts",
             "shared_gate",
             "expert_bias",
+            "latent",
             "router_bias",
             "router_groups",
             "router_top_groups",

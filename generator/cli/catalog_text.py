@@ -139,7 +139,7 @@ def _sizes(model: Model) -> dict[str, Any]:
         "chunked_attention": any(span.chunked for span in local),
         "layers_without_rotary": bare if model.position_embedding == "rotary" else (),
     }
-    holders = (model, stack.kinds[0], model.softmax, model.feed_forward)
+    holders = (model, stack.kinds[0], *model.attentions[:1], model.feed_forward)
 
     def size(name: str) -> Any:
         if name in by_layer:

@@ -80,7 +80,7 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     sharded = element * kept + copied
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     part = layer.feed_forward
-    gathered = part.per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
+    gathered = part.per_token * 2 * element * part.routed_hidden * (layout.expert_tensor - 1)
     sharded = (
         sharded
         + feed_forward_bytes_per_token(job, part)
@@ -121,7 +121,7 @@ def repeated_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> tupl
         return attention, repeats(layout, Modules.MLP) * (norm + whole)
 
     width = element / layout.tensor
-    gathered = part.per_token * 2 * model.hidden * (layout.expert_tensor - 1)
+    gathered = part.per_token * 2 * part.routed_hidden * (layout.expert_tensor - 1)
     whole = whole + width * gathered
     activation = repeats(layout, Modules.MOE_ACT) * width * part.per_token * part.expert_width
     shared = repeats(layout, Modules.SHARED_EXPERTS) * width * _mlp_copies(job, part) * part.width
@@ -313,6 +313,7 @@ def weight_gradient_bytes(job: Job, layout: LayoutLike, layer: Layer | None = No
     ups = part.ups if job.fuses_kernels else 1
     if part.experts:
         widest = ups * part.expert_width * part.experts / (layout.expert * layout.expert_tensor)
+        widest = widest * part.routed_hidden / part.hidden
     else:
         widest = ups * part.width / layout.tensor + 0 * layout.expert
         if not part.width:  # a mixer alone

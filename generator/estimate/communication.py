@@ -299,7 +299,7 @@ def expert_s(
     tokens = local_tokens(job, layout) / (
         layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
     )
-    size, copies = weight_bytes(job) * tokens * part.hidden, part.per_token
+    size, copies = weight_bytes(job) * tokens * part.routed_hidden, part.per_token
     most, passes = busiest(job, layout, part), 4 + 2 * again
     once = sends_tokens_once_per_node(job, layout)
     one = (

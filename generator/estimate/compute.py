@@ -146,9 +146,11 @@ def _layer_time(
     )
 
 
-def _mlp(job: Job, part: FeedForward, rows: Any, width: Any, count: Any = 1) -> Passes:
+def _mlp(
+    job: Job, part: FeedForward, rows: Any, width: Any, count: Any = 1, hidden: int | None = None
+) -> Passes:
     """Seconds of both products of an MLP, `count` times."""
-    first, second = part.products(width)
+    first, second = part.products(width, hidden)
     return linear(job, rows, first.inputs, first.outputs, count) + linear(
         job, rows, second.inputs, second.outputs, count
     )
@@ -170,7 +172,9 @@ def _feed_forward(
 
     tensor, cut, held = layout.tensor, layout.expert_tensor, part.experts / layout.expert
     rows = tokens * busiest(job, layout, part) * (cut / tensor) * part.per_token / held
-    routed = _mlp(job, part, rows, part.expert_width / cut, held)
+    routed = _mlp(job, part, rows, part.expert_width / cut, held, part.routed_hidden)
+    for inputs, outputs in part.latent_products:
+        routed = routed + linear(job, tokens / sequence_cut(layout), inputs, outputs)
     router = linear(job, tokens / sequence_cut(layout), part.hidden, part.experts)
     return routed + router + whole, whole
 
@@ -294,7 +298,7 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
 
 def _routed_streams(job: Job, layout: LayoutLike, tokens: Any, part: FeedForward) -> Passes:
     """Sorting tokens by expert and back, and the biases of experts."""
-    constants, width = rates(job), part.hidden / sequence_cut(layout)
+    constants, width = rates(job), part.routed_hidden / sequence_cut(layout)
     moved = permuted_copies(job, layout, part) * weight_bytes(job) * width / constants.permute_share
     sorting = stream_s(job, tokens * (constants.streaming_passes * moved))
     if not (part.expert_bias and any(job.engine.expert_bias_traffic_bytes)):

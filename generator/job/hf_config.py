@@ -13,13 +13,14 @@ from .hf_by_keys import Traits, read_by_keys
 from .hf_dense import DENSE
 from .hf_hybrid import HYBRID
 from .hf_keys import KeyReader, conflicts, known_class, multimodal, odd_keys
+from .hf_mamba import STATE_SPACE
 from .hf_moe import MOE, latent_attention, routed_experts
 from .hf_shape import ConfigReader, Family, Problem, Shape
 from .hf_types import TYPES
 
 #: How each Hugging Face `model_type` spells a transformer's shape.
 FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = dict(
-    sorted({**DENSE, **MOE, **HYBRID}.items())
+    sorted({**DENSE, **MOE, **HYBRID, **STATE_SPACE}.items())
 )
 
 _MAMBA = "state-space layers (Mamba)"
@@ -29,11 +30,8 @@ _SPARSE = "sparse attention with an indexer"
 _REFUSED: Final[Mapping[str, str]] = {
     "a dense MLP beside the experts of each layer": "arctic",
     "lightning (linear) attention layers": "bailing_hybrid minimax minimax_m1 minimax_text_01",
-    _MAMBA: (
-        "bamba falcon_h1 falcon_mamba granitemoehybrid jamba mamba mamba2 "
-        "nemotron_h nemotron_h_omni "
-        "nemotron_hybrid zamba zamba2"
-    ),
+    _MAMBA: "nemotron_hybrid",
+    "blocks of attention whose weights several places share": "zamba zamba2",
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
     "attention heads and MLP widths that differ by layer": "deci nemotron-nas openelm",
     _SPARSE: "deepseek_v32 deepseek_v4 glm_moe_dsa minimax_m3_vl minimax_m3_vl_text",

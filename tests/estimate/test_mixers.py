@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dsgen.catalog.layers.delta import CHUNK, GatedDelta
+from dsgen.catalog.layers.mamba import Mamba1, Mamba2
 from dsgen.estimate.model_size import parameter_count
 from dsgen.job.hf_config import model_from_config
 from tests.needs import needs_transformers
@@ -47,6 +48,88 @@ VARIANTS: tuple[Mapping[str, object], ...] = (
         "linear_num_key_heads": 8,
         "linear_num_value_heads": 16,
         "attention_bias": True,
+    },
+    {"model_type": "mamba", "num_hidden_layers": 2},
+    {
+        "model_type": "mamba",
+        "num_hidden_layers": 2,
+        "expand": 3,
+        "state_size": 8,
+        "time_step_rank": 40,
+        "conv_kernel": 3,
+        "use_bias": True,
+        "use_conv_bias": False,
+        "tie_word_embeddings": False,
+    },
+    {"model_type": "falcon_mamba", "num_hidden_layers": 2, "hidden_size": 1024},
+    {"model_type": "mamba2", "num_hidden_layers": 2},
+    {
+        "model_type": "mamba2",
+        "num_hidden_layers": 2,
+        "hidden_size": 1024,
+        "num_heads": 32,
+        "n_groups": 2,
+        "state_size": 64,
+        "use_bias": True,
+        "use_conv_bias": False,
+        "tie_word_embeddings": True,
+    },
+    {"model_type": "nemotron_h"},
+    {"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-M"},
+    {"model_type": "nemotron_h", "layers_block_type": ["mamba", "moe", "attention"]},
+    {
+        "model_type": "nemotron_h",
+        "hybrid_override_pattern": "ME*-E",
+        "moe_latent_size": 512,
+        "mlp_bias": True,
+        "use_bias": True,
+        "mamba_conv_bias": False,
+        "mamba_n_groups": 4,
+        "mamba_head_dim": 32,
+        "num_key_value_heads": 2,
+    },
+    {"model_type": "jamba", "num_hidden_layers": 9},
+    {
+        "model_type": "jamba",
+        "num_hidden_layers": 6,
+        "attn_layer_period": 3,
+        "attn_layer_offset": 0,
+        "expert_layer_period": 3,
+        "expert_layer_offset": 2,
+        "mamba_dt_rank": 100,
+        "mamba_proj_bias": True,
+        "mamba_conv_bias": False,
+    },
+    {"model_type": "jamba", "num_hidden_layers": 5, "num_experts": 1, "num_experts_per_tok": 1},
+    {"model_type": "bamba", "num_hidden_layers": 3, "attn_layer_indices": [1]},
+    {
+        "model_type": "bamba",
+        "num_hidden_layers": 2,
+        "attn_layer_indices": [0],
+        "mamba_n_heads": 64,
+        "mamba_expand": 1,
+        "mamba_proj_bias": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    {
+        "model_type": "granitemoehybrid",
+        "num_hidden_layers": 3,
+        "layer_types": ["mamba", "attention", "mamba"],
+        "attention_bias": True,
+    },
+    {"model_type": "granitemoehybrid", "num_hidden_layers": 2, "num_local_experts": 0},
+    {"model_type": "falcon_h1", "num_hidden_layers": 2},
+    {
+        "model_type": "falcon_h1",
+        "num_hidden_layers": 2,
+        "mamba_d_ssm": None,
+        "mamba_rms_norm": True,
+        "projectors_bias": True,
+        "mamba_proj_bias": True,
+        "attention_bias": True,
+        "mlp_bias": True,
     },
 )
 
@@ -101,25 +184,33 @@ def test_the_delta_rule_costs_what_its_chunks_do(tokens: int) -> None:
 
 
 def kept_elements(module: Any, tokens: int, hidden: int) -> float:
-    """Elements of two bytes a token that a mixer keeps for its backward pass, without weights and
-    its input.
+    """Elements of two bytes that a mixer keeps for its backward pass with each further token,
+    without its input.
     """
     import torch
 
     module = module.to(torch.bfloat16)
+    more, some = (_kept_bytes(module, count, hidden) for count in (2 * tokens, tokens))
+    return (more - some) / 2 / tokens
+
+
+def _kept_bytes(module: Any, tokens: int, hidden: int) -> int:
+    """Bytes of tensors that a module saves, without its input and weights."""
+    import torch
+
     state = torch.randn(1, tokens, hidden, dtype=torch.bfloat16, requires_grad=True)
     known = {tensor.untyped_storage().data_ptr() for tensor in (state, *module.parameters())}
     kept: dict[int, int] = {}
 
     def pack(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known and storage.nbytes() >= 2 * tokens:
+        if storage.data_ptr() not in known:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         module(state)
-    return sum(kept.values()) / 2 / tokens
+    return sum(kept.values())
 
 
 def keeping(saves: Callable[..., tuple[Any, ...]], place: int = 0) -> Any:
@@ -177,4 +268,69 @@ def test_the_delta_rule_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatch) -
     config = AutoConfig.for_model("qwen3_5_text", **sizes)
     mixer = GatedDelta(hidden=256, key_heads=2, key_dim=64, value_heads=4, value_dim=96)
     counted = kept_elements(modeling.Qwen3_5GatedDeltaNet(config, 0), 256, 256)
+    assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
+
+
+def test_a_state_space_costs_what_its_chunks_do() -> None:
+    """Torch's code of Mamba-2 does the operations of the formula, but that it repeats groups for
+    their heads, and 1 % more between chunks.
+    """
+    import torch
+    from transformers.models.nemotron_h.modeling_nemotron_h import mamba2_chunk_scan
+
+    tokens, mixer = (
+        1024,
+        Mamba2(hidden=1, heads=16, head_dim=32, groups=16, state=64, chunk=128, kernel=0),
+    )
+    values = torch.zeros(1, tokens, 16, 32)
+    steps, sides = torch.zeros(1, tokens, 16), torch.zeros(1, tokens, 16, 64)
+    counted = batched_flops(
+        lambda: mamba2_chunk_scan(
+            values, steps, torch.zeros(16), sides, sides, chunk_size=128, dt_bias=torch.zeros(16)
+        )
+    )
+    assert counted / tokens == pytest.approx(mixer.core_flops(tokens), rel=0.01)
+
+
+def test_mamba_2_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around its kernel, of which the source says what it keeps, Nemotron-H's module keeps exactly
+    the elements of the formula.
+    """
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.nemotron_h import modeling_nemotron_h as modeling
+
+    split = keeping(lambda projected, out: (projected, out), place=1)
+
+    def combined(projected: Any, *_: Any, headdim: int, outproj_weight: Any, **__: Any) -> Any:
+        out = torch.zeros(*projected.shape[:2], outproj_weight.shape[1], dtype=projected.dtype)
+        return split(projected, out)
+
+    monkeypatch.setattr(modeling, "mamba2_split_conv1d_scan_combined", combined)
+    config = AutoConfig.for_model(
+        "nemotron_h", hidden_size=256, mamba_num_heads=8, mamba_head_dim=32, n_groups=2
+    )
+    mixer = Mamba2(hidden=256, heads=8, head_dim=32, groups=2, state=128)
+    counted = kept_elements(modeling.NemotronHMamba2Mixer(config, 0).train(), 256, 256)
+    assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
+
+
+def test_mamba_1_with_norms_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around its kernels, of which the source says what they keep, Jamba's module keeps exactly the
+    elements of the formula.
+    """
+    from transformers import AutoConfig
+    from transformers.models.jamba import modeling_jamba as modeling
+
+    conv = keeping(lambda x, w: (x, w))
+    scan = keeping(lambda u, step, b, c, z: (u, step, b, c, z, u.clone()))
+    monkeypatch.setattr(modeling, "causal_conv1d_fn", lambda x, w, b=None, **_: conv(x, w))
+    monkeypatch.setattr(
+        modeling,
+        "mamba_selective_scan",
+        lambda u, step, a, b, c, z=None, **_: scan(u, step, b, c, z),
+    )
+    config = AutoConfig.for_model("jamba", hidden_size=256, mamba_d_state=16)
+    mixer = Mamba1(hidden=256, width=512, state=16, step_rank=16, norms=True)
+    counted = kept_elements(modeling.JambaMambaMixer(config, 0), 256, 256)
     assert counted == mixer.kept_elements(repeats_keys=False, packs=False)

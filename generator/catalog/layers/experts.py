@@ -27,6 +27,9 @@ class Experts(FeedForward):
     per_token: int
     expert_width: int
     expert_bias: bool = False
+    #: width of the state that routed experts take and give, between two products of all experts
+    #: (Nemotron 3); 0: the hidden one
+    latent: int = 0
     shared_experts: int = 0
     shared_gate: bool = False
     router_bias: bool = False
@@ -49,11 +52,24 @@ class Experts(FeedForward):
 
     @property
     def whole_parameters(self) -> int:
-        """Shared experts, and their gate."""
+        """Shared experts and their gate, and the products around a latent state."""
+        around = sum((a + self.bias) * b for a, b in self.latent_products)
         if not self.width:
-            return 0
+            return around
         gate = self.hidden if self.shared_gate else 0
-        return mlp_parameters(self.hidden, self.width, gated=self.gated, bias=self.bias) + gate
+        shared = mlp_parameters(self.hidden, self.width, gated=self.gated, bias=self.bias)
+        return shared + gate + around
+
+    @property
+    def latent_products(self) -> tuple[tuple[int, int], ...]:
+        """To the latent state and back."""
+        wide, narrow = self.hidden, self.latent
+        return ((wide, narrow), (narrow, wide)) if self.latent else ()
+
+    @property
+    def routed_hidden(self) -> int:
+        """The latent state's, where there is one."""
+        return self.latent or self.hidden
 
     @property
     def router_parameters(self) -> int:
@@ -64,7 +80,7 @@ class Experts(FeedForward):
     def expert_parameters(self) -> int:
         """One routed expert's."""
         return mlp_parameters(
-            self.hidden, self.expert_width, gated=self.gated, bias=self.expert_bias
+            self.routed_hidden, self.expert_width, gated=self.gated, bias=self.expert_bias
         )
 
     @property

@@ -34,6 +34,16 @@ class FeedForward:
     router_top_groups: int = 0  #: groups of experts of which a token picks all of its own; 0: any
 
     @property
+    def routed_hidden(self) -> int:
+        """Width of the state that is sent to experts."""
+        return self.hidden
+
+    @property
+    def latent_products(self) -> tuple[tuple[int, int], ...]:
+        """Widths of what products around all routed experts take and give."""
+        return ()
+
+    @property
     def modules(self) -> tuple[str, ...]:
         """Modules of its own that programs can compute again."""
         return ()
@@ -87,9 +97,10 @@ class FeedForward:
         """Matrices from the hidden state: two where one gates the other."""
         return 2 if self.gated else 1
 
-    def products(self, width: Any) -> tuple[Product, ...]:
+    def products(self, width: Any, hidden: int | None = None) -> tuple[Product, ...]:
         """Both products of an MLP as wide as `width`: gate and up at once, and down."""
-        return Product(self.hidden, self.ups * width), Product(width, self.hidden)
+        hidden = hidden or self.hidden
+        return Product(hidden, self.ups * width), Product(width, hidden)
 
     @property
     def projections(self) -> tuple[Projection, ...]:
@@ -108,12 +119,14 @@ class FeedForward:
         """Bytes a token kept for the backward pass.
 
         Of each width `copies` tensors are kept, the last one the input of the second product. An
-        expert keeps its own copy of the token, before and after it is sorted. **Symbols**:
-        `element` bytes of an activation, `input_element` of a product's input.
+        expert keeps its own copy of the token, before and after it is sorted, and products around
+        all experts what they take and give. **Symbols**: `element` bytes of an activation,
+        `input_element` of a product's input.
         """
         kept = (copies - 1) * element + input_element
-        routed = (element + input_element) * self.hidden + kept * self.expert_width
-        return self.per_token * routed + kept * self.width
+        routed = (element + input_element) * self.routed_hidden + kept * self.expert_width
+        around = (element + input_element) * self.routed_hidden * bool(self.latent_products)
+        return self.per_token * routed + kept * self.width + around
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...dataclass import dataclass
 from .feed_forward import FeedForward
@@ -65,3 +65,7 @@ class NoFeedForward(FeedForward):
     def whole_parameters(self) -> int:
         """None."""
         return 0
+
+    def products(self, width: Any, hidden: int | None = None) -> tuple[Product, ...]:
+        """None."""
+        return ()

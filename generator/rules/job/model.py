@@ -16,6 +16,7 @@ from ...catalog.layers.delta import GatedDelta
 from ...catalog.layers.experts import Experts
 from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
+from ...catalog.layers.mamba import Mamba2
 from ...catalog.layers.mixer import Mixer
 from ...catalog.layers.nothing import NoFeedForward, NoMixer
 from ...catalog.layers.side_by_side import SideBySide
@@ -355,6 +356,7 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
 #: megatron/core/models/hybrid and megatron/training/arguments.py.
 _BUILT_FROM: Final[Mapping[type[Mixer], tuple[str, str]]] = {
     GatedDelta: ("0.16.1", "--experimental-attention-variant gated_delta_net"),
+    Mamba2: ("0.16.1", "a hybrid pattern with M"),
 }
 
 
@@ -374,7 +376,7 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
             yield layer.mixer.called, "no release of Megatron-Core up to 0.19 builds them"
         elif isinstance(layer.mixer, NoMixer) or isinstance(layer.feed_forward, NoFeedForward):
             alone = "layers of a mixer or a feed-forward alone"
-            yield alone, "Megatron-Core builds them from 0.16.1 on (a hybrid pattern)"
+            yield alone, "Megatron-Core builds these from 0.16.1 on (a hybrid pattern)"
 
 
 @parallel_jobs.rule(
