@@ -123,10 +123,11 @@ class File:
     @property
     def program(self) -> str | None:
         """The program that reads the file, if it is one that dsgen doesn't check."""
-        return None if self._on_clusters else self._program
+        return None if self._on_clusters else self.program_by_keys
 
     @cached_property
-    def _program(self) -> str | None:
+    def program_by_keys(self) -> str | None:
+        """The program whose file it is by its keys."""
         mapping = self.path.suffix.lower() in MAPPINGS
         return program_by_keys(self.keys, self.content, is_json=self.is_json) if mapping else None
 
@@ -144,11 +145,11 @@ class File:
     @cached_property
     def _on_clusters(self) -> Kind | None:
         """The kind of a file of Kubernetes or SkyPilot; None for kinds that aren't read."""
-        if self._program == "Kubernetes" and self.is_yaml:
+        if self.program_by_keys == "Kubernetes" and self.is_yaml:
             from ..programs.kubernetes.job import is_training_job
 
             return "Kubernetes job" if is_training_job(self.content) else None
-        if self._program == "SkyPilot" and self.is_yaml:
+        if self.program_by_keys == "SkyPilot" and self.is_yaml:
             from ..programs.skypilot.read import is_task
 
             return "SkyPilot task" if is_task(self.content) else None

@@ -176,8 +176,11 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
         reading.documents += found
         reading.findings += map(codes.from_spec, file.yaml().findings)
     elif kind is not None:
+        before = len(reading.documents) + len(reading.findings)
         with guarded(f"the reader of the kind `{kind}`", file.name):
             _read_kind(kind, file, name, reading)
+            if len(reading.documents) + len(reading.findings) == before:
+                _read_nothing(file, reading)
     elif file.named:
         message = "unknown kind of document"
         hint = f"name {_KINDS}, or a folder of them"
@@ -198,6 +201,17 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
         whose = f"of {program}" if program else "not recognized"
         is_made = program in _TEMPLATED and is_template(file.content)
         reading.left_alone[file.name] = f"a template for {program}" if is_made else whose
+
+
+def _read_nothing(file: File, reading: Reading) -> None:
+    """Say that a file has nothing that is checked, as one of several objects may have none."""
+    program = file.program_by_keys
+    if file.named:
+        message = "nothing in this file is a document that dsgen checks"
+        where = Location(path=file.text.path)
+        reading.findings.append(codes.UNKNOWN_KIND.at(where, message, f"name {_KINDS}"))
+    else:
+        reading.left_alone[file.name] = f"of {program}" if program else "not recognized"
 
 
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:

@@ -42,6 +42,8 @@ class ClusterJob(Protocol):
     @property
     def nodes(self) -> int | None: ...
 
+    def value(self, name: str) -> object: ...
+
     def locate(self, name: str) -> Location: ...
 
     def locate_key(self, name: str) -> Location: ...
@@ -65,7 +67,7 @@ class Difference:
 
     @property
     def value(self) -> object:
-        return self.job.source.value(self.problem.pointer)
+        return self.job.value(self.problem.pointer[1:])
 
     @property
     def is_key(self) -> bool:
@@ -113,7 +115,7 @@ def differences_of(
     """The differences of a job from the schema of its kind, but for values that are filled in
     before it is read.
     """
-    for problem in differences(job.source.data, program, kind, AS_WRITTEN):
+    for problem in differences(job.value(""), program, kind, AS_WRITTEN):
         found = Difference(job, problem, what, reader)
         if not to_fill(found.value):
             yield found

@@ -125,10 +125,12 @@ def read_yaml(text: Text) -> Source:
 class YamlDocument(Values):
     """A YAML document of another program.
 
-    A name is a key, or the keys on the way to it: `resources/shm_size`.
+    A name is a key, or the keys on the way to it: `resources/shm_size`. Of a document that another
+    one holds it counts from `root`.
     """
 
     source: Source
+    root: str = ""
 
     @property
     def path(self) -> str:
@@ -142,23 +144,25 @@ class YamlDocument(Values):
 
     def value(self, name: str, default: object = None) -> object:
         """Return the value that is written there; `default` where there is none."""
-        return self.source.value(_pointer(name), default)
+        return self.source.value(self.pointer(name), default)
 
     def has(self, name: str) -> bool:
         """Return whether anything is written there, null included."""
-        return self.source.has(_pointer(name))
+        return self.source.has(self.pointer(name))
 
     def locate(self, name: str) -> Location:
         """The place of a value, else of the nearest thing around it."""
-        return self.source.locate(_pointer(name))
+        return self.source.locate(self.pointer(name))
 
     def locate_key(self, name: str) -> Location:
         """The place of a key."""
-        return replace(self.source.locate_key(_pointer(name)), pointer=self.locate(name).pointer)
+        return replace(
+            self.source.locate_key(self.pointer(name)), pointer=self.locate(name).pointer
+        )
 
     def integer(self, name: str) -> int | None:
         """The integer there; None where there is none, or something else."""
-        return self.source.integer(_pointer(name))
+        return self.source.integer(self.pointer(name))
 
     def text(self, name: str) -> str | None:
         """The text there; None where there is none, or something else."""
@@ -187,6 +191,6 @@ class YamlDocument(Values):
         """Each item of the list there that is a mapping, with its place."""
         yield from ((at, item) for at, item in self.items(name) if isinstance(item, dict))
 
-
-def _pointer(name: str) -> str:
-    return f"/{name}" if name else ""
+    def pointer(self, name: str) -> str:
+        """The JSON pointer of a name in the whole text."""
+        return "".join(f"/{part}" for part in (self.root, name) if part)

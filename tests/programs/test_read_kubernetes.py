@@ -20,7 +20,7 @@ TASK = (BASES / "skypilot.yaml").read_text()
 OTHERS = {
     "a deployment": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: "
     "a}\nspec: {replicas: 2}\n",
-    "a RayJob": "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: a}\nspec: "
+    "a RayJob without GPUs": "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: a}\nspec: "
     "{entrypoint: python train.py}\n",
     "a Volcano job": "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: "
     "{name: a}\nspec: {}\n",
@@ -28,6 +28,78 @@ OTHERS = {
     "Helm's block": JOB.replace("  nprocPerNode", "  {{- if .Values.n }}\n  nprocPerNode"),
     "another version": JOB.replace("kubeflow.org/v1", "kubeflow.org/v1beta2"),
     "steps of another service": "resources: {cpu: 2}\nsetup: pip install x\nrun: python a.py\n",
+}
+
+
+#: A pod with GPUs that runs a command, and objects of each kind around such pods, with what is
+#: read of them: pods, GPUs of each.
+POD = """{containers: [{name: pytorch, image: i, command: [bash, -c, "python train.py"],
+  resources: {limits: {nvidia.com/gpu: 8}}}]}"""
+CPU = "{containers: [{name: head, image: i, command: [mpirun, -np, '16', python, train.py]}]}"
+KINDS = {
+    "MPIJob": (
+        "kubeflow.org/v2beta1",
+        "{slotsPerWorker: 8, mpiReplicaSpecs: {Launcher: {template: {spec: CPU}}, "
+        "Worker: {replicas: 2, template: {spec: POD}}}}",
+        2,
+    ),
+    "RayJob": (
+        "ray.io/v1",
+        "{entrypoint: python train.py, rayClusterSpec: {headGroupSpec: {template: {spec: CPU}}, "
+        "workerGroupSpecs: [{groupName: gpus, replicas: 4, template: {spec: POD}}]}}",
+        4,
+    ),
+    "RayCluster": (
+        "ray.io/v1",
+        "{headGroupSpec: {template: {spec: CPU}}, "
+        "workerGroupSpecs: [{groupName: gpus, replicas: 4, template: {spec: POD}}]}",
+        4,
+    ),
+    "LeaderWorkerSet": (
+        "leaderworkerset.x-k8s.io/v1",
+        "{leaderWorkerTemplate: {size: 2, workerTemplate: {spec: POD}}}",
+        None,
+    ),
+    "Job": (
+        "batch.volcano.sh/v1alpha1",
+        "{plugins: {pytorch: []}, tasks: [{name: master, replicas: 1, template: {spec: POD}}, "
+        "{name: worker, replicas: 3, template: {spec: POD}}]}",
+        4,
+    ),
+    "HyperPodPyTorchJob": (
+        "sagemaker.amazonaws.com/v1",
+        '{nprocPerNode: "8", replicaSpecs: [{name: pods, replicas: 2, template: {spec: POD}}]}',
+        2,
+    ),
+    "ClusterTrainingRuntime": (
+        "trainer.kubeflow.org/v1alpha1",
+        "{template: {spec: {replicatedJobs: [{name: node, template: {spec: {parallelism: 2, "
+        "template: {spec: POD}}}}]}}}",
+        2,
+    ),
+}
+
+
+def object_of(kind: str) -> str:
+    """An object of a kind, as YAML in one line."""
+    version, spec, _ = KINDS[kind]
+    pods = spec.replace("POD", " ".join(POD.split())).replace("CPU", CPU)
+    return f"{{apiVersion: {version}, kind: {kind}, metadata: {{name: a}}, spec: {pods}}}"
+
+
+def in_block(kind: str) -> str:
+    """The same with its first keys on lines of their own."""
+    version, spec, _ = KINDS[kind]
+    pods = spec.replace("POD", " ".join(POD.split())).replace("CPU", CPU)
+    return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec:\n  {pods}\n"
+
+
+HOLDERS = {
+    "List": "apiVersion: v1\nkind: List\nitems:\n- {}\n",
+    "AppWrapper": (
+        "apiVersion: workload.codeflare.dev/v1beta2\nkind: AppWrapper\nmetadata: {{name: w}}\n"
+        "spec:\n  components:\n  - template: {}\n"
+    ),
 }
 
 
@@ -249,3 +321,42 @@ def test_a_mounted_config_is_that_of_its_path(
     text = _MAP + _MOUNTING.replace("MOUNT", mount).replace("VOLUME", volume)
     (tmp_path / "job.yaml").write_text(text)
     assert ("HF001" in {one.rule for one in dsgen.validate(tmp_path)}) == compared
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pods_of_every_kind_are_read(kind: str, tmp_path: Path) -> None:
+    """Of each kind the pods, their GPUs and the command that trains are read."""
+    job = job_of(tmp_path, in_block(kind))
+    assert (job.nodes, job.gpus) == (KINDS[kind][2], 8)
+    if kind != "RayCluster":  # whose pods start Ray, which is told to train later
+        (launch,) = job.launches
+        assert launch.calls[-1].program == "python"
+    assert {finding.rule for finding in dsgen.validate(tmp_path)} <= {"KUB014"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_objects_in_objects_are_read(holder: str, kind: str, tmp_path: Path) -> None:
+    """An object that a List or an AppWrapper holds is read as one that stands alone, with its
+    places in the file.
+    """
+    alone = job_of(tmp_path, in_block(kind))
+    held = job_of(tmp_path, HOLDERS[holder].format(object_of(kind)))
+    assert (held.nodes, held.gpus) == (alone.nodes, alone.gpus)
+    assert len(held.launches) == len(alone.launches)
+    place = held.locate("metadata/name")
+    assert place.pointer.endswith("/metadata/name") and place.pointer != "/metadata/name"
+
+
+def test_a_job_in_a_list_is_held_against_its_definition(tmp_path: Path) -> None:
+    """A key that a PyTorchJob doesn't have is found in a List, too, at its line."""
+    lines = JOB.replace("nprocPerNode", "nprocPerNod").splitlines()
+    (tmp_path / "job.yaml").write_text(
+        "\n".join(["apiVersion: v1", "kind: List", "items:", f"- {lines[0]}"])
+        + "".join(f"\n  {line}" for line in lines[1:])
+        + "\n"
+    )
+    (finding,) = [one for one in dsgen.validate(tmp_path) if one.rule == "KUB001"]
+    assert finding.where.line == 4 + next(
+        n for n, line in enumerate(lines) if "nprocPerNod" in line
+    )

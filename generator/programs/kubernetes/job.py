@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate
+from math import prod
 from pathlib import PurePath
 from typing import ClassVar, Final
 
@@ -38,19 +39,12 @@ from ...text.source import Source
 from ...text.text import Text
 from ...text.wording import walk
 from ..launching.script import script_of
+from .kinds import HOLDERS, KINDS, OF_MASTER, HolderKind, PodKind, holder_of, kind_of
 
-#: API version of each kind that is read, as of the schemas that are carried.
-API_VERSIONS: Final = {
-    "PyTorchJob": "kubeflow.org/v1",
-    "TrainJob": "trainer.kubeflow.org/v1alpha1",
-    "JobSet": "jobset.x-k8s.io/v1alpha2",
-    "Job": "batch/v1",
-}
 #: Resources of which a process each is started; not network devices.
 GPU_RESOURCE: Final = re.compile(
     r"(?:nvidia\.com/(?:gpu|mig-.+)|amd\.com/gpu|habana\.ai/gaudi[0-9]?|gpu\.intel\.com/.+)"
 )
-_CONTAINER: Final = "pytorch"  # the one that a PyTorchJob's controller looks for
 # of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
 _NODE: Final = "node"
 
@@ -83,68 +77,66 @@ def containers_of(
         yield from job.mappings(f"{pod}/{name}")
 
 
-def _of_pytorch_job(job: YamlDocument) -> Iterator[Role]:
-    for name, at, value in job.entries("spec/pytorchReplicaSpecs"):
-        if isinstance(value, dict):
-            pod, count_at = f"{at}/template/spec", f"{at}/replicas"
-            main = _chosen(job, pod, lambda _, container: container.get("name") == _CONTAINER)
-            yield _role(job, str(name), at, count_at, _count(job, count_at), pod, main)
+def _roles(job: YamlDocument, row: PodKind) -> Iterator[Role]:
+    """The pods of an object, by the row of its kind."""
+    for pattern in row.roles:
+        for name, at in _places(job, pattern):
+            if not isinstance(job.value(at), dict):
+                continue
+            pod = f"{at}/{row.template}" if row.template else at
+            count, count_at = _number_of_pods(job, row, at)
+            main = _chosen(job, pod, row.container) if row.template else at
+            resources = f"{at}/{row.resources}" if row.resources else f"{main}/resources"
+            yield Role(
+                name=row.label or name,
+                at=at,
+                count_at=count_at,
+                count=count,
+                pod=pod,
+                container=main,
+                resources=resources,
+                gpus=_gpus(job, resources),
+            )
 
 
-def _of_train_job(job: YamlDocument) -> Iterator[Role]:
-    at, count_at = "spec/trainer", "spec/trainer/numNodes"
-    count = job.integer(count_at)  # else the runtime's
-    yield _role(job, "trainer", at, count_at, count, at, at, f"{at}/resourcesPerNode")
+def _places(job: YamlDocument, pattern: str) -> Iterator[tuple[str, str]]:
+    """Name and place of each part of an object that is at a place, where `*` is each entry.
 
-
-def _of_job_set(job: YamlDocument) -> Iterator[Role]:
-    for at, item in job.items("spec/replicatedJobs"):
-        pod, pods = f"{at}/template/spec/template/spec", f"{at}/template/spec/parallelism"
-        main = _chosen(job, pod, lambda place, _: _gpus(job, f"{place}/resources"))
-        jobs, each = _count(job, f"{at}/replicas"), _count(job, pods)
-        count = jobs * each if jobs is not None and each is not None else None
-        name = str(item.get("name")) if isinstance(item, dict) else at.rpartition("/")[2]
-        yield _role(job, name, at, pods, count, pod, main)
-
-
-def _of_job(job: YamlDocument) -> Iterator[Role]:
-    """Indexed pods, which may be one training or a training each."""
-    pod = "spec/template/spec"
-    main = _chosen(job, pod, lambda place, _: _gpus(job, f"{place}/resources"))
-    yield _role(job, "the Job", "spec", "spec/parallelism", None, pod, main)
-
-
-def _chosen(job: YamlDocument, pod: str, trains: Callable[[str, dict[str, object]], object]) -> str:
-    """The place of the container that trains, else of the first."""
-    found = list(containers_of(job, pod))
-    chosen = [place for place, container in found if trains(place, container)] or [
-        place for place, _ in found
+    An entry of a mapping has its key for a name, an item of a list what it calls itself.
+    """
+    parent, several, rest = pattern.partition("/*")
+    if not several:
+        yield pattern.rpartition("/")[2], pattern
+        return
+    entries = [(str(key), at) for key, at, _ in job.entries(parent)]
+    entries += [
+        (str(item.get("name") or item.get("groupName") or at.rpartition("/")[2]), at)
+        for at, item in job.mappings(parent)
     ]
-    return next(iter(chosen), f"{pod}/containers/0")
+    yield from ((name, f"{at}{rest}") for name, at in entries)
 
 
-def _role(
-    job: YamlDocument,
-    name: str,
-    at: str,
-    count_at: str,
-    count: int | None,
-    pod: str,
-    main: str,
-    resources: str = "",
-) -> Role:
-    place = resources or f"{main}/resources"
-    gpus = _gpus(job, place)
-    return Role(
-        name=name,
-        at=at,
-        count_at=count_at,
-        count=count,
-        pod=pod,
-        container=main,
-        resources=place,
-        gpus=gpus,
-    )
+def _number_of_pods(job: YamlDocument, row: PodKind, at: str) -> tuple[int | None, str]:
+    """How many pods a role has, None where nobody can know it, and where that is written."""
+    names = [f"{at}/{name}" for name in row.counts]
+    if not names:
+        return None, f"{at}/parallelism"
+    if row.resources:  # patches a runtime, which has the number where none is written
+        return job.integer(names[0]), names[0]
+    numbers = [_count(job, name) for name in names]
+    known = [number for number in numbers if number is not None]
+    return (prod(known) if len(known) == len(numbers) else None), names[0]
+
+
+def _chosen(job: YamlDocument, pod: str, name: str) -> str:
+    """The place of the container that trains, by its name or its GPUs; else of the first."""
+    containers = list(containers_of(job, pod))
+    chosen = [
+        at
+        for at, container in containers
+        if (container.get("name") == name if name else _gpus(job, f"{at}/resources"))
+    ]
+    return next(iter([*chosen, *(at for at, _ in containers)]), f"{pod}/containers/0")
 
 
 def _gpus(job: YamlDocument, resources: str) -> int | None:
@@ -170,16 +162,42 @@ def gpu_requests(job: YamlDocument, resources: str) -> Iterator[tuple[str, str, 
                 )
 
 
+_INSTANCE_TYPES: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+
+
+def instance_types(job: YamlDocument, pod: str) -> Iterator[str]:
+    """The types of machines of which a pod needs one."""
+    for name, _, value in job.entries(f"{pod}/nodeSelector"):
+        if name in _INSTANCE_TYPES and isinstance(value, str):
+            yield value
+    required = f"{pod}/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+    for term, _ in job.items(f"{required}/nodeSelectorTerms"):
+        for _, test in job.mappings(f"{term}/matchExpressions"):
+            if test.get("key") in _INSTANCE_TYPES and test.get("operator") == "In":
+                values = test.get("values")
+                yield from map(str, values if isinstance(values, list) else ())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesJob(CommandDocument):
-    """A PyTorchJob, TrainJob, JobSet or Indexed Job, with the command of its first training pod."""
+    """An object whose pods train, with the command of the pod that starts the training."""
 
     document_kind: ClassVar[Kind] = "Kubernetes job"
     in_image: ClassVar[bool] = True
     is_replicated: ClassVar[bool] = True
 
-    kind_of_job: str
+    row: PodKind
     roles: tuple[Role, ...]  #: the pods
+
+    @property
+    def kind_of_job(self) -> str:
+        """The kind, as the object names it."""
+        return self.row.name
+
+    @property
+    def is_batch_job(self) -> bool:
+        """Whether it is an Indexed Job of Kubernetes itself."""
+        return self.row.versions == ("batch/v1",)
 
     @property
     def nodes(self) -> int | None:
@@ -201,22 +219,34 @@ class KubernetesJob(CommandDocument):
         return found.pop() if len(found) == 1 else None
 
     @property
+    def starts_elsewhere(self) -> bool:
+        """Whether what the command starts isn't started in every pod that trains."""
+        return self.row.ranks in ("mpirun", "ray")
+
+    @property
     def has_master(self) -> bool:
         """Return whether one of the pods is called master."""
         return any(role.name.lower() == "master" for role in self.roles)
 
     @property
     def trainers(self) -> tuple[Role, ...]:
-        """The pods of one training.
+        """The pods of one training."""
+        starts = self.row.command.lower()
+        as_worker = self.value("spec/runLauncherAsWorker") is True
+        roles = tuple(role for role in self.roles if as_worker or role.name.lower() != starts)
+        if self.row.trains == "all" or not any(role.gpus for role in roles):
+            return roles if self.row.trains != "most GPUs" else roles[:1]
+        with_gpus = [role for role in roles if role.gpus]
+        if self.row.trains == "with GPUs":
+            return tuple(with_gpus)
+        return (max(with_gpus, key=lambda role: role.gpus or 0),)
 
-        Of a JobSet, whose jobs may do different things, those with most GPUs.
-        """
-        most = (
-            max(self.roles, key=lambda role: role.gpus or 0, default=None)
-            if self.kind_of_job == "JobSet"
-            else None
-        )
-        return (most,) if most else self.roles
+    @property
+    def starter(self) -> Role | None:
+        """The pods whose command starts the training."""
+        starts = self.row.command.lower()
+        named = (role for role in self.roles if role.name.lower() == starts)
+        return next(named, next(iter(self.trainers), None))
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and GPUs that the job asks for."""
@@ -224,37 +254,48 @@ class KubernetesJob(CommandDocument):
         return claims_of_nodes(self.nodes, self.gpus, self.locate(at[0]), self.locate(at[1]))
 
 
+_ROWS: Final[tuple[PodKind | HolderKind, ...]] = (*KINDS, *HOLDERS)
+_NAMES: Final = "|".join(dict.fromkeys(row.name for row in _ROWS))
+_ANY_VERSION: Final = "|".join(
+    dict.fromkeys(re.escape(version) for row in _ROWS for version in row.versions)
+)
 _KIND: Final = re.compile(
-    rf"^[\"']?kind[\"']?:[ \t]*[\"']?({'|'.join(API_VERSIONS)})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
+    rf"^[\"']?kind[\"']?:[ \t]*[\"']?({_NAMES})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
 )
-_VERSIONS: Final = "|".join(map(re.escape, API_VERSIONS.values()))
 _VERSION: Final = re.compile(
-    rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_VERSIONS})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
+    rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_ANY_VERSION})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
 )
+#: Kinds that are a training of several pods whatever they ask for.
+_TRAIN: Final = frozenset(row.name for row in KINDS if not row.needs_gpus)
+_HOLD: Final = frozenset(row.name for row in HOLDERS)
+_HELD: Final = re.compile(rf"\bkind[\"']?:[ \t]*[\"']?(?:{_NAMES})\b")
 _CONFIG_MAP: Final = re.compile(r"^[\"']?kind[\"']?:[ \t]*[\"']?ConfigMap\b", re.MULTILINE)
 _END: Final = "END_OF_CONFIG_MAP"
+_MOST_HELD: Final = 3  # objects in objects
+_VOLCANO: Final = re.compile(r"\bbatch\.volcano\.sh/")
 _INDEXED: Final = re.compile(r"completionMode[\"']?:[ \t]*[\"']?Indexed")
 _SHELLS: Final = frozenset({"bash", "sh", "ash", "dash", "zsh"})
 _RUNS_TEXT: Final = re.compile(r"-[a-z]*c")
 _CHARACTER: Final = re.compile(r"\$\$|.", re.DOTALL)
 _QUOTE: Final = "'\"'\"'"  # a quote within quotes
-#: Variables that the controllers set: of a PyTorchJob with a master, and of a TrainJob.
-OF_MASTER: Final = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+#: What the controller of a PyTorchJob with a master sets beside what it sets in each.
 _MASTER: Final = (*OF_MASTER, "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK")
-OF_TRAINER: Final = (
-    "PET_NNODES",
-    "PET_NPROC_PER_NODE",
-    "PET_NODE_RANK",
-    "PET_MASTER_ADDR",
-    "PET_MASTER_PORT",
-)
 
 
 def is_training_job(content: str) -> bool:
     """Return whether a file of Kubernetes' has a job that is read, and is no template of one."""
-    kinds, known = set(_KIND.findall(content)), _VERSION.search(content) is not None
-    trains = kinds != {"Job"} or (_INDEXED.search(content) and GPU_RESOURCE.search(content))
-    return bool(kinds) and known and bool(trains) and not is_template(content)
+    kinds = set(_KIND.findall(content))
+    if not kinds or not _VERSION.search(content) or is_template(content):
+        return False
+    if kinds & _HOLD and not _HELD.search(content):
+        return False
+    on_gpus = GPU_RESOURCE.search(content) is not None
+    return bool(kinds & _TRAIN) or (on_gpus and (kinds != {"Job"} or _trains(content)))
+
+
+def _trains(content: str) -> bool:
+    """Whether a Job is Indexed, or of a scheduler that starts several pods at once."""
+    return _INDEXED.search(content) is not None or _VOLCANO.search(content) is not None
 
 
 def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
@@ -267,15 +308,33 @@ def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
     for part in parts:
         if _KIND.search(part.content):
             source = read_yaml(part)
-            data = source.data if isinstance(source.data, dict) else {}
-            kind = data.get("kind")
-            known = isinstance(kind, str) and data.get("apiVersion") == API_VERSIONS.get(kind)
-            if kind == "Job" and not is_training_job(part.content):
-                continue
-            if known or not source.complete:
+            held = [*_objects(YamlDocument(source=source))]
+            training = [(root, row) for root, row in held if _is_training(source, root, row)]
+            if training or not (held or source.complete):
                 yield from source.findings
-            if known and source.complete:
-                yield _job(source, part, str(kind), maps)
+            for root, row in training if source.complete else ():
+                yield _job(source, part, root, row, maps)
+
+
+def _is_training(source: Source, root: str, row: PodKind) -> bool:
+    """Whether an object of a kind that does other things, too, has GPUs and several pods."""
+    view = YamlDocument(source=source, root=root)
+    if not row.needs_gpus:
+        return True
+    if row.versions == ("batch/v1",) and view.value("spec/completionMode") != "Indexed":
+        return False
+    return any(role.gpus for role in _roles(view, row))
+
+
+def _objects(view: YamlDocument, depth: int = 0) -> Iterator[tuple[str, PodKind]]:
+    """Place and row of the object, and of those that it holds."""
+    data = view.value("")
+    if row := kind_of(data):
+        yield view.root, row
+    if (holder := holder_of(data)) and depth < _MOST_HELD:
+        for _, at in _places(view, holder.objects):
+            inside = YamlDocument(source=view.source, root=view.pointer(at)[1:])
+            yield from _objects(inside, depth + 1)
 
 
 def _mounted(
@@ -286,7 +345,7 @@ def _mounted(
     if job.kind_of_job == "TrainJob":  # of the runtime; the job patches it
         named = (
             at[1:]
-            for at, one in walk("", job.source.data)
+            for at, one in walk("", job.value(""))
             if isinstance(one, dict) and one.get("name") == _NODE
         )
         containers = [(at.rpartition("/containers/")[0], at) for at in named]
@@ -318,32 +377,25 @@ def _files(
                 yield f"{content}\n{_END}\n", places(view.source, text, f"/{at}", str(content))
 
 
-_ROLES: Final = {
-    "PyTorchJob": _of_pytorch_job,
-    "TrainJob": _of_train_job,
-    "JobSet": _of_job_set,
-    "Job": _of_job,
-}
-
-
 def _job(
-    source: Source, text: Text, kind: str, maps: Iterable[tuple[Source, Text]]
+    source: Source, text: Text, root: str, row: PodKind, maps: Iterable[tuple[Source, Text]]
 ) -> KubernetesJob:
-    roles = tuple(_ROLES[kind](YamlDocument(source=source)))
-    job = KubernetesJob(source=source, script=None, kind_of_job=kind, roles=roles)
-    for main in job.trainers[:1]:
-        if pieces := _command(job, text, main):
-            set_before = (
-                *_mounted(job, main, maps),
-                *_controllers(job),
-                *_variables(job, main.container),
-            )
-            return replace(job, script=script_of([*set_before, *pieces], text))
-    return job
+    roles = tuple(_roles(YamlDocument(source=source, root=root), row))
+    job = KubernetesJob(source=source, root=root, script=None, row=row, roles=roles)
+    main = job.starter
+    pieces = _command(job, text, main) if main else []
+    if not main or not pieces:
+        return job
+    before = (*_mounted(job, main, maps), *_controllers(job), *_variables(job, main.container))
+    return replace(job, script=script_of([*before, *pieces], text))
 
 
-def _command(job: YamlDocument, text: Text, role: Role) -> list[Piece]:
-    """Return what a container starts: the text that a shell is given, else its words, quoted."""
+def _command(job: KubernetesJob, text: Text, role: Role) -> list[Piece]:
+    """Return what starts the training: a script that the controller is given, else what a container
+    starts, which is the text that a shell is given, else its words, quoted.
+    """
+    if entry := job.text(job.row.script) if job.row.script else None:
+        return [(entry, places(job.source, text, job.pointer(job.row.script), entry))]
     words: list[tuple[str, str]] = []
     for name in ("command", "args"):
         words += [(str(item), at) for at, item in job.items(f"{role.container}/{name}")]
@@ -355,7 +407,7 @@ def _command(job: YamlDocument, text: Text, role: Role) -> list[Piece]:
         )
         if after < len(texts):
             script, at = words[after]
-            reduced, where = _reduced(script, places(job.source, text, f"/{at}", script))
+            reduced, where = _reduced(script, places(job.source, text, job.pointer(at), script))
             if after + 1 == len(texts):
                 return [(reduced, where)] if script.strip() else []
             before, behind = words[:after], words[after + 1 :]
@@ -408,20 +460,11 @@ def _variables(job: YamlDocument, container: str) -> Iterator[Piece]:
 
 def _controllers(job: KubernetesJob) -> Iterator[Piece]:
     """Return what the controller of a kind sets in every pod that trains."""
-    names: tuple[str, ...] = ("JOB_COMPLETION_INDEX",)
-    if job.kind_of_job == "TrainJob":
-        names = OF_TRAINER
-    elif job.kind_of_job == "PyTorchJob":
-        elastic = (
-            ("PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND")
-            if job.value("spec/elasticPolicy") is not None
-            else ()
-        )
-        names = (
-            "PYTHONUNBUFFERED",
-            "PET_NNODES",
-            "PET_NPROC_PER_NODE",
-            *(_MASTER if job.has_master else ()),
-            *elastic,
-        )
+    names = job.row.sets
+    if job.kind_of_job == "PyTorchJob":
+        elastic = job.value("spec/elasticPolicy") is not None
+        names += _MASTER if job.has_master else ()
+        names += ("PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND") if elastic else ()
+    if job.value("spec/plugins/pytorch") is not None:  # of Volcano's
+        names += OF_MASTER
     return (exported(name, UNKNOWN, job.locate_key("kind")) for name in names)

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from ...catalog import NodeType, load_catalog
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...numerals import read_whole
 from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
 from ...submission.secrets import secrets_of
 from ...submission.subjects import Subject, subject, submissions
 from ...submission.submission import Submission
-from ...text.wording import show
+from ...text.wording import counted, show
 from ..cluster_jobs import (
     Difference,
     differences_of,
@@ -21,7 +22,8 @@ from ..cluster_jobs import (
     to_fill,
     without_the_other_nodes,
 )
-from .job import OF_MASTER, OF_TRAINER, KubernetesJob, Role, containers_of, label_of
+from .job import KubernetesJob, Role, containers_of, gpu_requests, instance_types, label_of
+from .kinds import OF_MASTER, OF_TRAINER
 
 _SCHEMAS: Final = (
     "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; "
@@ -49,7 +51,7 @@ jobs: Final = Subject[KubernetesJob](
 @subject("Kubernetes job")
 def _differences(submission: Submission) -> Iterator[Difference]:
     for job in jobs(submission):
-        if job.kind_of_job != "Job":  # whose schema is not carried
+        if job.row.has_schema:
             yield from differences_of(
                 job, "kubernetes", job.kind_of_job, f"a {job.kind_of_job}", "kubectl"
             )
@@ -375,7 +377,6 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
 
 _READABLE: Final = derived("whoever may read the resource reads its variables")
 _ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:99")
-_PROCESSES: Final = {"PyTorchJob": "spec/nprocPerNode", "TrainJob": "spec/trainer/numProcPerNode"}
 _OTHERS: Final = derived(
     "a JobSet sets no variable that a launcher reads; torch/distributed/run.py: --nnodes is 1:1"
 )
@@ -388,7 +389,7 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
     used.
     Fix: set it to the GPUs of a pod
     """
-    at = _PROCESSES.get(job.kind_of_job, "")
+    at = job.row.processes
     text, gpus = str(job.value(at)) if at else "", job.gpus
     calls = [call for launch in job.launches for call in launch.calls if call.program == "torchrun"]
     count = read_whole(text)
@@ -413,6 +414,8 @@ def launchers_know_the_other_pods(job: KubernetesJob) -> Violations:
     launcher that may read a file of the image's.
     Fix: use torchrun, in a JobSet with PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR
     """
+    if job.starts_elsewhere:
+        return
     hint = "set PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR, which torchrun reads"
     hint = (
         hint
@@ -429,7 +432,8 @@ def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
     """A training with DeepSpeed or Megatron in a pod of several GPUs is started by torchrun.
     Prevents: No error: one busy GPU in each pod.
     Fix: start it by torchrun"""
-    yield from one_process(job)
+    if not job.starts_elsewhere:
+        yield from one_process(job)
 
 
 @jobs.rule(
@@ -445,9 +449,74 @@ def launchers_count_pods_and_gpus(job: KubernetesJob) -> Violations:
     there are.
     Fix: leave --nnodes and --nproc-per-node to the variables that torchrun reads
     """
-    yield from miscounted(
-        job, "pod", f"--nproc-per-node={job.gpus}", f"--nnodes={job.nodes}, or leave it out"
-    )
+    if not job.starts_elsewhere:
+        yield from miscounted(
+            job, "pod", f"--nproc-per-node={job.gpus}", f"--nnodes={job.nodes}, or leave it out"
+        )
+
+
+@jobs.rule(
+    "KUB026",
+    ERROR,
+    "init",
+    "kubeflow/mpi-operator pkg/controller/mpi_job_controller.go (the hostfile has slotsPerWorker "
+    "slots for each worker); mpirun(1)",
+)
+def mpirun_starts_a_process_a_slot(job: KubernetesJob) -> Violations:
+    """mpirun of an MPIJob starts as many processes as its workers have slots together.
+    Prevents: There are not enough slots available in the system; or, a warning, workers that wait
+    with their GPUs.
+    Fix: leave -np out, or write slotsPerWorker times the workers
+    """
+    # without it, a slot each
+    slots = 1 if job.value(job.row.processes) is None else job.integer(job.row.processes)
+    total = slots * job.nodes if slots and job.nodes else None
+    calls = [call for launch in job.launches for call in launch.calls if call.program == "mpirun"]
+    for call in calls if job.kind_of_job == "MPIJob" and total else ():
+        asked = call.integer("--np")
+        if not asked or asked.value == total or call.command.guarded:
+            continue
+        many = asked.value > (total or 0)
+        if many and call.has("--oversubscribe"):
+            continue
+        effect = "mpirun refuses the rest" if many else f"{(total or 0) - asked.value} are not used"
+        message = f"{asked}, and {counted(job.nodes or 0, 'worker')} × {slots} have {total} slots"
+        yield asked.bad_value(
+            f"{message}: {effect}",
+            f"write -np {total}, or leave it out",
+            severity=ERROR if many else WARNING,
+        )
+
+
+@jobs.rule("KUB027", ERROR, "launcher", derived("no node has what the pod asks for"))
+def a_node_has_the_devices(job: KubernetesJob) -> Violations:
+    """A pod asks for no more GPUs than a node of the type that it names has.
+    Prevents: No error: the pod is Pending for ever: 0/4 nodes are available: Insufficient
+    nvidia.com/gpu.
+    Fix: ask for the GPUs of one node, and for more pods
+    """
+    for role in job.roles:
+        named = [(name, _node_called(name)) for name in instance_types(job, role.pod)]
+        nodes = [(name, node) for name, node in named if node is not None]
+        if not nodes or len(nodes) < len(named):
+            continue
+        name, largest = max(nodes, key=lambda each: each[1].accelerators_per_node)
+        most = largest.accelerators_per_node
+        for resource, place, number in gpu_requests(job, role.resources):
+            if number and number > most and resource in _WHOLE_GPUS:
+                message = f"{resource} is {number}, and {name} has {counted(most, 'GPU')}"
+                yield violation(job, place, message, f"write {most}, and use more pods")
+                break  # limits and requests are the same
+
+
+_WHOLE_GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
+
+
+def _node_called(name: str) -> NodeType | None:
+    """The node type of a cloud's instance type; SageMaker's have `ml.` before it."""
+    plain = name.lower().removeprefix("ml.")
+    types = load_catalog().node_types.items()
+    return next((node for known, node in types if known.partition("/")[2] == plain), None)
 
 
 @jobs.rule(
@@ -464,7 +533,7 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
     Fix: add a headless Service and its name as the pods' subdomain, and call a pod NAME-0.SUBDOMAIN
     """
     name = job.text("metadata/name")
-    for role in job.roles if job.kind_of_job == "Job" and name else ():
+    for role in job.roles if job.is_batch_job and name else ():
         pod, called = (
             job.block(role.pod),
             re.compile(rf"(?<![\w.-]){re.escape(name or '')}-[0-9]+(?![\w-])"),

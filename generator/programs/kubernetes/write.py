@@ -34,7 +34,8 @@ from ..program import (
     last_save_s,
     saves_on_term,
 )
-from .job import API_VERSIONS, label_of
+from .job import label_of
+from .kinds import version_of
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
@@ -81,7 +82,7 @@ Entry = dict[str, Any]
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yaml` for `kubectl apply -f job.yaml`: the job, and a ConfigMap of its files."""
     job = _Job(plan, program, write.launch_options(plan))
-    made = {"apiVersion": API_VERSIONS[job.kind], "kind": job.kind, "metadata": job.metadata()}
+    made = {"apiVersion": version_of(job.kind), "kind": job.kind, "metadata": job.metadata()}
     parts = [{**made, "spec": _SPECS[job.kind](job)}]
     if program.files:
         data = {file.path: file.text for file in program.files}
