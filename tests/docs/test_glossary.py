@@ -32,6 +32,7 @@ NAMES = {
     *(
         "DeepSpeed",
         "OpenMPI",
+        "MPIJob",
         "HfArgumentParser",
         "NeMo",
         "SkyPilot",
