@@ -53,6 +53,7 @@ class Traits:
 
     head_dim: bool = True  #: whether `head_dim` counts: else it is hidden over heads
     rounds_heads: bool = False  #: hidden over heads is rounded down where it isn't whole
+    square: bool = False  #: heads and their width have to make up the hidden size
     qk_norm: Told = None  #: None: as a key says, per head
     gate: Told = "none"
     sinks: Told = False
@@ -63,6 +64,7 @@ class Traits:
 
     gated: Told = None  #: None: as `gated_mlp` says, else gated but for activations of plain MLPs
     mlp_bias: Told = None  #: None: as a key says
+    ffn: Callable[[KeyReader, int], int] | None = None  #: width of its MLP, of the hidden size
     dense: Told = field(default_factory=dict)  #: further fields of dense MLPs
     experts: Told = field(default_factory=dict)  #: further fields of experts
     #: numbers of the layers without experts; None: as keys say
@@ -157,6 +159,8 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
     heads = read.integer("num_attention_heads", example=32)
     experts = read.optional_integer("num_experts", low=0)
     wide = read.optional_integer("intermediate_size")
+    if traits.ffn is not None:
+        wide = traits.ffn(read, hidden)
     ffn = wide or (read.optional_integer("moe_intermediate_size") if experts else None)
     positions = traits.positions
     shape: Shape = {
@@ -174,12 +178,20 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
     if not named and not experts and read.known is None:
         read.integer("intermediate_size", example=4 * hidden)
     grouped = read.called("num_key_value_heads")
-    shape["kv_heads"] = read_kv_heads(read, heads, read.usual(*grouped)) if grouped else heads
+    latent = read.optional_integer("kv_lora_rank") is not None
+    read.read.update(grouped)
+    shape["kv_heads"] = (
+        read_kv_heads(read, heads, read.usual(*grouped)) if grouped and not latent else heads
+    )
     width = read.optional_integer("head_dim") if traits.head_dim else None
-    divided = traits.rounds_heads or read.optional_integer("kv_lora_rank") is not None
+    divided = traits.rounds_heads or latent
     shape["head_dim"] = width or (
         max(1, hidden // heads) if divided else read_head_dim(read, hidden, heads)
     )
+
+    if traits.square and heads * shape["head_dim"] != hidden:
+        message = f"head_dim is {shape['head_dim']}, but {heads} heads are to make up {hidden}"
+        read.report("head_dim", message, f"set head_dim: {hidden // heads}")
 
     positions = positions(read, shape) if callable(positions) else positions
     shape["position_embedding"] = positions
@@ -345,7 +357,8 @@ def _feed_forwards(
     count = read.optional_integer("num_experts", low=0)
     if not count:
         return dense, None, ()
-    plain = traits.plain or dense_places
+    listed = read.value("mlp_layer_types") if read.knows("mlp_layer_types") else None
+    plain = traits.plain if traits.plain and listed is None else dense_places
     return (
         dense,
         Experts(**{**mlp, **_routed(read, shape, count), **told(traits.experts)}),

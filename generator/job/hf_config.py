@@ -37,12 +37,8 @@ _REFUSED: Final[Mapping[str, str]] = {
     _SPARSE: "deepseek_v32 deepseek_v4 glm_moe_dsa minimax_m3_vl minimax_m3_vl_text",
     "experts of their own for each modality": "ernie4_5_vl_moe_text",
     "per-layer embeddings, AltUp and layers that share keys and values": "gemma3n_text",
-    "per-layer embeddings, heads that differ by layer and shared keys and values": (
-        "gemma4_text gemma4_unified_text"
-    ),
     "linear attention layers (Kimi Delta Attention)": "kimi_linear",
     "two attentions per layer and experts that compute nothing": "longcat_flash",
-    "attention heads that differ by layer": "step3p5",
     "cross-attention layers to image features": "mllama_text_model mllama",
     "adapters of its own for each modality": "phi4_multimodal phi4mm",
     "recurrent layers (RG-LRU)": "recurrent_gemma",
@@ -360,7 +356,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
                 continue
             if key in _HEAD_NORMS and _normalises_heads(shape):
                 continue  # its class always does
-            if key in _EXPERTS.split() and shape.get("experts"):
+            if key in _EXPERTS.split() and _has_experts(shape):
                 continue  # under the name of another class: noted
             message = f"{key} is {show(read.config[key])}: {meaning} are not modelled for {model}"
             read.report(
@@ -383,6 +379,11 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
         notes = (*notes, *more_tokens, *_unread(read, family, shape))
     made = Model if "stack" in shape else model_of
     return made(name=name, family=family, source=source, notes=notes, **shape)
+
+
+def _has_experts(shape: Shape) -> bool:
+    kinds = shape["stack"].kinds if "stack" in shape else ()
+    return bool(shape.get("experts")) or any(layer.feed_forward.experts for layer in kinds)
 
 
 #: Keys by which other classes than Qwen's ask for what Qwen 3's always does.

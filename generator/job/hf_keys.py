@@ -190,7 +190,11 @@ class KeyReader(ConfigReader):
         if not any(name in self.config for name in names):
             value = self.usual(*keys)
             return value if isinstance(value, int) and not isinstance(value, bool) else None
-        return super().optional_integer(*keys, low=low, high=high)
+        present = self.given(*keys)
+        if present is None:
+            return None
+        self.others |= {present}  # a name of it that no other key has
+        return self.integer(present, low=low, high=high)
 
     def boolean(self, key: str, default: bool) -> bool:
         """As of any reader; a missing key has the class's value."""

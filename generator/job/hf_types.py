@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from ..catalog.layers.stack import Layer
+from ..numerals import read_whole
 from .hf_by_keys import FULL, LOCAL, Traits, every, first_dense
 from .hf_dense import SCALED_EMBEDDINGS, multipliers
 from .hf_keys import KeyReader
-from .hf_shape import Shape, switch
+from .hf_shape import ConfigReader, Shape, switch
 
 _SINUSOIDS: Final = ("sinusoidal positions",)
 _GRANITE: Final = (
@@ -52,6 +54,77 @@ def _mimo(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     return {"v_head_dim": wide, **local}
 
 
+def _gemma4(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    """Whole attention of Gemma 4 has other heads; its last layers take keys of layers before."""
+    takes = {"takes_keys": _takes_keys(read, shape, index)}
+    if kind == LOCAL:
+        return takes
+    one = read.boolean("attention_k_eq_v", False)
+    heads = read.optional_integer("num_global_key_value_heads") if one else None
+    return {
+        "head_dim": read.optional_integer("global_head_dim") or 512,
+        "kv_heads": heads or shape["kv_heads"],
+        "values_are_keys": one,
+        **takes,
+    }
+
+
+def _takes_keys(read: KeyReader, shape: Shape, index: int) -> bool:
+    shared = read.optional_integer("num_kv_shared_layers", low=0) or 0
+    first: int = shape["layers"] - shared
+    return index >= first > 0
+
+
+def _per_layer_inputs(read: KeyReader) -> int:
+    """Width of the embeddings that each layer of Gemma 4 has of its own."""
+    return read.optional_integer("hidden_size_per_layer_input", low=0) or 0
+
+
+def _gemma4_layer(read: KeyReader, shape: Shape, index: int, layer: Layer) -> Layer:
+    """A wider MLP where keys are taken, and a norm and two projections of the layer's embedding."""
+    part: Any = layer.feed_forward
+    wide = read.boolean("use_double_wide_mlp", False) and _takes_keys(read, shape, index)
+    part = replace(part, width=part.width * (2 if wide else 1))
+    if (width := _per_layer_inputs(read)) == 0:
+        return replace(layer, feed_forward=part)
+    part = replace(part, vectors=2 * width * shape["hidden"])
+    return replace(layer, feed_forward=part, norms=layer.norms + 1)
+
+
+def _gemma4_tables(read: KeyReader, shape: Shape) -> int:
+    """Elements of the table of all layers' embeddings, with a projection to it and its norm."""
+    width = _per_layer_inputs(read)
+    rows = read.optional_integer("vocab_size_per_layer_input") or shape["vocab"]
+    return (rows + shape["hidden"]) * width * shape["layers"] + width if width else 0
+
+
+def _gemma4_experts(read: KeyReader, shape: Shape) -> Shape:
+    """Experts beside the dense MLP; the router has a scale for each expert."""
+    return {"shared_experts": 1, "width": shape["ffn"], "router_bias": True}
+
+
+def _gemma4_plain(read: KeyReader, shape: Shape) -> range:
+    return range(0 if read.boolean("enable_moe_block", False) else shape["layers"])
+
+
+def _step(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    """Step's local layers may have another number of heads."""
+    other = ConfigReader(read.mapping("attention_other_setting"))
+    heads = read.optional_integer("num_sliding_attention_heads")
+    heads = heads or other.optional_integer("num_attention_heads")
+    return {"heads": heads} if heads and kind == LOCAL else {}
+
+
+def _step_plain(read: KeyReader, shape: Shape) -> frozenset[int]:
+    """Step's dense layers: those that no text and no list names, else the first three."""
+    listed = read.value("moe_layers_enum")
+    if listed is None:
+        return frozenset(range(read.integer("first_k_dense_replace", default=3, low=0)))
+    items = listed.split(",") if isinstance(listed, str) else listed
+    numbers = {read_whole(str(item).strip()) for item in items}
+    return frozenset(range(shape["layers"])) - numbers
+
+
 def _laguna(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     listed = read.value("num_attention_heads_per_layer")
     if not isinstance(listed, list) or len(listed) <= index:
@@ -84,6 +157,7 @@ def _last_bias(read: KeyReader, shape: Shape, index: int, layer: Any) -> Any:
 
 _GPT: Final = Traits(
     norm="layernorm",
+    head_dim=False,
     gated=False,
     qkv_bias=True,
     output_bias=True,
@@ -98,6 +172,20 @@ _KOSMOS: Final = replace(
     attention=lambda read, shape, kind, index: {"output_norm": True},
     dense={"inner_norm": 2},
     extras=(SCALED_EMBEDDINGS, *_SINUSOIDS),
+)
+_GEMMA4: Final = Traits(
+    norms=4,
+    routed_norms=8,  # three more around the experts, and the scale before the router
+    qk_norm="head",
+    attention=_gemma4,
+    kinds=_beam,
+    plain=_gemma4_plain,
+    experts=_gemma4_experts,
+    layer=_gemma4_layer,
+    table_elements=_gemma4_tables,
+    extras=(SCALED_EMBEDDINGS, "soft-capped logits", "normalised values"),
+    others="global_head_dim num_global_key_value_heads",
+    idle="use_bidirectional_attention",
 )
 
 TYPES: Final[Mapping[str, Traits]] = {
@@ -131,6 +219,7 @@ TYPES: Final[Mapping[str, Traits]] = {
     ),
     "biogpt": replace(_FAIRSEQ, position_offset=2),
     "bitnet": Traits(
+        square=True,
         attention=lambda read, shape, kind, index: {"output_norm": True},
         dense={"inner_norm": 1},
     ),
@@ -148,7 +237,11 @@ TYPES: Final[Mapping[str, Traits]] = {
         norms=1,
         kinds=every(4, "sliding_window_pattern"),
         plain=first_dense(0, "first_k_dense_replace"),
+        dense=lambda read, shape: {
+            "width": read.optional_integer("prefix_dense_intermediate_size") or shape["ffn"]
+        },
         others="first_k_dense_replace",
+        idle="prefix_dense_sliding_window_pattern shared_expert_combination_strategy",
     ),
     "ctrl": replace(
         _GPT, positions="none", head_bias=True, extras=(SCALED_EMBEDDINGS, *_SINUSOIDS)
@@ -162,16 +255,18 @@ TYPES: Final[Mapping[str, Traits]] = {
     "flint": Traits(qk_norm="head", sinks=True, kinds=_flint, plain=_flint_dense, experts=_SIGMOID),
     "gpt_neo": replace(_GPT, qkv_bias=False, kinds=_gpt_neo),
     "gpt_neox_japanese": replace(
+        # its width is a multiple of the hidden size
         _GPT,
         qkv_bias=False,
         output_bias=False,
         mlp_bias=False,
         positions="rotary",
         layer=_last_bias,
+        ffn=lambda read, hidden: read.integer("intermediate_multiple_size") * hidden,
     ),
     "granite_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),
     "granitemoe_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),
-    "helium": Traits(output_bias=False),
+    "helium": Traits(output_bias=False, square=True),
     "hy_v3": Traits(qk_norm="head", plain=first_dense(1), experts=_SIGMOID),
     "hyperclovax": Traits(norms=switch("use_post_norm", True, 4, 2), extras=multipliers),
     "internlm3": Traits(),
@@ -180,7 +275,9 @@ TYPES: Final[Mapping[str, Traits]] = {
     "kolibri1": Traits(norms=4, qk_norm="head", kinds=every(5), experts={"shared_gate": False}),
     "laguna": Traits(
         qk_norm="head",
-        gate=switch("gating", True, "heads", "none"),
+        gate=lambda read, shape: (
+            "heads" if read.value("gating") in (True, "per-head") else "elements"
+        ),
         attention=_laguna,
         plain=first_dense(1),
         experts={"router_bias": True, "router_scores": "sigmoid"},
@@ -228,6 +325,8 @@ TYPES: Final[Mapping[str, Traits]] = {
     ),
     "mistral4": _MLA,
     "cosmos3_edge_text": Traits(gated=False),
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
     "glm4v_text": Traits(norms=4, qkv_bias=True, rotary_fraction=0.5),
     "glm4v_moe_text": Traits(rounds_heads=True, output_bias=False, experts=_SIGMOID),
     "glm_ocr_text": Traits(norms=4),
@@ -242,6 +341,20 @@ TYPES: Final[Mapping[str, Traits]] = {
     "paddleocr_vl_text": Traits(),
     "qwen2_5_omni_text": Traits(qkv_bias=True),
     "qwen3_omni_moe_text": Traits(rounds_heads=True, qk_norm="head"),
+    "step3p5": Traits(
+        qk_norm="head",
+        gate="heads",
+        attention=_step,
+        plain=_step_plain,
+        experts=lambda read, shape: {
+            "shared_experts": 1,
+            "width": read.integer("shared_expert_intermediate_size"),
+            **_SIGMOID,
+        },
+        others="attention_other_setting moe_layers_enum first_k_dense_replace",
+        names={"num_experts": "moe_num_experts n_routed_experts num_local_experts"},
+        idle="swiglu_limits swiglu_limits_shared",
+    ),
     "unlimited_ocr_text": Traits(
         plain=first_dense(1, "first_k_dense_replace"), others="first_k_dense_replace"
     ),

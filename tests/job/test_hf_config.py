@@ -590,9 +590,9 @@ def test_old_multimodal_config_is_flat() -> None:
             " model",
         ),
         (
-            {"model_type": "gemma4", "text_config": {}},
-            "gemma4_text has per-layer embeddings, heads that differ by layer and shared keys and "
-            "values, which dsgen doesn't model",
+            {"model_type": "muse_spark", "text_config": {"model_type": "muse_spark_text"}},
+            "muse_spark_text has a gate on the residual and a narrower state between experts, "
+            "which dsgen doesn't model",
         ),
         (
             {"model_type": "new_vl", "text_config": {"hidden_size": 64}},

@@ -23,6 +23,7 @@ class Experts(FeedForward):
     activation: str = "gelu"
     bias: bool = False  #: of the shared experts
     clamp: float | None = None
+    vectors: int = 0  #: learned elements beside all experts
     experts: int
     per_token: int
     expert_width: int
@@ -52,8 +53,10 @@ class Experts(FeedForward):
 
     @property
     def whole_parameters(self) -> int:
-        """Shared experts and their gate, and the products around a latent state."""
-        around = sum((a + self.bias) * b for a, b in self.latent_products)
+        """Shared experts and their gate, the products around a latent state, and what is learned
+        beside them.
+        """
+        around = sum((a + self.bias) * b for a, b in self.latent_products) + self.vectors
         if not self.width:
             return around
         gate = self.hidden if self.shared_gate else 0

@@ -34,6 +34,7 @@ class GroupedQuery(SoftmaxAttention):
     gate_bias: bool = False
     v_head_dim: int | None = None  #: elements of a head's values, where keys have more (MiMo-V2)
     values_are_keys: bool = False  #: one projection makes both (Gemma 4)
+    takes_keys: bool = False  #: keys and values are those of a layer before (Gemma 4)
     output_norm: bool = False  #: of the output, before its projection (BitNet)
     vectors: int = 0  #: learned elements in no projection and no norm (DiffLlama's lambdas)
     rotary: bool = True
@@ -73,6 +74,8 @@ class GroupedQuery(SoftmaxAttention):
     def norm_parameters(self, each: int) -> int:
         """Norms of queries, keys and output."""
         output = each * self.widths.values if self.output_norm else 0
+        if self.takes_keys:
+            return (each * self.head_dim if self.qk_norm == "head" else 0) + output
         return SoftmaxAttention.norm_parameters(self, each) + output
 
     @property
@@ -83,11 +86,12 @@ class GroupedQuery(SoftmaxAttention):
         """
         queries, keys, values = self.widths
         gate = (Projection("gate_proj", self.hidden, self.gate_width, self.gate_bias),)
+        of_keys = (Projection("k_proj", self.hidden, keys, self.qkv_bias),)
         of_values = (Projection("v_proj", self.hidden, self.value_width, self.qkv_bias),)
         return (
             Projection("q_proj", self.hidden, queries, self.qkv_bias),
-            Projection("k_proj", self.hidden, keys, self.qkv_bias),
-            *(() if self.values_are_keys else of_values),
+            *(() if self.takes_keys else of_keys),
+            *(() if self.takes_keys or self.values_are_keys else of_values),
             *(gate if self.gate_width else ()),
             Projection("o_proj", values, self.hidden, self.output_bias),
         )
@@ -96,9 +100,10 @@ class GroupedQuery(SoftmaxAttention):
     def products(self) -> tuple[Product, ...]:
         """Queries, keys, values and gate at once, and the output."""
         queries, keys, values = self.widths
-        projected = 0 if self.values_are_keys else self.value_width
+        projected = keys + (0 if self.values_are_keys else self.value_width)
+        made = queries + (0 if self.takes_keys else projected) + self.gate_width
         return (
-            Product(self.hidden, queries + keys + projected + self.gate_width, "outputs"),
+            Product(self.hidden, made, "outputs"),
             Product(values, self.hidden, "inputs"),
         )
 
