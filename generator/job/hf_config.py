@@ -29,7 +29,7 @@ _SPARSE = "sparse attention with an indexer"
 #: The `model_type`s of which something is not modelled, by what it is.
 _REFUSED: Final[Mapping[str, str]] = {
     "a dense MLP beside the experts of each layer": "arctic",
-    "lightning (linear) attention layers": "bailing_hybrid minimax minimax_m1 minimax_text_01",
+    "lightning (linear) attention layers": "minimax minimax_m1 minimax_text_01",
     _MAMBA: "nemotron_hybrid",
     "blocks of attention whose weights several places share": "zamba zamba2",
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
@@ -37,7 +37,9 @@ _REFUSED: Final[Mapping[str, str]] = {
     _SPARSE: "deepseek_v32 deepseek_v4 glm_moe_dsa minimax_m3_vl minimax_m3_vl_text",
     "experts of their own for each modality": "ernie4_5_vl_moe_text",
     "per-layer embeddings, AltUp and layers that share keys and values": "gemma3n_text",
-    "linear attention layers (Kimi Delta Attention)": "kimi_linear",
+    "gates on latent attention, residuals over blocks and a narrower state between experts": (
+        "kimi_k3"
+    ),
     "two attentions per layer and experts that compute nothing": "longcat_flash",
     "cross-attention layers to image features": "mllama_text_model mllama",
     "adapters of its own for each modality": "phi4_multimodal phi4mm",
@@ -59,7 +61,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     ),
     "hyper-connections instead of residuals": "hy_v4 glm5_next_text qwen4_exp_text",
     "no causal language model, but one that denoises": "diffusion_gemma_text",
-    "short-convolution layers": "lfm2 lfm2_moe lfm3",
 }
 
 _ENCODERS = (

@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..catalog.layers.delta import GatedDelta
+from ..catalog.layers.kimi_delta import KimiDelta
+from ..catalog.layers.mixer import Mixer
+from ..catalog.layers.short_conv import ShortConv
 from ..text.wording import show
-from .hf_moe import read_experts
-from .hf_shape import ConfigReader, Family, Shape, dense_layers, layer_list, switch
+from .hf_moe import latent_attention, read_experts, routed_experts
+from .hf_shape import ConfigReader, Family, Shape, dense_layers, layer_list, read_window, switch
 
-FULL, LINEAR = "full_attention", "linear_attention"
+FULL, LINEAR, LOCAL = "full_attention", "linear_attention", "sliding_attention"
 
 
 def layer_types(
@@ -111,6 +114,148 @@ def _olmo(read: ConfigReader, shape: Shape) -> Shape:
     }
 
 
+#: What Kimi-K3's config has and Kimi-Linear's class doesn't.
+_K3: Final = "attn_res_block_size routed_expert_hidden_size mla_use_output_gate latent_moe_use_norm"
+
+
+def _kimi(read: ConfigReader, shape: Shape) -> Shape:
+    """KDA but for each fourth layer, whose latent attention has no positions; experts but in the
+    first layers. Checkpoints count layers from 1, in keys of their own.
+    """
+    layers = shape["layers"]
+    for key in (key for key in _K3.split() if read.config.get(key)):
+        read.report(key, f"{key} is {show(read.config[key])}: such layers are not modelled", None)
+    own = ConfigReader(read.mapping("linear_attn_config"))
+    usual = [FULL if i and i % 4 == 0 else LINEAR for i in range(layers)]
+    if not read.config.get("layer_types") and own.has("full_attn_layers"):
+        full = own.layer_indices("full_attn_layers")
+        own.ignore("kda_layers")
+        usual = [FULL if i + 1 in full else LINEAR for i in range(layers)]
+    kinds = layer_types(read, layers, (FULL, LINEAR), usual=usual)
+    head_dim = read.integer("linear_head_dim", default=128)
+    kernel = read.integer("linear_conv_kernel_dim", default=4)
+    mixer = KimiDelta(
+        hidden=shape["hidden"],
+        heads=own.integer("num_heads", default=read.integer("linear_num_heads", default=32)),
+        head_dim=(head := own.integer("head_dim", default=head_dim)),
+        kernel=own.integer("short_conv_kernel_size", default=kernel),
+        gate_rank=head,
+    )
+    read.problems.extend(own.problems)
+    return {
+        "mixers": _placed(kinds, mixer),
+        "q_lora_rank": read.optional_integer("q_lora_rank") or 0,
+        **_latent(read),
+        **routed_experts(read, shape, experts=256, top_k=8, moe_ffn=1024, shared=1, dense=1),
+        "router_scale": read.positive("routed_scaling_factor", default=2.446),
+    }
+
+
+def _ling(read: ConfigReader, shape: Shape) -> Shape:
+    """KDA but for each sixth layer, whose latent attention has a gate a head."""
+    layers, heads = shape["layers"], shape["heads"]
+    every = read.integer("layer_group_size", default=6)
+    usual = [LINEAR if (i + 1) % every else FULL for i in range(layers)]
+    kinds = layer_types(read, layers, (FULL, LINEAR), usual=usual)
+    own = {key: read.config.get(key) for key in ("linear_head_dim", "linear_num_heads")}
+    read.ignore(*own, "linear_conv_kernel_dim")
+    given = read.integer("head_dim", default=128)
+    # A config that transformers wrote has the rotated part's width there.
+    whole = own["linear_head_dim"]
+    mixer = KimiDelta(
+        hidden=shape["hidden"],
+        heads=heads,
+        head_dim=whole if isinstance(whole, int) and whole > 0 else given,
+        kernel=read.integer("short_conv_kernel_size", default=4),
+        gate_rank=0,
+    )
+    return {
+        "mixers": _placed(kinds, mixer),
+        **_latent(read),
+        **routed_experts(
+            read,
+            shape,
+            experts=512,
+            top_k=8,
+            moe_ffn=768,
+            shared=1,
+            dense=2,
+            groups=8,
+            top=4,
+            scale=2.5,
+        ),
+    }
+
+
+def _latent(read: ConfigReader) -> Shape:
+    """Latent attention with full queries."""
+    found = latent_attention(read, 0)
+    del found["q_lora_rank"]
+    return found
+
+
+def _placed(kinds: Sequence[str], mixer: Mixer, kind: str = LINEAR) -> list[Mixer | None]:
+    """The mixer in layers of its kind, and the usual one in others."""
+    return [mixer if each == kind else None for each in kinds]
+
+
+_CONV: Final = "conv"
+
+
+def _short_conv(read: ConfigReader, shape: Shape, kernel: int) -> ShortConv:
+    return ShortConv(
+        hidden=shape["hidden"],
+        kernel=read.integer("conv_L_cache", default=kernel),
+        bias=read.boolean("conv_bias", False),
+    )
+
+
+def _lfm2(read: ConfigReader, shape: Shape) -> Shape:
+    """Short convolutions but in the layers of `full_attn_idxs`, which are all by default; an MLP
+    whose width is reckoned.
+    """
+    layers, width = shape["layers"], read.integer("block_ff_dim", default=shape["ffn"])
+    named = read.layer_indices("full_attn_idxs") if read.has("full_attn_idxs") else range(layers)
+    usual = [FULL if i in named else _CONV for i in range(layers)]
+    kinds = layer_types(read, layers, (FULL, _CONV), usual=usual)
+    step = read.integer("block_multiple_of", default=256)
+    factor = read.config.get("block_ffn_dim_multiplier", 1.0)
+    if factor is not None:
+        factor = read.positive("block_ffn_dim_multiplier", default=1.0)
+    if read.boolean("block_auto_adjust_ff_dim", True):
+        width = int(2 * width / 3)
+        if factor is not None:
+            width = -(-int(factor * width) // step) * step
+    return {"mixers": _placed(kinds, _short_conv(read, shape, 3), _CONV), "ffn": max(width, 1)}
+
+
+def _lfm2_moe(read: ConfigReader, shape: Shape) -> Shape:
+    layers = shape["layers"]
+    kinds = layer_types(read, layers, (FULL, _CONV), usual=[FULL] * layers)
+    first = read.integer("num_dense_layers", default=2, low=0)
+    return {
+        "mixers": _placed(kinds, _short_conv(read, shape, 3), _CONV),
+        **read_experts(read, shape, experts=32, top_k=4, width=1792),
+        **dense_layers(layers, range(first)),
+        "router_scale": read.positive("routed_scaling_factor", default=1.0),
+    }
+
+
+def _lfm3(read: ConfigReader, shape: Shape) -> Shape:
+    """Short convolutions, windows and whole attention by turns, gated, with norms on both sides."""
+    layers = shape["layers"]
+    usual = [FULL if i % 4 == 2 else LOCAL if i % 4 == 0 and i else _CONV for i in range(layers)]
+    kinds = layer_types(read, layers, (FULL, LOCAL, _CONV), usual=usual)
+    gated = read.boolean("use_attention_gate", True)
+    return {
+        "mixers": _placed(kinds, _short_conv(read, shape, 7), _CONV),
+        "sliding_window": read_window(read, 256),
+        "full_attention_layers": [i for i, kind in enumerate(kinds) if kind == FULL],
+        "norms_per_layer": 4 if read.boolean("use_sandwich_norm", True) else 2,
+        "attention_gate": "heads" if gated else "none",
+    }
+
+
 #: Of initial values, and whether a state's eigenvalues may be negative.
 _OLMO_UNSIZED: Final = "a_log_min a_log_max dt_min dt_max dt_init_floor allow_neg_eigval"
 _GATED: Final[Shape] = {
@@ -126,6 +271,20 @@ _QWEN_3_5: Final = {
     "rotary_fraction": 0.25,
     "attention_bias": False,
 }
+
+_SIGMOID: Final[Shape] = {
+    "router_scores": "sigmoid",
+    "router_normalizes": switch("norm_topk_prob", True),
+}
+_KIMI: Final = {
+    "max_position_embeddings": "max_position_embeddings model_max_length",
+    "num_experts": "num_local_experts num_experts",
+    "num_experts_per_tok": "num_experts_per_tok num_experts_per_token",
+    "n_shared_experts": "n_shared_experts num_shared_experts",
+    "n_group": "n_group num_expert_group",
+    "norm_topk_prob": "norm_topk_prob moe_renormalize",
+}
+_LFM: Final = {"rms_norm_eps": "norm_eps", "hidden_act": ""}
 
 HYBRID: Final[Mapping[str, Family]] = {
     "qwen3_next": Family(
@@ -176,5 +335,85 @@ HYBRID: Final[Mapping[str, Family]] = {
         mixed=True,
         fields={"qk_norm": "full"},
         more=_olmo,
+    ),
+    "kimi_linear": Family(
+        vocab=163840,
+        hidden=2304,
+        ffn=9216,
+        layers=27,
+        heads=32,
+        kv_heads=32,
+        positions=1048576,
+        head_dim=64,
+        position_embedding="none",
+        epsilon=1e-5,
+        attention_bias=False,
+        mixed=True,
+        names=_KIMI,
+        fields=_SIGMOID,
+        more=_kimi,
+    ),
+    "bailing_hybrid": Family(
+        vocab=157184,
+        hidden=2560,
+        ffn=6144,
+        layers=42,
+        heads=32,
+        kv_heads=32,
+        positions=262144,
+        head_dim=64,
+        rotary_base=6e6,
+        attention_bias=False,
+        mixed=True,
+        names=_KIMI,
+        fields={**_SIGMOID, "attention_gate": "heads"},
+        more=_ling,
+    ),
+    "lfm2": Family(
+        vocab=65536,
+        hidden=2560,
+        ffn=12288,
+        kv_heads=8,
+        positions=128000,
+        tied=True,
+        rotary_base=1e6,
+        epsilon=1e-5,
+        mixed=True,
+        names={**_LFM, "tie_word_embeddings": "tie_embedding tie_word_embeddings"},
+        fields={"qk_norm": "head"},
+        more=_lfm2,
+    ),
+    "lfm2_moe": Family(
+        vocab=65536,
+        hidden=2048,
+        ffn=7168,
+        kv_heads=8,
+        positions=128000,
+        tied=True,
+        rotary_base=1e6,
+        epsilon=1e-5,
+        mixed=True,
+        names={**_LFM, "tie_word_embeddings": "tie_embedding tie_word_embeddings"},
+        fields={"qk_norm": "head", **_SIGMOID},
+        more=_lfm2_moe,
+    ),
+    "lfm3": Family(
+        vocab=128000,
+        hidden=2048,
+        ffn=7680,
+        layers=24,
+        heads=16,
+        kv_heads=4,
+        positions=128000,
+        head_dim=128,
+        tied=True,
+        rotary_base=1e6,
+        rotary_fraction=0.5,
+        epsilon=1e-5,
+        attention_bias=False,
+        mixed=True,
+        names=_LFM,
+        fields={"qk_norm": "head"},
+        more=_lfm3,
     ),
 }

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from dsgen.catalog.layers.delta import CHUNK, GatedDelta
+from dsgen.catalog.layers.kimi_delta import KimiDelta
 from dsgen.catalog.layers.mamba import Mamba1, Mamba2
+from dsgen.catalog.layers.short_conv import ShortConv
 from dsgen.estimate.model_size import parameter_count
 from dsgen.job.hf_config import model_from_config
 from tests.needs import needs_transformers
@@ -48,6 +50,51 @@ VARIANTS: tuple[Mapping[str, object], ...] = (
         "linear_num_key_heads": 8,
         "linear_num_value_heads": 16,
         "attention_bias": True,
+    },
+    {"model_type": "kimi_linear", "num_hidden_layers": 6, "num_local_experts": 8},
+    {
+        "model_type": "kimi_linear",
+        "num_hidden_layers": 4,
+        "num_local_experts": 8,
+        "q_lora_rank": 256,
+        "attention_bias": True,
+        "n_shared_experts": 2,
+        "linear_attn_config": {
+            "full_attn_layers": [2],
+            "kda_layers": [1, 3, 4],
+            "head_dim": 64,
+            "num_heads": 16,
+            "short_conv_kernel_size": 3,
+        },
+    },
+    {"model_type": "bailing_hybrid", "num_hidden_layers": 7, "num_local_experts": 16},
+    {"model_type": "bailing_hybrid", "num_hidden_layers": 4, "num_experts": 16, "head_dim": 96},
+    {"model_type": "lfm2", "num_hidden_layers": 3, "full_attn_idxs": [1]},
+    {
+        "model_type": "lfm2",
+        "num_hidden_layers": 3,
+        "layer_types": ["conv", "full_attention", "conv"],
+        "block_auto_adjust_ff_dim": False,
+        "conv_bias": True,
+        "conv_L_cache": 5,
+        "tie_embedding": False,
+    },
+    {"model_type": "lfm2", "num_hidden_layers": 2, "block_ffn_dim_multiplier": 1.3},
+    {
+        "model_type": "lfm2_moe",
+        "num_hidden_layers": 4,
+        "layer_types": ["conv", "conv", "full_attention", "conv"],
+        "num_experts": 8,
+    },
+    {"model_type": "lfm3", "num_hidden_layers": 7},
+    {
+        "model_type": "lfm3",
+        "num_hidden_layers": 3,
+        "use_sandwich_norm": False,
+        "use_attention_gate": False,
+        "attention_bias": True,
+        "conv_bias": True,
+        "conv_L_cache": 4,
     },
     {"model_type": "mamba", "num_hidden_layers": 2},
     {
@@ -333,4 +380,54 @@ def test_mamba_1_with_norms_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatc
     config = AutoConfig.for_model("jamba", hidden_size=256, mamba_d_state=16)
     mixer = Mamba1(hidden=256, width=512, state=16, step_rank=16, norms=True)
     counted = kept_elements(modeling.JambaMambaMixer(config, 0), 256, 256)
+    assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
+
+
+def _of_kda(q: Any, k: Any, v: Any, g: Any, beta: Any) -> tuple[Any, ...]:
+    """Normalised queries and keys with factors, the rest, decays summed, and squares of a chunk."""
+    import torch
+
+    factors = [torch.zeros(x.shape[:3], dtype=torch.float32) for x in (q, k)]
+    squares = [torch.zeros(*v.shape[:3], CHUNK, dtype=q.dtype) for _ in range(2)]
+    return (
+        q.clone(),
+        k.clone(),
+        v.contiguous(),
+        g.clone(),
+        g,
+        beta.contiguous(),
+        *factors,
+        *squares,
+    )
+
+
+def test_kimi_delta_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around its kernels, of which the source says what they keep, Kimi-Linear's module keeps
+    exactly the elements of the formula.
+    """
+    from transformers import AutoConfig
+    from transformers.models.kimi_linear import modeling_kimi_linear as modeling
+
+    conv, rule = keeping(lambda x, w: (x, w)), keeping(_of_kda, place=2)
+    monkeypatch.setattr(modeling, "causal_conv1d_fn", lambda x, weight, **_: conv(x, weight))
+    monkeypatch.setattr(
+        modeling,
+        "chunk_kimi_delta_attention",
+        lambda q, k, v, g, beta, **_: (rule(q, k, v, g, beta), None),
+    )
+    sizes = {"hidden_size": 256, "linear_num_heads": 4, "linear_head_dim": 64}
+    config = AutoConfig.for_model("kimi_linear", **sizes)
+    mixer = KimiDelta(hidden=256, heads=4, head_dim=64, gate_rank=64)
+    counted = kept_elements(modeling.KimiLinearDeltaAttention(config, 0), 256, 256)
+    assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
+
+
+def test_a_short_convolution_keeps_what_is_counted() -> None:
+    """LFM2's module, in torch's own code, keeps exactly the elements of the formula."""
+    from transformers import AutoConfig
+    from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
+
+    sizes = {"hidden_size": 256, "num_hidden_layers": 2, "full_attn_idxs": [1]}
+    mixer = ShortConv(hidden=256, kernel=3)
+    counted = kept_elements(Lfm2ShortConv(AutoConfig.for_model("lfm2", **sizes), 0), 256, 256)
     assert counted == mixer.kept_elements(repeats_keys=False, packs=False)

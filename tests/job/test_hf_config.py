@@ -458,7 +458,10 @@ def test_first_dense_layers_need_no_places() -> None:
         ("zamba2", "blocks of attention whose weights several places share"),
         ("minimax_text_01", "lightning (linear) attention layers"),
         ("minimax_m1", "lightning (linear) attention layers"),
-        ("kimi_linear", "linear attention layers (Kimi Delta Attention)"),
+        (
+            "kimi_k3",
+            "gates on latent attention, residuals over blocks and a narrower state between experts",
+        ),
         ("deepseek_v32", "sparse attention with an indexer"),
         ("nemotron-nas", "attention heads and MLP widths that differ by layer"),
     ],

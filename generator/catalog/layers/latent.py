@@ -39,6 +39,7 @@ class Latent(SoftmaxAttention):
     output_bias: bool = False
     qk_norm: str = "none"
     sinks: bool = False
+    gate: str = "none"  #: what the output is multiplied with: none | heads (one a head, Ling 3)
     rotary: bool = True
     span: Span = Span()
 
@@ -64,8 +65,14 @@ class Latent(SoftmaxAttention):
             *(query if self.q_lora_rank else (Projection("q_proj", self.hidden, queries),)),
             Projection("kv_a_proj_with_mqa", self.hidden, down, self.qkv_bias),
             Projection("kv_b_proj", self.kv_lora_rank, self._expanded),
+            *((Projection("g_proj", self.hidden, self.gate_width),) if self.gate_width else ()),
             Projection("o_proj", values, self.hidden, self.output_bias),
         )
+
+    @property
+    def gate_width(self) -> int:
+        """Width of the gate on the output."""
+        return self.heads if self.gate == "heads" else 0
 
     @property
     def value_dim(self) -> int:
@@ -89,8 +96,8 @@ class Latent(SoftmaxAttention):
 
     @property
     def products(self) -> tuple[Product, ...]:
-        """The latents, on every tensor rank, and the output."""
-        down = self.q_lora_rank + self.kv_lora_rank + self.qk_rope_head_dim
+        """The latents and the gate, on every tensor rank, and the output."""
+        down = self.q_lora_rank + self.kv_lora_rank + self.qk_rope_head_dim + self.gate_width
         return Product(self.hidden, down), Product(self.widths.values, self.hidden, "inputs")
 
     @property
@@ -117,10 +124,11 @@ class Latent(SoftmaxAttention):
         return sum(self.widths)
 
     def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
-        """Elements of queries, keys, values and output, and of the latents."""
+        """Elements of queries, keys, values and output, of the latents, and what a gate keeps."""
         queries, keys, values = self.widths
         given = 2 * queries if repeats_keys else keys + values
-        return queries + given + values + self.q_lora_rank + self.kv_lora_rank
+        gated = self.gate_width + values if self.gate_width else 0
+        return queries + given + values + self.q_lora_rank + self.kv_lora_rank + gated
 
     @property
     def exchanged_heads(self) -> tuple[int, int]:
