@@ -2,9 +2,10 @@
 [-n N] [TREE]`.
 
 N seeded plans (500 by default) for each program, of random legal layouts, each of which turns one
-knob or more, the rarest first. TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were
-looked at) or of deepspeedai/Megatron-DeepSpeed: its own parse_args, validate_args and
-TransformerConfig are asked, on a CPU, with the version of Transformer Engine made up. Every
+knob or more, the rarest first. TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 to
+core_v0.19.0 were looked at, each with plans for its release) or of deepspeedai/Megatron-DeepSpeed:
+its own parse_args, validate_args and TransformerConfig are asked, on a CPU, with the version of
+Transformer Engine made up. Every
 ds_config.json is read by DeepSpeed, the installed one and `--deepspeed VERSION`; every batch script
 by `sbatch --test-only`, every job.yml by azure-ai-ml, every job.yaml by the resource definitions of
 its kind, every task.yaml by SkyPilot, where SKYPILOT_PYTHON names an interpreter that has it, else
@@ -20,6 +21,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -266,11 +268,18 @@ def _asked_megatron(tree: Path, count: int) -> bool:
     refusal = refusal_of(tree, engine=TRANSFORMER_ENGINE)
 
     def why(plan: Plan) -> str | None:
-        line, environment = line_of(plan)
-        return refusal(line, plan.layout.world, environment)
+        environment = FRAMEWORKS[plan.job.framework.name].program(plan).environment
+        return refusal(words_of(plan), plan.layout.world, environment)
 
     framework = "megatron-lm" if is_lm else "megatron-deepspeed"
-    return _tried(str(tree), plans(count, (framework,), tree.name), why)
+    extra = {"megatron_version": _release(tree)} if is_lm else {}
+    return _tried(str(tree), plans(count, (framework,), tree.name, **extra), why)
+
+
+def _release(tree: Path) -> str:
+    """The release of Megatron-Core that a tree is; a branch is of the one that it becomes."""
+    text = (tree / "megatron" / "core" / "package_info.py").read_text(encoding="utf-8")
+    return ".".join(re.findall(r"^(?:MAJOR|MINOR|PATCH) = ([0-9]+)$", text, re.MULTILINE))
 
 
 def _asked_deepspeed(count: int, version: str | None) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..job.arguments import grouped, is_option
+from ..job.releases import NEWEST, release_from
 from ..programs.deepspeed.config import OFFLOADED, ZERO, Config
 from ..programs.deepspeed.options import PLANNED, default_of_optimizer
 from ..programs.deepspeed.write import FILE_NAME
@@ -17,12 +18,11 @@ from ..programs.megatron import table as megatron
 from ..programs.megatron.options import option_table
 from ..search import Plan
 from ..text.source import escape
+from ..text.wording import dots
 from . import scripts
 from .draft import Draft, Given, Parser, same_value, same_values, values_of
 from .refused import Outcome, leave_secrets, planned_draft, prune, without_refused
 
-#: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
-_WRITTEN_FOR: Final = "core_v0.16.1"
 #: Parameters of the optimizer, and the Trainer's arguments of the same values.
 _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
 #: Keys whose value the layout has, in other words than the plan's config.
@@ -162,7 +162,7 @@ def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tupl
                 )
         elif parser.flavour and not is_option(option.words[0]):
             draft.leave(str(option), option.where, "no option takes it")
-        elif parser.flavour and (gone := _gone(parser, option)):
+        elif parser.flavour and (gone := _gone(draft, option)):
             draft.leave(str(option), option.where, gone)
         else:
             carried.append(option.words)
@@ -184,18 +184,16 @@ def _decided(parser: Parser) -> frozenset[str]:
     )
 
 
-def _gone(parser: Parser, one: Given) -> str | None:
-    """Return why the parser that the arguments are written for refuses an option."""
-    table = option_table(parser.flavour or "megatron-lm")
-    option = table.get(one.name)
-    if option is None or not option.versions:
+def _gone(draft: Draft, one: Given) -> str | None:
+    """Return why the release that the arguments are written for refuses an option."""
+    table = option_table(draft.parser.flavour or "megatron-lm")
+    option, stated = table.get(one.name), draft.get("megatron_version")
+    release = NEWEST["megatron-core"] if stated is None else release_from(str(stated))
+    index = table.index(release)
+    # what is newer, a repository of that release may have for itself
+    if option is None or any(version >= index for version in option.versions or (index,)):
         return None
-    index = next((i for i, name in enumerate(table.versions) if name.startswith(_WRITTEN_FOR)), 0)
-    return (
-        None
-        if any(version >= index for version in option.versions)
-        else f"{_WRITTEN_FOR} has no such option"
-    )
+    return f"Megatron-LM {dots(release)} has no such option"
 
 
 def _restored(

@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from ..catalog import Model, find_model
 from ..job.records import Pins
+from ..job.releases import OLDEST_MEGATRON
 from ..numerals import read_whole
 from ..programs.megatron.facts import MegatronFacts, at_least
 from ..programs.megatron.run import MegatronRun
 from ..programs.megatron.table import GROUPS, NULL_TOKENIZER, OLD_RECOMPUTE, SHARDINGS, decoded
+from ..text.wording import dots
 from .draft import Draft, Parser, options_of_file, options_of_launch
 from .scripts import set_script
 
@@ -57,6 +59,7 @@ def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
     )
     draft.options = tuple(given)
     draft.set("framework", run.flavour)
+    _read_release(draft, run)
     set_script(draft)
     keys = decoded(run)
     _read_model(
@@ -65,6 +68,10 @@ def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
     _read_training(draft, facts)
     if run.has("--train-iters"):
         keys.pop("training.duration.samples", None)
+    if run.ramp is not None:
+        start, increment, samples = run.ramp
+        ramp = {"start": start, "increment": increment, "samples": samples}
+        keys["training.batch_ramp"] = ramp
     for key, value in keys.items():
         draft.set(key, value)
     saved = draft.get("output.checkpoints")
@@ -74,6 +81,18 @@ def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
         draft.set("output.resume", False)
     for name, pin in _pins(facts):
         draft.set(f"layout.{name}", pin)
+
+
+def _read_release(draft: Draft, run: MegatronRun) -> None:
+    """The release of Megatron-Core that the repository names, where files are written for it."""
+    release = run.release
+    if not run.is_lm or not release.where or not release.exact:
+        return
+    if release.version >= OLDEST_MEGATRON:
+        draft.set("megatron_version", dots(release.version))
+    else:
+        oldest = f"older than {dots(OLDEST_MEGATRON)}, the oldest that has a writer"
+        draft.leave(str(release), run.locate(""), f"{oldest}; written for the newest")
 
 
 def _pins(facts: MegatronFacts) -> Iterator[tuple[str, Any]]:

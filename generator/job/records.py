@@ -368,7 +368,7 @@ class Job:
     headroom: float  #: share of usable device memory kept free
     launch: JobLaunch
     origin: Origin
-    megatron_version: Version = NEWEST["megatron"]  #: of Megatron-Core
+    megatron_version: Version = NEWEST["megatron-core"]  #: of Megatron-Core
     transformers_version: Version = NEWEST["transformers"]
     calibration: Calibration = Calibration()
     elastic: tuple[int, ...] = ()  #: the counts of GPUs that an elastic job may get, ascending

@@ -12,7 +12,7 @@ from ..numerals import whole
 #: for them and judged by them where nothing names another.
 NEWEST: Final[Mapping[str, Version]] = {
     "deepspeed": (0, 19, 8),
-    "megatron": (0, 19, 2),
+    "megatron-core": (0, 19, 2),
     "transformers": (5, 23, 0),
 }
 #: The oldest release of Megatron-Core that files are written for: its options and checks were read

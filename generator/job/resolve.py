@@ -229,9 +229,9 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
     return Job(
         name=data.get("name", model.name),
         framework=framework,
-        deepspeed_version=_release(data, "deepspeed"),
-        megatron_version=_release(data, "megatron"),
-        transformers_version=_release(data, "transformers"),
+        deepspeed_version=_release(data, "deepspeed_version", "deepspeed"),
+        megatron_version=_release(data, "megatron_version", "megatron-core"),
+        transformers_version=_release(data, "transformers_version", "transformers"),
         model=model,
         cluster=cluster,
         gpus=counts[-1],
@@ -265,9 +265,9 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
     )
 
 
-def _release(data: Keys, program: str) -> Version:
+def _release(data: Keys, key: str, program: str) -> Version:
     """The release of a program that the spec names, else the newest that is known."""
-    stated = data.get(f"{program}_version")
+    stated = data.get(key)
     return NEWEST[program] if stated is None else release_from(stated)
 
 

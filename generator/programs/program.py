@@ -17,7 +17,7 @@ from ..dataclass import dataclass
 from ..job.arguments import argument_values, gives, is_fine_tuning, options_of, without
 from ..job.needs import continuation
 from ..job.records import Job, JobLaunch
-from ..numerals import python_float, read_whole
+from ..numerals import python_float, read_whole, whole
 
 _WRITTEN_BY: Final = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever
@@ -44,6 +44,9 @@ _SAMPLES: Final = "--train-samples"  # of the Megatrons, as the next three
 _TOKENS: Final = "--train-tokens"
 _BATCH: Final = "--global-batch-size"
 _RAMP: Final = "--rampup-batch-size"
+_SCHEDULE: Final = "--step-batch-size-schedule"
+_UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_STEP: Final = re.compile(r"([0-9]{1,18})([KMBT]?):([0-9]{1,9})", re.IGNORECASE)
 _EPOCHS: Final = ("--num-train-epochs", "--num_train_epochs")  # of the Trainer
 # what a step and a checkpoint may take, in their estimates: storage is shared
 _TIMES_ESTIMATED: Final = 3
@@ -347,6 +350,9 @@ def last_step(plan: Plan, program: Program) -> int:
         return _number(program, option) or 0
     if gives(program.arguments, _SAMPLES):
         samples, batch = (_number(program, name) for name in (_SAMPLES, _BATCH))
+        (text, *_) = argument_values(program.arguments, _SCHEDULE) or ("",)
+        if samples and (schedule := schedule_of(text)):
+            return steps_of_schedule(samples, plan.job.training.sequence_length, schedule)
         numbers = map(read_whole, argument_values(program.arguments, _RAMP) or ())
         ramp = tuple(number or 0 for number in numbers)
         whole = not ramp or (len(ramp) == 3 and all(ramp))
@@ -356,6 +362,36 @@ def last_step(plan: Plan, program: Program) -> int:
     if gives(program.arguments, _TOKENS) or epochs(plan, program):
         return 0
     return plan.job.training.steps or 0
+
+
+def schedule_of(text: str) -> tuple[tuple[int, int], ...]:
+    """Return the batches of a schedule by the tokens from which they hold, in order.
+
+    Returns none where one can't be read.
+    **Source**: NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:482-530 @
+    core_v0.19.0.
+    """
+    found = [_STEP.fullmatch(word) for word in text.replace(",", " ").split()]
+    steps = [
+        (whole(step[1]) * _UNITS[step[2].upper()], whole(step[3]))
+        for step in found
+        if step is not None
+    ]
+    return tuple(sorted(steps)) if len(steps) == len(found) else ()
+
+
+def steps_of_schedule(samples: int, length: int, schedule: tuple[tuple[int, int], ...]) -> int:
+    """Steps in which Megatron trains on so many sequences, the last ones in a whole batch.
+
+    `length` are the tokens of a sequence, and `schedule` the batches by tokens.
+    **Source**: NVIDIA/Megatron-LM megatron/training/training.py:1528-1543 @ core_v0.19.0.
+    """
+    consumed = steps = 0
+    ends = [tokens // length for tokens, _ in schedule[1:]] + [samples]
+    for (_, batch), end in zip(schedule, ends, strict=True):
+        more = max(0, -(-(min(end, samples) - consumed) // batch))
+        consumed, steps = consumed + more * batch, steps + more
+    return steps
 
 
 def steps_of_samples(samples: int, batch: int, ramp: tuple[int, ...] = ()) -> int:
@@ -385,7 +421,7 @@ def length_words(program: Program) -> tuple[str, ...]:
     """
     if step_option(program) is not None:
         return ()
-    asked = (_SAMPLES, _BATCH, _RAMP, *_EPOCHS)
+    asked = (_SAMPLES, _BATCH, _RAMP, _SCHEDULE, *_EPOCHS)
     given = (o for o in options_of(tuple(map(str, program.arguments))) if o.key in asked)
     return tuple(" ".join((option.written, *option.values)) for option in given)
 

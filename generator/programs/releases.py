@@ -30,7 +30,13 @@ from ..text.around import (
     until_next_check,
 )
 
-_SHOWN: Final = {"deepspeed": "DeepSpeed", "transformers": "transformers"}
+_SHOWN: Final = {
+    "deepspeed": "DeepSpeed",
+    "transformers": "transformers",
+    "megatron-core": "Megatron-LM",
+}
+#: What a text that may name a release of a program holds, in lower case.
+_WORDS: Final = {"megatron-core": "megatron"}
 _FOLDERS: Final = (
     "",
     "requirements/",
@@ -71,6 +77,10 @@ _MOST_PARSED: Final = 400_000
 _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
 _LAST: Final = 99  # of a minor version, where a pin excludes the next
 _NUMBER: Final = r"v?([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})"
+#: Megatron-Core's own: megatron/core/package_info.py @ core_v0.16.1.
+_OF_PACKAGE: Final = re.compile(
+    r"^MAJOR = ([0-9]{1,4})\nMINOR = ([0-9]{1,4})\nPATCH = ([0-9]{1,4})$", re.MULTILINE
+)
 _LATER: Final = (
     r"(?!\s*(?:\+|or\s+(?:later|newer|above|higher|greater)|and\s+(?:later|newer|above)))"
 )
@@ -78,7 +88,10 @@ _LATER: Final = (
 COPIES: Final = {
     "deepspeed": ("deepspeed/runtime/config.py", "version.txt"),
     "transformers": ("src/transformers/training_args.py", "src/transformers/__init__.py"),
+    "megatron-core": ("megatron/training/arguments.py", "megatron/core/package_info.py"),
 }
+#: Programs whose copies are others' files, of which nothing is said to who carries them.
+_CARRIED: Final = ("deepspeed", "transformers")
 #: Their folders. Source: deepspeedai/DeepSpeed @ 0.19.8, huggingface/transformers @ 5.23, 4.54 and
 #: 4.30
 _OF_RELEASES: Final = frozenset(
@@ -100,16 +113,22 @@ _OF_RELEASES: Final = frozenset(
 _IMAGES: Final = {
     "deepspeed": r"\bdeepspeed/deepspeed:v([0-9])([0-9])([0-9])(?![0-9])",
     "transformers": r"\bhuggingface/transformers-[\w-]+:([0-9]+)\.([0-9]+)\.([0-9]+)\b",
+    # a tag or a branch of its repository, as an image or a script checks it out
+    "megatron-core": r"\bcore_[vr]([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\b",
 }
 #: Owners on GitHub; a build from elsewhere has tags and keys of its own.
-_OWNERS: Final = {"deepspeed": "microsoft|deepspeedai", "transformers": "huggingface"}
+_OWNERS: Final = {
+    "deepspeed": "microsoft|deepspeedai",
+    "transformers": "huggingface",
+    "megatron-core": "NVIDIA",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """The release of a program that a file is judged by, and the place that names it."""
 
-    program: str  #: `deepspeed` or `transformers`
+    program: str  #: `deepspeed`, `transformers` or `megatron-core`
     version: Version
     where: str = ""  #: `requirements.txt:11`; empty: nothing names one
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`
@@ -155,7 +174,7 @@ def is_of_copy(holder: str) -> bool:
 
 @until_next_check(1024)
 def _is_copy(folder: Path) -> bool:
-    return any(is_readable(folder / sign, folder) for sign, _ in COPIES.values())
+    return any(is_readable(folder / COPIES[program][0], folder) for program in _CARRIED)
 
 
 @until_next_check(1024)
@@ -173,11 +192,11 @@ def _named_in(program: str, folder: Path) -> Release | None:
             continue
         text = text_around(versioned, folder)
         version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
-        return (
-            _release(program, numbers(version[1]), versioned, 1)
-            if version
-            else _fork(program, sign, 1)
-        )
+        parts = _OF_PACKAGE.search(text)
+        if version is None and parts is None:
+            return _fork(program, sign, 1)
+        stated = numbers(version[1]) if version else tuple(map(whole, parts.groups()))  # type: ignore[union-attr]
+        return _release(program, stated, versioned, 1)
     texts = _texts(folder)
     for path, text in texts.items():
         elsewhere = rf"git\+https?://(?!github\.com/(?:{_OWNERS[program]})/)\S*/{program}\b"
@@ -187,7 +206,8 @@ def _named_in(program: str, folder: Path) -> Release | None:
         (False, True), (_pins, _images, _bounds, _prose)
     ):  # the folder's own files first
         read = [(path, text) for path, text in texts.items() if (path.parent != folder) == inner]
-        read = [(path, text) for path, text in read if look is _images or program in text.lower()]
+        word = _WORDS.get(program, program)
+        read = [(path, text) for path, text in read if look is _images or word in text.lower()]
         found = [
             (version, path, line) for path, text in read for version, line in look(program, text)
         ]
@@ -279,7 +299,7 @@ def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:
 def _gone(program: str) -> Mapping[str, Version]:
     """The modules that the newest release no longer has, and the last release seen with each."""
     table = json.loads(read_text(__package__, "gone_modules.json"))
-    return {module: numbers(last) for module, last in table[program].items()}
+    return {module: numbers(last) for module, last in table.get(program, {}).items()}
 
 
 @until_next_check(1024)
@@ -288,6 +308,8 @@ def _imported_in(program: str, folder: Path) -> Release | None:
     the newest has it.
     """
     found: list[tuple[Version, Path, int]] = []
+    if not _gone(program):
+        return None
     # faster than to parse every file
     sign = re.compile(rf"^(?:from|import)\s+{program}\.", re.MULTILINE)
     gone = {module.rpartition(".")[2] for module in _gone(program)}

@@ -174,7 +174,7 @@ def layouts(
 IN_CONFIGS: Final = InFiles(kinds=("DeepSpeed config",))
 IN_ALL: Final = InFiles(kinds=("Megatron arguments", "DeepSpeed config"))
 ONLY_FIXED: Final = InFiles(only=has_fixed_layers)
-NO_RAMP_UP: Final = InFiles(unless=("--rampup-batch-size",))
+NO_RAMP_UP: Final = InFiles(unless=("--rampup-batch-size", "--step-batch-size-schedule"))
 composed_layouts: Final = partial(layouts, of=has_composed_layers)
 fixed_layouts: Final = partial(layouts, of=has_fixed_layers)
 parallel_layouts: Final = partial(layouts, of=has_parallel_layers)

@@ -89,7 +89,7 @@ def test_networks_that_deepep_does_not_know_send_every_copy_of_a_token(network: 
         ).split()
         for each in (infiniband, other)
     ]
-    assert ["--moe-enable-deepep" in arguments for arguments in dispatchers] == [True, False]
+    assert ["deepep" in arguments for arguments in dispatchers] == [True, False]
 
 
 def test_biases_of_experts_take_time() -> None:

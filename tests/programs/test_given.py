@@ -65,7 +65,12 @@ def test_the_trees_read_data_tokenizer_and_checkpoints(tree: Flavour) -> None:
     assert [read[f"--{key}"] for key in ("save", "load", "save-interval")] == ["/c", "/c", 7]
     assert read["--tensorboard-dir"] == "/l"
     assert read["--exit-signal-handler"] is True
-    assert [int(size) for size in read["--rampup-batch-size"]] == [16, 16, 1000]
+    if tree == "megatron-lm":  # in tokens of sequences of 2,048
+        length = plan.job.training.sequence_length
+        assert read["--step-batch-size-schedule"].split()[:2] == ["0:16", f"{500 * length}:32"]
+        assert "--global-batch-size" not in read
+    else:
+        assert [int(size) for size in read["--rampup-batch-size"]] == [16, 16, 1000]
     assert read["--train-samples"] == 5000
     assert "--train-iters" not in read
 
@@ -113,7 +118,15 @@ HUNDRED: dict[str, Any] = {"training__duration": {"steps": 100}}
 @pytest.mark.parametrize(
     ("spec", "step"),
     [
-        ({**HUNDRED, "training__batch_ramp": {"start": 16, "increment": 16, "samples": 1000}}, 126),
+        (
+            {
+                **HUNDRED,
+                "megatron_version": "0.17.1",
+                "training__batch_ramp": {"start": 16, "increment": 16, "samples": 1000},
+            },
+            126,
+        ),
+        ({**HUNDRED, "training__batch_ramp": {"start": 16, "increment": 16, "samples": 1000}}, 127),
         ({"launch__arguments": ["--train-samples", "4096"]}, 85),
         ({"launch__arguments": ["--train-samples", "4096", "--train-tokens", "999"]}, 0),
         ({"launch__arguments": ["--train-iters=70"]}, 70),

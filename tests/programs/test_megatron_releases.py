@@ -76,5 +76,5 @@ def test_files_say_what_their_release_needs(release: Version) -> None:
 
 def test_the_newest_is_the_default() -> None:
     """A job that names no release is for the newest, and the oldest is older."""
-    assert make_job(LM, GPT).megatron_version == NEWEST["megatron"] == RELEASES[-1]
+    assert make_job(LM, GPT).megatron_version == NEWEST["megatron-core"] == RELEASES[-1]
     assert RELEASES[0] == OLDEST_MEGATRON

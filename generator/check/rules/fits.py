@@ -87,6 +87,7 @@ _BEYOND: Final = (
         "--freeze-all-layers",
         "--optimizer-offload-fraction",
         "--rampup-batch-size",
+        "--step-batch-size-schedule",
         "--memory-centric-tiled-linear",
     ),
     *("--num-experts-teacher", "--random-ltd", "--lora-rank"),

@@ -16,6 +16,7 @@ from ...dataclass import dataclass
 from ...job.needs import bindings
 from ...job.records import Job, Training
 from ..program import DEFAULT_STEPS
+from .options import LM, option_table
 
 if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
     from ...catalog.layers.experts import Experts
@@ -63,6 +64,12 @@ class Planned:
     offloads: bool  #: whether the optimizer is on the host
     narrow_gradients: bool  #: whether gradients are summed over replicas in bf16
     saves: bool  #: whether the job names a folder for checkpoints
+
+    def has(self, option: str) -> bool:
+        """Return whether the release of Megatron-LM that the job is for has an option."""
+        table = option_table(LM)
+        row = table.get(option)
+        return row is not None and row.is_in(table.index(self.job.megatron_version))
 
 
 def but(value: V, default: V) -> V | None:
@@ -160,6 +167,34 @@ def samples(p: Planned) -> int | None:
         return None
     tokens = training.duration_tokens or DEFAULT_STEPS * training.tokens_per_step
     return max(1, -int(-tokens // training.sequence_length))
+
+
+def is_scheduled(p: Planned) -> bool:
+    """Return whether the batch grows by a schedule, for which newer releases have an option."""
+    return p.training.batch_ramp is not None and p.has("--step-batch-size-schedule")
+
+
+def batch_ramp(p: Planned) -> tuple[int, int, int] | None:
+    """The start, the increment and the sequences of a batch ramp-up."""
+    ramp = p.training.batch_ramp
+    return None if ramp is None else (ramp.start, ramp.increment, ramp.samples)
+
+
+def batch_schedule(p: Planned) -> str | None:
+    """The batches of a ramp-up by the tokens from which they hold: `0:32 4194304:64`.
+
+    Each increment lasts as many sequences. **Source**: NVIDIA/Megatron-LM
+    megatron/core/num_microbatches_calculator.py:398-433 @ core_v0.16.1, :482-530 @ core_v0.19.0.
+    """
+    ramp, tokens = p.training.batch_ramp, p.training.sequence_length
+    if ramp is None:
+        return None
+    count = max(1, (p.layout.global_batch - ramp.start) // ramp.increment)
+    steps = (
+        (-(-ramp.samples * step // count) * tokens, ramp.start + ramp.increment * step)
+        for step in range(count + 1)
+    )
+    return " ".join(f"{threshold}:{batch}" for threshold, batch in steps)
 
 
 def data_cache(p: Planned) -> str | None:

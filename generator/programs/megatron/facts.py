@@ -32,6 +32,7 @@ from .run import (
     LAST_STAGE,
     LAYERS,
     LAYERS_PER_CHUNK,
+    SCHEDULE,
     STAGE_LAYOUT,
     MegatronRun,
     megatron_runs,
@@ -390,7 +391,7 @@ def _layout(read: _Reading) -> None:
     _stages(read)
     batch, micro, replicas = run.global_batch, run.micro_batch, run.replicas
     if micro and replicas:
-        batch = micro * replicas if batch is None and run.lacks(GLOBAL) else batch
+        batch = micro * replicas if batch is None and run.lacks_all(GLOBAL, SCHEDULE) else batch
         if batch and batch % (micro * replicas) == 0:
             read.learn("/layout/gradient_accumulation", batch // (micro * replicas), GLOBAL)
     _recompute(read)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -18,6 +19,9 @@ from ...submission.submission import Submission
 from ...submission.world import world_of
 from ..deepspeed.config import Config
 from ..deepspeed.submission import configs_of, named_in
+from ..program import schedule_of
+from ..python_around import release_in
+from ..releases import Release
 from .arguments import MegatronArguments
 from .options import LM, flavour_of
 from .table import option_of, size
@@ -28,6 +32,9 @@ CONTEXT: Final = "--context-parallel-size"
 EXPERT: Final = "--expert-model-parallel-size"
 MICRO: Final = "--micro-batch-size"
 GLOBAL: Final = "--global-batch-size"
+SCHEDULE: Final = "--step-batch-size-schedule"
+PROGRAM: Final = "megatron-core"  #: as releases call it
+_STATED: Final = "megatron_version"
 LAYERS: Final = "--num-layers"
 HEADS: Final = "--num-attention-heads"
 LAYERS_PER_CHUNK: Final = "--num-layers-per-virtual-pipeline-stage"
@@ -137,10 +144,39 @@ class MegatronRun(MegatronArguments):
     context = _degree_of("layout.context")  #: context parallelism; of Megatron-DeepSpeed, Ulysses
     expert = _degree_of("layout.expert")  #: expert parallelism
     micro_batch = _size_of(MICRO)  #: sequences of a pass
-    global_batch = _size_of(GLOBAL)  #: sequences of a step
     layers = _size_of(LAYERS)  #: of the model
     heads = _size_of(HEADS)  #: of the attention
     experts = _size_of("--num-experts")  #: of a layer
+
+    @cached_property
+    def release(self) -> Release:
+        """The release of Megatron-Core that the arguments are for: the job's, else the one that
+        the repository names, else the newest.
+        """
+        job = self.submission.job
+        if job is not None and job.framework.name == self.flavour:
+            return Release(program=PROGRAM, version=job.megatron_version, where=_STATED)
+        return release_in(self.submission, PROGRAM, self.path)
+
+    @cached_property
+    def schedule(self) -> tuple[tuple[int, int], ...]:
+        """Batches by the tokens from which they hold; empty where none are scheduled."""
+        text = self.value(SCHEDULE)
+        return schedule_of(text) if isinstance(text, str) else ()
+
+    @cached_property
+    def global_batch(self) -> int | None:
+        """Sequences of a step; of a schedule, of its last steps."""
+        return self.schedule[-1][1] if self.schedule else self.size(GLOBAL)
+
+    @cached_property
+    def ramp(self) -> tuple[int, int, int] | None:
+        """The start, the increment and the sequences of a schedule that grows evenly."""
+        length, batches = self.sequence_length, [batch for _, batch in self.schedule]
+        steps = {after - before for before, after in pairwise(batches)}
+        if not length or len(steps) != 1 or min(steps) < 1:
+            return None
+        return batches[0], min(steps), self.schedule[-1][0] // length
 
     @cached_property
     def recomputes(self) -> object:

@@ -382,7 +382,7 @@ _EXPERTS: Final = (
     Row("--moe-shared-expert-gate", by={LM: lambda p: p.routed.shared_gate}),
     Row("--moe-grouped-gemm", by={LM: lambda p: p.grouped_gemm}),
     Row("--moe-token-dispatcher-type", by={LM: lambda p: "flex" if p.by_node else "alltoall"}),
-    Row("--moe-enable-deepep", by={LM: lambda p: p.by_node}),
+    Row("--moe-flex-dispatcher-backend", by={LM: lambda p: "deepep" if p.by_node else None}),
     Row(
         "--expert-model-parallel-size",
         "layout.expert",
@@ -547,7 +547,11 @@ _BATCH: Final = (
     Row(
         "--global-batch-size",
         "training.global_batch",
-        lambda p: p.layout.global_batch,
+        by={
+            LM: lambda p: None if encode.is_scheduled(p) else p.layout.global_batch,
+            MDS: lambda p: p.layout.global_batch,
+        },
+        also=("--step-batch-size-schedule",),
         marks=_BOTH | _SIZE,
     ),
 )
@@ -555,13 +559,13 @@ _RAMP: Final = (
     Row(
         "--rampup-batch-size",
         "training.batch_ramp",
-        lambda p: (
-            (grows.start, grows.increment, grows.samples)
-            if (grows := p.training.batch_ramp)
-            else None
-        ),
+        by={
+            LM: lambda p: None if encode.is_scheduled(p) else encode.batch_ramp(p),
+            MDS: encode.batch_ramp,
+        },
         decode=ramp,
     ),
+    Row("--step-batch-size-schedule", by={LM: encode.batch_schedule}),
 )
 _COMPUTE: Final = (
     Row(

@@ -22,7 +22,7 @@ from ...job.records import Checkpoints, Framework, Job, Need
 from ...rules.job.model import missing_parts
 from ...search.plan import Plan
 from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, group, make_program
-from .encode import Planned
+from .encode import Planned, is_scheduled
 from .engine import MEGATRON_LM
 from .options import Flavour, option_table
 from .releases import needs_of
@@ -141,9 +141,11 @@ COMMENTS: Final[Mapping[str, Comment]] = {
         f"{p.layout.gradient_accumulation} accumulated "
         f"× {p.layout.data} replicas"
     ),
-    # Megatron-LM core_v0.19.0 and later ignore it, and core_v0.16.1, which the files are for, has
-    # no other.
-    "ramp": lambda p: "batch ramp-up, ignored by core_v0.19.0 and later; dsgen: ignore[MLM029]",
+    "ramp": lambda p: (
+        "batch ramp-up: batches by the tokens from which they hold"
+        if is_scheduled(p)
+        else "batch ramp-up, ignored by Megatron-LM 0.18 and later; dsgen: ignore[MLM029]"
+    ),
     "compute": lambda p: "precision and kernels",
     "memory": lambda p: (
         f"memory: recompute {p.layout.recompute.label}, offload {p.layout.offload.label}"

@@ -16,12 +16,12 @@ from ....rules.violations import (
     neighbours,
 )
 from ..options import TOKENIZERS
-from ..run import GLOBAL, MICRO, MegatronRun
+from ..run import GLOBAL, MICRO, SCHEDULE, MegatronRun
 from ..table import NULL_TOKENIZER, OF_FILES
 from .rule import at, excludes, lm_runs, mds_runs
 
 _RAMP_UP: Final = "--rampup-batch-size"
-_SCHEDULE: Final = "--step-batch-size-schedule"
+_FIRST_WITH_SCHEDULE: Final = (0, 18)  #: core/num_microbatches_calculator.py @ core_v0.18.2
 _EXAMPLE: Final = f"use {_RAMP_UP} 16 8 300000"
 _STEPS: Final = ("--train-iters", "--lr-decay-iters", "--lr-warmup-iters")
 _SAMPLES: Final = ("--train-samples", "--lr-decay-samples", "--lr-warmup-samples")
@@ -265,17 +265,23 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
     Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole"""
     for violation in ramp_up_is_whole.check(run):
         yield replace(violation, severity=Severity.ERROR)
-    if run.has(_RAMP_UP) and run.beside.parser is None and not run.fork:  # else of another version
+    # A parser beside the script is of another version; one that the repository names decides.
+    named = bool(run.release.where)
+    ignored = run.release.version >= _FIRST_WITH_SCHEDULE
+    judged = run.beside.parser is None and not run.fork and (ignored or not named)
+    if run.has(_RAMP_UP) and judged:
         numbers, tokens, schedule = _numbers(run), run.size("--seq-length"), '"0:16 1B:32"'
         if (
             numbers is not None and len(numbers) == 3 and run.global_batch and tokens
         ):  # a schedule counts in tokens
             schedule = f'"0:{numbers[0]} {numbers[2] * tokens}:{run.global_batch}"'
-        message = (
-            f"{_RAMP_UP} is ignored by Megatron-LM core_v0.19.0 and later, which "
-            f"have {_SCHEDULE} for it"
+        ignoring = (
+            f"{run.release}, which has" if named else "Megatron-LM 0.18 and later, which have"
         )
-        yield at(run, _RAMP_UP, message, f"in those use {_SCHEDULE} {schedule}, without {GLOBAL}")
-    if run.has(_SCHEDULE) and run.has(GLOBAL):
-        message = f"{run.shown(GLOBAL)} is given with {_SCHEDULE}, which has the batches"
+        message = f"{_RAMP_UP} is ignored by {ignoring} {SCHEDULE} for it"
+        hint = f"use {SCHEDULE} {schedule}, without {GLOBAL}"
+        severity = Severity.WARNING if named and run.release.exact else None
+        yield at(run, _RAMP_UP, message, hint if named else f"in those {hint}", severity=severity)
+    if run.has(SCHEDULE) and run.has(GLOBAL):
+        message = f"{run.shown(GLOBAL)} is given with {SCHEDULE}, which has the batches"
         yield at(run, GLOBAL, message, f"remove {GLOBAL}", severity=Severity.ERROR)

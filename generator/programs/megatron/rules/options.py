@@ -284,6 +284,28 @@ def sizes_are_given(run: MegatronRun) -> Violations:
         yield at(run, "", message, f"add {_SENTINELS} 100")
 
 
+def _not_of_release(run: MegatronRun) -> Violations:
+    """Options, and choices of options, that the release which is named lacks."""
+    table, release = run.table, run.release
+    index = table.index(release.version)
+    for name, value in run.values.items():
+        option = table.get(name)
+        if option is None:
+            continue
+        if not option.is_in(index):
+            places, shown = option.versions, name
+        elif str(value) in option.choices_in and not option.has_choice(value, index):
+            places, shown = option.choices_in[str(value)], f"{name} {value}"
+        else:
+            continue
+
+        newer = [place for place in places if place > index]
+        nearest, word = (min(newer), "first") if newer else (max(places), "last")
+        message = f"{shown} is not in {release}: of the versions looked at, "
+        message += f"{table.versions[nearest]} is the {word} with it"
+        yield at(run, name, message, f"remove {shown}, or use that version")
+
+
 @lm_started.rule(
     "MLM053",
     WARNING,
@@ -291,10 +313,13 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     "NVIDIA/Megatron-LM megatron/training/arguments.py @ core_v0.8.0 to d98e8a64",
 )
 def options_are_of_one_version(run: MegatronRun) -> Violations:
-    """All options are of one version of Megatron-LM: some were removed before others came.
-    Prevents: error: unrecognized arguments, whichever version runs
+    """All options are of one version of Megatron-LM: the one that the repository names, else any.
+    Prevents: error: unrecognized arguments
     Fix: use the options of one version"""
-    table = run.table
+    table, release = run.table, run.release
+    if run.beside.parser is None and release.where and release.exact:
+        yield from _not_of_release(run)
+        return
     spans = {
         name: option.versions
         for name in run.values
