@@ -88,6 +88,8 @@ class NodeType:
     #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
     link_domain: int
     network: str  #: infiniband | roce | efa | slingshot | omni-path | ethernet | none
+    #: EFA interfaces, which a pod asks for by number; 0: none, or no source says
+    efa_interfaces: int = 0
     #: all NICs of the node together; 0 when nodes aren't connected
     network_bytes_per_s_per_node: float
     host_memory_bytes: float | None

@@ -23,6 +23,7 @@ OF_TRAINER: Final = (
     "PET_MASTER_ADDR",
     "PET_MASTER_PORT",
 )
+EFA: Final = "vpc.amazonaws.com/efa"  #: AWS' network interfaces, as its device plugin counts them
 _OF_PYTORCH_JOB: Final = ("PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE")
 _INDEX: Final = ("JOB_COMPLETION_INDEX",)
 

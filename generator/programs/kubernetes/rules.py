@@ -13,7 +13,7 @@ from ...rules.violations import derived, kubernetes, suggest, training_operator,
 from ...submission.secrets import secrets_of
 from ...submission.subjects import Subject, subject, submissions
 from ...submission.submission import Submission
-from ...text.wording import counted, show
+from ...text.wording import counted, show, whole_number
 from ..cluster_jobs import (
     Difference,
     differences_of,
@@ -22,8 +22,8 @@ from ..cluster_jobs import (
     to_fill,
     without_the_other_nodes,
 )
-from .job import KubernetesJob, Role, containers_of, gpu_requests, instance_types, label_of
-from .kinds import OF_MASTER, OF_TRAINER
+from .job import KubernetesJob, Role, containers_of, instance_types, label_of
+from .kinds import EFA, OF_MASTER, OF_TRAINER
 
 _SCHEMAS: Final = (
     "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; "
@@ -490,23 +490,55 @@ def mpirun_starts_a_process_a_slot(job: KubernetesJob) -> Violations:
 
 @jobs.rule("KUB027", ERROR, "launcher", derived("no node has what the pod asks for"))
 def a_node_has_the_devices(job: KubernetesJob) -> Violations:
-    """A pod asks for no more GPUs than a node of the type that it names has.
+    """A pod asks for no more GPUs and EFA interfaces than a node of the type that it names has.
     Prevents: No error: the pod is Pending for ever: 0/4 nodes are available: Insufficient
     nvidia.com/gpu.
     Fix: ask for the GPUs of one node, and for more pods
     """
+    for role, name, node in _with_types(job):
+        most = {**dict.fromkeys(_WHOLE_GPUS, node.accelerators_per_node), EFA: node.efa_interfaces}
+        for resource, place, number in _limits(job, role):
+            held = most.get(resource, 0)
+            if held and number > held:
+                message = f"{resource} is {number}, and a node of {name} has {held}"
+                yield violation(job, place, message, f"write {held}, and use more pods")
+
+
+@jobs.rule(
+    "KUB028",
+    NOTE,
+    "silent",
+    "docs.aws.amazon.com/eks/latest/userguide, node-efa.html",
+)
+def pods_have_the_interfaces_of_their_node(job: KubernetesJob) -> Violations:
+    """Pods with all GPUs of an AWS node that talk to others ask for all of its EFA interfaces.
+    Prevents: No error: NCCL uses the interfaces that there are, or TCP, and a step takes longer.
+    Fix: ask for the interfaces of the node
+    """
+    for role, name, node in _with_types(job) if (job.nodes or 0) > 1 else ():
+        limits = {resource: (place, number) for resource, place, number in _limits(job, role)}
+        _, gpus = limits.get("nvidia.com/gpu", ("", 0))
+        place, asked = limits.get(EFA, (role.resources, 0))
+        if gpus == node.accelerators_per_node and asked < node.efa_interfaces:
+            message = f"a pod has {gpus} GPUs and {asked} {EFA}; {name} has {node.efa_interfaces}"
+            yield violation(job, place, message, f"write {EFA}: {node.efa_interfaces} in limits")
+
+
+def _with_types(job: KubernetesJob) -> Iterator[tuple[Role, str, NodeType]]:
+    """Pods that name types of machines, all of them in the catalog, with the largest of these."""
     for role in job.roles:
         named = [(name, _node_called(name)) for name in instance_types(job, role.pod)]
         nodes = [(name, node) for name, node in named if node is not None]
-        if not nodes or len(nodes) < len(named):
-            continue
-        name, largest = max(nodes, key=lambda each: each[1].accelerators_per_node)
-        most = largest.accelerators_per_node
-        for resource, place, number in gpu_requests(job, role.resources):
-            if number and number > most and resource in _WHOLE_GPUS:
-                message = f"{resource} is {number}, and {name} has {counted(most, 'GPU')}"
-                yield violation(job, place, message, f"write {most}, and use more pods")
-                break  # limits and requests are the same
+        if nodes and len(nodes) == len(named):
+            yield (role, *max(nodes, key=lambda each: each[1].accelerators_per_node))
+
+
+def _limits(job: KubernetesJob, role: Role) -> Iterator[tuple[str, str, int]]:
+    """The devices that a pod asks for, with place and number."""
+    for name, at, value in job.entries(f"{role.resources}/limits"):
+        number = read_whole(value) if isinstance(value, str) else whole_number(value)
+        if number is not None:
+            yield str(name), at, number
 
 
 _WHOLE_GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")

@@ -35,7 +35,7 @@ from ..program import (
     saves_on_term,
 )
 from .job import label_of
-from .kinds import version_of
+from .kinds import EFA, version_of
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
@@ -65,7 +65,7 @@ _PINS_MEMORY: Final = re.compile(r"rdma|efa|roce|infiniband|hca|/ib", re.IGNOREC
 #: docs.aws.amazon.com/eks/latest/userguide/ device-management-efa.html and node-efa.html;
 #: Mellanox/k8s-rdma-shared-dev-plugin README.md.
 _DEVICES: Final = {
-    "efa": "vpc.amazonaws.com/efa=N with a node's number of EFA interfaces, 32 of p5.48xlarge",
+    "efa": f"{EFA}=N with a node's number of EFA interfaces",
     **dict.fromkeys(("infiniband", "roce"), "rdma/hca_shared_devices_a=1"),
 }
 #: What `$` begins in a command or a variable's value: a reference to another variable, or `$`
@@ -213,8 +213,16 @@ class _Job:
             key: value if (number := read_whole(value)) is None else number
             for key, value in self._pairs("resources").items()
         }
-        amounts = {name: write.processes_per_node(self.plan), **given}
+        amounts = {name: write.processes_per_node(self.plan), **self.interfaces(), **given}
         return {"requests": {**amounts, **self._shares()}, "limits": amounts}
+
+    def interfaces(self) -> dict[str, int]:
+        """The EFA interfaces of a node, for pods that have all of its GPUs and talk to others."""
+        cluster, plan = self.plan.job.cluster, self.plan
+        whole = write.processes_per_node(plan) == cluster.accelerators_per_node
+        if not (cluster.efa_interfaces and whole and plan.job.nodes > 1):
+            return {}
+        return {EFA: cluster.efa_interfaces}
 
     def _shares(self) -> Entry:
         """Requests of cores and memory where the spec has none: pods without are evicted first."""
@@ -233,7 +241,7 @@ class _Job:
 
     def _pins_memory(self) -> bool:
         """Return whether devices of the network are requested."""
-        return any(_PINS_MEMORY.search(text) for text in self.options.get("resources", ()))
+        return any(map(_PINS_MEMORY.search, self.resources()["limits"]))
 
     def in_container(self) -> Entry:
         """Return where the volumes are mounted, and what the devices of the network need."""
@@ -357,6 +365,11 @@ class _Job:
             yield (
                 f"backoffLimit counts the restarts of every pod: {self.restarts} of the job × "
                 f"{nodes} pods, and one."
+            )
+        if interfaces := self.interfaces():
+            yield (
+                f"Each pod asks for {interfaces[EFA]} {EFA}, all of a node: the cluster needs AWS' "
+                "EFA device plugin, and the image libfabric with its plug-in for NCCL."
             )
         if self.plan.job.nodes > 1 and not self._pins_memory():
             cluster = self.plan.job.cluster
