@@ -1,5 +1,6 @@
-"""The words of a command line, such as `launch.arguments`, as the options that a program's parser
-finds in them.
+"""The words of a command line as the options that a program's parser finds in them.
+
+An example is `launch.arguments`.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def is_option(word: object) -> bool:
 
 
 def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Each option with the words that follow it; words before the first option are groups of their
-    own.
+    """Each option with the words that follow it.
+
+    A word before the first option is a group of its own.
     """
     group: list[str] = []
     for word in words:
@@ -70,8 +72,9 @@ def options_of(words: tuple[str, ...]) -> tuple[Option, ...]:
 
 
 def argument_values(words: Iterable[object], *names: str) -> tuple[str, ...] | None:
-    """The values of the last option of one of these names, which counts; `None` where there is
-    none.
+    """The values of the last option of one of these names, which is the one that counts.
+
+    `None` where there is none.
     """
     keys = {key_of(name) for name in names}
     given = [option for option in options_of(tuple(map(str, words))) if option.key in keys]
@@ -94,11 +97,8 @@ def without(words: Iterable[_Word], names: Iterable[str]) -> Iterator[_Word]:
 
 
 def is_fine_tuning(lora: object, words: Iterable[object]) -> bool:
-    """Return whether a job goes on from trained weights: with adapters, or by
-    `--model_name_or_path` of its script.
+    """Return whether a job goes on from trained weights.
 
-    Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second beta of
-    0.999. Source: TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and QLoRA's
-    (arXiv:2305.14314) recipes.
+    It does with adapters, or by `--model_name_or_path` of its script.
     """
     return lora is not None or gives(words, "--model_name_or_path")

@@ -1,6 +1,4 @@
-"""`Engine`: what the engine of a framework keeps, sends and hides, and by which means it cuts a
-model.
-"""
+"""`Engine`: what the engine of a framework keeps, sends and hides, and how it cuts a model."""
 
 from __future__ import annotations
 
@@ -11,11 +9,9 @@ from ..dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The properties of an engine that formulas and rules take, so that none of them asks for its
-    name.
+    """The properties of an engine that formulas and rules take.
 
-    A field that is left out says what plain PyTorch does: nothing is kept, copied or hidden beyond
-    what a formula's own source says.
+    None of them asks for the engine's name.
     """
 
     # The means by which a model is cut. Each has requirements of its own, which rules state.

@@ -47,8 +47,9 @@ def plain_value(value: object, path: str, pointer: str = "") -> object:
     nodes = count(1)
 
     def plain(value: object, pointer: str, depth: int) -> object:
-        """Copy a value, `depth` levels down; values are counted, so that cyclic and huge ones
-        end.
+        """Copy a value, `depth` levels down.
+
+        Values are counted, so that cyclic and huge ones end.
         """
         where = Location(path=path, pointer=pointer)
         if depth > MAX_DEPTH or next(nodes) > MAX_NODES:
@@ -89,8 +90,9 @@ _ALTERNATIVES: Final[tuple[frozenset[tuple[str, ...]], ...]] = (
 
 
 def parse_value(text: str) -> object:
-    """A value as `--set PATH=VALUE` gives it, read as YAML 1.2: `8`, `[a, b]`; what is not YAML, or
-    empty, is text.
+    """Read the value of `--set PATH=VALUE` as YAML 1.2, such as `8` and `[a, b]`.
+
+    What is empty or no YAML is text.
     """
     try:
         source = parse(text_of(text, PATH))
@@ -100,12 +102,10 @@ def parse_value(text: str) -> object:
 
 
 def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
-    """`source` with each override in place, located at its flag, or `<flags>`; those that can't be
-    set are findings.
+    """Return `source` with each override in place.
 
-    Whole mappings come before their parts. Text is read as `parse_value` does unless the key takes
-    text. `None` (`null` in text) takes the key out of the file. Raises `UnreadableText` for a value
-    that YAML couldn't hold.
+    An override is located at its flag, or at `<flags>`; one that can't be set is a finding of the
+    source.
     """
     data = copy.deepcopy(source.data) if isinstance(source.data, dict) else source.data
     locations, keys, texts = dict(source.locations), dict(source.keys), dict(source.texts)

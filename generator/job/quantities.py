@@ -1,5 +1,6 @@
-"""Quantities of a spec as people write them, and its short forms: `16x8xh100`, `8k`, `100B`,
-`960..1024`.
+"""Quantities of a spec as people write them, and its short forms.
+
+Examples are `16x8xh100`, `8k`, `100B` and `960..1024`.
 """
 
 from __future__ import annotations
@@ -32,11 +33,9 @@ def read_tokens(value: int | float | str) -> int:
 
 
 def read_batch_tokens(value: int | float | str, length: int) -> int:
-    """Tokens of a batch of sequences of `length`: as `read_tokens`, unless only powers of 1,024
-    make whole sequences.
+    """Read the tokens of a batch of sequences of `length`, as `read_tokens` does.
 
-    Batches are powers of two more often than not: with sequences of 2,048 tokens, `4M` is
-    4,194,304.
+    `k` and `M` count by 1,024 where only that makes whole sequences.
     """
     tokens, binary = read_tokens(value), _number(value, thousand=1024)
     return int(binary) if tokens % length and binary % length == 0 else tokens
@@ -51,10 +50,9 @@ def _number(value: int | float | str, thousand: int) -> Fraction:
 
 
 def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
-    """The counts of `1024`, `64,128`, `960..1024` or `960..1024:32`; without a step, the range's
-    multiples of `unit`.
+    """The counts of `1024`, `64,128`, `960..1024` or `960..1024:32`.
 
-    Raises `ValueError` for a range that has none, or more than `MOST_COUNTS`.
+    A range without a step has the multiples of `unit`.
     """
     if not isinstance(value, str):
         return (int(value),)
@@ -77,8 +75,9 @@ _TIME: Final = re.compile(r"(?:(\d{1,12})-)?(\d{1,12})(?::(\d{1,12}))?(?::(\d{1,
 
 
 def time_fields(text: str) -> tuple[int | None, ...]:
-    """Days, and the numbers between the colons, of a time that Slurm can read; None where there is
-    none.
+    """Split a time that Slurm can read into days and the numbers between its colons.
+
+    None for any other text.
     """
     match = _TIME.fullmatch(text)
     return tuple(whole(part) if part else None for part in match.groups()) if match else (None,) * 4

@@ -1,5 +1,6 @@
-"""Names in a spec looked up: `cluster` as `Cluster`, `model` as `Model`, `calibration` as what was
-measured on it.
+"""Names in a spec, looked up.
+
+`cluster` becomes a `Cluster`, `model` a `Model`, and `calibration` what was measured on it.
 """
 
 from __future__ import annotations
@@ -117,8 +118,9 @@ def _from_counted(
 
 
 def assumed_gbits(accelerator: Accelerator, per_node: int) -> float:
-    """Gbit/s between nodes whose network nobody says: the slowest of the catalog's with so many of
-    these cards.
+    """Gbit/s between nodes whose network nobody says.
+
+    It is the slowest of the catalog's nodes with so many of these cards.
     """
     known = [
         node.network_bytes_per_s_per_node / GBIT_PER_S for node in nodes_with(accelerator, per_node)
@@ -127,8 +129,9 @@ def assumed_gbits(accelerator: Accelerator, per_node: int) -> float:
 
 
 def described_node(accelerator: str, per_node: int, gbits: float | None = None) -> dict[str, Any]:
-    """An inline cluster of nodes with so many cards; the rate of their network is an assumption
-    where it isn't said.
+    """An inline cluster of nodes with so many cards.
+
+    The rate of the network is an assumption where it isn't said.
     """
     card = find_accelerator(accelerator) if gbits is None else None
     rate = (
@@ -192,8 +195,9 @@ _EXAMPLES = {"model": "llama-3.1-8b", "node type": "8xh100", "accelerator": "h10
 
 
 def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str = "") -> Finding:
-    """Report a name that no `kind` (model, accelerator, node type) of the catalog has, with the
-    name most like it.
+    """Report a name that the catalog doesn't have, with the name most like it.
+
+    `kind` is model, accelerator or node type.
     """
     near = nearest(value, f"{kind.replace(' ', '_')}s")
     hint = f"did you mean `{near}`?" if near else f"write a name such as `{_EXAMPLES[kind]}`"
@@ -210,8 +214,9 @@ _HINT = "give a file that `dsgen calibrate` wrote"
 def resolve_calibration(
     source: Source, value: str, cluster: Cluster, framework: str | None
 ) -> tuple[Calibration | None, tuple[Finding, ...]]:
-    """The calibration, or why it can't be used; with one that can, a warning when it is from
-    another version.
+    """Read the calibration, or report why it can't be used.
+
+    It comes with a warning when it is from another version.
     """
     where = source.locate("/calibration")
     path = source.beside("/calibration", value)
@@ -344,8 +349,9 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
 
 
 def check_model_keys(source: Source) -> Iterator[Finding]:
-    """An error for every key of an inline model that stands for another: those that no program
-    reads may stay.
+    """An error for every key of an inline model that stands for another.
+
+    Keys that no program reads may stay.
     """
     model = source.value("/model")
     for key, meant in unknown_keys(model).items() if isinstance(model, dict) else ():
@@ -356,8 +362,9 @@ def check_model_keys(source: Source) -> Iterator[Finding]:
 
 
 def _config_path(source: Source, value: str) -> Path | None:
-    """The file that `value` names; a folder stands for its config.json, and for itself if it has
-    none.
+    """The file that `value` names; a folder stands for its config.json.
+
+    A folder without one stands for itself.
     """
     is_json = value.lower().endswith(".json")
     path = source.beside("/model", value)

@@ -29,8 +29,9 @@ def launch_targets() -> tuple[str, ...]:
 
 
 def launch_keys(target: str) -> Mapping[str, Any]:
-    """The schemas of the keys that `launch.<target>` may have; empty for a target that there
-    isn't.
+    """The schemas of the keys that `launch.<target>` may have.
+
+    Empty for a target that doesn't exist.
     """
     section: Mapping[str, Any] = load_schema()["$defs"]["launch"]["properties"].get(target, {})
     keys: Mapping[str, Any] = section.get("properties", {})

@@ -1,6 +1,4 @@
-"""The spec's shape against `schemas/job.schema.json`, with every violation reported in the user's
-terms.
-"""
+"""The spec's shape against `schemas/job.schema.json`, with violations in the user's terms."""
 
 from __future__ import annotations
 
@@ -76,8 +74,9 @@ def broken_keywords(source: Source, name: str = "job") -> Iterator[Breach]:
 
 
 def takes_text(path: tuple[str, ...]) -> bool:
-    """Ask whether the key at `path` takes any text as it is; not where it may be a list, which is
-    read as YAML.
+    """Ask whether the key at `path` takes any text as it is.
+
+    It doesn't where it may be a list, which is read as YAML.
     """
     node = load_schema()
     for part in path:
@@ -91,8 +90,9 @@ def takes_text(path: tuple[str, ...]) -> bool:
 
 
 def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """A finding for every violation of the schema, and the pointers of keys that are there,
-    elsewhere or misspelled.
+    """A finding for every violation of the schema.
+
+    Returned with them: pointers of keys that are there in another place, or misspelled.
     """
     findings: list[Finding] = []
     lacking: list[tuple[Finding, set[str]]] = []  # with the paths of which one is missing
@@ -156,8 +156,9 @@ def _unknown_keys(source: Source, breach: Breach) -> Iterator[tuple[Finding, tup
 
 
 def _meant_keys(key: str, known: tuple[str, ...], section: str) -> tuple[str, ...]:
-    """Paths of the keys that an unknown one may stand for: by other names here, elsewhere, or by
-    likeness.
+    """Paths of the keys that an unknown one may stand for.
+
+    They are other names here, the same name elsewhere, or names that are like it.
     """
     inside = f"{section}." if section else ""
     named = tuple(
@@ -209,8 +210,9 @@ def _sections() -> dict[str, str]:
 
 
 def key_paths() -> dict[str, str]:
-    """Dotted paths of the spec's keys, by the path and by its last part where no other key has the
-    same: `tensor`.
+    """Dotted paths of the spec's keys, by the path itself.
+
+    Also by its last part where no other key has the same, such as `tensor`.
     """
     paths = {key: key for key in load_schema()["properties"]}
     below = {
@@ -301,8 +303,9 @@ def refused_value(name: str, shown: str, breach: Breach) -> tuple[Rule, str, str
 
 
 def _meant(text: str, choices: list[str]) -> str | None:
-    """The choice that a word shortens, as `kube` or `k8s` does, or is most like; `None` without
-    one.
+    """The choice that a word shortens, as `k8s` does, or is most like.
+
+    `None` where there is none.
     """
     counted = re.fullmatch(r"([a-z])([0-9]+)([a-z])", text.lower())
     pattern = (

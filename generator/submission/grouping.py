@@ -99,18 +99,18 @@ class _Graph:
         centre = [number for number in jobs if _trains(self._units[number])]
         centre = centre or [number for number in jobs if _launches(self._units[number][0])]
         alone = {
-            kind: found
+            kind: numbers
             for kind in self._beside
-            if (found := [n for n in free[kind] if n not in self._named])
+            if (numbers := [n for n in free[kind] if n not in self._named])
         }
         centre = centre or next(iter(alone.values()), [])
-        for kind, found in alone.items() if len(centre) == 1 else ():
-            if len(found) == 1 and found != centre and self._takes(centre[0], kind):
-                path = self._units[found[0]][0].path
+        for kind, numbers in alone.items() if len(centre) == 1 else ():
+            if len(numbers) == 1 and numbers != centre and self._takes(centre[0], kind):
+                path = self._units[numbers[0]][0].path
                 if anywhere and has_programs(path) and not is_named(path):
                     continue
-                self._next[centre[0]] += found
-                self._named |= set(found)
+                self._next[centre[0]] += numbers
+                self._named |= set(numbers)
 
     def _takes(self, number: int, kind: Kind) -> bool:
         """Return whether a unit may use a file of a kind that it doesn't name.

@@ -28,8 +28,8 @@ def loaded(name: str) -> Any:
     It is imported now.
     """
     module, _, attribute = name.partition(":")
-    found = import_module(f"{_PACKAGE}.{module}")
-    return getattr(found, attribute) if attribute else found
+    imported = import_module(f"{_PACKAGE}.{module}")
+    return getattr(imported, attribute) if attribute else imported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

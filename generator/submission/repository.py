@@ -67,16 +67,16 @@ def program_path(launch: Launch | None) -> str | None:
 
 def program_of(launch: Launch | None) -> Path | None:
     """The Python file that a launch line starts, where it is there."""
-    found = (
+    programs = (
         find_programs(program_path(launch), launch.script.text.path) if launch is not None else ()
     )
-    return next(iter(found), None)
+    return next(iter(programs), None)
 
 
 def program_text(launch: Launch) -> str | None:
     """The text of the Python file that a launch line starts; None where it isn't there."""
-    found = program_of(launch)
-    return text_around(found, found.parent) if found is not None else None
+    path = program_of(launch)
+    return text_around(path, path.parent) if path is not None else None
 
 
 def sets_key(pointer: str, holder: str) -> bool:
@@ -104,9 +104,9 @@ def _near(pattern: str, word: str, holder: str) -> bool:
 
     Near is in or just below a folder above the file.
     """
-    found = re.compile(pattern.replace("{}", re.escape(word)), re.MULTILINE)
+    compiled = re.compile(pattern.replace("{}", re.escape(word)), re.MULTILINE)
     return any(
-        has_text(folder, found, ("*.py", "*/*.py"), word) for folder in folders_above(holder)
+        has_text(folder, compiled, ("*.py", "*/*.py"), word) for folder in folders_above(holder)
     )
 
 
@@ -143,7 +143,7 @@ def _names_in(project: Path) -> tuple[Mapping[str, set[str]], frozenset[tuple[st
     The folder is "" where there is none, or it is one on another machine. Of names that variables
     make, the beginnings and ends are returned, with the folder where little else is known.
     """
-    found, left = set[str](), _MOST_BYTES
+    names, left = set[str](), _MOST_BYTES
     below = files_below(project, {name for name, ignored in ignored_in(project).items() if ignored})
     for place in islice(
         (place for place in below if place.name.endswith(_PROSE + _CODE)), _MOST_NAMING
@@ -160,9 +160,9 @@ def _names_in(project: Path) -> tuple[Mapping[str, set[str]], frozenset[tuple[st
             path = _PATH.match(line)[0]  # type: ignore[index]
             before = line[len(path) :][::-1]
             if _OF_OPTION.search(before) or not (prose or _IN_COMMENT.search(before)):
-                found.add(path[::-1] + match[0])
+                names.add(path[::-1] + match[0])
     named, made = defaultdict[str, set[str]](set), set[tuple[str, str, str]]()
-    for folder, _, name in (path.rpartition("/") for path in found):
+    for folder, _, name in (path.rpartition("/") for path in names):
         home = folder.rpartition("/")[2].strip(".")
         home = "" if _VARIABLE.search(home) else home
         named[name].add("" if folder.startswith("/") else home)

@@ -66,13 +66,16 @@ class LaunchScript:
         is `$DIR/a.json`.
         """
         words = (*self.shell.written, *self.shell.edited)
-        own = _IN_VARIABLE.match(raw.replace('"', ""))
+        in_variable = _IN_VARIABLE.match(raw.replace('"', ""))
         others = (_IN_VARIABLE.match(word.raw.replace('"', "")) for word in words)
-        apart = (own and other and own[1] == other[1] and own[2] != other[2] for other in others)
+        apart = (
+            in_variable and other and in_variable[1] == other[1] and in_variable[2] != other[2]
+            for other in others
+        )
         written = (word.path for word, elsewhere in zip(words, apart, strict=True) if not elsewhere)
-        given = (text.content for text in self.shell.heredocs if text.target is None)
+        printed = (text.content for text in self.shell.heredocs if text.target is None)
         return any(end_alike(each, path) for each in written if each) or any(
-            basename(path) in text for text in given
+            basename(path) in text for text in printed
         )
 
 

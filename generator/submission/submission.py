@@ -132,7 +132,9 @@ class Submission:
     @cached_property
     def commands(self) -> tuple[LaunchScript, ...]:
         """Every shell text of the submission: scripts, and the commands of jobs."""
-        jobs = (one.script for one in self.documents if isinstance(one, CommandDocument))
+        jobs = (
+            document.script for document in self.documents if isinstance(document, CommandDocument)
+        )
         return (*self.scripts, *(script for script in jobs if script is not None))
 
     @cached_property

@@ -1,5 +1,6 @@
-"""Files around those that are checked, which tell what these mean: read within the project alone,
-and never a pipe.
+"""Files around those that are checked, which tell what these mean.
+
+Only files of the same project are read, and never a pipe.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ _checked: ContextVar[_Checked] = ContextVar("checked", default=_Checked())  # no
 
 
 def until_next_check(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Keep `most` answers of a function that reads files until files are checked again: these may
-    have changed.
+    """Keep up to `most` answers of a function that reads files, until files are checked again.
+
+    The files may have changed by then.
     """
 
     def kept(answer: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -66,10 +68,9 @@ def checking(
     *,
     alone: bool = False,
 ) -> Iterator[None]:
-    """While files at `paths` are checked, those around them are read, unless `alone`; `coming` ones
-    count as there.
+    """Read the files around those at `paths` while these are checked, unless `alone`.
 
-    `texts` are read instead of the files of their names.
+    Files that are `coming` count as there.
     """
     for forget in _forget:
         forget()
@@ -84,8 +85,9 @@ def checking(
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is a file or folder, or one is coming; a path may lead through a folder
-    that is.
+    """Return whether there is a file or folder at a path, or one is coming.
+
+    The path may lead through a folder that is coming, and back.
     """
     try:
         plain = _plain(path)
@@ -101,11 +103,10 @@ def _plain(path: Path) -> Path:
 
 
 def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
-    """The folder of a file and those above it in its project, without a home folder and what holds
-    it.
+    """The folder of a file and those above it in its project.
 
-    The project is its Git repository, else the folder that was named, else what is below the
-    working directory.
+    A home folder, and what holds it, is left out. The project is its Git repository, else the
+    folder that was named, else what is below the working directory.
     """
     return iter(
         ()
@@ -128,8 +129,9 @@ def _folders(folder: Path, _: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def is_named_in(folder: Path, holder: Path) -> bool:
-    """Return whether a file was named to be checked, itself or by a folder from its own up to
-    `folder`.
+    """Return whether a file was named to be checked, itself or by a folder.
+
+    Folders count from the file's own up to `folder`.
     """
     file, top = Path(_real(str(holder.parent)), holder.name), Path(_real(str(folder)))
     return any(
@@ -157,8 +159,9 @@ def is_readable(path: Path, folder: Path) -> bool:
 
 
 def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
-    """The files of a pattern in a folder, in order; no folder is listed that is not in the project
-    of `project`.
+    """The files in a folder that fit a pattern, in order.
+
+    Folders outside of the project of `project` are not listed.
     """
     first, _, rest = pattern.partition("/")
     with suppress(OSError):
@@ -173,24 +176,26 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
 
 @until_next_check(4096)
 def names_in(folder: str, project: str) -> tuple[str, ...]:
-    """The names in a folder of the project of another, in order; none where it isn't there, or may
-    not be read.
+    """The names in a folder, in order; none where it may not be read.
+
+    None either where it is outside of the project of `project`.
     """
     with suppress(OSError, ValueError):  # no folder, or a name that no system has
         if is_within(Path(folder), Path(project)):
-            return tuple(sorted(one.name for one in os.scandir(folder or ".")))
+            return tuple(sorted(entry.name for entry in os.scandir(folder or ".")))
     return ()
 
 
 def files_below(
     folder: Path, left_out: Collection[str] = (), depth: int = _MAX_DEPTH
 ) -> Iterator[Path]:
-    """The files and links in and below a folder, in order; not those of hidden folders, libraries
-    and `left_out`.
+    """The files and links in and below a folder, in order.
+
+    Hidden folders, libraries and those in `left_out` are passed over.
     """
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:
@@ -219,27 +224,29 @@ def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:
 
 @until_next_check(64)
 def ignored_in(folder: Path) -> dict[str, bool]:
-    """The patterns of a folder's .gitignore, and whether each is ignored or kept: of several that
-    fit the last.
+    """The patterns of a folder's .gitignore, and whether each is ignored or kept.
+
+    Of several patterns that fit a name the last counts.
     """
-    found = dict[str, bool]()
+    ignored_by_pattern = dict[str, bool]()
     for line in map(str.strip, text_around(folder / ".gitignore", folder).splitlines()):
         pattern = re.sub(r"^!?/?(?:\*\*/)?|/\*{0,2}$", "", line)
         if pattern.strip("*") and not line.startswith("#"):
-            found.pop(pattern, None)
-            found[pattern] = not line.startswith("!")
-    return found
+            ignored_by_pattern.pop(pattern, None)
+            ignored_by_pattern[pattern] = not line.startswith("!")
+    return ignored_by_pattern
 
 
 def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
-    """Return whether a .gitignore above a file names a folder, which then is there for whoever
-    works with it.
+    """Return whether a .gitignore above a file names a folder.
+
+    Such a folder is there for whoever works with the project.
     """
     for patterns in map(ignored_in, folders_above(holder)):
         fits = (
-            one
-            for one in reversed(patterns)
-            if fnmatchcase(name.strip("/"), one.partition("/*")[0])
+            pattern
+            for pattern in reversed(patterns)
+            if fnmatchcase(name.strip("/"), pattern.partition("/*")[0])
         )
         if (last := next(fits, None)) is not None and patterns[last]:
             return True
@@ -252,18 +259,19 @@ def _project_of(folder: Path) -> Path:
 
 def _real(folder: str) -> str:
     """The path of a folder without links."""
-    known = _checked.get().real
-    if known is None:
+    real_paths = _checked.get().real
+    if real_paths is None:
         return os.path.realpath(folder)
-    if folder not in known:
-        known[folder] = os.path.realpath(folder)
-    return known[folder]
+    if folder not in real_paths:
+        real_paths[folder] = os.path.realpath(folder)
+    return real_paths[folder]
 
 
 @until_next_check(4096)
 def _project(within: str, named: tuple[Path, ...], at: str) -> Path:
-    """The folder of a project, by one within it, from the working directory `at`; paths without
-    links.
+    """The folder of the project that a folder is in; paths are without links.
+
+    `at` is the working directory, `named` are the folders that were named to be checked.
     """
     folder, working = Path(within), Path(at)
     above = (folder, *folder.parents)

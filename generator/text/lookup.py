@@ -1,5 +1,6 @@
-"""Files that documents name, found as a program would find them, among the documents that were read
-and on the disk.
+"""Files that documents name, found as a program would find them.
+
+They are looked for among the documents that were read, and on the disk.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ def place_of(path: str) -> str:
     return normpath(path.replace(os.sep, "/"))
 
 
-def end_alike(one: str, other: str) -> bool:
+def end_alike(path: str, other: str) -> bool:
     """Return whether one of two paths is the end of the other, by whole names."""
-    return all(map(str.__eq__, reversed(_parts(one)), reversed(_parts(other))))
+    return all(map(str.__eq__, reversed(_parts(path)), reversed(_parts(other))))
 
 
 def _parts(path: str) -> list[str]:
@@ -44,36 +45,43 @@ def _parts(path: str) -> list[str]:
     return parts[parts.count("..") :] or [""]
 
 
-def _alike(one: str, other: str) -> int:
+def _alike(name: str, other: str) -> int:
     """How many characters both begin with."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(name, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(name), len(other)))
 
 
 def is_slip(name: str, other: str) -> bool:
-    """Return whether a letter too many, too few or another, or two that are swapped, make one name
-    of the other. Not a digit, and not in a word of few letters: `zero2` and `zero3`, `_s` and `_m`
-    are meant to differ.
+    """Return whether one name is the other with a slip.
+
+    A slip is one letter more, less or other, or two that are swapped. It is no digit, and not in a
+    short word: `zero2` and `zero3`, `_s` and `_m` are meant to differ.
     """
     if abs(len(name) - len(other)) > 1:
         return False
     same = _alike(name, other)
     end = min(_alike(name[::-1], other[::-1]), len(name) - same, len(other) - same)
-    one, two = name[same : len(name) - end], other[same : len(other) - end]
-    swapped = len(one) == 2 and one == two[::-1]
-    if not swapped and max(len(one), len(two)) != 1:
+    between, between_other = name[same : len(name) - end], other[same : len(other) - end]
+    swapped = len(between) == 2 and between == between_other[::-1]
+    if not swapped and max(len(between), len(between_other)) != 1:
         return False
     longer = max(name, other, key=len)
     word = (
         re.findall(r"(?<![A-Za-z])[A-Za-z]*\Z", longer[:same])[0]
         + re.findall(r"^[A-Za-z]*", longer[same:])[0]
     )
-    other_letter = len(one) == len(two) and not swapped
+    other_letter = len(between) == len(between_other) and not swapped
     # `min.py` lacks a letter of `main.py`
     enough = _LETTERS if other_letter or not same else _LETTERS - 1
     # `zer2o` is `zero2`
-    digits = any(map(is_whole, one + two)) and not (swapped and any(map(str.isalpha, one)))
-    meant = digits or "/" in one + two or ((one + two).isalpha() and len(word) < enough)
+    digits = any(map(is_whole, between + between_other)) and not (
+        swapped and any(map(str.isalpha, between))
+    )
+    meant = (
+        digits
+        or "/" in between + between_other
+        or ((between + between_other).isalpha() and len(word) < enough)
+    )
     return not meant
 
 
@@ -83,8 +91,9 @@ def is_written(document: Document) -> bool:
 
 
 class Files:
-    """The documents by place and by name; `roots` are the paths under which they were looked
-    for.
+    """The documents by place and by name.
+
+    `roots` are the paths under which they were looked for.
     """
 
     def __init__(self, documents: Iterable[Document], roots: Iterable[str] = ()) -> None:
@@ -100,43 +109,44 @@ class Files:
 
     @cached_property
     def _by_place(self) -> dict[str, list[Document]]:
-        """Documents by their path; a config that a script writes by its path from the script's
-        folder.
+        """Documents by their place.
+
+        A config that a script writes is at its path from the script's folder.
         """
-        found = defaultdict[str, list[Document]](list)
+        by_place = defaultdict[str, list[Document]](list)
         for document in self._documents:
             if getattr(document, "launch", None) is None and not is_written(document):
-                found[place_of(document.path)].append(document)
+                by_place[place_of(document.path)].append(document)
         for script, configs in self._written_by.items():
             for config in configs:
-                found[place_of(join(dirname(script), config.target or ""))].append(config)
-        return found
+                by_place[place_of(join(dirname(script), config.target or ""))].append(config)
+        return by_place
 
     @cached_property
     def _by_name(self) -> dict[str, list[str]]:
-        found = defaultdict[str, list[str]](list)
+        places_by_name = defaultdict[str, list[str]](list)
         for place in self._by_place:
-            found[basename(place)].append(place)
-        return found
+            places_by_name[basename(place)].append(place)
+        return places_by_name
 
     @cached_property
     def _by_folder(self) -> dict[tuple[str, Kind], list[Document]]:
-        found = defaultdict[tuple[str, Kind], list[Document]](list)
+        by_folder = defaultdict[tuple[str, Kind], list[Document]](list)
         for place, documents in self._by_place.items():
             for document in documents:
-                found[dirname(place), document.document_kind].append(document)
-        return found
+                by_folder[dirname(place), document.document_kind].append(document)
+        return by_folder
 
     @cached_property
     def _written_by(self) -> dict[str, list[_Written]]:
         """Configs that scripts write, by the script's path, which is before them."""
-        found, script = defaultdict[str, list[_Written]](list), ""
+        written_by, script = defaultdict[str, list[_Written]](list), ""
         for document in self._documents:
             if hasattr(document, "launches"):  # of a script, or of the command of a job
                 script = document.path
             elif is_written(document):
-                found[script].append(cast("_Written", document))
-        return found
+                written_by[script].append(cast("_Written", document))
+        return written_by
 
     def beside(self, holder: str, kind: Kind) -> list[Any]:
         return self._by_folder.get((dirname(place_of(holder)), kind), [])
@@ -152,23 +162,27 @@ class Files:
         `$ROOT/configs/ds.json`, its end has to be that of one file only; of an absolute path the
         file's name and its folder's. Several are those that `holder` itself may write there.
         """
-        own = tuple(
+        written = tuple(
             config
             for config in self._written_by.get(holder, ())
             if config.document_kind in kinds and end_alike(config.target or "", path)
         )
-        if own:
+        if written:
             copies = self._at(place_of(join(dirname(holder), basename(path))), kinds)
-            return (*own, *(one for one in copies if not is_written(one)))
+            return (*written, *(copy for copy in copies if not is_written(copy)))
         places = self._places(path, holder, starts)
-        found = next((here for place in places if (here := self._at(place, kinds))), None)
-        if found is None:
+        documents = next((here for place in places if (here := self._at(place, kinds))), None)
+        if documents is None:
             ends = self._ends(path)
-            found = [one for place in ends for one in self._at(place, kinds)]
-        return tuple(found) if len({one.path for one in found}) == 1 else ()
+            documents = [document for place in ends for document in self._at(place, kinds)]
+        return tuple(documents) if len({document.path for document in documents}) == 1 else ()
 
     def _at(self, place: str, kinds: tuple[Kind, ...]) -> list[Document]:
-        return [one for one in self._by_place.get(place, ()) if one.document_kind in kinds]
+        return [
+            document
+            for document in self._by_place.get(place, ())
+            if document.document_kind in kinds
+        ]
 
     def exists(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Return whether there is a file that `holder` may mean by `path`, document or not."""
@@ -180,17 +194,22 @@ class Files:
         """The path of the document that lies where `holder` would write `path`."""
         ends = self._ends(path) if isabs(path) else []
         places = (*self._places(path, holder, starts), *(ends if len(ends) == 1 else ()))
-        here = (one for place in places for one in self._by_place.get(place, ()))
-        return next((one.path for one in here if one.path != holder and not is_written(one)), None)
+        here = (document for place in places for document in self._by_place.get(place, ()))
+        return next(
+            (
+                document.path
+                for document in here
+                if document.path != holder and not is_written(document)
+            ),
+            None,
+        )
 
     def has_folder(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Return whether there is a folder that `holder` may mean by `path`."""
         return any(isdir(place) for place in self._places(path, holder, starts))
 
     def near(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
-        """The path of a file that is there, where `path`, which isn't, differs from it by a slip of
-        one letter.
-        """
+        """The path of a file that is there and differs by a slip from `path`, which isn't there."""
         written = place_of(path)
         for place in () if isabs(path) else self._places(written, holder, starts):
             parts = _parts(written)
@@ -217,8 +236,9 @@ class Files:
         return next((tail for tail in tails if is_slip(end, tail)), None)
 
     def _ends(self, path: str) -> list[str]:
-        """The places that end as a path does, of which the folders above are others here; none of a
-        name alone.
+        """The places that end as a path does, and whose folders above that differ.
+
+        None for a name without a folder.
         """
         parts = _parts(path)
         same = self._by_name.get(parts[-1], ())

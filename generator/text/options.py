@@ -1,9 +1,6 @@
-"""Options of a command line, read from its words as getopt and argparse do, by a table of those
-that a program has.
+"""Options of a command line, read from its words as getopt and argparse do.
 
-An entry of a table is an option's names, the first of which is the one we call it by, and a mark:
-`=` a value follows, `?` a value may be attached, `==` two values follow, none: a flag. `X:` before
-a long name is its letter.
+A table has the options of a program.
 """
 
 from __future__ import annotations
@@ -42,8 +39,9 @@ class Table:
     argparse: bool  #: no option takes the next option for its value; getopt's do
 
     def find(self, written: str) -> Known | None:
-        """The option of a spelling, which may be abbreviated; None where there is none or more than
-        one.
+        """The option of a spelling, which may be abbreviated.
+
+        None where no option has it, or more than one.
         """
         exact = self.options.get(written)
         if (
@@ -53,10 +51,10 @@ class Table:
             or len(written) < 3
         ):
             return exact
-        found = {
-            known.name: known for name, known in self.options.items() if name.startswith(written)
+        candidates = {
+            option.name: option for name, option in self.options.items() if name.startswith(written)
         }
-        return next(iter(found.values())) if len(found) == 1 else None
+        return next(iter(candidates.values())) if len(candidates) == 1 else None
 
 
 def table_of(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
@@ -74,11 +72,11 @@ def table_of(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
             f"-{n}" if len(n) == 1 else n if n.startswith("-") else f"--{n}"
             for n in rest.split("|")
         ]
-        known = Known(name=names[0], values=mark.count("="), optional=mark == "?")
+        option = Known(name=names[0], values=mark.count("="), optional=mark == "?")
         spellings = [*names, f"-{letter}"] if colon else names
         if entry.get("dashes"):
             spellings += [name.replace("_", "-") for name in spellings]
-        options.update(dict.fromkeys(spellings, known))
+        options.update(dict.fromkeys(spellings, option))
     traits = {"abbreviates": True, "single_dash": False, "argparse": False}
     return Table(
         options=options, **{name: entry.get(name, usual) for name, usual in traits.items()}
@@ -169,8 +167,9 @@ class Argument(Generic[T]):
         severity: Severity | None = None,
         edits: tuple[Edit, ...] = (),
     ) -> Violation:
-        """A violation at the value; a note where that is a variable which is empty, and so left to
-        be set.
+        """A violation at the value.
+
+        It is a note where the value is an empty variable, which is left to be set.
         """
         unset = self.text == "" and "$" in self.option.values[0].raw
         return Violation(
@@ -216,15 +215,17 @@ class CommandLine:
         )
 
     def argument(self, *names: str) -> Argument[str | None] | None:
-        """The first of these options that is given; where it is given more than once, the last of
-        them.
+        """The first of these options that is given.
+
+        Where it is given more than once, its last time counts.
         """
         option = next((self.options.get(name) for name in names if self.options.has(name)), None)
         return self.view(option, option.text) if option is not None else None
 
     def read(self, name: str, reader: Callable[[str], V | None]) -> Argument[V] | None:
-        """An option with what `reader` makes of its text; None where it isn't given, or can't be
-        known or read.
+        """An option with what `reader` makes of its text.
+
+        None where it isn't given, or its text isn't known or can't be read.
         """
         option = self.options.get(name)
         value = reader(option.text) if option is not None and option.text is not None else None
@@ -270,11 +271,9 @@ def read_options_by(
     *,
     everywhere: bool = False,
 ) -> Options:
-    """The options up to the first word that is none; with `everywhere`, those after other words
-    count as well.
+    """Read the options up to the first word that is none.
 
-    `is_program` says of a word that it is more likely a program than the value of an option that
-    isn't known.
+    With `everywhere`, those after other words count as well.
     """
     return _Reader(table, words, is_program).read(everywhere)
 
@@ -339,16 +338,16 @@ class _Reader:
             len(name) > 3 and not self._table.single_dash and f"-{name}" in self._table.options
         )
         if self._takes_names(word) or one_dash:
-            known = self._table.find(name)
-            if known is None and self._table.single_dash and not name.startswith("--"):
-                known = self._table.find("-" + name)
+            option = self._table.find(name)
+            if option is None and self._table.single_dash and not name.startswith("--"):
+                option = self._table.find("-" + name)
             if equals:
-                self._add(known, name, word, (value_part(word, len(name) + 1),))
+                self._add(option, name, word, (value_part(word, len(name) + 1),))
             else:
                 following = self._words[self._at : self._at + 2]
                 after = following[0].prefix.partition("=")[0] if following else ""
                 if (
-                    known is None
+                    option is None
                 ):  # takes one value, if a word that is no program comes and isn't last
                     takes = int(
                         len(following) > 1
@@ -363,31 +362,31 @@ class _Reader:
                     takes = (
                         0
                         if self._table.argparse and (next_option or after.endswith(".py"))
-                        else known.values
+                        else option.values
                     )
-                self._add(known, name, word, self._following(takes))
+                self._add(option, name, word, self._following(takes))
             return
         for index in range(
             1, len(word.prefix)
         ):  # `-vN2`: letters, the last of which may have its value attached
             letter = f"-{word.prefix[index]}"
-            known = self._table.options.get(letter)
-            if known is None:
+            option = self._table.options.get(letter)
+            if option is None:
                 self._add(None, word.prefix if index == 1 else letter, word, ())
                 return
-            if (known.values or known.optional) and (
+            if (option.values or option.optional) and (
                 len(word.prefix) > index + 1 or word.value is None
             ):
-                self._add(known, letter, word, (value_part(word, index + 1),))
+                self._add(option, letter, word, (value_part(word, index + 1),))
                 return
-            self._add(known, letter, word, self._following(known.values))
+            self._add(option, letter, word, self._following(option.values))
 
     def _following(self, count: int) -> tuple[Word, ...]:
         self._at += count
         return tuple(self._words[self._at - count : self._at])
 
-    def _add(self, known: Known | None, name: str, word: Word, values: tuple[Word, ...]) -> None:
-        name = known.name if known else name
+    def _add(self, option: Known | None, name: str, word: Word, values: tuple[Word, ...]) -> None:
+        name = option.name if option else name
         self._entries.append(
-            Option(name=name, written=word, values=values, known=known is not None)
+            Option(name=name, written=word, values=values, known=option is not None)
         )

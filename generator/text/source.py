@@ -1,9 +1,6 @@
-"""A document's text as plain data, with the place of every key and value: YAML 1.2 (core schema)
-and JSON for job specs, other dialects for other programs' files.
+"""A document's text as plain data, with the place of every key and value.
 
-The parser is PyYAML's (libyaml's where it is compiled in); its events are put together here, so
-that places are kept, duplicate keys are seen, and neither deep nesting nor aliases can exhaust the
-machine.
+Job specs are YAML 1.2 (core schema) and JSON; files of other programs have other dialects.
 """
 
 from __future__ import annotations
@@ -71,15 +68,17 @@ class Source:
         return value_at(self.data, pointer, default)
 
     def beside(self, pointer: str, value: str) -> Path:
-        """The file that the value at `pointer` names: from the document's folder, of a flag from
-        the working one.
+        """The file that the value at `pointer` names.
+
+        A path starts from the document's folder, one in a flag from the working directory.
         """
         folder = None if self.locate(pointer).path == FLAGS else self.folder
         return (folder or Path()) / value
 
     def refused(self, rule: Rule, pointer: str, path: Path) -> tuple[Finding, ...]:
-        """A note where a document that nobody named leads to a file outside of the folder that
-        was.
+        """A note where a document leads to a file outside of the folder that was named.
+
+        Only documents that nobody named get it.
         """
         if self.may_read is None or self.may_read(path, self.folder or Path()):
             return ()
@@ -203,8 +202,8 @@ class _Reader:
             ValueError,
             OverflowError,
         ) as problem:  # escapes that name no character
-            known = isinstance(problem, yaml.YAMLError)
-            reason = str(problem).splitlines()[0] if known else "an escape of no character"
+            is_of_yaml = isinstance(problem, yaml.YAMLError)
+            reason = str(problem).splitlines()[0] if is_of_yaml else "an escape of no character"
             where = self.text.locate(*self._reached)
             self.findings.append(SYNTAX.at(where, f"invalid YAML: {reason}"))
             raise _Stop from None
@@ -222,8 +221,9 @@ class _Reader:
     def _value(
         self, event: Any, pointer: str, put: Callable[[Any], None], hidden: bool = False
     ) -> None:
-        """Read a value, and hand it on before what it holds; `hidden`: it has no place, as another
-        has its pointer.
+        """Read a value, and hand it on before what it holds.
+
+        A `hidden` value has no place: another value has its pointer.
         """
         nodes, value = 1, self._begun(event, pointer)
         if isinstance(event, yaml.AliasEvent):
@@ -275,14 +275,14 @@ class _Reader:
 
     def _aliased(self, event: Any, pointer: str, is_key: bool = False) -> tuple[object, int]:
         """What an alias stands for, and how many values that is."""
-        known = self._anchors.get(event.anchor)
-        if is_key or known is None:
+        anchor = self._anchors.get(event.anchor)
+        if is_key or anchor is None:
             problem = (
-                "can't be a key" if known else "refers to no anchor, or to one that is still open"
+                "can't be a key" if anchor else "refers to no anchor, or to one that is still open"
             )
             message = f"the alias *{event.anchor} {problem}"
             self._stop(event, pointer, UNSUPPORTED_YAML, message, "write the value out")
-        return known
+        return anchor
 
     def _list(self, value: list[object], pointer: str, hidden: bool) -> None:
         for event in self._coming:
@@ -355,10 +355,16 @@ class _Reader:
         mapping[key] = value
 
     def _merge(
-        self, own: dict[str, object], pointer: str, merged: object, where: Location, hidden: bool
+        self,
+        mapping: dict[str, object],
+        pointer: str,
+        merged: object,
+        where: Location,
+        hidden: bool,
     ) -> None:
-        """Take in the keys that a `<<` names, as far as the mapping has none of its own; the first
-        to give one wins.
+        """Take in the keys that a `<<` names, where the mapping has no such key of its own.
+
+        Of several mappings the first that has a key gives it.
         """
         for part in merged if isinstance(merged, list) else [merged]:
             if not isinstance(part, dict):
@@ -367,7 +373,7 @@ class _Reader:
                     SYNTAX.at(where, "`<<` merges mappings, and this is not one", hint)
                 )
                 continue
-            for key in [key for key in part if key not in own]:
-                own[key], at = part[key], f"{pointer}/{escape(key)}"
+            for key in [key for key in part if key not in mapping]:
+                mapping[key], at = part[key], f"{pointer}/{escape(key)}"
                 if not hidden:
                     self.locations[at] = self.keys[at] = replace(where, pointer=at)

@@ -59,8 +59,9 @@ class Text:
     shown: Sequence[str] = field(default=(), repr=False)
 
     def locate(self, line: int, column: int, pointer: str = "") -> Location:
-        """The place of a line and column, both from 0 as parsers count, as a `Location` that counts
-        from 1.
+        """The place of a line and column as a `Location`, which counts from 1.
+
+        The arguments count from 0, as parsers do.
         """
         lines = self.shown or self.lines
         excerpt = lines[line] if line < len(lines) else ""
@@ -86,8 +87,9 @@ class Text:
 
 
 def text_of(content: str, path: str, folder: Path | None = None) -> Text:
-    """`content` as a `Text`. Raises `UnreadableText` when it is empty or holds control
-    characters.
+    """Take `content` as a `Text`.
+
+    Raises `UnreadableText` when it is empty or holds control characters.
     """
     secrets = find(content)
     shown = LINE_BREAK.split(mask(content, secrets)) if secrets else ()
@@ -107,8 +109,9 @@ def text_of(content: str, path: str, folder: Path | None = None) -> Text:
 
 
 def read_path(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Text:
-    """The text of a file. Raises `UnreadableText` for all that can be wrong with it; never reads
-    past `limit` bytes.
+    """Read the text of a file, never past `limit` bytes.
+
+    Raises `UnreadableText` for all that can be wrong with it.
     """
     name, content = read_content(path, limit)
     return text_of(content, name, Path(os.fsdecode(path)).parent)
@@ -251,9 +254,9 @@ def read_json(path: Path) -> object:
             raise UnusableJson("it is nested too deeply")
         level = [
             part
-            for one in level
-            if isinstance(one, (dict, list))
-            for part in (one.values() if isinstance(one, dict) else one)
+            for container in level
+            if isinstance(container, (dict, list))
+            for part in (container.values() if isinstance(container, dict) else container)
         ]
     return data
 

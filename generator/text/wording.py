@@ -40,8 +40,9 @@ def value_at(data: object, pointer: str, default: object = None) -> object:
 
 
 def walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
-    """Every value with its pointer, in file order; without recursion, for aliases can nest
-    deeply.
+    """Every value with its pointer, in file order.
+
+    There is no recursion, as aliases can nest deeply.
     """
     stack = [(pointer, value)]
     while stack:
@@ -85,8 +86,9 @@ def show(value: object) -> str:
 
 
 def kind_in_words(value: object) -> str:
-    """Name the kind of a value without the value: a file that isn't what it should be may be
-    private.
+    """Name the kind of a value, and not the value.
+
+    A file that isn't what it should be may be private.
     """
     return (
         "text"
@@ -110,8 +112,9 @@ def listed(values: Iterable[object]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """Words for the keys of a job and their values; as in a job spec, where there is no other
-    phrase.
+    """Words for the keys of a job and their values.
+
+    Where there is no other phrase, they are those of a job spec.
     """
 
     #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}",
@@ -129,8 +132,9 @@ class Vocabulary:
         return self._one(key, listed(shown))
 
     def without(self, key: str) -> str:
-        """Say how to switch something off: `use sequence_parallel: false`, `remove
-        --sequence-parallel`.
+        """Say how to switch a key off, in a reader's terms.
+
+        Examples are `use sequence_parallel: false` and `remove --sequence-parallel`.
         """
         return self.phrases.get(f"without {key}", f"use {self.says(key, False)}")
 

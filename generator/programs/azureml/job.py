@@ -35,9 +35,10 @@ class Part(Source):
 
     def locate(self, pointer: str) -> Location:
         """The place of a value in the file, else of the nearest thing around it."""
-        own = pointer.split("/")[1:2] not in [[name] for name in self.inherited]
+        is_in_file = pointer.split("/")[1:2] not in [[name] for name in self.inherited]
         return replace(
-            Source.locate(self, pointer), pointer=f"{self.prefix}{pointer}" if own else pointer
+            Source.locate(self, pointer),
+            pointer=f"{self.prefix}{pointer}" if is_in_file else pointer,
         )
 
 
@@ -60,8 +61,8 @@ def _trial(
 ) -> Iterator[Part]:
     """The trial of a sweep, with what the sweep gives to it."""
     if _is_command(trial := sweep.get("trial")):
-        given = {key: sweep[key] for key in ("inputs", "outputs", "compute") if key in sweep}
-        yield _part(source, f"{at}/trial", trial, {**defaults, **given})
+        of_sweep = {key: sweep[key] for key in ("inputs", "outputs", "compute") if key in sweep}
+        yield _part(source, f"{at}/trial", trial, {**defaults, **of_sweep})
 
 
 def _is_command(step: object) -> TypeGuard[Mapping[str, Any]]:
@@ -259,8 +260,8 @@ def other_than_command(source: Source) -> str | None:
     )
     declared = ("default", "optional")  # of inputs that a component declares; no job gives these
     if any(
-        isinstance(one, dict) and (one.get("type") in _PARAMETERS or one.keys() & declared)
-        for one in inputs
+        isinstance(entry, dict) and (entry.get("type") in _PARAMETERS or entry.keys() & declared)
+        for entry in inputs
     ):
         return "component"
     return next((what for key, what in _OTHERS if key in data and "command" not in data), None)

@@ -103,9 +103,9 @@ class Command:
         }
 
     def _held_back(self) -> Iterator[tuple[str, str]]:
-        own = self.plan.job.launch.environment
+        of_spec = self.plan.job.launch.environment
         for name, value in environment(self.plan, self.program).items():
-            if name not in own and EXPRESSION.search(self.bound.word(value)):
+            if name not in of_spec and EXPRESSION.search(self.bound.word(value)):
                 yield name, self._word(value)
             elif "${{" in value or name in self.apart:
                 yield name, _data(value)
@@ -137,8 +137,9 @@ def _data(text: str) -> str:
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`job.yml`, to be submitted with `az ml job create --file job.yml`; how it ends, where it
-    saves checkpoints.
+    """`job.yml`, to be submitted with `az ml job create --file job.yml`.
+
+    Where checkpoints are saved, the script with which the job ends is beside it.
     """
     job = yaml_file(
         "job.yml", plan, program, command, _notes(plan), _job(plan, program), width=_WIDTH
@@ -315,8 +316,8 @@ def around(plan: Plan) -> dict[str, object]:
 
 def tags(plan: Plan) -> dict[str, str]:
     """The job's tags, and who wrote it."""
-    own = launch_options(plan).get("tags", {})
-    return {**{key: str(value) for key, value in own.items()}, "dsgen": __version__}
+    asked = launch_options(plan).get("tags", {})
+    return {**{key: str(value) for key, value in asked.items()}, "dsgen": __version__}
 
 
 FILE: Final = "tune.yml"
@@ -404,7 +405,7 @@ def _shared(made: Sequence[Command]) -> Mapping[str, str]:
     return {
         name: value
         for name, value in others[0].items()
-        if all(one.get(name) == value for one in others)
+        if all(job.get(name) == value for job in others)
     }
 
 

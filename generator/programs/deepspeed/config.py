@@ -287,7 +287,7 @@ class Config(DsConfig):
         block = self._hold(section)
         if isinstance(block, dict):
             device = self.text(f"{section}/device")
-            return next((known for known in ("none", "cpu", "nvme") if known == device), None)
+            return next((choice for choice in ("none", "cpu", "nvme") if choice == device), None)
         old = self.switch(f"{ZERO}/cpu_offload{'_param' if what == 'param' else ''}")
         return None if old is None or block is _UNKNOWN else "cpu" if old else "none"
 

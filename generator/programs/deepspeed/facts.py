@@ -63,8 +63,8 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
     lengths = [job.training.sequence_length] if job else []
     lengths += [
         tokens
-        for one in submission.of_kind("Megatron arguments")
-        if (tokens := one.integer("--seq-length"))
+        for arguments in submission.of_kind("Megatron arguments")
+        if (tokens := arguments.integer("--seq-length"))
     ]
     block = config.bf16 if config.precision == "bf16" else "/fp16"
     places = {**_PLACES, "/training/precision": f"{block}/enabled"}

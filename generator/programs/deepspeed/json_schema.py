@@ -170,12 +170,14 @@ def _inside(release: DeepSpeedSchema, section: Section, key: Key) -> Schema | No
 
 def _parameters(where: str, takers: Mapping[str, Mapping[str, Key] | None]) -> dict[str, Schema]:
     """The parameters of all optimizers or schedules, with who takes them."""
-    known = {taker: keys for taker, keys in takers.items() if keys}
+    keys_by_taker = {taker: keys for taker, keys in takers.items() if keys}
     made: dict[str, Schema] = {}
-    for name in sorted({name for keys in known.values() for name in keys}):
-        by = sorted(_NAMES.get(taker, taker) for taker, keys in known.items() if name in keys)
+    for name in sorted({name for keys in keys_by_taker.values() for name in keys}):
+        by = sorted(
+            _NAMES.get(taker, taker) for taker, keys in keys_by_taker.items() if name in keys
+        )
         made[name] = {"description": f"{_words(where, name)} Taken by {', '.join(by)}."}
-        defaults = [keys[name].default for keys in known.values() if name in keys]
+        defaults = [keys[name].default for keys in keys_by_taker.values() if name in keys]
         if all(default == defaults[0] for default in defaults) and defaults[0] is not None:
             made[name]["default"] = defaults[0]
     return made
@@ -191,15 +193,17 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
         "exclusiveMaximum": key.lt,
     }
     bounds = {name: bound for name, bound in bounds.items() if bound is not None}
-    found: list[Schema] = []
+    schemas: list[Schema] = []
     if key.type.name == "list" and key.type.of and key.type.of[0].values:
         return [{"type": "array", "items": {"enum": list(key.type.of[0].values)}}, {"type": "null"}]
     if key.type.name in ("enum", "literal"):
-        found.append({"enum": list(key.type.values)})
+        schemas.append({"enum": list(key.type.values)})
         forms = (form for value in key.type.values for form in (str(value), bool(value)))
         others = [form for form in forms if not mismatch(form, free, pydantic=release.pydantic)]
-        found += [{"const": form} for form in dict.fromkeys(others) if form not in key.type.values]
-        return found + ([{"type": "null"}] if key.optional else [])
+        schemas += [
+            {"const": form} for form in dict.fromkeys(others) if form not in key.type.values
+        ]
+        return schemas + ([{"type": "null"}] if key.optional else [])
     for group in _PROBES:
         held = (
             form
@@ -208,26 +212,26 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
         )
         form = next(held, {"type": None})
         form = form | bounds if form["type"] in ("integer", "number") else form
-        found += [form] if form["type"] and form not in found else []
+        schemas += [form] if form["type"] and form not in schemas else []
     if key.name == "leaf_module":
-        found.append({"type": "null"})
+        schemas.append({"type": "null"})
     if key.type.name == "list" and "_coerce_container_types" in section.checks:
-        found.append({"type": "string"})
-    return found
+        schemas.append({"type": "string"})
+    return schemas
 
 
 def _of_mapping(section: Section, key: Key) -> list[Schema]:
     """Return the schema of what DeepSpeed doesn't fail on: a plain mapping checks no types."""
     # which an elastic config may have in any form
     is_batch = not section.pointer and key.name in BATCH_KEYS
-    refused, found = key.refuses & {"str", "object"} if is_batch else key.refuses, list[Schema]()
+    refused, schemas = key.refuses & {"str", "object"} if is_batch else key.refuses, list[Schema]()
     if section.pointer == "/optimizer" and key.name == "type":
-        refused, found = refused | {"str"}, [{"type": "string", "examples": sorted(_OPTIMIZERS)}]
+        refused, schemas = refused | {"str"}, [{"type": "string", "examples": sorted(_OPTIMIZERS)}]
     for kind, name in _KINDS.items():
         if kind not in refused:
             whole = kind == "float" and "int" in refused
-            found.append({"type": name, "not": {"type": "integer"}} if whole else {"type": name})
-    return found
+            schemas.append({"type": name, "not": {"type": "integer"}} if whole else {"type": name})
+    return schemas
 
 
 def _removed(pointer: str, name: str) -> Schema:

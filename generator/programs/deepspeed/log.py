@@ -136,9 +136,7 @@ def _peak_gib(lines: Sequence[str]) -> float:
 
 
 def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
-    """The settings that DeepSpeed prints, or those in its JSON, and the number of each one's
-    line.
-    """
+    """The settings that DeepSpeed prints, or those in its JSON, and the line number of each."""
     values: dict[str, str] = {}
     places: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):

@@ -144,8 +144,8 @@ def _of_optimizer(config: Config, pointer: str) -> Any:
 
 def default_of_optimizer(config: Config, name: str) -> Any:
     """The default of a parameter of the config's optimizer; None where that isn't known."""
-    known = config.schema.optimizers.get(config.optimizer or "") or {}
-    return known[name].default if name in known else None
+    parameters = config.schema.optimizers.get(config.optimizer or "") or {}
+    return parameters[name].default if name in parameters else None
 
 
 def _quantized(config: Config, pointer: str) -> bool | None:

@@ -295,8 +295,8 @@ def load_schema(version: Version | str) -> DeepSpeedSchema:
 
 def table_for(version: Version) -> Version:
     """The release whose table is used for `version`."""
-    minor = [known for known in versions() if known[:2] == version[:2]]
-    below = [known for known in (minor or versions()) if known <= version]
+    minor = [release for release in versions() if release[:2] == version[:2]]
+    below = [release for release in (minor or versions()) if release <= version]
     return below[-1] if below else (minor or versions())[0]
 
 
@@ -316,8 +316,8 @@ def last_version_of(section: str, key: str) -> Version | None:
 
 
 def _knows(version: Version, section: str, key: str) -> bool:
-    found = _load(version).section(section)
-    return found is not None and key in found.keys
+    table = _load(version).section(section)
+    return table is not None and key in table.keys
 
 
 @cache

@@ -44,8 +44,9 @@ def _config(config: DsConfig, submission: Submission) -> Config:
 
 
 def release_of_deepspeed(submission: Submission, path: str) -> Release:
-    """The release that the file at `path` is judged by: of the context, else the nearest one
-    named.
+    """The release that the file at `path` is judged by.
+
+    It is the context's, else the nearest one that a file names.
     """
     stated = submission.context.deepspeed_version
     if stated is not None:
@@ -54,29 +55,28 @@ def release_of_deepspeed(submission: Submission, path: str) -> Release:
 
 
 def _consumer(config: DsConfig, submission: Submission) -> tuple[str, bool]:
-    """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or
-    accelerate.
+    """The program that reads a config, and whether that is a guess.
 
-    That of the context, else of the launch line or file that names it, else of the documents around
-    it.
+    It is the context's, else that of the launch line or file that names the config, else that of
+    the documents around it, else Transformers or accelerate where a value is "auto".
     """
     named = submission.readers_of(config)
-    known = submission.context.consumer or next(filter(None, named), None)
-    if known is None and not named:
-        known = next(_signs_of_consumer(submission), None)
+    consumer = submission.context.consumer or next(filter(None, named), None)
+    if consumer is None and not named:
+        consumer = next(_signs_of_consumer(submission), None)
 
-    guessed = (known is None and not named) or (
-        known == "deepspeed" and submission.context.consumer is None
+    guessed = (consumer is None and not named) or (
+        consumer == "deepspeed" and submission.context.consumer is None
     )
     # The Trainer fills in what is "auto" for others.
     if guessed and hands_to_trainer(config.path):
-        known = "huggingface"
+        consumer = "huggingface"
 
     # One or two among numbers are no sign of the Trainer where the programs have the engine alone.
-    automatic = known is None and has_auto(config)
+    automatic = consumer is None and has_auto(config)
     if automatic and not has_auto(config, _OF_FILLERS) and tells("the engine", config.path):
         automatic = tells("a filler", config.path)
-    return known or ("huggingface" if automatic else "deepspeed"), known is None
+    return consumer or ("huggingface" if automatic else "deepspeed"), consumer is None
 
 
 def _signs_of_consumer(submission: Submission) -> Iterator[str]:
@@ -91,8 +91,9 @@ def _signs_of_consumer(submission: Submission) -> Iterator[str]:
 
 @lru_cache(maxsize=4)
 def used_config(submission: Submission) -> Config | None:
-    """The DeepSpeed config that the job uses: the one that a launch line names, else the only one
-    there is.
+    """The DeepSpeed config that the job uses.
+
+    It is the one that a launch line names, else the only one there is; None of several.
     """
     named = named_by(link for link in submission.references if link.kind == "DeepSpeed config")
     used = read_by(submission, named) or configs_of(submission)
@@ -101,8 +102,9 @@ def used_config(submission: Submission) -> Config | None:
 
 @lru_cache(maxsize=4)
 def named_in(submission: Submission, path: str) -> frozenset[int] | None:
-    """The DeepSpeed configs that the document at `path` names, by identity of their text; None
-    where it names none.
+    """The DeepSpeed configs that the document at `path` names, each as the `id` of its text.
+
+    None where the document names none.
     """
     links = [
         link
@@ -120,16 +122,18 @@ def named_by(links: Iterable[Reference]) -> frozenset[int]:
 
 
 def read_by(submission: Submission, named: frozenset[int]) -> Sequence[Config]:
-    """Of the named configs those that the job reads: where it holds one itself, not the copies
-    beside it.
+    """The named configs that the job reads.
+
+    A config that is written in the job itself is read, and not its copy beside the job.
     """
     every = [config for config in configs_of(submission) if id(config.json) in named]
     return [config for config in every if config.embedded] or every
 
 
 def degrees_of(submission: Submission) -> Iterator[Degree]:
-    """The degrees of parallelism that the config which the job uses has; the Trainer has no
-    pipeline.
+    """The degrees of parallelism in the config that the job uses.
+
+    The Trainer has no pipeline.
     """
     config = used_config(submission)
     if config is None:

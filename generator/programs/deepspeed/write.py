@@ -158,10 +158,16 @@ def common_config(job: Job, layout: Layout) -> Config:
     }
 
 
-def script_config(job: Job, layout: Layout, own: Config) -> Config:
+def script_config(job: Job, layout: Layout, settings: Config) -> Config:
     """The config where DeepSpeed makes the optimizer and AutoTP cuts the layers."""
     sizes = written(job, layout, "layout.tensor", "layout.context")
-    return {**common_config(job, layout), **optimizer_block(job, layout), **sizes, **own, **LOGGING}
+    return {
+        **common_config(job, layout),
+        **optimizer_block(job, layout),
+        **sizes,
+        **settings,
+        **LOGGING,
+    }
 
 
 def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
@@ -216,20 +222,20 @@ NEEDS: Final = (
 
 def config(job: Job, layout: Layout) -> Config:
     """The whole `ds_config.json`."""
-    own: Config = {}
+    settings: Config = {}
     if (
         layout.context > 1
     ):  # Ulysses: `deepspeed.initialize` builds the mesh, whose data size is the batch check's
-        own["data_parallel_size"] = layout.data * layout.tensor
-    own.update(written(job, layout, "layout.pipeline"))
+        settings["data_parallel_size"] = layout.data * layout.tensor
+    settings.update(written(job, layout, "layout.pipeline"))
     if (
         layout.recompute == Recompute.FULL
     ):  # read by `deepspeed.checkpointing.configure`, if the script calls it
-        own["activation_checkpointing"] = {
+        settings["activation_checkpointing"] = {
             "partition_activations": False,
             "cpu_checkpointing": False,
         }
-    return script_config(job, layout, own)
+    return script_config(job, layout, settings)
 
 
 def notes(plan: Plan) -> Iterator[str]:
@@ -278,7 +284,7 @@ def notes(plan: Plan) -> Iterator[str]:
 
 def program(plan: Plan) -> Program:
     """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` has it."""
-    job, layout, values, own = (
+    job, layout, values, arguments = (
         plan.job,
         plan.layout,
         spec_values(plan.job),
@@ -290,7 +296,9 @@ def program(plan: Plan) -> Program:
         if job.output.resume:
             values["output.resume"] = (job.output.checkpoints,)
     named: set[str] = {
-        key for key in _FOLDERS if key in values and all(holds(own, word) for word in values[key])
+        key
+        for key in _FOLDERS
+        if key in values and all(holds(arguments, word) for word in values[key])
     }
     if "output.checkpoints" in named:  # the script has its own options for all that concerns them
         named |= {"output.save_interval", "output.resume"}

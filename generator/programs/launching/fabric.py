@@ -1,5 +1,6 @@
-"""Variables of NCCL, the fabric's libraries and PyTorch's allocator, from fabric.yaml and the
-plan.
+"""Variables of NCCL, the fabric's libraries and PyTorch's allocator.
+
+fabric.yaml has them by network; the plan decides which are set.
 """
 
 from __future__ import annotations

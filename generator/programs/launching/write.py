@@ -54,8 +54,9 @@ class Raw:
 
 
 def shell_word(value: object) -> str:
-    """One shell word for a value: quoted, except `Raw`; a `ConfigPath` is looked up in
-    `$CONFIG_DIR` at run time.
+    """One shell word for a value: quoted, unless it is `Raw`.
+
+    A `ConfigPath` is looked up in `$CONFIG_DIR` at run time.
     """
     if isinstance(value, Raw):
         return value.text
@@ -85,8 +86,9 @@ def option_lines(arguments: Iterable[str | ConfigPath]) -> Iterator[tuple[str | 
 
 
 def comment(text: str, *, indent: str = "", width: int = 110) -> Raw:
-    """`text` as comment lines of at most `width` characters; line breaks in it can't end the
-    comment.
+    """Write `text` as comment lines of at most `width` characters.
+
+    A line break in the text can't end the comment.
     """
     plain = _UNPRINTABLE.sub(" ", text)
     lines = textwrap.wrap(plain, width=width, break_long_words=False, break_on_hyphens=False) or [
@@ -96,15 +98,17 @@ def comment(text: str, *, indent: str = "", width: int = 110) -> Raw:
 
 
 def plain_name(text: str) -> str:
-    """`text` with every run of characters outside `A-Za-z0-9._-` as one dash; `job` when nothing is
-    left.
+    """Write `text` with each run of characters outside `A-Za-z0-9._-` as one dash.
+
+    Returns `job` when nothing is left.
     """
     return _NOT_IN_NAMES.sub("-", text).strip("-.") or "job"
 
 
 def sbatch_word(value: object) -> Raw:
-    """A value of an #SBATCH line. sbatch takes backslash and double quotes as a shell does, and
-    expands nothing.
+    """Write a value of an #SBATCH line.
+
+    sbatch takes backslash and double quotes as a shell does, and expands nothing.
     """
     text = _UNPRINTABLE.sub(" ", str(value))
     if re.fullmatch(r"[A-Za-z0-9._,:/@%+=\[\]&|*()-]+", text):
@@ -142,8 +146,9 @@ _Dumper.add_representer(str, _text)
 
 
 def yaml_text(document: Any, width: int = 1000) -> str:
-    """The YAML of plain data, keys in their order, with lines of at most `width` where text can be
-    folded.
+    """The YAML of plain data, with keys in their order.
+
+    Lines have at most `width` characters where text can be folded.
     """
     return yaml.dump(
         document,
@@ -156,8 +161,10 @@ def yaml_text(document: Any, width: int = 1000) -> str:
 
 
 def environment(plan: Plan, program: Program) -> dict[str, str]:
-    """Variables of every process: the launcher's, the network's, the framework's, then the user's,
-    which win.
+    """Variables of every process, by name.
+
+    They are the launcher's, the network's, the framework's and the user's; of one name the last
+    wins.
     """
     cores = cores_per_node(plan)
     threads = {THREADS: str(max(1, cores // processes_per_node(plan)))} if cores else {}
@@ -166,8 +173,9 @@ def environment(plan: Plan, program: Program) -> dict[str, str]:
 
 
 def pod_environment(plan: Plan, program: Program) -> dict[str, str]:
-    """`environment` of a pod, whose network interfaces are not the host's: NCCL finds them where
-    nobody names one.
+    """`environment` of a pod, whose network interfaces are not the host's.
+
+    NCCL finds them by itself where nobody names one.
     """
     stated = {*program.environment, *plan.job.launch.environment}
     values = environment(plan, program)
@@ -179,8 +187,9 @@ def pod_environment(plan: Plan, program: Program) -> dict[str, str]:
 
 
 def cores_per_node(plan: Plan) -> int | None:
-    """Cores that the job has on each node: those asked for, else its accelerators' share; `None` if
-    not known.
+    """Cores that the job has on each node; `None` if not known.
+
+    They are those asked for, else the share of the accelerators that the job uses.
     """
     asked = launch_options(plan).get("cpus_per_task")
     if isinstance(asked, int):
@@ -192,15 +201,14 @@ def cores_per_node(plan: Plan) -> int | None:
 
 
 def own_threads(plan: Plan, program: Program) -> bool:
-    """Return whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's
-    cores.
-    """
+    """Return whether the launcher sets OMP_NUM_THREADS, to a process's share of the cores."""
     return THREADS not in {*program.environment, *plan.job.launch.environment}
 
 
 def processes_per_node(plan: Plan) -> int:
-    """One process per accelerator used: all of a node's, or fewer in a job smaller than one
-    node.
+    """One process per accelerator that is used.
+
+    These are all of a node's, or fewer in a job smaller than one node.
     """
     return min(plan.job.gpus, plan.job.cluster.accelerators_per_node)
 
@@ -208,8 +216,9 @@ def processes_per_node(plan: Plan) -> int:
 def header(
     plan: Plan, program: Program, command: str, notes: tuple[str, ...] = ()
 ) -> tuple[Raw, ...]:
-    """Comment lines for the top of a file: what made it, what it runs, and the choices a reader
-    would question.
+    """Comment lines for the top of a file.
+
+    They say what made it, what it runs, and the choices that a reader would question.
     """
     job, layout = plan.job, plan.layout
     lines = (
@@ -231,8 +240,9 @@ def header(
 
 
 def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
-    """Shell text of the program's arguments: a comment a group, then one option with its values a
-    line.
+    """Shell text of the program's arguments.
+
+    Each group has a comment, and each option a line with its values.
     """
     lines: list[Raw] = []
     for group in program.groups:
@@ -245,8 +255,9 @@ def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
 
 
 def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
-    """Notes on absolute paths of data and output in none of the folders mounted; `key` of the spec
-    mounts.
+    """Notes on absolute paths of data and output that are in no mounted folder.
+
+    `key` of the spec mounts a folder.
     """
     folders, given = [PurePosixPath(path) for path in mounted], spec_values(job)
     outside = {
@@ -292,8 +303,9 @@ def yaml_file(
     *documents: Any,
     width: int = 1000,
 ) -> RenderedFile:
-    """A file of YAML documents with a header on top; what is null or an empty mapping at their tops
-    is left out.
+    """A file of YAML documents with a header on top.
+
+    At the top of a document, what is null or an empty mapping is left out.
     """
     top = "\n".join(line.text for line in header(plan, program, command, tuple(notes)))
     kept = (
@@ -310,8 +322,9 @@ def launch_options(plan: Plan) -> Mapping[str, Any]:
 
 
 def arguments_file(plan: Plan, program: Program, command: str, file: str) -> RenderedFile:
-    """`arguments.txt`: what the script is called with, to be read, and for launchers that dsgen
-    doesn't write.
+    """`arguments.txt`: what the script is called with.
+
+    It is to be read, and for launchers that dsgen doesn't write.
     """
     folder = " CONFIG_DIR is the folder of this file." * any(
         isinstance(w, ConfigPath) for w in program.arguments
@@ -344,8 +357,9 @@ def _templates() -> Environment:
 
 
 def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) -> str:
-    """The text of template `name`, which picks one of an elastic job's plans; the largest is
-    first.
+    """Fill in template `name`, which picks one of an elastic job's plans.
+
+    The largest plan comes first.
     """
     job, layout = plans[0].job, plans[0].layout
     least, most = plans[-1].job.nodes, job.nodes
@@ -380,11 +394,9 @@ def across_counts(plan: Plan) -> str:
 
 
 def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
-    """In how many files a checkpoint has ZeRO's states, one a data-parallel rank; 0: any number of
-    ranks loads it.
+    """The number of files in which a checkpoint has ZeRO's states: one a data-parallel rank.
 
-    **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a rank is one of data times
-    sequence parallelism.
+    0 where any number of ranks loads it.
     """
     job, layout = plan.job, plan.layout
     cut = (

@@ -20,11 +20,11 @@ _NAMES: Final = {
 }
 
 
-def accelerator_name(known: str) -> str:
+def accelerator_name(catalog_name: str) -> str:
     """The name of an accelerator of the catalog: `H100` for `h100-80gb-sxm`."""
     return next(
-        (name for start, name in _NAMES.items() if known.startswith(start)),
-        known.partition("-")[0].upper(),
+        (name for start, name in _NAMES.items() if catalog_name.startswith(start)),
+        catalog_name.partition("-")[0].upper(),
     )
 
 
@@ -33,16 +33,16 @@ def accelerator_is_the_plans(job: Job) -> Violations:
     """The accelerator of a SkyPilot task is the one that the plan is for.
     Prevents: No error: other machines than memory and time were estimated for.
     Fix: remove launch.skypilot.accelerator, or plan for it in cluster"""
-    given = (
+    stated = (
         str(job.launch.options.get("accelerator", "")) if job.launch.target == "skypilot" else ""
     )
-    own, planned = accelerator_name(job.cluster.accelerator.name), job.cluster.accelerator.name
-    known = {accelerator_name(name).lower() for name in load_catalog().accelerators}
-    if given.lower() in known - {own.lower()}:
+    sky_name, planned = accelerator_name(job.cluster.accelerator.name), job.cluster.accelerator.name
+    sky_names = {accelerator_name(name).lower() for name in load_catalog().accelerators}
+    if stated.lower() in sky_names - {sky_name.lower()}:
         message = (
-            f"launch.skypilot.accelerator is {given}; the plan is for {planned}, which "
-            f"SkyPilot calls {own}"
+            f"launch.skypilot.accelerator is {stated}; the plan is for {planned}, which "
+            f"SkyPilot calls {sky_name}"
         )
         yield violation(
-            job, "/launch/skypilot/accelerator", message, f"write {own}, or plan for {given}"
+            job, "/launch/skypilot/accelerator", message, f"write {sky_name}, or plan for {stated}"
         )

@@ -98,9 +98,11 @@ def _task(source: Source, text: Text) -> SkyPilotTask:
         ]
         for name, at, value in view.entries("envs"):
             if isinstance(name, str) and NAME.fullmatch(name):
-                known = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+                is_scalar = isinstance(value, (str, int, float)) and not isinstance(value, bool)
                 pieces.append(
-                    exported(name, shlex.quote(str(value)) if known else UNKNOWN, view.locate(at))
+                    exported(
+                        name, shlex.quote(str(value)) if is_scalar else UNKNOWN, view.locate(at)
+                    )
                 )
         script = script_of([*pieces, (run, places(source, text, "/run", run))], text)
     return SkyPilotTask(source=source, script=script)

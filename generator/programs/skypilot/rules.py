@@ -36,11 +36,11 @@ tasks: Final = _tasks.where(lambda task: task.readable)
 @subject("SkyPilot task")
 def _differences(submission: Submission) -> Iterator[Difference]:
     for task in tasks(submission):
-        for found in differences_of(task, "skypilot", "task", "a task", "sky launch"):
-            if isinstance(found.value, (dict, list)) or not found.problem.pointer.startswith(
-                _CONVERTED
-            ):
-                yield found
+        for difference in differences_of(task, "skypilot", "task", "a task", "sky launch"):
+            if isinstance(
+                difference.value, (dict, list)
+            ) or not difference.problem.pointer.startswith(_CONVERTED):
+                yield difference
 
 
 @_differences.rule("SKY001", ERROR, "submit", _SCHEMA)

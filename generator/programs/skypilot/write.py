@@ -86,7 +86,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     cluster, gpus = plan.job.cluster, write.processes_per_node(plan)
     cloud = cluster.provider if cluster.provider in _CLOUDS else None
     card = options.get("accelerator", accelerator_name(cluster.accelerator.name))
-    found = {
+    resources = {
         "infra": options.get("infra", cloud),
         "instance_type": options.get("instance_type"),
         "accelerators": f"{card}:{gpus}",
@@ -97,7 +97,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
         if plan.job.nodes > 1 and cluster.network_bytes_per_s_per_node
         else None,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in resources.items() if value is not None}
 
 
 def _notes(plan: Plan) -> Iterator[str]:

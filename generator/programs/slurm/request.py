@@ -77,11 +77,11 @@ class Request(CommandLine):
         With `last`, an option that is given again later is left out: Slurm reads some values only
         when all are there.
         """
-        for found in self.valued(*names):
-            open_ = is_placeholder(found.value) or found.option.written in self.left_open
-            replaced = last and self.options.get(found.option.name) is not found.option
-            if not ({"$", "`"} & set(found.value) or open_ or replaced):
-                yield found
+        for argument in self.valued(*names):
+            open_ = is_placeholder(argument.value) or argument.option.written in self.left_open
+            replaced = last and self.options.get(argument.option.name) is not argument.option
+            if not ({"$", "`"} & set(argument.value) or open_ or replaced):
+                yield argument
 
     @cached_property
     def left_open(self) -> frozenset[Word]:
@@ -104,12 +104,12 @@ class Request(CommandLine):
 
     def seconds(self, name: str) -> float | None:
         """A time limit; infinity where it is unlimited."""
-        return found.value if (found := self.read(name, seconds)) else None
+        return argument.value if (argument := self.read(name, seconds)) else None
 
     @cached_property
     def node_range(self) -> tuple[int, int] | None:
         """The least and most nodes asked for."""
-        return found.value if (found := self.read("--nodes", node_range)) else None
+        return argument.value if (argument := self.read("--nodes", node_range)) else None
 
     @property
     def nodes(self) -> int | None:
@@ -139,7 +139,7 @@ class Request(CommandLine):
     @cached_property
     def gpus_per_node(self) -> Argument[int] | None:
         """The option that says the GPUs of a node: --gres before --gpus-per-node, as in Slurm."""
-        asked = self.read("--gres", lambda text: [one.count for one in gpus_of(text)] or None)
+        asked = self.read("--gres", lambda text: [gpus.count for gpus in gpus_of(text)] or None)
         return self.view(asked.option, sum(asked.value)) if asked else self.gpus("--gpus-per-node")
 
     @cached_property

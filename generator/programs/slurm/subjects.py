@@ -1,6 +1,4 @@
-"""Subjects of rules on Slurm jobs: blocks of directives, calls of its commands, and the steps of a
-batch script.
-"""
+"""Subjects of rules on Slurm jobs: blocks of directives, calls of its commands, steps of a job."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from .request import Request, Step, steps_of
 
 @subject("launch script")
 def blocks(submission: Submission) -> Iterator[Request]:
-    """The `#SBATCH` blocks, of one component each: of a heterogeneous job every component has its
-    own options.
+    """The `#SBATCH` blocks, of one component each.
+
+    In a heterogeneous job every component has options of its own.
     """
     for script in submission.scripts:
         firsts = [

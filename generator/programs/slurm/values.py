@@ -140,7 +140,7 @@ def signal_of(text: str) -> Signal | None:
         flags, name = ("", (match[1] + match[2]).upper())
     name = name.removeprefix("SIG")
     before = 60 if match[3] is None else number(match[3])
-    known = name in SIGNALS or (is_whole(name) and 0 < whole(name) <= 64)
-    if not known or before is None or before > MOST_SIGNAL_SECONDS:
+    is_signal = name in SIGNALS or (is_whole(name) and 0 < whole(name) <= 64)
+    if not is_signal or before is None or before > MOST_SIGNAL_SECONDS:
         return None
     return Signal(name=name, to_batch="b" in flags, seconds=before)

@@ -52,7 +52,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         and "cpus_per_task" not in options
         and write.own_threads(plan, program)
     )
-    given = {
+    exported = {
         name: text for name, text in variables.items() if not (threads and name == write.THREADS)
     }
     text = write.fill(
@@ -72,7 +72,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         here=not program.script.startswith("/"),  # in the folder that the job is submitted from
         exclusive=takes_nodes(plan, options),
         threads=threads,
-        environment=tuple((write.Raw(name), text) for name, text in given.items()),
+        environment=tuple((write.Raw(name), text) for name, text in exported.items()),
         sourced=tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
         host_files=tuple(
             (write.Raw(name), path) for name, path in fabric.host_files(plan.job).items()
@@ -133,10 +133,10 @@ def _notes(
             "the plan counts them: "
             "launch.slurm.directives, segment: N, sets another size."
         )
-    given = [f"launch.slurm.{key}" for key in ("modules", "setup") if options.get(key)]
-    if given and options.get("container_image"):  # pyxis starts it for srun's tasks alone
-        run = "run" if len(given) > 1 else "runs"
-        yield f"{' and '.join(given)} {run} on the first node's host, not in the container."
+    set_keys = [f"launch.slurm.{key}" for key in ("modules", "setup") if options.get(key)]
+    if set_keys and options.get("container_image"):  # pyxis starts it for srun's tasks alone
+        run = "run" if len(set_keys) > 1 else "runs"
+        yield f"{' and '.join(set_keys)} {run} on the first node's host, not in the container."
     framework = plan.job.framework
     if signal_s and framework.exit_option is not None and not saves_on_term(plan, program):
         yield (
@@ -169,13 +169,13 @@ def pick_file(
     nodes = write.Raw(f"#SBATCH --nodes={most if least == most else f'{least}-{most}'}")
     # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no
     # more than these.
-    own = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
+    sized_by_plan = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
     # the plan that takes longest to save is told early enough
     told = f"@{max(_signal_s(plan) for plan in plans)}"
     kept = (
         write.Raw(re.sub(r"(?<=:USR1)@[0-9]+$", told, line))
         for line in asked
-        if not line.startswith(own)
+        if not line.startswith(sized_by_plan)
     )
     text = write.fill_pick("slurm/pick.sbatch.j2", plans, command, directives=(nodes, *kept))
     return (RenderedFile(path="launch.sbatch", text=text),)
@@ -185,16 +185,16 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
     """`tune.sbatch`: an array with a task per trial, each with an allocation of its own."""
     options = write.launch_options(plans[0])
     limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
-    own = {
+    directives = {
         "job-name": write.plain_name(f"{plans[0].job.name}-tune"),
         **({"time": clock(limit_s)} if limit_s else {}),
     }
-    own |= {"array": f"1-{len(plans)}%1", "output": "%x-%A_%a.out"}
+    directives |= {"array": f"1-{len(plans)}%1", "output": "%x-%A_%a.out"}
     text = write.fill(
         "slurm/tune.sbatch.j2",
         plans[0],
         programs[0],
-        directives=block(plans[0], options, "none", 0, own),
+        directives=block(plans[0], options, "none", 0, directives),
         header=write.header(
             plans[0],
             programs[0],
@@ -258,8 +258,8 @@ def container_values(
         for folder in (output.checkpoints, output.logs)
         if folder is not None and folder.startswith("/")
     )
-    own = (f"{folder}:{folder}" for folder in written if _mount_of(folder, options) is None)
-    mounts = [*options.get("container_mounts", ()), *own]
+    unmounted = (f"{folder}:{folder}" for folder in written if _mount_of(folder, options) is None)
+    mounts = [*options.get("container_mounts", ()), *unmounted]
     return {
         "container": runtime,
         "image": image if is_file(image) else _NAMED[runtime](image),
@@ -316,14 +316,14 @@ def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
     """Absolute paths of data and tokenizer on no mount, which the host may have."""
     data, tokenizer = plan.job.data, plan.job.data.tokenizer
     paths = [PurePosixPath(path) for path in data.path]
-    found = [path.parent for path in paths] if plan.job.framework.data_prefix else paths
-    found += [
+    read_paths = [path.parent for path in paths] if plan.job.framework.data_prefix else paths
+    read_paths += [
         PurePosixPath(path)
         for path in (tokenizer.path, tokenizer.vocab_file, tokenizer.merges_file)
         if path
     ]
-    for path in dict.fromkeys(found):
-        within = any(path != other and path.is_relative_to(other) for other in found)
+    for path in dict.fromkeys(read_paths):
+        within = any(path != other and path.is_relative_to(other) for other in read_paths)
         if (
             path.is_absolute()
             and len(path.parts) > 1
@@ -345,8 +345,8 @@ def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     """Source and destination of the mount that `path` is in."""
     parts = [mount.split(":") for mount in options.get("container_mounts", ())]
     pairs = ((source, rest[0] if rest else source) for source, *rest in parts)
-    found = ((source, to) for source, to in pairs if PurePosixPath(path).is_relative_to(to))
-    return max(found, key=lambda pair: len(pair[1]), default=None)
+    targets = ((source, to) for source, to in pairs if PurePosixPath(path).is_relative_to(to))
+    return max(targets, key=lambda pair: len(pair[1]), default=None)
 
 
 def torchrun(options: Mapping[str, Any]) -> write.Raw:

@@ -1,9 +1,6 @@
-"""Changes to a JSON or HJSON text that leave all else as it is: comments, order of keys,
-indentation, line breaks.
+"""Changes to a JSON or HJSON text that leave all else as it is.
 
-Each function gives the edits of one change, `()` where there is no safe one: nothing is at the
-pointer, the new name is taken, the text is broken there, or the text with the edits reads back as
-other data than was meant.
+Comments, the order of keys, indentation and line breaks stay.
 """
 
 from __future__ import annotations
@@ -65,8 +62,9 @@ def rename_key(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
 
 
 def remove_member(doc: JsonText, pointer: str) -> tuple[Edit, ...]:
-    """The member (or list item) at `pointer` goes, with its comma, and with its line if that has
-    nothing else.
+    """Remove the member or list item at `pointer`, with its comma.
+
+    Its line goes too if nothing else is on it.
     """
     if not pointer or not doc.has(pointer) or not _is_safe(doc, pointer):
         return ()
@@ -74,8 +72,9 @@ def remove_member(doc: JsonText, pointer: str) -> tuple[Edit, ...]:
 
 
 def replace_value(doc: JsonText, pointer: str, value: object) -> tuple[Edit, ...]:
-    """The value at `pointer` becomes `value`, as JSON in one line; `()` also for NaN and
-    infinities.
+    """Replace the value at `pointer` by `value`, as JSON in one line.
+
+    Returns `()` where that can't be done, and for NaN and infinities.
     """
     span = doc.spans.get(pointer)
     if span is None or not _is_safe(doc, pointer):
@@ -88,10 +87,9 @@ def replace_value(doc: JsonText, pointer: str, value: object) -> tuple[Edit, ...
 
 
 def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> tuple[Edit, ...]:
-    """The member at `pointer` goes to the end of the object at `parent_pointer`, as `name`, its
-    value as written.
+    """Move the member at `pointer` to the end of the object at `parent_pointer`, as `name`.
 
-    At the top level that object may be missing: it is then created.
+    Its value stays as it is written.
     """
     parent, (holder, new_key) = _split(pointer)[0], _split(parent_pointer)
     span, into = doc.spans.get(pointer), parent_pointer if doc.has(parent_pointer) else ""
@@ -134,8 +132,9 @@ def to_strict(doc: JsonText) -> tuple[Edit, ...]:
 
 
 def _is_safe(doc: JsonText, pointer: str) -> bool:
-    """Return whether all at `pointer` and next to it is known for certain: no key is there
-    twice.
+    """Return whether no key at `pointer`, or next to it, is there twice.
+
+    Only then is it certain what the text means.
     """
     parent = _split(pointer)[0]
     return doc.broken is None and not any(
@@ -210,8 +209,9 @@ def _key_like(doc: JsonText, key_start: int, name: str) -> str:
 
 
 def _removals(doc: JsonText, pointer: str) -> list[_Change]:
-    """Remove the member or item at `pointer` with its comma, else, for the last, the one before;
-    and its line.
+    """Remove the member or item at `pointer`, with its comma and its line.
+
+    The last one goes with the comma before it.
     """
     content, span = doc.text.content, doc.spans[pointer]
     start, end = span.start if span.key_start is None else span.key_start, span.end
@@ -239,8 +239,9 @@ def _removals(doc: JsonText, pointer: str) -> list[_Change]:
 
 
 def _insertions(doc: JsonText, pointer: str, member: str, old_indent: str) -> list[_Change]:
-    """A new last member of the object at `pointer`, whose lines after the first have the
-    indentation `old_indent`.
+    """Add a last member to the object at `pointer`.
+
+    The lines of the member after its first have the indentation `old_indent`.
     """
     content, span = doc.text.content, doc.spans[pointer]
     closer, children = span.end - 1, _children(doc, pointer)

@@ -31,8 +31,9 @@ _BYTE_ORDER_MARKS: Final = ("\ufeff", "\xef\xbb\xbf")
 
 
 class Span(NamedTuple):
-    """The place of a value: characters `start` up to `end` of the text; `key_*`: its key, quotes
-    included.
+    """The place of a value: characters `start` up to `end` of the text.
+
+    `key_start` and `key_end` are those of its key, quotes included.
     """
 
     start: int
@@ -64,8 +65,9 @@ class Broken:
 def read_document(
     content: str, line_of: Callable[[int], int], *, constants: bool = False
 ) -> _Document:
-    """The whole text: with braces, else as members without them, else as one bare value, as hjson
-    tries them.
+    """Read the whole text, in the forms and in the order that hjson tries.
+
+    First as an object with braces, then as members without them, then as one bare value.
     """
     mark = next((mark for mark in _BYTE_ORDER_MARKS if content.startswith(mark)), "")
     first = _Document(content, line_of, constants, len(mark))
@@ -90,8 +92,9 @@ class _Slot(NamedTuple):
 
 
 class _Document:
-    """Puts words together: `root`, `places`, `duplicates`, `broken`; `tokens` has the
-    deviations.
+    """Puts words together to values; `tokens` has the deviations from strict JSON.
+
+    It fills `root`, `places`, `duplicates` and `broken`.
     """
 
     def __init__(
@@ -161,8 +164,9 @@ class _Document:
     def _collection(
         self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot
     ) -> int:
-        """Read what is between `closer` and its opener at `pos`; an empty one: there are no braces
-        up to the end.
+        """Read what is between `closer` and its opener at `pos`.
+
+        With an empty `closer` there are no braces, and all up to the end is read.
         """
         if self._depth >= MAX_DEPTH:
             raise Refused(pos, f"this is nested more than {MAX_DEPTH} deep", final=True)
@@ -333,8 +337,9 @@ class JsonText(Values):
 
 
 def read_json(text: Text) -> JsonText:
-    """`text` as data. Never raises: what is wrong with it is in `broken`, `duplicates` and
-    `deviations`.
+    """Read a text as data; never raises.
+
+    What is wrong with it is in `broken`, `duplicates` and `deviations`.
     """
     lines = Lines(text)
     read = read_document(text.content, lines.line_of)

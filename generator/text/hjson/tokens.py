@@ -1,10 +1,6 @@
-"""The words of DeepSpeed's JSON, which is HJSON: texts, numbers, keys, comments, and where they
-aren't strict JSON.
+"""The words of DeepSpeed's JSON, which is HJSON: texts, numbers, keys, comments.
 
-All is as hjson 3.1.0 reads a file that was opened as text (so with every line break as one LF),
-oddities included.
-Source: hjson/decoder.py @ 3.1.0 and, for strict JSON, json/scanner.py and json/decoder.py @ CPython
-3.11.
+Places where they aren't strict JSON are marked.
 """
 
 from __future__ import annotations
@@ -40,8 +36,9 @@ _WORDS: Final = {"null": None, "true": True, "false": False}
 
 
 class Refused(Exception):
-    """The text can't be read on from `offset`; `final`: hjson doesn't try to read it as one bare
-    text either.
+    """The text can't be read on from `offset`.
+
+    `final`: hjson doesn't try to read it as one bare text either.
     """
 
     def __init__(self, offset: int, message: str, *, final: bool = False) -> None:
@@ -50,8 +47,9 @@ class Refused(Exception):
 
 
 class Mark(NamedTuple):
-    """A place where the text isn't strict JSON: characters `start` to `end`, and what strict JSON
-    has there.
+    """A place where the text isn't strict JSON: characters `start` to `end`.
+
+    It says what strict JSON has there.
     """
 
     what: str
@@ -62,8 +60,9 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class Tokens:
-    """Reads words of `content` at offsets; keeps what isn't strict JSON in `marks`, in the order of
-    reading.
+    """Reads words of `content` at offsets.
+
+    `marks` are the places that aren't strict JSON, in the order of reading.
     """
 
     content: str
@@ -97,10 +96,10 @@ class Tokens:
         """The key at `pos` and its end; what follows it is not looked at."""
         first = self.content[pos : pos + 1]
         if first == '"' or first == "'":
-            known = len(self.marks)
+            marks_before = len(self.marks)
             key, end = self._quoted(pos)
             if first == "'":
-                del self.marks[known:]  # those of single escapes: this one covers them
+                del self.marks[marks_before:]  # those of single escapes: this one covers them
                 self.marks.append(
                     Mark(f"the key {_shown(key)} in single quotes", pos, end, dump(key))
                 )
@@ -126,17 +125,18 @@ class Tokens:
         return key, end
 
     def word(self, pos: int) -> tuple[object, int]:
-        """The text, number or name at `pos`, no blank and no opening brace or bracket, and where it
-        ends.
+        """The text, number or name at `pos`, and where it ends.
+
+        At `pos` is neither a blank nor an opening brace or bracket.
         """
         first = self.content[pos : pos + 1]
         if first == '"':
             return self._quoted(pos)
         if first == "'":
             multiline = self.content.startswith("'''", pos)
-            known = len(self.marks)
+            marks_before = len(self.marks)
             value, end = self._multiline(pos) if multiline else self._quoted(pos)
-            del self.marks[known:]
+            del self.marks[marks_before:]
             what = "a `'''` string" if multiline else "string in single quotes"
             self.marks.append(Mark(what, pos, end, dump(value)))
             return value, end
@@ -253,8 +253,9 @@ class Tokens:
         return text.removesuffix("\n"), end + 3
 
     def _column(self, pos: int) -> int:
-        """Count the characters before `pos` on its line; as hjson counts, on line 1 with those of
-        the last.
+        """Count the characters before `pos` on its line.
+
+        On line 1 hjson counts those of the last line too.
         """
         start, last = (
             max(self.content.rfind(mark, 0, end) for mark in "\r\n") + 1

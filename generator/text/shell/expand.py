@@ -1,5 +1,6 @@
-"""Expansion of a raw word or here-document: quotes, escapes, variables, arithmetic, and the words
-they stand for.
+"""Expansion of a raw word or here-document into the words that it stands for.
+
+Quotes, escapes, variables and arithmetic are expanded.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class Expander:
         else:
             self._unquoted(start, end)
         self._end_field()
-        return tuple(piece for found in self._found for piece in found.pieces)
+        return tuple(piece for field in self._found for piece in field.pieces)
 
     def _unquoted(self, start: int, end: int) -> None:
         text, position, bare = self._source.text, start, ""
@@ -267,8 +268,10 @@ class Expander:
         elif mark == "#":
             value = self._state.get(name)
             if value is not None and index in ("@", "*"):
-                known = all(text_of_pieces(element.pieces) is not None for element in value.words)
-                self._computed(len(value.words) if known else None, start, end)
+                all_known = all(
+                    text_of_pieces(element.pieces) is not None for element in value.words
+                )
+                self._computed(len(value.words) if all_known else None, start, end)
             else:
                 text = value.text if value is not None else None
                 self._computed(len(text) if text is not None else None, start, end)
@@ -288,8 +291,9 @@ class Expander:
             self._changed(name, index, match.start(4), start, end, quoted)
 
     def _elements(self, name: str, index: str | None) -> Sequence[Element] | None:
-        """The words that `$@` or `${NAME[@]}` stands for; None where they can't be known or it is
-        no list.
+        """The words that `$@` or `${NAME[@]}` stands for.
+
+        None where they can't be known, or the variable is no list.
         """
         if name in ("@", "*"):
             return self._positional[1:] if self._positional is not None else None
@@ -305,8 +309,8 @@ class Expander:
 
     def _scalar(self, name: str, index: str | None) -> Sequence[Piece] | None:
         if is_whole(name):
-            number, given = whole(name), self._positional or ()
-            return given[number].pieces if number < len(given) else None
+            number, arguments = whole(name), self._positional or ()
+            return arguments[number].pieces if number < len(arguments) else None
         value = self._state.get(name)
         if value is None or index is None:
             return value.scalar if value else None
@@ -314,10 +318,10 @@ class Expander:
         if value.elements is None or place is None:
             return None
         elements = value.elements[: place + 1]
-        known = len(elements) == place + 1 and all(
+        all_known = len(elements) == place + 1 and all(
             text_of_pieces(e.pieces) is not None for e in elements
         )
-        return elements[-1].pieces if known else None
+        return elements[-1].pieces if all_known else None
 
     def _changed(
         self, name: str, index: str | None, operation: int, start: int, end: int, quoted: bool
@@ -417,8 +421,9 @@ class Expander:
         joined: bool,
         quoted: bool,
     ) -> None:
-        """Array elements, if known: one word each, or one for all (`joined`, or where nothing is
-        split).
+        """The elements of an array, if they are known: one word each.
+
+        They are one word together where `joined`, or where nothing is split.
         """
         if elements is None:
             self._unknown(start, end, (name,))
@@ -457,8 +462,8 @@ class Expander:
         if not elsewhere:
             here = self._source.region(start, end)
             pieces = [
-                Piece(one.text, *here, (name, *one.names)[:_MOST_NAMES], one.perhaps)
-                for one in pieces
+                Piece(piece.text, *here, (name, *piece.names)[:_MOST_NAMES], piece.perhaps)
+                for piece in pieces
             ]
         if not quoted and self._splits:
             self._split_into_fields(pieces, elsewhere)
@@ -521,8 +526,9 @@ def _evaluated(text: str, value_of: Callable[[str], str | None]) -> int | None:
 
 
 def _value_of(node: ast.expr) -> int:
-    """The value of a Python expression, whose operators are bash's but for division; an error where
-    it isn't known.
+    """The value of a Python expression; an error where it isn't known.
+
+    Its operators are bash's, but for division.
     """
     if isinstance(node, ast.BinOp):
         value = _OPERATORS[type(node.op)](_value_of(node.left), _value_of(node.right))

@@ -119,8 +119,9 @@ _OPERATORS: Final = {
 
 
 class Tokens:
-    """The tokens of a text. `unterminated` is where a quote or bracket opens that nothing
-    closes.
+    """The tokens of a text.
+
+    `unterminated` is the place of a quote or bracket that nothing closes.
     """
 
     def __init__(self, text: str) -> None:
@@ -134,8 +135,9 @@ class Tokens:
             position = self._usual(position)
 
     def _usual(self, position: int) -> int | None:
-        """Reads up to the first token that isn't usual, and that one; the place behind it, None at
-        the text's end.
+        """Read up to the first token that isn't usual, and that one.
+
+        Returns the place behind it, or None at the end of the text.
         """
         add = self.found.append
         for match in _USUAL.finditer(self._text, position):
@@ -275,9 +277,7 @@ class Tokens:
 
 
 def _word_end(text: str, position: int) -> tuple[int, bool]:
-    """Return where the word that begins at `position` ends, and whether everything in it is
-    closed.
-    """
+    """Return where the word that begins at `position` ends, and whether all in it is closed."""
     easy = _EASY_WORD.match(text, position)
     return (easy.end(), True) if easy and easy.lastindex else scan(text, position)
 
@@ -285,8 +285,9 @@ def _word_end(text: str, position: int) -> tuple[int, bool]:
 def _closing_line(
     text: str, position: int, delimiter: str, strips_tabs: bool
 ) -> tuple[int, int] | None:
-    """Find where the line that ends a here-document begins and ends; its body begins at
-    `position`.
+    """Find where the line that ends a here-document begins and ends.
+
+    The body of the document begins at `position`.
     """
     while (at := text.find(delimiter, position)) >= 0:
         start, end = text.rfind("\n", position, at) + 1 or position, text.find("\n", at)
@@ -300,20 +301,22 @@ def _closing_line(
 
 @lru_cache(maxsize=4)
 def _last_lines(text: str) -> dict[tuple[bool, str], int]:
-    """The places where lines are last in a text, by whether tabs before them are stripped, and the
-    line.
+    """The last place of each line in a text.
+
+    A key is whether the tabs before the line are stripped, and the line.
     """
-    found, position = dict[tuple[bool, str], int](), 0
+    places, position = dict[tuple[bool, str], int](), 0
     for line in text.split("\n"):
         plain = line.removesuffix("\r")
-        found[False, plain] = found[True, plain.lstrip("\t")] = position
+        places[False, plain] = places[True, plain.lstrip("\t")] = position
         position += len(line) + 1
-    return found
+    return places
 
 
 def _behind_bodies(text: str, position: int, waiting: list[tuple[str, bool]]) -> int:
-    """Pass over the bodies of the waiting here-documents, which begin at a line; one that no line
-    ends has none.
+    """Pass over the bodies of the waiting here-documents, which begin at a line.
+
+    A document that no line ends has no body.
     """
     for delimiter, strips in waiting:
         if _last_lines(text).get((strips, delimiter), -1) >= position:

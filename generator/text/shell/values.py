@@ -1,5 +1,6 @@
-"""Values of a shell's variables, in pieces that know where they were written, and what branches
-leave of them.
+"""Values of a shell's variables, in pieces that know where they were written.
+
+Branches leave what is certain of them.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _RUNS: Final = re.compile(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
 # Named tuples, where the house has frozen dataclasses: a long script makes hundreds of thousands of
 # them.
 class Piece(NamedTuple):
-    """A part of a value. `text` is None where it can't be known; `start` and `end` are places in
-    the document.
+    """A part of a value; `text` is None where it can't be known.
+
+    `start` and `end` are places in the document.
     """
 
     text: str | None
@@ -106,12 +108,15 @@ def text_of_pieces(pieces: Iterable[Piece]) -> str | None:
 def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:
     """The known and unknown parts in order; neighbours of one kind are one part."""
     texts = groupby((piece.text for piece in pieces), key=lambda text: text is not None)
-    return tuple("".join(text or "" for text in group) if known else None for known, group in texts)
+    return tuple(
+        "".join(text or "" for text in group) if is_known else None for is_known, group in texts
+    )
 
 
 def region_of(pieces: Sequence[Piece]) -> tuple[int, int]:
-    """The place in the document of pieces that make one word: all of them where they are side by
-    side.
+    """The place in the document of pieces that make one word.
+
+    It is that of all pieces where they are side by side.
     """
     start, end = pieces[0].start, pieces[0].end
     for piece in pieces[1:]:
@@ -166,17 +171,17 @@ class Source:
         """The characters `start` up to `end` as pieces; unknown ones where there is a hole."""
         if self.direct:
             return (Piece(self.text[start:end], start, end),)
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         index = max(bisect_right(self._starts, start) - 1, 0)
         while index < len(self._pieces) and self._starts[index] < end:
             piece, first = self._pieces[index], self._starts[index]
             length = 1 if piece.text is None else len(piece.text)
             if piece.text is None:
-                found.append(piece)
+                pieces.append(piece)
             elif first + length > start:
-                found.append(piece.cut(max(start - first, 0), min(end - first, length)))
+                pieces.append(piece.cut(max(start - first, 0), min(end - first, length)))
             index += 1
-        return tuple(found)
+        return tuple(pieces)
 
 
 @dataclass(slots=True)
@@ -207,8 +212,9 @@ class Frame:
 
 
 class State:
-    """The variables of one shell. A shell started by another (`parent`) sees what that one
-    exports.
+    """The variables of one shell.
+
+    A shell that another starts (`parent`) sees what that one exports.
     """
 
     def __init__(self, parent: State | None = None) -> None:
@@ -228,8 +234,9 @@ class State:
         self._left: list[int] = parent._left if parent is not None else [_MOST_PER_SCRIPT]
 
     def spend(self, cost: int) -> bool:
-        """Takes the cost of an expansion from what the script may spend; whether there was
-        enough.
+        """Take the cost of an expansion from what the script may spend.
+
+        Returns whether that was enough.
         """
         self._left[0] -= cost + 1
         return self._left[0] > 0
@@ -250,7 +257,9 @@ class State:
 
         None unsets it: its value is unknown then, as the environment may still have it.
         """
-        pieces = [one for word in value.words for one in word.pieces] if value is not None else ()
+        pieces = (
+            [piece for word in value.words for piece in word.pieces] if value is not None else ()
+        )
         size = len(pieces) + sum([len(piece.text) for piece in pieces if piece.text]) // 64
         if size > _MOST_PER_VALUE or not self.spend(size) or len(self.frames) > _DEEPEST:
             value = UNKNOWN
@@ -281,20 +290,22 @@ class State:
                 self._put(name, UNKNOWN)
 
     def assume(self, name: str, value: Value) -> None:
-        """Gives a variable the value that the condition of the innermost block says, in this branch
-        alone.
+        """Give a variable the value that the condition of the innermost block says.
+
+        The value holds in this branch alone.
         """
-        frame, known = self.frames[-1], self.text(name)
+        frame, value_before = self.frames[-1], self.text(name)
         if name not in frame.touched:
             frame.assumed.setdefault(name, self.values.get(name))
-            same = known == value.text
+            same = value_before == value.text
             frame.told = name if same else frame.told
             self._put(name, UNKNOWN if self._sourced and not same else value)
             self._assumed.add(name)
 
     def call(self, name: str, sources: bool) -> None:
-        """Runs a function of the script, or code that isn't read: what they may set can't be known
-        from here.
+        """Forget what a function of the script may set, or code that isn't read.
+
+        From here on those values can't be known.
         """
         self._sourced = self._sourced or sources
         for assumed in self._assumed:
@@ -305,8 +316,9 @@ class State:
             self.set(changing, UNKNOWN)
 
     def decide(self, runs: bool | None) -> None:
-        """Says of the branch that is open whether its condition holds; a function may be called
-        with other values.
+        """Say of the branch that is open whether its condition holds.
+
+        In a function nothing is said: it may be called with other values.
         """
         if not any(frame.kind == "function" for frame in self.frames[:_DEEPEST]):
             self.frames[-1].runs = runs
@@ -322,8 +334,9 @@ class State:
         frame.total, frame.runs = frame.total or frame.chosen, None
 
     def next_branch(self, total: bool = False) -> None:
-        """Ends a branch of the innermost block; the next one begins from what was before the
-        block.
+        """End a branch of the innermost block.
+
+        The next branch begins with the values from before the block.
         """
         if self.frames:
             frame = self.frames[-1]
@@ -363,14 +376,16 @@ class State:
 
 
 def _merged(values: Sequence[Value | None]) -> Value:
-    """Return the words that all of the values begin and end with, of which a variable may hold
-    any.
+    """The value of a variable that holds any one of these values.
+
+    What is known of it are the words that all of them begin with, and those that all end with.
     """
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
+    known_values = [value for value in values if value is not None]
+    if not known_values or len(known_values) < len(values):
         return UNKNOWN
-    first, arrays = known[0], [value.elements for value in known if value.elements is not None]
-    different = [first, *(value for value in known if value is not first)]
+    first = known_values[0]
+    arrays = [value.elements for value in known_values if value.elements is not None]
+    different = [first, *(value for value in known_values if value is not first)]
     if (
         len(
             {
@@ -381,11 +396,11 @@ def _merged(values: Sequence[Value | None]) -> Value:
         == 1
     ):
         return first
-    if len(arrays) == len(known):
+    if len(arrays) == len(known_values):
         return Value(elements=_common(arrays))
     if arrays:
         return UNKNOWN
-    words = _common([split(value.pieces) for value in known])
+    words = _common([split(value.pieces) for value in known_values])
     spaced = [
         piece for word in words for piece in (Piece(" ", word.start, word.start), *word.pieces)
     ]
@@ -408,20 +423,22 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
 
 
 def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
-    """The texts of words of which any list may be there; none where it begins, or goes on, with
-    what isn't known.
+    """The texts of words, of which any of the lists may be there.
+
+    None where a list begins with what isn't known, or goes on with it.
     """
-    found: list[str | None] = []
+    texts_of_words: list[str | None] = []
     for elements in lists:
-        texts = [text for one in elements for text in _texts(one.pieces)]
+        texts = [text for element in elements for text in _texts(element.pieces)]
         if texts and not (texts[0] or "").startswith("-"):
             return ()
-        found += texts
+        texts_of_words += texts
     if any(
-        after is None and not (option or "").startswith("-") for option, after in pairwise(found)
+        after is None and not (option or "").startswith("-")
+        for option, after in pairwise(texts_of_words)
     ):
         return ()
-    return tuple(found) if len(found) <= _MOST_PERHAPS else ()
+    return tuple(texts_of_words) if len(texts_of_words) <= _MOST_PERHAPS else ()
 
 
 def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:

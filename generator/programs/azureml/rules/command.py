@@ -44,11 +44,11 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
     Prevents: CUDA error: invalid device ordinal, or GPUs that are paid for and not used.
     Fix: set it to the GPUs of the virtual machine
     """
-    given, at = submission.context.gpus_per_node, "distribution/process_count_per_instance"
+    stated, at = submission.context.gpus_per_node, "distribution/process_count_per_instance"
     for job in jobs(submission):
         count, named = job.count(at), find_node_type(job.text("resources/instance_type") or "")
-        known = named or (submission.cluster if given is None else None)
-        gpus = known.accelerators_per_node if known else given
+        machine = named or (submission.cluster if stated is None else None)
+        gpus = machine.accelerators_per_node if machine else stated
         if (
             gpus is None
             or count is None
@@ -62,7 +62,7 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
             continue  # the job is planned so, or one process a node starts the others
         unused = f"{gpus - count} of them are not used"
         effect, severity = (unused, WARNING) if count < gpus else ("the rest find no device", ERROR)
-        node = f"a node of {known.name}" if known else "a node"
+        node = f"a node of {machine.name}" if machine else "a node"
         message = f"process_count_per_instance is {count}; {node} has {gpus} GPUs: {effect}"
         yield violation(
             job, at, message, f"set process_count_per_instance to {gpus}", severity=severity

@@ -60,10 +60,10 @@ def environment_fits(value: object) -> bool:
     if not isinstance(value, str) or not value.startswith("azureml:"):
         return False
     name = value.removeprefix("azureml:")  # the loader accepts an empty one, the service doesn't
-    known = (
+    has_known_form = (
         value.startswith("azureml://registries/") or _ARM_ID.match(name) or _REGISTRY_ID.match(name)
     )
-    return bool(known) or "/" not in name or name.startswith("/")
+    return bool(has_known_form) or "/" not in name or name.startswith("/")
 
 
 def _is_finite(value: object) -> bool:
@@ -86,8 +86,8 @@ def _input(value: Any) -> str:
     if "value" in value:
         return "input of a value"
     kind = _type_of(value)
-    known = {"mltable": "table", **dict.fromkeys(_MODELS, "model")}.get(str(kind))
-    return known or ("untyped data" if "type" not in value else "data")
+    data_type = {"mltable": "table", **dict.fromkeys(_MODELS, "model")}.get(str(kind))
+    return data_type or ("untyped data" if "type" not in value else "data")
 
 
 def _service(value: Any) -> str:
@@ -266,10 +266,10 @@ def _modes(difference: _Difference) -> str | None:
 
 
 def _keys_of_type(difference: _Difference) -> str | None:
-    known = (
+    has_processes = (
         "process_count_per_instance" in difference.problem.choices and "process" in difference.key
     )
-    return "set process_count_per_instance to the GPUs of a node" if known else None
+    return "set process_count_per_instance to the GPUs of a node" if has_processes else None
 
 
 def _home(difference: _Difference) -> str | None:

@@ -72,8 +72,8 @@ def environment_has_a_version(job: AzureMLJob) -> Violations:
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
     Fix: write azureml:NAME:VERSION or azureml:NAME@latest"""
     name = job.text("environment") or ""
-    known = environment_fits(name) and not name.startswith(FILE_PREFIX)
-    if known and not _VERSIONED.fullmatch(name) and not is_to_fill(name):
+    is_registered = environment_fits(name) and not name.startswith(FILE_PREFIX)
+    if is_registered and not _VERSIONED.fullmatch(name) and not is_to_fill(name):
         message = f"environment is {show(name)}, without a version or a label such as latest"
         registered = "//registries/" in name
         hint = (
@@ -263,8 +263,10 @@ def code_is_there(job: AzureMLJob) -> Violations:
     if value is not None and not _is_remote_code(value) and _is_missing(job, value):
         message = f"there is no folder or file {_seen(job, value)}, which code names"
         registered = value.startswith("azureml:")
-        own = f"set code to . for the folder of {Path(job.path).name}"
-        hint = "write azureml:NAME:VERSION" if registered else f"make {_seen(job, value)}, or {own}"
+        hint = "write azureml:NAME:VERSION"
+        if not registered:
+            hint = f"make {_seen(job, value)}, or set code to . for the folder of "
+            hint += Path(job.path).name
         yield violation(
             job, "code", message, hint, severity=NOTE if _is_made(job, value) else ERROR
         )
@@ -384,9 +386,13 @@ def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
     prefix = job.locate("command").pointer.removesuffix("/command")
     for link in submission.references:
         inside = link.where.path == job.path and link.where.pointer.startswith(prefix)
-        own = inside and not link.where.pointer.removeprefix(prefix).startswith("/inputs/")
-        own = own and link.kind == "DeepSpeed config" and not script.makes(link.path)
-        if own and not link.path.startswith(("/", "~")) and "$" not in link.path:
+        is_named_config = inside and not link.where.pointer.removeprefix(prefix).startswith(
+            "/inputs/"
+        )
+        is_named_config = (
+            is_named_config and link.kind == "DeepSpeed config" and not script.makes(link.path)
+        )
+        if is_named_config and not link.path.startswith(("/", "~")) and "$" not in link.path:
             yield link
 
 

@@ -114,18 +114,18 @@ class _Batch(NamedTuple):
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; other values have their own rule."""
     for config in configs(submission):
-        given, written = (
+        batch, written = (
             config.batch,
             [key for key in BATCH_KEYS if config.value(f"/{key}") is not None],
         )
-        if config.value(ACCUMULATION) == "auto" and {_TRAIN, _MICRO} <= given.keys():
+        if config.value(ACCUMULATION) == "auto" and {_TRAIN, _MICRO} <= batch.keys():
             # whatever is filled in, the batch is a multiple of the micro batch
             written.remove(_STEPS)
-        if not config.is_elastic and list(given) == written:
+        if not config.is_elastic and list(batch) == written:
             source = world_of(submission).source
             source = source if source and not source.where.flag else None
             yield _Batch(
-                config, replicas_of(config, submission), source, *map(given.get, BATCH_KEYS)
+                config, replicas_of(config, submission), source, *map(batch.get, BATCH_KEYS)
             )
 
 

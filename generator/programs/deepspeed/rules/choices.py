@@ -250,7 +250,7 @@ def fillers_know_the_key(config: Config) -> Violations:
     without `auto`
     Fix: write a value, or leave the key out
     """
-    known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
+    filled_keys = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
     release = release_of("transformers", config.path) if config.consumer == "huggingface" else None
     sure = not config.guessed and (release is None or release.version >= _CHECKED_BY_ACCELERATE)
     seen, root = set[str](), config.schema.section("")
@@ -260,7 +260,7 @@ def fillers_know_the_key(config: Config) -> Violations:
     ):
         key = pointer[1:].replace("/", ".")
         top = key.partition(".")[0]
-        if key in known or top in seen:
+        if key in filled_keys or top in seen:
             continue
         severity = None if sure else Severity.NOTE
         if (

@@ -82,6 +82,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
 # of names of which one may be the other with a slip or two, as in `check.kinds`
 _ALIKE: Final = 0.8
 _LETTERS: Final = 4  # with which a name is begun
+_MOST_LISTED: Final = 12  # keys in a hint
 _OF_REMOVED: Final = ("VER001", "VER002")  # of the top level, of zero_optimization
 #: What to do about a removed key, where removing it is not all.
 _AFTER_REMOVAL: Final[Mapping[str, str]] = {
@@ -108,7 +109,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if name in schema.removed.get(section.pointer, ()):
         return removed(place, name)
 
-    unwritten = [known for known in section.known_names() if known not in place.siblings]
+    unwritten = [key for key in section.known_names() if key not in place.siblings]
     near = closest(name[:80], unwritten, _ALIKE)
     only_slips_count = section.pointer.startswith(_COMPRESSION)
     if _is_for_others(place, name, refused) or (only_slips_count and not near):
@@ -152,7 +153,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     of_program = rule == "PARSE004" and not (is_like_one or has_its_block)
     had_own_rule = may_be_ignored and place.pointer in _OWN_RULES  # the old release reads it
     can_be_default = may_be_ignored or not refused
-    is_slip_of_one = any(is_slip(name, known) for known in unwritten)
+    is_slip_of_one = any(is_slip(name, key) for key in unwritten)
 
     #: The first that holds decides; with none, the rule's own severity stays.
     by_certainty = (
@@ -180,18 +181,18 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
             yield from _slips_in(config, pointer, names.split())
 
 
-def _slips_in(config: Config, pointer: str, known: list[str]) -> Iterator[Problem]:
+def _slips_in(config: Config, pointer: str, keys: list[str]) -> Iterator[Problem]:
     """The same in one block, whose reader knows these keys."""
     block = config.block(pointer)
-    for name in known:
+    for name in keys:
         text = block.get(name)
         if isinstance(text, str) and is_whole(text.strip()):
             where = config.locate(f"{pointer}/{name}")
             message = f"`{name}` is the text {show(text)}, not a number"
             yield "PARSE009", Violation(where, message, f"write {text.strip()}")
 
-    missing = [name for name in known if name not in block]
-    for name in (key for key in block if key not in known):
+    missing = [name for name in keys if name not in block]
+    for name in (key for key in block if key not in keys):
         near = closest(name[:80], missing, _ALIKE)
         if near is not None:
             where = config.locate_key(f"{pointer}/{escape(name)}")
@@ -228,48 +229,48 @@ def _is_unused(place: Place) -> bool:
 
 
 def _section_meant(place: Place, name: str) -> str | None:
-    """The missing section that one called `name` was meant to be, by its keys.
+    """The missing section that the one called `name` was meant to be; None where none surely is.
 
-    It has all of them, and no program reads `name`.
-
-    Its name is nearly the same, or begins so as that of no other section does; or it alone has one
-    of the keys, of several words. Programs keep sections of their own beside DeepSpeed's, with keys
-    such as `enabled` and `seed`; a name with another number, such as `fp8`, is meant.
+    The missing section has all keys of the one that is there. Besides, one of three holds: its name
+    is nearly `name`; it alone has one of the keys, of several words; or it alone begins with
+    `name`. Programs keep sections of their own beside DeepSpeed's, with keys such as `enabled` and
+    `seed`, so a name that a program reads is not meant for another, nor is one that differs in a
+    number alone, such as `fp8`.
     """
     value, schema, pointer = place.value, place.config.schema, place.section.pointer
     if not isinstance(value, dict) or not value:
         return None
+
     parameters = {"/optimizer": schema.optimizers, "/scheduler": schema.schedulers}.get(pointer, {})
-    if any(value.keys() <= (parameter or {}).keys() for parameter in parameters.values()):
+    if any(value.keys() <= (keys or {}).keys() for keys in parameters.values()):
         return "params" if "params" not in place.siblings else None
+
     sections = {
-        known: schema.section(f"{pointer}/{known}") for known in place.section.known_names()
+        known_name: section
+        for known_name in place.section.known_names()
+        if (section := schema.section(f"{pointer}/{known_name}"))
     }
-    others = (
-        one
-        for one in sections
-        if one not in place.siblings and one.rstrip(digits) != name.rstrip(digits)
-    )
-    missing = {known: section for known in others if (section := sections[known])}
-    found = [known for known, section in missing.items() if value.keys() <= section.keys.keys()]
-    homes = _homes(schema.version)
-    own = (
-        known
-        for known in found
-        for key in value
-        if "_" in key and homes.get(key) == (f"{pointer}/{known}",)
-    )
-    begun = [
-        known
-        for known in sections
-        if sections[known] and len(name) >= _LETTERS and known.startswith(name)
+    fitting = [
+        known_name
+        for known_name, section in sections.items()
+        if known_name not in place.siblings
+        and known_name.rstrip(digits) != name.rstrip(digits)
+        and value.keys() <= section.keys.keys()
     ]
-    short = (
-        begun[0]
-        if len(begun) == 1 and begun[0] in found and not homes.keys().isdisjoint(value)
-        else None
+    homes = _homes(schema.version)
+    by_key = (
+        known_name
+        for known_name in fitting
+        for key in value
+        if "_" in key and homes.get(key) == (f"{pointer}/{known_name}",)
     )
-    meant = closest(name[:80], found, _ALIKE) or next(own, None) or short
+
+    begun = [known_name for known_name in sections if known_name.startswith(name)]
+    by_beginning = None
+    if len(name) >= _LETTERS and len(begun) == 1 and begun[0] in fitting:
+        by_beginning = None if homes.keys().isdisjoint(value) else begun[0]
+
+    meant = closest(name[:80], fitting, _ALIKE) or next(by_key, None) or by_beginning
     return None if meant is None or reads_key(name, place.config.path) else meant
 
 
@@ -305,7 +306,7 @@ def _is_for_others(place: Place, name: str, refused: bool) -> bool:
     section = place.section
     handed_on = section.extra == "taken" and section.pointer not in _TAKEN_BUT_CLOSED
     parameters = place.config.schema.optimizers.values() if section.pointer == "/optimizer" else ()
-    parameter = any(name in (known or ()) for known in parameters)
+    parameter = any(name in (keys or ()) for keys in parameters)
     own_rule = section.pointer == "/pipeline" or place.pointer == "/max_grad_norm"
     return (_is_comment(name) and not refused) or handed_on or parameter or own_rule
 
@@ -379,12 +380,12 @@ def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, s
     if homes := _homes(schema.version).get(name, ()):
         places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
         return f"write it {places}", homes[0] if len(homes) == 1 else None
-    known = section.known_names()
-    if near := closest(name[:80], known):
+    keys = section.known_names()
+    if near := closest(name[:80], keys):
         return f"did you mean `{near}`?", None
-    return f"remove it; the keys here are {', '.join(known)}" if len(
-        known
-    ) <= 12 else "remove it", None
+    if len(keys) <= _MOST_LISTED:
+        return f"remove it; the keys here are {', '.join(keys)}", None
+    return "remove it", None
 
 
 @cache

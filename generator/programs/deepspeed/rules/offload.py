@@ -269,13 +269,13 @@ def aio_counts_are_positive(config: Config) -> Violations:
     Prevents: a TypeError in a C++ constructor, or reads that never end
     Fix: write an integer greater than 0"""
     for pointer in ("/aio/block_size", "/aio/queue_depth", "/aio/intra_op_parallelism"):
-        value, known = config.value(pointer), config.schema.key(pointer)
+        value, key = config.value(pointer), config.schema.key(pointer)
         # hjson reads 1e6 as an integer
         exact = isinstance(value, int) or config.consumer == "deepspeed"
         positive = exact and not isinstance(value, bool) and (whole_of(value) or 0) > 0
-        if known is not None and value not in (None, "auto") and not positive:
-            message = f"aio {known.name} must be an integer greater than 0, not {shown(value)}"
-            yield violation(config, pointer, message, f"write {known.default}, the default")
+        if key is not None and value not in (None, "auto") and not positive:
+            message = f"aio {key.name} must be an integer greater than 0, not {shown(value)}"
+            yield violation(config, pointer, message, f"write {key.default}, the default")
 
 
 @runs.rule(

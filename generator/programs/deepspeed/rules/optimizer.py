@@ -256,7 +256,7 @@ def optimizer_is_known(config: Config) -> Violations:
     if name is None or name in _TORCH:
         return
     if not any(name.lower() in load_schema(version).optimizers for version in versions()):
-        same = [known for known in _TORCH if known.lower() == name.lower()]
+        same = [optimizer for optimizer in _TORCH if optimizer.lower() == name.lower()]
         message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
         hint = (
             f"did you mean {same[0]}?"
@@ -385,8 +385,10 @@ def rates_are_above_zero(config: Config) -> Violations:
     Prevents: A job that trains nothing.
     Fix: use a rate greater than 0"""
     rate = config.number(f"{PARAMS}/lr")
-    known = rate is not None and rate <= 0 and config.optimizer is not None
-    if known and (rate != 0 or config.read("/scheduler/type") not in (*_SETS_RATES, "WarmupLR")):
+    is_not_positive = rate is not None and rate <= 0 and config.optimizer is not None
+    if is_not_positive and (
+        rate != 0 or config.read("/scheduler/type") not in (*_SETS_RATES, "WarmupLR")
+    ):
         effect = "trains nothing" if rate == 0 else "raises the loss, or is refused"
         yield violation(
             config, f"{PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0"

@@ -225,8 +225,8 @@ def partitions_have_tensor_ranks(run: Run) -> Violations:
     Prevents: The setting silently has no effect.
     Fix: remove it
     """
-    known = run.submission.has("Megatron arguments") and not run.config.filled
-    if known and run.world.tensor == 1:
+    of_megatron = run.submission.has("Megatron arguments") and not run.config.filled
+    if of_megatron and run.world.tensor == 1:
         yield from while_on(
             run.config, _PARTITIONED, "has no effect: there is one tensor rank", "set it to false"
         )

@@ -92,13 +92,13 @@ def schedule_is_known(config: Config) -> Violations:
     """The schedule is one of DeepSpeed's, or a class of torch.optim.lr_scheduler.
     Prevents: `DeepSpeed does not recognize LR scheduler ...`
     Fix: use a known schedule"""
-    known, name = (*_OWN, *_TORCH), config.text(_TYPE) or ""
-    if name not in known:
-        same = [other for other in known if other.lower() == name.lower()]
+    schedules, name = (*_OWN, *_TORCH), config.text(_TYPE) or ""
+    if name not in schedules:
+        same = [other for other in schedules if other.lower() == name.lower()]
         message = (
             f"unknown schedule {shown(name)}: neither DeepSpeed nor torch.optim.lr_scheduler has it"
         )
-        hint = f"use {same[0]}" if same else suggest(name, known, f"use {listed(_OWN)}")
+        hint = f"use {same[0]}" if same else suggest(name, schedules, f"use {listed(_OWN)}")
         yield violation(config, _TYPE, message, hint)
 
 

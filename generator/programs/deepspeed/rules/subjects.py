@@ -86,7 +86,7 @@ def _built(what: str) -> Subject[Config]:
 building, scheduling = _built("an optimizer"), _built("a schedule")
 #: The readable configs, for rules that hold them against the rest of the submission.
 runs: Final = Subject[Run](
-    configs.reads, lambda submission: (Run(one, submission) for one in configs(submission))
+    configs.reads, lambda submission: (Run(config, submission) for config in configs(submission))
 )
 
 

@@ -93,11 +93,10 @@ def of_model(place: Place, key: Key) -> Problem | None:
             "(--consumer huggingface)"
         )
         severity = Severity.ERROR if key.name in _DECISIVE else Severity.NOTE
-        return (
-            None
-            if place.config.filled
-            else place.problem("PARSE008", message, hint, severity=severity)
-        )
+        if place.config.filled:
+            return None
+        return place.problem("PARSE008", message, hint, severity=severity)
+
     why = mismatch(value, key, pydantic=place.config.schema.pydantic)
     special = _loss_scaling(place, key, why) if section == "/fp16" else None
     # A leaf module's one name counts as a list of it
@@ -114,6 +113,7 @@ def of_model(place: Place, key: Key) -> Problem | None:
         or (key.name == "leaf_module" and value is None)
     ):
         return special
+
     if key.type.section is not None:
         return _no_object(place, key)
     if place.pointer == "/compile/passes":
@@ -121,8 +121,9 @@ def of_model(place: Place, key: Key) -> Problem | None:
     message, at = f"{place.name} must be {why.expected}, not {place.shown}", f"{section}/{key.name}"
     if is_placeholder(value):
         return _unfilled(place)
-    if own := _OWN_RULES.get((at, "")) or _OWN_RULES.get((at, why.slip)):
-        return place.problem(own[0], message, own[1] or _example(key))
+    if of_key := _OWN_RULES.get((at, "")) or _OWN_RULES.get((at, why.slip)):
+        rule, instead = of_key
+        return place.problem(rule, message, instead or _example(key))
     if why.slip == "fraction" and isinstance(value, float):
         return place.problem("PARSE010", message, answer=math.floor(value))
     if why.slip == "text":
@@ -210,15 +211,17 @@ def _no_object(place: Place, key: Key) -> Problem:
 
 def _passes(place: Place, key: Key) -> Problem:
     """DeepCompile's passes: the unknown one by its name."""
-    known = [name for name in key.type.of[0].values if isinstance(name, str)] if key.type.of else []
+    passes = (
+        [name for name in key.type.of[0].values if isinstance(name, str)] if key.type.of else []
+    )
     if not isinstance(place.value, list):
-        hint = f"write [{shown(place.value if place.value in known else 'z3')}]"
+        hint = f"write [{shown(place.value if place.value in passes else 'z3')}]"
         return place.problem(
             "PARSE017", f"{place.name} must be a list of passes, not {place.shown}", hint
         )
-    odd, value = next((index, name) for index, name in enumerate(place.value) if name not in known)
-    near = closest(value, known) if isinstance(value, str) else None
-    all_of = ", ".join(map(shown, known))
+    odd, value = next((index, name) for index, name in enumerate(place.value) if name not in passes)
+    near = closest(value, passes) if isinstance(value, str) else None
+    all_of = ", ".join(map(shown, passes))
     hint = (
         f"use one of {all_of}"
         if near is None

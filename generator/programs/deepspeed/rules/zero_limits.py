@@ -164,17 +164,15 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
     pointer, offloaded = f"{ZERO}/compute_grad_norm", config.offloads("optimizer")
     if config.switch(pointer) is not False or config.stage not in (1, 2):
         return
-    norm, default = (
-        config.number("/gradient_clipping"),
-        "" if config.has("/gradient_clipping") else " by default",
-    )
-    found = {
+    norm = config.number("/gradient_clipping")
+    default = "" if config.has("/gradient_clipping") else " by default"
+    refusals = {
         f"gradient_clipping is {shown(norm)}{default}": (norm or 0) > 0,
         f"the optimizer is offloaded to {config.offload('optimizer')}": offloaded,
         "ZenFlow is on": config.value(f"{ZERO}/zenflow") is not None,
         "bf16 at stage 1 accumulates in fp32": has_bf16_optimizer(config) and not offloaded,
     }
-    reasons = [reason for reason, is_so in found.items() if is_so]
+    reasons = [reason for reason, is_so in refusals.items() if is_so]
     if reasons:
         message = f"compute_grad_norm: false is refused: {', '.join(reasons)}"
         yield violation(

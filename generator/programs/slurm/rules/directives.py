@@ -125,7 +125,9 @@ def every_option_is_known(request: Request) -> Violations:
 def _matches(request: Request, name: str) -> list[str]:
     """The options that an abbreviation may stand for."""
     options = request.table.options if name.startswith("--") and len(name) > 2 else {}
-    return sorted({known.name for spelling, known in options.items() if spelling.startswith(name)})
+    return sorted(
+        {option.name for spelling, option in options.items() if spelling.startswith(name)}
+    )
 
 
 @requests.rule(
@@ -136,13 +138,13 @@ def abbreviations_are_unambiguous(request: Request) -> Violations:
     Prevents: sbatch: option '--gpu=8' is ambiguous.
     Fix: write the option in full"""
     for option in request.options.unknown:
-        found = _matches(request, option.name)
-        if len(found) > 1 and option.written.value is not None:
+        options = _matches(request, option.name)
+        if len(options) > 1 and option.written.value is not None:
             message = (
-                f"{request.title} {option.name} may stand for {len(found)} options: "
-                f"{', '.join(found[:4])}"
+                f"{request.title} {option.name} may stand for {len(options)} options: "
+                f"{', '.join(options[:4])}"
             )
-            hint = f"did you mean {_did_you_mean(option.name, request.table) or found[0]}?"
+            hint = f"did you mean {_did_you_mean(option.name, request.table) or options[0]}?"
             yield Violation(request.shell.locate(option.written), message, hint)
 
 
@@ -152,33 +154,33 @@ def options_have_their_values(request: Request) -> Violations:
     Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
     Fix: give the value, or leave it out"""
     for option in request.options.entries:
-        if not option.known or (known := request.table.find(option.name)) is None:
+        if not option.known or (of_table := request.table.find(option.name)) is None:
             continue
-        given, attached, edits = (
+        argument, attached, edits = (
             request.view(option, None),
             option.written.value or "",
             tuple[Edit, ...](),
         )
-        if known.values and not option.values and not request.opaque:
-            message = f"{given} has no value, and {request.program} requires one"
-            hint = f"write {known.name}=VALUE"
-        elif known.values and re.match(
+        if of_table.values and not option.values and not request.opaque:
+            message = f"{argument} has no value, and {request.program} requires one"
+            hint = f"write {of_table.name}=VALUE"
+        elif of_table.values and re.match(
             r"-[A-Za-z]=", attached
         ):  # getopt takes the equals sign for part of the value
             message = (
                 f"{attached} gives {option.name} the value {show(attached[2:])}, "
                 "with the equals sign"
             )
-            hint = f"write {known.name}{attached[2:]}"
-            edits = request.edit(option.written, f"{known.name}{attached[2:]}")
-        elif not known.values and not known.optional and option.values:
+            hint = f"write {of_table.name}{attached[2:]}"
+            edits = request.edit(option.written, f"{of_table.name}{attached[2:]}")
+        elif not of_table.values and not of_table.optional and option.values:
             message, hint = (
-                f"{given} has a value, but the option accepts none",
-                f"write {known.name}",
+                f"{argument} has a value, but the option accepts none",
+                f"write {of_table.name}",
             )
         else:
             continue
-        yield Violation(given.where, message, hint, edits=edits)
+        yield Violation(argument.where, message, hint, edits=edits)
 
 
 @blocks.rule("SLM027", ERROR, "submit", slurm("sbatch/opt.c:631, _opt_batch_script"))
@@ -218,12 +220,14 @@ def options_are_given_once(request: Request) -> Violations:
     Prevents: A job of another size than the top of the script suggests.
     Fix: keep one"""
     seen: dict[str, Argument[str]] = {}
-    for given in request.valued():
-        before = seen.get(given.name, given)
-        if before.value != given.value and given.name not in _ADDED_UP:
-            message = f"{given} replaces {given.name}={before.value} on line {before.where.line}"
-            yield given.bad_option(message, "keep one of the two")
-        seen[given.name] = given
+    for argument in request.valued():
+        before = seen.get(argument.name, argument)
+        if before.value != argument.value and argument.name not in _ADDED_UP:
+            message = (
+                f"{argument} replaces {argument.name}={before.value} on line {before.where.line}"
+            )
+            yield argument.bad_option(message, "keep one of the two")
+        seen[argument.name] = argument
 
 
 _QUOTED: Final = re.compile(r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
@@ -279,8 +283,8 @@ def placeholders_are_filled_in(request: Request) -> Violations:
     """No unfilled placeholder is left in a #SBATCH line.
     Prevents: sbatch: error: invalid partition specified: <your-partition>.
     Fix: fill it in"""
-    if left := [found for found in request.valued() if is_placeholder(found.value)]:
-        others = ", ".join(f"{found.name}={found.value}" for found in left[1:])
+    if left := [argument for argument in request.valued() if is_placeholder(argument.value)]:
+        others = ", ".join(f"{argument.name}={argument.value}" for argument in left[1:])
         message = f"{left[0]}: {show(left[0].value)} looks like a placeholder" + (
             f"; so do {others}" if others else ""
         )
@@ -305,24 +309,24 @@ def names_are_written_out(request: Request) -> Violations:
 
 def _variables(request: Request, *, named: bool) -> Violations:
     options = [
-        found
-        for found in request.valued()
-        if (found.name in _NAMED) == named and found.name not in _FREE
+        argument
+        for argument in request.valued()
+        if (argument.name in _NAMED) == named and argument.name not in _FREE
     ]
     matches = [
         (option, match[0]) for option in options if (match := _VARIABLE.search(option.value))
     ]
-    for found, variable in matches[:1]:  # who fills in one fills in the others
+    for argument, variable in matches[:1]:  # who fills in one fills in the others
         more = (
             f", here and in {counted(len(matches) - 1, 'more option')}" if len(matches) > 1 else ""
         )
-        hint = f"write the value out, or give it on the command line: sbatch {found.name}=..."
-        if found.name in _PATHS:
+        hint = f"write the value out, or give it on the command line: sbatch {argument.name}=..."
+        if argument.name in _PATHS:
             hint = "use sbatch's own patterns, such as %x-%j.out, and a literal path"
         message = (
-            f"{found}: sbatch expands no variables ({variable}); the text is used as it is{more}"
+            f"{argument}: sbatch expands no variables ({variable}); the text is used as it is{more}"
         )
-        yield found.bad_value(message, hint)
+        yield argument.bad_value(message, hint)
 
 
 @scripts.rule("SLM032", ERROR, "submit", slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"))

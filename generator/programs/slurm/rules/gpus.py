@@ -178,7 +178,7 @@ def types_of_gpus_agree(request: Request) -> Violations:
     names = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
     # None where --gres asks for none, or can't be read.
     first = request.read(
-        "--gres", lambda text: next(((one.type, one.count) for one in gpus_of(text)), None)
+        "--gres", lambda text: next(((gpus.type, gpus.count) for gpus in gpus_of(text)), None)
     )
     typed = [
         argument for argument in (first, *(request.read(name, gpus) for name in names)) if argument
@@ -224,10 +224,10 @@ def sockets_are_said(request: Request) -> Violations:
     """--gpus-per-socket comes with --sockets-per-node.
     Prevents: sbatch: error: --gpus-per-socket option requires --sockets-per-node specification.
     Fix: write --gpus-per-node in its place"""
-    found = request.argument("--gpus-per-socket")
-    if found is not None and not request.has("--sockets-per-node", "--extra-node-info"):
-        yield found.bad_option(
-            f"{found} requires --sockets-per-node", "write --gpus-per-node in its place"
+    per_socket = request.argument("--gpus-per-socket")
+    if per_socket is not None and not request.has("--sockets-per-node", "--extra-node-info"):
+        yield per_socket.bad_option(
+            f"{per_socket} requires --sockets-per-node", "write --gpus-per-node in its place"
         )
 
 
@@ -256,11 +256,11 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
             {number for number in map(whole, numbers.split(",")) if number >= granted.value}
         )
         if beyond:
-            given = (
+            granted_gpus = (
                 f"{granted} gives {granted.value} GPU{'s' * (granted.value > 1)}, numbered from 0"
             )
             hint = f"leave it out, or choose from {','.join(map(str, range(granted.value)))}"
-            message = f"{what} chooses GPU {', '.join(map(str, beyond))}, and {given}"
+            message = f"{what} chooses GPU {', '.join(map(str, beyond))}, and {granted_gpus}"
             severity = WARNING if what.startswith("CUDA_VISIBLE_DEVICES") else ERROR
             yield Violation(where, message, hint, severity=severity)
 

@@ -90,14 +90,14 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
     from ...launching.tables import TABLES  # here, to save start-up time: few jobs have these keys
     from ..write import PLANNED, WRITTEN
 
-    known = TABLES["sbatch"].options
+    options = TABLES["sbatch"].options
     for name, value in directives.items():
-        where, option = f"{_WHERE}/directives/{name}", known.get(f"--{name}")
+        where, option = f"{_WHERE}/directives/{name}", options.get(f"--{name}")
         if name in WRITTEN or name in PLANNED:
             key = PLANNED.get(name) or f"launch.slurm.{WRITTEN[name]}"
             yield violation(job, where, f"--{name} is written from {key}", f"use {key}")
         elif option is None:
-            near = difflib.get_close_matches(f"--{name}", known, n=1)
+            near = difflib.get_close_matches(f"--{name}", options, n=1)
             hint = f"write {near[0].lstrip('-')}" if near else "use a long name of sbatch(1)"
             yield violation(job, where, f"sbatch has no option --{name}", hint)
         elif option.values and isinstance(value, bool):

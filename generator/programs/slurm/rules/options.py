@@ -67,11 +67,13 @@ def time_limit_is_read(request: Request) -> Violations:
             )
 
 
-def _unread(given: Argument[str], what: str, hint: str, edits: tuple[Edit, ...] = ()) -> Violation:
+def _unread(
+    argument: Argument[str], what: str, hint: str, edits: tuple[Edit, ...] = ()
+) -> Violation:
     """A violation of a value that Slurm can't read; a note where the reader is to write another."""
-    severity = note_if_to_fill(given.value, given.name)
-    return given.bad_value(
-        f"{given}: {show(given.value)} {what}", hint, severity=severity, edits=edits
+    severity = note_if_to_fill(argument.value, argument.name)
+    return argument.bad_value(
+        f"{argument}: {show(argument.value)} {what}", hint, severity=severity, edits=edits
     )
 
 
@@ -239,8 +241,8 @@ def counts_are_positive(request: Request) -> Violations:
                 count, "is not a positive integer", f"write a number, such as {count.name}=8"
             )
     for count in request.texts(*_GPU_COUNTS, last=True):
-        found = slurm_values.gpus(count.value)
-        if found is None:
+        counts = slurm_values.gpus(count.value)
+        if counts is None:
             what, hint = (
                 "is neither a number of GPUs nor TYPE:NUMBER",
                 f"write a number, such as {count.name}=8",
@@ -248,10 +250,10 @@ def counts_are_positive(request: Request) -> Violations:
             wrong = _unread(count, what, hint)
             # A part of a GPU is one of that type, as sites have it.
             yield replace(wrong, severity=NOTE) if _SLICE.fullmatch(count.value) else wrong
-        elif found[0] in ("gpu", "gpus", "gres"):
-            message = f"{count} asks for GPUs of a type called {found[0]}"
+        elif counts[0] in ("gpu", "gpus", "gres"):
+            message = f"{count} asks for GPUs of a type called {counts[0]}"
             yield count.bad_value(
-                message, f"write {count.name}={found[1]}, or --gres=gpu:{found[1]}"
+                message, f"write {count.name}={counts[1]}, or --gres=gpu:{counts[1]}"
             )
 
 
@@ -314,11 +316,11 @@ def values_have_their_form(request: Request) -> Violations:
     Fix: write it in the form of the manual page
     """
     others = (name for name in _FORMS if name != "--dependency")
-    for found in (*request.texts("--dependency", last=True), *request.texts(*others)):
-        example, form = _FORMS[found.name]
-        if re.fullmatch(form, found.value.lower()) is None:
-            message = f"{found}: {show(found.value)} doesn't have the form of {found.name}"
-            yield found.bad_value(message, f"write a value such as {example}")
+    for argument in (*request.texts("--dependency", last=True), *request.texts(*others)):
+        example, form = _FORMS[argument.name]
+        if re.fullmatch(form, argument.value.lower()) is None:
+            message = f"{argument}: {show(argument.value)} doesn't have the form of {argument.name}"
+            yield argument.bad_value(message, f"write a value such as {example}")
 
 
 @requests.rule("SLM041", ERROR, "submit", slurm("common/proc_args.c:1096, get_signal_opts"))
@@ -332,7 +334,7 @@ def signal_is_read(request: Request) -> Violations:
             text = signal.value.upper()
             match = re.search(r"[@:]([0-9]{1,6})([SMH]?)$", text)
             asked = whole(match[1]) * {"M": 60, "H": 3_600}.get(match[2], 1) if match else 300
-            name = next((one for one in SIGNALS if one in text), "USR1")
+            name = next((name for name in SIGNALS if name in text), "USR1")
             at = f"{'B:' * text.startswith('B:')}{name}@{min(asked, MOST_SIGNAL_SECONDS)}"
             yield signal.bad_value(message, f"write --signal={at}")
 
@@ -388,18 +390,20 @@ def named_values_exist(request: Request) -> Violations:
     """An option with a fixed set of values has one of them.
     Prevents: sbatch: error: Invalid --exclusive specification.
     Fix: use one of the values that the option has"""
-    for found in (
+    for argument in (
         *request.texts("--hint", last=True),
         *request.texts(*(name for name in _CHOICES if name != "--hint")),
     ):
-        text, choices = found.value.lower(), _CHOICES[found.name]
+        text, choices = argument.value.lower(), _CHOICES[argument.name]
         if (
             text[:1] not in ("a", "t")
-            if found.name == "--open-mode"
+            if argument.name == "--open-mode"
             else text not in ("", *choices)
         ):
-            alone = found.name == "--exclusive"
+            alone = argument.name == "--exclusive"
             hint = "write --exclusive alone" if alone else f"write {listed(choices[:4])}"
-            message = f"{found}: {show(found.value)} is not a value of {found.name}"
+            message = f"{argument}: {show(argument.value)} is not a value of {argument.name}"
             meant = "--exclusive" if alone and text in ("yes", "true", "on", "1") else None
-            yield found.bad_value(message, hint, edits=request.edit(found.option.written, meant))
+            yield argument.bad_value(
+                message, hint, edits=request.edit(argument.option.written, meant)
+            )

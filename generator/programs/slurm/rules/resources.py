@@ -57,7 +57,7 @@ def _exclusive(request: Request, hint: str, name: str, *others: str) -> Violatio
     first = request.argument(name)
     for other in map(request.argument, others):
         if first is not None and other is not None:
-            pair = sorted((first, other), key=lambda given: given.option.written.offset)
+            pair = sorted((first, other), key=lambda argument: argument.option.written.offset)
             yield pair[1].bad_option(f"{first} and {other.name} exclude each other", hint)
 
 
@@ -70,8 +70,8 @@ def every_node_has_a_task(request: Request) -> Violations:
     """
     tasks, nodes = request.count("--ntasks"), request.nodes
     if tasks is not None and nodes and 0 < tasks.value < nodes:
-        given = f"{tasks.value} node{'s' * (tasks.value > 1)}"
-        message = f"{tasks} is less than --nodes={nodes}: Slurm gives {given}"
+        counted_nodes = f"{tasks.value} node{'s' * (tasks.value > 1)}"
+        message = f"{tasks} is less than --nodes={nodes}: Slurm gives {counted_nodes}"
         yield tasks.bad_value(
             message, f"write --ntasks={nodes}, or --ntasks-per-node=1 in its place"
         )
@@ -121,15 +121,15 @@ def signal_comes_during_the_run(request: Request) -> Violations:
     Prevents: The job gets the signal to stop as soon as it starts, and again after each requeue.
     Fix: write a signal time well below the time limit"""
     limit = request.seconds("--time") or math.inf
-    for found in request.texts("--signal"):
-        signal = signal_of(found.value)
+    for argument in request.texts("--signal"):
+        signal = signal_of(argument.value)
         if signal is not None and limit < math.inf and signal.seconds >= limit:
             before = (
                 f"{signal.seconds} s before the end is no less than the time limit of {limit:.0f} s"
             )
-            message = f"{found}: {before}, so the signal comes at the start"
+            message = f"{argument}: {before}, so the signal comes at the start"
             text = f"{'B:' * signal.to_batch}{signal.name}@{max(1, int(limit) // 10)}"
-            yield found.bad_value(message, f"write --signal={text}, or a longer --time")
+            yield argument.bad_value(message, f"write --signal={text}, or a longer --time")
 
 
 @blocks.rule("SLM048", ERROR, "submit", slurm_manual("sbatch(1), --time-min"))
@@ -211,8 +211,8 @@ def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     Fix: ask for enough nodes for the GPUs"""
     (request, cluster), each, job = block, block[1].accelerators_per_node, block[0].gpus()
     # what Slurm assumes then
-    one = not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node")
-    nodes = 1 if one else request.most_nodes
+    on_one_node = not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node")
+    nodes = 1 if on_one_node else request.most_nodes
     if job is not None and nodes and job.value > nodes * each:
         message = f"{job}, but {nodes} nodes of {cluster.name} have {nodes * each}"
         yield job.bad_value(

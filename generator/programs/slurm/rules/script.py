@@ -117,22 +117,22 @@ def signal_has_a_handler(request: Request) -> Violations:
     runs_others = any(
         command.words[0].value in ("exec", "source", ".") for command in shell.commands
     )
-    for found in request.texts("--signal") if shell.unterminated is None else ():
-        signal = signal_of(found.value)
+    for argument in request.texts("--signal") if shell.unterminated is None else ():
+        signal = signal_of(argument.value)
         if signal is None:
             continue
         outside = _trapped(shell, signal.name, inner=False)
         if signal.to_batch and not outside and not runs_others:
             hint = f"add trap 'HANDLER' {signal.name}, with the step in the background and wait"
-            yield found.bad_value(
-                f"{found} ends the batch shell, which has no trap for {signal.name}", hint
+            yield argument.bad_value(
+                f"{argument} ends the batch shell, which has no trap for {signal.name}", hint
             )
         elif not signal.to_batch and outside and not _trapped(shell, signal.name, inner=True):
             message = (
-                f"{found} goes to the tasks of srun, and the script traps "
+                f"{argument} goes to the tasks of srun, and the script traps "
                 f"{signal.name} in the batch shell"
             )
-            yield found.bad_value(message, f"write --signal=B:{signal.name}@{signal.seconds}")
+            yield argument.bad_value(message, f"write --signal=B:{signal.name}@{signal.seconds}")
 
 
 def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
@@ -284,13 +284,13 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
                 )
     for assignment in shell.assignments:
         inner = _command_of(shell, assignment)
-        own = (
+        reaches_launch = (
             assignment.exported
             and assignment.offset < last.offset
             and (inner is None or inner.shell is None)
         )
         if (
-            own
+            reaches_launch
             and not assignment.raw.startswith("'")
             and (match := _OWN_NUMBERS.search(assignment.raw))
         ):
@@ -338,8 +338,8 @@ def _used(shell: ShellScript) -> Iterator[tuple[str, int]]:
     """Variables that are used without a default, in the batch script's own shell."""
     texts: list[tuple[str, int]] = []
     for command in shell.commands:
-        own = command.shell is None and not command.guarded
-        if own and command.words and command.words[0].value not in _ASKING:
+        is_plain = command.shell is None and not command.guarded
+        if is_plain and command.words and command.words[0].value not in _ASKING:
             texts += ((word.raw, word.offset) for word in command.words)
     for assignment in shell.assignments:
         inner = _command_of(shell, assignment)

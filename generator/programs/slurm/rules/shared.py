@@ -59,7 +59,7 @@ def log_folder_exists(submission: Submission) -> Violations:
             makes = re.compile(rf"\s*#.*\bmkdir\b.*{re.escape(folder)}(?![\w.-])")
             told = any(map(makes.match, request.shell.text.lines))
             elsewhere = request.has("--chdir")  # a folder of the site's
-            ours = any(is_left_out(one.replace("../", ""), path) for one in (top, folder))
+            ours = any(is_left_out(place.replace("../", ""), path) for place in (top, folder))
             less = NOTE if told or elsewhere or ours else None
             what = (
                 folder
@@ -190,8 +190,8 @@ def _free_gpus(submission: Submission, block: Request) -> Iterator[tuple[str, Se
         and 0 < asked.value < (has or _USUAL_GPUS)
         and not block.has("--exclusive")
     ):
-        known = (f"the {has - asked.value} other GPUs", WARNING) if has else None
-        yield known or ("the node's other GPUs, if it has more", NOTE)
+        free = (f"the {has - asked.value} other GPUs", WARNING) if has else None
+        yield free or ("the node's other GPUs, if it has more", NOTE)
 
 
 def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
@@ -204,8 +204,8 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
             else ()
         )
         if any(
-            one.words and one.words[0].value in ("wait", "sleep", "kill", "exit", "return")
-            for one in between
+            command.words and command.words[0].value in ("wait", "sleep", "kill", "exit", "return")
+            for command in between
         ):
             running = []
         elsewhere = any(call.program in (*ON_EVERY_NODE, "sbatch") for call in launch.calls)
@@ -248,13 +248,13 @@ def requeued_jobs_go_on(request: Request) -> Violations:
     program may find them. Megatron's --finetune is at step 0 on every start, whatever was saved.
     Fix: pass --resume_from_checkpoint, or --load with the folder of --save
     """
-    given, commands = request.argument("--requeue"), request.shell.commands
+    requeue, commands = request.argument("--requeue"), request.shell.commands
     again = (
         command
         for command in commands
         if [word.value for word in command.words[:2]] == ["scontrol", "requeue"]
     )
-    place = given.where if given is not None else next(map(request.shell.locate, again), None)
+    place = requeue.where if requeue is not None else next(map(request.shell.locate, again), None)
     if place is None:
         return
     for launch in request.launches:
@@ -288,8 +288,10 @@ def requeued_jobs_go_on(request: Request) -> Violations:
 
 def _starts_anew(launch: Launch, texts: list[str], saves: bool) -> bool:
     """Whether the program surely looks for no checkpoint: by its text, its kind or its options."""
-    known = all(word.value is not None or word.prefix.startswith("-") for word in launch.arguments)
+    words_are_known = all(
+        word.value is not None or word.prefix.startswith("-") for word in launch.arguments
+    )
     name = PurePosixPath(launch.program.value or "").name if launch.program is not None else ""
     told = "--overwrite_output_dir" in texts or program_text(launch) is not None
     megatron = name.startswith("pretrain_") or any(map(_MEGATRON_LENGTH.match, texts))
-    return known and (told or (megatron and saves))
+    return words_are_known and (told or (megatron and saves))

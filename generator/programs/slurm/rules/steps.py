@@ -63,9 +63,9 @@ def _waits_for_others(step: Step) -> bool:
     """
     srun = step.launch.call("srun")
     inner = [
-        one
-        for one in step.block.launches
-        if srun and any(call.command is srun.command for call in one.calls)
+        launch
+        for launch in step.block.launches
+        if srun and any(call.command is srun.command for call in launch.calls)
     ]
     programs = {call.program for launch in (step.launch, *inner) for call in launch.calls}
     meets = not _MEETING.isdisjoint(step.variables) or "init_process_group" in (
@@ -143,11 +143,11 @@ def srun_is_told_the_cores(step: Step) -> Violations:
     Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK
     """
     cores, srun = step.block.count("--cpus-per-task"), step.srun
-    own = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.opaque
+    has_cores = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.opaque
     if (
         cores is not None
         and cores.value > 1
-        and not own
+        and not has_cores
         and "SRUN_CPUS_PER_TASK" not in step.variables
     ):
         message = f"Slurm 22.05 to 23.02 don't pass {cores} on to srun: a task may get one core"
@@ -168,9 +168,11 @@ def tasks_see_all_gpus(step: Step) -> Violations:
     for request in (
         (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ()
     ):
-        given = request.argument("--gpus-per-task")
-        if given is not None and not request.has("--gpu-bind"):
-            message = f"{given.command} {given.name} shows each task its own GPUs only, as number 0"
+        per_task = request.argument("--gpus-per-task")
+        if per_task is not None and not request.has("--gpu-bind"):
+            message = (
+                f"{per_task.command} {per_task.name} shows each task its own GPUs only, as number 0"
+            )
             message, text = (
                 f"{message}: cuda:LOCAL_RANK fails from 1 on",
                 program_text(step.launch) or "",
@@ -178,7 +180,7 @@ def tasks_see_all_gpus(step: Step) -> Violations:
             # it may count them
             severity = WARNING if "LOCAL_RANK" in text and not _MODULO.search(text) else NOTE
             hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
-            yield Violation(given.where, message, hint, severity=severity)
+            yield Violation(per_task.where, message, hint, severity=severity)
 
 
 @steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
@@ -207,30 +209,30 @@ def tasks_are_counted_anew(step: Step) -> Violations:
     one.
     Fix: give srun --ntasks as well, or the job one task per node
     """
-    own, block = step.srun, step.block
-    given, before = own.count("--ntasks-per-node"), block.count("--ntasks-per-node")
+    srun, block = step.srun, step.block
+    of_step, before = srun.count("--ntasks-per-node"), block.count("--ntasks-per-node")
     if (
-        given is None
+        of_step is None
         or before is None
-        or own.opaque
-        or own.has("--ntasks")
+        or srun.opaque
+        or srun.has("--ntasks")
         or block.has("--ntasks")
     ):
         return
-    each, nodes = given.value, block.nodes if block.has("--nodes") else None
+    each, nodes = of_step.value, block.nodes if block.has("--nodes") else None
     if before.value != each:
         total = (
             f"{nodes * before.value} tasks, {before.value} per node"
             if nodes
             else f"{before.value} tasks per node"
         )
-        message = f"{given} is ignored: srun uses the job's {total}"
+        message = f"{of_step} is ignored: srun uses the job's {total}"
         right = nodes * each if nodes else "..."
         hint = (
             f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH "
             f"--ntasks-per-node={each}"
         )
-        yield given.bad_value(message, hint)
+        yield of_step.bad_value(message, hint)
 
 
 @steps.rule("SLM065", ERROR, "launcher", slurm_manual("srun(1), --nodes; seen in a real job"))
@@ -238,16 +240,16 @@ def step_has_its_nodes(step: Step) -> Violations:
     """A step asks for no more nodes than its job has.
     Prevents: srun: error: Only allocated 2 nodes asked for 3; or fewer nodes than asked for.
     Fix: ask for no more nodes than the job's"""
-    block, given, asked = step.block, step.srun.argument("--nodes"), step.srun.nodes or 0
+    block, of_step, asked = step.block, step.srun.argument("--nodes"), step.srun.nodes or 0
     has = block.most_nodes if block.has("--nodes") else None  # else sbatch --nodes=N
     if (
-        given is not None
+        of_step is not None
         and has is not None
         and asked > has
         and not block.has("--ntasks", "--gpus", "--nodelist")
     ):
-        message = f"{given}, and the job has {has} node{'s' * (has > 1)}"
-        yield given.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
+        message = f"{of_step}, and the job has {has} node{'s' * (has > 1)}"
+        yield of_step.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
 
 
 @steps.rule(

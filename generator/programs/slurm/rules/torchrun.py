@@ -1,6 +1,4 @@
-"""torchrun in batch scripts: as many nodes as Slurm starts it on, and as many ranks as a node has
-GPUs.
-"""
+"""torchrun in batch scripts: as many nodes as Slurm starts, as many ranks as a node has GPUs."""
 
 from __future__ import annotations
 
@@ -27,12 +25,12 @@ def srun_starts_every_node(call: LauncherCall) -> Violations:
     Fix: give srun and the job the same nodes; $SLURM_NNODES is always the job's"""
     step, nnodes = call.launch.call("srun"), call.argument("--nnodes")
     others = sum(
-        one.script is call.shell and one.call("torchrun") is not None
-        for one in call.submission.launches
+        launch.script is call.shell and launch.call("torchrun") is not None
+        for launch in call.submission.launches
     )
     if step is None or step.command.guarded or nnodes is None or others > 1:
         return
-    own = Request(shell=call.shell, options=step.options, program="srun")
+    step_request = Request(shell=call.shell, options=step.options, program="srun")
     of_job = not _OF_THE_JOB.isdisjoint(
         nnodes.option.values[0].variables if nnodes.option.values else ()
     )
@@ -43,9 +41,19 @@ def srun_starts_every_node(call: LauncherCall) -> Violations:
         if (number := call.integer("--nnodes"))
         else None
     )
-    counts = [count for name in ("--nodes", "--ntasks") if (count := own.integer(name)) is not None]
+    counts = [
+        count
+        for name in ("--nodes", "--ntasks")
+        if (count := step_request.integer(name)) is not None
+    ]
     fewest = min(counts, key=lambda count: count.value, default=None)
-    if nodes is None or fewest is None or fewest.value >= nodes or own.has(*_PART) or own.opaque:
+    if (
+        nodes is None
+        or fewest is None
+        or fewest.value >= nodes
+        or step_request.has(*_PART)
+        or step_request.opaque
+    ):
         return
     counted = f"the job's {nodes} nodes" if of_job else f"{nodes} nodes"
     message = f"{fewest} starts fewer than {counted}, which torchrun --nnodes waits for"
@@ -66,11 +74,11 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
     gpus = block.gpus_per_node
     for launch in block.launches if gpus is not None and gpus.value > 1 else ():
         call = launch.call("torchrun")
-        given = call is None or call.opaque or call.has("--nproc-per-node")
+        has_ranks = call is None or call.opaque or call.has("--nproc-per-node")
         if (
             gpus is not None
             and call is not None
-            and not given
+            and not has_ranks
             and "PET_NPROC_PER_NODE" not in launch.environment
         ):
             message = (
