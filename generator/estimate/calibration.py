@@ -211,10 +211,10 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
     if not used:
         raise NoUsableRuns(excluded)
     names, spreads = _parameters(used)
-    found = shrunken(_time_residuals(used, names), spreads, [run.job.model.name for run in used])
+    fit = shrunken(_time_residuals(used, names), spreads, [run.job.model.name for run in used])
     peaks, strange = _peaks(used)
     spent = shrunken(_memory_residuals(peaks), np.array([_MEMORY_SPREAD])) if peaks else None
-    left = [None] * len(used) if found.left_out is None else np.exp(found.left_out).tolist()
+    left = [None] * len(used) if fit.left_out is None else np.exp(fit.left_out).tolist()
     results = (
         RunResult(
             name=run.name,
@@ -223,13 +223,13 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
             after_s=run.step_time_s * math.exp(after),
             left_out_s=None if share is None else run.step_time_s * share,
         )
-        for run, before, after, share in zip(used, found.before, found.after, left, strict=True)
+        for run, before, after, share in zip(used, fit.before, fit.after, left, strict=True)
     )
     return CalibrationReport(
         machine={"cluster": used[0].job.cluster.name, **_machine(used[0].job)},
-        factors=_factors(used[0].job, names, found.x),
-        time=Errors.of(found),
-        spread=_spread(used, found),
+        factors=_factors(used[0].job, names, fit.x),
+        time=Errors.of(fit),
+        spread=_spread(used, fit),
         memory_factor=1.0 if spent is None else float(np.exp(spent.x[0])),
         memory=None if spent is None else Errors.of(spent),
         runs=tuple(results),
@@ -338,8 +338,8 @@ def _memory_residuals(runs: Sequence[MeasuredRun]) -> Residuals:
     def residuals(x: Vector, only: int | None = None) -> Vector:
         corrected = [ledger.corrected(float(np.exp(x[0]))) for ledger in ledgers]
         peaks = [
-            float(getattr(one, f"{run.peak_kind}_bytes"))
-            for one, run in zip(corrected, runs, strict=True)
+            float(getattr(memory, f"{run.peak_kind}_bytes"))
+            for memory, run in zip(corrected, runs, strict=True)
         ]
         logarithms: Vector = np.log(np.array(peaks) / measured)
         return logarithms if only is None else logarithms[only : only + 1]
@@ -349,11 +349,11 @@ def _memory_residuals(runs: Sequence[MeasuredRun]) -> Residuals:
 
 def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
     """Every fitted constant, those that moved most first; shares end at one."""
-    found = tuple((name, math.exp(value)) for name, value in zip(names, x, strict=True))
+    corrections = tuple((name, math.exp(value)) for name, value in zip(names, x, strict=True))
     shipped = rates(replace(job, calibration=Calibration()))
-    fitted = rates(replace(job, calibration=Calibration(factors=found)))
+    fitted = rates(replace(job, calibration=Calibration(factors=corrections)))
     factors = []
-    for name, factor in found:
+    for name, factor in corrections:
         before, after = getattr(shipped, name), getattr(fitted, name)
         whole = after / before if before else factor
         factors.append(
@@ -362,13 +362,13 @@ def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
     return tuple(sorted(factors, key=lambda item: (-abs(math.log(item.factor)), item.name)))
 
 
-def _spread(runs: Sequence[MeasuredRun], found: Fit) -> float:
+def _spread(runs: Sequence[MeasuredRun], fit: Fit) -> float:
     """Standard deviation of log(measured / estimated) to expect of a further run.
 
     It follows from what leaving out left and the shipped band, which counts as `_PRIOR_RUNS` runs;
     half of the band's width is so many standard deviations of the logarithm.
     """
-    left = found.before if found.left_out is None else found.left_out
+    left = fit.before if fit.left_out is None else fit.left_out
     bands = (time_shares(replace(run.job, calibration=Calibration()), run.layout) for run in runs)
     shipped = [math.log(band.high / band.low) / (2 * DEVIATIONS) for band in bands]
     squares = float((left**2).sum()) + _PRIOR_RUNS * float(np.mean(np.square(shipped)))

@@ -199,12 +199,13 @@ def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
     return logarithms
 
 
-def octaves_beyond(found: Floats, runs: Floats) -> Floats:
+def octaves_beyond(traits_of_rows: Floats, runs: Floats) -> Floats:
     """Octaves by which rows (n × traits) are beyond runs (k × traits) in each trait: n × k ×
     traits.
     """
     rows, others = (
-        np.where(np.isnan(values), -2 * _FAR, values).astype(np.float32) for values in (found, runs)
+        np.where(np.isnan(values), -2 * _FAR, values).astype(np.float32)
+        for values in (traits_of_rows, runs)
     )
     seen = np.array([trait.seen_octaves for trait in TRAITS.values()], np.float32)
     beyond = np.maximum(np.abs(rows[:, None] - others) - seen, 0.0)
@@ -230,8 +231,8 @@ def _measured_kinds() -> NDArray[np.int64]:
 
 def evidence(job: Job, layout: Layout) -> Evidence:
     """Find the measured runs that speak for the estimate of one layout."""
-    found, (counts, kinds, runs) = traits(job, layout, 1), _measured()
-    octaves = octaves_beyond(found, runs)[0]
+    of_layout, (counts, kinds, runs) = traits(job, layout, 1), _measured()
+    octaves = octaves_beyond(of_layout, runs)[0]
     totals, same = octaves.sum(axis=1), kinds == int(kind(job, layout))
     nearest = octaves[totals.argmin()]
     beyond = []
@@ -245,7 +246,7 @@ def evidence(job: Job, layout: Layout) -> Evidence:
     for i, trait in enumerate(
         TRAITS.values()
     ):  # those that the layout has, and no run at all has like that
-        value = found[0, i]
+        value = of_layout[0, i]
         seen = (np.abs(runs[:, i] - value) <= trait.seen_octaves).any()
         if nearest[i] > 0 and not np.isnan(value) and not seen:
             beyond.append(trait.says.format(2**value))

@@ -50,9 +50,9 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     """
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster = job.cluster
-    known = cluster.accelerator.generation.deepep and cluster.network in _DEEPEP_NETWORKS
+    has_deepep = cluster.accelerator.generation.deepep and cluster.network in _DEEPEP_NETWORKS
     return (
-        (job.framework.dispatches_by_node and known)
+        (job.framework.dispatches_by_node and has_deepep)
         & (ring.size > ring.per_node)
         & (ring.per_node == _DEEPEP_RANKS)
     )

@@ -305,13 +305,13 @@ def spread(value: Any, number: NDArray[np.intp], count: int) -> Any:
 
 def _by_figure(change: Callable[..., Any], *values: Any) -> Any:
     """Apply a function to the columns of dictionaries, records or tuples that are alike."""
-    one = values[0]
-    if isinstance(one, tuple):
+    first = values[0]
+    if isinstance(first, tuple):
         return tuple(_by_figure(change, *parts) for parts in zip(*values, strict=True))
-    if isinstance(one, dict):
-        return {name: _by_figure(change, *(value[name] for value in values)) for name in one}
-    if names := getattr(one, "__dataclass_fields__", None):
-        return type(one)(
+    if isinstance(first, dict):
+        return {name: _by_figure(change, *(value[name] for value in values)) for name in first}
+    if names := getattr(first, "__dataclass_fields__", None):
+        return type(first)(
             **{
                 name: _by_figure(change, *(getattr(value, name) for value in values))
                 for name in names
@@ -349,17 +349,17 @@ def once_each(
     first, number = (
         _alike(keys) if len(keys) >= _MANY_ROWS else (np.flatnonzero(np.ones(len(keys))), None)
     )
-    few, known = keys[first], latest[1].get(computed)
-    place = known[0].searchsorted(few) if known else first
-    new = first[known[0].take(place, mode="clip") != few] if known else first
+    few, kept = keys[first], latest[1].get(computed)
+    place = kept[0].searchsorted(few) if kept else first
+    new = first[kept[0].take(place, mode="clip") != few] if kept else first
     if len(new):
         made = computed(job, layout.take(new), *(column.take(new) for column in columns))
-        known = latest[1][computed] = _by_key(*filter(None, (known, (keys[new], made))))
-        place = known[0].searchsorted(few)
-    assert known
+        kept = latest[1][computed] = _by_key(*filter(None, (kept, (keys[new], made))))
+        place = kept[0].searchsorted(few)
+    assert kept
     whole = place if number is None else place[number]
-    found: Figures = _by_figure(lambda column: column.take(whole, axis=-1), known[1])
-    return found
+    figures: Figures = _by_figure(lambda column: column.take(whole, axis=-1), kept[1])
+    return figures
 
 
 def _by_key(*parts: tuple[Column, Any]) -> tuple[Column, Any]:
@@ -426,12 +426,14 @@ def details(layout: Layout) -> tuple[str, ...]:
 
 def differing(layout: Layout, other: Layout) -> tuple[str, ...]:
     """The same of those in which a layout differs from another one: `no sequence parallel`."""
-    own, others = _details(layout), _details(other)
-    words = [own[name] or off for name, (_, off) in _DETAILS.items() if own[name] != others[name]]
-    if own["offload"] != others["offload"]:
+    chosen, others = _details(layout), _details(other)
+    words = [
+        chosen[name] or off for name, (_, off) in _DETAILS.items() if chosen[name] != others[name]
+    ]
+    if chosen["offload"] != others["offload"]:
         words.append(
-            f"offload: {own['offload'].removesuffix(' offloaded')}"
-            if own["offload"]
+            f"offload: {chosen['offload'].removesuffix(' offloaded')}"
+            if chosen["offload"]
             else "no offload"
         )
     return (*words, *(word for word in _several(layout) if word not in _several(other)))

@@ -304,8 +304,8 @@ def _host_bytes_per_node(job: Job, layout: LayoutLike, first: StageContents) -> 
         base = np.where(
             layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, weight_bytes(job) * share, 0
         )
-        own = host_bytes(job, layout, adapters.trained(job, first).shared / shared)
-        host = own + base * rates(job).pinned_memory_factor
+        own_bytes = host_bytes(job, layout, adapters.trained(job, first).shared / shared)
+        host = own_bytes + base * rates(job).pinned_memory_factor
     return host * np.minimum(job.cluster.accelerators_per_node, layout.world)
 
 

@@ -117,10 +117,10 @@ def spread_s(
     groups of p micro-batches go through one chunk after the other, so `apart = p`; its buckets
     never span chunks. **Symbols**: v chunks, b `chunk_pass_s`, `messages` of each chunk.
     """
-    own = chunk_pass_s * (1 - 1 / messages)
+    own_pass_s = chunk_pass_s * (1 - 1 / messages)
     last = communication_s / (chunks * messages)
-    nearest = communication_s / chunks - own
-    farthest = communication_s - own - (chunks - 1) * apart * chunk_pass_s
+    nearest = communication_s / chunks - own_pass_s
+    farthest = communication_s - own_pass_s - (chunks - 1) * apart * chunk_pass_s
     left = np.maximum(np.maximum(nearest, farthest), last)
     return left + rates(job).overlap_cost * (communication_s - left)
 

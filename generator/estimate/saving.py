@@ -230,8 +230,8 @@ def given_number(job: Job, *options: str) -> int | None:
     """The whole number that the job's own arguments give the first of these options that they
     have.
     """
-    given = (argument_values(job.launch.arguments, option) for option in options)
-    numbers = (read_whole(words[0]) for words in given if words)
+    values = (argument_values(job.launch.arguments, option) for option in options)
+    numbers = (read_whole(words[0]) for words in values if words)
     return next((number for number in numbers if number is not None), None)
 
 

@@ -201,8 +201,8 @@ def kinds_of(model: Model, cut: Split, layout: LayoutLike, stage: Any) -> tuple[
         here = before[:, np.maximum(end, start)] - before[:, start]
         held = held + (row < layout.virtual_pipeline) * here
         row += 1
-    found = dict(zip(others, held, strict=True))
-    return tuple(found.get(place, whole - held.sum(axis=0)) for place in range(len(stack.kinds)))
+    by_kind = dict(zip(others, held, strict=True))
+    return tuple(by_kind.get(place, whole - held.sum(axis=0)) for place in range(len(stack.kinds)))
 
 
 def chunk_sizes(job: Job, layout: Layout) -> list[int]:

@@ -47,8 +47,8 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     back = slowest * parts["backward"] + (last + balance) * BACKWARD_SHARE
     # Where the product doesn't add a gradient to the sum, it is read, and the sum read and written;
     # ZeRO 2 and 3 sum only their part.
-    own = np.where(layout.zero_stage >= 2, stages.updated, stages.trained)
-    summed = (weight_bytes(job) + 2 * summed_bytes(job)) * own
+    updated_parameters = np.where(layout.zero_stage >= 2, stages.updated, stages.trained)
+    summed = (weight_bytes(job) + 2 * summed_bytes(job)) * updated_parameters
     sums = 0.0 if job.framework.sums_in_product else np.where(m > 1, stream_s(job, summed), 0.0)
     # The update is memory traffic: gradient, master weight and moments are read, all but the
     # gradient written.
@@ -107,14 +107,14 @@ def per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     `backward` is a part of `compute`; `head` is the output's, beside the layers.
     """
     rows, number, (again,) = distinct(layout, _LAYER_BY, repeated_share(job, layout))
-    found = _per_layer(job, rows, again)
+    seconds = _per_layer(job, rows, again)
     if number is not None:
-        found = spread(found, number, len(rows.data))
-    waiting = found.pop("waiting")  # when nothing runs beside the collectives
-    expert = communication.overlapped_s(layout, found.pop("apart"), found.pop("beside"))
+        seconds = spread(seconds, number, len(rows.data))
+    waiting = seconds.pop("waiting")  # when nothing runs beside the collectives
+    expert = communication.overlapped_s(layout, seconds.pop("apart"), seconds.pop("beside"))
     return {
-        **found,
-        "tensor": np.where(_has_several_queues(job, layout), waiting, found["tensor"]),
+        **seconds,
+        "tensor": np.where(_has_several_queues(job, layout), waiting, seconds["tensor"]),
         "expert": (1 - job.model.dense_layers / job.model.layers) * expert,
     }
 
@@ -163,14 +163,14 @@ class _Stages:
 def _stages(job: Job, layout: LayoutLike) -> _Stages:
     inner = 1 * (layout.pipeline > 2)  # the second stage where it is not the last, else the first
     stages = np.stack([0 * inner, inner, layout.pipeline - 1])
-    found = stage_contents(job, layout, stages)
+    contents = stage_contents(job, layout, stages)
     held = replace(
-        found, shared=found.shared[:2].max(axis=0), experts=found.experts[:2].max(axis=0)
+        contents, shared=contents.shared[:2].max(axis=0), experts=contents.experts[:2].max(axis=0)
     )
     trained = adapters.trained(job, held)
     return _Stages(
-        slowest=found.layers[:2].max(axis=0),
-        last=found.layers[2],
+        slowest=contents.layers[:2].max(axis=0),
+        last=contents.layers[2],
         sent=traffic(job, layout, held),
         own=_own_parameters(layout, held),
         updated=_own_parameters(layout, trained),
@@ -210,11 +210,11 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
     """
     if not np.any(layout.offload):
         return 0.0
-    own, constants = stages.updated, rates(job)
+    updated, constants = stages.updated, rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
-    copy = own * weight_bytes(job) / link
+    copy = updated * weight_bytes(job) / link
     per_node = np.minimum(job.cluster.accelerators_per_node, layout.world)
-    update = own * per_node * constants.cpu_adam_s
+    update = updated * per_node * constants.cpu_adam_s
     m = layout.gradient_accumulation
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
     moved = layout.offload_fraction * (gradients + copy + update)

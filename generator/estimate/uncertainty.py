@@ -155,14 +155,14 @@ def memory_shares(kind: str) -> Band:
 
 def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Uncertainty:
     """The bands of one layout's estimates."""
-    known = evidence(job, layout)
+    of_layout = evidence(job, layout)
     # Of layouts that are far from the measured ones both doubts are independent.
-    doubt = DEVIATIONS * float(_document()["extrapolation"]["per_octave"]) * known.octaves
+    doubt = DEVIATIONS * float(_document()["extrapolation"]["per_octave"]) * of_layout.octaves
     time = _within(exp(hypot(log(time_shares(job, layout).high), doubt)))
     return Uncertainty(
         coverage=COVERAGE,
         regime=time_regime(job, layout) if job.calibration.spread is None else "calibrated",
-        evidence=known,
+        evidence=of_layout,
         step_time=time.around(step_time.total_s),
         allocated=memory_shares("allocated").around(memory.allocated_bytes),
         required=required_band(memory),
@@ -176,8 +176,8 @@ def required_band(memory: Memory) -> Band:
     One ledger or columns.
     """
     allocated = memory_shares("allocated").around(memory.allocated_bytes)
-    known = memory.required_bytes - memory.allocated_bytes
-    return Band(low=known + allocated.low, high=known + allocated.high)
+    beside_allocated = memory.required_bytes - memory.allocated_bytes
+    return Band(low=beside_allocated + allocated.low, high=beside_allocated + allocated.high)
 
 
 @cache
@@ -235,11 +235,11 @@ def band_note(uncertainty: Uncertainty) -> str:
     return f"{_COVERAGE} published runs stayed inside"
 
 
-def evidence_note(known: Evidence) -> str:
+def evidence_note(likeness: Evidence) -> str:
     """Say how many measured runs are like an estimate."""
-    if known.beyond:
+    if likeness.beyond:
         return "no measured run is like it"
-    return f"{known.runs:,} measured run{'s are' if known.runs != 1 else ' is'} like it"
+    return f"{likeness.runs:,} measured run{'s are' if likeness.runs != 1 else ' is'} like it"
 
 
 def _three_digits(value: float) -> str:

@@ -69,9 +69,9 @@ def evaluations(job: Job) -> tuple[int, int]:
     no_validation = job.data.split is not None and (len(shares) < 2 or not python_float(shares[1]))
     if job.framework.evaluation is None or no_validation:
         return 0, 0
-    given = (given_number(job, option) for option in ("--eval-interval", "--eval-iters"))
+    numbers = (given_number(job, option) for option in ("--eval-interval", "--eval-iters"))
     interval, batches = (
-        d if n is None else n for n, d in zip(given, job.framework.evaluation, strict=True)
+        d if n is None else n for n, d in zip(numbers, job.framework.evaluation, strict=True)
     )
     return interval, batches
 

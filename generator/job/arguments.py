@@ -62,13 +62,15 @@ def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 @lru_cache(maxsize=64)
 def options_of(words: tuple[str, ...]) -> tuple[Option, ...]:
     """The options among words, in order."""
-    found, index = [], 0
+    groups, index = [], 0
     for first, *rest in grouped(words):
         written, equals, value = first.partition("=")
         if is_option(first):
-            found.append(Option(key_of(first), written, index, (value,) if equals else tuple(rest)))
+            groups.append(
+                Option(key_of(first), written, index, (value,) if equals else tuple(rest))
+            )
         index += 1 + len(rest)
-    return tuple(found)
+    return tuple(groups)
 
 
 def argument_values(words: Iterable[object], *names: str) -> tuple[str, ...] | None:
@@ -77,8 +79,8 @@ def argument_values(words: Iterable[object], *names: str) -> tuple[str, ...] | N
     `None` where there is none.
     """
     keys = {key_of(name) for name in names}
-    given = [option for option in options_of(tuple(map(str, words))) if option.key in keys]
-    return given[-1].values if given else None
+    options = [option for option in options_of(tuple(map(str, words))) if option.key in keys]
+    return options[-1].values if options else None
 
 
 def gives(words: Iterable[object], *names: str) -> bool:

@@ -185,18 +185,18 @@ class SpecSecret:
 
 def spec_secrets(source: Source) -> tuple[SpecSecret, ...]:
     """Every secret in a spec, one for each value."""
-    found: dict[str, SpecSecret] = {}
+    by_pointer: dict[str, SpecSecret] = {}
     for secret in sorted(
         (*_of_options(source), *_of_values(source)), key=lambda secret: secret.in_key
     ):
-        found.setdefault(secret.pointer, secret)
-    return tuple(found.values())
+        by_pointer.setdefault(secret.pointer, secret)
+    return tuple(by_pointer.values())
 
 
 def check_secrets(source: Source, secrets: tuple[SpecSecret, ...]) -> Iterator[Finding]:
     """An error for each: files are shared, committed and kept with the job."""
     for secret in secrets:
-        variable, known = secret.pointer.startswith(_ENVIRONMENT), patterns()
+        variable, known_patterns = secret.pointer.startswith(_ENVIRONMENT), patterns()
         where = (
             source.locate_key(secret.pointer)
             if secret.in_key or variable
@@ -205,10 +205,12 @@ def check_secrets(source: Source, secrets: tuple[SpecSecret, ...]) -> Iterator[F
         name = secret.name if variable else secret.name.strip("-").replace("-", "_").upper()
         # the way that works on the job's target
         way = (
-            known["ways"].get(str(source.value("/launch/target", known["usual_target"])))
-            or known["ways"]["other"]
+            known_patterns["ways"].get(
+                str(source.value("/launch/target", known_patterns["usual_target"]))
+            )
+            or known_patterns["ways"]["other"]
         )
-        other = known["alternatives"].get(name) if "a file" in way else None
+        other = known_patterns["alternatives"].get(name) if "a file" in way else None
         hint = f"remove it; {way.format(name=name or 'TOKEN')}{f'; {other}' if other else ''}"
         yield codes.SECRET.at(
             where, f"{printable(secret.what)}: it would be in files that are shared and kept", hint
@@ -264,7 +266,10 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
         for secret in find(text):
             what = secret.what or f"the secret `{secret.name}`"
             label = secret.name or (name if likeness(name) else "")
-            found = secret.value_in(text)
+            secret_text = secret.value_in(text)
             yield SpecSecret(
-                pointer=pointer, value=found, name=label, what=f"`{dotted(pointer)}` has {what}"
+                pointer=pointer,
+                value=secret_text,
+                name=label,
+                what=f"`{dotted(pointer)}` has {what}",
             )

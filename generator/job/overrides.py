@@ -113,8 +113,8 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
     values = {tuple(name.split(".")): value for name, value in overrides.items()}
     paths = sorted(values, key=len)
     for path in paths:
-        given = values[path]
-        flag = given if isinstance(given, Flag) else Flag(given, "")
+        override = values[path]
+        flag = override if isinstance(override, Flag) else Flag(override, "")
         pointer = "".join(f"/{escape(part)}" for part in path)
         where = Location(path=PATH, pointer=pointer, flag=flag.text)
         for other in {other for group in _ALTERNATIVES if path in group for other in group} - set(
@@ -150,7 +150,7 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
 def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
     """`places` without those at and below `pointer`."""
     return {
-        known: value for known, value in places.items() if not f"{known}/".startswith(f"{pointer}/")
+        place: value for place, value in places.items() if not f"{place}/".startswith(f"{pointer}/")
     }
 
 
@@ -161,8 +161,8 @@ def _read(path: tuple[str, ...], pointer: str, value: object) -> object:
         return None
     if takes_text(path):
         return value
-    found = parse_value(value)
-    return value if isinstance(found, str) else found  # YAML would join the lines of a text
+    parsed = parse_value(value)
+    return value if isinstance(parsed, str) else parsed  # YAML would join the lines of a text
 
 
 def _set(data: object, path: tuple[str, ...], value: object) -> str | None:

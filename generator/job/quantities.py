@@ -126,16 +126,16 @@ def written_out(source: Source, frameworks: Frameworks) -> Source:
         data["nodes"] = machines.nodes
     if isinstance(training, dict):
         length, duration = training.get("sequence_length"), training.get("duration")
-        found: dict[str, Any] = {}
+        written: dict[str, Any] = {}
         if isinstance(length, str) and (tokens := length_of(length)):
-            found["sequence_length"] = tokens
+            written["sequence_length"] = tokens
         if type(duration) in (int, float) or (
             isinstance(duration, str) and _TOKENS.fullmatch(duration)
         ):
-            found["duration"] = {
+            written["duration"] = {
                 "tokens": duration.split(" tokens")[0] if isinstance(duration, str) else duration
             }
-        data["training"] = training | found
+        data["training"] = training | written
     if isinstance(read, dict) and isinstance(read.get("tokenizer"), str):
         data["data"] = {**read, "tokenizer": {"path": read["tokenizer"]}}
     model: Any = data.get("model")

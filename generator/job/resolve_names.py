@@ -122,10 +122,10 @@ def assumed_gbits(accelerator: Accelerator, per_node: int) -> float:
 
     It is the slowest of the catalog's nodes with so many of these cards.
     """
-    known = [
+    rates = [
         node.network_bytes_per_s_per_node / GBIT_PER_S for node in nodes_with(accelerator, per_node)
     ]
-    return min((rate for rate in known if rate), default=float(ASSUMED_GBITS))
+    return min((rate for rate in rates if rate), default=float(ASSUMED_GBITS))
 
 
 def described_node(accelerator: str, per_node: int, gbits: float | None = None) -> dict[str, Any]:
@@ -152,11 +152,13 @@ def _from_preset(
     value: Mapping[str, Any], preset: Cluster, accelerator: Accelerator | None
 ) -> Cluster:
     """The preset with the keys of the spec over its own; both are named as the source."""
-    own = {key: given for key, given in value.items() if key != "preset"}
-    if not own:
+    beside_preset = {key: part for key, part in value.items() if key != "preset"}
+    if not beside_preset:
         return preset
     changed: dict[str, Any] = {
-        _FIELDS[key][0]: _FIELDS[key][1](given) for key, given in own.items() if key in _FIELDS
+        _FIELDS[key][0]: _FIELDS[key][1](part)
+        for key, part in beside_preset.items()
+        if key in _FIELDS
     }
     if accelerator is not None:
         changed["accelerator"] = accelerator
@@ -164,13 +166,15 @@ def _from_preset(
         "price_per_node_hour",
         "accelerator",
         "accelerators_per_node",
-    } & own.keys():  # no node that has that price
+    } & beside_preset.keys():  # no node that has that price
         changed = {"price_per_node_hour": None, **changed, "list_price": None}
     if (
         preset.link_domain == preset.accelerators_per_node
     ):  # but in a rack the links reach beyond a node
         changed["link_domain"] = changed.get("accelerators_per_node", preset.link_domain)
-    return replace(preset, **changed, source=f"{preset.source}; {', '.join(own)}: the job spec")
+    return replace(
+        preset, **changed, source=f"{preset.source}; {', '.join(beside_preset)}: the job spec"
+    )
 
 
 def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster:
@@ -180,15 +184,15 @@ def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster
     usual_network = "none" if not gbits_per_s else "infiniband" if fast else "ethernet"
     switched = "nvswitch" if accelerator.vendor == "nvidia" else "mesh"
     usual_fabric = switched if accelerator.link_bytes_per_s else "pcie"
-    own: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: read(value[key]) if key in value else None for key, (name, read) in _FIELDS.items()
     }
-    own |= {
-        "intra_node": own["intra_node"] or usual_fabric,
-        "network": own["network"] or usual_network,
+    fields |= {
+        "intra_node": fields["intra_node"] or usual_fabric,
+        "network": fields["network"] or usual_network,
     }
-    own |= {"accelerator": accelerator, "link_domain": per_node, "source": "the job spec"}
-    return Cluster(name=f"{per_node}x {accelerator.name}", provider=None, **own)
+    fields |= {"accelerator": accelerator, "link_domain": per_node, "source": "the job spec"}
+    return Cluster(name=f"{per_node}x {accelerator.name}", provider=None, **fields)
 
 
 _EXAMPLES = {"model": "llama-3.1-8b", "node type": "8xh100", "accelerator": "h100"}
@@ -255,7 +259,7 @@ def resolve_calibration(
                 where, message + " and ".join(now for _, now in foreign), hint
             ),
         )
-    found = Calibration(
+    calibration = Calibration(
         factors=tuple(sorted((name, float(factor)) for name, factor in data["factors"].items())),
         spread=float(data["spread"]),
         runs=len(data.get("runs", ())),
@@ -264,12 +268,12 @@ def resolve_calibration(
     )
     written = data.get("dsgen_version", __version__)
     if written == __version__:
-        return found, ()
+        return calibration, ()
     # The factors multiply constants, which another version may have changed.
     message = (
         f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
     )
-    return found, (codes.CALIBRATION_AGE.at(where, message, "run `dsgen calibrate` again"),)
+    return calibration, (codes.CALIBRATION_AGE.at(where, message, "run `dsgen calibrate` again"),)
 
 
 def _violations(document: Source) -> Iterator[Finding]:
@@ -324,12 +328,12 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     if outside := source.refused(codes.UNUSABLE_MODEL, "/model", path):
         return None, outside
     if path.is_dir():
-        found = sorted(
+        models = sorted(
             inner.parent.name for inner in islice(path.glob("*/config.json"), _MOST_FOLDERS)
         )
         near = (
-            f"use {value.rstrip('/')}/{found[0]}"
-            if found
+            f"use {value.rstrip('/')}/{models[0]}"
+            if models
             else "give the folder that holds the model's config.json"
         )
         message = f"the folder {show(value)} has no config.json"
@@ -395,11 +399,11 @@ def _build(
     except ConfigError as problem:
         prefix = f"{file}: " if file else ""
         # said already, and so are the keys that they stand for
-        known = {} if file else unknown_keys(config)
+        misspelled = {} if file else unknown_keys(config)
         return None, tuple(
             codes.UNUSABLE_MODEL.at(
                 where if file else source.locate(f"/model/{key}"), prefix + message, hint
             )
             for key, message, hint in problem.problems
-            if key not in known.values()
+            if key not in misspelled.values()
         )

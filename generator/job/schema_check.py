@@ -130,20 +130,20 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
 def _unknown_keys(source: Source, breach: Breach) -> Iterator[tuple[Finding, tuple[str, ...]]]:
     """A finding for each unknown key, with the paths of the keys that it may stand for."""
     pointer, unknown = breach.pointer, breach.keys
-    known = tuple(breach.schema["properties"])
+    keys = tuple(breach.schema["properties"])
     section = dotted(pointer) if pointer else ""
     place = f"`{section}`" if pointer else "the job spec"
 
     for key in unknown[:_MOST_KEYS]:
         where = source.locate_key(f"{pointer}/{escape(key)}")
-        paths = _meant_keys(key, known, section)
+        paths = _meant_keys(key, keys, section)
         homes = [path.rpartition(".")[0] for path in paths]
         hint = (
             "write it "
             f"{' or '.join(f'under `{home}`' if home else 'at the top level' for home in homes)}"
         )
         if not paths:
-            hint = f"use one of {', '.join(known)}"
+            hint = f"use one of {', '.join(keys)}"
         elif any(path.rpartition(".")[2] != key for path in paths):
             hint = (
                 f"did you mean `{paths[0].removeprefix(f'{section}.') if section else paths[0]}`?"
@@ -155,7 +155,7 @@ def _unknown_keys(source: Source, breach: Breach) -> Iterator[tuple[Finding, tup
         yield codes.UNKNOWN_KEY.at(where, message, "remove keys that are no part of a job spec"), ()
 
 
-def _meant_keys(key: str, known: tuple[str, ...], section: str) -> tuple[str, ...]:
+def _meant_keys(key: str, keys: tuple[str, ...], section: str) -> tuple[str, ...]:
     """Paths of the keys that an unknown one may stand for.
 
     They are other names here, the same name elsewhere, or names that are like it.
@@ -168,14 +168,14 @@ def _meant_keys(key: str, known: tuple[str, ...], section: str) -> tuple[str, ..
     )
     here = tuple(path for path in named if path.rpartition(".")[0] == section)
     elsewhere = tuple(f"{home}.{key}" if home else key for home in _homes().get(key, ()))
-    if found := here or elsewhere[:_MOST_HOMES] or (named if len(named) == 1 else ()):
-        return found
+    if paths := here or elsewhere[:_MOST_HOMES] or (named if len(named) == 1 else ()):
+        return paths
     begun = [
         name
-        for name in known
+        for name in keys
         if name.startswith(f"{key}_") or key == "".join(w[:1] for w in name.split("_"))
     ]
-    near = begun[0] if len(begun) == 1 else closest(key, known)
+    near = begun[0] if len(begun) == 1 else closest(key, keys)
     return (f"{inside}{near}",) if near else ()
 
 
@@ -238,18 +238,18 @@ def _missing_key(source: Source, breach: Breach) -> tuple[Finding, set[str]]:
 
 def _alternatives(source: Source, breach: Breach) -> tuple[Finding, set[str]]:
     pointer, choices = breach.pointer, _ONE_OF[breach.pointer]
-    given = [key for key in choices if key in breach.value]
+    written = [key for key in choices if key in breach.value]
     prefix = f"{dotted(pointer)}." if pointer else ""
-    if not given:
+    if not written:
         hint = f"add `{choices[0]}: {_example(breach.schema['properties'][choices[0]])}`"
         message = f"{' or '.join(f'`{prefix}{key}`' for key in choices)} is missing"
         return codes.MISSING_KEY.at(source.locate(pointer), message, hint), {
             f"{prefix}{key}" for key in choices
         }
-    message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} exclude each other"
-    where = source.locate_key(f"{pointer}/{given[-1]}")
-    kept = str(source.texts.get(f"{pointer}/{given[0]}", breach.value[given[0]]))
-    return codes.CONFLICTING_KEYS.at(where, message, f"keep `{given[0]}: {kept[:60]}`"), set()
+    message = f"{' and '.join(f'`{prefix}{key}`' for key in written)} exclude each other"
+    where = source.locate_key(f"{pointer}/{written[-1]}")
+    kept = str(source.texts.get(f"{pointer}/{written[0]}", breach.value[written[0]]))
+    return codes.CONFLICTING_KEYS.at(where, message, f"keep `{written[0]}: {kept[:60]}`"), set()
 
 
 def refused_value(name: str, shown: str, breach: Breach) -> tuple[Rule, str, str | None]:
@@ -322,7 +322,7 @@ def _types(types: list[str]) -> str:
 def _of_keys(schema: Mapping[str, Any], key: str) -> str | None:
     """A mapping with its first key, as a hint."""
     first = next(
-        (one for one, part in schema.get("properties", {}).items() if _KNOWN.intersection(part)),
+        (name for name, part in schema.get("properties", {}).items() if _KNOWN.intersection(part)),
         None,
     )
     return (

@@ -124,7 +124,7 @@ class LauncherCall(Call):
         """Return whether the value of an option is 1 unless the script is given another one."""
         option = self.options.get(name)
         words = option.values if option is not None and self.options.integer(name) == 1 else ()
-        return any(is_whole(one) for word in words for one in word.variables)
+        return any(is_whole(variable) for word in words for variable in word.variables)
 
     def processes(self, *, outermost: bool) -> tuple[int, str] | None:
         """The number of processes on all nodes together, and the options that set it.
@@ -182,7 +182,7 @@ def fixed_port(launch: Launch) -> Port | None:
     if call is None:
         return None
     name = PORTS[call.program]
-    endpoint, given, number = (
+    endpoint, port, number = (
         call.argument("--rdzv-endpoint"),
         call.argument(name),
         call.integer(name),
@@ -199,10 +199,10 @@ def fixed_port(launch: Launch) -> Port | None:
             call=call,
             option="--rdzv-endpoint",
         )
-    if given is not None:
+    if port is not None:
         used = number.value if number else 0
         return (
-            Port(number=used, text=str(given), where=given.where, call=call, option=name)
+            Port(number=used, text=str(port), where=port.where, call=call, option=name)
             if used
             else None
         )

@@ -23,12 +23,12 @@ from ...text.lookup import is_slip
 from ...text.wording import whole_number
 from ..releases import COPIES, parsed
 
-#: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones
-#: have it in these.
+#: The modules of a program that are searched for its parser, or for a class of its arguments; of
+#: 486 public programs 479 have it in these.
 _MOST_MODULES: Final = 12
-# asked where none of the first has an option; LLaMA-Factory's is the 50th
+#: The modules that are searched for the name of an option; LLaMA-Factory's are in the 50th.
 _MOST_DECLARING: Final = 100
-# folders above a module in which those that it imports are looked for, as in `facts.around`
+#: The folders above a module in which those that it imports are looked for.
 _MOST_ABOVE: Final = 6
 _PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
 _ORIGINS: Final = ("argparse", "transformers")
@@ -120,26 +120,23 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
     the repository.
     """
     near = (
-        one
-        for one in islice(_modules(program), _MOST_MODULES)
-        if any(name in one.text for name in _PARSERS)
+        module
+        for module in islice(_modules(program), _MOST_MODULES)
+        if any(name in module.text for name in _PARSERS)
     )
-    making = (one for one in near if one.path == program or _MAIN not in one.text)
+    # A module beside the program may have a parser for itself as a program.
+    making = (module for module in near if module.path == program or _MAIN not in module.text)
     module = next(making, None)
-    if (
-        module is None
-        or _LEFT_OPEN.search(module.text)
-        or (module.path != program and next(making, None))
-    ):
+    if module is None or _LEFT_OPEN.search(module.text):
         return None
-    made = [node for node in module.calls if _name(node.func) in _PARSERS]
-    if len(made) != 1 or not any(_name(call.func) in _PARSES for call in module.calls):
+    if module.path != program and next(making, None):
         return None
-    return (
-        _options(module, made[0], dict(classes))
-        if module.origin(made[0].func) in _ORIGINS
-        else None
-    )
+
+    made = [call for call in module.calls if _name(call.func) in _PARSERS]
+    is_parsed = any(_name(call.func) in _PARSES for call in module.calls)
+    if len(made) != 1 or not is_parsed or module.origin(made[0].func) not in _ORIGINS:
+        return None
+    return _options(module, made[0], dict(classes))
 
 
 def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
@@ -150,15 +147,16 @@ def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
     names = {option: option.lstrip("-").replace("-", "_") for option in options}
     unread = {option: name for option, name in names.items() if lacks_word(program, name)}
     declared = _declared(program) if unread else ()
-    unread = {option: name for option, name in unread.items() if name not in declared}
     near = {
-        option: next((one for one in declared if is_slip(name, one)), "")
+        option: next((other for other in declared if is_slip(name, other)), "")
         for option, name in unread.items()
+        if name not in declared
     }
+    # A name that begins with the option is what argparse takes it for.
     return {
-        option: f"--{one}"
-        for option, one in near.items()
-        if one and not one.startswith(names[option])
+        option: f"--{other}"
+        for option, other in near.items()
+        if other and not other.startswith(names[option])
     }
 
 
@@ -168,17 +166,18 @@ def trained_by(launch: Launch) -> tuple[str, ...] | None:
     Returns None where programs of its name differ in that. Of a program in a folder that a variable
     names, those of its name in the folders beside are read.
     """
-    found, program, folder = (
-        program_of(launch),
-        program_path(launch),
-        Path(launch.script.text.path).parent,
-    )
-    named = (
-        f"*/{escape(program)}" if program and program.endswith(".py") and "/" not in program else ""
-    )
-    elsewhere = programs_in(folder, folder, named) if named and not found else []
-    used = {libraries(path.absolute()) for path in ([found] if found else elsewhere)}
-    return used.pop() if len(used) == 1 else None if used else ()
+    program_file, name = program_of(launch), program_path(launch)
+    if program_file is not None:
+        return libraries(program_file.absolute())
+
+    if name is None or not name.endswith(".py") or "/" in name:
+        return ()
+    folder = Path(launch.script.text.path).parent
+    namesakes = programs_in(folder, folder, f"*/{escape(name)}")
+    used = {libraries(path.absolute()) for path in namesakes}
+    if len(used) > 1:
+        return None
+    return used.pop() if used else ()
 
 
 @until_next_check(64)
@@ -190,15 +189,16 @@ def libraries(program: Path) -> tuple[str, ...] | None:
     """
     module = _module(program)
     used = {(_name(node), module.origin(node)) for node in module.every(ast.Attribute, ast.Name)}
-    found = {
+    trains_by = {
         library
         for library, pattern, homes in _TRAINS
         if any(home in (homes or (home,)) and re.fullmatch(pattern, name) for name, home in used)
     }
-    if not found and "HfArgumentParser" in module.text:
-        found.add("transformers")
-    unread = module.text and not any(one.body for one in module.every(ast.Module))
-    return None if unread and not found else tuple(sorted(found))
+    if not trains_by and "HfArgumentParser" in module.text:
+        trains_by.add("transformers")
+
+    is_unread = module.text and not any(tree.body for tree in module.every(ast.Module))
+    return None if is_unread and not trains_by else tuple(sorted(trains_by))
 
 
 @until_next_check(4096)
@@ -220,11 +220,10 @@ def _declared(program: Path) -> tuple[str, ...]:
     Those that DeepSpeed adds for it are among them.
     """
     texts = _texts(program, _MOST_DECLARING)
-    found = {option or field for text in texts for option, field in _DECLARES.findall(text)}
-    adds = any(name in text for text in texts for name in _ADDS)
-    return tuple(
-        sorted(found | {one.lstrip("-").replace("-", "_") for one in OF_DEEPSPEED if adds})
-    )
+    declared = {option or field for text in texts for option, field in _DECLARES.findall(text)}
+    if any(name in text for text in texts for name in _ADDS):
+        declared |= {option.lstrip("-").replace("-", "_") for option in OF_DEEPSPEED}
+    return tuple(sorted(declared))
 
 
 def pipeline_stages(launch: Launch) -> int | None:
@@ -232,40 +231,59 @@ def pipeline_stages(launch: Launch) -> int | None:
 
     They are a number, or an option's value, given or by default.
     """
-    found = program_of(launch)
-    module = _module(found) if found and _PIPELINE in text_around(found, found.parent) else None
-    made = (
-        (call.keywords for call in module.calls if _name(call.func) == _PIPELINE) if module else ()
-    )
+    path = program_of(launch)
+    if path is None or _PIPELINE not in text_around(path, path.parent):
+        return None
+
+    module = _module(path)
     stages = next(
-        (keyword.value for keywords in made for keyword in keywords if keyword.arg == "num_stages"),
+        (
+            keyword.value
+            for call in module.calls
+            if _name(call.func) == _PIPELINE
+            for keyword in call.keywords
+            if keyword.arg == "num_stages"
+        ),
         None,
     )
-    if module is None or stages is None or isinstance(stages, ast.Constant):
-        return whole_number(stages.value) if isinstance(stages, ast.Constant) else None
+    if stages is None:
+        return None
+    if isinstance(stages, ast.Constant):
+        return whole_number(stages.value)
+    return _value_of_option(module, _name(stages), launch)
+
+
+def _value_of_option(module: _Module, name: str, launch: Launch) -> int | None:
+    """The number that a launch line gives to the option of a field's name, or its default."""
     for call in module.calls:
-        names = [
-            name.value
-            for name in call.args
-            if isinstance(name, ast.Constant) and isinstance(name.value, str)
+        if _name(call.func) != "add_argument":
+            continue
+        options = [
+            argument.value
+            for argument in call.args
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
         ]
-        given = {
-            one.arg: one.value.value for one in call.keywords if isinstance(one.value, ast.Constant)
+        settings = {
+            keyword.arg: keyword.value.value
+            for keyword in call.keywords
+            if isinstance(keyword.value, ast.Constant)
         }
-        fields = {given.get("dest"), *(name.lstrip("-").replace("-", "_") for name in names)}
-        if _name(call.func) == "add_argument" and _name(stages) in fields:
-            words = [part for word in launch.arguments for part in (word.value or "").split("=", 1)]
-            after = next((text for option, text in pairwise(words) if option in names), None)
-            return whole_number(given.get("default")) if after is None else read_whole(after)
+        fields = {option.lstrip("-").replace("-", "_") for option in options}
+        if name not in fields and name != settings.get("dest"):
+            continue
+
+        words = [part for word in launch.arguments for part in (word.value or "").split("=", 1)]
+        after = next((text for option, text in pairwise(words) if option in options), None)
+        return whole_number(settings.get("default")) if after is None else read_whole(after)
     return None
 
 
 def has_unknown_stages(launch: Launch) -> bool:
     """Return whether a program has DeepSpeed's pipeline, and its stages aren't known."""
-    found = program_of(launch)
+    path = program_of(launch)
     return (
-        found is not None
-        and _PIPELINE in text_around(found, found.parent)
+        path is not None
+        and _PIPELINE in text_around(path, path.parent)
         and pipeline_stages(launch) is None
     )
 
@@ -283,10 +301,10 @@ class _Module:
     @cached_property
     def _by_kind(self) -> dict[type[ast.AST], list[Any]]:
         """All that is in it, from outside in; only the empty module where it can't be parsed."""
-        found = defaultdict[type[ast.AST], list[Any]](list)
+        nodes = defaultdict[type[ast.AST], list[Any]](list)
         for node in ast.walk(parsed(self.text)):
-            found[type(node)].append(node)
-        return found
+            nodes[type(node)].append(node)
+        return nodes
 
     def every(self, *kinds: type[Node]) -> list[Node]:
         return [node for kind in kinds for node in self._by_kind.get(kind, ())]
@@ -305,8 +323,8 @@ class _Module:
         names = list[str]()
         for origin, members, several in _IMPORTS.findall(self.text):
             names += [
-                f"{origin.rstrip('.')}.{one}"
-                for one in re.findall(_FIRST, members)
+                f"{origin.rstrip('.')}.{member}"
+                for member in re.findall(_FIRST, members)
                 if origin.strip(".")
             ]
             names += [origin] if origin else re.findall(_FIRST, several)
@@ -322,16 +340,17 @@ class _Module:
     @cached_property
     def _origins(self) -> dict[str, set[str]]:
         """The packages that names are imported from."""
-        found = defaultdict[str, set[str]](set)
+        packages = defaultdict[str, set[str]](set)
         imports: list[ast.Import | ast.ImportFrom] = [
             *self.every(ast.Import),
             *self.every(ast.ImportFrom),
         ]
         for part in imports:
-            for one in part.names:
-                home = (part.module or "") if isinstance(part, ast.ImportFrom) else one.name
-                found[one.asname or one.name.partition(".")[0]].add(home.partition(".")[0])
-        return found
+            for alias in part.names:
+                home = (part.module or "") if isinstance(part, ast.ImportFrom) else alias.name
+                here = alias.asname or alias.name.partition(".")[0]
+                packages[here].add(home.partition(".")[0])
+        return packages
 
     @cached_property
     def parsers(self) -> frozenset[str]:
@@ -362,20 +381,24 @@ class _Module:
         return frozenset((made_here | made_by_function) - {""})
 
     def _file(self, name: str) -> Path | None:
+        """The file of a module, in the folder of this one or in a few above it."""
         bare = name.lstrip(".")
-        bases = [self.path.parent, *islice(self.path.parent.parents, _MOST_ABOVE)]
-        bases = bases[max(len(name) - len(bare) - 1, 0) :][:1] if bare != name else bases
+        dots = len(name) - len(bare)
+        folders = [self.path.parent, *islice(self.path.parent.parents, _MOST_ABOVE)]
+        if dots:  # relative: `.module` is in this folder, `..module` in the one above
+            folders = folders[dots - 1 : dots]
+
+        # One look at a folder is less than one for each file that may be there.
         first = bare.partition(".")[0]
-        # fewer questions to the disk than one for each module that may be there
         here = str(self.path.parent)
-        bases = [
-            base
-            for base in bases
-            if bare and not {first, f"{first}.py"}.isdisjoint(names_in(str(base), here))
+        folders = [
+            folder
+            for folder in folders
+            if bare and not {first, f"{first}.py"}.isdisjoint(names_in(str(folder), here))
         ]
         places = (
-            base / f"{bare.replace('.', '/')}{end}"
-            for base in bases
+            folder / f"{bare.replace('.', '/')}{end}"
+            for folder in folders
             for end in (".py", "/__init__.py")
         )
         return next((place for place in places if is_readable(place, self.path.parent)), None)
@@ -398,86 +421,120 @@ def _modules(first: Path) -> Iterator[_Module]:
 def _options(
     module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]
 ) -> frozenset[str] | None:
-    names = {_name(node) for node in module.every(ast.Attribute, ast.Name)}
-    given = (
-        (call, value)
-        for call in module.calls
-        for value in (*call.args, *(one.value for one in call.keywords))
-    )
-    named, parsers = ((_name(call.func), _name(value)) for call, value in given), module.parsers
-    adding = {method for method, name in named if name in parsers or "parser" in name.lower()}
-    keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
-    used = {node.attr for node in module.every(ast.Attribute) if _name(node.value) in parsers}
-    # other calls make folders
-    inherits = any(keyword.arg == "parents" for keyword in made.keywords)
-    if inherits or names & _OPEN or keywords & _OPEN or adding - _ADDS or used - _PLAIN:
+    """The options of the parser that a call makes; None where there may be others."""
+    if _leaves_open(module, made):
         return None
-    found = set(OF_DEEPSPEED) if adding else set[str]()
-    for call in module.calls:
-        if _name(call.func) == "add_argument":
-            values = [
-                argument.value for argument in call.args if isinstance(argument, ast.Constant)
-            ]
-            words = [value for value in values if isinstance(value, str)]
-            if not words or len(words) < len(call.args):
-                return None
-            found |= {word for word in words if word.startswith("--")}
-            found |= {f"--no-{word[2:]}" for word in words if "BooleanOptionalAction" in names}
+
+    words = _written_names(module)
+    if words is None:
+        return None
+    options = {word for word in words if word.startswith("--")}
+    if "BooleanOptionalAction" in _names(module):
+        options |= {f"--no-{word[2:]}" for word in words}
+    if _hands_on_parser(module):  # to a function of DeepSpeed
+        options |= OF_DEEPSPEED
+
     if _name(made.func) == "HfArgumentParser":
         first = made.args[0] if made.args else None
         listed = first.elts if isinstance(first, (ast.Tuple, ast.List)) else made.args[:1]
         fields = [_fields(module, node, classes, _MOST_MODULES) for node in listed]
         if not fields or None in fields:
             return None
-        found |= {
-            f"--{no}{field}" for known in fields for field in known or () for no in ("", "no_")
+        # A field that is true by default has a switch for false too.
+        options |= {
+            f"--{no}{field}"
+            for of_class in fields
+            for field in of_class or ()
+            for no in ("", "no_")
         }
-        found |= {option.replace("_", "-") for option in found}
-    return frozenset({*found, "--help"})
+        options |= {option.replace("_", "-") for option in options}
+    return frozenset({*options, "--help"})
+
+
+def _names(module: _Module) -> set[str]:
+    return {_name(node) for node in module.every(ast.Attribute, ast.Name)}
+
+
+def _hands_on_parser(module: _Module) -> set[str]:
+    """The functions that are called with a parser, which may add options to it."""
+    return {
+        _name(call.func)
+        for call in module.calls
+        for value in (*call.args, *(keyword.value for keyword in call.keywords))
+        if _name(value) in module.parsers or "parser" in _name(value).lower()
+    }
+
+
+def _leaves_open(module: _Module, made: ast.Call) -> bool:
+    """Return whether a parser may have options that aren't written in its module."""
+    keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
+    methods = {
+        node.attr for node in module.every(ast.Attribute) if _name(node.value) in module.parsers
+    }
+    inherits = any(keyword.arg == "parents" for keyword in made.keywords)
+    return bool(
+        inherits
+        or (_names(module) | keywords) & _OPEN
+        or _hands_on_parser(module) - _ADDS
+        or methods - _PLAIN
+    )
+
+
+def _written_names(module: _Module) -> set[str] | None:
+    """The names in the module's calls of `add_argument`; None where some aren't written out."""
+    names = set[str]()
+    for call in module.calls:
+        if _name(call.func) == "add_argument":
+            words = [
+                argument.value
+                for argument in call.args
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+            ]
+            if not words or len(words) < len(call.args):
+                return None
+            names |= set(words)
+    return names
 
 
 def _fields(
     module: _Module,
-    given: ast.expr,
+    written: ast.expr,
     classes: Mapping[str, frozenset[str]],
     depth: int,
     within: str = "",
 ) -> frozenset[str] | None:
     """Return the fields of a class that a module names, with those of its bases.
 
-    Returns None where one of the classes isn't known.
+    Returns None where one of the classes isn't known. `within` is the class that has it as a base.
     """
-    name, near = _name(given), islice(_modules(module.path), _MOST_MODULES)
-    # by a class of that name
-    hidden = isinstance(given, ast.Name) and name in module.classes and name != within
-    if not hidden and module.origin(given) == "transformers":
-        # with other fields, maybe
+    name = _name(written)
+    # A class of that name in the module itself comes before an imported one.
+    is_hidden = isinstance(written, ast.Name) and name in module.classes and name != within
+    if not is_hidden and module.origin(written) == "transformers":
         copies = (base / COPIES["transformers"][0] for base in folders_above(module.path))
-        return (
-            None
-            if any(is_readable(copy, module.path.parent) for copy in copies)
-            else classes.get(name)
-        )
-    home = next((one for one in near if f"class {name}" in one.text and name in one.classes), None)
+        has_copy = any(is_readable(copy, module.path.parent) for copy in copies)
+        return None if has_copy else classes.get(name)  # a copy may have other fields
+
+    near = islice(_modules(module.path), _MOST_MODULES)
+    home = next(
+        (other for other in near if f"class {name}" in other.text and name in other.classes), None
+    )
     if home is None or not depth or _ALIASES in home.text:
         return None
+
     node = home.classes[name]
     targets = (part.target for part in node.body if isinstance(part, ast.AnnAssign))
-    own = {target.id for target in targets if isinstance(target, ast.Name)}
+    fields = {target.id for target in targets if isinstance(target, ast.Name)}
     for base in node.bases:
-        above = _fields(home, base, classes, depth - 1, name)
-        if above is None and _name(base) != "object":
+        of_base = _fields(home, base, classes, depth - 1, name)
+        if of_base is None and _name(base) != "object":
             return None
-        own |= above or frozenset()
-    return frozenset(own)
+        fields |= of_base or frozenset()
+    return frozenset(fields)
 
 
 def _name(node: ast.expr) -> str:
     """The last part of a dotted name."""
-    return (
-        node.attr
-        if isinstance(node, ast.Attribute)
-        else node.id
-        if isinstance(node, ast.Name)
-        else ""
-    )
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""

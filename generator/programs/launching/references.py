@@ -120,25 +120,27 @@ def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
     What they hold now is what an older run left. Of a name that is known in part, as in `>
     ds_config_${NAME}.json`, they are those that no script names whole.
     """
-    found, every = set[str](), tuple(documents)
-    scripts = [one for one in every if isinstance(one, LaunchScript)]
+    overwritten_paths, every = set[str](), tuple(documents)
+    scripts = [document for document in every if isinstance(document, LaunchScript)]
     configs = [
-        one for one in every if one.document_kind == "DeepSpeed config" and not is_written(one)
+        document
+        for document in every
+        if document.document_kind == "DeepSpeed config" and not is_written(document)
     ]
     for script in scripts:
         starts = _starts(script)
         places = (*starts, *files.folders(script.path))
         for word in script.shell.written:
-            known = (word.path or "") if word.value or "/" in (word.path or "") else ""
-            if known and (path := files.document_at(known, script.path, starts)):
-                found.add(path)
+            whole_path = (word.path or "") if word.value or "/" in (word.path or "") else ""
+            if whole_path and (path := files.document_at(whole_path, script.path, starts)):
+                overwritten_paths.add(path)
             pattern = _pattern(word.parts) if word.value is None else None
-            for one in configs if pattern else ():
-                folder, _, name = place_of(one.path).rpartition("/")
+            for config in configs if pattern else ():
+                folder, _, name = place_of(config.path).rpartition("/")
                 made = pattern is not None and pattern.fullmatch(name) and folder in places
                 if made and not any(name in other.shell.text.content for other in scripts):
-                    found.add(one.path)
-    return frozenset(found)
+                    overwritten_paths.add(config.path)
+    return frozenset(overwritten_paths)
 
 
 def named_config(path: object, where: Location, files: Files, reader: str) -> Iterator[Reference]:
@@ -156,8 +158,8 @@ def _reference(
     starts: tuple[str, ...] = (),
 ) -> Reference:
     """The file of a kind that the file at `where` means by a path."""
-    found = files.find(path, where.path, kind, starts=starts)
-    exists = bool(found) or files.exists(path, where.path, starts)
+    documents = files.find(path, where.path, kind, starts=starts)
+    exists = bool(documents) or files.exists(path, where.path, starts)
     near = None if exists else files.near(path, where.path, starts)
     sure = (
         not exists
@@ -170,7 +172,7 @@ def _reference(
         path=path,
         where=where,
         reader=reader,
-        documents=found,
+        documents=documents,
         exists=exists,
         near=near,
         sure=sure,
@@ -213,7 +215,10 @@ class _Lines:
         if self.in_image and kind == "DeepSpeed config" and not (script and script.makes(path)):
             link = _reference(kind, PurePath(path).name, where, self.files, reader, self.starts)
             return replace(
-                link, documents=tuple(one for one in link.documents if not is_written(one))
+                link,
+                documents=tuple(
+                    document for document in link.documents if not is_written(document)
+                ),
             )
         link = _reference(kind, path, where, self.files, reader, self.starts)
         if script is None or (link.exists and script is not self.holder):
@@ -295,7 +300,7 @@ class _Lines:
         ]
         places = {place_of(join(start, link.path)) for start in known}
         elsewhere = known and not any(
-            is_written(one) or place_of(one.path) in places for one in link.documents
+            is_written(document) or place_of(document.path) in places for document in link.documents
         )
         return replace(link, documents=(), exists=True) if elsewhere and link.documents else link
 
@@ -311,21 +316,25 @@ class _Lines:
             else ()
         )
         forms = [
-            (one.value,) if one.value else one.parts for one in assigned if one.name == written
+            (assignment.value,) if assignment.value else assignment.parts
+            for assignment in assigned
+            if assignment.name == written
         ] or [word.parts]
         patterns = [pattern for form in forms if (pattern := _pattern(form)) is not None]
         beside = self.files.beside(self.holder.path, "DeepSpeed config") if patterns else []
-        found = tuple(
-            one for one in beside if any(pattern.fullmatch(one.name) for pattern in patterns)
+        configs = tuple(
+            config
+            for config in beside
+            if any(pattern.fullmatch(config.name) for pattern in patterns)
         )
-        if found:
-            names = " or ".join(one.name for one in found)
+        if configs:
+            names = " or ".join(one.name for one in configs)
             yield Reference(
                 kind="DeepSpeed config",
                 path=names,
                 where=where,
                 reader=reader,
-                documents=found,
+                documents=configs,
                 exists=True,
             )
 
@@ -342,8 +351,8 @@ class _Lines:
             return "accelerate"
         # Both are the arguments that deepspeed.add_config_arguments adds:
         # deepspeed/__init__.py:240-280 @ 0.19.8
-        own = libraries == ("deepspeed",) or (switch and libraries == ())
-        return "deepspeed" if own and option == "--deepspeed_config" else None
+        by_engine = libraries == ("deepspeed",) or (switch and libraries == ())
+        return "deepspeed" if by_engine and option == "--deepspeed_config" else None
 
     def _by_launchers(self, launch: Launch) -> Iterator[Reference]:
         """Files that options of the launchers name, and Lightning's variable."""
@@ -361,7 +370,7 @@ class _Lines:
             where = launch.script.locate(launch.environment[LIGHTNING_CONFIG])
             yield self._named("DeepSpeed config", path, where, "lightning", None, launch)
 
-    def _other(self, launch: Launch, known: set[Location]) -> Iterator[Reference]:
+    def _other(self, launch: Launch, stated: set[Location]) -> Iterator[Reference]:
         """Return documents that the program itself names, or another word of the line.
 
         Examples are `sbatch train.sh` and `run.py a.yaml`.
@@ -381,18 +390,18 @@ class _Lines:
             reads = option is not None and _READS.match(option.raw) and PurePath(path).suffix
             read = first or path.endswith(_YAML) or reads
             named = read or path.endswith(_MAY_BE_NAMED)
-            if word is None or not named or launch.script.locate(word) in known:
+            if word is None or not named or launch.script.locate(word) in stated:
                 continue
-            found = self.files.find(path, self.holder.path, *NAMED, starts=self.starts)
+            documents = self.files.find(path, self.holder.path, *NAMED, starts=self.starts)
             if self.script is not None and self.script.makes(path):
                 continue
             where, near = launch.script.locate(word), None
-            if found and found[0].path != self.holder.path and not is_written(found[0]):
+            if documents and documents[0].path != self.holder.path and not is_written(documents[0]):
                 yield Reference(
-                    kind=found[0].document_kind,
+                    kind=documents[0].document_kind,
                     path=path,
                     where=where,
-                    documents=found,
+                    documents=documents,
                     exists=True,
                 )
             elif read and not self.files.exists(path, self.holder.path, self.starts):
@@ -440,11 +449,18 @@ def _is_missing(path: str, launch: Launch, written: Word) -> bool:
     That is where its program is, and the program doesn't name the file.
     """
     program = launch.program.value if launch.program else None
-    found = program_of(launch) if program and not isabs(program) and not isabs(path) else None
+    program_file = (
+        program_of(launch) if program and not isabs(program) and not isabs(path) else None
+    )
     trains = launch.makes_steps or (launch.call("deepspeed") is not None and not written.variables)
-    if not found or not program or not trains or PurePath(path).name in strings_beside(found):
+    if (
+        not program_file
+        or not program
+        or not trains
+        or PurePath(path).name in strings_beside(program_file)
+    ):
         return False
-    base = found.parents[len(PurePath(program).parts) - 1]
+    base = program_file.parents[len(PurePath(program).parts) - 1]
     return (base / path).parent.is_dir() and not (base / path).exists()
 
 
@@ -463,9 +479,9 @@ def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
         name = [after] if slash else [*name, part]
     if name and name[0] is not None:
         name[0] = name[0].rpartition("=")[2]
-    known = "".join(part or "" for part in name)
+    known_text = "".join(part or "" for part in name)
     if (
-        not known.endswith(_DATA) or len(PurePath(known).stem) < 3
+        not known_text.endswith(_DATA) or len(PurePath(known_text).stem) < 3
     ):  # letters, of a name that is known in part
         return None
     return re.compile("".join("[^/]*" if part is None else re.escape(part) for part in name))

@@ -93,11 +93,16 @@ def settings(
     """
     for script in submission.commands:
         shell = script.shell
-        for found in shell.assignments:
-            if wanted(found.name):  # before places are looked up: long scripts have many others
-                where, where_value = shell.locate(found), shell.locate(found.value_offset)
+        for assignment in shell.assignments:
+            if wanted(
+                assignment.name
+            ):  # before places are looked up: long scripts have many others
+                where, where_value = shell.locate(assignment), shell.locate(assignment.value_offset)
                 yield Setting(
-                    name=found.name, value=found.value, where=where, where_value=where_value
+                    name=assignment.name,
+                    value=assignment.value,
+                    where=where,
+                    where_value=where_value,
                 )
     for job in submission.of_kind("AzureML job") if with_azureml else ():
         for name, at, value in job.entries("environment_variables"):
@@ -233,7 +238,7 @@ def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
     for command in (call.command for call in launch.calls if call.command.single_quoted):
         outer = launch.script.commands[command.inside or 0]
         if outer.words[0].value == "srun" or outer.words[0].value in SHELLS:
-            own = {
+            of_outer = {
                 assignment.name
                 for assignment in launch.script.assignments
                 if assignment.inside == outer.index
@@ -245,7 +250,7 @@ def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
             told = {name for part in given for name in _WORD.findall(part)}
             yield from (
                 {name for word in command.words for name in _EXPANDED.findall(word.raw)}
-                - own
+                - of_outer
                 - told
             )
 
@@ -448,13 +453,13 @@ def names_are_todays(submission: Submission) -> Violations:
     """Variables of PyTorch's process group have their current names: TORCH_NCCL_...
     Prevents: A deprecation warning from every rank; later no effect at all.
     Fix: put TORCH_ before the name"""
-    found = [
+    renamed = [
         *settings(
             submission, lambda name: name.removeprefix("TORCH_").removeprefix("NCCL_") in _OLD_NAMES
         )
     ]
-    names = {setting.name for setting in found}
-    for setting in found:
+    names = {setting.name for setting in renamed}
+    for setting in renamed:
         if f"TORCH_{setting.name}" not in names and setting.name.startswith("NCCL_"):
             message = (
                 f"{setting.name} is PyTorch's old name of TORCH_{setting.name}: it "
@@ -471,7 +476,7 @@ def subsystems_exist(setting: Setting) -> Violations:
     listed_names = setting.value or "" if setting.name == "NCCL_DEBUG_SUBSYS" else ""
     for name in map(str.strip, listed_names.lstrip("^").split(",")):
         if name and name.upper() not in _SUBSYSTEMS:
-            near = closest(name, [known.lower() for known in _SUBSYSTEMS])
+            near = closest(name, [subsystem.lower() for subsystem in _SUBSYSTEMS])
             message = (
                 f"NCCL_DEBUG_SUBSYS={setting.value}: {name} is not a subsystem of "
                 "NCCL, so it is ignored"

@@ -117,9 +117,9 @@ def slots_are_even(submission: Submission) -> Violations:
         entries = [entry for entry in hostfile.entries if entry.slots is not None]
         odd = next(
             (
-                one
-                for one in entries
-                if one.host != entries[0].host and one.slots != entries[0].slots
+                entry
+                for entry in entries
+                if entry.host != entries[0].host and entry.slots != entries[0].slots
             ),
             None,
         )

@@ -262,8 +262,8 @@ def _all_nodes_are_here(call: LauncherCall) -> bool:
     It does so by one command after another.
     """
     lines = (launch for launch in call.submission.launches if launch.script is call.launch.script)
-    calls = (one for launch in lines for one in launch.calls if not one.command.guarded)
-    ranks = {rank.value for one in calls if (rank := one.argument("--node-rank"))}
+    calls = (other for launch in lines for other in launch.calls if not other.command.guarded)
+    ranks = {rank.value for other in calls if (rank := other.argument("--node-rank"))}
     return len(ranks) > 1 and not call.in_task
 
 
@@ -371,13 +371,13 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     """The nodes of a job meet at an address that all of them reach.
     Prevents: Every node waits for the others at its own address.
     Fix: use the first node's name"""
-    own = [call.options.integer(name) for name in _OWN_RANK]
+    ranks = [call.options.integer(name) for name in _OWN_RANK]
     scripts = call.submission.files.beside(call.where.path, "launch script")
     others = (
         each.options for script in scripts for launch in script.launches for each in launch.calls
     )
     # each has its line
-    apart = 0 in own and any(options.integer(name) for options in others for name in _OWN_RANK)
+    apart = 0 in ranks and any(options.integer(name) for options in others for name in _OWN_RANK)
     for name in ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
         address = call.text(name)
         if address is not None and _LOOPBACK.fullmatch(address.value):

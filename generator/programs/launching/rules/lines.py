@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
@@ -17,6 +18,7 @@ from ....submission.script import LaunchScript
 from ....submission.subjects import launches, scripts
 from ....submission.world import world_of
 from ....text.lookup import is_slip
+from ....text.shell.records import Assignment, ShellScript
 from ....text.wording import show
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..subjects import accelerate_calls, launcher_calls
@@ -100,7 +102,9 @@ def options_are_known(call: LauncherCall) -> Violations:
         stem = option.name.partition("=")[0].lstrip("-").replace("_", "-").lower()
         script = program.raw if program else "the script"
         near = plain.get(stem if stem in plain else closest(stem, plain) or "")
-        other = next((one for one in NODES if option.name in TABLES[one].options), None)
+        other = next(
+            (launcher for launcher in NODES if option.name in TABLES[launcher].options), None
+        )
         if other and not near:  # the option that means the same
             same = TABLES[other].options[option.name].name
             tables = (table for table in (PORTS, NODES, PER_NODE) if table.get(other) == same)
@@ -146,18 +150,18 @@ def ports_exist(launch: Launch) -> Violations:
     """A port is a number from 1024 to 65535.
     Prevents: Permission denied, or Address already in use, at the start of the rendezvous.
     Fix: write 1024 to 65535"""
-    given = [
+    ports = [
         port
         for call in launch.calls
         if call.program in PORTS and (port := call.text(PORTS[call.program]))
     ]
-    for port in given:
+    for port in ports:
         if (fault := _of_port(port.value, port.option.name)) is not None:
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
             yield port.bad_value(f"{port} is {fault[0]}", hint, severity=fault[1])
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and (fault := _of_port(variable.value, "MASTER_PORT")) is not None:
-        less = NOTE if given else fault[1]  # a launcher sets its own
+        less = NOTE if ports else fault[1]  # a launcher sets its own
         message = f"MASTER_PORT={variable.raw} is {fault[0]}"
         yield Violation(
             launch.script.locate(variable), message, "write 1024 to 65535", severity=less
@@ -228,31 +232,25 @@ def values_follow_their_option(call: LauncherCall) -> Violations:
     words = [word for word in call.command.words if word.raw]
     following = {id(word): after for word, after in pairwise(words)}
     for option in call.options.entries:
-        after = following.get(id(option.written))
-        if (
-            option.known
-            and not option.values
-            and TABLES[call.program].options[option.name].values
-            and after
-        ):
-            message = f"{call.program} {option.written.raw} has no value: {after.raw} follows it"
-            where, less = (
-                call.shell.locate(option.written),
-                NOTE if call.launch.is_left_empty(option.written) else None,
+        written, after = option.written, following.get(id(option.written))
+        if after is None:
+            continue
+
+        needs_value = option.known and TABLES[call.program].options[option.name].values
+        if needs_value and not option.values:
+            message = f"{call.program} {written.raw} has no value: {after.raw} follows it"
+            severity = NOTE if call.launch.is_left_empty(written) else None
+            hint = f"write a value after {written.raw}"
+            yield Violation(call.shell.locate(written), message, hint, severity=severity)
+
+        is_empty = written.raw.endswith("=") and all(word.value == "" for word in option.values)
+        if is_empty and not written.variables and not after.raw.startswith(("-", '"', "'")):
+            message = (
+                f"{call.program} {written.raw} has no value, and {after.raw} is taken for the "
             )
-            yield Violation(
-                where, message, f"write a value after {option.written.raw}", severity=less
-            )
-        empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
-        if (
-            empty
-            and not option.written.variables
-            and after is not None
-            and not after.raw.startswith(("-", '"', "'"))
-        ):
-            name, value = option.written.raw, after.raw
-            message = f"{call.program} {name} has no value, and {value} is taken for the script"
-            yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
+            message += "script"
+            hint = f"write {written.raw}{after.raw}"
+            yield Violation(call.shell.locate(written), message, hint)
 
 
 def _carriage_returns(script: LaunchScript) -> Violations:
@@ -279,7 +277,9 @@ def _cut_off(script: LaunchScript) -> Violations:
         return
 
     content = shell.text.content
-    launches = {one.calls[0].command.index: one.calls[0].command for one in script.launches}
+    launches = {
+        launch.calls[0].command.index: launch.calls[0].command for launch in script.launches
+    }
     told_at = -1  # the index of the last command that is cut off
     for command in shell.commands:
         at, launch = command.offset, launches.get(command.index - 1)
@@ -336,81 +336,103 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
         that start no program.
     Fix: remove the blanks, or the comment
     """
-    shell = script.shell
-    if shell.unterminated is not None:
+    if script.shell.unterminated is not None:
         return
     cut_off = [*_carriage_returns(script), *_cut_off(script)]
     yield from cut_off
-    starts = [
-        (word.offset, word.offset + len(word.raw))
-        for command in shell.commands
-        for word in command.words
+    yield from _blanks_after_backslashes(script)
+    yield from _comments_within(script)
+    if not cut_off:
+        yield from _last_arguments(script)
+
+
+def _texts(shell: ShellScript) -> list[tuple[int, int]]:
+    """Where words, and values of assignments, begin and end."""
+    return [
+        *(
+            (word.offset, word.offset + len(word.raw))
+            for command in shell.commands
+            for word in command.words
+        ),
+        *_values(shell.assignments),
     ]
-    spans = [*starts, *((a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments)]
+
+
+def _values(assignments: Iterable[Assignment]) -> list[tuple[int, int]]:
+    return [
+        (assignment.value_offset, assignment.value_offset + len(assignment.raw))
+        for assignment in assignments
+    ]
+
+
+def _starts_programs(script: LaunchScript, span: tuple[int, int]) -> bool:
+    """Return whether a text has words of a launch line in it."""
     words = (
-        (*(call.word for call in one.calls), one.program, *one.arguments) for one in script.launches
+        word
+        for launch in script.launches
+        for word in (*(call.word for call in launch.calls), launch.program, *launch.arguments)
+        if word is not None
     )
-    started = [word for launch in words for word in launch if word is not None]
+    return any(span[0] <= word.offset < span[1] for word in words)
+
+
+def _blanks_after_backslashes(script: LaunchScript) -> Violations:
+    """Backslashes that blanks follow, so that the next line, with an option, is cut off."""
+    shell = script.shell
+    texts = _texts(shell)
     for match in _BROKEN_LINE.finditer(shell.text.content):
         at = match.start(1)
-        inside = next((span for span in spans if span[0] < at < span[1] - len(match[1])), None)
-        written = any(
+        is_data = any(
             body.offset <= at < body.offset + len(body.content) for body in shell.heredocs
         )
-        if not written:
-            launched = inside is not None and any(
-                inside[0] <= word.offset < inside[1] for word in started
-            )
-            severity = WARNING if inside and not launched else ERROR
-            message = (
-                "a blank follows the backslash: the line ends there, and "
-                f"{match[2]} is not an argument"
-            )
-            message = (
-                message
-                if not inside
-                else "a blank follows the backslash: it stays in the text, as a word"
-            )
-            yield Violation(
-                shell.locate(at),
-                message,
-                "remove the blanks at the end of the line",
-                severity=severity,
-            )
-    arrays = {
-        (a.value_offset, a.value_offset + len(a.raw))
-        for a in shell.assignments
-        if a.words is not None
-    }
+        if is_data:
+            continue
+
+        # Of a text that starts no program it isn't known what it is for.
+        inside = next((span for span in texts if span[0] < at < span[1] - len(match[1])), None)
+        severity = ERROR
+        message = "a blank follows the backslash: the line ends there, and "
+        message += f"{match[2]} is not an argument"
+        if inside is not None:
+            message = "a blank follows the backslash: it stays in the text, as a word"
+            severity = ERROR if _starts_programs(script, inside) else WARNING
+        hint = "remove the blanks at the end of the line"
+        yield Violation(shell.locate(at), message, hint, severity=severity)
+
+
+def _comments_within(script: LaunchScript) -> Violations:
+    """Lines that begin with # in the text of a command that starts a program, but in no array."""
+    shell = script.shell
+    arrays = set(_values(array for array in shell.assignments if array.words is not None))
+    texts = [span for span in _texts(shell) if span not in arrays]
     for match in _COMMENTED.finditer(shell.text.content):
-        inside = next(
-            (span for span in spans if span[0] < match.start(1) < span[1] and span not in arrays),
-            None,
-        )
-        if inside and any(inside[0] <= word.offset < inside[1] for word in started):
+        at = match.start(1)
+        inside = next((span for span in texts if span[0] < at < span[1]), None)
+        if inside and _starts_programs(script, inside):
             effect = "which makes a comment of the rest of the command, or an argument of itself"
             message = f"the text has a # here, {effect}"
-            yield Violation(shell.locate(match.start(1)), message, "move the line out of the text")
-    seen = {match.start(1) for match in _BROKEN_LINE.finditer(shell.text.content)}
-    for launch in script.launches if not cut_off else ():
+            yield Violation(shell.locate(at), message, "move the line out of the text")
+
+
+def _last_arguments(script: LaunchScript) -> Violations:
+    """Launch lines whose last word is a blank behind a backslash, or that go on without one."""
+    shell = script.shell
+    told = {match.start(1) for match in _BROKEN_LINE.finditer(shell.text.content)}
+    for launch in script.launches:
         last = (launch.program, *launch.arguments)[-1]
-        end = last.offset + len(last.raw) if last is not None else 0
-        if (
-            last is not None
-            and last.raw.endswith("\\ ")
-            and last.raw.count("\\ ") == 1
-            and end - 2 not in seen
-        ):
-            message = (
-                "a blank follows the backslash: the command ends here, and the blank "
-                "is its last argument"
-            )
+        if last is None:
+            continue
+
+        end = last.offset + len(last.raw)
+        ends_in_blank = last.raw.endswith("\\ ") and last.raw.count("\\ ") == 1
+        if ends_in_blank and end - 2 not in told:
+            message = "a blank follows the backslash: the command ends here, and the blank "
+            message += "is its last argument"
             yield Violation(shell.locate(last), message, "remove the blanks at the end of the line")
-        elif last is not None and (below := _GOES_ON.match(shell.text.content, end)):
+        elif below := _GOES_ON.match(shell.text.content, end):
             message = f"the command ends above this line, so {below[1]} is not part of it"
-            yield Violation(
-                shell.locate(below.start(1)), message, "end every line but the last in a backslash"
-            )
+            hint = "end every line but the last in a backslash"
+            yield Violation(shell.locate(below.start(1)), message, hint)
 
 
 @launcher_calls.rule("LNCH044", ERROR, "launcher", _TABLES)
@@ -466,24 +488,26 @@ def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
     Fix: write -- and plain quotes
     """
     for before, word in pairwise(launch.calls[-1].command.words):
-        if found := _TYPESET.match(word.raw):
-            name, is_dash = (
-                unicodedata.name(found[0][0]).lower(),
-                unicodedata.category(found[0][0]) in ("Pd", "Sm"),
-            )
-            plain = "-" if is_dash else "a plain quote"
-            message = f"{show(word.raw)} begins with the character {name}, not with {plain}"
-            rest = word.raw[found.end() :].translate(
-                dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"')
-            )
-            option = f"--{word.raw[found.end() :].partition('=')[0]}"
-            named = any(
-                option in TABLES[call.program].options
-                for call in launch.calls
-                if call.program in TABLES
-            )
-            named = named or _NAMES.fullmatch(word.raw, found.end()) is not None
-            value = before.raw.startswith("-") and "=" not in before.raw and not named
-            severity = NOTE if value or not is_dash else ERROR
-            hint = f"write {'--' if is_dash else chr(34)}{rest}"
-            yield Violation(launch.script.locate(word), message, hint, severity=severity)
+        typeset = _TYPESET.match(word.raw)
+        if typeset is None:
+            continue
+
+        first, rest = typeset[0][0], word.raw[typeset.end() :]
+        is_dash = unicodedata.category(first) in ("Pd", "Sm")
+        plain = "-" if is_dash else "a plain quote"
+        message = f"{show(word.raw)} begins with the character {unicodedata.name(first).lower()}, "
+        message += f"not with {plain}"
+
+        # Behind an option it may be a value, but for the name of another option.
+        option = f"--{rest.partition('=')[0]}"
+        is_option = _NAMES.fullmatch(rest) is not None or any(
+            option in TABLES[call.program].options
+            for call in launch.calls
+            if call.program in TABLES
+        )
+        may_be_value = before.raw.startswith("-") and "=" not in before.raw and not is_option
+        severity = NOTE if may_be_value or not is_dash else ERROR
+
+        quotes = dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"')
+        hint = f"write {'--' if is_dash else chr(34)}{rest.translate(quotes)}"
+        yield Violation(launch.script.locate(word), message, hint, severity=severity)
