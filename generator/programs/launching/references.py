@@ -227,40 +227,42 @@ class _Lines:
             return replace(link, documents=tuple(filter(is_written, link.documents)), exists=True)
         if link.exists:
             return link
+
         # A command that names the file may make it, and one that changes the folder may lead
         # elsewhere.
-        makers = (one.words for one in script.shell.commands if one.words[0].value not in _READ)
-        words = (
+        commands = [command.words for command in script.shell.commands]
+        pairs = (
             pair
-            for one in makers
-            for pair in pairwise(one)
+            for words in commands
+            if words[0].value not in _READ
+            for pair in pairwise(words)
             if not _NAMING.fullmatch(pair[0].value or "")
         )
-        named = any(
-            end_alike(word.path or "", path) for _, word in words if not word.raw.startswith("-")
+        may_be_made = any(
+            end_alike(word.path or "", path) for _, word in pairs if not word.raw.startswith("-")
         )
-        leads = any(
-            one.words[0].value in _MOVES and one.words[-1].value is None
-            for one in script.shell.commands
+        leads_elsewhere = any(
+            words[0].value in _MOVES and words[-1].value is None for words in commands
         )
-        known = value is None or value.value is not None
-        sure = known and (
-            (link.sure and not leads) or (value is not None and _is_missing(path, launch, value))
+
+        path_is_known = value is None or value.value is not None
+        is_sure = path_is_known and (
+            (link.sure and not leads_elsewhere)
+            or (value is not None and _is_missing(path, launch, value))
         )
         folder = Path(self.holder.path).parent
-        whole = not (dirname(path) or known) and '"dsgen_version"' in text_around(
-            folder / "plan.json", folder
+        is_whole = not (dirname(path) or path_is_known) and (
+            '"dsgen_version"' in text_around(folder / "plan.json", folder)
         )
-        return replace(link, exists=named and link.near is None, sure=sure, whole=whole)
+        is_there = may_be_made and link.near is None
+        return replace(link, exists=is_there, sure=is_sure, whole=is_whole)
 
     def _by_program(self, launch: Launch) -> Iterator[Reference]:
         switch = any(word.raw == "--deepspeed" for word in launch.arguments)
         for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
             option, equals, _ = word.raw.partition("=")
-            value, name = (
-                word if equals else following,
-                _NESTED.sub("--", option + equals).rstrip("="),
-            )
+            value = word if equals else following
+            name = _NESTED.sub("--", option + equals).rstrip("=")
             if not _CONFIG_OPTION.fullmatch(name) or value is None:
                 continue
             where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
@@ -277,12 +279,10 @@ class _Lines:
 
         An example is `zero3.jsn`.
         """
-        known = "." in PurePath(path).name and not self.files.exists(
-            path, self.holder.path, self.starts
-        )
-        return known and (self.files.near(path, self.holder.path, self.starts) or "").endswith(
-            _DATA
-        )
+        at = (path, self.holder.path, self.starts)
+        if "." not in PurePath(path).name or self.files.exists(*at):
+            return False
+        return (self.files.near(*at) or "").endswith(_DATA)
 
     def _from_start(self, launch: Launch, link: Reference) -> Reference:
         """Return the file of a relative path, from where the line is started.
@@ -293,16 +293,18 @@ class _Lines:
         if isabs(link.path) or isabs(program) or not program.endswith(".py"):
             return link
         starts = tuple(dict.fromkeys((*self.starts, *self.files.folders(self.holder.path))))
-        known = [
+        with_program = [
             start
             for start in starts
             if is_readable(Path(start, program), Path(self.holder.path).parent)
         ]
-        places = {place_of(join(start, link.path)) for start in known}
-        elsewhere = known and not any(
+        places = {place_of(join(start, link.path)) for start in with_program}
+        are_there = any(
             is_written(document) or place_of(document.path) in places for document in link.documents
         )
-        return replace(link, documents=(), exists=True) if elsewhere and link.documents else link
+        if link.documents and with_program and not are_there:
+            return replace(link, documents=(), exists=True)
+        return link
 
     def _one_of(self, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
         """Return the configs beside the script that a word may mean.
@@ -328,7 +330,7 @@ class _Lines:
             if any(pattern.fullmatch(config.name) for pattern in patterns)
         )
         if configs:
-            names = " or ".join(one.name for one in configs)
+            names = " or ".join(config.name for config in configs)
             yield Reference(
                 kind="DeepSpeed config",
                 path=names,
@@ -480,9 +482,8 @@ def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
     if name and name[0] is not None:
         name[0] = name[0].rpartition("=")[2]
     known_text = "".join(part or "" for part in name)
-    if (
-        not known_text.endswith(_DATA) or len(PurePath(known_text).stem) < 3
-    ):  # letters, of a name that is known in part
+    # Fewer letters fit too many files.
+    if not known_text.endswith(_DATA) or len(PurePath(known_text).stem) < 3:
         return None
     return re.compile("".join("[^/]*" if part is None else re.escape(part) for part in name))
 
