@@ -39,7 +39,7 @@ ORDER = (
     {"submission"},
     {"programs"},
     {"check", "render", "write"},
-    {"trials", "draft", "report"},
+    {"draft", "report"},
     {"cli"},
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
