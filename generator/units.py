@@ -1,6 +1,6 @@
-"""Units, as plain factors to SI: `80 * GIB` is bytes, `400 * GBIT_PER_S` bytes per second.
+"""Units as plain factors to SI, and quantities as text.
 
-Quantities as text.
+`80 * GIB` is bytes, `400 * GBIT_PER_S` bytes per second.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def long_time(duration_s: float) -> str:
         return f"{duration_s / DAY:,.1f} days"
     if duration_s >= 2 * HOUR:
         return f"{duration_s / HOUR:.1f} hours"
-    return (
-        f"{duration_s / MINUTE:.0f} minutes" if duration_s >= 2 * MINUTE else f"{duration_s:.0f} s"
-    )
+    if duration_s >= 2 * MINUTE:
+        return f"{duration_s / MINUTE:.0f} minutes"
+    return f"{duration_s:.0f} s"
 
 
 #: Units of a column of times, with the longest time from which each is used.

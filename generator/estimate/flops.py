@@ -15,8 +15,9 @@ from .model_size import over_layers
 
 
 def active_matrix_parameters(job: Job) -> float:
-    """Parameters a token is multiplied with: active experts only, the head once, no embedding
-    lookup.
+    """Parameters that a token is multiplied with.
+
+    Of experts the active ones count, of the embedding the head and not the lookup.
     """
     model = job.model
     layers = over_layers(model, lambda layer: layer.active_matrix_parameters)
@@ -55,8 +56,9 @@ def attention_flops_per_token(job: Job) -> float:
 
 
 def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
-    """Model FLOPs and the recomputed forward passes of the layers (the head is never
-    recomputed).
+    """FLOPs of one step that the hardware does: those of the model, and recomputed forward passes.
+
+    The head is never recomputed.
     """
     model, tokens = job.model, job.training.tokens_per_step
     matrices = active_matrix_parameters(job) - model.vocab * model.hidden
@@ -76,9 +78,7 @@ def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
 
 
 def _repeated_parameters(model: Model, layout: LayoutLike) -> Any:
-    """Parameters that a token is multiplied with once more, over all layers, by selective
-    recomputation.
-    """
+    """Parameters that selective recomputation multiplies a token with again, over all layers."""
     total: Any = 0
     for layer, count in zip(model.averaged.kinds, model.averaged.counts, strict=True):
         latent, part = layer.mixer.repeated_parameters, layer.feed_forward

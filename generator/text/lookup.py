@@ -59,30 +59,30 @@ def is_slip(name: str, other: str) -> bool:
     """
     if abs(len(name) - len(other)) > 1:
         return False
-    same = _alike(name, other)
-    end = min(_alike(name[::-1], other[::-1]), len(name) - same, len(other) - same)
-    between, between_other = name[same : len(name) - end], other[same : len(other) - end]
-    swapped = len(between) == 2 and between == between_other[::-1]
-    if not swapped and max(len(between), len(between_other)) != 1:
+
+    # What is between the beginning and the end that both have.
+    start = _alike(name, other)
+    end = min(_alike(name[::-1], other[::-1]), len(name) - start, len(other) - start)
+    between, between_other = name[start : len(name) - end], other[start : len(other) - end]
+    is_swapped = len(between) == 2 and between == between_other[::-1]
+    if not is_swapped and max(len(between), len(between_other)) != 1:
         return False
+
+    changed = between + between_other
+    if "/" in changed:
+        return False
+    if any(map(is_whole, changed)):  # of digits only one that changed places: `zer2o`
+        return is_swapped and any(map(str.isalpha, between))
+    if not changed.isalpha():
+        return True
+
+    # In a word of three letters one may be missing, as in `min.py` for `main.py`, but none another.
     longer = max(name, other, key=len)
-    word = (
-        re.findall(r"(?<![A-Za-z])[A-Za-z]*\Z", longer[:same])[0]
-        + re.findall(r"^[A-Za-z]*", longer[same:])[0]
-    )
-    other_letter = len(between) == len(between_other) and not swapped
-    # `min.py` lacks a letter of `main.py`
-    enough = _LETTERS if other_letter or not same else _LETTERS - 1
-    # `zer2o` is `zero2`
-    digits = any(map(is_whole, between + between_other)) and not (
-        swapped and any(map(str.isalpha, between))
-    )
-    meant = (
-        digits
-        or "/" in between + between_other
-        or ((between + between_other).isalpha() and len(word) < enough)
-    )
-    return not meant
+    before = re.findall(r"(?<![A-Za-z])[A-Za-z]*\Z", longer[:start])[0]
+    after = re.findall(r"^[A-Za-z]*", longer[start:])[0]
+    is_replaced = len(between) == len(between_other) and not is_swapped
+    least = _LETTERS if is_replaced or not start else _LETTERS - 1
+    return len(before + after) >= least
 
 
 def is_written(document: Document) -> bool:
@@ -139,7 +139,10 @@ class Files:
 
     @cached_property
     def _written_by(self) -> dict[str, list[_Written]]:
-        """Configs that scripts write, by the script's path, which is before them."""
+        """Configs that scripts write, by the script's path.
+
+        A script comes before its configs among the documents.
+        """
         written_by, script = defaultdict[str, list[_Written]](list), ""
         for document in self._documents:
             if hasattr(document, "launches"):  # of a script, or of the command of a job
@@ -154,13 +157,13 @@ class Files:
     def find(
         self, path: str, holder: str, *kinds: Kind, starts: Iterable[str] = ()
     ) -> tuple[Document, ...]:
-        """The document of these kinds that the file `holder` means by `path`; empty where it can't
-        be known.
+        """The document of these kinds that the file `holder` means by `path`.
 
-        Looked for from the folders in which a program may be started: `starts`, the file's own,
-        those above it, and the working directory. Where the path begins elsewhere, as in
-        `$ROOT/configs/ds.json`, its end has to be that of one file only; of an absolute path the
-        file's name and its folder's. Several are those that `holder` itself may write there.
+        Empty where it can't be known. Several are those that `holder` itself may write there. The
+        document is looked for from the folders in which a program may be started: `starts`, the
+        file's own, those above it, and the working directory. Of a path that begins elsewhere, as
+        `$ROOT/configs/ds.json`, its end must fit one file alone; of an absolute path that is the
+        file's name and its folder's.
         """
         written = tuple(
             config
@@ -215,9 +218,8 @@ class Files:
             parts = _parts(written)
             folders = accumulate(parts[:-1], join, initial=place.removesuffix("/".join(parts)))
             there = list(takewhile(lambda folder: isdir(folder or "."), folders))
-            for at, folder in reversed(
-                [*enumerate(there)]
-            ):  # the file's name, then the folders that lead to it
+            # The slip may be in the file's name, else in one of the folders that lead to it.
+            for at, folder in reversed([*enumerate(there)]):
                 below = "/".join(parts[at + 1 :])
                 for other in names_in(folder, dirname(holder))[:_MOST]:
                     if is_slip(parts[at], other) and (
@@ -227,7 +229,8 @@ class Files:
                         for _ in parts[at:]:
                             above = dirname(above)
                         return join(above, other, below).removesuffix("/")
-        # of another machine's its folder counts
+
+        # An absolute path may be another machine's: of it the name and its folder count.
         end = "/".join(_parts(written)[-2:]) if isabs(path) else written
         depth = end.count("/")
         tails = (

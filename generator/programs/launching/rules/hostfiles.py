@@ -46,11 +46,10 @@ def lines_are_hosts_with_slots(submission: Submission) -> Violations:
     named = {id(document) for link in submission.references for document in link.documents}
     for hostfile in submission.of(Hostfile):
         if not hostfile.entries:
-            hint, less = (
-                "write a line such as worker-0 slots=8",
-                None if id(hostfile) in named else NOTE,
-            )
-            yield Violation(hostfile.locate(0), "the hostfile names no host", hint, severity=less)
+            hint = "write a line such as worker-0 slots=8"
+            severity = None if id(hostfile) in named else NOTE
+            message = "the hostfile names no host"
+            yield Violation(hostfile.locate(0), message, hint, severity=severity)
         if left := next(filter(_is_to_fill, hostfile.entries), None):
             message = f"{show(left.raw)} is a placeholder, and no host with its slots"
             yield Violation(
@@ -68,18 +67,15 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
     entries = [entry for entry in hostfile.entries if not _is_to_fill(entry)]
     bad = [entry for entry in entries if entry.slots is None]
     if bad:
-        used = any(call.hostfile is hostfile for call in deepspeed_calls(submission))
-        anothers = not used and not any("slots" in entry.raw for entry in hostfile.entries)
         more = f", nor {counted(len(bad) - 1, 'more line')}" if len(bad) > 1 else ""
-        message, hint = (
-            f"{show(bad[0].raw)} is not HOST slots=N{more}",
-            f"{bad[0].host.partition(':')[0]} slots=8",
-        )
-        # mpirun, colossalai and loops over ssh read hosts alone
-        severity = NOTE if anothers else None
-        yield Violation(
-            hostfile.locate(bad[0]), f"{message}: {refuses}", f"write {hint}", severity=severity
-        )
+        message = f"{show(bad[0].raw)} is not HOST slots=N{more}: {refuses}"
+        hint = f"write {bad[0].host.partition(':')[0]} slots=8"
+
+        # It may be for mpirun, colossalai or a loop over ssh, which read hosts alone.
+        is_used = any(call.hostfile is hostfile for call in deepspeed_calls(submission))
+        has_slots = any("slots" in entry.raw for entry in hostfile.entries)
+        severity = None if is_used or has_slots else NOTE
+        yield Violation(hostfile.locate(bad[0]), message, hint, severity=severity)
     for entry in entries:
         if entry.host in seen:
             message, hint = (
@@ -141,31 +137,21 @@ def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
     for chosen in (call.text("--include"), call.text("--exclude")):
         if chosen is None or call.hostfile is None:
             continue
-        slots, name = (
-            {entry.host: entry.slots for entry in call.hostfile.entries},
-            chosen.option.name,
-        )
+        slots = {entry.host: entry.slots for entry in call.hostfile.entries}
+        name = chosen.option.name
         for part in chosen.value.split("@"):
             host, _, numbers = part.strip().partition(":")
             if host not in slots:
                 near = closest(host, slots)
-                hint = (
-                    f"did you mean {near}?"
-                    if near
-                    else f"use {listed(list(slots)[:6])}"
-                    if slots
-                    else None
-                )
-                yield chosen.bad_value(
-                    f"{name}: {show(host)} is not a host of {call.hostfile.path}", hint
-                )
+                hint = f"use {listed(list(slots)[:6])}" if slots else None
+                hint = f"did you mean {near}?" if near else hint
+                message = f"{name}: {show(host)} is not a host of {call.hostfile.path}"
+                yield chosen.bad_value(message, hint)
             has = slots.get(host)
-            for number in (
-                re.findall(r"(?<![^,])\s*(\d{1,8})\s*(?![^,])", numbers, re.ASCII)
-                if has is not None
-                else ()
-            ):
-                if has is not None and whole(number) >= has:
+            if has is None:
+                continue
+            for number in re.findall(r"(?<![^,])\s*(\d{1,8})\s*(?![^,])", numbers, re.ASCII):
+                if whole(number) >= has:
                     message = f"{name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
                     yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
 
@@ -240,16 +226,11 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
     for line, where in lines:
         name, equals, value = line.partition("=")
         if not equals:
-            what = (
-                "a comment"
-                if line.lstrip().startswith("#")
-                else "blank"
-                if not line.strip()
-                else show(line)
-            )
-            message = (
-                f"this line is {what}: DeepSpeed's launcher splits every line at an equals sign"
-            )
+            what = show(line) if line.strip() else "blank"
+            if line.lstrip().startswith("#"):
+                what = "a comment"
+            message = f"this line is {what}: "
+            message += "DeepSpeed's launcher splits every line at an equals sign"
             yield Violation(where, message, "remove it, or write NAME=VALUE")
         elif re.match(r"\s*export\s", line) or name != name.strip():
             hint = f"write {name.replace('export', '').strip()}={value.strip()}"

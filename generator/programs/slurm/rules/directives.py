@@ -60,8 +60,7 @@ def _did_you_mean(name: str, table: Table) -> str | None:
     """The option that a misspelt one is for."""
     stem = name.lstrip("-").lower().replace("_", "-")
     long = {option.lstrip("-"): option for option in table.options if option.startswith("--")}
-    # Plug-ins of a site add options of their own; in up to five letters, a slip of one is a larger
-    # share.
+    # Plug-ins of a site add options of their own. Of a short name a slip is a larger share.
     near = difflib.get_close_matches(stem, long, n=1, cutoff=0.6 if len(stem) <= 5 else 0.75)
     return _OTHER_NAMES.get(name) or (long[near[0]] if near else None)
 
@@ -115,9 +114,9 @@ def every_option_is_known(request: Request) -> Violations:
             hint = f"give {name} to srun: srun {written} ..."
         may_be_added = name.startswith("--") and not (of_srun or near)
         refused = f"which refuses the {'script' if request.block else 'call'}"
-        effect, severity = (
-            ("if no plug-in of the site adds it", NOTE) if may_be_added else (refused, ERROR)
-        )
+        effect, severity = refused, ERROR
+        if may_be_added:
+            effect, severity = "if no plug-in of the site adds it", NOTE
         message = f"{request.title} {name}: unknown option of {request.program}, {effect}"
         yield Violation(request.shell.locate(option.written), message, hint, severity=severity)
 
@@ -156,28 +155,22 @@ def options_have_their_values(request: Request) -> Violations:
     for option in request.options.entries:
         if not option.known or (of_table := request.table.find(option.name)) is None:
             continue
-        argument, attached, edits = (
-            request.view(option, None),
-            option.written.value or "",
-            tuple[Edit, ...](),
-        )
+
+        argument = request.view(option, None)
+        attached = option.written.value or ""
+        edits = tuple[Edit, ...]()
         if of_table.values and not option.values and not request.opaque:
             message = f"{argument} has no value, and {request.program} requires one"
             hint = f"write {of_table.name}=VALUE"
-        elif of_table.values and re.match(
-            r"-[A-Za-z]=", attached
-        ):  # getopt takes the equals sign for part of the value
-            message = (
-                f"{attached} gives {option.name} the value {show(attached[2:])}, "
-                "with the equals sign"
-            )
+        elif of_table.values and re.match(r"-[A-Za-z]=", attached):
+            # getopt takes the equals sign for part of the value.
+            message = f"{attached} gives {option.name} the value {show(attached[2:])}, "
+            message += "with the equals sign"
             hint = f"write {of_table.name}{attached[2:]}"
             edits = request.edit(option.written, f"{of_table.name}{attached[2:]}")
         elif not of_table.values and not of_table.optional and option.values:
-            message, hint = (
-                f"{argument} has a value, but the option accepts none",
-                f"write {of_table.name}",
-            )
+            message = f"{argument} has a value, but the option accepts none"
+            hint = f"write {of_table.name}"
         else:
             continue
         yield Violation(argument.where, message, hint, edits=edits)
@@ -188,11 +181,8 @@ def nothing_but_options(request: Request) -> Violations:
     """A #SBATCH line has options and their values only.
     Prevents: sbatch: error: Invalid directive found in batch script.
     Fix: quote values with spaces; put remarks behind a #"""
-    hint, edits, severity = (
-        "put a value with spaces in quotes, and remarks behind a #",
-        tuple[Edit, ...](),
-        ERROR,
-    )
+    hint = "put a value with spaces in quotes, and remarks behind a #"
+    edits, severity = tuple[Edit, ...](), ERROR
     for word in request.options.rest[:1]:
         text = word.value or word.raw
         if text[:1] in _DASHES:
@@ -308,6 +298,7 @@ def names_are_written_out(request: Request) -> Violations:
 
 
 def _variables(request: Request, *, named: bool) -> Violations:
+    """The first variable in an option that is a name or path (`named`), or in any other."""
     options = [
         argument
         for argument in request.valued()
