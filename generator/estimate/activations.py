@@ -67,11 +67,11 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     # An eager RMSNorm keeps its input in fp32, and the result before the weight.
     upcast = 4 if not job.fuses_kernels and layer.norm.kind == "rmsnorm" else 0
     norms = layer.norms * (element * model.hidden + upcast * model.hidden)
-    masks = layer.blocks * model.hidden * (model.dropout > 0)
+    dropped = layer.blocks * model.hidden * (model.dropout > 0)
     # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input,
     # for itself.
     inputs = input_bytes(job)
-    replicated = norms + layer.blocks * inputs * model.hidden + masks
+    replicated = norms + layer.blocks * inputs * model.hidden + dropped
     copied = inputs * layer.mixer.widths.values * (inputs < element)
     kept = layer.mixer.kept_elements(
         repeats_keys=job.training.attention == "unfused" and not job.framework.fused,
@@ -89,7 +89,8 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     )
     whole = (layout.recompute == Recompute.FULL) | repeats(layout, Modules.CORE_ATTN)
     scores = scores_bytes_per_token(job, layout, layer.mixer) * np.logical_not(whole)
-    return replicated / sequence_cut(layout) + sharded / layout.tensor + scores
+    masks = element * layer.mixer.kept_of_sequence(job.training.sequence_length)
+    return replicated / sequence_cut(layout) + sharded / layout.tensor + scores + masks
 
 
 def scores_bytes_per_token(job: Job, layout: LayoutLike, mixer: Mixer) -> Any:
@@ -289,7 +290,8 @@ def _workspace_per_token(job: Job, layout: LayoutLike, layer: Layer) -> dict[str
         if kept >= _EAGER_SCORE_BYTES
         else 2.0 * element
     )
-    states = 2 * FP32 * mixer.state_elements / layout.tensor
+    held = mixer.state_elements(job.training.sequence_length)
+    states = 2 * FP32 * held / layout.tensor
     through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
     return {
         "repeated": recomputed + through,

@@ -191,17 +191,25 @@ def core_time(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
 
 
 def _scan(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
-    """Seconds of a core without scores: its arithmetic at attention's rates, or what it moves.
+    """Seconds of a core without softmax: its arithmetic at attention's rates, in fp32 at those of
+    products, or what it moves.
 
     **Assumes** that such kernels reach the share of the peak that flash attention reaches: none was
     measured.
     """
     accelerator, constants = job.cluster.accelerator, rates(job)
     tokens, sequence = local_tokens(job, layout) / layout.tensor, job.training.sequence_length
+    flops, elements = mixer.core_flops(sequence), mixer.core_elements(sequence)
+    if not flops:
+        return Passes(0.0, 0.0)
     rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
-    work = tokens * mixer.core_flops(sequence) / rate / constants.attention_kernel_share
-    moved = stream_s(job, tokens * mixer.core_elements(sequence) * weight_bytes(job))
+    moved = stream_s(job, tokens * elements * weight_bytes(job))
     start = constants.attention_start_s
+    if mixer.core_precision == "fp32":
+        rate = accelerator.flops_per_s.get("fp32") or rate
+        work = tokens * flops / (rate * constants.product_fraction)
+        return Passes(work + moved + start, 2 * (work + moved) * mixer.core_trains)
+    work = tokens * flops / rate / constants.attention_kernel_share
     return Passes(
         np.maximum(work / constants.attention_forward_fraction, moved) + start,
         np.maximum(2 * work / constants.attention_backward_fraction, 2 * moved) + start,
@@ -220,7 +228,7 @@ def _attention(job: Job, layout: LayoutLike, mixer: SoftmaxAttention) -> Passes:
     rate = rate * tile_use(mixer.head_dim)
     if job.training.attention == "flash":
         rate = rate * constants.attention_kernel_share / _exponentials(mixer, rate)
-        work = per_key * mixer.span.keys(sequence) / rate
+        work = per_key * mixer.span.computed_keys(sequence) / rate
         wide = queries > _USUAL_HEAD * mixer.heads
         shares = (
             (constants.wide_forward_share, constants.wide_backward_share) if wide else (1.0, 1.0)

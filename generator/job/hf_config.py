@@ -34,7 +34,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "blocks of attention whose weights several places share": "zamba zamba2",
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
     "attention heads and MLP widths that differ by layer": "deci nemotron-nas openelm",
-    _SPARSE: "deepseek_v32 deepseek_v4 glm_moe_dsa minimax_m3_vl minimax_m3_vl_text",
+    _SPARSE: "deepseek_v4 minimax_m3_vl minimax_m3_vl_text",
     "experts of their own for each modality": "ernie4_5_vl_moe_text",
     "per-layer embeddings, AltUp and layers that share keys and values": "gemma3n_text",
     "gates on latent attention, residuals over blocks and a narrower state between experts": (

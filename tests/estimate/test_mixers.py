@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dsgen.catalog.layers.delta import CHUNK, GatedDelta
+from dsgen.catalog.layers.indexer import Indexer
 from dsgen.catalog.layers.kimi_delta import KimiDelta
 from dsgen.catalog.layers.mamba import Mamba1, Mamba2
 from dsgen.catalog.layers.short_conv import ShortConv
@@ -95,6 +96,31 @@ VARIANTS: tuple[Mapping[str, object], ...] = (
         "attention_bias": True,
         "conv_bias": True,
         "conv_L_cache": 4,
+    },
+    {"model_type": "deepseek_v32", "num_hidden_layers": 5, "n_routed_experts": 8},
+    {
+        "model_type": "deepseek_v32",
+        "num_hidden_layers": 4,
+        "n_routed_experts": 8,
+        "first_k_dense_replace": 1,
+        "index_n_heads": 16,
+        "index_head_dim": 96,
+        "attention_bias": True,
+        "q_lora_rank": 512,
+    },
+    {"model_type": "glm_moe_dsa", "num_hidden_layers": 4, "n_routed_experts": 8},
+    {
+        "model_type": "glm_moe_dsa",
+        "num_hidden_layers": 8,
+        "n_routed_experts": 8,
+        "index_topk_freq": 3,
+        "index_skip_topk_offset": 1,
+    },
+    {
+        "model_type": "glm_moe_dsa",
+        "num_hidden_layers": 4,
+        "n_routed_experts": 8,
+        "index_topk_pattern": "FSSF",
     },
     {"model_type": "mamba", "num_hidden_layers": 2},
     {
@@ -431,3 +457,37 @@ def test_a_short_convolution_keeps_what_is_counted() -> None:
     mixer = ShortConv(hidden=256, kernel=3)
     counted = kept_elements(Lfm2ShortConv(AutoConfig.for_model("lfm2", **sizes), 0), 256, 256)
     assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
+
+
+@pytest.mark.parametrize("tokens", [128, 256])
+def test_an_indexer_costs_all_keys_and_saves_none(tokens: int) -> None:
+    """DeepSeek-V3.2's module does the indexer's operations of the formula, and attention over all
+    keys beside: what it chose saves nothing.
+    """
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.deepseek_v32 import modeling_deepseek_v32 as modeling
+
+    sizes = {
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "q_lora_rank": 64,
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 32,
+        "index_n_heads": 4,
+        "index_head_dim": 64,
+        "index_topk": 16,
+    }
+    config = AutoConfig.for_model("deepseek_v32", **sizes, attn_implementation="eager")
+    module = modeling.DeepseekV32Attention(config, 0)
+    angles = torch.zeros(1, tokens, 32)
+    mask = torch.zeros(1, 1, tokens, tokens)
+    counted = batched_flops(
+        lambda: module(torch.zeros(1, tokens, 256), (angles, angles), mask, None)
+    )
+    mixer = Indexer(hidden=256, query_rank=64, heads=4, head_dim=64, top=16)
+    dense = 2 * tokens * 4 * (32 + 32 + 32)
+    assert counted / tokens == pytest.approx(mixer.core_flops(tokens) + dense)

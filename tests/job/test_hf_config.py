@@ -462,7 +462,7 @@ def test_first_dense_layers_need_no_places() -> None:
             "kimi_k3",
             "gates on latent attention, residuals over blocks and a narrower state between experts",
         ),
-        ("deepseek_v32", "sparse attention with an indexer"),
+        ("deepseek_v4", "sparse attention with an indexer"),
         ("nemotron-nas", "attention heads and MLP widths that differ by layer"),
     ],
 )

@@ -114,14 +114,13 @@ class GatedDelta(Mixer):
         rule = 6 * key * value + 2 * CHUNK * (3 * key + 2 * value)
         return self.value_heads * rule + 2.0 * self.kernel * self._mixed
 
-    @property
-    def state_elements(self) -> float:
+    def state_elements(self, sequence: int) -> float:
         """A state of each head for every chunk."""
         return self.value_heads * self.key_dim * self.value_dim / CHUNK
 
     def core_elements(self, sequence: int) -> float:
         """What convolution, rule and norm read and write, and the states."""
-        return 4 * self._mixed + 4 * self.widths.values + 4 * self.state_elements
+        return 4 * self._mixed + 4 * self.widths.values + 4 * self.state_elements(sequence)
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:

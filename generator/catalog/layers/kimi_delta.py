@@ -107,14 +107,13 @@ class KimiDelta(Mixer):
         head = 6 * self.head_dim**2 + 10 * CHUNK * self.head_dim
         return self.heads * head + 2.0 * self.kernel * 3 * self.width
 
-    @property
-    def state_elements(self) -> float:
+    def state_elements(self, sequence: int) -> float:
         """A state of each head for every chunk."""
         return self.width * self.head_dim / CHUNK
 
     def core_elements(self, sequence: int) -> float:
         """Convolution, decays (fp32, several kernels), rule and norm, and states."""
-        return 6 * self.width + 16 * self.width + 8 * self.width + 4 * self.state_elements
+        return 6 * self.width + 16 * self.width + 8 * self.width + 4 * self.state_elements(sequence)
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:

@@ -201,14 +201,13 @@ class Mamba2(Mixer):
         between = 4 * self.state * self.width
         return float(within + between + 2 * self.kernel * self._mixed)
 
-    @property
-    def state_elements(self) -> float:
+    def state_elements(self, sequence: int) -> float:
         """A state of each head for every chunk."""
         return self.width * self.state / self.chunk
 
     def core_elements(self, sequence: int) -> float:
         """Convolution: in and out. Scan: input, gate, steps, output, and states."""
-        return 3 * self._mixed + 4 * self.width + 4 * self.state_elements
+        return 3 * self._mixed + 4 * self.width + 4 * self.state_elements(sequence)
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:

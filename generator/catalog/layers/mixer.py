@@ -67,6 +67,8 @@ class Mixer:
     #: Whether a token's result depends on those before it by a state or a convolution, so that a
     #: rank that has a part of the sequence alone would begin anew there.
     has_state: ClassVar[bool] = False
+    core_precision: ClassVar[str] = "bf16"  #: that its core computes in
+    core_trains: ClassVar[bool] = True  #: whether its core has a backward pass
     kernels: ClassVar[tuple[str, ...]] = ()  #: Python packages that its fast kernels come from
     output_bias: bool = False
 
@@ -158,9 +160,14 @@ class Mixer:
         """Scores of one token; none for a kind without."""
         return 0
 
-    @property
-    def state_elements(self) -> float:
+    def state_elements(self, sequence: int) -> float:
         """Elements a token of fp32 states between chunks, alive while its core runs backward."""
+        return 0.0
+
+    def kept_of_sequence(self, sequence: int) -> float:
+        """Elements a token kept beside `kept_elements`, which grow with the sequence, and which no
+        tensor ranks share.
+        """
         return 0.0
 
     @property

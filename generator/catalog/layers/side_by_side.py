@@ -88,7 +88,10 @@ class SideBySide(Mixer):
         """The sum of theirs."""
         return sum(mixer.scores(sequence) for mixer in self.mixers)
 
-    @property
-    def state_elements(self) -> float:
+    def kept_of_sequence(self, sequence: int) -> float:
         """The sum of theirs."""
-        return sum(mixer.state_elements for mixer in self.mixers)
+        return sum(mixer.kept_of_sequence(sequence) for mixer in self.mixers)
+
+    def state_elements(self, sequence: int) -> float:
+        """The sum of theirs."""
+        return sum(mixer.state_elements(sequence) for mixer in self.mixers)

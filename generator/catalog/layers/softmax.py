@@ -19,6 +19,7 @@ class Span:
     causal: bool = True  #: False in encoders such as BERT
     window: int | None = None  #: tokens of local attention
     chunked: bool = False  #: the window is a chunk of the sequence that doesn't slide (Llama 4)
+    masked: bool = False  #: by a mask of its own, so that kernels compute what it hides too
     mean_of: tuple[tuple[Span, int], ...] = ()  #: spans that it stands for, each with its layers
 
     def keys(self, sequence: int) -> float:
@@ -37,6 +38,10 @@ class Span:
         if window is None or window >= sequence:
             return sequence / 2 if self.causal else float(sequence)
         return window / 2 if self.chunked else window - window**2 / (2 * sequence)
+
+    def computed_keys(self, sequence: int) -> float:
+        """Keys of a query that kernels compute which skip what a span hides, if no mask does."""
+        return float(sequence) if self.masked else self.keys(sequence)
 
 
 class SoftmaxAttention(Mixer):

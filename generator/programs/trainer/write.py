@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
+from ...catalog.layers.indexer import Indexer
 from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ...estimate.layout import Layout, Recompute
 from ...job.arguments import argument_values, gives
@@ -81,7 +82,7 @@ def _packages(job: Job) -> dict[str, str]:
     trl the version that was read.
     """
     training, script = job.training, PurePosixPath(job.launch.script).name
-    flash = training.attention == "flash" and job.cluster.accelerator.vendor != "intel"
+    flash = _takes_flash(job) and job.cluster.accelerator.vendor != "intel"
     told = argument_values(job.launch.arguments, _ATTENTION) or ("flash",)
     quantized = training.lora is not None and training.lora.base == "4bit"
     used = {
@@ -100,15 +101,19 @@ def _reports(job: Job) -> tuple[str, ...]:
     return told or (("tensorboard",) if job.output.logs is not None else ())
 
 
+def _takes_flash(job: Job) -> bool:
+    """Whether attention is FlashAttention's, which takes no mask of what an indexer chose.
+
+    **Source**: transformers 5.23, modeling_deepseek_v32.py, `_supports_flash_attn`.
+    """
+    return job.training.attention == "flash" and job.model.part(Indexer) is None
+
+
 def _attention(job: Job, layout: Layout) -> str:
     """The attention that the plan counts on; Ulysses takes no `eager`."""
-    return (
-        "flash_attention_2"
-        if job.training.attention == "flash"
-        else "sdpa"
-        if layout.context > 1
-        else "eager"
-    )
+    if _takes_flash(job):
+        return "flash_attention_2"
+    return "sdpa" if layout.context > 1 or job.training.attention == "flash" else "eager"
 
 
 def _resume(job: Job) -> Resume | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...catalog.layers.delta import GatedDelta
 from ...catalog.layers.experts import Experts
 from ...catalog.layers.grouped import GroupedQuery
+from ...catalog.layers.indexer import Indexer
 from ...catalog.layers.latent import Latent
 from ...catalog.layers.mamba import Mamba2
 from ...catalog.layers.mixer import Mixer
@@ -356,6 +357,7 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
 #: megatron/core/models/hybrid and megatron/training/arguments.py.
 _BUILT_FROM: Final[Mapping[type[Mixer], tuple[str, str]]] = {
     GatedDelta: ("0.16.1", "--experimental-attention-variant gated_delta_net"),
+    Indexer: ("0.16.1", "--experimental-attention-variant dsa"),
     Mamba2: ("0.16.1", "a hybrid pattern with M"),
 }
 
@@ -372,7 +374,7 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
         yield mixer.called, since or "no release of Megatron-Core up to 0.19 builds it"
 
     for layer in job.model.stack.kinds:
-        if isinstance(layer.mixer, SideBySide):
+        if isinstance(layer.mixer, SideBySide) and job.model.part(Indexer) is None:
             yield layer.mixer.called, "no release of Megatron-Core up to 0.19 builds them"
         elif isinstance(layer.mixer, NoMixer) or isinstance(layer.feed_forward, NoFeedForward):
             alone = "layers of a mixer or a feed-forward alone"

@@ -255,14 +255,14 @@ def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     "runtime/sequence_parallel/ulysses_sp.py @ 0.19.8 (replaces attention alone)",
 )
 def states_need_whole_sequences(job: Job, layout: LayoutLike) -> Judgement:
-    """Layers with a state or a convolution along the sequence have whole sequences.
-    Prevents: No error: each rank begins anew at its part of the sequence, and trains another model.
+    """Layers with a state, a convolution or an indexer along the sequence have whole sequences.
+    Prevents: No error: each rank takes its part for a sequence, and trains another model.
     Fix: set layout.context to 1"""
     yield layout.context == 1
     kinds = dict.fromkeys(mixer.called for mixer in job.model.mixers if mixer.has_state)
     message = (
         f"{job.model.name} has {', '.join(kinds)}: with "
-        f"{job.says('context', layout.context)} each rank would begin anew at its part of it"
+        f"{job.says('context', layout.context)} each rank would take its part for a sequence"
     )
     yield message, f"use {job.says('context', 1)}"
 

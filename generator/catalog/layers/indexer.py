@@ -1,0 +1,90 @@
+"""An indexer beside attention (DSA): it scores every earlier key for each query, of which attention
+meets the best.
+
+It stands beside the attention that it chooses for, as a mixer of the same layer.
+
+**Source**: DeepSeek-V3.2 (2512.02556) sec 2.1; transformers 5.23, DeepseekV32Indexer,
+GlmMoeDsaIndexer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...dataclass import dataclass
+from .mixer import Mixer, Product, Projection, Widths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer(Mixer):
+    """Scores of few narrow heads; `shared` takes the choice of an earlier layer's."""
+
+    called: ClassVar[str] = "an indexer"
+    has_state: ClassVar[bool] = True  # it chooses among all keys, which a part of them lacks
+    core_precision: ClassVar[str] = "fp32"
+    core_trains: ClassVar[bool] = False  # transformers computes it under torch.no_grad
+
+    hidden: int
+    query_rank: int  #: width of the latent that its queries are made of
+    heads: int
+    head_dim: int
+    top: int  #: keys that are chosen
+    shared: bool = False
+
+    @property
+    def widths(self) -> Widths:
+        """None that others take."""
+        return Widths(0, 0, 0)
+
+    @property
+    def projections(self) -> tuple[Projection, ...]:
+        """Linear layers, with the names of transformers."""
+        if self.shared:
+            return ()
+        return (
+            Projection("wq_b", self.query_rank, self.heads * self.head_dim),
+            Projection("wk", self.hidden, self.head_dim),
+            Projection("weights_proj", self.hidden, self.heads),
+        )
+
+    def rank_parameters(self, tensor: Any) -> Any:
+        """All of them: each tensor rank has the whole indexer."""
+        return self.parameters + 0 * tensor
+
+    def norm_parameters(self, each: int) -> int:
+        """A LayerNorm of its key, whatever the model's norms."""
+        return 0 if self.shared else 2 * self.head_dim
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """Queries, the key, a weight for each head."""
+        return tuple(Product(layer.inputs, layer.outputs) for layer in self.projections)
+
+    def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
+        """None: it isn't trained."""
+        return 0
+
+    def kept_of_sequence(self, sequence: int) -> float:
+        """The mask of what was chosen, in attention's type, which attention keeps.
+
+        **Source**: transformers 5.23, DeepseekV32Attention, which hands SDPA a mask of a query's
+        keys; torch 2.13, aten/src/ATen/native/transformers/attention.cpp (a mask of bools becomes
+        one of the queries' type, and is saved).
+        """
+        return float(sequence)
+
+    def core_flops(self, sequence: int) -> float:
+        """FLOPs of its scores over all keys, and of their sums over heads.
+
+        **Symbols**: 2 s H d + 2 s H. **Source**: counted by torch's FlopCounterMode in
+        DeepseekV32Attention, at 256 and 512 tokens: exactly this, beside attention over all keys.
+        """
+        return 0.0 if self.shared else 2.0 * sequence * self.heads * (self.head_dim + 1)
+
+    def core_elements(self, sequence: int) -> float:
+        """Its fp32 scores: written by the product, scaled, cut at zero, and summed up."""
+        return 0.0 if self.shared else 12.0 * sequence * self.heads
+
+    def state_elements(self, sequence: int) -> float:
+        """Its scores before and after they are scaled or cut, at a time: half of both."""
+        return 0.0 if self.shared else float(sequence * self.heads)
