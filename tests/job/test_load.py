@@ -363,3 +363,15 @@ def test_the_schema_says_what_headroom_is_kept() -> None:
         files("dsgen.schemas").joinpath("job.schema.json").read_text(encoding="utf-8")
     )
     assert schema["properties"]["memory"]["properties"]["headroom"]["default"] == DEFAULT_HEADROOM
+
+
+def test_an_infinite_limit_of_a_model_is_taken() -> None:
+    """A config.json's `Infinity` in a key that plays no part is no mistake of the spec, one in a
+    key of the spec's own is.
+    """
+    model = {"model_type": "llama", "time_step_limit": [0.0, float("inf")]}
+    job = {"model": model, "framework": "deepspeed", "cluster": "aws/p5.48xlarge", "nodes": 1}
+    job |= {"training": {"global_batch": 8}, "launch": {"script": "train.py"}}
+    assert spec.load_job(job).model.family == "llama"
+    with pytest.raises(InvalidJob, match="expected a finite number"):
+        spec.load_job({**job, "training": {"global_batch": 8, "learning_rate": float("inf")}})
