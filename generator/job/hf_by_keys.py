@@ -67,6 +67,7 @@ class Traits:
     ffn: Callable[[KeyReader, int], int] | None = None  #: width of its MLP, of the hidden size
     dense: Told = field(default_factory=dict)  #: further fields of dense MLPs
     experts: Told = field(default_factory=dict)  #: further fields of experts
+    routes: Told = True  #: whether the experts that keys describe are there at all
     #: numbers of the layers without experts; None: as keys say
     plain: Callable[[KeyReader, Shape], Container[int]] | None = None
 
@@ -112,7 +113,7 @@ def first_dense(count: int, *keys: str) -> Any:
 
 def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     """The fields of a model, its layers among them, as a config of these traits describes it."""
-    read.names = traits.names
+    read.names = traits.names if traits.head_dim else {**traits.names, "head_dim": ""}
     read.others |= frozenset(traits.others.split())
     shape = _sizes(read, traits)
 
@@ -183,7 +184,9 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
     shape["kv_heads"] = (
         read_kv_heads(read, heads, read.usual(*grouped)) if grouped and not latent else heads
     )
-    width = read.optional_integer("head_dim") if traits.head_dim else None
+    if not traits.head_dim:
+        read.ignore("head_dim")
+    width = read.optional_integer("head_dim")
     divided = traits.rounds_heads or latent
     shape["head_dim"] = width or (
         max(1, hidden // heads) if divided else read_head_dim(read, hidden, heads)
@@ -355,6 +358,9 @@ def _feed_forwards(
     }
     dense = Dense(**{**mlp, "width": shape["ffn"], **told(traits.dense)})
     count = read.optional_integer("num_experts", low=0)
+    if not told(traits.routes):
+        read.ignore(*read.called("num_experts_per_tok", "moe_intermediate_size"))
+        return dense, None, ()
     if not count:
         return dense, None, ()
     listed = read.value("mlp_layer_types") if read.knows("mlp_layer_types") else None

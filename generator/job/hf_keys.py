@@ -21,7 +21,7 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "hidden_size": "hidden_size n_embd d_model dim",
     "num_hidden_layers": "num_hidden_layers n_layer n_layers num_layers",
     "num_attention_heads": "num_attention_heads n_head n_heads num_heads attention_heads",
-    "num_key_value_heads": "num_key_value_heads num_kv_heads n_kv_heads",
+    "num_key_value_heads": "num_key_value_heads num_kv_heads n_kv_heads num_attention_groups",
     "head_dim": "head_dim kv_channels attention_head_dim",
     "intermediate_size": "intermediate_size n_inner ffn_dim ffn_hidden_size dff d_ff",
     "max_position_embeddings": "max_position_embeddings n_positions max_sequence_length "
@@ -39,7 +39,7 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "num_shared_expert",
     "shared_expert_intermediate_size": "shared_expert_intermediate_size "
     "shared_experts_intermediate_size moe_shared_expert_intermediate_size shared_intermediate_size "
-    "share_expert_dim",
+    "share_expert_dim share_expert_dims",
     "first_k_dense_replace": "first_k_dense_replace num_dense_layers",
     "routed_scaling_factor": "routed_scaling_factor route_scale router_scaling_factor "
     "moe_routed_scaling_factor moe_router_scaling_factor",

@@ -103,10 +103,6 @@ def _gemma4_experts(read: KeyReader, shape: Shape) -> Shape:
     return {"shared_experts": 1, "width": shape["ffn"], "router_bias": True}
 
 
-def _gemma4_plain(read: KeyReader, shape: Shape) -> range:
-    return range(0 if read.boolean("enable_moe_block", False) else shape["layers"])
-
-
 def _step(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     """Step's local layers may have another number of heads."""
     other = ConfigReader(read.mapping("attention_other_setting"))
@@ -179,7 +175,8 @@ _GEMMA4: Final = Traits(
     qk_norm="head",
     attention=_gemma4,
     kinds=_beam,
-    plain=_gemma4_plain,
+    routes=switch("enable_moe_block", False),
+    plain=lambda read, shape: (),
     experts=_gemma4_experts,
     layer=_gemma4_layer,
     table_elements=_gemma4_tables,
@@ -284,6 +281,7 @@ TYPES: Final[Mapping[str, Traits]] = {
     ),
     "mellum": Traits(qk_norm="head"),
     "mimo_v2_flash": Traits(
+        output_bias=False,
         attention=_mimo,
         kinds=lambda read, shape: [
             LOCAL if i and (i + 1) % 6 else FULL for i in range(shape["layers"])
@@ -291,10 +289,13 @@ TYPES: Final[Mapping[str, Traits]] = {
         plain=first_dense(1),
         experts=_SIGMOID,
     ),
-    "minicpm3": replace(_MLA, extras=("scaled embeddings, residuals and logits",)),
+    "minicpm3": replace(
+        _MLA, extras=("scaled embeddings, residuals and logits",), idle="dim_model_base"
+    ),
     "moshi": Traits(
         dense=lambda read, shape: {"width": shape["ffn"] // 2},
         table_elements=lambda read, shape: shape["hidden"],
+        idle="num_codebooks",
     ),
     "nanochat": Traits(norm="none", qk_norm="l2", gated=False, extras=("soft-capped logits",)),
     "openai-gpt": replace(_GPT, norm_after=True, final_norms=0),
@@ -304,7 +305,7 @@ TYPES: Final[Mapping[str, Traits]] = {
         rotary_fraction=0.5,
         qk_norm=switch("qk_layernorm", True, "head", "none"),
     ),
-    "solar_open": Traits(experts=_SIGMOID, plain=lambda read, shape: ()),
+    "solar_open": Traits(output_bias=False, experts=_SIGMOID, plain=lambda read, shape: ()),
     "vaultgemma": Traits(
         kinds=every(2), extras=(SCALED_EMBEDDINGS, "soft-capped attention scores and logits")
     ),
@@ -327,12 +328,13 @@ TYPES: Final[Mapping[str, Traits]] = {
     "cosmos3_edge_text": Traits(gated=False),
     "gemma4_text": _GEMMA4,
     "gemma4_unified_text": _GEMMA4,
-    "glm4v_text": Traits(norms=4, qkv_bias=True, rotary_fraction=0.5),
+    "glm4v_text": Traits(head_dim=False, norms=4, qkv_bias=True, rotary_fraction=0.5),
     "glm4v_moe_text": Traits(rounds_heads=True, output_bias=False, experts=_SIGMOID),
     "glm_ocr_text": Traits(norms=4),
     "granite_docling_text": Traits(extras=multipliers, idle=_GRANITE),
     "muse_glimmer_text": Traits(norms=4, gate="elements", qk_norm="l2"),
     "molmo2_text": Traits(
+        output_bias=False,
         qk_norm="head",
         table_elements=lambda read, shape: (
             shape["hidden"] * (read.optional_integer("additional_vocab_size", low=0) or 0)
@@ -352,10 +354,12 @@ TYPES: Final[Mapping[str, Traits]] = {
             **_SIGMOID,
         },
         others="attention_other_setting moe_layers_enum first_k_dense_replace",
-        names={"num_experts": "moe_num_experts n_routed_experts num_local_experts"},
-        idle="swiglu_limits swiglu_limits_shared",
+        names={"num_experts": "moe_num_experts n_routed_experts"},
+        idle="swiglu_limits swiglu_limits_shared num_local_experts",
     ),
     "unlimited_ocr_text": Traits(
-        plain=first_dense(1, "first_k_dense_replace"), others="first_k_dense_replace"
+        head_dim=False,
+        plain=first_dense(1, "first_k_dense_replace"),
+        others="first_k_dense_replace",
     ),
 }

@@ -4,10 +4,10 @@ multimodal one, is planned with exactly its parameters, or refused by a part tha
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,7 +15,11 @@ import pytest
 from dsgen.estimate.model_size import head_parameters, parameter_count
 from dsgen.job.hf_config import BY_KEYS_ALONE, KNOWN, REFUSED, ConfigError, model_from_config
 from dsgen.job.hf_keys import multimodal
+from dsgen.job.hf_types import TYPES
+from tests.job.test_hf_names import REFUSED as ALIKE
+from tests.job.test_hf_names import configs
 from tests.needs import needs_transformers
+from tests.transformers_classes import config_class, model_class
 
 pytestmark = [
     pytest.mark.integration,
@@ -45,60 +49,29 @@ class Built(NamedTuple):
     config: dict[str, Any]  #: every key that its class writes, as a published config has
 
 
-def _config_class(family: str) -> Any:
-    """The config class of a type, also of one that only stands inside another."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-    if family in CONFIG_MAPPING:
-        return CONFIG_MAPPING[family]
-    for outer in sorted(CONFIG_MAPPING.keys()):
-        around = multimodal(outer)
-        if around is None or around["text"] != family:
-            continue
-        kind = CONFIG_MAPPING[outer]
-        spec = kind.sub_configs_defaults.get(around["place"])
-        return getattr(spec, "config_class", None) or kind.sub_configs[around["place"]]
-    return None
-
-
-def _class_of(config_class: Any) -> Any:
-    """The model class of a config class: the causal language model, else the bare one."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING, PreTrainedModel
-
-    for mapping in (MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING):
-        if config_class in mapping:
-            return mapping[config_class]
-    name = config_class.__module__.replace(".configuration_", ".modeling_")
-    classes = [each for each in vars(import_module(name)).values() if isinstance(each, type)]
-    models = [
-        each
-        for each in classes
-        if issubclass(each, PreTrainedModel) and each.config_class is config_class
-    ]
-    ends = ("ForCausalLM", "TextModel", "Model")
-    found = (each for end in ends for each in models if each.__name__.endswith(end))
-    return next(each for each in found if "PreTrained" not in each.__name__)
-
-
 @cache
 def built(family: str) -> Built | None:
     """The model of a type's default config; `None` where transformers can't build it."""
+    return built_of({"model_type": family, **_NEEDED.get(family, {})})
+
+
+def built_of(keys: dict[str, Any]) -> Built | None:
+    """The model of a config; `None` where transformers can't build it."""
     import torch
 
-    kind = _config_class(family)
+    family = keys["model_type"]
+    kind = config_class(family)
     if kind is None:
         return None
     try:
-        config = kind(**_NEEDED.get(family, {}))
+        config = kind(**{key: value for key, value in keys.items() if key != "model_type"})
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = _class_of(kind)(config)
+            model = model_class(kind)(config)
     except Exception:  # a class whose defaults are no model
         return None
     count = sum(parameter.numel() for parameter in model.parameters())
-    named = {name for name, _ in model.named_parameters()}
-    tied = bool(getattr(model, "all_tied_weights_keys", None))
-    has_head = tied or any("lm_head" in name or "embed_out" in name for name in named)
+    has_head = model.get_output_embeddings() is not None
     return Built(count, has_head, {**config.to_dict(), "model_type": family})
 
 
@@ -150,6 +123,39 @@ def test_every_type_is_exact_or_refused() -> None:
             wrong[family] = found
     assert wrong == {}
     assert len(planned) >= 90
+
+
+@pytest.mark.parametrize("family", TYPES)
+def test_each_key_alone_counts_as_in_transformers(family: str) -> None:
+    """Five layers, and these with a key of the class changed, under one of its names, have
+    transformers' own count, or are refused; thirty such changes are drawn.
+    """
+    wrong = []
+    changes = list(configs(family))
+    for config in random.Random(family).sample(changes, min(30, len(changes))):
+        theirs = built_of(config)
+        if theirs is None:
+            continue
+        found = verdict(family, config, theirs)
+        if found == "refused":
+            wrong += [(config, why) for why in _refusals(config) if not _is_meant(why)]
+        elif found != "exact":
+            wrong.append((config, found))
+    assert wrong == []
+
+
+#: Reasons to refuse what transformers builds: it can't run, or dsgen doesn't know a part of it.
+_MEANT = (*ALIKE, "are to make up", "add_cross_attention", "norm_after", "intermediate_size")
+
+
+def _refusals(config: dict[str, Any]) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        model_from_config(config, name="x", source="a test")
+    return tuple(why for _, why, _ in caught.value.problems)
+
+
+def _is_meant(why: str) -> bool:
+    return any(part in why for part in _MEANT)
 
 
 def test_every_type_has_a_reader_or_a_reason() -> None:

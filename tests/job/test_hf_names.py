@@ -17,6 +17,7 @@ from dsgen.estimate.model_size import parameter_count
 from dsgen.job.hf_config import FAMILIES, ConfigError, model_from_config, unknown_keys
 from dsgen.job.hf_shape import ConfigReader
 from tests.needs import needs_transformers
+from tests.transformers_classes import config_class
 
 pytestmark = [pytest.mark.integration, needs_transformers, pytest.mark.filterwarnings("ignore")]
 
@@ -64,9 +65,10 @@ REFUSED = (
 
 def class_of(family: str) -> Any:
     """The family's config class."""
-    from transformers import CONFIG_MAPPING
-
-    return CONFIG_MAPPING[family]
+    found = config_class(family)
+    if found is None:
+        raise KeyError(family)
+    return found
 
 
 def others(value: object) -> list[object]:

@@ -1,0 +1,41 @@
+"""The classes of transformers by `model_type`, also of those that only stand inside another."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from dsgen.job.hf_keys import multimodal
+
+
+def config_class(family: str) -> Any:
+    """The config class of a type, also of one that only stands inside another."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if family in CONFIG_MAPPING:
+        return CONFIG_MAPPING[family]
+    for outer in sorted(CONFIG_MAPPING.keys()):
+        around = multimodal(outer)
+        if around is None or around["text"] != family:
+            continue
+        kind = CONFIG_MAPPING[outer]
+        spec = kind.sub_configs_defaults.get(around["place"])
+        return getattr(spec, "config_class", None) or kind.sub_configs[around["place"]]
+    return None
+
+
+def model_class(kind: Any) -> Any:
+    """The model class of a config class: the causal language model, else the bare one."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING, PreTrainedModel
+
+    for mapping in (MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING):
+        if kind in mapping:
+            return mapping[kind]
+    name = kind.__module__.replace(".configuration_", ".modeling_")
+    classes = [each for each in vars(import_module(name)).values() if isinstance(each, type)]
+    models = [
+        each for each in classes if issubclass(each, PreTrainedModel) and each.config_class is kind
+    ]
+    ends = ("ForCausalLM", "TextModel", "Model")
+    found = (each for end in ends for each in models if each.__name__.endswith(end))
+    return next(each for each in found if "PreTrained" not in each.__name__)
