@@ -369,9 +369,7 @@ def test_an_infinite_limit_of_a_model_is_taken() -> None:
     """A config.json's `Infinity` in a key that plays no part is no mistake of the spec, one in a
     key of the spec's own is.
     """
-    model = {"model_type": "llama", "time_step_limit": [0.0, float("inf")]}
-    job = {"model": model, "framework": "deepspeed", "cluster": "aws/p5.48xlarge", "nodes": 1}
-    job |= {"training": {"global_batch": 8}, "launch": {"script": "train.py"}}
-    assert spec.load_job(job).model.family == "llama"
-    with pytest.raises(InvalidJob, match="expected a finite number"):
-        spec.load_job({**job, "training": {"global_batch": 8, "learning_rate": float("inf")}})
+    limit = [0.0, float("inf")]
+    model = {"model_type": "nemotron_h", "time_step_limit": limit}
+    assert load(with_(model=model)).model.family == "nemotron_h"
+    assert "SPEC009" in rules(with_(gpus=limit[1]))
