@@ -39,6 +39,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     ),
     "network": ("network", str),
     "intra_node": ("intra_node", str),
+    "link_domain": ("link_domain", int),
     "host_memory_gib": ("host_memory_bytes", lambda gib: gib * GIB),
     "cpu_cores": ("cpu_cores", int),
     "local_nvme_gb": ("local_nvme_bytes", lambda gb: gb * GB),
@@ -63,10 +64,20 @@ def resolve_cluster(source: Source, value: str | Mapping[str, Any]) -> _Cluster:
         )
     if any(finding.severity is Severity.ERROR for finding in problems):
         return None, problems
+    cluster = None
     if preset is not None:
-        network_is_given = "network_gbits_per_s_per_node" in value
-        return _from_preset(value, preset, accelerator), () if network_is_given else problems
-    return (None if accelerator is None else _from_mapping(value, accelerator)), ()
+        problems = () if "network_gbits_per_s_per_node" in value else problems
+        cluster = _from_preset(value, preset, accelerator)
+    elif accelerator is not None:
+        cluster = _from_mapping(value, accelerator)
+    if cluster is not None and cluster.link_domain % cluster.accelerators_per_node:
+        domain, per_node = cluster.link_domain, cluster.accelerators_per_node
+        message = f"`link_domain: {domain}` is not whole nodes of {per_node} accelerators"
+        whole_nodes = max(1, round(domain / per_node)) * per_node
+        hint = f"use a multiple of {per_node}, such as {whole_nodes}"
+        where = source.locate("/cluster/link_domain")
+        return None, (*problems, codes.WRONG_VALUE.at(where, message, hint))
+    return cluster, problems
 
 
 def _named(source: Source, pointer: str, value: str) -> _Cluster:
@@ -168,9 +179,8 @@ def _from_preset(
         "accelerators_per_node",
     } & beside_preset.keys():  # no node that has that price
         changed = {"price_per_node_hour": None, **changed, "list_price": None}
-    if (
-        preset.link_domain == preset.accelerators_per_node
-    ):  # but in a rack the links reach beyond a node
+    # the links are those of a node, but in a rack they reach beyond it
+    if preset.link_domain == preset.accelerators_per_node and "link_domain" not in changed:
         changed["link_domain"] = changed.get("accelerators_per_node", preset.link_domain)
     return replace(
         preset, **changed, source=f"{preset.source}; {', '.join(beside_preset)}: the job spec"
@@ -191,8 +201,20 @@ def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster
         "intra_node": fields["intra_node"] or usual_fabric,
         "network": fields["network"] or usual_network,
     }
-    fields |= {"accelerator": accelerator, "link_domain": per_node, "source": "the job spec"}
+    fields |= {
+        "accelerator": accelerator,
+        "link_domain": fields["link_domain"] or _usual_domain(accelerator, per_node),
+        "source": "the job spec",
+    }
     return Cluster(name=f"{per_node}x {accelerator.name}", provider=None, **fields)
+
+
+def _usual_domain(accelerator: Accelerator, per_node: int) -> int:
+    """Accelerators that the fast links join where nobody says it: those of a node, or of a rack
+    where every node of the catalog with so many of these cards is in one.
+    """
+    known = {node.link_domain for node in nodes_with(accelerator, per_node)}
+    return min(known, default=per_node)
 
 
 _EXAMPLES = {"model": "llama-3.1-8b", "node type": "8xh100", "accelerator": "h100"}

@@ -70,9 +70,10 @@ def test_device_is_within_what_hardware_can_do(device: Accelerator) -> None:
 
 @pytest.mark.parametrize("device", DEVICES, ids=by_name)
 def test_precisions_follow_the_generation(device: Accelerator) -> None:
-    """Volta has no bf16; fp8 starts with Ada, Hopper, CDNA 3 and Gaudi 2."""
-    assert device.supports("bf16") == (device.generation.name != "volta")
-    assert device.supports("fp8") == (device.generation.name not in ("volta", "ampere", "cdna2"))
+    """Volta and Turing have no bf16; fp8 starts with Ada, Hopper, CDNA 3 and Gaudi 2."""
+    generation = device.generation.name
+    assert device.supports("bf16") == (generation not in ("volta", "turing"))
+    assert device.supports("fp8") == (generation not in ("volta", "turing", "ampere", "cdna2"))
 
 
 @pytest.mark.parametrize("device", [d for d in DEVICES if d.is_slice], ids=by_name)
@@ -108,10 +109,18 @@ def test_node_is_one_that_could_exist(node: NodeType) -> None:
     assert node.network in ("infiniband", "roce", "efa", "omni-path", "ethernet")
     assert 20 * GBIT_PER_S <= node.network_bytes_per_s_per_node <= 6400 * GBIT_PER_S
     assert node.host_memory_bytes is None or 100 * GIB <= node.host_memory_bytes <= 4096 * GIB
-    assert node.cpu_cores is None or 24 <= node.cpu_cores <= 256
+    assert node.cpu_cores is None or 24 <= node.cpu_cores <= 512
 
 
-@pytest.mark.parametrize("name", ["azure/standard_nd128isr_ndr_gb200_v6", "gcp/a4x-highgpu-4g"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "azure/standard_nd128isr_ndr_gb200_v6",
+        "gcp/a4x-highgpu-4g",
+        "aws/p6e-gb200.36xlarge",
+        "nvidia/gb300-nvl72-compute-tray",
+    ],
+)
 def test_rack_scale_nodes_share_a_link_domain(name: str) -> None:
     """The trays of an NVL72 rack are joined by NVLink beyond the node."""
     assert CATALOG.node_types[name].link_domain == 72

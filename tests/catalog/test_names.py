@@ -114,7 +114,7 @@ def test_counted_machines() -> None:
         ("hgx-h1000", "node_types", "8xh100"),
         ("BM.GPU.H100.8", "node_types", "8xh100"),
         ("gd-8xh100ib-i128", "node_types", "8xh100"),
-        ("coreweave/gb200-4x", "node_types", "4xgb200"),
+        ("crusoe/4xgb200-nvl", "node_types", "4xgb200"),
         ("azure/ND96isr_MI325X_v5", "node_types", "8xmi325x"),
         ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "models", None),
     ],

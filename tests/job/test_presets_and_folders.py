@@ -30,6 +30,7 @@ OVERRIDES: dict[str, tuple[object, str, object]] = {
     "network_gbits_per_s_per_node": (800, "network_bytes_per_s_per_node", 100e9),
     "network": ("ethernet", "network", "ethernet"),
     "intra_node": ("pcie", "intra_node", "pcie"),
+    "link_domain": (72, "link_domain", 72),
     "host_memory_gib": (1000, "host_memory_bytes", 1000 * 2**30),
     "cpu_cores": (64, "cpu_cores", 64),
     "local_nvme_gb": (1000, "local_nvme_bytes", 1e12),
@@ -96,6 +97,32 @@ def test_a_rack_keeps_its_links() -> None:
         == load_catalog().node_types[RACK].link_domain
         == 72
     )
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"accelerator": "gb300", "accelerators_per_node": 4, "network_gbits_per_s_per_node": 3200},
+        {
+            "accelerator": "h100",
+            "accelerators_per_node": 4,
+            "network_gbits_per_s_per_node": 1600,
+            "link_domain": 72,
+        },
+    ],
+)
+def test_described_racks_keep_their_links(keys: dict[str, object]) -> None:
+    """A domain that is stated holds, and cards that come in racks alone have theirs."""
+    assert cluster(**keys).link_domain == 72
+
+
+def test_counted_racks_keep_their_links() -> None:
+    """`4xgb300` is of a rack, as every node with it is; `8xh100` is a node."""
+    domains = [
+        load_with_findings({**SPEC, "cluster": name}, FRAMEWORKS)[0].cluster.link_domain
+        for name in ("4xgb300", "gb300-nvl72", "gb200-nvl72", "8xh100")
+    ]
+    assert domains == [72, 72, 72, 8]
 
 
 def test_a_price_that_is_a_whole_number_stays_one() -> None:

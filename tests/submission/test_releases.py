@@ -215,7 +215,7 @@ def test_the_default_is_the_releases(tmp_path: Path) -> None:
             "warning",
             "transformers 4.57.1 (requirements.txt:1) has no argument",
         ),
-        ("transformers>=4.40", "warning", "transformers 5.23 has no argument"),
+        ("transformers>=4.40", "warning", "transformers 5.23.0 has no argument"),
     ],
 )
 def test_arguments_are_judged_by_the_release(
