@@ -402,7 +402,7 @@ def repeated_modules_s(job: Job, layout: LayoutLike, time: LayerTime, layer: Lay
     activation = stream_s(job, tokens * (1 + part.ups) * element * width)
     norms = stream_s(job, tokens * 2 * layer.norms * element * layer.hidden / sequence_cut(layout))
     parts = {
-        Modules.CORE_ATTN: time.core.forward_s,
+        Modules.CORE_ATTN: time.core.forward_s * layer.mixer.has_scores,
         Modules.LAYERNORM: norms,
         Modules.MLA_UP_PROJ: time.latents.forward_s,
     }

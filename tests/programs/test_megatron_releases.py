@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from dsgen.catalog import load_catalog
 from dsgen.estimate.layout import Layout
 from dsgen.findings import Version
+from dsgen.job.hf_config import model_from_config
 from dsgen.job.needs import written_for
 from dsgen.job.releases import NEWEST, OLDEST_MEGATRON
 from dsgen.programs.frameworks import program_for
@@ -63,6 +65,27 @@ def test_files_have_options_of_their_release(release: Version, name: str) -> Non
         if (known := table.get(option)) is None or not known.is_in(table.index(release))
     ]
     assert not lacking
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_gated_delta_rule_is_options_of_every_release(release: Version) -> None:
+    """Qwen3-Next's layers are all in the arguments, which every release has, and positions are
+    those of attention alone.
+    """
+    entry = load_catalog().models["qwen3-next-80b-a3b"]
+    model = model_from_config(entry.config, name=entry.name, source=entry.source)
+    job = replace(make_job(LM, model), megatron_version=release)
+    program = program_for(make_plan(job, replace(LAYOUT, data=16, tensor=1, pipeline=2)))
+    words = [str(word) for word in program.arguments]
+    table = option_table(LM)
+    given = {word: words[i + 1] for i, word in enumerate(words[:-1]) if word.startswith("--")}
+    known = [table.get(option) for option in given]
+    assert all(option and option.is_in(table.index(release)) for option in known)
+    assert {"--attention-output-gate", "--moe-shared-expert-gate"} <= set(words)
+    assert given["--experimental-attention-variant"] == "gated_delta_net"
+    assert given["--linear-attention-freq"] == "4"
+    assert given["--linear-num-value-heads"] == "32"
+    assert "--no-rope-freq" not in given
 
 
 @pytest.mark.parametrize("release", RELEASES)

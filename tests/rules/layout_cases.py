@@ -110,6 +110,13 @@ SEQUENCE = {
         job(MDS, training={"sequence_length": 2044}), {"context": 4}, {"context": 8}, "8", "2044"
     ),
     "SP001": case(job("deepspeed"), {"context": 8}, {"context": 64}, "64", "96 attention heads"),
+    "MLM139": case(
+        replace(job(model=DELTA), megatron_version=(0, 17, 1)),
+        {"context": 1},
+        {"context": 2},
+        "context: 2",
+        "0.17.1",
+    ),
     "SP009": case(
         job("huggingface", model=DELTA),
         {"context": 1},

@@ -332,10 +332,21 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
     ),
     "MLM137": (
         job("huggingface", model=DELTA),
-        job("megatron-lm", model=DELTA),
+        job(MDS, model=DELTA),
         "/model",
-        ("the gated delta rule (GDN)", "from 0.16.1 on", "megatron-lm"),
+        ("the gated delta rule (GDN)", "from 0.16.1 on", MDS),
         "framework: huggingface or deepspeed",
+    ),
+    "MLM138": (
+        job("megatron-lm", model=DELTA, training={"precision": "bf16"}),
+        job(
+            "megatron-lm",
+            model={"mixers": [replace(DELTA["mixers"][0], value_heads=36, key_heads=18)] * 96},
+            training={"precision": "fp8"},
+        ),
+        "/training/precision",
+        ("13896", "16"),
+        "precision: bf16",
     ),
     "MDS023": (
         job(MDS, accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),

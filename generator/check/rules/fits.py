@@ -82,6 +82,7 @@ _BEYOND: Final = (
         "--moe-layer-freq",
         "--heterogeneous-layers-config-path",
         "--hybrid-layer-pattern",
+        "--experimental-attention-variant",
     ),
     *(
         "--freeze-all-layers",

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
+from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
 from ...catalog.layers.softmax import SoftmaxAttention, Span
 from ...dataclass import dataclass
@@ -19,6 +20,7 @@ from ..program import DEFAULT_STEPS
 from .options import LM, option_table
 
 if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
+    from ...catalog.layers.delta import GatedDelta
     from ...catalog.layers.experts import Experts
     from ...catalog.layers.feed_forward import FeedForward
     from ...catalog.layers.stack import Layer
@@ -41,6 +43,7 @@ class Planned:
     attention: SoftmaxAttention
     mlp: FeedForward
     latent: Latent  #: read where there is one
+    delta: GatedDelta  #: read where there is one
     routed: Experts  #: read where there are any
     training: Training
     layout: Layout
@@ -110,8 +113,30 @@ def _span(layer: Layer) -> Span:
 
 def layers_without_rotary(p: Planned) -> str | None:
     """1 for layers without positions, where the others have rotary ones."""
-    bare = p.model.stack.where(lambda layer: not layer.mixer.rotary) if p.rotary else ()
+    bare = p.model.stack.where(_is_bare) if p.rotary else ()
     return layer_pattern(p.model.layers, bare) if bare else None
+
+
+def _is_bare(layer: Layer) -> bool:
+    return isinstance(layer.mixer, SoftmaxAttention) and not layer.mixer.rotary
+
+
+def gates_elements(p: Planned) -> bool:
+    """Whether attention's output is multiplied with a gate, element by element."""
+    return isinstance(p.attention, GroupedQuery) and p.attention.gate == "elements"
+
+
+def delta_layers(p: Planned) -> str | int:
+    """1 for layers with the gated delta rule, or how many layers have one of attention at the end.
+
+    **Source**: core_v0.16.1 megatron/core/transformer/transformer_config.py, linear_attention_freq.
+    """
+    chosen = p.model.stack.where(lambda layer: not isinstance(layer.mixer, SoftmaxAttention))
+    layers = range(p.model.layers)
+    every = next((i + 1 for i in layers if i not in chosen), p.model.layers)
+    if chosen == tuple(i for i in layers if (i + 1) % every):
+        return every
+    return layer_pattern(p.model.layers, chosen)
 
 
 def expert_layers(p: Planned) -> str | None:

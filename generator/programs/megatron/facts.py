@@ -320,7 +320,8 @@ def _attention_parts(read: _Reading) -> None:
     sinks = run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one")
     read.learn("/model/attention_sinks", sinks if sure else UNKNOWN)
     latent = "--multi-latent-attention"
-    read.learn("/model/latent", run.has(latent) if run.sure(latent) else UNKNOWN)
+    alike = run.sure(latent) and not run.has("--experimental-attention-variant")
+    read.learn("/model/latent", run.has(latent) if alike else UNKNOWN)
 
 
 def _kv_heads(read: _Reading, heads: int | None) -> None:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from ...catalog.layers.delta import GatedDelta
 from ...catalog.layers.experts import Experts
 from ...catalog.layers.feed_forward import FeedForward
 from ...catalog.layers.latent import Latent
@@ -185,6 +186,7 @@ _MODEL: Final = (
         },
         marks=_FOLLOWS | _SIZE,
     ),
+    Row("--attention-output-gate", by={LM: encode.gates_elements}),
     Row(
         "--position-embedding-type",
         "model.position_embedding",
@@ -330,6 +332,15 @@ _LATENT: Final = (
     ),
     Row("--mscale", by={LM: lambda p: p.model.yarn_scale}),
     Row("--mscale-all-dim", by={LM: lambda p: p.model.yarn_scale}),
+)
+_DELTA: Final = (
+    Row("--experimental-attention-variant", by={LM: lambda p: "gated_delta_net"}),
+    Row("--linear-attention-freq", by={LM: encode.delta_layers}),
+    Row("--linear-conv-kernel-dim", by={LM: lambda p: p.delta.kernel}),
+    Row("--linear-key-head-dim", by={LM: lambda p: p.delta.key_dim}),
+    Row("--linear-value-head-dim", by={LM: lambda p: p.delta.value_dim}),
+    Row("--linear-num-key-heads", by={LM: lambda p: p.delta.key_heads}),
+    Row("--linear-num-value-heads", by={LM: lambda p: p.delta.value_heads}),
 )
 _EXPERTS: Final = (
     Row("--num-experts", "model.num_experts", lambda p: p.routed.experts, marks=_PLANNED),
@@ -835,6 +846,7 @@ _DEEPSPEED: Final = (
 GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
     "model": _MODEL,
     "latent attention": _LATENT,
+    "gated delta rule": _DELTA,
     "experts": _EXPERTS,
     "parallel": _PARALLEL,
     "sharding": _SHARDING,
@@ -852,6 +864,7 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
 #: Kinds of layers by the group that says what each alone has.
 KINDS: Final[Mapping[str, type[Mixer] | type[FeedForward]]] = {
     "latent attention": Latent,
+    "gated delta rule": GatedDelta,
     "experts": Experts,
 }
 ROWS: Final = tuple(row for rows in GROUPS.values() for row in rows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ...catalog.layers.delta import GatedDelta
 from ...catalog.layers.experts import Experts
 from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
@@ -64,6 +65,7 @@ def planned(plan: Plan) -> Planned:
         model=job.model,
         attention=job.model.softmax,
         mlp=job.model.feed_forward,
+        delta=job.model.part(GatedDelta),  # type: ignore[arg-type]
         latent=job.model.part(Latent),  # type: ignore[arg-type]  # its rows are left out without one
         routed=job.model.part(Experts),  # type: ignore[arg-type]
         training=job.training,
@@ -127,6 +129,7 @@ Comment = Callable[[Planned], str]
 COMMENTS: Final[Mapping[str, Comment]] = {
     "model": lambda p: f"model: {p.model.name}",
     "latent attention": lambda p: "multi-head latent attention",
+    "gated delta rule": lambda p: "layers with the gated delta rule, of flash-linear-attention",
     "experts": _experts,
     "parallel": lambda p: sizes(p, "context") + _dealt(p),
     "sharding": lambda p: (

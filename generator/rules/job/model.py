@@ -293,14 +293,17 @@ def missing_parts(job: Job) -> tuple[str, ...]:
     """
     if not job.engine.has_parallel_layers:
         return ()
+    gates = {m.gate for m in job.model.attentions if isinstance(m, GroupedQuery)} - {"none"}
+    gated = "a gate on attention's output"
     if job.engine.layers == "composed":
-        parts = _missing(job, _scalings(job))
+        parts = {**_missing(job, _scalings(job)), gated: bool(gates - {"elements"})}
     else:  # beyond what rules of its own refuse
         model, window = job.model, job.model.sliding_window
         routed, attentions = model.part(Experts), model.attentions
         rotates = model.position_embedding == "rotary"
         parts = {
             **_missing(job, ("none",)),
+            gated: bool(gates),
             "normalisation of queries and keys": any(
                 mixer.qk_norm in ("head", "l2") for mixer in attentions
             ),
@@ -330,9 +333,6 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
             mixer.qk_norm == "full" for mixer in model.attentions
         ),
         "attention and MLP side by side": any(k.norms == 1 and k.blocks == 2 for k in kinds),
-        "a gate on attention's output": any(
-            isinstance(m, GroupedQuery) and m.gate != "none" for m in model.attentions
-        ),
         "normalisation after attention and MLP": any(
             layer.norms > 2 or layer.norm_after for layer in kinds
         ),
@@ -366,8 +366,11 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
     """What layers have that are not a softmax attention and a feed-forward, each with what is known
     of Megatron-Core's releases.
     """
+    written = (
+        (SoftmaxAttention, GatedDelta) if job.engine.layers == "composed" else SoftmaxAttention
+    )
     for mixer in job.model.mixers:
-        if isinstance(mixer, SoftmaxAttention):
+        if isinstance(mixer, written):
             continue
         release, option = _BUILT_FROM.get(type(mixer), ("", ""))
         since = f"Megatron-Core builds it from {release} on ({option})" if release else ""
@@ -385,8 +388,7 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
     "MLM137", ERROR, "init", megatron_lm("training/arguments.py, core_v0.16.1 to core_v0.19.0")
 )
 def megatron_has_every_kind_of_layer(job: Job) -> Violations:
-    """Every layer is one that the framework's files can ask for: softmax attention and a
-    feed-forward.
+    """Every layer has softmax attention, or Megatron-LM's gated delta rule, and a feed-forward.
     Prevents: No such options are written: the run would train another model, or stop.
     Fix: use framework: huggingface or deepspeed"""
     found = dict.fromkeys(_foreign_kinds(job))
@@ -397,6 +399,31 @@ def megatron_has_every_kind_of_layer(job: Job) -> Violations:
         known = "; ".join(dict.fromkeys(since for _, since in found))
         other = f"use {job.says('framework', 'huggingface')} or deepspeed"
         yield violation(job, "/model", f"{message}: {known}", other)
+
+
+@composed_jobs.rule(
+    "MLM138",
+    ERROR,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/ssm/gated_delta_net.py @ core_v0.16.1",
+)
+def fp8_cuts_projections_whole(job: Job) -> Violations:
+    """With FP8, what the gated delta rule makes of the hidden state is a multiple of 16 wide, with
+    MXFP8 of 32.
+    Prevents: Megatron stops as it builds the layer: the innermost dimension must be a multiple of
+    16.
+    Fix: set training.precision to bf16"""
+    mixer = job.model.part(GatedDelta)
+    if mixer is None or job.training.precision != "fp8":
+        return
+    wide = mixer.products[0].outputs
+    align = 32 if job.training.fp8_recipe == "mxfp8" else 16
+    if wide % align:
+        message = (
+            f"{job.says('precision', 'fp8')}: the gated delta rule's projection is {wide} wide, "
+            f"not a multiple of {align}"
+        )
+        yield violation(job, "/training/precision", message, f"use {job.says('precision', 'bf16')}")
 
 
 _FP8_LAYERS = megatron_deepspeed("megatron/model/transformer.py:1772")

@@ -9,6 +9,7 @@ from math import gcd
 
 import numpy as np
 
+from ...catalog.layers.delta import GatedDelta
 from ...estimate.layout import LayoutLike
 from ...facts.facts import knows
 from ...findings import ERROR, NOTE
@@ -55,6 +56,13 @@ _grouped = partition_layouts(
     "context", "context_cuts", "heads", "kv_heads", applies=has_grouped_heads
 )
 _ulysses = exchange_layouts("context", "tensor", "pipeline")
+_DELTA_CONTEXT = (0, 18)
+_delta = composed_layouts(
+    "context",
+    "tensor",
+    "has_state",
+    applies=lambda job: job.model.part(GatedDelta) is not None,
+)
 _stateful = ordinary_layouts("context", "has_state", applies=lambda job: job.model.has_state)
 _older_ulysses = replaced_layouts(
     "context", applies=lambda job: job.deepspeed_version < _first_with_ulysses(job)
@@ -265,6 +273,35 @@ def states_need_whole_sequences(job: Job, layout: LayoutLike) -> Judgement:
         f"{job.says('context', layout.context)} each rank would take its part for a sequence"
     )
     yield message, f"use {job.says('context', 1)}"
+
+
+@_delta.rule(
+    "MLM139",
+    ERROR,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py:980 @ core_v0.16.1, :1246 "
+    "@ core_v0.18.2",
+)
+def context_cuts_delta_heads(job: Job, layout: LayoutLike) -> Judgement:
+    """Context parallelism of the gated delta rule needs Megatron-Core 0.18, and tensor × context
+    divides its heads.
+    Prevents: Megatron-LM stops at start: gated delta net doesn't support context parallel, or its
+    heads are no multiple of tensor × context.
+    Fix: set layout.context to 1
+    """
+    mixer = job.model.part(GatedDelta)
+    assert mixer is not None
+    cut, has_it = layout.tensor * layout.context, job.megatron_version >= _DELTA_CONTEXT
+    whole = divides(cut, gcd(mixer.key_heads, mixer.value_heads)) & has_it
+    yield implies(layout.context > 1, whole)
+    says, mine = job.says("context", layout.context), dots(job.megatron_version)
+    message = (
+        f"{given(job, layout, 'context', 'tensor')} does not divide the {mixer.key_heads} key "
+        f"heads and {mixer.value_heads} value heads of the gated delta rule"
+        if has_it
+        else f"{says} is refused with the gated delta rule by Megatron-Core {mine}"
+    )
+    yield message, f"use {job.says('context', 1)}" + ("" if has_it else ", or release 0.18")
 
 
 @_grouped.rule(
