@@ -187,7 +187,9 @@ def _promising(
     return rows.take(np.repeat(fits, sizes)), (found, group), nearest
 
 
-def estimates(job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Floats) -> Estimates:
+def estimates(
+    job: Job, rows: Layouts, required_bytes: Floats | float, device_bytes: Floats | float
+) -> Estimates:
     """Estimate the step time of layouts of which the memory is known."""
     ledger = step_time(job, rows)
     total = np.broadcast_to(ledger.total_s, len(rows))
@@ -206,6 +208,19 @@ def estimates(job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Flo
         required_bytes=np.broadcast_to(required_bytes, len(rows)),
         device_bytes=np.broadcast_to(device_bytes, len(rows)),
         expected_s=np.broadcast_to(expected, len(rows)),
+    )
+
+
+def with_memory(
+    job: Job, found: Estimates, required_bytes: Floats, device_bytes: Floats
+) -> Estimates:
+    """The estimates with another memory, n each, and what is to be expected with it."""
+    expected = expected_s(job, found.layouts, found.total_s, required_bytes, device_bytes)
+    return replace(
+        found,
+        required_bytes=required_bytes,
+        device_bytes=device_bytes,
+        expected_s=np.broadcast_to(expected, len(found.total_s)),
     )
 
 

@@ -22,7 +22,7 @@ from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import check_layout
 from .feasible import Estimates
-from .refine import DETAILS
+from .refine import DETAILED, DETAILS
 
 #: Fields that the two identities give where the others are known.
 FOLLOWING: Final = ("data", "gradient_accumulation")
@@ -33,10 +33,6 @@ PARTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "offload": ("offload_fraction",),
 }
 _MOST_PARTS: Final = 16
-#: Fields that the enumeration leaves at their defaults, and details turn.
-_DETAILED: Final = frozenset(
-    {"virtual_pipeline", *(name for detail in DETAILS for name in detail.turns)}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +62,7 @@ def neighbour(
     if not len(rows):
         return None
     columns = pool.layouts.take(rows)
-    compared = [name for name in FIELDS if name not in (*FOLLOWING, *values, *_DETAILED)]
+    compared = [name for name in FIELDS if name not in (*FOLLOWING, *values, *DETAILED)]
     differing = np.sum(
         [getattr(columns, name) != getattr(layout, name) for name in compared], axis=0
     )

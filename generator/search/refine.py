@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from math import ceil
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
-from ..estimate.layout import FIELDS, Layouts, Offload, Recompute
+from ..estimate.layout import FIELDS, Layouts, Offload, Recompute, row_keys
 from ..estimate.memory import memory
-from ..estimate.stages import inner_layers
+from ..estimate.stages import inner_layers, loss_layers
 from ..findings import Severity
 from ..job.records import Job
 from ..rules.layout.pipeline import chunk_values
@@ -36,23 +37,41 @@ from .feasible import (
     fitting,
     joined_estimates,
     roomy_bytes,
+    with_memory,
 )
 
 Settings = Iterator[Mapping[str, Any]]
+#: Numbers of model chunks of a stage, by the number of stages; 1 is the first.
+ChunkValues = Callable[[Job, int], Sequence[int]]
 #: Shares of a chunk's layers that are repeated, and of the optimizer's states that are moved.
 _QUARTERS = (0.25, 0.5, 0.75)
 
 
-def chunk_counts(job: Job, rows: Layouts) -> NDArray[np.int64]:
-    """The useful numbers of model chunks of each layout, a row for each, filled up with 1."""
+def chunk_counts(job: Job, rows: Layouts, values: ChunkValues = chunk_values) -> NDArray[np.int64]:
+    """The numbers of model chunks of each layout, a row for each, filled up with 1."""
     stages, number = np.unique(rows.pipeline, return_inverse=True)
-    values = [
-        chunk_values(job, int(count)) if count <= job.model.layers else [1] for count in stages
+    counts = [values(job, int(count)) if count <= job.model.layers else [1] for count in stages]
+    most = max(map(len, counts), default=1)
+    filled = [[*each, *[1] * (most - len(each))] for each in counts]
+    columns: NDArray[np.int64] = np.array(filled, np.int64).reshape(-1, most)[number]
+    return columns
+
+
+def full_chunks(job: Job, pipeline: int) -> list[int]:
+    """Chunk counts of a stage of which all chunks are full, but for what embedding and loss cost in
+    layers.
+    """
+    layers, ends = job.model.layers, 1 + ceil(loss_layers(job.model))
+    return [
+        count
+        for count in chunk_values(job, pipeline)
+        if count == 1 or -(-layers // (pipeline * count)) * pipeline * count <= layers + ends
     ]
-    most = max(map(len, values), default=1)
-    filled = [[*counts, *[1] * (most - len(counts))] for counts in values]
-    counts: NDArray[np.int64] = np.array(filled, np.int64).reshape(-1, most)[number]
-    return counts
+
+
+def _other_chunks(job: Job, pipeline: int) -> list[int]:
+    """All other chunk counts, after 1."""
+    return [1, *sorted({*chunk_values(job, pipeline)} - {*full_chunks(job, pipeline)})]
 
 
 def recompute_choices(job: Job, rows: Layouts) -> Settings:
@@ -84,19 +103,24 @@ def copy_choices(job: Job, rows: Layouts) -> Settings:
         }
 
 
-def chunk_choices(job: Job, rows: Layouts) -> Settings:
-    """Model chunks of every useful size."""
-    for counts in chunk_counts(job, rows).T[1:]:
+def chunk_choices(job: Job, rows: Layouts, values: ChunkValues = chunk_values) -> Settings:
+    """Model chunks of every size, or of some."""
+    for counts in chunk_counts(job, rows, values).T[1:]:
         yield {"virtual_pipeline": counts}
 
 
 #: Share of the time that a detail has to save to be worth its place in a plan; less would be lost
 #: in any estimate.
 _LEAST_GAIN = 0.001
+#: Bytes with which a layout expects the least beyond its estimate.
+_NOTHING = 1.0
 #: Rows that are refined as far as the first: more than a screen has.
 _MOST_ROWS = 10
+#: Share of the time by which chunks of unequal sizes make a layout faster at most, with the details
+#: for which they leave memory: over random jobs it was up to 8 %.
+_OTHERS_GAIN = 0.1
 #: Layouts that are refined before it is known better what the others have to reach.
-_FIRST_WAVE = 2048
+_FIRST_WAVE = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +177,22 @@ DETAILS: tuple[Detail, ...] = (
 )
 
 
-_CHUNKS = Detail(turns=("virtual_pipeline",), settings=chunk_choices, saves="pipeline_s")
+def _chunks(values: ChunkValues) -> Detail:
+    """Model chunks of some sizes, as a detail."""
+    return Detail(
+        turns=("virtual_pipeline",),
+        settings=lambda job, rows: chunk_choices(job, rows, values),
+        saves="pipeline_s",
+    )
 
 
+#: Chunks of equal size come first, and are often the best. The others cost as much as all the rest
+#: of the search: they are tried where they can make one of the first rows, and have to gain.
+_FULL_CHUNKS, _OTHER_CHUNKS = _chunks(full_chunks), _chunks(_other_chunks)
+
+
+#: Fields that the enumeration leaves at their defaults, and details turn.
+DETAILED = frozenset({"virtual_pipeline", *(name for each in DETAILS for name in each.turns)})
 _OF_ALL = frozenset({"recompute", "offload"})  #: fields that every engine turns
 
 
@@ -188,9 +225,31 @@ class Reach:
         """
         roomy = rows.required_bytes <= roomy_bytes(self.job)
         least = least_s if self.bold else least_s * (rows.expected_s / rows.total_s)
+        named = (least_s <= self.fastest) | (roomy & (least_s <= self.roomy))
+        return np.asarray(named | self._is_shown(rows, least), np.bool_)
+
+    def _is_shown(self, rows: Estimates, least: Floats) -> NDArray[np.bool_]:
+        """Find rows that would be shown with the deciding seconds `least`: of rows that show the
+        same of their layout, the best one is.
+        """
         last = self.shown_s.max(initial=0) if len(self.shown_s) else np.inf
-        held = (least_s <= self.fastest) | (roomy & (least_s <= self.roomy)) | (least <= last)
-        return np.asarray(held, np.bool_)
+        shown = np.asarray(least <= last, np.bool_)
+        order = np.argsort(self.shown_keys)
+        best_s, best_keys = self.shown_s[order], self.shown_keys[order]
+        if not len(order) or np.any(best_keys[1:] == best_keys[:-1]):
+            return shown
+
+        near = np.flatnonzero(shown)
+        keys = shown_keys(rows, near)
+        place = np.minimum(np.searchsorted(best_keys, keys), len(best_keys) - 1)
+        shown[near] = (best_keys[place] != keys) | (least[near] <= best_s[place])
+        return shown
+
+    def less(self, gain: float) -> Reach:
+        """The reach of what is better by a share `gain` than all that was found."""
+        left = 1 - gain
+        named = replace(self, fastest=left * self.fastest, roomy=left * self.roomy)
+        return replace(named, shown_s=left * self.shown_s)
 
     def after(self, rows: Estimates) -> Reach:
         """The reach once these rows were found too."""
@@ -239,13 +298,41 @@ def refined(job: Job, found: Feasible, *, top: int, bold: bool = False) -> Feasi
     least = _floor_at(job, rows, _fastest(job, rows, details), details)
     order = np.argsort(least, kind="stable")
     made: list[Estimates] = []
-    for cut in (order[:_FIRST_WAVE], order[_FIRST_WAVE:]):
+    waves = ((order[:_FIRST_WAVE], _FULL_CHUNKS), (order[_FIRST_WAVE:], _FULL_CHUNKS))
+    for cut, chunked in (*waves, (order, _OTHER_CHUNKS)):
         wave = rows.take(cut)
-        wave = wave.take(reach.holds(wave, least[cut]))
-        for better in _turned(job, wave, details, reach):
+        held = reach.holds(wave, least[cut])
+        if chunked is _OTHER_CHUNKS:
+            held &= _near_best(wave, [found, *made], bold)
+            reach = reach.less(_LEAST_GAIN)
+        wave, before = wave.take(held), reach
+        for better in _turned(job, wave, details, reach, chunked):
+            if chunked is _OTHER_CHUNKS:
+                better = better.take(before.holds(better, better.total_s))
             reach = reach.after(better)
             made.append(better)
     return found.extended(*made)
+
+
+def _near_best(rows: Estimates, made: Sequence[Estimates], bold: bool) -> NDArray[np.bool_]:
+    """Find layouts of which details make one that is nearly the best or the fastest."""
+    fixed = [name for name in FIELDS if name not in DETAILED]
+
+    def keys(layouts: Layouts) -> NDArray[np.int64]:
+        return row_keys([getattr(layouts, name) for name in fixed])
+
+    near = [
+        keys(each.layouts.take(np.flatnonzero(seconds <= best * (1 + _OTHERS_GAIN))))
+        for each, seconds, best in _deciding(made, bold)
+    ]
+    return np.isin(keys(rows.layouts), np.unique(np.concatenate(near)))
+
+
+def _deciding(made: Sequence[Estimates], bold: bool) -> Iterator[tuple[Estimates, Floats, float]]:
+    """Estimates with seconds of theirs, and the least of these of all: what decides, then time."""
+    for all_s in ([deciding_s(each, bold=bold) for each in made], [each.total_s for each in made]):
+        best = min(float(seconds.min(initial=np.inf)) for seconds in all_s)
+        yield from ((each, seconds, best) for each, seconds in zip(made, all_s, strict=True))
 
 
 def least_s(job: Job, found: Estimates) -> float:
@@ -267,31 +354,45 @@ def _fastest(job: Job, rows: Estimates, details: Sequence[Detail]) -> dict[str, 
     )
 
 
-def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach) -> list[Estimates]:
+def _turned(
+    job: Job, found: Estimates, details: Sequence[Detail], reach: Reach, chunked: Detail
+) -> list[Estimates]:
     """Turn the details of layouts as far as the result is within reach."""
     hiding = [d for d in details if not d.replaces]
-    # All numbers of model chunks, for each leaves other memory to the rest.
+    # All these numbers of model chunks, for each leaves other memory to the rest.
     staged = found.take((found.layouts.pipeline > 1) & _cuts_chunks(job))
-    made = [found, _made(job, staged, _CHUNKS, details, reach)[0]]
+    again = chunked is _OTHER_CHUNKS  # what has one chunk was turned before
+    made = [found.take(slice(0)) if again else found]
+    made.append(_made(job, staged, chunked, details, reach)[0])
+    reach = reach.after(made[-1])
     for detail in (d for d in details if d.replaces):
         made.append(_traded(job, joined_estimates(made), detail, details, reach))
-        reach = reach.after(made[-1]) if reach.fastest < np.inf else reach
+        reach = reach.after(made[-1])
     tops = joined_estimates(rows.take(reach.holds(rows, _floor(rows, hiding))) for rows in made)
     tops = tops.take(reach.holds(tops, _floor_at(job, tops, {}, hiding)))
     for number, detail in enumerate(hiding):
         later = hiding[number + 1 :]
         better, rows = _hidden(job, tops, detail, later, reach)
         made.append(better)
-        kept = np.ones(len(tops.total_s), np.bool_)
-        # What a larger one replaces may still be roomy, or get faster by a detail that isn't
-        # combined with this one.
-        room = roomy_bytes(job)
-        lost = (tops.required_bytes[rows] <= room) & (better.required_bytes > room)
-        surer = tops.expected_s[rows] < better.expected_s
-        kept[rows] = lost | surer | (_floor(tops, later)[rows] < better.total_s)
-        tops = joined_estimates([tops.take(kept), better])
+        replaced = np.zeros(len(tops.total_s), np.bool_)
+        replaced[rows[_replaces(job, better, tops.take(rows), later)]] = True
+        tops = joined_estimates([tops.take(~replaced), better])
         tops = tops.take(reach.holds(tops, _floor(tops, later)))
     return made[1:]
+
+
+def _replaces(
+    job: Job, better: Estimates, former: Estimates, later: Sequence[Detail]
+) -> NDArray[np.bool_]:
+    """Find layouts with a detail that leave no name and no row to the same ones without it.
+
+    The smaller one may still be roomy, or come out ahead by a later detail that isn't combined with
+    this one.
+    """
+    room, floor = roomy_bytes(job), _floor(former, later)
+    roomy = (former.required_bytes <= room) & (better.required_bytes > room)
+    surer = floor * (former.expected_s / former.total_s) < better.expected_s
+    return np.asarray(~(roomy | surer | (floor < better.total_s)), np.bool_)
 
 
 def _floor(found: Estimates, details: Iterable[Detail]) -> Floats:
@@ -311,7 +412,7 @@ def _floor_at(
         estimates(job, columns, rows.required_bytes, rows.device_bytes),
         [d for d in details if not d.best],
     )
-    return _floor(found, [*rest, _CHUNKS] if "virtual_pipeline" in values else rest)
+    return _floor(found, [*rest, _FULL_CHUNKS] if "virtual_pipeline" in values else rest)
 
 
 def _largest(details: Iterable[Detail]) -> dict[str, Any]:
@@ -338,14 +439,17 @@ def _traded(
 def _hidden(
     job: Job, tops: Estimates, detail: Detail, later: Sequence[Detail], reach: Reach
 ) -> tuple[Estimates, NDArray[np.int64]]:
-    """The best that the detail makes of each layout where it makes it faster, and which layouts
-    these are.
+    """The fastest and the least expected that the detail makes of each layout where
+    it makes it faster; and which layouts these are of.
     """
     matters = np.flatnonzero(tops.savable[detail.saves] > _LEAST_GAIN * tops.total_s)
     made, at = _made(job, tops.take(matters), detail, later, reach, gain=_LEAST_GAIN)
-    best = np.lexsort((made.total_s, at))
-    own, first = np.unique(at[best], return_index=True)
-    return made.take(best[first]), matters[own]
+    best = []
+    for seconds in (made.total_s, made.expected_s):
+        order = np.lexsort((seconds, at))
+        best.append(order[np.unique(at[order], return_index=True)[1]])
+    both = np.unique(np.concatenate(best))
+    return made.take(both), matters[at[both]]
 
 
 def _made(
@@ -380,13 +484,17 @@ def _made(
         return rows.take(at), at
     parts = []
     for cut in chunks(len(at)):
-        piece, own = every.take(cut), at[cut]
-        fits, ledger = fitting(job, piece)
-        required, device = ledger.required_bytes[fits], ledger.device_bytes[fits]
-        timed = estimates(job, piece.take(fits), required, device)
-        useful = timed.total_s < rows.total_s[own[fits]] * (1 - gain)
-        useful &= reach.holds(timed, _floor(timed, later))
-        parts.append((timed.take(useful), own[fits][useful]))
+        # The time alone rules out most: only for the others is it asked what they need.
+        timed, own = estimates(job, every.take(cut), _NOTHING, _NOTHING), at[cut]
+        faster = timed.total_s < rows.total_s[own] * (1 - gain)
+        faster &= reach.holds(timed, _floor(timed, later))
+        timed, own = timed.take(faster), own[faster]
+
+        fits, ledger = fitting(job, timed.layouts)
+        timed, own = timed.take(fits), own[fits]
+        timed = with_memory(job, timed, ledger.required_bytes[fits], ledger.device_bytes[fits])
+        useful = reach.holds(timed, _floor(timed, later))
+        parts.append((timed.take(useful), own[useful]))
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 
 

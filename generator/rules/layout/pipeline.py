@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any, Final
 
 import numpy as np
 
 from ...estimate.layout import LayoutLike
-from ...estimate.stages import loss_layers
 from ...facts.facts import knows
 from ...findings import ERROR, NOTE, WARNING
 from ...job.records import Job
@@ -60,18 +58,10 @@ def pipeline_values(job: Job) -> list[int]:
 
 
 def chunk_values(job: Job, pipeline: int) -> list[int]:
-    """Return useful chunk counts of a stage.
-
-    All chunks are full, but for what embedding and loss cost in layers.
+    """Return the chunk counts of a stage with which no chunk is empty, embedding and loss counted
+    as layers.
     """
-    layers, ends = job.model.layers, 1 + ceil(loss_layers(job.model))
-    fewest = {-(-layers // (pipeline * size)) for size in range(1, -(-layers // pipeline) + 1)}
-    useful = (
-        chunks
-        for chunks in fewest
-        if -(-layers // (pipeline * chunks)) * pipeline * chunks <= layers + ends
-    )
-    return sorted({1, *useful})
+    return list(range(1, max((job.model.layers + END_LAYERS) // pipeline, 1) + 1))
 
 
 def _between(job: Job, layout: LayoutLike) -> tuple[Any, Any]:
