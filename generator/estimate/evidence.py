@@ -233,6 +233,7 @@ def evidence(job: Job, layout: Layout) -> Evidence:
     """Find the measured runs that speak for the estimate of one layout."""
     of_layout, (counts, kinds, runs) = traits(job, layout, 1), _measured()
     octaves = octaves_beyond(of_layout, runs)[0]
+
     totals, same = octaves.sum(axis=1), kinds == int(kind(job, layout))
     nearest = octaves[totals.argmin()]
     beyond = []
@@ -243,9 +244,8 @@ def evidence(job: Job, layout: Layout) -> Evidence:
         beyond.append(
             f"ZeRO {layout.zero_stage} in {program}{' with ' if used else ''}{', '.join(used)}"
         )
-    for i, trait in enumerate(
-        TRAITS.values()
-    ):  # those that the layout has, and no run at all has like that
+    # Traits that the layout has, and no run at all has like that.
+    for i, trait in enumerate(TRAITS.values()):
         value = of_layout[0, i]
         seen = (np.abs(runs[:, i] - value) <= trait.seen_octaves).any()
         if nearest[i] > 0 and not np.isnan(value) and not seen:

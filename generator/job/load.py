@@ -231,9 +231,11 @@ def _of_options(source: Source) -> Iterator[SpecSecret]:
         if " " not in option and value and holds(option.strip("-+"), value):
             what = f"`launch.arguments[{at}]`, the value of `{option}`, is a secret"
             yield SpecSecret(pointer=f"{_ARGUMENTS}{at}", value=value, name=option, what=what)
-        elif any(secret.start > len(word) for secret in find(f"{word} {follows}")) and not find(
-            follows
-        ):  # -u me:pw
+            continue
+
+        # In `-u me:pw` the option makes a secret of the word that follows it.
+        with_option = find(f"{word} {follows}")
+        if any(secret.start > len(word) for secret in with_option) and not find(follows):
             what = f"`launch.arguments[{index + 1}]`, which follows an option, is a secret"
             yield SpecSecret(pointer=f"{_ARGUMENTS}{index + 1}", value=follows, name="", what=what)
 

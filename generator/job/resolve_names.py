@@ -173,13 +173,11 @@ def _from_preset(
     }
     if accelerator is not None:
         changed["accelerator"] = accelerator
-    if {
-        "price_per_node_hour",
-        "accelerator",
-        "accelerators_per_node",
-    } & beside_preset.keys():  # no node that has that price
+    # The preset's price is that of a node with the preset's cards.
+    decides_price = {"price_per_node_hour", "accelerator", "accelerators_per_node"}
+    if decides_price & beside_preset.keys():
         changed = {"price_per_node_hour": None, **changed, "list_price": None}
-    # the links are those of a node, but in a rack they reach beyond it
+    # The links are those of a node, but in a rack they reach beyond it.
     if preset.link_domain == preset.accelerators_per_node and "link_domain" not in changed:
         changed["link_domain"] = changed.get("accelerators_per_node", preset.link_domain)
     return replace(

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 #: Folders of a file and above it that are looked into; 92 % of the configs and scripts of 230
 #: public repositories have their whole repository within these.
 _MOST_ABOVE: Final = 7
-# of a file that is read for what it tells; Megatron's own parser has 0.2 MB
+#: Bytes of a file that is read for what it tells; Megatron's own parser has 0.2 MB.
 _MOST_BYTES: Final = 1_000_000
 _MAX_DEPTH: Final = 32  # folders below one whose files are listed
 _LIBRARIES: Final = ("node_modules", "site-packages")  # others' files, by the ten thousand

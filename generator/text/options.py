@@ -346,29 +346,27 @@ class _Reader:
             else:
                 following = self._words[self._at : self._at + 2]
                 after = following[0].prefix.partition("=")[0] if following else ""
-                if (
-                    option is None
-                ):  # takes one value, if a word that is no program comes and isn't last
+                if option is None:
+                    # An unknown option takes one value, if a word follows that is neither an
+                    # option, nor a program, nor the last.
                     takes = int(
                         len(following) > 1
                         and after[:1] != "-"
                         and not self._is_program(following[0])
                     )
-                else:  # where the next option comes, the value is missing
-                    next_option = (
+                else:
+                    # Where the next option or the program follows, the value is missing.
+                    is_option = (
                         re.match("--?[a-z]", after) is not None
                         and self._table.find(after) is not None
                     )
-                    takes = (
-                        0
-                        if self._table.argparse and (next_option or after.endswith(".py"))
-                        else option.values
-                    )
+                    lacks_value = self._table.argparse and (is_option or after.endswith(".py"))
+                    takes = 0 if lacks_value else option.values
                 self._add(option, name, word, self._following(takes))
             return
-        for index in range(
-            1, len(word.prefix)
-        ):  # `-vN2`: letters, the last of which may have its value attached
+
+        # `-vN2`: letters, the last of which may have its value attached.
+        for index in range(1, len(word.prefix)):
             letter = f"-{word.prefix[index]}"
             option = self._table.options.get(letter)
             if option is None:

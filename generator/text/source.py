@@ -188,20 +188,15 @@ class _Reader:
                 and ("mapping values" in str(problem.problem) or not before.strip())
             ):
                 hint = "indent the keys of one mapping by the same number of spaces"
-            if "nesting depth" in str(
-                problem.problem
-            ):  # libyaml's own limit, in PyYAML since 6.0.4
+            if "nesting depth" in str(problem.problem):  # libyaml's limit, in PyYAML since 6.0.4
                 self.findings.append(
                     TOO_LARGE.at(where, syntax_message(problem), self.dialect.deep_hint)
                 )
             else:
                 self.findings.append(SYNTAX.at(where, syntax_message(problem), hint))
             raise _Stop from None
-        except (
-            yaml.YAMLError,
-            ValueError,
-            OverflowError,
-        ) as problem:  # escapes that name no character
+        except (yaml.YAMLError, ValueError, OverflowError) as problem:
+            # Escapes that name no character raise the other two.
             is_of_yaml = isinstance(problem, yaml.YAMLError)
             reason = str(problem).splitlines()[0] if is_of_yaml else "an escape of no character"
             where = self.text.locate(*self._reached)

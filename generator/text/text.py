@@ -206,7 +206,7 @@ def _decode(content: bytes, path: str, limit: int) -> str:
             "utf-8", errors="backslashreplace"
         )
         line = before[-1] + LINE_BREAK.split(rest)[0]
-        # what can be read around the byte
+        # The line with the byte, as far as it can be read.
         text = Text(path=path, content=line, lines=[*before[:-1], line])
         where = text.locate(len(before) - 1, len(before[-1]))
         raise UnreadableText(UNREADABLE.at(where, message, "save it as UTF-8")) from None

@@ -156,7 +156,7 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
     ends = [] if job.output.checkpoints is None else [ENDS]
     paths = [*(file.path for file in program.files), *ends]
     stems = {path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(path).stem) for path in paths}
-    # of inputs
+    # The names of inputs; one that data has too gets an ending.
     names = {path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()}
     configs = {path: expression("inputs", name) for path, name in names.items()}
     made, limit_s = (
@@ -278,7 +278,7 @@ def described(plan: Plan, name: str) -> dict[str, object]:
 def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str, object]:
     """Return what runs on the nodes."""
     options, (provider, _, size) = launch_options(plan), plan.job.cluster.name.partition("/")
-    # and the instance type says what to run on
+    # Without a compute the service itself runs the job, on the instance type that is asked for.
     serverless = "compute" not in options and provider == "azure"
     vendor = plan.job.cluster.accelerator.vendor
     name = options.get("environment", _CURATED_ID if vendor == "nvidia" else IMAGES[vendor])

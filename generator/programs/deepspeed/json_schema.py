@@ -222,7 +222,7 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
 
 def _of_mapping(section: Section, key: Key) -> list[Schema]:
     """Return the schema of what DeepSpeed doesn't fail on: a plain mapping checks no types."""
-    # which an elastic config may have in any form
+    # An elastic config may have the batch keys in any form.
     is_batch = not section.pointer and key.name in BATCH_KEYS
     refused, schemas = key.refuses & {"str", "object"} if is_batch else key.refuses, list[Schema]()
     if section.pointer == "/optimizer" and key.name == "type":

@@ -223,14 +223,12 @@ NEEDS: Final = (
 def config(job: Job, layout: Layout) -> Config:
     """The whole `ds_config.json`."""
     settings: Config = {}
-    if (
-        layout.context > 1
-    ):  # Ulysses: `deepspeed.initialize` builds the mesh, whose data size is the batch check's
+    # Ulysses: `deepspeed.initialize` builds the mesh, whose data size the batch check takes.
+    if layout.context > 1:
         settings["data_parallel_size"] = layout.data * layout.tensor
     settings.update(written(job, layout, "layout.pipeline"))
-    if (
-        layout.recompute == Recompute.FULL
-    ):  # read by `deepspeed.checkpointing.configure`, if the script calls it
+    # Read by `deepspeed.checkpointing.configure`, if the script calls it.
+    if layout.recompute == Recompute.FULL:
         settings["activation_checkpointing"] = {
             "partition_activations": False,
             "cpu_checkpointing": False,

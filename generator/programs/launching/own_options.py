@@ -44,9 +44,11 @@ OF_DEEPSPEED: Final = frozenset(
         "--local-rank",
     }
 )
-_MAIN: Final = "__main__"  # in a module that is a program of its own, with a parser for that
+#: In a module that is a program of its own too, with a parser for that.
+_MAIN: Final = "__main__"
 _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
-# of options that fields make. Source: transformers 5.23, hf_argparser.py, HfArg
+#: Gives other names to the option that a field makes. Source: transformers 5.23, hf_argparser.py,
+#: HfArg.
 _ALIASES: Final = "aliases"
 #: What leaves open which options there are: some that aren't known are passed over, or are made
 #: elsewhere.
@@ -105,7 +107,7 @@ _TRAINS: Final = (
     ("transformers", r"\w*Trainer", ("transformers", "trl")),
     ("transformers", r"\w*TrainingArguments", ()),
 )
-# of DeepSpeed
+#: Functions of DeepSpeed that add options to a parser.
 _ADDS: Final = frozenset({"add_config_arguments", "add_core_arguments", "add_tuning_arguments"})
 
 Node = TypeVar("Node", bound=ast.AST)

@@ -37,7 +37,7 @@ _LEAVES_EARLY: Final = (
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
 #: Slurm may send a signal up to a minute early. Source: sbatch(1), --signal.
 _MOST_EARLY_S: Final = 60
-# in a row without a newer checkpoint: as many nodes don't fail at once, a wrong file does
+#: Attempts in a row without a newer checkpoint: nodes don't fail so often, a wrong file does.
 _ATTEMPTS: Final = 3
 
 

@@ -23,7 +23,7 @@ from .tokens import Mark, Refused, Tokens
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 20_000  # as many as of a YAML document
-# of all pointers together: long keys around many values would fill memory
+#: Characters of all pointers together: long keys around many values would fill memory.
 MAX_POINTER_CHARACTERS: Final = 100_000_000
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")

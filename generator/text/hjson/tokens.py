@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ...numerals import python_float, python_int
 
-# of an int: sys.int_info.default_max_str_digits; both libraries fail past it
+#: Digits of an integer: sys.int_info.default_max_str_digits; json and hjson fail past it.
 MAX_DIGITS: Final = 4300
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
@@ -226,7 +226,7 @@ class Tokens:
                 raise Refused(escape.start(), "`\\u` is not followed by four hexadecimal digits")
             if letter == "'":
                 self.marks.append(Mark("the escape `\\'`", escape.start(), escape.end(), "'"))
-        # as JSON has it
+        # Quotes as JSON has them, which then reads the text.
         inner = _ODD.sub(
             lambda odd: {"\\'": "'", '"': '\\"'}.get(odd[0], odd[0]), content[pos + 1 : end]
         )
@@ -246,10 +246,8 @@ class Tokens:
         text = "\n".join(
             [lines[0], *(line[min(_leading(line, 0), indent) :] for line in lines[1:])]
         )
-        if _BREAK.match(
-            content, start
-        ):  # the line of the opening quotes is empty: it doesn't count
-            text = text[1:]
+        if _BREAK.match(content, start):
+            text = text[1:]  # the line of the opening quotes is empty: it doesn't count
         return text.removesuffix("\n"), end + 3
 
     def _column(self, pos: int) -> int:

@@ -150,13 +150,10 @@ class Expander:
                 self._plain(part[2] or part[3], None, part.start(), position, False)
         if bare and self._splits:
             braces = set(_BRACES.findall(bare)) if "{" in bare else set()
-            if _GLOB.search(bare) or (
-                {"{", "}"} <= braces and len(braces) > 2
-            ):  # bash looks for file names
-                self._found, self._current = (
-                    [],
-                    Field([Piece(None, *self._source.region(start, end))]),
-                )
+            # bash looks for file names, or makes several words.
+            if _GLOB.search(bare) or ({"{", "}"} <= braces and len(braces) > 2):
+                unknown = Piece(None, *self._source.region(start, end))
+                self._found, self._current = [], Field([unknown])
 
     def _special(self, position: int, end: int) -> int:
         """A quote, escape or expansion outside quotes; where it ends."""
@@ -338,9 +335,8 @@ class Expander:
                 self._embed(pieces if mark != "+" else (), name, start, end, quoted)
                 return
             defaults = mark != "?"
-        elif mark == "-" and is_whole(
-            name
-        ):  # of the script's own arguments: it may be started without
+        elif mark == "-" and is_whole(name):
+            # An argument of the script, which may be started without.
             defaults = pieces is None and not any(
                 frame.kind == "function" for frame in state.frames
             )

@@ -188,7 +188,7 @@ class Tokens:
         ):
             return self._test(position)
         end = self._word_end(position)
-        # what begins nothing is skipped
+        # A character that begins nothing is passed over.
         return self._word(position, end) if end > position else position + 1
 
     def _word(self, start: int, end: int) -> int:

@@ -230,7 +230,7 @@ class State:
         self._assumed: set[str] = set()  # has the value that a condition tells
         self._sourced = False  # a file that wasn't read may have defined functions
         self._parent = parent
-        # of all shells together
+        #: what all shells of the script together may still spend
         self._left: list[int] = parent._left if parent is not None else [_MOST_PER_SCRIPT]
 
     def spend(self, cost: int) -> bool:

@@ -195,7 +195,7 @@ class _Difference:
                     hint or f"add {self.key}, {problem.expected}",
                 )
             case "type" | "value":
-                # where YAML reads it as another type than it looks like, with that type
+                # A date is shown with its type: YAML reads it as another type than it looks like.
                 value = self.value
                 plain = isinstance(value, (bool, int, float, str, dict, list)) or value is None
                 written = show(value) if plain else f"{value} (a {type(value).__name__})"

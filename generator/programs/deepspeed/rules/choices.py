@@ -263,9 +263,8 @@ def fillers_know_the_key(config: Config) -> Violations:
         if key in filled_keys or top in seen:
             continue
         severity = None if sure else Severity.NOTE
-        if (
-            top != key and config.schema.key(section := f"/{escape(top)}") is None
-        ):  # its name is what is wrong
+        # Of a section that DeepSpeed lacks the name is what is wrong.
+        if top != key and config.schema.key(section := f"/{escape(top)}") is None:
             seen.add(top)
             if any(is_slip(top, name) for name in names):
                 continue  # PARSE004 reports it
@@ -280,9 +279,8 @@ def fillers_know_the_key(config: Config) -> Violations:
         message = (
             f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
         )
-        if (
-            key in _BY_TRANSFORMERS
-        ):  # `accelerate launch` may start a script with a Trainer, which has filled it in
+        # `accelerate launch` may start a script with a Trainer, which has filled it in.
+        if key in _BY_TRANSFORMERS:
             severity, message = Severity.NOTE, f"{message}, unless Transformers' Trainer runs"
         yield violation(
             config, pointer, message, "write a value, or remove the key", severity=severity

@@ -79,9 +79,9 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "offload_param_device": '`"offload_param": {"device": ...}` in zero_optimization',
     "cpu_offload_params": '`"offload_param": {"device": "cpu"}`',
 }
-# of names of which one may be the other with a slip or two, as in `check.kinds`
+#: How alike two names are of which one may be the other with a slip or two, as in `check.kinds`.
 _ALIKE: Final = 0.8
-_LETTERS: Final = 4  # with which a name is begun
+_LETTERS: Final = 4  #: letters of a name's beginning that may stand for the name
 _MOST_LISTED: Final = 12  # keys in a hint
 _OF_REMOVED: Final = ("VER001", "VER002")  # of the top level, of zero_optimization
 #: What to do about a removed key, where removing it is not all.

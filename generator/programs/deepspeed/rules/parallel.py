@@ -286,12 +286,11 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
     Prevents: `Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`
     Fix: set them to true"""
     config, stage, native = run.config, run.config.stage, False
-    for arguments in run.submission.of_kind(
-        "Megatron arguments"
-    ):  # whose arguments say how many experts DeepSpeed's own layers have
-        counts = (
-            arguments.value("--num-experts") if arguments.flavour == "megatron-deepspeed" else None
-        )
+    # Megatron-DeepSpeed's arguments say how many experts DeepSpeed's own layers have.
+    for arguments in run.submission.of_kind("Megatron arguments"):
+        if arguments.flavour != "megatron-deepspeed":
+            continue
+        counts = arguments.value("--num-experts")
         counts = counts if isinstance(counts, (list, tuple)) else [counts]
         native |= any(isinstance(count, int) and count > 1 for count in counts)
     if stage not in (1, 2) or not (_is_on(config) or native):

@@ -228,9 +228,8 @@ def one_rate(config: Config) -> Violations:
     Prevents: training at another rate than the optimizer's
     Fix: write the same rate in both places"""
     rate, highest = config.number(_RATE), config.number(_HIGHEST)
-    if (
-        rate and highest is not None and rate != highest
-    ):  # at 0 nothing trains: the schedule is to set it
+    # A rate of 0 would train nothing, so the schedule is meant to set it.
+    if rate and highest is not None and rate != highest:
         message = f"warmup_max_lr: {shown(highest)} replaces the optimizer's lr: {shown(rate)}"
         yield violation(config, _HIGHEST, message, "write the same rate in both places")
 

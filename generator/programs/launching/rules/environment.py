@@ -94,9 +94,8 @@ def settings(
     for script in submission.commands:
         shell = script.shell
         for assignment in shell.assignments:
-            if wanted(
-                assignment.name
-            ):  # before places are looked up: long scripts have many others
+            # Asked before places are looked up: long scripts have many other variables.
+            if wanted(assignment.name):
                 where, where_value = shell.locate(assignment), shell.locate(assignment.value_offset)
                 yield Setting(
                     name=assignment.name,
@@ -184,9 +183,8 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
     """CUDA_LAUNCH_BLOCKING is off in training.
     Prevents: Training at a fraction of its speed.
     Fix: remove it"""
-    for setting, value in known(
-        submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False
-    ):  # AML015 is for those
+    # AML015 judges the variables of AzureML jobs.
+    for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):
         if value == "1":
             message = (
                 "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and "
@@ -243,11 +241,13 @@ def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
                 for assignment in launch.script.assignments
                 if assignment.inside == outer.index
             }
-            # what the line gives it, and what the text has between its quotes, is expanded by this
-            # shell
+            # This shell itself expands what is beside the text in single quotes, and what the text
+            # has between quotes of its own.
             text = command.shell or ""
-            given = [_QUOTED.sub("", text), *(word.raw for word in outer.words if word.raw != text)]
-            told = {name for part in given for name in _WORD.findall(part)}
+            beside = [word.raw for word in outer.words if word.raw != text]
+            told = {
+                name for part in (_QUOTED.sub("", text), *beside) for name in _WORD.findall(part)
+            }
             yield from (
                 {name for word in command.words for name in _EXPANDED.findall(word.raw)}
                 - of_outer

@@ -77,7 +77,7 @@ _NO_COMMAND: Final = re.compile(
 _GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
 _TYPESET: Final = re.compile(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
-# of options; few values have one behind a dash
+#: Names of options, of several words; few values behind a dash look so.
 _NAMES: Final = re.compile(r"[a-z]+(?:[_-][a-z]+)+=?.*")
 _MOST_LINE: Final = 10_000  # characters before an option that are looked at: a bound on time
 _TABLES: Final = torch(

@@ -329,7 +329,7 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     if directives and script.shell.shebang is None:
         message = "the first line doesn't begin with #!: sbatch refuses the script"
         words = (word.raw for directive in directives for word in directive.words)
-        # or a template that others fill
+        # It may be a template that others fill in.
         less = NOTE if _is_notes(script) or any(map(is_placeholder, words)) else None
         yield Violation(
             text.locate(0, 0), message, "begin the file with #!/bin/bash", severity=less

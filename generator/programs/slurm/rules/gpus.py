@@ -133,7 +133,7 @@ def _has_tasks(request: Request, by_node: bool) -> bool:
 
     Seen with `sbatch --test-only`.
     """
-    # in words: SLM031
+    # A range of nodes says no number; SLM031 reports what is no number at all.
     exact = request.nodes is not None or (request.has("--nodes") and request.node_range is None)
     by_task = request.has("--ntasks-per-node") and (exact or not request.has("--nodes"))
     others = by_node or request.has("--cpus-per-task", "--ntasks-per-node")

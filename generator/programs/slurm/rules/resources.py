@@ -138,10 +138,9 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
     Prevents: Invalid time-min specification (exceeds job's time or other limits).
     Fix: write a --time-min below --time"""
     least, limit = request.read("--time-min", seconds), request.seconds("--time") or math.inf
-    finite = least is not None and math.inf not in (limit, least.value)
-    if (
-        least is not None and finite and math.ceil(least.value / 60) > math.ceil(limit / 60)
-    ):  # Slurm counts minutes
+    if least is None or math.inf in (limit, least.value):
+        return
+    if math.ceil(least.value / 60) > math.ceil(limit / 60):  # Slurm counts minutes
         message = f"{least} is more than the limit, --time={request.options.text('--time')}"
         yield least.bad_value(message, "write less than --time, or leave it out")
 
@@ -172,7 +171,8 @@ def time_limit_is_finite(request: Request) -> Violations:
 
 #: Their catalog entries count virtual cores, which are threads; those of others count cores.
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
-# of a core, where a site's Slurm counts threads as CPUs: the most that GPU nodes' processors have
+#: Threads of a core: the most that processors of GPU nodes have. A site's Slurm may count them as
+#: CPUs.
 _THREADS: Final = 2
 _HOSTS: Final = re.compile(
     r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*|[A-Za-z0-9][\w.-]*", re.ASCII
@@ -210,7 +210,7 @@ def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     Prevents: Requested node configuration is not available.
     Fix: ask for enough nodes for the GPUs"""
     (request, cluster), each, job = block, block[1].accelerators_per_node, block[0].gpus()
-    # what Slurm assumes then
+    # With --ntasks-per-node alone Slurm assumes one node.
     on_one_node = not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node")
     nodes = 1 if on_one_node else request.most_nodes
     if job is not None and nodes and job.value > nodes * each:

@@ -92,7 +92,8 @@ _FOLDERS: Final = frozenset(
     }
 )
 _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
-# of a node; a job that asks for less may share one, where nothing says how many there are
+#: GPUs of a usual node. Where nothing says how many there are, a job that asks for fewer may share
+#: its node.
 _USUAL_GPUS: Final = 8
 _PORT: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
 

@@ -36,7 +36,7 @@ _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
-# what the options are without the line
+#: Variables that say the same as the options --kill-on-bad-exit and --wait.
 _ENDING: Final = frozenset({"SLURM_KILL_BAD_EXIT", "SLURM_WAIT"})
 #: The rank of a task modulo the GPUs that it sees: `int(os.environ["LOCAL_RANK"]) %
 #: torch.cuda.device_count()`.
