@@ -12,6 +12,9 @@ class Engine:
     """The properties of an engine that formulas and rules take.
 
     None of them asks for the engine's name.
+
+    A field that is left out says what plain PyTorch does: nothing is kept, copied or hidden beyond
+    what a formula's own source says.
     """
 
     # The means by which a model is cut. Each has requirements of its own, which rules state.

@@ -36,6 +36,9 @@ def read_batch_tokens(value: int | float | str, length: int) -> int:
     """Read the tokens of a batch of sequences of `length`, as `read_tokens` does.
 
     `k` and `M` count by 1,024 where only that makes whole sequences.
+
+    Batches are powers of two more often than not: with sequences of 2,048 tokens, `4M` is
+    4,194,304.
     """
     tokens, binary = read_tokens(value), _number(value, thousand=1024)
     return int(binary) if tokens % length and binary % length == 0 else tokens
@@ -53,6 +56,8 @@ def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
     """The counts of `1024`, `64,128`, `960..1024` or `960..1024:32`.
 
     A range without a step has the multiples of `unit`.
+
+    Raises `ValueError` for a range that has none, or more than `MOST_COUNTS`.
     """
     if not isinstance(value, str):
         return (int(value),)

@@ -71,6 +71,8 @@ def checking(
     """Read the files around those at `paths` while these are checked, unless `alone`.
 
     Files that are `coming` count as there.
+
+    `texts` are read instead of the files of their names.
     """
     for forget in _forget:
         forget()

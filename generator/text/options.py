@@ -1,6 +1,10 @@
 """Options of a command line, read from its words as getopt and argparse do.
 
 A table has the options of a program.
+
+An entry of a table is an option's names, the first of which is the one we call it by, and a mark:
+`=` a value follows, `?` a value may be attached, `==` two values follow, none: a flag. `X:` before
+a long name is its letter.
 """
 
 from __future__ import annotations
@@ -274,6 +278,9 @@ def read_options_by(
     """Read the options up to the first word that is none.
 
     With `everywhere`, those after other words count as well.
+
+    `is_program` says of a word that it is more likely a program than the value of an option that
+    isn't known.
     """
     return _Reader(table, words, is_program).read(everywhere)
 

@@ -1,6 +1,10 @@
 """A document's text as plain data, with the place of every key and value.
 
 Job specs are YAML 1.2 (core schema) and JSON; files of other programs have other dialects.
+
+The parser is PyYAML's (libyaml's where it is compiled in); its events are put together here, so
+that places are kept, duplicate keys are seen, and neither deep nesting nor aliases can exhaust the
+machine.
 """
 
 from __future__ import annotations

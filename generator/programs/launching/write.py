@@ -397,6 +397,9 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
     """The number of files in which a checkpoint has ZeRO's states: one a data-parallel rank.
 
     0 where any number of ranks loads it.
+
+    **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a rank is one of data times
+    sequence parallelism.
     """
     job, layout = plan.job, plan.layout
     cut = (

@@ -1,6 +1,10 @@
 """Changes to a JSON or HJSON text that leave all else as it is.
 
 Comments, the order of keys, indentation and line breaks stay.
+
+Each function gives the edits of one change, `()` where there is no safe one: nothing is at the
+pointer, the new name is taken, the text is broken there, or the text with the edits reads back as
+other data than was meant.
 """
 
 from __future__ import annotations
@@ -90,6 +94,8 @@ def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> 
     """Move the member at `pointer` to the end of the object at `parent_pointer`, as `name`.
 
     Its value stays as it is written.
+
+    At the top level that object may be missing: it is then created.
     """
     parent, (holder, new_key) = _split(pointer)[0], _split(parent_pointer)
     span, into = doc.spans.get(pointer), parent_pointer if doc.has(parent_pointer) else ""

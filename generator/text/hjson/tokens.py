@@ -1,6 +1,11 @@
 """The words of DeepSpeed's JSON, which is HJSON: texts, numbers, keys, comments.
 
 Places where they aren't strict JSON are marked.
+
+All is as hjson 3.1.0 reads a file that was opened as text (so with every line break as one LF),
+oddities included.
+Source: hjson/decoder.py @ 3.1.0 and, for strict JSON, json/scanner.py and json/decoder.py @ CPython
+3.11.
 """
 
 from __future__ import annotations
