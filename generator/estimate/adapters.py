@@ -1,6 +1,4 @@
-"""LoRA: the linear layers that get adapters, the parameters that are trained, and the frozen base's
-memory.
-"""
+"""LoRA: the layers that get adapters, the parameters that are trained, the frozen base's memory."""
 
 from __future__ import annotations
 

@@ -19,8 +19,9 @@ GROWING_SEGMENTS: Final = "expandable_segments:True"
 
 
 def segments_grow(job: Job, layout: LayoutLike) -> Any:
-    """Tell whether segments can grow: where the job sets it, or where sizes of tensors change from
-    step to step.
+    """Tell whether segments can grow.
+
+    They can where the job sets it, or where sizes of tensors change from step to step.
 
     These are experts' tokens, gathered parameters and unpadded batches. Memory that NCCL or CUDA
     graphs register can't grow.

@@ -1,5 +1,4 @@
-"""Buffers of DeepSpeed: sizes that ZeRO communicates through, and memory alive at the end of a
-step.
+"""Buffers of DeepSpeed: those that ZeRO communicates through, and memory at the end of a step.
 
 `ds_config.json` says the sizes, and the memory ledger counts them. At a step's end activations are
 gone: gradients are reduced, and the optimizer updates. All was read in DeepSpeed 0.19.8 and counted
@@ -39,15 +38,17 @@ def layer_elements(model: Model) -> int:
 
 
 def _even(elements: Any) -> Any:
-    """The next lower even number: stages 1 and 2 refuse an odd all-gather bucket (stage_1_and_2.py,
-    alignment 2).
+    """The next lower even number.
+
+    Stages 1 and 2 refuse an odd all-gather bucket (stage_1_and_2.py, alignment 2).
     """
     return elements // 2 * 2
 
 
 def rank_elements(job: Job, layout: LayoutLike) -> Any:
-    """Weights of an average pipeline stage's tensor shard, before ZeRO: a larger bucket would stay
-    empty.
+    """Weights of an average pipeline stage's tensor shard, before ZeRO.
+
+    A larger bucket would stay empty.
     """
     return model_size.parameter_count(job.model) // (layout.tensor * layout.pipeline)
 
@@ -107,8 +108,9 @@ _FOREACH = 3 * FP32
 
 
 def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
-    """Device bytes of copies that gradients of a rank's `parameters` are reduced in, `d` ranks
-    sharing their states.
+    """Device bytes of the copies in which gradients of a rank's `parameters` are reduced.
+
+    `d` ranks share their states.
 
     **Source**: runtime/engine.py, `allreduce_bucket`: gradients are copied into one tensor, by half
     a billion elements. A larger flat gradient of BF16_Optimizer is its own bucket; smaller, it is
@@ -171,8 +173,9 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
 
 
 def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any:
-    """Device bytes of `gradients` that are gone in the update: ZeRO 1 keeps a `share` of the
-    parameters alone.
+    """Device bytes of `gradients` that are gone in the update.
+
+    ZeRO 1 keeps a `share` of the parameters alone.
     """
     if not job.engine.frees_gradients:
         return 0.0
@@ -182,8 +185,9 @@ def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any
 
 
 def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: Any) -> Any:
-    """Device bytes of `gradients` that the backward pass makes anew where a step has one
-    micro-batch: after it none is left, but for BF16_Optimizer's sums and ZeRO 3's shares, which are
+    """Device bytes of `gradients` that the backward pass makes anew in a step of one micro-batch.
+
+    After such a pass none is left, but for BF16_Optimizer's sums and ZeRO 3's shares, which are
     allocated once.
 
     **Source**: runtime/engine.py, `_take_model_step`, which sets gradients to None; counted with

@@ -52,9 +52,10 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Absolute errors of the estimates as fractions of what was measured: with shipped constants,
-    with the factors, and of each run with factors fitted to the others. The last one is what a new
-    run may expect.
+    """Absolute errors of the estimates as fractions of what was measured.
+
+    They are those with shipped constants, those with the factors, and those of each run with
+    factors fitted to the others. The last ones are what a new run may expect.
     """
 
     runs: int
@@ -201,8 +202,9 @@ class NoUsableRuns(Exception):
 
 
 def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
-    """The most probable constants of the machine that `runs` are from, with the errors before and
-    after.
+    """The most probable constants of the machine that `runs` are from.
+
+    The report has the errors before and after.
 
     Runs on another accelerator, network or framework than most, and runs that are off by more than
     a factor of 2.5, are left out and named. Raises `NoUsableRuns` when none is left.
@@ -248,8 +250,9 @@ def _machine(job: Job) -> dict[str, str]:
 
 
 def _usable(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Excluded, ...]]:
-    """The runs of the most frequent machine that are near their estimate, and the others with the
-    reason.
+    """The runs of the most frequent machine that are near their estimate.
+
+    The others come with the reason for which they are left out.
     """
     used: list[MeasuredRun] = []
     excluded: list[Excluded] = []
@@ -287,9 +290,7 @@ def _peaks(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Exclud
 
 
 def _seconds(run: MeasuredRun, factors: tuple[tuple[str, float], ...] = ()) -> float:
-    """Estimated seconds of a step with `factors` over those that the job's calibration already
-    has.
-    """
+    """Estimated seconds of a step with `factors`, over those with the job's own calibration."""
     whole, job = dict(run.job.calibration.factors), run.job
     for name, factor in factors:
         whole[name] = whole.get(name, 1.0) * factor
@@ -299,8 +300,9 @@ def _seconds(run: MeasuredRun, factors: tuple[tuple[str, float], ...] = ()) -> f
 
 
 def _parameters(runs: Sequence[MeasuredRun]) -> tuple[tuple[str, ...], Vector]:
-    """The constants that act on any of the runs and may differ between clusters, with their priors'
-    spreads.
+    """The constants that act on any of the runs and may differ between clusters.
+
+    They come with the spreads of their priors.
     """
     chosen = [selectors(run.job) for run in runs]
     spreads = {

@@ -1,5 +1,6 @@
-"""Distance of a layout from measured runs: far from all of them, an estimate is extrapolated, and
-less certain.
+"""Distance of a layout from measured runs.
+
+Far from all of them an estimate is extrapolated, and less certain.
 
 A run is described by its kind (the program, the ZeRO stage, the kinds of parallelism, offload,
 LoRA) and by traits that its speed depends on in ways the formulae don't know exactly: how small the
@@ -64,8 +65,9 @@ PROGRAMS: Final = ("Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed")
 
 
 def program_of(job: Job) -> int:
-    """The number of the program whose runs speak for the job's; one more than any where none was
-    measured.
+    """The number of the program whose runs speak for the job's.
+
+    One more than any number where none was measured.
     """
     program = job.engine.measured_as
     return PROGRAMS.index(program) if program in PROGRAMS else len(PROGRAMS)
@@ -85,9 +87,7 @@ _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
 
 
 def kind(job: Job, layout: LayoutLike) -> Any:
-    """A code of what is not a size: the program, the ZeRO stage, and which kinds of parallelism
-    there are.
-    """
+    """A code of what is no size: the program, the ZeRO stage, the kinds of parallelism."""
     parts = (
         np.asarray(part(job, layout), np.int64) << place
         for place, part in enumerate(_PARTS.values(), start=4)
@@ -178,8 +178,9 @@ class Evidence:
 
 @cache
 def _measured() -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Counts of measured runs with each set of values, their kinds, and their traits as logarithms
-    to base 2.
+    """Measured runs by their different values: how many, their kinds, their traits.
+
+    Traits are logarithms to base 2.
     """
     document = json.loads(read_text(__package__, "evidence.json"))
     if document["traits"] != list(TRAITS):

@@ -55,16 +55,18 @@ def parts(layout: LayoutLike) -> Any:
 
 
 def card_share(job: Job, required_bytes: Any, device_bytes: Any) -> Any:
-    """Share of the card's usable memory that a run needs, with the part of the allocator's cache
-    that counts.
+    """Share of the card's usable memory that a run needs.
+
+    It has the part of the allocator's cache in it that counts.
     """
     need = required_bytes + CACHE_SHARE * (device_bytes - required_bytes)
     return need / job.cluster.accelerator.memory_bytes
 
 
 def out_of_memory_chance(job: Job, required_bytes: Any, device_bytes: Any) -> Any:
-    """The chance, 0 to 1, that a run dies of its memory: a probit through published runs that ran
-    and that died.
+    """The chance, 0 to 1, that a run dies of its memory.
+
+    It is a probit through published runs that ran and that died.
     """
     probit = out_of_memory()
     share = card_share(job, required_bytes, device_bytes)
@@ -75,8 +77,9 @@ def out_of_memory_chance(job: Job, required_bytes: Any, device_bytes: Any) -> An
 def expected_s(
     job: Job, layout: LayoutLike, total_s: Any, required_bytes: Any, device_bytes: Any
 ) -> Any:
-    """Seconds of a step of `total_s` that are to be expected of a layout with this memory; for
-    columns too.
+    """Seconds that are to be expected of a step of `total_s`, in a layout with this memory.
+
+    Columns give columns.
     """
     chance = out_of_memory_chance(job, required_bytes, device_bytes)
     share = card_share(job, required_bytes, device_bytes)

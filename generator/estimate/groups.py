@@ -35,8 +35,9 @@ class Group:
 
 
 def group(job: Job, size: Any, stride: Any) -> Group:
-    """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in
-    that order.
+    """The communicator of `size` ranks that lie `stride` apart in rank order.
+
+    Nodes are filled in that order.
     """
     domain = job.cluster.accelerators_per_node * job.nodes_together
     return Group(
@@ -45,8 +46,9 @@ def group(job: Job, size: Any, stride: Any) -> Group:
 
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
-    """Tell where experts on several nodes are reached by the flex dispatcher, which needs DeepEP in
-    the image.
+    """Tell where the flex dispatcher reaches experts on several nodes.
+
+    It needs DeepEP in the image.
     """
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster = job.cluster
@@ -59,8 +61,9 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
 
 
 def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
-    """Tell where the flex dispatcher, which needs several ranks, makes a token's copies on those
-    that need them.
+    """Tell where the flex dispatcher makes a token's copies on the ranks that need them.
+
+    It needs several ranks.
 
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher @
     core_v0.16.1.

@@ -1,5 +1,6 @@
-"""`Layout`, one full assignment of the decision variables, and `Layouts`, the same record in numpy
-columns.
+"""`Layout`, one full assignment of the decision variables, and `Layouts`, the same in columns.
+
+Columns are numpy arrays.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class Offload(_Choice):
 
 
 class Modules(IntFlag):
-    """Parts of a layer that selective recomputation repeats, named as by Megatron-LM's
-    `--recompute-modules`.
+    """Parts of a layer that selective recomputation repeats.
+
+    They are named as by Megatron-LM's `--recompute-modules`.
 
     **Source**: NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py,
     recompute_modules @ core_v0.16.1.
@@ -67,8 +69,9 @@ class Modules(IntFlag):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutLike:
-    """The argument of formulae: every field is a number (`Layout`) or a column of n numbers
-    (`Layouts`).
+    """The argument of formulae.
+
+    Every field is a number (`Layout`) or a column of n numbers (`Layouts`).
     """
 
     data: Any
@@ -104,8 +107,9 @@ class LayoutLike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(LayoutLike):
-    """One full assignment of the decision variables. `world = data * tensor * pipeline *
-    context`.
+    """One full assignment of the decision variables.
+
+    `world = data * tensor * pipeline * context`.
     """
 
     data: int  #: model replicas
@@ -177,8 +181,9 @@ Column = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layouts(LayoutLike):
-    """n layouts: for each field of `Layout` an array of length n, of int64 but for switches and the
-    fraction.
+    """n layouts: for each field of `Layout` an array of length n.
+
+    Arrays are of int64, but for switches and the fraction.
     """
 
     def __len__(self) -> int:
@@ -192,8 +197,9 @@ class Layouts(LayoutLike):
         return (self[i] for i in range(len(self)))
 
     def take(self, rows: NDArray[Any] | slice) -> Layouts:
-        """The rows selected by a boolean mask, an index array or a slice; constant columns still
-        take no memory.
+        """The rows selected by a boolean mask, an index array or a slice.
+
+        Constant columns still take no memory.
         """
         columns, rows = {name: getattr(self, name) for name in FIELDS}, places(rows)
         count = len(taken(self.data, rows))
@@ -206,8 +212,9 @@ class Layouts(LayoutLike):
 
 
 def places(rows: NDArray[Any] | slice) -> NDArray[np.intp] | slice:
-    """Rows by number where a mask, or a slice, says which: to take these is several times faster
-    than those of a mask.
+    """The numbers of the rows that a mask or a slice selects.
+
+    To take rows by number is several times faster than by a mask.
 
     Numbers have 32 bits where pointers have, as in a browser.
     """
@@ -217,8 +224,9 @@ def places(rows: NDArray[Any] | slice) -> NDArray[np.intp] | slice:
 
 
 def starts(columns: Iterable[NDArray[Any]], count: int) -> NDArray[np.bool_]:
-    """Tell which of `count` rows differ from the one before in one of some columns; the first
-    does.
+    """Tell which of `count` rows differ from the one before in any of some columns.
+
+    The first row does.
     """
     new = np.zeros(count, np.bool_)
     new[:1] = True
@@ -279,8 +287,9 @@ Figures = TypeVar("Figures")
 def distinct(
     layout: LayoutLike, names: Sequence[str], *columns: Any
 ) -> tuple[LayoutLike, NDArray[np.intp] | None, list[Any]]:
-    """Few rows, and for each row the place of one that is like it in the fields `names` and in
-    further columns.
+    """The distinct rows, and for each row the place of the one that is like it.
+
+    Rows are compared in the fields `names` and in further columns.
 
     The columns of these rows come last. Of few rows, no places but all.
     """
@@ -292,8 +301,9 @@ def distinct(
 
 
 def spread(value: Any, number: NDArray[np.intp], count: int) -> Any:
-    """Take the values of every row from those of `count` distinct ones; a figure of all rows may be
-    one number.
+    """Take the values of every row from those of `count` distinct ones.
+
+    A figure of all rows may be one number.
     """
 
     def taken(figure: Any) -> Any:
@@ -332,8 +342,9 @@ def once_each(
     computed: Callable[..., Figures],
     *columns: Any,
 ) -> Figures:
-    """What `computed` makes of a job, rows and columns, where the fields `names` and these columns
-    decide it.
+    """Compute figures of rows once for rows that are alike.
+
+    The fields `names` and these columns decide what `computed` makes of a job, rows and columns.
 
     Figures are columns along their last axis. Few rows differ in what decides, and those that were
     computed are known until another job's are asked for.
@@ -388,8 +399,9 @@ DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Layout) if f.na
 
 
 def in_words(layout: Layout, *, brief: bool = False) -> str:
-    """Return a layout as one says it: `32 replicas × 4 tensor × 8 pipeline, ZeRO 1, 48
-    micro-batches of 1`.
+    """Return a layout as one says it.
+
+    An example is `32 replicas × 4 tensor × 8 pipeline, ZeRO 1, 48 micro-batches of 1`.
 
     Layouts that differ have different words, but for `brief` ones, which only count modules that
     are recomputed.
@@ -418,8 +430,9 @@ def in_words(layout: Layout, *, brief: bool = False) -> str:
 
 
 def details(layout: Layout) -> tuple[str, ...]:
-    """The decisions that have no column in tables, in words: `sequence parallel`, `optimizer
-    offloaded`.
+    """The decisions that have no column in tables, in words.
+
+    Examples are `sequence parallel` and `optimizer offloaded`.
     """
     return (*filter(None, _details(layout).values()), *_several(layout))
 
@@ -440,8 +453,9 @@ def differing(layout: Layout, other: Layout) -> tuple[str, ...]:
 
 
 def _details(layout: Layout) -> dict[str, str]:
-    """In words by field, empty where it is off: what has no column, but for modules that are
-    recomputed.
+    """The decisions that have no column, in words by field; empty where one is off.
+
+    Modules that are recomputed are left out.
     """
     said = {
         name: words.format(getattr(layout, name)) if _differs(layout, name) else ""
@@ -459,8 +473,9 @@ def _several(layout: Layout) -> tuple[str, ...]:
 
 
 def dimensions(layout: Layout) -> dict[str, str]:
-    """The cells of a table with a column per dimension, by heading; empty where a dimension is 1 or
-    off.
+    """The cells of a table with a column per dimension, by heading.
+
+    A cell is empty where its dimension is 1 or off.
     """
     shown = {
         heading: f"{getattr(layout, name):,}"
@@ -512,8 +527,10 @@ def _differs(layout: Layout, name: str) -> bool:
 
 
 def _recomputed(layout: Layout) -> str:
-    """Return `full`, `4 layers` (of each chunk), `full by 2` (two layers together), `attention`,
-    `norm+mlp`.
+    """Return how a layout recomputes, in a word or two.
+
+    Examples are `full`, `4 layers` (of each chunk), `full by 2` (two layers together), `attention`
+    and `norm+mlp`.
     """
     if layout.recompute is Recompute.SELECTIVE:
         return "+".join(

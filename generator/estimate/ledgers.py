@@ -17,8 +17,9 @@ class Ledger:
     """The rows of a ledger, and its plain form."""
 
     def row(self: _Ledger, number: int) -> _Ledger:
-        """One row of columns, or the only one, with plain numbers; a figure of all rows may be one
-        number.
+        """One row of columns, or the only one, with plain numbers.
+
+        A figure of all rows may be one number.
         """
         kinds = {f.name: int if f.name == "stage" else float for f in fields(self)}
         values = {name: np.ravel(getattr(self, name)) for name in kinds}
@@ -60,8 +61,9 @@ class Memory(Ledger):
     stage: Any  #: 0-based, the fullest
 
     def corrected(self, factor: float) -> Memory:
-        """This ledger, or columns of them, with what isn't model states (activations, logits,
-        buffers) times `factor`.
+        """This ledger, or columns of them, with all but model states times `factor`.
+
+        These are activations, logits and buffers.
 
         States follow from the optimizer and the precision; how much else a framework keeps depends
         on its version and kernels, as a cluster's own peaks show. What comes on top of the

@@ -207,9 +207,7 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
 
 
 def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
-    """Ranks over which a parameter's states are sharded: of what all replicas share, and of an
-    expert.
-    """
+    """Ranks over which states are sharded: of a parameter of all replicas, and of an expert's."""
     group, experts = layout.data * layout.context, stages.expert_replicas(layout)
     return group / layout.zero_copies, experts / np.minimum(layout.zero_copies, experts)
 

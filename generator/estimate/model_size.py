@@ -59,8 +59,9 @@ def position_parameters(model: Model) -> int:
 
 
 def head_parameters(model: Model) -> int:
-    """The output layer's own matrix over the vocabulary, unpadded; 0 where it is the token
-    table.
+    """The output layer's own matrix over the vocabulary, unpadded.
+
+    0 where it is the token table.
     """
     return 0 if model.tied_embeddings else embedding_parameters(model)
 

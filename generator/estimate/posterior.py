@@ -1,5 +1,6 @@
-"""The most probable correction of constants: a robust least-squares fit that is held back by what
-was known before.
+"""The most probable correction of constants.
+
+It is a robust least-squares fit that is held back by what was known before.
 
 Few measurements leave the constants where they are, or as far from there as prediction bears out.
 """
@@ -58,8 +59,9 @@ def settled(
 
 
 def weights_of(current: Vector, noise: Vector) -> Vector:
-    """Student's weights: one over the variance near zero, falling with the square beyond
-    `_OUTLIER`.
+    """Student's weights.
+
+    They are one over the variance near zero, and fall with the square beyond `_OUTLIER`.
     """
     return np.asarray(1 / (1 + (current / noise / _OUTLIER) ** 2) / noise**2)
 
@@ -108,8 +110,9 @@ class Fit:
 
 
 def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = ()) -> Fit:
-    """The fit with the widest priors under which measurements left out are likely to be predicted
-    better; else none.
+    """The fit with the widest priors under which left out measurements are likely predicted better.
+
+    None where there is no such fit.
 
     Each measurement is left out, and where they are of `models`, three at least, each model's: runs
     of one model are off together, for reasons that another model doesn't share. Of the fit's

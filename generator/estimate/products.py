@@ -1,6 +1,4 @@
-"""Seconds of matrix products, of kernels that only move data, and of communication that compute
-hides.
-"""
+"""Seconds of matrix products, of kernels that only move data, and of communication they hide."""
 
 from __future__ import annotations
 
@@ -54,8 +52,9 @@ def peak_flops_per_s(job: Job, *, fp8: bool) -> float:
 def linear(
     job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True, trained: bool = False
 ) -> Passes:
-    """Seconds of `count` products of m×k activations by k×n weights, one after the other, as
-    grouped experts run.
+    """Seconds of `count` products of m×k activations by k×n weights.
+
+    They run one after the other, as grouped experts do.
 
     `fp8`: whether an fp8 job has this product in fp8. Each is a roofline of arithmetic and memory
     traffic plus a fixed start; the weight gradient's product runs at a share of the forward rate
@@ -106,8 +105,9 @@ def exposed_s(
 def spread_s(
     job: Job, communication_s: Any, chunk_pass_s: Any, chunks: Any, apart: Any, messages: Any
 ) -> Any:
-    """Seconds that communication of a stage's `chunks` adds, each chunk's hidden behind the passes
-    up to the next's.
+    """Seconds that the communication of a stage's `chunks` adds.
+
+    Each chunk's is hidden behind the passes up to the next chunk's.
 
     Gradients: chunk c of v is complete after the last micro-batch's backward pass, and `apart`
     passes lie between two chunks', so that `c * apart` passes follow. With R seconds for all
@@ -133,8 +133,9 @@ def stream_s(job: Job, traffic_bytes: Any) -> Any:
 
 
 def adapter_products(job: Job, tokens: Any, layer: Layer) -> tuple[Passes, Passes]:
-    """Seconds of the products of a layer's LoRA adapters, and of the kernels beside them that only
-    move data.
+    """Seconds of the products of a layer's LoRA adapters.
+
+    The kernels beside them, which only move data, are in it.
 
     An adapter's result is scaled (one read, one written) and added (two read, one written);
     backward, its gradient is scaled, and its input's added. Weights in 4 bits are read, and written

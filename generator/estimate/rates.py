@@ -1,5 +1,6 @@
-"""The constants of the estimates that hold for one job, calibrated to its cluster where that was
-measured.
+"""The constants of the estimates that hold for one job.
+
+They are calibrated to its cluster where that was measured.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ _latest: tuple[Job | None, SimpleNamespace] = (None, SimpleNamespace())
 
 
 def rates(job: Job) -> SimpleNamespace:
-    """The constants of `job`, times its calibration's factors: floats by their names in
-    `constants.yaml`.
+    """The constants of `job`, times its calibration's factors.
+
+    They are floats by their names in `constants.yaml`.
     """
     global _latest
     if _latest[0] is not job:

@@ -1,5 +1,6 @@
-"""Checkpoints, failures and time limits: bytes on disk, seconds to write them, how often, and the
-share that is left.
+"""Checkpoints, failures and time limits.
+
+They are bytes on disk, seconds to write them, how often, and the share of the time that is left.
 
 Where the job says nothing, figures are those of `run.yaml`.
 """
@@ -107,8 +108,9 @@ def saved_optimizer_bytes(job: Job, layout: LayoutLike) -> Any:
 
 
 def save_s(job: Job, layout: LayoutLike) -> Any:
-    """Seconds that all nodes together write, or read, a checkpoint, at the job's own rate or else
-    so much a node.
+    """Seconds that all nodes together write, or read, a checkpoint.
+
+    The rate is the job's own, else so much a node.
 
     **Assumes** that writing is what takes time and that training waits for it (no --async-save), as
     by default.
@@ -142,8 +144,9 @@ class Saving:
     saves_at_limit: bool  #: whether the program saves by itself before its time limit
 
     def elapsed_s(self, work_s: float) -> float:
-        """Seconds that `work_s` seconds of training take, with saving, failures, restarts and steps
-        done again.
+        """Seconds that `work_s` seconds of training take.
+
+        Saving, failures, restarts and steps that are done again are in it.
 
         **Source**: Daly, A higher order estimate of the optimum checkpoint interval for restart
         dumps, Future Generation Computer Systems 22 (2006), eq. 20. **Symbols**: M failure_s, R
@@ -217,8 +220,9 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
 
 
 def saves_at_limit(job: Job) -> bool:
-    """Tell whether the program saves before it is ended: by dsgen with a folder for checkpoints, or
-    by arguments.
+    """Tell whether the program saves before it is ended.
+
+    It does by dsgen with a folder for checkpoints, or by arguments.
 
     The Trainer and scripts with DeepSpeed save after every so many steps, and at no signal.
     """
@@ -227,8 +231,9 @@ def saves_at_limit(job: Job) -> bool:
 
 
 def given_number(job: Job, *options: str) -> int | None:
-    """The whole number that the job's own arguments give the first of these options that they
-    have.
+    """The whole number that the job's own arguments give to the first of these options.
+
+    Options that they don't have are passed over.
     """
     values = (argument_values(job.launch.arguments, option) for option in options)
     numbers = (read_whole(words[0]) for words in values if words)

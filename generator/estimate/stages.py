@@ -1,5 +1,4 @@
-"""Pipeline stages: how layers are dealt to them and their chunks, and the parameters and
-micro-batches that they hold.
+"""Pipeline stages: how layers are dealt to them and to their chunks, and what they hold.
 
 Layers are dealt evenly, with ends counted, by stage, or chunk by chunk. Chunk `row` of `stage` is
 the (row × stages + stage)th of the model. **Source**: NVIDIA/Megatron-LM
@@ -97,8 +96,9 @@ def _balanced(job: Job, layout: LayoutLike) -> Split:
 
 
 def _pinned(job: Job, layout: LayoutLike) -> Split:
-    """Deal the sizes that the user gives the first and the last stage; those between share the
-    rest.
+    """Deal the sizes that the user gives to the first and the last stage.
+
+    The stages between share the rest.
     """
     first, last, chunks = (
         layout.first_stage_layers,
@@ -263,8 +263,9 @@ HELD_BY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageContents:
-    """Layers of a stage by kind, all its chunks together; parameters of one rank when data
-    parallelism cuts nothing.
+    """What a stage holds: layers by kind, all its chunks together, and a rank's parameters.
+
+    The parameters are those that a rank has when data parallelism cuts nothing.
     """
 
     layers: Any
@@ -283,8 +284,9 @@ class StageContents:
 
 
 def inner_layers(job: Job, layout: LayoutLike) -> Any:
-    """Layers of the second stage, which is the fullest inner one; of the first where the second is
-    the last.
+    """Layers of the second stage, which is the fullest inner one.
+
+    Where the second is the last, those of the first.
     """
     return layers_of(split(job, layout), layout, 1 * (layout.pipeline > 2))
 
@@ -332,8 +334,9 @@ def vocabulary_rows(job: Job, layout: LayoutLike) -> Any:
 
 
 def in_flight(layout: LayoutLike, stage: Any) -> Any:
-    """Micro-batches whose activations `stage` keeps at its peak, in whole stages (chunks over
-    `virtual_pipeline`).
+    """Micro-batches whose activations `stage` keeps at its peak.
+
+    They are counted in whole stages: chunks over `virtual_pipeline`.
 
     **Source**: 1F1B `min(m, p-i)`; interleaved `min(mv, 2(p-i-1) + (v-1)p + 1)` chunks (Megatron-LM
     pipeline_parallel/schedules.py:957-970). **Symbols**: m micro-batches, p stages, i stage, v
@@ -348,8 +351,9 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
 
 
 def overlapped_layers(layout: LayoutLike, held: StageContents) -> Any:
-    """Growth of `in_flight` where experts' all-to-alls overlap: the forward pass goes one layer
-    ahead.
+    """Growth of `in_flight` where experts' all-to-alls overlap.
+
+    The forward pass goes one layer ahead.
 
     Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held
     twice. Interleaved, the micro-batch that is warmed up beyond the others is the one that would go

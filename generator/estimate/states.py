@@ -1,5 +1,6 @@
-"""Model states: bytes per parameter for weights, gradients and optimizer, by framework, precision
-and ZeRO stage.
+"""Model states: bytes per parameter for weights, gradients and optimizer.
+
+They depend on framework, precision and ZeRO stage.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _WEIGHT_SCALES = {"mxfp8": 1 / 32}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateBytes:
-    """Bytes per parameter of one rank on the device, `d` being the ranks that share a parameter's
-    states.
+    """Bytes per parameter of one rank on the device.
+
+    `d` ranks share a parameter's states.
     """
 
     parameters: Any
@@ -81,8 +83,9 @@ def moment_bytes(job: Job) -> float:
 
 
 def is_precision_aware(job: Job) -> bool:
-    """Tell whether the optimizer is the precision-aware one, which the types of its states ask
-    for.
+    """Tell whether the optimizer is the precision-aware one.
+
+    The types of its states ask for it.
     """
     kept = (job.training.moment_dtype, job.training.master_dtype)
     adam = job.training.optimizer != "sgd"
@@ -114,8 +117,9 @@ def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
 
 
 def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
-    """Tell where all of a rank's gradients are kept in one flat tensor, as DeepSpeed's
-    BF16_Optimizer does.
+    """Tell where all of a rank's gradients are kept in one flat tensor.
+
+    DeepSpeed's BF16_Optimizer does so.
 
     **Source**: DeepSpeed 0.19.8, runtime/engine.py, `_do_optimizer_sanity_check`: for bf16 at stage
     1 with fp32 sums and no offload, and under a pipeline without ZeRO, where it shards the
@@ -130,8 +134,9 @@ def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
 
 
 def reduces_at_once(layout: LayoutLike) -> Any:
-    """Tell where ZeRO reduces each gradient in its backward pass, so that stage 1 keeps its share
-    alone, as stage 2.
+    """Tell where ZeRO reduces each gradient in its backward pass.
+
+    Stage 1 then keeps its share alone, as stage 2 does.
 
     **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: gradients are reduced as they come
     on the step's last micro-batch; a pipeline engine reduces when all are done.
@@ -185,8 +190,9 @@ def second_shares(layout: LayoutLike) -> Any:
 
 
 def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
-    """Bytes that stay on the device; a rank's part of the gradients may go with an offloaded
-    optimizer.
+    """Bytes that stay on the device.
+
+    A rank's part of the gradients may go with an offloaded optimizer.
 
     **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: stage 1 sums whole gradients on the
     device first, and fp32 sums of stage 2 stay there (`_build_compact_grad_partition_buffer`).

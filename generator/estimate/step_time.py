@@ -101,8 +101,9 @@ def _has_several_queues(job: Job, layout: LayoutLike) -> Any:
 
 
 def per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by
-    their number.
+    """Seconds of an average layer and one micro-batch, by cause.
+
+    MoE and dense layers are weighted by their number.
 
     `backward` is a part of `compute`; `head` is the output's, beside the layers.
     """
@@ -179,8 +180,9 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
 
 
 def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
-    """Exposed sends: forward and backward of each micro-batch, and filling; interleaved sends hide
-    behind compute.
+    """Exposed sends: forward and backward of each micro-batch, and filling.
+
+    Interleaved sends hide behind compute.
 
     Those with which an interleaved pipeline fills and drains are waited for. **Source**:
     Megatron-LM core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving
@@ -205,8 +207,9 @@ def _own_parameters(layout: LayoutLike, held: StageContents) -> Any:
 
 
 def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any) -> Any:
-    """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute
-    doesn't hide.
+    """Copies over the host link and the CPU's optimizer step.
+
+    Fetches of parameters that compute doesn't hide are in it.
     """
     if not np.any(layout.offload):
         return 0.0
@@ -229,8 +232,9 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
 
 
 def throughput(job: Job, layout: Layout, time: StepTime) -> Throughput:
-    """Rates of one layout. MFU and HFU are over the datasheet's dense peak of the training
-    precision.
+    """Rates of one layout.
+
+    MFU and HFU are over the datasheet's dense peak of the training precision.
     """
     seconds, gpus = float(time.total_s), layout.world
     accelerator, precision = job.cluster.accelerator, job.training.precision

@@ -1,5 +1,6 @@
-"""Uncertainty of estimates: bands that hold four of five runs of sources the model never saw, and
-how they are said.
+"""Uncertainty of estimates, as bands, and how they are said.
+
+A band holds four of five runs of sources that the model never saw.
 
 The numbers are in `uncertainty.yaml`, which `python -m benchmarks.uncertainty --write` makes from
 published runs: each source is estimated with constants fitted without it, and counts once.
@@ -86,8 +87,9 @@ class Uncertainty:
 
 @cache
 def bands(of: str) -> Mapping[str, Band]:
-    """Measured over estimated at both ends of each band: of `step_time` by regime, of `memory` by
-    what is measured.
+    """Measured over estimated at both ends of each band.
+
+    The bands of `step_time` are by regime, those of `memory` by what is measured.
     """
     return {name: _within(float(factor)) for name, factor in _document()[of].items()}
 
@@ -133,8 +135,9 @@ def time_regime(job: Job, layout: Layout) -> str:
 
 
 def time_shares(job: Job, layout: LayoutLike) -> Band:
-    """Measured over estimated step time: that of the regime, or what the job's calibration left
-    between runs.
+    """Measured over estimated step time.
+
+    It is that of the regime, or what the job's calibration left between runs.
     """
     spread = job.calibration.spread
     if spread is not None:

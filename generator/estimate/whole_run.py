@@ -1,5 +1,6 @@
-"""`Run`: a whole run, from its length and the estimated step: saving, failures, restarts, time
-limit, energy, price.
+"""`Run`: a whole run, from its length and the estimated step.
+
+It has saving, failures, restarts, the time limit, energy and price.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from .step_time import step_time
 
 
 def ramp_steps(ramp: BatchRamp, global_batch: int, samples: int) -> list[tuple[int, int]]:
-    """Global batches with how many steps they are used for, until `samples` sequences are trained
-    on.
+    """Global batches, and in how many steps each is used.
+
+    They go on until `samples` sequences are trained on.
 
     **Source**: Megatron-LM core_v0.16.1, core/num_microbatches_calculator.py,
     RampupBatchsizeNumMicroBatchesCalculator.update: the batch grows by one increment each time as
@@ -62,8 +64,9 @@ def evaluation_s(job: Job, layout: Layout, times: StepTime, steps: int) -> float
 
 
 def evaluations(job: Job) -> tuple[int, int]:
-    """Steps between evaluations and global batches of one: the script's arguments, else the
-    program's defaults.
+    """Steps between evaluations, and global batches of one.
+
+    They are those of the script's arguments, else the program's defaults.
     """
     shares = [share.strip() for share in (job.data.split or "").split(",")]
     no_validation = job.data.split is not None and (len(shares) < 2 or not python_float(shares[1]))
@@ -91,8 +94,9 @@ def token_bytes(job: Job) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The whole run. Fields with `wall` have saving, failures, restarts and evaluation in them; the
-    others don't.
+    """The whole run.
+
+    Fields with `wall` have saving, failures, restarts and evaluation in them; the others don't.
     """
 
     tokens: float
@@ -126,8 +130,9 @@ class Run:
 
 
 def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
-    """Length of a layout's training, and what that takes; `None` when the job doesn't say how many
-    tokens.
+    """Length of a layout's training, and what that takes.
+
+    `None` when the job doesn't say how many tokens.
 
     **Assumes** that a program that saves at its time limit loses nothing by it but a start and a
     save.
@@ -170,8 +175,9 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
 
 
 def kept_checkpoints(job: Job, steps: int, interval: int) -> int:
-    """Checkpoints that are there at the end of a run of `steps`, which saves every `interval` and
-    at its end.
+    """Checkpoints that are there at the end of a run of `steps`.
+
+    The run saves every `interval` and at its end.
 
     **Source**: transformers 5.23, trainer_utils.py, rotate_checkpoints (save_total_limit);
     Megatron-LM core_v0.16.1, training/training.py, save_checkpoint_and_time

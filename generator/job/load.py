@@ -39,8 +39,9 @@ def load_with_findings(
     overrides: Mapping[str, object] | None = None,
     may_read: Callable[[Path, Path], bool] | None = None,
 ) -> tuple[Job, tuple[Finding, ...]]:
-    """The job of a spec (path, open text stream, or its keys), and the warnings that didn't stop
-    it, in file order.
+    """The job of a spec, and the warnings that didn't stop it, in file order.
+
+    The spec is a path, an open text stream, or its keys.
 
     `overrides` maps dotted paths (`gpus`, `layout.zero_stage`) to values that go over the spec's;
     text is read as YAML. Raises `InvalidJob`, and nothing else for bad input, with every finding at
@@ -126,8 +127,9 @@ _MODEL: Final = "/model/"  # keys of a config.json, whose tokens are words of a 
 
 
 def check_text(source: Source) -> Iterator[Finding]:
-    """A finding for every text and number that can't be used, whatever its key, and for names of
-    variables.
+    """A finding for every text and number that can't be used, whatever its key.
+
+    Names of variables are among these texts.
     """
     for pointer, value in walk("", source.data):
         # a config.json has limits that are infinite; the keys that are read have to be finite
@@ -241,9 +243,7 @@ def _of_options(source: Source) -> Iterator[SpecSecret]:
 
 
 def _of_values(source: Source) -> Iterator[SpecSecret]:
-    """Values of keys with a secret's name, texts with a secret in them, and secrets in the place of
-    a key.
-    """
+    """Values of keys with a secret's name, texts with a secret, and secrets as keys."""
     for pointer, value in walk("", source.data):
         for key in value if isinstance(value, Mapping) else ():
             for secret in find(key):
