@@ -92,6 +92,10 @@ class _Graph:
             self._join(members, anywhere=True)
 
     def _join(self, members: Iterable[int], *, anywhere: bool) -> None:
+        """Let the only job of these units use the only unit of a kind that nothing names.
+
+        With `anywhere` they are in several folders: beside programs, only what these name is used.
+        """
         free = defaultdict[Kind, list[int]](list)
         for number in members:
             free[self._units[number][0].document_kind].append(number)

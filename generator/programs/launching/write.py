@@ -309,10 +309,11 @@ def yaml_file(
     """
     top = "\n".join(line.text for line in header(plan, program, command, tuple(notes)))
     kept = (
-        {key: value for key, value in one.items() if value not in (None, {})} for one in documents
+        {key: value for key, value in document.items() if value not in (None, {})}
+        for document in documents
     )
     return RenderedFile(
-        path=path, text=f"{top}\n\n" + "---\n".join(yaml_text(one, width) for one in kept)
+        path=path, text=f"{top}\n\n" + "---\n".join(yaml_text(document, width) for document in kept)
     )
 
 
@@ -408,17 +409,17 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
         and job.output.checkpoints is not None
     )
     config = json.loads(program.files[0].text) if cut else {}
-    own = config.get("checkpoint", {})
-    own = own if isinstance(own, dict) else {}
+    checkpoint = config.get("checkpoint", {})
+    checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
     # What sed does to the config, so that it loads a universal checkpoint: it may have no key
     # twice.
-    loads = f's/^  "checkpoint": {{/&"load_universal": true{"," if own else ""}/'
-    if "load_universal" in own:
+    loads = f's/^  "checkpoint": {{/&"load_universal": true{"," if checkpoint else ""}/'
+    if "load_universal" in checkpoint:
         loads = 's/"load_universal": false/"load_universal": true/'
     elif "checkpoint" not in config:
         loads = '1s/{/{ "checkpoint": {"load_universal": true},/'
     # Where nodes save on their own disks, none of them has all the files.
-    counted = cut and job.output.resume and not own.get("use_node_local_storage")
+    counted = cut and job.output.resume and not checkpoint.get("use_node_local_storage")
     return {
         "data_ranks": layout.data * layout.context if counted else 0,
         "universal_argument": job.framework.universal_option,
