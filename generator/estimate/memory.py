@@ -44,10 +44,8 @@ def memory(
     fullest = np.argmax(peaks["allocated_bytes"], axis=0)
     own = np.arange(fullest.size).reshape(fullest.shape)
     # By index: np.take refuses 64-bit places where pointers have 32, as in a browser.
-    here, there = (
-        fullest * fullest.size + own,
-        fullest * count + (own if number is None else number),
-    )
+    here = fullest * fullest.size + own
+    there = fullest * count + (own if number is None else number)
     staged = {name: part.ravel()[here] for name, part in peaks.items()}
     staged |= {
         name: found[name].ravel()[there]

@@ -126,10 +126,8 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
         return Fit(x=none, before=before, after=before, left_out=before)
     if len(before) < LEAST_RUNS:
         return Fit(x=none, before=before, after=before, left_out=None)
-    runs, kinds = (
-        np.arange(len(before)),
-        np.unique([str(model) for model in models], return_inverse=True)[1],
-    )
+    runs = np.arange(len(before))
+    kinds = np.unique([str(model) for model in models], return_inverse=True)[1]
     first = jacobian(residuals, none, before)
     for held in (scale * spreads for scale in _SCALES):
         x = _fitted(first, before, held)

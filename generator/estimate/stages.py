@@ -100,11 +100,9 @@ def _pinned(job: Job, layout: LayoutLike) -> Split:
 
     The stages between share the rest.
     """
-    first, last, chunks = (
-        layout.first_stage_layers,
-        layout.last_stage_layers,
-        layout.virtual_pipeline,
-    )
+    first = layout.first_stage_layers
+    last = layout.last_stage_layers
+    chunks = layout.virtual_pipeline
     others = np.maximum(layout.pipeline - (first > 0) - (last > 0), 1)
     inner = (job.model.layers - first - last) // (others * chunks)
     inner = np.where(layout.pipeline > 1, inner, job.model.layers)

@@ -148,10 +148,8 @@ def _names_in(project: Path) -> tuple[Mapping[str, set[str]], frozenset[tuple[st
     for place in islice(
         (place for place in below if place.name.endswith(_PROSE + _CODE)), _MOST_NAMING
     ):
-        text, prose = (
-            text_around(place, project, left),
-            place.suffix in _PROSE or place.name.startswith("test"),
-        )
+        text = text_around(place, project, left)
+        prose = place.suffix in _PROSE or place.name.startswith("test")
         left = max(left - len(text), 0)
         for match in _SUFFIX.finditer(text):
             line = text[max(match.start() - _MOST_BEFORE, 0) : match.start()].rpartition("\n")[2][
@@ -208,9 +206,9 @@ def _found(program: str, folder: Path, _: Path) -> tuple[Path, ...]:
     name, above = program, folders_above(folder / PurePath(program).name)
     if program.startswith("/"):
         path = PurePath(program)
-        name, above = (
-            path.name,
-            (base for base in above if base == folder.absolute() or base.name == path.parent.name),
+        name = path.name
+        above = (
+            base for base in above if base == folder.absolute() or base.name == path.parent.name
         )
     return tuple(place for place in (base / name for base in above) if is_readable(place, folder))
 

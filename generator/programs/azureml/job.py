@@ -158,10 +158,8 @@ class AzureMLJob(CommandDocument):
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and processes that the job asks for."""
-        nodes, at = (
-            self.count("resources/instance_count"),
-            "distribution/process_count_per_instance",
-        )
+        nodes = self.count("resources/instance_count")
+        at = "distribution/process_count_per_instance"
         if nodes is None:
             return
         yield Claim(

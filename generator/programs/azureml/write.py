@@ -159,10 +159,8 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
     # The names of inputs; one that data has too gets an ending.
     names = {path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()}
     configs = {path: expression("inputs", name) for path, name in names.items()}
-    made, limit_s = (
-        Command(plan=plan, program=program, bound=bound, configs=configs),
-        job.launch.time_limit_s,
-    )
+    made = Command(plan=plan, program=program, bound=bound, configs=configs)
+    limit_s = job.launch.time_limit_s
     return {
         "$schema": _SCHEMA,
         "type": "command",

@@ -282,12 +282,10 @@ def notes(plan: Plan) -> Iterator[str]:
 
 def program(plan: Plan) -> Program:
     """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` has it."""
-    job, layout, values, arguments = (
-        plan.job,
-        plan.layout,
-        spec_values(plan.job),
-        plan.job.launch.arguments,
-    )
+    job = plan.job
+    layout = plan.layout
+    values = spec_values(plan.job)
+    arguments = plan.job.launch.arguments
     reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(FILE_NAME)}
     if job.output.checkpoints is not None:
         values["output.save_interval"] = (str(plan.saving.interval_steps),)

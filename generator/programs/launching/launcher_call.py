@@ -182,11 +182,9 @@ def fixed_port(launch: Launch) -> Port | None:
     if call is None:
         return None
     name = PORTS[call.program]
-    endpoint, port, number = (
-        call.argument("--rdzv-endpoint"),
-        call.argument(name),
-        call.integer(name),
-    )
+    endpoint = call.argument("--rdzv-endpoint")
+    port = call.argument(name)
+    number = call.integer(name)
     if call.program == "torchrun" and endpoint is not None and endpoint.option.values:
         match = _ENDPOINT_PORT.search((endpoint.option.values[0].parts or ("",))[-1] or "")
         if match is None or match[1] == "0":

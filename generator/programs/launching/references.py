@@ -362,10 +362,8 @@ class _Lines:
             for program, name, kind in _LAUNCHER_OPTIONS:
                 option = call.options.get(name) if call.program == program else None
                 if option is not None and option.values and (path := option.values[0].path):
-                    where, reader = (
-                        launch.script.locate(option.values[0]),
-                        "accelerate" if "deep" in name else None,
-                    )
+                    where = launch.script.locate(option.values[0])
+                    reader = "accelerate" if "deep" in name else None
                     yield self._named(kind, path, where, reader, option.values[0], launch)
         path = launch.environment[LIGHTNING_CONFIG].value if configures_lightning(launch) else None
         if path and path.endswith(_DATA):

@@ -290,10 +290,8 @@ def bindings_have_two_braces(job: AzureMLJob) -> Violations:
         effect, severity = (
             ("keeps its dollar sign", WARNING) if match[1] else ("is deprecated", NOTE)
         )
-        message, hint = (
-            f"{match[0]} in the command {effect}",
-            f"write ${{{{{match[2]}.{match[3]}}}}}",
-        )
+        message = f"{match[0]} in the command {effect}"
+        hint = f"write ${{{{{match[2]}.{match[3]}}}}}"
         yield Violation(job.place_in_command(match.start()), message, hint, severity=severity)
 
 

@@ -379,10 +379,8 @@ def environment_is_a_reference(difference: _Difference) -> Violations:
     value = difference.value
     if difference.problem.rule != "AML003":
         return
-    hint, name = (
-        "write environment: azureml:NAME:VERSION, or a mapping with image",
-        str(value).removeprefix("azureml:"),
-    )
+    hint = "write environment: azureml:NAME:VERSION, or a mapping with image"
+    name = str(value).removeprefix("azureml:")
     if isinstance(value, str) and "/" in name and not name.startswith("azureml"):
         hint = f"put an image into a mapping: environment: {{image: {name}}}"
     elif isinstance(value, str) and value:

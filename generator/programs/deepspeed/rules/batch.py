@@ -114,10 +114,8 @@ class _Batch(NamedTuple):
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; other values have their own rule."""
     for config in configs(submission):
-        batch, written = (
-            config.batch,
-            [key for key in BATCH_KEYS if config.value(f"/{key}") is not None],
-        )
+        batch = config.batch
+        written = [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
         if config.value(ACCUMULATION) == "auto" and {_TRAIN, _MICRO} <= batch.keys():
             # whatever is filled in, the batch is a multiple of the micro batch
             written.remove(_STEPS)

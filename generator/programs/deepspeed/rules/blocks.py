@@ -69,10 +69,8 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     required = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
     missing += [f"schedule_config.{key}" for key in required if key not in schedule]
     if missing:
-        message, hint = (
-            f"the curriculum has no {', '.join(missing)}",
-            f"add {' and '.join(missing)}",
-        )
+        message = f"the curriculum has no {', '.join(missing)}"
+        hint = f"add {' and '.join(missing)}"
         yield Violation(config.locate_key(pointer), message, hint)
     if isinstance(kind, str) and kind not in _SCHEDULES:
         message, hint = f"unknown schedule_type {shown(kind)}", suggest(kind, _SCHEDULES)
@@ -449,11 +447,9 @@ def gpus_are_elastic(run: Run) -> Violations:
     config, pointer = run.config, f"{_ELASTICITY}/micro_batch_sizes"
     sizes, most = _get(config, "micro_batch_sizes"), _get(config, "max_train_batch_size")
     each, parallel = _get(config, "num_gpus_per_node"), _get(config, "model_parallel_size")
-    gpus, by_node, larger = (
-        replicas_of(*run),
-        _version(config) == 0.2,
-        bool(_get(config, "prefer_larger_batch")),
-    )
+    gpus = replicas_of(*run)
+    by_node = _version(config) == 0.2
+    larger = bool(_get(config, "prefer_larger_batch"))
     uneven = parallel > 1 and (not by_node or each % parallel)  # which another rule reports
     if gpus is None or uneven or most > _MOST or len(sizes) > _MOST_SIZES:
         return

@@ -69,10 +69,8 @@ def autocast_is_known(config: Config) -> Violations:
     value = config.value(pointer)
     odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
     if config.schema.key(pointer) is not None and odd:
-        message, hint = (
-            f"{named(pointer)} must be a list of strings",
-            'write a list such as ["torch.nn.Linear"]',
-        )
+        message = f"{named(pointer)} must be a list of strings"
+        hint = 'write a list such as ["torch.nn.Linear"]'
         yield violation(config, pointer, message, hint)
 
 

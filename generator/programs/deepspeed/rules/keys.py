@@ -331,10 +331,8 @@ def removed(place: Place, name: str) -> Problem | None:
     else:
         return None
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=dots(last or ()))
-    severity, fix = (
-        (None if refused and release.exact else Severity.NOTE),
-        place.removal if refused else None,
-    )
+    severity = None if refused and release.exact else Severity.NOTE
+    fix = place.removal if refused else None
     return place.problem(
         _OF_REMOVED[bool(section)], message, hint, at_key=True, fix=fix, severity=severity
     )
@@ -450,8 +448,6 @@ def _deprecated(
 
 
 def _offload_to_cpu(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
-    key_edits, value_edits = (
-        rename_key(doc, pointer, name),
-        replace_value(doc, pointer, {"device": "cpu"}),
-    )
+    key_edits = rename_key(doc, pointer, name)
+    value_edits = replace_value(doc, pointer, {"device": "cpu"})
     return (*key_edits, *value_edits) if key_edits and value_edits else ()

@@ -210,10 +210,8 @@ def nvme_has_a_path(config: Config) -> Violations:
     for what, pointer in _OFFLOADS:
         path = config.value(f"{pointer}/nvme_path")
         if config.stage == 3 and config.offload(what) == "nvme" and path in (None, ""):
-            message, hint = (
-                f"offload_{what} to nvme has no nvme_path",
-                'add "nvme_path": a folder on a local disk',
-            )
+            message = f"offload_{what} to nvme has no nvme_path"
+            hint = 'add "nvme_path": a folder on a local disk'
             yield violation(config, f"{pointer}/device", message, hint)
 
 
@@ -256,10 +254,8 @@ def aio_is_for_nvme(config: Config) -> Violations:
     Fix: remove the block
     """
     if config.block("/aio") and not config.may_swap():
-        message, hint = (
-            "aio has no effect: nothing is offloaded to nvme",
-            'remove aio, or use "device": "nvme"',
-        )
+        message = "aio has no effect: nothing is offloaded to nvme"
+        hint = 'remove aio, or use "device": "nvme"'
         yield to_remove(config, "/aio", message, hint, at_key=True)
 
 
@@ -317,10 +313,8 @@ def zenflow_offloads(config: Config) -> Violations:
     Prevents: `Zenflow must be used with cpu offload`
     Fix: offload the optimizer"""
     if config.offload("optimizer") == "none":
-        message, hint = (
-            "zenflow requires offload_optimizer",
-            'add "offload_optimizer": {"device": "cpu"}',
-        )
+        message = "zenflow requires offload_optimizer"
+        hint = 'add "offload_optimizer": {"device": "cpu"}'
         yield Violation(config.locate_key(_ZENFLOW), message, hint)
 
 

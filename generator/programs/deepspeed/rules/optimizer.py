@@ -141,10 +141,8 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
             19,
             8,
         ):
-            message, where = (
-                "--elastic_training was removed in DeepSpeed 0.19.8",
-                launch.script.locate(option.written),
-            )
+            message = "--elastic_training was removed in DeepSpeed 0.19.8"
+            where = launch.script.locate(option.written)
             yield Violation(where, message, "remove --elastic_training")
 
 
@@ -276,10 +274,8 @@ def hyperparameters_are_params(config: Config) -> Violations:
         here, used = config.value(pointer), config.value(inner)
         message = f"{key}: {shown(here)} outside of params has no effect:"
         if config.has(inner):
-            message, less = (
-                f"{message} {shown(used)} within them is used",
-                NOTE if here == used else WARNING,
-            )
+            message = f"{message} {shown(used)} within them is used"
+            less = NOTE if here == used else WARNING
             yield to_remove(config, pointer, message, at_key=True, severity=less)
         else:
             message, hint = f"{message} the default is used", "move it into params"
@@ -340,10 +336,8 @@ def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violatio
     """A violation for each parameter that is not accepted; `message` has a place for its name."""
     for key in config.block(PARAMS):
         if key not in accepted and key != "max_grad_norm":  # for which there is a rule of its own
-            where, hint = (
-                config.locate_key(f"{PARAMS}/{escape(key)}"),
-                suggest(key, sorted(accepted)),
-            )
+            where = config.locate_key(f"{PARAMS}/{escape(key)}")
+            hint = suggest(key, sorted(accepted))
             yield Violation(where, message.format(key), hint)
 
 

@@ -44,10 +44,8 @@ def tensor_sizes_agree(run: Run) -> Violations:
     Fix: write only autotp_size"""
     inner, size = run.config.whole(_INNER), run.config.whole(_AUTOTP)
     if inner is not None and inner not in (1, size):
-        message, hint = (
-            f"tp_size: {inner} does not match autotp_size: {size}",
-            f"set tp_size to {size}, or remove it",
-        )
+        message = f"tp_size: {inner} does not match autotp_size: {size}"
+        hint = f"set tp_size to {size}, or remove it"
         yield violation(run.config, _INNER, message, hint)
 
 
@@ -197,10 +195,8 @@ def pipeline_flags_are_flags(run: Run) -> Violations:
                 f"{key}: {shown(value)} is neither true nor false, which a "
                 "PipelineModule's engine refuses"
             )
-            hint, severity = (
-                f"set {key} to true or false",
-                None if run.world.pipeline > 1 else WARNING,
-            )
+            hint = f"set {key} to true or false"
+            severity = None if run.world.pipeline > 1 else WARNING
             yield violation(run.config, f"/pipeline/{key}", message, hint, severity=severity)
 
 
@@ -299,10 +295,8 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
     keys += ["contiguous_gradients"] if stage == 2 and not config.offloads("optimizer") else []
     for key in keys:
         if config.switch(f"{ZERO}/{key}") is False:
-            message, hint = (
-                f"{key}: false is refused for experts at stage {stage}",
-                f"set {key} to true",
-            )
+            message = f"{key}: false is refused for experts at stage {stage}"
+            hint = f"set {key} to true"
             yield violation(config, f"{ZERO}/{key}", message, hint)
 
 
@@ -342,10 +336,8 @@ def autoep_choices_are_known(config: Config) -> Violations:
     for key, choices in _CHOICES.items():
         value = config.value(f"{_EXPERTS}/{key}", choices[0])
         if value not in choices:
-            message, hint = (
-                f"{key}: {shown(value)} is not one of AutoEP's choices",
-                f"use {listed(choices)}",
-            )
+            message = f"{key}: {shown(value)} is not one of AutoEP's choices"
+            hint = f"use {listed(choices)}"
             yield violation(config, f"{_EXPERTS}/{key}", message, hint)
 
 

@@ -39,10 +39,8 @@ def steps_are_counted(config: Config) -> Violations:
     """
     where, steps = config.locate(_PRINTED), config.number(_PRINTED)
     if is_endless(config):
-        message, severity = (
-            "steps_per_print: Infinity is never reached, so progress is never printed",
-            None,
-        )
+        message = "steps_per_print: Infinity is never reached, so progress is never printed"
+        severity = None
         if config.consumer == "deepspeed":  # of a file; from a dict it is a float
             message = (
                 "steps_per_print: Infinity is text to hjson, with which DeepSpeed reads "
@@ -337,10 +335,8 @@ def one_thing_is_offloaded(config: Config) -> Violations:
     Fix: set one of them to true"""
     on = [key for key in _OFFLOADS if config.switch(f"{_COMPILE}/{key}")]
     if config.stage == 3 and len(on) > 1:
-        message, hint = (
-            f"{' and '.join(on)} are both true, which DeepCompile refuses",
-            "set one of them to true",
-        )
+        message = f"{' and '.join(on)} are both true, which DeepCompile refuses"
+        hint = "set one of them to true"
         yield violation(config, f"{_COMPILE}/{on[1]}", message, hint)
 
 
@@ -351,10 +347,8 @@ def one_side_offloads_states(config: Config) -> Violations:
     """Optimizer states are offloaded by DeepCompile or by ZeRO, not both.
     Prevents: a ValueError when the engine compiles
     Fix: remove one of the two"""
-    pointer, others = (
-        f"{_COMPILE}/offload_opt_states",
-        {f"offload_optimizer to {config.offload('optimizer')}": True},
-    )
+    pointer = f"{_COMPILE}/offload_opt_states"
+    others = {f"offload_optimizer to {config.offload('optimizer')}": True}
     if config.switch(pointer) and config.stage == 3 and config.offloads("optimizer"):
         yield from refused_with(config, pointer, others, "remove one of the two")
 

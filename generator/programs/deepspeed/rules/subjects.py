@@ -225,10 +225,8 @@ class Place:
         """Say what is wrong with the value or the key; `answer` is the one right value."""
         where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
         if answer is not NOTHING:
-            hint, fix = (
-                f"write {json.dumps(answer)}",
-                partial(replace_value, pointer=self.pointer, value=answer),
-            )
+            hint = f"write {json.dumps(answer)}"
+            fix = partial(replace_value, pointer=self.pointer, value=answer)
         return rule, Violation(
             where, message, hint, severity=severity, edits=edits_of(self.config, fix)
         )

@@ -176,10 +176,8 @@ def buckets_are_counts(config: Config) -> Violations:
         if size is not None and size > _LARGE_BUCKET:
             name, memory = pointer.rpartition("/")[2], f"{2 * size / 1e9:,.0f} GB in 16 bits"
             message = f"{said(config, pointer)} counts elements: the buffer may need {memory}"
-            hint, less = (
-                f"set {name} to 500000000, the default, or less",
-                None if size > _HUGE_BUCKET else NOTE,
-            )
+            hint = f"set {name} to 500000000, the default, or less"
+            less = None if size > _HUGE_BUCKET else NOTE
             yield violation(config, pointer, message, hint, severity=less)
 
 

@@ -313,11 +313,9 @@ def persistent_parameters_are_small(run: Run) -> Violations:
     """stage3_param_persistence_threshold is below the size of the model's weight matrices.
     Prevents: Stage 3 silently shards almost nothing, and memory runs out.
     Fix: set it to 10 × the hidden size"""
-    config, model, pointer = (
-        run.config,
-        run.submission.model,
-        f"{ZERO}/stage3_param_persistence_threshold",
-    )
+    config = run.config
+    model = run.submission.model
+    pointer = f"{ZERO}/stage3_param_persistence_threshold"
     size = config.whole(pointer) if config.has(pointer) else None
     if model and config.stage == 3 and size is not None and size > model.hidden**2:
         message = f"{said(config, pointer)} keeps every matrix of"

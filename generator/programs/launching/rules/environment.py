@@ -353,11 +353,9 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     own configuration, of the user, may name more machines.
     Fix: show as many GPUs as there are ranks
     """
-    visible, call, severity = (
-        launch.environment.get("CUDA_VISIBLE_DEVICES"),
-        launch.call("torchrun"),
-        ERROR,
-    )
+    visible = launch.environment.get("CUDA_VISIBLE_DEVICES")
+    call = launch.call("torchrun")
+    severity = ERROR
     ranks, option = call.options.integer("--nproc-per-node") if call else None, "--nproc-per-node"
     if (started := launch.call("accelerate")) is not None and not started.has("--cpu"):
         alone = started.options.integer("--num_machines") == 1

@@ -78,10 +78,8 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
         yield Violation(hostfile.locate(bad[0]), message, hint, severity=severity)
     for entry in entries:
         if entry.host in seen:
-            message, hint = (
-                f"{entry.host} has two lines: {refuses}",
-                "write one line per host, with all its slots",
-            )
+            message = f"{entry.host} has two lines: {refuses}"
+            hint = "write one line per host, with all its slots"
             yield Violation(hostfile.locate(entry), message, hint)
         seen.add(entry.host)
 
@@ -210,10 +208,8 @@ def hosts_are_reached(call: LauncherCall) -> Violations:
     pdsh = (call.options.text("--launcher") or "pdsh") == "pdsh"
     if by_ssh and pdsh and (several or call.script_nodes is not None):
         how = "pdsh and ssh without a password, which many clusters don't allow"
-        message, hint = (
-            f"deepspeed reaches the other nodes by {how}",
-            "use srun torchrun, which needs no ssh",
-        )
+        message = f"deepspeed reaches the other nodes by {how}"
+        hint = "use srun torchrun, which needs no ssh"
         yield Violation(call.where, message, hint)
 
 

@@ -224,11 +224,9 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
     the script's folder.
     Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank
     """
-    direct, program, text = (
-        call.argument("--no_python"),
-        call.launch.program,
-        program_text(call.launch),
-    )
+    direct = call.argument("--no_python")
+    program = call.launch.program
+    text = program_text(call.launch)
     message = "deepspeed puts --local_rank=N after the program, before its own arguments"
     hint = "add --no_local_rank: LOCAL_RANK is set as well"
     if call.has("--no_local_rank") or call.opaque:
@@ -338,10 +336,8 @@ def _is_on(nodes: int, call: LauncherCall) -> bool:
     srun = call.launch.call("srun")
     if srun is None:
         return False
-    counts, named = (
-        [srun.options.integer(name) for name in ("--nodes", "--ntasks")],
-        srun.options.get("--nodelist"),
-    )
+    counts = [srun.options.integer(name) for name in ("--nodes", "--ntasks")]
+    named = srun.options.get("--nodelist")
     is_all = named is None or any(_ALL_NODES.search(word.raw) for word in named.values)
     return (is_all or counts[0] is not None) and all((count or nodes) >= nodes for count in counts)
 
@@ -405,10 +401,8 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
         return
     if (python_int(each.value) or 0) <= 0:
         message = f"{each}: {show(each.value)} is not a number of processes"
-        hint, less = (
-            "write a number, or gpu for all of the node's GPUs",
-            note_if_to_fill(each.value),
-        )
+        hint = "write a number, or gpu for all of the node's GPUs"
+        less = note_if_to_fill(each.value)
         yield each.bad_value(message, hint, severity=less)
 
 

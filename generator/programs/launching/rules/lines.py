@@ -208,11 +208,9 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     """accelerate's --num_processes counts those of all machines.
     Prevents: Unused GPUs on every machine.
     Fix: write machines × GPUs per machine"""
-    total, machines, each = (
-        call.integer("--num_processes"),
-        call.nodes,
-        world_of(call.submission).gpus_per_node,
-    )
+    total = call.integer("--num_processes")
+    machines = call.nodes
+    each = world_of(call.submission).gpus_per_node
     if each and total is not None and machines is not None and machines > 1 and total.value == each:
         start = f"{each // machines} start on each, which has {each} GPUs"
         message = f"accelerate --num_processes {each} is for all {machines} machines: {start}"

@@ -100,19 +100,15 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
     --ntasks-per-node.
     Fix: give a node tasks per node × GPUs per task
     """
-    task, node, tasks = (
-        request.gpus("--gpus-per-task"),
-        request.gpus_per_node,
-        request.count("--ntasks-per-node"),
-    )
+    task = request.gpus("--gpus-per-task")
+    node = request.gpus_per_node
+    tasks = request.count("--ntasks-per-node")
     if task is None or task.value == 0:
         return
     each = task.value
     if node is not None and node.value % each:
-        message, hint = (
-            f"{task} doesn't divide the {node.value} GPUs of {node.name}",
-            "write --gpus-per-task=1",
-        )
+        message = f"{task} doesn't divide the {node.value} GPUs of {node.name}"
+        hint = "write --gpus-per-task=1"
     elif node is not None and tasks is not None and tasks.value * each != node.value:
         product = (
             f"{tasks.value} tasks per node × {each} GPU{'s' * (each > 1)} per task = "

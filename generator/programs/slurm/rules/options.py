@@ -243,10 +243,8 @@ def counts_are_positive(request: Request) -> Violations:
     for count in request.texts(*_GPU_COUNTS, last=True):
         counts = slurm_values.gpus(count.value)
         if counts is None:
-            what, hint = (
-                "is neither a number of GPUs nor TYPE:NUMBER",
-                f"write a number, such as {count.name}=8",
-            )
+            what = "is neither a number of GPUs nor TYPE:NUMBER"
+            hint = f"write a number, such as {count.name}=8"
             wrong = _unread(count, what, hint)
             # A part of a GPU is one of that type, as sites have it.
             yield replace(wrong, severity=NOTE) if _SLICE.fullmatch(count.value) else wrong

@@ -86,18 +86,14 @@ def tasks_are_those_of_the_nodes(request: Request) -> Violations:
     script suggests.
     Fix: leave --ntasks out
     """
-    tasks, nodes, each = (
-        request.count("--ntasks"),
-        request.nodes,
-        request.count("--ntasks-per-node"),
-    )
+    tasks = request.count("--ntasks")
+    nodes = request.nodes
+    each = request.count("--ntasks-per-node")
     right = nodes * each.value if nodes and each else 0
     if tasks is None or not nodes or not right or tasks.value == right or tasks.value < nodes:
         return
-    more, product = (
-        tasks.value > right,
-        f"{nodes} nodes × {right // nodes} tasks per node = {right}",
-    )
+    more = tasks.value > right
+    product = f"{nodes} nodes × {right // nodes} tasks per node = {right}"
     message = (
         f"{tasks} is more than {product}"
         if more
@@ -193,10 +189,8 @@ def node_has_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     Fix: ask for no more than the node has"""
     (request, cluster), has = block, block[1].accelerators_per_node
     node, task = request.gpus_per_node, request.gpus("--gpus-per-task")
-    option, asked = (
-        node or task,
-        node.value if node else (request.tasks_per_node or 0) * (task.value if task else 0),
-    )
+    option = node or task
+    asked = node.value if node else (request.tasks_per_node or 0) * (task.value if task else 0)
     if option is not None and asked > has:
         message = f"{option}: {asked} GPUs per node, but {cluster.name} has {has}"
         yield option.bad_value(message, f"write --gpus-per-node={has}, and add nodes")
@@ -244,11 +238,9 @@ def node_has_the_cores(block: tuple[Request, Cluster]) -> Violations:
 
 def _cores_asked(request: Request) -> Iterator[tuple[Argument[int], int, str]]:
     """The option to change, cores of a node, and how they come about."""
-    tasks, each, per_node = (
-        request.tasks_per_node,
-        request.count("--cpus-per-task"),
-        request.count("--ntasks-per-node"),
-    )
+    tasks = request.tasks_per_node
+    each = request.count("--cpus-per-task")
+    per_node = request.count("--ntasks-per-node")
     gpus, by_gpu = request.gpus_per_node, request.count("--cpus-per-gpu")
     if by_gpu is not None:
         times = gpus.value if gpus else 1
@@ -285,10 +277,8 @@ def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
     request, cluster = block
     has, gpus = cluster.host_memory_bytes, request.gpus_per_node
     for memory in request.texts("--mem", "--mem-per-gpu", last=True) if has is not None else ():
-        each, times = (
-            mebibytes(memory.value),
-            1 if memory.name == "--mem" or gpus is None else gpus.value,
-        )
+        each = mebibytes(memory.value)
+        times = 1 if memory.name == "--mem" or gpus is None else gpus.value
         if has is not None and each is not None and each * times * MIB > has:
             total = f"{memory.value} × {times} GPUs" if times > 1 else memory.value
             message = (

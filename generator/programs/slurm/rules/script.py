@@ -198,10 +198,8 @@ def mounts_are_pairs(request: Request) -> Violations:
                     "" in fields[:2]
                     and "$" in mounts.option.written.raw + mounts.option.values[0].raw
                 )
-                message, severity = (
-                    f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]",
-                    NOTE if to_fill else ERROR,
-                )
+                message = f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]"
+                severity = NOTE if to_fill else ERROR
                 yield mounts.bad_value(
                     message, "write a pair, such as /data:/data", severity=severity
                 )

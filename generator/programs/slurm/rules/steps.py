@@ -173,10 +173,8 @@ def tasks_see_all_gpus(step: Step) -> Violations:
             message = (
                 f"{per_task.command} {per_task.name} shows each task its own GPUs only, as number 0"
             )
-            message, text = (
-                f"{message}: cuda:LOCAL_RANK fails from 1 on",
-                program_text(step.launch) or "",
-            )
+            message = f"{message}: cuda:LOCAL_RANK fails from 1 on"
+            text = program_text(step.launch) or ""
             # it may count them
             severity = WARNING if "LOCAL_RANK" in text and not _MODULO.search(text) else NOTE
             hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
@@ -195,10 +193,8 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     if several and not ends and not step.srun.opaque:
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
         effect = f"when one task fails, the others {wait} for it until the time limit"
-        message, hint = (
-            f"srun without --kill-on-bad-exit=1: {effect}",
-            "write srun --kill-on-bad-exit=1 --wait=60",
-        )
+        message = f"srun without --kill-on-bad-exit=1: {effect}"
+        hint = "write srun --kill-on-bad-exit=1 --wait=60"
         yield Violation(step.where, message, hint, severity=severity)
 
 
@@ -341,8 +337,6 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
             and call.command.shell is None
         ):
             first = f"the batch script runs on the first of {request.nodes} nodes only"
-            message, hint = (
-                f"{first}, and starts {call.program} there without srun",
-                f"write srun {call.program} ...",
-            )
+            message = f"{first}, and starts {call.program} there without srun"
+            hint = f"write srun {call.program} ..."
             yield Violation(call.where, message, hint)
