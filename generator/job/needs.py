@@ -1,6 +1,7 @@
-"""Needs of a job before it can be submitted, its continuation after the time limit, the versions of
-programs that its files are written for (options, keys and defaults were read at these), and data
-that the target mounts.
+"""What a job needs before it can be submitted, how it goes on, and what its files are written for.
+
+It goes on after its time limit. Versions of programs are those at which options, keys and defaults
+were read. Data that the target mounts is here too.
 """
 
 from __future__ import annotations
@@ -77,9 +78,7 @@ def not_ready(lacks: Sequence[Missing]) -> str:
 
 
 def gated(job: Job) -> str | None:
-    """The model or tokenizer that the run reads from the Hub with a token alone, where nothing
-    hands it one.
-    """
+    """The model or tokenizer that the run can't read from the Hub, as nothing hands it a token."""
     words = (word.partition("=")[2] or word for word in job.launch.arguments)
     for name in (*words, job.data.tokenizer.path or ""):
         owner, slash, _ = name.partition("/")
@@ -111,21 +110,21 @@ def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
         "output.keep": output.keep,
         "output.logs": output.logs,
     }
-    given: dict[str, tuple[str, ...]] = {"data.path": data.path} if data.path else {}
-    return given | {key: (str(value),) for key, value in single.items() if value is not None}
+    by_key: dict[str, tuple[str, ...]] = {"data.path": data.path} if data.path else {}
+    return by_key | {key: (str(value),) for key, value in single.items() if value is not None}
 
 
 def _of_program(job: Job) -> Iterator[Missing]:
     arguments = job.launch.arguments
 
     # What the spec's own keys give.
-    given = set(spec_values(job))
+    stated = set(spec_values(job))
     if job.data.tokenizer.given:
-        given.add("data.tokenizer")
+        stated.add("data.tokenizer")
     if job.output.checkpoints is not None or not job.output.resume:
-        given.add(_RESUME)
+        stated.add(_RESUME)
     if job.training.duration_tokens is not None:
-        given.add("training.duration")
+        stated.add("training.duration")
 
     # What this script needs: a need for certain scripts may stand in for a general one.
     script = job.launch.script.replace("\\", "/").rpartition("/")[2]
@@ -143,7 +142,7 @@ def _of_program(job: Job) -> Iterator[Missing]:
     lacks = [
         need
         for need in needs
-        if need.key not in given
+        if need.key not in stated
         and not gives(arguments, *need.options)
         and not (need.words and has_file)
         and not any(word in option for option in written for word in need.words)
@@ -211,15 +210,15 @@ KERNELS: Final[Mapping[str, str]] = {"flash-linear-attention": ">=0.2.2", "mamba
 
 def written_for(job: Job) -> dict[str, str]:
     """The version of each program that the job's files are written for, `>=2.6` being at least."""
-    found = {**job.framework.versions, **job.framework.packages(job)}
+    versions = {**job.framework.versions, **job.framework.packages(job)}
     vendor = job.cluster.accelerator.vendor
     if vendor != "nvidia":
-        found.pop("Transformer Engine", None)  # ROCm's fork is in its images
-        found |= {"image": IMAGES[vendor]} if "image" in found else {}
-    found |= {name: KERNELS.get(name, "any") for name in job.model.kernels}
+        versions.pop("Transformer Engine", None)  # ROCm's fork is in its images
+        versions |= {"image": IMAGES[vendor]} if "image" in versions else {}
+    versions |= {name: KERNELS.get(name, "any") for name in job.model.kernels}
     if job.training.lora is not None:
-        found["peft"] = "0.21"  # huggingface/peft @ 0.21 src/peft/tuners/lora/config.py
-    return found
+        versions["peft"] = "0.21"  # huggingface/peft @ 0.21 src/peft/tuners/lora/config.py
+    return versions
 
 
 def listed_versions(job: Job) -> str:
@@ -285,49 +284,48 @@ def only_mounted(text: str) -> bool:
 
 
 def bindings(job: Job) -> Bindings:
-    """The inputs and outputs that the job declares, and those for the URIs in its `data` and
-    `output`.
-    """
-    found = Bindings()
+    """The inputs and outputs that the job declares, and those for URIs in `data` and `output`."""
+    bound = Bindings()
     if not binds(job):
-        return found
+        return bound
     for section, mode in _MODES.items():
         declared: Any = job.launch.options.get(section) or {}
         for name, value in declared.items():
-            given = {"path": value} if isinstance(value, str) else value
-            kind = given.get("type") or (
-                _kind(str(given.get("path", ""))) if section == "inputs" else "uri_folder"
+            entry = {"path": value} if isinstance(value, str) else value
+            kind = entry.get("type") or (
+                _kind(str(entry.get("path", ""))) if section == "inputs" else "uri_folder"
             )
             usual = "eval_mount" if kind == "mltable" and section == "inputs" else mode
-            found.section(section)[name] = {"type": kind, **given, "mode": given.get("mode", usual)}
+            bound.section(section)[name] = {"type": kind, **entry, "mode": entry.get("mode", usual)}
     for key, _, path in bound_values(job):
-        if is_uri(path) and path not in found.words:
-            found.words[path] = _bound(job, found, key, path)
-    return found
+        if is_uri(path) and path not in bound.words:
+            bound.words[path] = _bound(job, bound, key, path)
+    return bound
 
 
-def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
-    """The expression for a URI of the spec, whose input or output is added where there is none for
-    it yet.
+def _bound(job: Job, bound: Bindings, key: str, uri: str) -> str:
+    """The expression for a URI of the spec.
+
+    Where no input or output is for it yet, one is added.
     """
     section = "outputs" if key in _OUTPUTS else "inputs"
     path, rest, kind = uri, "", "uri_folder" if section == "outputs" else _kind(uri)
+    takes_prefix = key == "data.path" and job.framework.data_prefix
     if asset := ASSET.fullmatch(uri):  # the mounted place, and the path within
         path, rest, kind = f"azureml:{asset[1]}", asset[2] or "", "uri_folder"
-    elif (
-        key == "data.path" and job.framework.data_prefix and not uri.endswith("/")
-    ):  # of a prefix of names, the folder
+    elif takes_prefix and not uri.endswith("/"):  # its folder, and the beginning of names in it
         path, rest, kind = *uri.rpartition("/")[::2], "uri_folder"
     if key in _FILES and not rest:
         kind = "uri_file"
-    entries = found.section(section)
+    entries = bound.section(section)
     same = (
         name
         for name, entry in entries.items()
         if str(entry.get("path", "")).rstrip("/") == path.rstrip("/")
     )
+
+    # The name says what it is: data, tokenizer, checkpoints; data_2 where that is taken.
     words = key.split(".")
-    # data, tokenizer, checkpoints; data_2 where it is taken
     base = words[-2] if words[-1] == "path" else words[-1]
     numbered = (f"{base}_{number}" for number in range(2, len(entries) + 3))
     name = next(same, None) or next(name for name in (base, *numbered) if name not in entries)
@@ -336,8 +334,5 @@ def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
 
 
 def _kind(path: str) -> str:
-    return (
-        "uri_file"
-        if _SUFFIX.search(path.rpartition("/")[2]) and not ASSET.fullmatch(path)
-        else "uri_folder"
-    )
+    has_suffix = _SUFFIX.search(path.rpartition("/")[2]) is not None
+    return "uri_file" if has_suffix and not ASSET.fullmatch(path) else "uri_folder"
