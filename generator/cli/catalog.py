@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import click
 from click.shell_completion import get_completion_class
@@ -15,16 +16,29 @@ KINDS = ("accelerators", "node-types", "models")
 
 
 @click.command(short_help="List accelerators, node types and models.")
-@click.argument("kind", required=False, metavar=f"[{'|'.join(KINDS)}]")
-@click.argument("name", required=False)
+@click.argument("kind", required=False, metavar=f"[{'|'.join(KINDS)}|model]")
+@click.argument("name", required=False, metavar="[NAME|FILE]")
 @form_option("text", "json")
 def catalog(kind: str | None, name: str | None, form: str) -> None:
     """List the entries of the catalog, or print entry NAME with its source, in SI units (bytes,
     seconds, FLOP/s).
+
+    `dsgen catalog model FILE` prints the model of a Hugging Face config.json, and whether
+    transformers, where it is installed, counts as many parameters.
     """
     from ..catalog import load_catalog  # here, to save start-up time
     from .catalog_text import entry, entry_lines, kind_of, listing
     from .tables import print_parts
+
+    if kind == "model" and name is not None and (Path(name).exists() or name.endswith(".json")):
+        from .model_file import model_entry
+
+        described = model_entry(name)
+        if form == "json":
+            print_json(described)
+        else:
+            print_parts(entry_lines(described, sparse=True))
+        return
 
     known = load_catalog()
     records = {
@@ -32,6 +46,7 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
         "node-types": known.node_types,
         "models": known.models,
     }
+    kind = "models" if kind == "model" else kind
     if kind is not None and kind not in KINDS:
         kind, name = kind_of(kind, records, alone=name is None), name or kind
     kinds = [kind] if kind else KINDS

@@ -81,7 +81,7 @@ def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
         unknown(kind.removesuffix("s").replace("-", " "), name, known)
     if isinstance(record, ModelEntry):
         model = _model(record)
-        return {"name": model.name, "parameters": parameter_count(model), **_sizes(model)}
+        return {"name": model.name, "parameters": parameter_count(model), **sizes(model)}
     if isinstance(record, NodeType):
         return {**asdict(record), "accelerator": record.accelerator.name}
     if isinstance(record, Accelerator):
@@ -122,7 +122,7 @@ _WITHOUT: Final = {
 }
 
 
-def _sizes(model: Model) -> dict[str, Any]:
+def sizes(model: Model) -> dict[str, Any]:
     """A model's sizes by name, wherever its layers have them; 0 or nothing of what it lacks."""
     stack, routed = model.stack, model.part(Experts)
     dense = stack.where(lambda layer: not layer.feed_forward.experts) if routed else ()

@@ -249,6 +249,8 @@ _TEXT_MODELS: Final[Mapping[str, str]] = {
     "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
 _TIED = "tie_word_embeddings"
+#: Where the language model's own config alone says whether the head is tied.
+_TIED_INSIDE: Final = ("llama4",)
 #: Where the multimodal config alone says whether the head is tied, and what it is taken for.
 #: Mistral 3's would be tied too, but its checkpoints have a head of their own.
 _TIED_OUTSIDE: Final[Mapping[str, bool]] = {
@@ -279,6 +281,8 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
     if own == "bert":  # the text encoder of another model
         return config, ()
     tied: object = inner.get(_TIED) or config.get(_TIED)
+    if family in _TIED_INSIDE:
+        tied = inner.get(_TIED)
     if family in _TIED_OUTSIDE:
         tied = config.get(_TIED, _TIED_OUTSIDE[family])
     left_out = _left_out(family or show(outer), place)
@@ -377,9 +381,20 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
             f"{key} is {n}: multi-token prediction is neither counted nor planned"
             for key, n in more[:1]
         )
-        notes = (*notes, *more_tokens, *_unread(read, family, shape))
+        notes = (*notes, *_quantized(config, inner), *more_tokens, *_unread(read, family, shape))
     made = Model if "stack" in shape else model_of
     return made(name=name, family=family, source=source, notes=notes, **shape)
+
+
+def _quantized(*configs: Mapping[str, object]) -> Iterator[str]:
+    """The note on weights that are published quantized."""
+    for config in configs:
+        how = config.get("quantization_config") or config.get("compression_config")
+        if isinstance(how, Mapping):
+            method = how.get("quant_algo") or how.get("quant_method")
+            named = f" ({method})" if isinstance(method, str) else ""
+            yield f"its weights are published quantized{named}: planned in the job's own precision"
+            return
 
 
 def _has_experts(shape: Shape) -> bool:
@@ -454,21 +469,12 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
 
 
 def _is_readable(read: KeyReader, family: str) -> bool:
-    """Whether a config can be read by its keys: its class is known, or it has sizes, and no kind of
-    layer that isn't modelled.
-    """
+    """Whether a config can be read by its keys: its class is known, or it has sizes."""
     if family in TYPES:
         return True
     if family in REFUSED or read.known is not None or multimodal(family):
         return False
-    return all(map(read.has, _SIZED)) and not any(_foreign_layers(read))
-
-
-def _foreign_layers(read: KeyReader) -> Iterator[str]:
-    """Meanings of keys that stand for other layers than the reader by keys makes."""
-    sized = KeyReader(read.config, None)
-    read_by_keys(sized, Traits())
-    return (meaning for _, meaning in _costly_keys(sized))
+    return all(map(read.has, _SIZED))
 
 
 #: What an inline model's keys may be called; it has no layers of different kinds.

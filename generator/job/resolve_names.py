@@ -17,7 +17,7 @@ from ..catalog import Accelerator, Model, find_accelerator, find_model, find_nod
 from ..catalog.names import Machines, machines_of, nearest, nodes_with
 from ..findings import Finding, Severity
 from ..text.source import Source, escape, parse
-from ..text.text import UnreadableText, UnusableJson, read_json, read_path
+from ..text.text import MAX_CONFIG_BYTES, UnreadableText, UnusableJson, read_json, read_path
 from ..text.wording import dotted, kind_in_words, show
 from ..units import GB, GBIT_PER_S, GIB
 from ..version import __version__
@@ -361,7 +361,7 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     config: object = None
     hint = "give the path of a Hugging Face config.json, relative to the job spec"
     try:
-        config = read_json(path)
+        config = read_json(path, limit=MAX_CONFIG_BYTES)
     except UnusableJson as unusable:
         problem = f"the model's config {show(value)}: {unusable}"
     else:

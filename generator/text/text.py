@@ -25,6 +25,8 @@ from ..secrets import Secret, find, mask
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE
 
 MAX_BYTES: Final = 1_000_000
+#: Of a model's config: one that is quantized may name each of its matrices.
+MAX_CONFIG_BYTES: Final = 16_000_000
 _PATIENCE_MS: Final = 1_000  # for the writer of a named pipe to open it
 _MAX_EXCERPT: Final = 4_000  # characters: a launch line with all its options is long
 
@@ -232,13 +234,14 @@ class UnusableJson(Exception):
     """A file has no data that can be used; the text says why, without quoting it."""
 
 
-def read_json(path: Path) -> object:
-    """The data of a JSON file; NaN and Infinity, which JSON doesn't have, are None.
+def read_json(path: Path, *, limit: int = MAX_BYTES) -> object:
+    """The data of a JSON file of at most `limit` bytes; NaN and Infinity, which JSON doesn't have,
+    are None.
 
     Raises `UnusableJson`.
     """
     try:
-        content = read_path(path).content
+        content = read_path(path, limit=limit).content
         data = json.loads(
             content, parse_int=_number, parse_float=_number, parse_constant=lambda _: None
         )

@@ -855,3 +855,56 @@ def test_a_routing_key_needs_experts() -> None:
             vocab_size=128,
             scoring_func="sigmoid",
         )
+
+
+UNHEARD_OF: dict[str, object] = {
+    **INLINE,
+    "model_type": "of_nobody",
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
+
+
+def test_an_unknown_type_is_read_by_its_keys_with_a_note() -> None:
+    """A config of no known type whose keys say nothing odd is Llama's model, and a note says so."""
+    model = convert(**UNHEARD_OF)
+    assert parameter_count(model) == parameter_count(convert(**INLINE))
+    assert model.notes[0].startswith("model_type of_nobody is unknown: its keys alone were read")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("altup_num_inputs", 4),
+        ("mamba_d_state", 128),
+        ("num_residual_streams", 4),
+        ("use_post_norm", True),
+        ("moe_layers_pattern", [0, 1]),
+        ("ffn_dim_multiplier", 1.3),
+    ],
+)
+def test_an_odd_key_of_an_unknown_type_is_refused_by_name(key: str, value: object) -> None:
+    """A key that may stand for a part that nobody knows is named, with its value."""
+    ((place, message, _),) = problems(**UNHEARD_OF, **{key: value})
+    assert place == key
+    assert message.startswith(f"{key} is ")
+
+
+def test_two_spellings_of_one_key_that_differ_are_refused() -> None:
+    """Of an unknown type nobody knows which of two spellings counts."""
+    (found,) = problems(**UNHEARD_OF, n_layer=7)
+    assert found[1] == "num_hidden_layers is 4, but n_layer is 7, and both say the same thing"
+
+
+def test_quantized_weights_are_planned_with_a_note() -> None:
+    """What a config says of quantized weights changes no size, and is said."""
+    plain = convert(model_type="qwen3")
+    model = convert(model_type="qwen3", quantization_config={"quant_method": "fp8"})
+    assert parameter_count(model) == parameter_count(plain)
+    note = "its weights are published quantized (fp8): planned in the job's own precision"
+    assert model.notes == (note,)
+
+
+def test_qwen_takes_the_key_for_what_it_always_does() -> None:
+    """`use_qk_norm: true` changes nothing where queries and keys are always normalised."""
+    assert convert(model_type="qwen3_moe", use_qk_norm=True) == convert(model_type="qwen3_moe")

@@ -333,6 +333,20 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
             mixer.qk_norm == "full" for mixer in model.attentions
         ),
         "attention and MLP side by side": any(k.norms == 1 and k.blocks == 2 for k in kinds),
+        "values of another width than keys": any(
+            isinstance(m, GroupedQuery) and m.value_dim != m.head_dim for m in model.attentions
+        ),
+        "keys and values shared between layers, or with one another": any(
+            isinstance(m, GroupedQuery) and (m.takes_keys or m.values_are_keys)
+            for m in model.attentions
+        ),
+        "normalisation of attention's output": any(
+            isinstance(m, GroupedQuery) and m.output_norm for m in model.attentions
+        ),
+        "attention heads that differ by layer": len(
+            {(m.heads, m.kv_heads, m.head_dim) for m in model.attentions}
+        )
+        > 1,
         "normalisation after attention and MLP": any(
             layer.norms > 2 or layer.norm_after for layer in kinds
         ),

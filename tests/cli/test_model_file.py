@@ -1,0 +1,45 @@
+"""`dsgen catalog model FILE`: the model of a config.json beside what transformers counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import run
+from tests.needs import needs_transformers
+
+TINY = {
+    "model_type": "afmoe",
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 128,
+    "moe_intermediate_size": 32,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "vocab_size": 1000,
+}
+
+
+@pytest.mark.integration
+@needs_transformers
+@pytest.mark.filterwarnings("ignore")
+def test_a_config_is_counted_as_transformers_counts_it(tmp_path: Path) -> None:
+    """The parameters of a config are printed with those that transformers builds."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(TINY), encoding="utf-8")
+    found = json.loads(run("catalog", "model", str(file), "--format", "json").stdout)
+    assert found["transformers"] == f"counts {found['parameters']:,} parameters too"
+
+
+def test_a_config_that_is_refused_says_why(tmp_path: Path) -> None:
+    """A part that isn't modelled is named, with the file."""
+    file = tmp_path / "odd.json"
+    file.write_text(json.dumps({"model_type": "rwkv"}), encoding="utf-8")
+    result = run("catalog", "model", str(file))
+    assert result.exit_code == 2
+    assert "rwkv has recurrent layers (RWKV), which dsgen doesn't model" in result.output
