@@ -43,6 +43,8 @@ def launches_not_checked(submission: Submission) -> Iterator[NotChecked]:
         else:
             has_own = bool(document.directives.entries)
         for launch in document.launches:
+            if launch.program is not None and launch.program.value == "-":
+                continue  # a text, which is read on its own
             is_read = id(launch) in made or _names_a_document(launch, named)
             is_started = has_own or any(call.program in STARTS_PROCESSES for call in launch.calls)
             if not is_read and (launch.front_end or not is_started):

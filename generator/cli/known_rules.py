@@ -159,6 +159,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "FILE": "files",
     "HF": "Hugging Face",
     "HOST": "hostfiles",
+    "FRONT": "front ends",
     "KUB": "Kubernetes",
     "LNCH": "launchers",
     "LORA": "low-rank adapters",

@@ -44,7 +44,9 @@ def test_a_value_reaches_its_finding_in_few_frames(tmp_path: Path) -> None:
     finally:
         sys.setprofile(None)
 
-    to_the_value = [way for way in ways if any("of_model" in frame for frame in way)]
+    # older releases are asked the same again, where the files name none
+    first = [way for way in ways if not any("by_release" in frame for frame in way)]
+    to_the_value = [way for way in first if any("of_model" in frame for frame in way)]
     entry = "cli/validate.py: validate"
     lengths = {len(way) - way.index(entry) for way in to_the_value}
     assert lengths

@@ -221,6 +221,7 @@ def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
         if (
             id(launch.script) not in scripts
             or known
+            or launch.front_end
             or programs[-1] != "python"
             or _finds_out_itself(launch)
         ):

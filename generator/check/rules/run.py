@@ -83,7 +83,13 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
         rules += _rules_on_launch_lines()
     if estimated:
         rules += _rules_on_estimates()
-    return in_file_order(list(_bounded(rules, submission)))
+    found = in_file_order(list(_bounded(rules, submission)))
+    if submission.has("DeepSpeed config"):
+        from .by_release import told_by_release  # saves start-up time without a config
+
+        with guarded("the releases that findings depend on", path_in(submission)):
+            return tuple(told_by_release(found, rules, submission, _bounded))
+    return found
 
 
 def _with_stated_arguments(submission: Submission) -> Submission:

@@ -14,6 +14,7 @@ from ...submission.world import MADE_ALL_THE_SAME, OF_PYTHON, Degree
 from ...text.hostfile import Hostfile
 from ...text.wording import counted
 from ..deepspeed.submission import used_config
+from .front_ends import nodes_of, per_node_of
 from .launcher_call import NODES, PER_NODE, LauncherCall
 from .own_options import has_unknown_stages, pipeline_stages
 
@@ -53,6 +54,13 @@ def _claims(
     launch: Launch, submission: Submission, trust: Trust, *, alone: bool
 ) -> Iterator[Claim]:
     """The claims of one line. `alone`: nothing else runs it on several nodes."""
+    if launch.front_end:
+        nodes, each = nodes_of(launch), per_node_of(launch)
+        if each is not None:
+            yield Claim("GPUs per node", each.value, each.where, each.text, trust)
+        if nodes is not None and each is not None:
+            text = f"{nodes.text} × {each.text}"
+            yield Claim("processes", nodes.value * each.value, each.where, text, trust)
     for index, call in enumerate(launch.calls):
         line = LauncherCall(**vars(call), launch=launch, submission=submission)
         part = any(one.program == "srun" and one.has("--nodelist") for one in launch.calls[:index])

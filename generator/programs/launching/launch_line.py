@@ -75,6 +75,7 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
     found, walks = list[Launch](), dict[int, _Walk]()
     prefixes = {id(assignment) for command in script.commands for assignment in command.environment}
     exports = [one for one in script.assignments if one.exported and id(one) not in prefixes]
+    holders = {command.inside for command in script.commands}
     for command in commands:
         outer = walks.get(command.inside) if command.inside is not None else None
         walk = _Walk(script=script, command=command)
@@ -85,9 +86,9 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
         words: Sequence[Word] = command.words
         for _ in range(_MOST_WRAPPERS):
             words = walk.step(words) if words else ()
-        if walk.in_shell:
+        if walk.in_shell or command.index in holders:
             walks[command.index] = walk
-        elif len(found) < MOST_LAUNCHES and walk.is_launch:
+        if not walk.in_shell and len(found) < MOST_LAUNCHES and walk.is_launch:
             found.append(
                 Launch(
                     script=script,
@@ -98,7 +99,9 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
                     environment={**_exported(script, exports, command), **walk.environment},
                 )
             )
-    return found
+    # Of a script that was followed, the launches in it say more than the one that starts it.
+    inner = {launch.calls[-1].command.inside for launch in found}
+    return [launch for launch in found if launch.calls[-1].command.index not in inner]
 
 
 def _exported(

@@ -21,6 +21,7 @@ MEGATRON: Final = ProgramRecord(
             modules=(
                 *("options", "shape", "batch", "megatron_lm", "environment"),
                 "megatron_deepspeed",
+                "front_ends",
             ),
             when=lambda submission: submission.has("Megatron arguments"),
         ),

@@ -17,6 +17,8 @@ from ...submission.repository import program_of
 from ...text.document import FileText, Kind
 from ...text.shell.records import Word
 from ...text.wording import whole_number
+from ..launching.front_ends import FrontEnd, front_ends
+from .front_ends import engine_words
 from .options import (
     A_FORK,
     LM,
@@ -109,6 +111,7 @@ class MegatronArguments:
     #: whether an option is given that its program alone has, which may divide the model otherwise
     varies: bool = False
     fork: str = ""  #: whose options they are, where the project itself lacks some
+    front_end: FrontEnd | None = None  #: that starts Megatron with these arguments
     #: what the program's own Python reads
     beside: ProgramOptions = field(default_factory=ProgramOptions, repr=False)
 
@@ -146,6 +149,7 @@ class MegatronArguments:
         In evaluation and inference the same options have other meanings.
         """
         trains = self.launch is None or (self.program or "").startswith("pretrain_")
+        trains = trains or self.front_end is not None
         return trains or any(map(self.has, ("--train-iters", "--train-samples", "--train-tokens")))
 
     @property
@@ -216,6 +220,11 @@ def from_launches(
     """
     for launch in launches:
         path, first = launch.script.text.path, launch.program
+        if launch.front_end:
+            front_end = front_ends()[launch.front_end]
+            if front_end.engine == "megatron" and not front_end.starts_another(launch):
+                yield _of_front_end(launch, front_end)
+            continue
         last = first.parts[-1] if first is not None and first.parts else None
         program = None if last is None else PurePosixPath(last).name  # None: it can't be known
         # branches of the script may start other programs, so that the next word may be a value of
@@ -324,6 +333,32 @@ def _arguments(
     )
 
 
+def _of_front_end(launch: Launch, front_end: FrontEnd) -> MegatronArguments:
+    """The arguments that a front end gives Megatron."""
+    given = engine_words(front_end, launch.arguments)
+    parsed = parse_words(given.words, option_table(LM), launch.script.locate)
+    parsed = _less(parsed, ProgramOptions(), launch.script.text.lines)
+    names = {option.name for option in parsed.given}
+    places = {option.name: option.where for option in parsed.given}
+    places[""] = launch.script.locate(launch.program or launch.calls[0].word)
+    # Its own parser has other choices than Megatron's.
+    options = (replace(one, problem=None) if one.is_choice else one for one in parsed.given)
+    return MegatronArguments(
+        path=launch.script.text.path,
+        flavour=LM,
+        values={option.name: option.value for option in parsed.given},
+        places=places,
+        launch=launch,
+        program=front_end.name,
+        given=tuple(options),
+        strays=tuple(stray for stray in parsed.strays if stray.is_option),
+        complete=parsed.complete and not _ELSEWHERE & names,
+        unsure=(parsed.unsure | given.unsure) - names,
+        extended=parsed.extended,
+        front_end=front_end,
+    )
+
+
 def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:
     """Return the words with fewer faults.
 
@@ -358,6 +393,8 @@ def _may_be(option: GivenOption, beside: ProgramOptions, lines: Sequence[str]) -
 
 
 def _line_of(where: Location, lines: Sequence[str]) -> str:
+    if where.excerpt is not None:
+        return where.excerpt
     return lines[where.line - 1] if where.line and where.line <= len(lines) else ""
 
 

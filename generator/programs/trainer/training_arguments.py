@@ -246,7 +246,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         is_likely = has_config and len(names & _COMMON) > 1
         front_end = front_ends().get(launch.front_end)
         if front_end is not None:
-            if not (front_end.trainer and names & known_arguments().keys()):
+            if front_end.engine != "trainer" or not names & known_arguments().keys():
                 continue
         elif not (is_told or is_likely) or names & _FOREIGN:
             continue

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from .expand import Expander, Field
+from .follow import Followed, called, sourced
 from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Heredoc, ShellScript, Word
 from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, WORD, Body, Token
 from .values import (
@@ -55,8 +56,12 @@ class Shell:
         positional: Sequence[Element] | None = None,
         outer: tuple[str | None, int | None] = (None, None),
         depth: int = 0,
+        followed: Followed | None = None,
+        is_file: bool = False,
     ) -> None:
         self.script = script
+        self.followed = followed or Followed(script.text)
+        self.is_file = is_file  #: whether it reads a file that another shell calls or sources
         self.source = source
         self.state = state
         self.depth = depth  #: how many shells it is in
@@ -68,7 +73,7 @@ class Shell:
         return token.text or self.source.text[token.start : token.end]
 
     def words(self, tokens: Iterable[Token]) -> list[Word]:
-        content, source = self.script.text.content, self.source
+        content, source = self.followed.content, self.source
         words: list[Word] = []
         for token in tokens:
             if token.kind not in (WORD, TEST):
@@ -212,7 +217,7 @@ class Shell:
         # An empty value is behind the equals sign.
         behind = self.source.place(token.end - 1) + 1
         start, end = self.source.region(first, token.end) if first < token.end else (behind, behind)
-        content, words = self.script.text.content, None
+        content, words = self.followed.content, None
         if (
             value.elements is not None
         ):  # of a long array only what is added: a script may add line by line
@@ -271,23 +276,63 @@ class Shell:
             pieces = [piece for found in fields for piece in (Piece(" ", 0, 0), *found.pieces)][1:]
         elif (at := _index_of_text(words)) is not None:
             fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
-            pieces, state = fields[at].pieces, State(self.state)
-            for assignment in command.environment:
-                if assignment.value is not None:
-                    place = assignment.value_offset
-                    state.set(
-                        assignment.name, Value((Piece(assignment.value, place, place, ("",)),))
-                    )
-            positional = [
-                Element(tuple(found.pieces), word.offset, word.offset + len(word.raw))
-                for found, word in zip(fields[at + 1 :], words[at + 1 :], strict=False)
-            ]
+            pieces, state = fields[at].pieces, self._state_of(command)
+            positional = self._arguments(fields[at + 1 :], words[at + 1 :])
             outer = words[at].raw, command.index
+        elif (file := self._file(command, tokens)) is not None:
+            return file
         kept = [piece for piece in pieces if piece.text != ""]
         text = "".join(HOLE if piece.text is None else piece.text for piece in kept)
         if not text or not state.spend(len(text) // 2):
             return None
-        return Shell(self.script, Source(text, kept), state, positional, outer, self.depth + 1)
+        source, depth = Source(text, kept), self.depth + 1
+        return Shell(self.script, source, state, positional, outer, depth, self.followed)
+
+    def _file(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
+        """The shell that reads a file which a command calls or sources; None where there is
+        none.
+        """
+        words = command.words
+        if (word := sourced(command.run)) is not None:
+            opened = self.followed.open(word)
+            state, positional, outer = self.state, self._positional, self._outer
+        elif (at := called(words)) is not None:
+            opened = self.followed.open(words[at])
+            state, outer = self._state_of(command), (None, command.index)
+            fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
+            positional = self._arguments(fields[at:], words[at:])
+        else:
+            return None
+        if opened is None:
+            return None
+
+        base, text = opened
+        self.script.followed.append(opened)
+        if not self.state.spend(len(text.content) // 2):
+            self.followed.close()
+            return None
+        source = Source(text.content, [Piece(text.content, base, base + len(text.content))])
+        depth = self.depth + 1
+        return Shell(
+            self.script, source, state, positional, outer, depth, self.followed, is_file=True
+        )
+
+    def _state_of(self, command: Command) -> State:
+        """The variables of a shell that a command starts: exported ones, and its own."""
+        state = State(self.state)
+        for assignment in command.environment:
+            if assignment.value is not None:
+                place = assignment.value_offset
+                state.set(assignment.name, Value((Piece(assignment.value, place, place, ("",)),)))
+        return state
+
+    @staticmethod
+    def _arguments(fields: Sequence[Field], words: Sequence[Word]) -> list[Element]:
+        """The arguments of a shell, the first one its own name."""
+        return [
+            Element(tuple(found.pieces), word.offset, word.offset + len(word.raw))
+            for found, word in zip(fields, words, strict=False)
+        ]
 
     def _fields(self, tokens: Iterable[Token]) -> list[Field]:
         return [
@@ -296,7 +341,7 @@ class Shell:
 
     def _note_document(self, body: Body, target: Word | None) -> None:
         """Notes a here-document that is written to the file `target`."""
-        source, written = self.source, self.script.text.content
+        source, written = self.source, self.followed.content
         if body.expands:
             pieces = self._expander.pieces(body.start, body.end, here_document=True)
         else:

@@ -171,6 +171,8 @@ class Reader:
             self._ended = always and self._shell.raw(tokens[0]) == "exit"
             if inner is not None:
                 Reader(inner).read()
+                if inner.is_file:
+                    inner.followed.close()
         if separator in ("\n", ";"):
             self._assume(tokens)
             self._conditional = False

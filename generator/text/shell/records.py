@@ -139,6 +139,8 @@ class ShellScript:
     #: those of files to which commands add, or which they change
     edited: list[Word] = field(default_factory=list)
     history: History = field(default_factory=dict, repr=False)
+    #: texts of the files that it calls and sources, each with the offset at which its words begin
+    followed: list[tuple[int, Text]] = field(default_factory=list, repr=False)
     #: the offset of a quote, bracket or here-document that nothing closes
     unterminated: int | None = None
 
@@ -151,6 +153,10 @@ class ShellScript:
     ) -> Location:
         """The place of a part of the script, or of an offset."""
         offset = thing if isinstance(thing, int) else thing.offset
+        if offset > len(self.text.content):
+            for base, text in reversed(self.followed):
+                if base <= offset:
+                    return Lines(text).locate(offset - base, pointer)
         return self.lines.locate(offset, pointer) if self.place is None else self.place(offset)
 
     def value_of(self, name: str, before: int | None = None) -> str | None:

@@ -32,7 +32,7 @@ _DYNAMIC: Final = (
 )
 #: The first releases seen to sum bf16 gradients in bf16 without ZeRO, and no longer in fp32.
 _ACCUMULATES_IN_BF16: Final = (0, 17, 0)
-_ACCUMULATES_AS_IT_COMPUTES: Final = (0, 18, 9)
+_ACCUMULATES_AS_IT_COMPUTES: Final = (0, 18, 5)
 _SCALER: Final = "runtime/fp16/loss_scaler.py of DeepSpeed uses a positive loss_scale as it is"
 _MASTERS: Final = (
     "runtime/base_optimizer.py:510; runtime/zero/stage3.py:299; runtime/zero/stage_1_and_2.py:332"

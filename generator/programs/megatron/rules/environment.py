@@ -35,7 +35,7 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
     The value is a text, None where nothing sets it, or `_UNKNOWN`.
     """
     launch, where = run.launch, run.locate("")
-    if launch is None:
+    if launch is None or run.front_end is not None:  # which hands its ranks variables of its own
         return _UNKNOWN, where
     if (assignment := launch.environment.get(name)) is not None:
         return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(

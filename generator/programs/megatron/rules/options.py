@@ -89,12 +89,17 @@ def options_are_known(run: MegatronRun) -> Violations:
             if foreign
             else run.table.near(stray.word) or run.beside.near(stray.word)
         )
+        if run.front_end is not None:
+            near = run.front_end.near(stray.word) or near
         severity = _certainty(run, stray.word, foreign=foreign)
         if severity is None:
             continue
         itself = "" if severity == ERROR or parser else " itself"
         message = f"unknown option {stray.word} in {parser or PROJECTS[run.flavour].name}{itself}"
         message += f": it is one of {PROJECTS[other].name}" if foreign else ""
+        if run.front_end is not None:
+            drops = "drops it without a word" if run.front_end.drops_unknown else "refuses it"
+            message = f"unknown option {stray.word}: {run.front_end.name} {drops}"
         remove = "remove it" if foreign or parser else "remove it, unless the script is a fork's"
         yield Violation(
             stray.where, message, f"did you mean {near}?" if near else remove, severity=severity
@@ -104,6 +109,8 @@ def options_are_known(run: MegatronRun) -> Violations:
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
     """The certainty that the program refuses an option; None: programs of others may add it."""
     slip = run.table.near(name, slip=True) is not None
+    if run.front_end is not None:  # forks add options, and slips of known ones have no effect
+        return ERROR if slip or run.front_end.near(name) else None
     slip = slip or (run.beside.is_checked and run.beside.near(name) is not None)
     if run.beside.parser is not None and (run.is_own_program or slip):
         named = (

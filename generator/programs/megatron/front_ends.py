@@ -1,0 +1,116 @@
+"""Launches of programs that start Megatron with words of their own, as Megatron's words.
+
+The table of front ends says how their words are spelt; words keep their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from typing import Final
+
+from ...dataclass import dataclass
+from ...text.shell.records import Word
+from ..launching.front_ends import FrontEnd
+from .options import LM, MegatronOption, option_table
+
+_LAYERS: Final = "--num-layers"
+#: Options of a model's shape, which a front end reads from the model's own config.
+_SHAPE: Final = frozenset(
+    {_LAYERS, "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--kv-channels"}
+    | {"--group-query-attention", "--num-query-groups", "--multi-latent-attention", "--swiglu"}
+    | {"--num-experts", "--moe-layer-freq", "--moe-router-topk", "--moe-ffn-hidden-size"}
+    | {"--moe-shared-expert-intermediate-size", "--position-embedding-type", "--normalization"}
+    | {"--vocab-size", "--untie-embeddings-and-output-weights", "--mtp-num-layers"}
+    | {"--rotary-base", "--use-rotary-position-embeddings", "--disable-bias-linear"}
+    | {"--moe-grouped-gemm", "--moe-router-load-balancing-type", "--moe-router-score-function"}
+)
+_TRUE: Final = frozenset({"true", "yes", "1", "t", "y"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineWords:
+    """The words that Megatron's parser gets, or would."""
+
+    words: tuple[Word, ...]
+    unsure: frozenset[str]  #: options of which it isn't known whether they are given
+
+
+def engine_words(front_end: FrontEnd, words: Sequence[Word]) -> EngineWords:
+    """Megatron's words of a front end's: its own options are left out, with their values."""
+    table = option_table(LM)
+    made, unsure, given = list[Word](), set(front_end.decides), dict[str, str | None]()
+    for option, values in _options(words):
+        name, _, attached = option.prefix.partition("=")
+        engine_name = name.replace("_", "-") if front_end.explicit_flags else name
+        known = table.get(engine_name)
+        if not name.startswith("--") or (known is None and not front_end.may_have(name)):
+            made += (option, *values)  # unknown words stay, for the rules on them
+            continue
+        given[engine_name] = values[0].value if values else attached or ""
+        unsure -= {engine_name}
+        if known is None or name in front_end.renamed:
+            continue
+        if known.kind == "flag" and front_end.explicit_flags:
+            value = values[0].value if values else attached or "true"
+            made += _flag(option, known, value)
+            unsure |= {known.name} if value is None else set()
+        else:
+            made += (_renamed(option, engine_name, attached=bool(attached)), *values)
+
+    if _LAYERS not in given:  # the checkpoint has the shape
+        unsure |= _SHAPE - given.keys()
+    for name, other in front_end.needs.items():
+        if given.get(other, "1") == "1":
+            made = [word for word in made if word.value != name]
+    for name, replaced in front_end.replaces.items():
+        if name in given:
+            made = list(_without(made, frozenset(replaced)))
+            unsure |= set(replaced)
+    for name, value in front_end.defaults.items():
+        if name not in given and name not in unsure:
+            made += _default(words, name, value)
+    return EngineWords(words=tuple(made), unsure=frozenset(unsure))
+
+
+def _options(words: Sequence[Word]) -> Iterator[tuple[Word, tuple[Word, ...]]]:
+    """Each option with the words behind it up to the next one; other words by themselves."""
+    index = 0
+    while index < len(words):
+        option = words[index]
+        index += 1
+        if not option.prefix.startswith("--"):
+            yield option, ()
+            continue
+        values = tuple(takewhile(lambda word: not word.prefix.startswith("--"), words[index:]))
+        index += len(values)
+        yield option, values
+
+
+def _flag(option: Word, known: MegatronOption, value: str | None) -> tuple[Word, ...]:
+    """A flag that is on; nothing where its value is false, or isn't known."""
+    is_on = value is not None and value.lower() in _TRUE
+    return (_renamed(option, known.name, attached=False),) if is_on else ()
+
+
+def _renamed(option: Word, name: str, *, attached: bool) -> Word:
+    """An option by Megatron's name, at its own place; a value that is attached stays."""
+    if not attached:
+        return option._replace(value=name, parts=(name,))
+    behind = option.prefix.partition("=")[2]
+    text = f"{name}={behind}"
+    value = None if option.value is None else text
+    return option._replace(value=value, parts=(text, *option.parts[1:]))
+
+
+def _without(words: Sequence[Word], names: frozenset[str]) -> Iterator[Word]:
+    for option, values in _options(words):
+        if option.prefix.partition("=")[0] not in names:
+            yield option
+            yield from values
+
+
+def _default(words: Sequence[Word], name: str, value: str) -> tuple[Word, ...]:
+    """An option that the front end sets itself, at the place of the first word."""
+    at = words[0].offset if words else 0
+    return tuple(Word(raw="", value=text, offset=at, parts=(text,)) for text in (name, value))

@@ -1,0 +1,111 @@
+"""Scripts that a script calls or sources: which words name one, and the file that is meant.
+
+Files are read within the script's project alone, and within bounds of size, number and depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from posixpath import basename, dirname, isabs, join, normpath
+from typing import Final
+
+from ..around import folders_above, is_readable, text_around
+from ..text import Text, UnreadableText, text_of
+from .records import SHELLS, Word
+
+#: Programs that run what follows on their line; whether several times or elsewhere, others say.
+_RUNNERS: Final = frozenset(
+    {"srun", "mpirun", "mpiexec", "singularity", "apptainer", "docker", "podman", "enroot", "ray"}
+    | {"exec", "nohup", "setsid", "time", "timeout", "env", "command", "sudo", "numactl", "nice"}
+)
+_SOURCES: Final = frozenset({"source", "."})
+_ENDS: Final = (".sh", ".bash", ".sbatch", ".slurm", ".env", ".conf")
+_MOST_BYTES: Final = 100_000  # of a file that is followed
+_MOST_FILES: Final = 20  # that a script may call and source, in all
+
+
+class Followed:
+    """The files that one script calls and sources, behind its own text."""
+
+    def __init__(self, text: Text) -> None:
+        self._path = text.path
+        self.texts: list[tuple[int, Text]] = []  #: with the offset at which each begins
+        self.content = text.content  #: the script's own, and all of theirs behind it
+        self._chain = [text.path]  # the files that are being read, each called by the one before
+
+    def open(self, word: Word) -> tuple[int, Text] | None:
+        """The file that a word names, with its offset; None where there is none, or too much."""
+        name = word.path
+        if not self._path or not name or len(self.texts) >= _MOST_FILES:
+            return None
+        path = self._find(name, known=word.value is not None)
+        if path is None or path in self._chain:
+            return None
+        folder = Path(dirname(self._path))
+        content = text_around(Path(path), folder, _MOST_BYTES)
+        try:
+            text = text_of(content, path, Path(dirname(path)))
+        except UnreadableText:
+            return None
+        base = len(self.content) + 1
+        self.content += f"\n{content}"
+        self.texts.append((base, text))
+        self._chain.append(path)
+        return base, text
+
+    def close(self) -> None:
+        """Ends the file that was opened last and is still open."""
+        self._chain.pop()
+
+    def _find(self, name: str, *, known: bool) -> str | None:
+        """The path of a file by its name: from the folders of the scripts, or one above them."""
+        holders = list(dict.fromkeys((self._chain[-1], self._path)))
+        folders = [dirname(holder) for holder in holders]
+        if isabs(name):
+            return None
+        for holder in holders:
+            above = len(list(folders_above(holder)))
+            folders += [join(dirname(holder), *[".."] * up) for up in range(1, above)]
+        tails = [name] if known else [name, basename(name)]
+        for tail in tails:
+            for folder in folders:
+                path = normpath(join(folder, tail))
+                if is_readable(Path(path), Path(dirname(self._path))):
+                    return path
+        return None
+
+
+def sourced(words: Sequence[Word]) -> Word | None:
+    """The word of a command that names a file which is read into its own shell."""
+    return words[1] if len(words) > 1 and words[0].value in _SOURCES else None
+
+
+def called(words: Sequence[Word]) -> int | None:
+    """The index of the word that names a script which a command runs: `srun bash train.sh a b`."""
+    first = basename(words[0].value or words[0].prefix or "")
+    if first not in _RUNNERS and first not in SHELLS:
+        return 0 if _is_script(words[0]) else None
+
+    for index, word in enumerate(words):
+        if basename(word.value or "") in SHELLS:
+            return _script_after(words, index + 1)
+        before = words[index - 1].prefix if index else ""
+        if index and _is_script(word) and not before.startswith("-"):
+            return index
+    return None
+
+
+def _script_after(words: Sequence[Word], start: int) -> int | None:
+    """The index of the first word behind a shell's own options; None where it reads a text."""
+    for index in range(start, len(words)):
+        value = words[index].value or ""
+        if not value.startswith("-"):
+            return index if _is_script(words[index]) else None
+        if "c" in value.lstrip("-") and not value.startswith("--"):
+            return None
+    return None
+
+
+def _is_script(word: Word) -> bool:
+    return (word.path or "").endswith(_ENDS)

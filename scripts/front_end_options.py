@@ -1,0 +1,51 @@
+"""Write the options that front ends add to an engine's own, from checkouts of their sources.
+
+    python scripts/front_end_options.py slime=DIR,DIR "ms-swift for Megatron=DIR"
+
+Options are the names that `add_argument` is given, and the fields of dataclasses of arguments. Of
+several folders, such as a fork's beside its origin's, all are taken.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+TARGET = Path(__file__).parent.parent / "generator/programs/launching/front_end_options.json"
+_OF_ARGUMENTS = ("Arguments", "Mixin", "Config", "Args")
+
+
+def options_in(folder: Path) -> Iterator[str]:
+    """The names of options in the Python below a folder, with their dashes."""
+    for path in sorted(folder.rglob("*.py")):
+        try:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+        except SyntaxError:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+                for argument in node.args:
+                    value = getattr(argument, "value", None)
+                    if isinstance(value, str) and value.startswith("--"):
+                        yield value
+            elif isinstance(node, ast.ClassDef) and node.name.endswith(_OF_ARGUMENTS):
+                for field in node.body:
+                    if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                        yield f"--{field.target.id}"
+
+
+def main(arguments: list[str]) -> None:
+    """Write the table of the front ends named, each with its folders."""
+    table = json.loads(TARGET.read_text()) if TARGET.exists() else {}
+    for argument in arguments:
+        name, _, folders = argument.partition("=")
+        found = {one for folder in folders.split(",") for one in options_in(Path(folder))}
+        table[name] = sorted(found)
+    TARGET.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
