@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
@@ -88,6 +89,8 @@ _WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArgu
 #: Arguments that its own class still has. Source: LLaMA-Factory
 #: src/llamafactory/hparams/training_args.py @ 0.9.5
 _KEPT: Final = {"LLaMA-Factory": frozenset(["overwrite_output_dir"])}
+ANOTHER: Final = "another program"  #: that isn't known, though its files resemble a known one's
+_ALIKE: Final = 0.8  # of keys of which one may be the other with a slip or two
 HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
 
 
@@ -104,6 +107,15 @@ class _Program:
     signs: frozenset[str] = frozenset()
     least: int = 0
     json: bool = False  #: whether it reads JSON too
+    only: frozenset[str] = frozenset()  #: all keys that its files have; empty: any
+
+    def is_resembled(self, keys: frozenset[str]) -> bool:
+        """Return whether keys are of a file that only resembles its own: several are none of its
+        keys, and no slips of them.
+        """
+        others = keys - self.only if self.only else frozenset[str]()
+        strange = [key for key in others if not get_close_matches(key, self.only, 1, _ALIKE)]
+        return len(strange) > 1
 
     def has_written(self, keys: frozenset[str]) -> bool:
         """Return whether keys are of one of its files."""
@@ -125,6 +137,8 @@ def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str
     plain = frozenset(key.replace("-", "_") for key in keys)
     of_json = (name for name, program in _programs().items() if program.json or not is_json)
     known = next((name for name in of_json if _programs()[name].has_written(plain)), None)
+    if known and _programs()[known].is_resembled(plain):
+        return ANOTHER
     return known or ("Hydra" if not is_json and _HYDRA.search(content) else None)
 
 

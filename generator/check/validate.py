@@ -28,6 +28,7 @@ from ..programs.launching.references import overwritten
 from ..programs.program import RenderedFile
 from ..programs.records import PROGRAMS
 from ..submission.grouping import submissions_of
+from ..submission.script import LaunchScript
 from ..submission.submission import Context, Submission
 from ..submission.world import FLAGS
 from ..text.around import checking, is_within
@@ -177,8 +178,28 @@ def _not_checked(submissions: Iterable[Submission]) -> tuple[NotChecked, ...]:
 def _grouped(documents: Sequence[Document], files: Files) -> Iterable[tuple[Document, ...]]:
     """The documents of each submission; each document by itself where the grouping fails."""
     with guarded("the grouping of files", documents[0].path if documents else ""):
-        return tuple(submissions_of(documents, files, PROGRAMS))
+        return tuple(map(_once, submissions_of(documents, files, PROGRAMS)))
     return ((document,) for document in documents)
+
+
+def _once(group: tuple[Document, ...]) -> tuple[Document, ...]:
+    """The documents of a submission, each launch once: as the script that calls another makes it,
+    not as that one by itself would.
+    """
+    scripts = [document for document in group if isinstance(document, LaunchScript)]
+    called = {path for script in scripts for path in script.shell.called if path != script.path}
+    calls = {script.path for script in scripts if script.launches} - called
+    if not called or not calls:
+        return group
+    alone = [script for script in scripts if script.path in called]
+    dropped = {id(launch) for script in alone for launch in script.launches}
+    return tuple(
+        replace(document, launches=())
+        if isinstance(document, LaunchScript) and document.path in called
+        else document
+        for document in group
+        if id(getattr(document, "launch", None)) not in dropped
+    )
 
 
 def _stated(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import PurePath
@@ -16,9 +17,11 @@ from ...programs.megatron.table import LARGEST
 from ...rules.violations import deepspeed, deepspeed_now, derived
 from ...submission.claims import Claim
 from ...submission.references import Reference
+from ...submission.repository import has_text
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...submission.world import FLAGS, MOST_GPUS, world_of
+from ...text.around import folders_above
 from ...text.options import Options
 from ...text.wording import counted
 
@@ -161,7 +164,8 @@ def _contradictions(
 
     Two scripts that nothing binds together may be two jobs.
     """
-    scripts = {script.path for script in submission.scripts}
+    called = {path for script in submission.scripts for path in script.shell.called}
+    scripts = {script.path for script in submission.scripts} - called
     hostfiles = {hostfile.path for hostfile in submission.of_kind("hostfile")}
     for trusted in claims[:1]:
         launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
@@ -274,10 +278,27 @@ def named_files_are_there(submission: Submission) -> Violations:
         if link.exists or link.kind not in ("accelerate config", "hostfile", "training arguments"):
             continue
         present = _beside(submission, link)
-        if link.near or link.sure or (present and link.kind == "hostfile"):
+        is_known = link.sure or (present and link.kind == "hostfile")
+        if link.near or (is_known and not _is_fetched(link)):
             yield _missing(link, present)
 
 
+def _is_fetched(link: Reference) -> bool:
+    """Return whether a script around the file that names another fetches it, or its folder."""
+    first, name = link.path.strip("./").partition("/")[0], link.name
+    what = "|".join(re.escape(one) for one in {first, name} if one)
+    fetched = re.compile(rf"{_FETCHES}[^\n]*(?<![\w.-])(?:{what})(?![\w-])")
+    return any(
+        has_text(folder, fetched, ("*.sh", "*/*.sh", "Makefile", "Dockerfile*"))
+        for folder in folders_above(link.where.path)
+    )
+
+
+#: Commands that bring files from elsewhere.
+_FETCHES: Final = (
+    r"\b(?:git clone|wget|curl|hf download|huggingface-cli download|aws s3|gsutil|azcopy|rsync|scp"
+    r"|tar|unzip)\b"
+)
 _OF_SIZES: Final = (
     "DeepSpeed config",
     "launch script",

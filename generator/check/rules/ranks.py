@@ -7,8 +7,10 @@ checked where the repository has all of the program's parser.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -35,7 +37,13 @@ from ...programs.slurm.subjects import steps
 from ...programs.trainer.training_arguments import gone_arguments, known_arguments
 from ...rules.violations import deepspeed_now, derived, transformers
 from ...submission.launches import Call, Launch
-from ...submission.repository import find_programs, program_of, program_path, programs_in
+from ...submission.repository import (
+    find_programs,
+    program_of,
+    program_path,
+    program_text,
+    programs_in,
+)
 from ...submission.subjects import launches, subject
 from ...submission.submission import Submission
 from ...submission.world import world_of
@@ -434,6 +442,28 @@ def _moves_away(launch: Launch) -> bool:
         for path in paths
         for one in above[-1:]
     )
+
+
+@launches.rule("LNCH048", ERROR, "parse", "Python's argparse: an option's value comes next")
+def options_have_their_values(launch: Launch) -> Violations:
+    """An option that a class of the program's gives a text or a number has a value behind it.
+    Prevents: error: argument --model_name_or_path: expected one argument
+    Fix: write the value
+    """
+    text = program_text(launch)
+    if text is None or "HfArgumentParser" not in text:
+        return
+    for word, following in pairwise(launch.arguments):
+        name = (word.value or "").removeprefix("--")
+        is_bare = following.prefix.startswith("--") and (word.value or "").startswith("--")
+        if not is_bare or not name.isidentifier():
+            continue
+        field = re.search(
+            rf"^[ \t]+{name}[ \t]*:[ \t]*(?:Optional\[)?(?:str|int|float)\b", text, re.M
+        )
+        if field is not None:
+            message = f"--{name} has no value: {following.prefix} is another option"
+            yield Violation(launch.script.locate(word), message, f"write a value behind --{name}")
 
 
 @launches.rule(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Final
 
 from ...catalog import NodeType, load_catalog
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...numerals import read_whole
 from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
+from ...submission.repository import find_programs
 from ...submission.secrets import secrets_of
 from ...submission.subjects import Subject, subject, submissions
 from ...submission.submission import Submission
+from ...text.around import text_around
 from ...text.wording import counted, show, whole_number
 from ..cluster_jobs import (
     Difference,
@@ -377,6 +380,13 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
 
 _READABLE: Final = derived("whoever may read the resource reads its variables")
 _ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:99")
+_PER_NODE: Final = re.compile(r"--nproc[-_]per[-_]node[= ]+([0-9]+)(?!\S)")
+_OF_ENGINES: Final = frozenset(
+    {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
+)
+_STARTERS: Final = frozenset({"torchrun", "deepspeed", "accelerate", "mpirun", "srun"})
+#: How a program starts processes of its own, or uses all GPUs from one.
+_SPAWNS: Final = re.compile(r"\bspawn\(|DataParallel|subprocess|launch\(|multiprocessing|ray\.init")
 _OTHERS: Final = derived(
     "a JobSet sets no variable that a launcher reads; torch/distributed/run.py: --nnodes is 1:1"
 )
@@ -404,6 +414,60 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
         yield violation(
             job, at, message, f"set {key} to {gpus}", severity=ERROR if count > gpus else WARNING
         )
+
+
+def _words(job: KubernetesJob, role: Role) -> list[str]:
+    """The words of a role's own command, those of a text that its shell reads too."""
+    parts = (job.value(f"{role.container}/{name}") for name in ("command", "args"))
+    texts = [text for part in parts if isinstance(part, list) for text in part]
+    return [word for text in texts if isinstance(text, str) for word in text.split()]
+
+
+@jobs.rule("KUB029", ERROR, "init", _ENVIRONMENT)
+def each_role_has_the_gpus_of_its_processes(job: KubernetesJob) -> Violations:
+    """The pods of every role have a GPU for each process that torchrun starts in them.
+    Prevents: CUDA error: invalid device ordinal, in the pods of one role alone
+    Fix: give all roles the same GPUs
+    """
+    if len({role.gpus for role in job.trainers}) < 2:
+        return  # else other rules say so of the job
+    for role in job.trainers:
+        text = " ".join(_words(job, role))
+        started = _PER_NODE.search(text) if role.gpus else None
+        count = read_whole(started[1]) if started else None
+        if count is not None and role.gpus and count > role.gpus:
+            message = (
+                f"{role.name} has {role.gpus} GPUs for {count} processes: ranks {role.gpus} to "
+                f"{count - 1} of each pod find no device"
+            )
+            yield violation(job, role.resources, message, f"ask for {count} GPUs, as other roles")
+
+
+@jobs.rule("KUB030", WARNING, "silent", training_operator("pkg/controller.v1/pytorch/envvar.go:65"))
+def a_process_for_each_gpu(job: KubernetesJob) -> Violations:
+    """A pod with several GPUs starts a process for each, by torchrun or another launcher: the
+    operator starts one in a pod.
+    Prevents: No error: all GPUs of a pod but one are idle. No finding where the program may start
+    processes itself.
+    Fix: start the program by torchrun
+    """
+    if job.kind_of_job != "PyTorchJob":
+        return
+    for role in job.trainers:
+        words = _words(job, role)
+        begins = PurePosixPath(words[0]).name if words else ""
+        script = next((word for word in words[1:] if word.endswith(".py")), None)
+        starts = any(PurePosixPath(word).name in _STARTERS for word in words)
+        is_python = re.fullmatch(r"python[0-9.]*", begins) is not None and "-m" not in words
+        told = not _OF_ENGINES.isdisjoint(words)  # KUB023 says so of these
+        if (role.gpus or 1) < 2 or not is_python or starts or script is None or told:
+            continue
+        found = next(iter(find_programs(script, job.path)), None)
+        if found is not None and _SPAWNS.search(text_around(found, found.parent)):
+            continue
+        message = f"{begins} {script} is one process in a pod of {role.gpus} GPUs"
+        hint = f"start it by torchrun --nproc_per_node={role.gpus} {script}"
+        yield Violation(job.locate(f"{role.container}/command"), message, hint)
 
 
 @jobs.rule("KUB021", ERROR, "silent", _OTHERS)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 from pathlib import Path, PurePath
-from posixpath import dirname, isabs, join
+from posixpath import dirname, isabs, join, relpath
 from typing import Final
 
 from ...dataclass import dataclass
@@ -195,8 +195,21 @@ class _Lines:
             stated = [*self._by_program(launch), *self._by_launchers(launch)]
             yield from (replace(link, launch=launch) for link in stated)
             yield from self._other(launch, {link.where for link in stated})
+        yield from self._called()
         if isinstance(self.holder, CommandDocument):
             yield from self._inputs(self.holder)
+
+    def _called(self) -> Iterator[Reference]:
+        """Return the scripts that the script calls, which were read with it."""
+        here = dirname(self.holder.path)
+        for called in self.script.shell.called if self.script is not None else ():
+            path = relpath(called, here or ".")
+            found = self.files.find(path, self.holder.path, "launch script", starts=self.starts)
+            if found and found[0].path != self.holder.path:
+                where = Location(path=self.holder.path)
+                yield Reference(
+                    kind="launch script", path=path, where=where, documents=found, exists=True
+                )
 
     def _named(
         self,

@@ -84,6 +84,10 @@ def _nodes(text: str) -> int | None:
     )
 
 
+#: GPUs that are called by a number have one of this size: 1080, 3090.
+_LEAST_TYPE: Final = 100
+
+
 def gres_list(text: str) -> tuple[Gres, ...] | None:
     """The items of `--gres`; None where one of them has no form that sbatch takes.
 
@@ -97,7 +101,9 @@ def gres_list(text: str) -> tuple[Gres, ...] | None:
         if match is None:
             return None
         name, middle, last = match.groups()
-        if last is not None and (count_of(last) is None or count_of(middle) is not None):
+        typed = count_of(middle) if middle is not None and last is not None else None
+        # A type may be a number, such as 3090; where it looks like a count, the two are exchanged.
+        if last is not None and (count_of(last) is None or (typed or _LEAST_TYPE) < _LEAST_TYPE):
             return None
         count = count_of(last if last is not None else middle or "1")
         kind = middle if last is not None or count is None else None

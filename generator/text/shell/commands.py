@@ -308,6 +308,8 @@ class Shell:
 
         base, text = opened
         self.script.followed.append(opened)
+        if state is not self.state:
+            self.script.called.append(text.path)
         if not self.state.spend(len(text.content) // 2):
             self.followed.close()
             return None

@@ -452,6 +452,8 @@ class Expander:
         if pieces is None or not self._state.spend(len(pieces) + _characters(pieces) // 2):
             self._unknown(start, end, (name,))
             return
+        if is_whole(name) and self._positional is not None:
+            name = ""  # an argument of a call that is known, which no one else sets
         first = pieces[0].text if pieces else None
         several = any(piece.text is not None and _BLANK.search(piece.text) for piece in pieces)
         elsewhere = several or bool(first and _OPTION.match(first))

@@ -23,6 +23,7 @@ from .values import UNKNOWN, Piece, Source, State, Value
 
 _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
+_ENDS: Final = {"loop": "done", "if": "fi"}  # of blocks whose beginning is known
 _LOOPS: Final = frozenset({"for", "while", "until", "select"})
 _DEEPEST_LOOP: Final = 20  # deeper, every variable counts as changed
 _HEADERS: Final = frozenset({"for", "select", "case", "function"})
@@ -31,8 +32,11 @@ _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLO
 _NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING)
 #: The words of `#SBATCH` lines, which Slurm reads by rules of its own.
 _SBATCH_WORD: Final = re.compile(
-    r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""", re.ASCII
+    r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|#[A-Za-z]\w{0,60}#|[^\s#"'\\])+)""",
+    re.ASCII,
 )
+#: A name between two signs that mean nothing there: another program fills it in.
+_TO_FILL: Final = re.compile(r"#[A-Za-z]\w{0,60}#", re.ASCII)
 _QUOTES: Final = re.compile(r"\\(.)|[\"']")
 # a list goes on behind them, on the next line too
 _JOINS: Final = frozenset({"&&", "||", "|", "|&"})
@@ -98,6 +102,7 @@ class Reader:
         self._before = "\n"  # the operator or line end before the command
         self._executed = False  # a command was seen, so sbatch reads no further directive
         self._asked = False  # a condition of `if` comes next
+        self._begun: list[tuple[str, int]] = []  # the open blocks, and where they begin
         self._ended = False  # by `exit`: what comes after it never runs
 
     def read(self) -> None:
@@ -123,12 +128,16 @@ class Reader:
             elif shell.depth == 0:
                 shell.script.directives.append(_directive(token, text, self._executed))
         self._until([] if self._ended else command, "\n")
+        if shell.depth == 0 and not self._ended:
+            left = [(place, end) for kind, place in self._begun if (end := _ENDS.get(kind))]
+            shell.script.unclosed = left[-1] if left else None
         while len(self._state.frames) > self._base:
             self._state.close()
 
     def _open_block(self, kind: str, place: int = -1) -> None:
         """Opens a block; a loop's begins at `place`."""
         changing = self._changes.get(place, set())
+        self._begun.append((kind, place))
         self._open[kind] = self._open.get(kind, 0) + 1
         if kind == "loop" and self._open[kind] > _DEEPEST_LOOP:
             changing = set(self._state.values) if self._open[kind] == _DEEPEST_LOOP + 1 else set()
@@ -145,6 +154,7 @@ class Reader:
             self._open[kind] -= 1
             self._pattern = self._pattern and kind != "case"
             self._state.close()
+            self._begun.pop()
 
     def _until(self, tokens: list[Token], separator: str) -> None:
         """One command's tokens, and the operator or line end after them."""
@@ -283,7 +293,11 @@ def _directive(token: Token, text: str, ignored: bool) -> Directive:
     match = _SBATCH_WORD.match(text, token.start + len("#SBATCH"), token.end)
     while match is not None:
         value = _QUOTES.sub(r"\1", match[1])
-        words.append(Word(raw=match[1], value=value, offset=match.start(1), parts=(value,)))
+        if gap := _TO_FILL.search(value):
+            parts = (value[: gap.start()] or None, None) if gap.start() else (None,)
+            words.append(Word(raw=match[1], value=None, offset=match.start(1), parts=parts))
+        else:
+            words.append(Word(raw=match[1], value=value, offset=match.start(1), parts=(value,)))
         match = _SBATCH_WORD.match(text, match.end(), token.end)
     return Directive(words=tuple(words), offset=token.start, ignored=ignored)
 

@@ -141,6 +141,10 @@ class ShellScript:
     history: History = field(default_factory=dict, repr=False)
     #: texts of the files that it calls and sources, each with the offset at which its words begin
     followed: list[tuple[int, Text]] = field(default_factory=list, repr=False)
+    #: the paths of those that it calls, each in a shell of its own
+    called: list[str] = field(default_factory=list)
+    #: where a loop or condition begins that nothing closes, and the word that would
+    unclosed: tuple[int, str] | None = None
     #: the offset of a quote, bracket or here-document that nothing closes
     unterminated: int | None = None
 

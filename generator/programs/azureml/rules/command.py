@@ -47,6 +47,8 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
     stated, at = submission.context.gpus_per_node, "distribution/process_count_per_instance"
     for job in jobs(submission):
         count, named = job.count(at), find_node_type(job.text("resources/instance_type") or "")
+        if job.value(at) is None and job.distribution in ("pytorch", "mpi"):
+            count = 1  # the default
         machine = named or (submission.cluster if stated is None else None)
         gpus = machine.accelerators_per_node if machine else stated
         if (
@@ -63,9 +65,15 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
         unused = f"{gpus - count} of them are not used"
         effect, severity = (unused, WARNING) if count < gpus else ("the rest find no device", ERROR)
         node = f"a node of {machine.name}" if machine else "a node"
-        message = f"process_count_per_instance is {count}; {node} has {gpus} GPUs: {effect}"
+        written = job.value(at) is not None
+        what = f"is {count}" if written else f"is not set, which means {count}"
+        message = f"process_count_per_instance {what}; {node} has {gpus} GPUs: {effect}"
         yield violation(
-            job, at, message, f"set process_count_per_instance to {gpus}", severity=severity
+            job,
+            at if written else "distribution",
+            message,
+            f"set process_count_per_instance to {gpus}",
+            severity=severity,
         )
 
 

@@ -458,10 +458,17 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
     derived("bash(1), QUOTING: a text lasts until the quote that closes it"),
 )
 def quotes_are_closed(script: LaunchScript) -> Violations:
-    """Each quote and bracket of a script is closed.
-    Prevents: `unexpected EOF while looking for matching quote`: bash runs nothing of what follows.
+    """Each quote, bracket, loop and condition of a script is closed.
+    Prevents: `unexpected EOF while looking for matching quote`, or `unexpected end of file`: bash
+    runs nothing of what follows.
     Fix: close it"""
     shell, at = script.shell, script.shell.unterminated
+    if at is None and shell.unclosed is not None:
+        begins, end = shell.unclosed
+        line = shell.text.content[begins:].partition("\n")[0].rstrip("\\ ")
+        message = f"{show(line)} begins a block that no `{end}` ends: a syntax error"
+        hint = f"add {end} behind its last command; bash -n FILE says where it is missing"
+        yield Violation(shell.locate(begins), message, hint)
     if at is not None and not shell.text.content.startswith("<<", at):
         line = shell.text.content[at:].partition("\n")[0].rstrip("\\ ")
         message = (

@@ -45,8 +45,9 @@ def experts_divide_the_ranks(run: MegatronRun) -> Violations:
         product = f"expert tensor {tensor} × {EXPERT} {expert} × pipeline {pipeline} = {cut}"
         message = f"{product} does not divide {gpus} GPUs"
         passing = [size for size in range(1, gpus + 1) if not gpus % (tensor * pipeline * size)]
-        sizes = listed(nearest(passing, expert))
-        hint = f"use {EXPERT} {sizes}" if passing else f"use {cut} GPUs"
+        hint = f"use {cut} GPUs"
+        if passing:
+            hint = f"use {EXPERT} {listed(nearest(passing, expert))}"
         yield at(run, EXPERT, message, hint)
 
 

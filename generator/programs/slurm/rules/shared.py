@@ -10,11 +10,11 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm_manual
 from ....submission.launches import Launch
-from ....submission.repository import program_text
+from ....submission.repository import has_text, program_text
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
-from ....text.around import is_left_out
+from ....text.around import folders_above, is_left_out
 from ....text.options import Argument
 from ....text.shell.records import Word
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
@@ -42,6 +42,8 @@ def log_folder_exists(submission: Submission) -> Violations:
             if not folder.strip("./") or folder in seen or there:
                 continue
             seen.add(folder)
+            if _made_before(folder, path):
+                continue
             made = [
                 word
                 for command in commands
@@ -67,6 +69,13 @@ def log_folder_exists(submission: Submission) -> Violations:
                 else "for the whole folder"
             )
             yield text.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
+
+
+def _made_before(folder: str, script: str) -> bool:
+    """Return whether a script around one makes a folder before it calls sbatch."""
+    made = rf"\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])[\s\S]*^[^#\n]*\bsbatch\b"
+    pattern, names = re.compile(made, re.MULTILINE), ("*.sh", "*.bash", "*/*.sh")
+    return any(has_text(above, pattern, names, "sbatch") for above in folders_above(script))
 
 
 #: Options of training programs for the folder that checkpoints are written to: Transformers',

@@ -15,6 +15,7 @@ from ....job.resolve_names import resolve_model
 from ....rules.violations import (
     accelerate,
     deepspeed,
+    derived,
     divisors,
     listed,
     note_if_to_fill,
@@ -322,6 +323,27 @@ def ids_are_text(run: Accelerated) -> Violations:
         message = f"gpu_ids names {len(named)} GPUs for {each} processes on a machine"
         hint = f"set gpu_ids to all, or num_processes to {len(named) * config.machines}"
         yield violation(config, "gpu_ids", message, hint, severity=None if run.launches else NOTE)
+
+
+@clusters.rule("ACC023", ERROR, "init", derived("torch sees the devices that the variable names"))
+def visible_devices_are_enough(run: Accelerated) -> Violations:
+    """CUDA_VISIBLE_DEVICES of the launch line names a GPU for every process of a machine.
+    Prevents: CUDA error: invalid device ordinal, in the processes beyond it
+    Fix: name more devices, or set num_processes to their number
+    """
+    config = run.config
+    if config.machines > 1 or run.overridden("--num_processes", "--num_machines", "--gpu_ids"):
+        return
+    processes = config.processes
+    for call in run.launches:
+        visible = call.launch.environment.get("CUDA_VISIBLE_DEVICES")
+        devices = visible.value.split(",") if visible is not None and visible.value else []
+        if devices and processes and processes > len(devices):
+            message = (
+                f"num_processes is {processes}; CUDA_VISIBLE_DEVICES names {len(devices)} GPUs"
+            )
+            hint = f"set num_processes to {len(devices)}, or name {processes} devices"
+            yield violation(config, "num_processes", message, hint)
 
 
 @clusters.rule(

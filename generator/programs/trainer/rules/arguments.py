@@ -222,6 +222,22 @@ def steps_or_epochs(arguments: TrainingArguments) -> Violations:
         yield violation(arguments, "num_train_epochs", message, "remove one of the two")
 
 
+@training_arguments.rule(
+    "HF044", ERROR, "init", transformers("src/transformers/integrations/deepspeed.py:75")
+)
+def deepspeed_is_json(arguments: TrainingArguments) -> Violations:
+    """The file that deepspeed names is JSON: the Trainer reads no YAML.
+    Prevents: json.decoder.JSONDecodeError, or ValueError: Expected a string path to an existing
+    deepspeed config
+    Fix: write the config as JSON
+    """
+    named = arguments.value("deepspeed")
+    if isinstance(named, str) and named.endswith((".yaml", ".yml")):
+        message = f"deepspeed names {show(named)}; the Trainer reads JSON alone"
+        hint = f"write it as {named.rpartition('.')[0]}.json"
+        yield violation(arguments, "deepspeed", message, hint)
+
+
 @training_arguments.rule("HF028", ERROR, "init", _POSITIVE)
 def batches_have_a_sequence(arguments: TrainingArguments) -> Violations:
     """per_device_train_batch_size and gradient_accumulation_steps are at least 1.

@@ -1,0 +1,72 @@
+"""What only resembles a file of a kind, or is filled in later, is no fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsgen.check.validate import validate
+from dsgen.findings import Severity
+
+_OTHERS = """name: sft-small
+resources: {cloud: polaris, accelerators: "A100:4"}
+num_nodes: 2
+working_dir: .
+storage_mounts: {/output: {source: gs://bucket, store: gcs}}
+envs: {RUN: sft}
+run: launcher distributed torchrun -c sft.yaml
+"""
+
+
+def test_a_task_that_has_keys_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    """Several keys that no task of SkyPilot has make it another program's; one is a mistake."""
+    job = tmp_path / "job.yaml"
+    job.write_text(_OTHERS)
+    answer = validate([tmp_path])
+    assert answer.left_alone == {str(job): "of another program"}
+    assert all(finding.severity is Severity.NOTE for finding in answer.findings)
+    job.write_text(_OTHERS.replace("storage_mounts", "file_mounts"))
+    assert "SKY001" in {finding.rule for finding in validate([tmp_path]).findings}
+
+
+def test_a_name_between_two_signs_is_filled_in(tmp_path: Path) -> None:
+    """Values of directives that another program fills in aren't judged; all others are."""
+    (tmp_path / "job.sh").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=#NODES#\n#SBATCH --time=#LIMIT#\n#SBATCH --gpu-per-node=1\n"
+        "srun python train.py\n"
+    )
+    found = {
+        f.rule: f.where.line for f in validate([tmp_path]).findings if f.severity.value == "error"
+    }
+    assert found == {"SLM023": 4}
+
+
+@pytest.mark.parametrize(("gres", "is_wrong"), [("gpu:3090:4", False), ("gpu:8:1", True)])
+def test_a_type_may_be_a_number(gres: str, is_wrong: bool, tmp_path: Path) -> None:
+    """A type such as 3090 is one; what looks like a count before the count is none."""
+    (tmp_path / "job.sh").write_text(f"#!/bin/bash\n#SBATCH --gres={gres}\nsrun python a.py\n")
+    assert ("SLM029" in {f.rule for f in validate([tmp_path]).findings}) == is_wrong
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_wrapper_makes_the_folder_of_the_log(is_made: bool, tmp_path: Path) -> None:
+    """The log's folder is there where a script makes it before it calls sbatch."""
+    (tmp_path / "job.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH --output=logs/%j.out\nsrun python train.py\n"
+    )
+    make = "mkdir -p logs" if is_made else "echo"
+    (tmp_path / "submit.sh").write_text(f"#!/bin/bash\n{make}\nsbatch job.sbatch\n")
+    assert ("SLM020" in {f.rule for f in validate([tmp_path]).findings}) != is_made
+
+
+@pytest.mark.parametrize("is_fetched", [True, False])
+def test_what_a_script_fetches_may_be_missing(is_fetched: bool, tmp_path: Path) -> None:
+    """A config in a folder that setup.sh clones isn't missed."""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/bash\naccelerate launch --config_file configs/acc.yaml train.py\n"
+    )
+    fetch = "git clone https://x.org/a/configs" if is_fetched else "true"
+    (tmp_path / "setup.sh").write_text(f"#!/bin/bash\n{fetch}\n")
+    assert ("SUB011" in {f.rule for f in validate([tmp_path]).findings}) != is_fetched
