@@ -21,13 +21,13 @@ KINDS = ("accelerators", "node-types", "models")
 @form_option("text", "json")
 def catalog(kind: str | None, name: str | None, form: str) -> None:
     """List the entries of the catalog, or print entry NAME with its source, in SI units (bytes,
-    seconds, FLOP/s).
+    seconds, FLOP/s). A part of names lists those entries.
 
     `dsgen catalog model FILE` prints the model of a Hugging Face config.json, and whether
     transformers, where it is installed, counts as many parameters.
     """
     from ..catalog import load_catalog  # here, to save start-up time
-    from .catalog_text import entry, entry_lines, kind_of, listing
+    from .catalog_text import containing, entry, entry_lines, kind_of, listing
     from .tables import print_parts
 
     if kind == "model" and name is not None and (Path(name).exists() or name.endswith(".json")):
@@ -50,6 +50,8 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
     if kind is not None and kind not in KINDS:
         kind, name = kind_of(kind, records, alone=name is None), name or kind
     kinds = [kind] if kind else KINDS
+    if kind is not None and name is not None and (named := containing(kind, name, records[kind])):
+        records[kind], name = named, None
     if kind is not None and name is not None:
         found = entry(kind, name, records[kind])
         if form == "json":

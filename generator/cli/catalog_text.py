@@ -71,6 +71,16 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
     )
 
 
+def containing(kind: str, part: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries with a part of a name in theirs; none where it is the name of one, or of one
+    alone.
+    """
+    if _FIND[kind](part) is not None:
+        return {}
+    parted = {name: record for name, record in known.items() if part.lower() in name.lower()}
+    return parted if len(parted) > 1 else {}
+
+
 def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
     """One entry as data.
 

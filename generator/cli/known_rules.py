@@ -35,7 +35,10 @@ _WHEN: Final = {
     "training": "during training",
     "launcher": "when the launcher starts",
     "submit": "on submission",
+    "silent": "silently",
 }
+#: How a rule's text of what it prevents begins, where nothing stops the run.
+_NO_ERROR: Final = "No error: "
 
 
 @lru_cache(maxsize=1)
@@ -209,10 +212,12 @@ def rule_document(rule: Rule) -> dict[str, object]:
 
 def rule_text(rule: Rule) -> tuple[Part, ...]:
     """One rule as text."""
+    label, consequence = _consequence(rule)
     fields: dict[str, str] = {
-        name: getattr(rule, name) for name in ("prevents", "fix", "source", "when")
-    }
-    fields |= {
+        label: consequence,
+        "fix": rule.fix,
+        "source": rule.source,
+        "fails": _WHEN[rule.when] if rule.when else "",
         "reads": ", ".join(rule.reads),
         "versions": rule.versions and f"DeepSpeed {rule.versions}",
     }
@@ -223,6 +228,14 @@ def rule_text(rule: Rule) -> tuple[Part, ...]:
         "",
         Lines((name, text) for name, text in fields.items() if text),
     )
+
+
+def _consequence(rule: Rule) -> tuple[str, str]:
+    """What a broken rule leads to, after a word that says whether that is an error."""
+    if not rule.prevents.startswith(_NO_ERROR):
+        return "prevents", rule.prevents
+    text = rule.prevents.removeprefix(_NO_ERROR)
+    return "otherwise", text[:1].upper() + text[1:]
 
 
 def rules_table(rules: Iterable[Rule]) -> Table:
@@ -263,11 +276,12 @@ def _entry(rule: Rule, example: str | None) -> Iterator[str]:
     if rule.reads:
         facts[-1] += f" ({', '.join(rule.reads)})"
     if rule.when:
-        facts.append(f"fails {_WHEN[rule.when]}" if rule.when != "silent" else "fails silently")
+        facts.append(f"fails {_WHEN[rule.when]}")
     if rule.versions:
         facts.append(f"DeepSpeed {_markdown(rule.versions)}")
     yield f"- {'; '.join(facts)}"
-    for name, text in (("Prevents", rule.prevents), ("Fix", rule.fix), ("Source", rule.source)):
+    label, consequence = _consequence(rule)
+    for name, text in ((label.title(), consequence), ("Fix", rule.fix), ("Source", rule.source)):
         if text:
             yield f"- {name}: {_markdown(text)}"
     if example:

@@ -68,17 +68,16 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
 
 
 def fits(plan: Plan) -> bool:
-    """Tell whether the upper end of the range of memory is within the limit, as MEM001 asks."""
-    return float(plan.uncertainty.required.high) <= float(plan.memory.capacity_bytes) * (
-        1 - plan.job.headroom
-    )
+    """Tell whether a plan fits: the device as MEM001 asks, and the host as MEM002 does."""
+    return plan.choice.fits
 
 
 def memory_text(plan: Plan) -> str:
     """`65.6 of 80.0 GiB per GPU (82%): fits; range 64.4-66.9, limit 76.0`."""
     capacity, required = float(plan.memory.capacity_bytes), float(plan.memory.required_bytes)
     limit, band = capacity * (1 - plan.job.headroom), plan.uncertainty.required
-    verdict = "fits" if fits(plan) else "too large"
+    on_device = float(band.high) <= limit
+    verdict = "too large" if not on_device else "fits" if fits(plan) else "the host lacks memory"
     share = f" ({required / capacity:.0%})" if required <= capacity else ""
     used = f"{gib(required)} of {gib(capacity)} GiB per GPU{share}"
     return f"{used}: {verdict}; range {gib(band.low)}-{gib(band.high)}, limit {gib(limit)}"

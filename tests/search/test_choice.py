@@ -21,6 +21,7 @@ from dsgen.search.feasible import Estimates, make_plan
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.search.search import search_with_estimates
 from dsgen.search.suggestions import faster_nearby
+from dsgen.search.summary import fits, memory_text
 from tests.jobs import job
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -356,3 +357,21 @@ def test_context_parallelism_that_other_pins_leave_is_not_asked_for() -> None:
         **keys, gpus=8, training__sequence_length=8192, layout__data=4, layout__tensor=1
     )
     assert {plan.layout.context for plan in usual.plans} == {2}
+
+
+def test_a_plan_whose_host_lacks_memory_does_not_fit() -> None:
+    """Where offloaded states don't fit in the host's memory, no text says that the plan fits."""
+    short = dsgen.load_job(
+        {
+            "framework": "deepspeed",
+            "model": "llama-3.1-8b",
+            "cluster": "idris/jean-zay-v100-node",
+            "nodes": 1,
+            "training": {"sequence_length": 512, "global_batch": 4, "precision": "fp16"},
+            "layout": {"zero_stage": 2, "offload": "optimizer", "recompute": "full"},
+        }
+    )
+    plan = dsgen.estimate(short)
+    assert [finding.rule for finding in plan.findings] == ["MEM002"]
+    assert not fits(plan)
+    assert "the host lacks memory" in memory_text(plan)
