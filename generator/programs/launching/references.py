@@ -6,11 +6,13 @@ Examples are `--deepspeed_config ds.json` and `sbatch train.sh`.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise, zip_longest
 from pathlib import Path, PurePath
-from posixpath import dirname, isabs, join, relpath
+from posixpath import basename, dirname, isabs, join, relpath
 from typing import Final
 
 from ...dataclass import dataclass
@@ -241,26 +243,12 @@ class _Lines:
         if link.exists:
             return link
 
-        # A command that names the file may make it, and one that changes the folder may lead
-        # elsewhere.
-        commands = [command.words for command in script.shell.commands]
-        pairs = (
-            pair
-            for words in commands
-            if words[0].value not in _READ
-            for pair in pairwise(words)
-            if not _NAMING.fullmatch(pair[0].value or "")
-        )
-        may_be_made = any(
-            end_alike(word.path or "", path) for _, word in pairs if not word.raw.startswith("-")
-        )
-        leads_elsewhere = any(
-            words[0].value in _MOVES and words[-1].value is None for words in commands
-        )
+        named_alike = self._named_by_commands.get(basename(place_of(path)), ())
+        may_be_made = any(end_alike(named, path) for named in named_alike)
 
         path_is_known = value is None or value.value is not None
         is_sure = path_is_known and (
-            (link.sure and not leads_elsewhere)
+            (link.sure and not self._leads_elsewhere)
             or (value is not None and _is_missing(path, launch, value))
         )
         folder = Path(self.holder.path).parent
@@ -269,6 +257,28 @@ class _Lines:
         )
         is_there = may_be_made and link.near is None
         return replace(link, exists=is_there, sure=is_sure, whole=is_whole)
+
+    @cached_property
+    def _named_by_commands(self) -> Mapping[str, list[str]]:
+        """The paths that the script's commands name and so may make, by their last name."""
+        paths = defaultdict[str, list[str]](list)
+        for command in self.script.shell.commands if self.script else ():
+            if command.words[0].value in _READ:
+                continue
+            for before, word in pairwise(command.words):
+                if not (_NAMING.fullmatch(before.value or "") or word.raw.startswith("-")):
+                    path = word.path or ""
+                    paths[basename(place_of(path))].append(path)
+        return paths
+
+    @cached_property
+    def _leads_elsewhere(self) -> bool:
+        """Whether a command changes to a folder that isn't known."""
+        commands = self.script.shell.commands if self.script else ()
+        return any(
+            command.words[0].value in _MOVES and command.words[-1].value is None
+            for command in commands
+        )
 
     def _by_program(self, launch: Launch) -> Iterator[Reference]:
         switch = any(word.raw == "--deepspeed" for word in launch.arguments)
