@@ -1,4 +1,4 @@
-"""Reads text from a file or stream, within limits, and finds places in it; and JSON files.
+"""Reads text and JSON from a file or stream, within limits, and finds places in it.
 
 Nothing here knows YAML.
 """
@@ -30,10 +30,10 @@ MAX_CONFIG_BYTES: Final = 16_000_000
 _PATIENCE_MS: Final = 1_000  # for the writer of a named pipe to open it
 _MAX_EXCERPT: Final = 4_000  # characters: a launch line with all its options is long
 
-# What YAML 1.2 calls a line break, as libyaml counts lines.
+#: What YAML 1.2 calls a line break, as libyaml counts lines.
 LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-# Tab, line feed and carriage return are text. Surrogates and the two non-characters can't be
-# written as UTF-8 text.
+#: Tab, line feed and carriage return are text. Surrogates and the two non-characters can't be
+#: written as UTF-8 text.
 CONTROL: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
 )
@@ -166,8 +166,8 @@ def read_bytes(path: str, most: int) -> bytes:
         if stat.S_ISFIFO(mode):
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
-            begun = poll.poll(_PATIENCE_MS)  # also by its end
-            with suppress(BlockingIOError):  # of a writer that has not written yet
+            begun = poll.poll(_PATIENCE_MS)  # a writer that wrote, or that is gone
+            with suppress(BlockingIOError):  # the writer has not written yet
                 first = os.read(descriptor, 1)
                 if not begun and not first:
                     raise OSError(errno.EPIPE, "nothing writes to this named pipe")
@@ -225,7 +225,7 @@ def _too_large(path: str, limit: int) -> UnreadableText:
     )
 
 
-# lists and mappings in each other; config.json and plan.json have fewer than 10
+#: Lists and mappings in each other; config.json and plan.json have fewer than 10.
 _MOST_DEPTH: Final = 100
 _LONGEST_NUMBER: Final = 30  # characters; 64 bits have 20 digits, a float 24 characters
 

@@ -92,7 +92,7 @@ class _Slot(NamedTuple):
 
 
 class _Document:
-    """Puts words together to values; `tokens` has the deviations from strict JSON.
+    """Makes values of words; `tokens` has the deviations from strict JSON.
 
     It fills `root`, `places`, `duplicates` and `broken`.
     """
@@ -112,7 +112,7 @@ class _Document:
         self._start = start
         self._room = MAX_POINTER_CHARACTERS
         self._values = self._depth = 0
-        # where the reading broke off, innermost first: offset and closer
+        #: what was open where the reading broke off, innermost first: offset and closer
         self._unclosed: list[tuple[int, str]] = []
 
     def run(self, *, braces: bool | None) -> None:
@@ -123,13 +123,15 @@ class _Document:
         try:
             self._document(braces)
         except Refused as problem:
+            # A text without quotes that goes on to its line's end took the bracket that is missed.
             swallowed, where = self.tokens.swallowed, problem.offset
             at_end = where >= len(self._content.rstrip())
             if at_end and swallowed is not None and self._line(swallowed) < self._line(where):
-                where = swallowed  # which took the bracket that is missed
+                where = swallowed
             self.broken = Broken(offset=where, message=problem.message + self._hint(problem.offset))
-            without = bool(self._unclosed) and self._unclosed[-1][1] == ""
-            self.one_value_next = without and not problem.final and not self.twice
+
+            lacks_braces = bool(self._unclosed) and self._unclosed[-1][1] == ""
+            self.one_value_next = lacks_braces and not problem.final and not self.twice
 
     def _document(self, braces: bool | None) -> None:
         content, marks = self._content, self.tokens.marks
@@ -153,10 +155,10 @@ class _Document:
     def _value(self, pos: int, slot: _Slot) -> int:
         """Read the value at `pos`, whose end is returned."""
         first = self._content[pos : pos + 1]
-        if first == "{" or first == "[":
-            return self._collection(
-                {} if first == "{" else [], "}" if first == "{" else "]", pos, slot
-            )
+        if first == "{":
+            return self._collection({}, "}", pos, slot)
+        if first == "[":
+            return self._collection([], "]", pos, slot)
         value, end = self.tokens.word(pos)
         self._keep(value, slot, pos, end)
         return end
