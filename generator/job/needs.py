@@ -22,7 +22,8 @@ _RESUME: Final = "output.resume"
 #: A token of the Hub, or no connection to it. Source: huggingface_hub 1.0, constants.py and
 #: utils/_auth.py.
 _LOGS_IN: Final = re.compile(
-    r"\b(?:HF_TOKEN(?:_PATH)?|HUGGING_FACE_HUB_TOKEN|(?:HF_HUB|TRANSFORMERS)_OFFLINE)\b(?!=(?:0|false)?$)"
+    r"\b(?:HF_TOKEN(?:_PATH)?|HUGGING_FACE_HUB_TOKEN|(?:HF_HUB|TRANSFORMERS)_OFFLINE)\b(?!=(?:0|"
+    r"false)?$)"
     r"|\b(?:hf auth|huggingface-cli) login\b"
 )
 #: A file that holds arguments, by its option and ending: a script of unknown options may read any

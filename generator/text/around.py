@@ -43,7 +43,8 @@ class _Checked(NamedTuple):
     real: dict[str, str] | None = None
 
 
-_checked: ContextVar[_Checked] = ContextVar("checked", default=_Checked())  # noqa: B039 - None is no dictionary
+_NOTHING: Final = _Checked()
+_checked: ContextVar[_Checked] = ContextVar("checked", default=_NOTHING)
 
 
 def until_next_check(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:

@@ -16,7 +16,8 @@ _NUMBER: Final = re.compile(r"\s*\+?(\d{1,12})\s*", re.ASCII)
 _MEMORY: Final = re.compile(r"\s*\+?(\d{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
 _NODES: Final = re.compile(r"\s*\+?(\d{1,12})(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
 _GRES: Final = re.compile(
-    r"(?:gres:)?([A-Za-z][\w.-]*)(?::([A-Za-z][\w.+-]*|\d+[kmgtp]?|\d[\w.+-]*(?=:\d)))?(?::(\d+[kmgtp]?))?",
+    r"(?:gres:)?([A-Za-z][\w.-]*)(?::([A-Za-z][\w.+-]*|\d+[kmgtp]?|"
+    r"\d[\w.+-]*(?=:\d)))?(?::(\d+[kmgtp]?))?",
     re.ASCII | re.IGNORECASE,
 )
 _COUNT: Final = re.compile(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
@@ -24,8 +25,9 @@ _SIGNAL: Final = re.compile(r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.AS
 _MIB: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 #: Slurm's names, and Linux' numbers of signals. Source: src/common/proc_args.c, signals_mapping @
 #: slurm-22-05-8-1
-SIGNALS: Final = tuple(
-    "HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU".split()  # noqa: SIM905
+SIGNALS: Final = (
+    *("HUP", "INT", "QUIT", "ABRT", "KILL", "ALRM", "TERM", "USR1", "USR2", "URG", "CONT", "STOP"),
+    *("TSTP", "TTIN", "TTOU", "XCPU"),
 )
 MOST_SIGNAL_SECONDS: Final = 65_535  # sixteen bits: src/common/proc_args.c:1151
 

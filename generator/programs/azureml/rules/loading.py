@@ -34,7 +34,8 @@ _BOOL_WORDS: Final = frozenset(
     ["t", "true", "on", "y", "yes", "1", "f", "false", "off", "n", "no", "0"]
 )
 _ARM_ID: Final = re.compile(
-    r"/?subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft.MachineLearningServices/workspaces/[^/]+"
+    r"/?subscriptions/[^/]+/resourceGroups/[^/]+/providers"
+    r"/Microsoft.MachineLearningServices/workspaces/[^/]+"
     r"/[^/]+/[^/]+/versions/[^/]+"
 )
 _REGISTRY_ID: Final = re.compile(r"azureml://registries/[^/]+/[^/]+/[^/]+/versions/[^/]+")

@@ -27,7 +27,8 @@ _SLURM_RUNNER: Final = (
 #: What takes options that nobody declared, or declares more than can be seen here: a function that
 #: gets the parser.
 _TAKES_MORE: Final = re.compile(
-    r"local[_-]rank|parse_known_args|HfArgumentParser|add_config_arguments|parents\s*=|REMAINDER|\bsys\.argv\b"
+    r"local[_-]rank|parse_known_args|HfArgumentParser|add_config_arguments|parents\s*=|REMAINDER|"
+    r"\bsys\.argv\b"
     r"|\b\w+\(\s*(?:\w+\s*=\s*)?(?:parser|ap|p|arg_parser|argparser)\s*[,)]"
 )
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\s*\(")

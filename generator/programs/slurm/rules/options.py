@@ -284,12 +284,14 @@ _CHOICES: Final = {
 _FORMS: Final = {
     "--dependency": (
         "afterok:JOBID or singleton",
-        r"(?:(?:after|afterany|afterburstbuffer|aftercorr|afternotok|afterok|expand):\S*[0-9]\S*|singleton|\$.*)"
+        r"(?:(?:after|afterany|afterburstbuffer|aftercorr|afternotok|afterok|expand):\S*[0-9]\S*|"
+        r"singleton|\$.*)"
         r"(?:[,?](?:[a-z]+:\S+|singleton))*",
     ),
     "--distribution": (
         "block, cyclic or plane=8",
-        r"plane(?:=[0-9]+)?|(?:no)?pack|(?:block|cyclic|arbitrary|\*)(?::(?:block|cyclic|fcyclic|\*)){0,2}(?:,(?:no)?pack)?",
+        r"plane(?:=[0-9]+)?|(?:no)?pack|(?:block|cyclic|arbitrary|\*)(?::(?:block|cyclic|fcyclic|"
+        r"\*)){0,2}(?:,(?:no)?pack)?",
     ),
     "--gpu-bind": (
         "closest, none or single:1",

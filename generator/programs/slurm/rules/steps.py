@@ -41,7 +41,8 @@ _ENDING: Final = frozenset({"SLURM_KILL_BAD_EXIT", "SLURM_WAIT"})
 #: The rank of a task modulo the GPUs that it sees: `int(os.environ["LOCAL_RANK"]) %
 #: torch.cuda.device_count()`.
 _MODULO: Final = re.compile(
-    r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(|\bdevice_count\(\)\s*(?:[=<>]=?\s*1\b|\n)",
+    r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(|"
+    r"\bdevice_count\(\)\s*(?:[=<>]=?\s*1\b|\n)",
     re.IGNORECASE,
 )
 _NTASKS: Final = slurm_manual(
