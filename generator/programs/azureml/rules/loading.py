@@ -15,7 +15,6 @@ from ....facts.shapes import Problem, Reader, differences, read_schemas
 from ....findings import ERROR, Violation, Violations
 from ....json_schema import Dialect, has_type
 from ....numerals import python_int
-from ....rule import Rule
 from ....rules.violations import azureml, listed, suggest, violation
 from ....submission.subjects import Subject, subject
 from ....submission.submission import Submission
@@ -243,20 +242,14 @@ def _differences(submission: Submission) -> Iterator[_Difference]:
                 yield _Difference(job, problem)
 
 
-def _rule(
-    id: str, place: str, hint: Callable[[_Difference], str | None] = lambda _: None
-) -> Callable[[str], Rule]:
-    """Make a rule of the text that follows, on the differences that the schema gives to its id."""
-
-    def made(text: str) -> Rule:
-        def check(difference: _Difference) -> Violations:
-            if difference.problem.rule == id:
-                yield difference.violation(hint(difference))
-
-        check.__doc__ = text.strip()
-        return _differences.rule(id, ERROR, "submit", azureml(place))(check)
-
-    return made
+def _told(
+    difference: _Difference,
+    rule_id: str,
+    hint: Callable[[_Difference], str | None] = lambda _: None,
+) -> Violations:
+    """The violation of a difference, where the schema gives that to the rule."""
+    if difference.problem.rule == rule_id:
+        yield difference.violation(hint(difference))
 
 
 def _modes(difference: _Difference) -> str | None:
@@ -290,63 +283,97 @@ def _needed(difference: _Difference) -> str:
     )
 
 
-distribution_keys_are_known: Final = _rule(
-    "AML002", "_schema/job/distribution.py:21-87", _keys_of_type
-)("""
-    distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
+@_differences.rule("AML002", ERROR, "submit", azureml("_schema/job/distribution.py:21-87"))
+def distribution_keys_are_known(difference: _Difference) -> Violations:
+    """distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
     Prevents: ValidationError: Unknown field.
-    Fix: use process_count_per_instance for pytorch and mpi""")
-output_modes_are_known: Final = _rule(
-    "AML010", "_schema/job/input_output_entry.py:149-176", _modes
-)("""
-    An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
+    Fix: use process_count_per_instance for pytorch and mpi"""
+    return _told(difference, "AML002", _keys_of_type)
+
+
+@_differences.rule("AML010", ERROR, "submit", azureml("_schema/job/input_output_entry.py:149-176"))
+def output_modes_are_known(difference: _Difference) -> Violations:
+    """An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
     Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount',
     'direct']
-    Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder""")
-tags_are_text: Final = _rule(
-    "AML012", "_schema/job/base_job.py:51-54", lambda _: "put it in quotes"
-)("""
-    The values of tags and properties are text: numbers, dates and booleans are in quotes.
+    Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder"""
+    return _told(difference, "AML010", _modes)
+
+
+@_differences.rule("AML012", ERROR, "submit", azureml("_schema/job/base_job.py:51-54"))
+def tags_are_text(difference: _Difference) -> Violations:
+    """The values of tags and properties are text: numbers, dates and booleans are in quotes.
     Prevents: ValidationError: Not a valid string.
-    Fix: put numbers, dates and booleans in quotes""")
-command_and_environment_are_there: Final = _rule(
-    "AML009", "_schema/job/parameterized_command.py:24-35", _needed
-)("""
-    A command job has a command and an environment.
+    Fix: put numbers, dates and booleans in quotes"""
+    return _told(difference, "AML012", lambda _: "put it in quotes")
+
+
+@_differences.rule("AML009", ERROR, "submit", azureml("_schema/job/parameterized_command.py:24-35"))
+def command_and_environment_are_there(difference: _Difference) -> Violations:
+    """A command job has a command and an environment.
     Prevents: ValidationError: Missing data for required field.
-    Fix: add both keys""")
-keys_are_known: Final = _rule("AML018", "_schema/core/schema_meta.py:14-50", _home)("""
-    Every key of a command job is one that azure-ai-ml has, at every level.
+    Fix: add both keys"""
+    return _told(difference, "AML009", _needed)
+
+
+@_differences.rule("AML018", ERROR, "submit", azureml("_schema/core/schema_meta.py:14-50"))
+def keys_are_known(difference: _Difference) -> Violations:
+    """Every key of a command job is one that azure-ai-ml has, at every level.
     Prevents: ValidationError: Unknown field.
-    Fix: correct the key, or remove it""")
-counts_are_integers: Final = _rule("AML019", "_schema/core/resource.py, marshmallow fields.Int")("""
-    Counts, ports and time limits are integers.
+    Fix: correct the key, or remove it"""
+    return _told(difference, "AML018", _home)
+
+
+@_differences.rule(
+    "AML019", ERROR, "submit", azureml("_schema/core/resource.py, marshmallow fields.Int")
+)
+def counts_are_integers(difference: _Difference) -> Violations:
+    """Counts, ports and time limits are integers.
     Prevents: ValidationError: Not a valid integer.
-    Fix: write an integer""")
-values_have_their_types: Final = _rule("AML020", "_schema/job/base_job.py:46-70")("""
-    Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
+    Fix: write an integer"""
+    return _told(difference, "AML019")
+
+
+@_differences.rule("AML020", ERROR, "submit", azureml("_schema/job/base_job.py:46-70"))
+def values_have_their_types(difference: _Difference) -> Violations:
+    """Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
     Prevents: ValidationError: Not a valid string.
-    Fix: quote text that YAML 1.1 reads as a date, number or boolean""")
-inputs_are_literals_or_data: Final = _rule(
-    "AML023", "_schema/job/input_output_entry.py:68-132", _modes
-)("""
-    An input is a literal, or a mapping with the type and mode of a data asset or model.
+    Fix: quote text that YAML 1.1 reads as a date, number or boolean"""
+    return _told(difference, "AML020")
+
+
+@_differences.rule("AML023", ERROR, "submit", azureml("_schema/job/input_output_entry.py:68-132"))
+def inputs_are_literals_or_data(difference: _Difference) -> Violations:
+    """An input is a literal, or a mapping with the type and mode of a data asset or model.
     Prevents: ValidationError: Value 'x' passed is not in set ['download', 'ro_mount', 'direct']
-    Fix: write a literal, or a mapping with type, path and mode""")
-sections_are_mappings: Final = _rule("AML032", "_schema/core/schema_meta.py:14-50")("""
-    A key that is there has a value of its kind: none is empty, and sections are mappings.
+    Fix: write a literal, or a mapping with type, path and mode"""
+    return _told(difference, "AML023", _modes)
+
+
+@_differences.rule("AML032", ERROR, "submit", azureml("_schema/core/schema_meta.py:14-50"))
+def sections_are_mappings(difference: _Difference) -> Violations:
+    """A key that is there has a value of its kind: none is empty, and sections are mappings.
     Prevents: ValidationError: Field may not be null. / Invalid input type.
-    Fix: write a value, or remove the key""")
-identity_is_known: Final = _rule("AML033", "_schema/job/identity.py:24-62")("""
-    identity.type is managed, aml_token or user_identity.
+    Fix: write a value, or remove the key"""
+    return _told(difference, "AML032")
+
+
+@_differences.rule("AML033", ERROR, "submit", azureml("_schema/job/identity.py:24-62"))
+def identity_is_known(difference: _Difference) -> Violations:
+    """identity.type is managed, aml_token or user_identity.
     Prevents: ValidationError: Value 'x' passed is not in set ['managed', 'managed_identity']
-    Fix: set type to managed, aml_token or user_identity""")
-queue_settings_are_known: Final = _rule("AML034", "_schema/queue_settings.py:15-23")("""
-    queue_settings has a job_tier and a priority that azure-ai-ml has.
+    Fix: set type to managed, aml_token or user_identity"""
+    return _told(difference, "AML033")
+
+
+@_differences.rule("AML034", ERROR, "submit", azureml("_schema/queue_settings.py:15-23"))
+def queue_settings_are_known(difference: _Difference) -> Violations:
+    """queue_settings has a job_tier and a priority that azure-ai-ml has.
     Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard',
     'premium', 'null']
     Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or
-    high""")
+    high"""
+    return _told(difference, "AML034")
 
 
 @_differences.rule("AML001", ERROR, "submit", azureml("constants/_job/job.py:6-10"))
