@@ -89,6 +89,9 @@ _WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArgu
 #: Arguments that its own class still has. Source: LLaMA-Factory
 #: src/llamafactory/hparams/training_args.py @ 0.9.5
 _KEPT: Final = {"LLaMA-Factory": frozenset(["overwrite_output_dir"])}
+#: The keys with which programs leave activations as they are; without, they checkpoint them.
+#: Source: LLaMA-Factory src/llamafactory/hparams/model_args.py @ 0.9.5
+_CHECKPOINTS_UNLESS: Final = {"LLaMA-Factory": "disable_gradient_checkpointing"}
 ANOTHER: Final = "another program"  #: that isn't known, though its files resemble a known one's
 _ALIKE: Final = 0.8  # of keys of which one may be the other with a slip or two
 HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
@@ -156,6 +159,9 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
         found = _arguments(
             data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data}
         )
+        if program in _CHECKPOINTS_UNLESS:
+            checkpoints = data.get(_CHECKPOINTS_UNLESS[program]) is not True
+            found = replace(found, values={**found.values, "gradient_checkpointing": checkpoints})
         yield replace(
             found, complete=program in _WITH_DEFAULTS, redefined=_KEPT.get(program, frozenset())
         )

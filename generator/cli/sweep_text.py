@@ -180,10 +180,12 @@ def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
         yield "Smallest", Text(f"none trains {wanted}{best}", style=BAD)
         return
     yield "Smallest", Text(f"{_named(smallest)}; trains {wanted}", style=BOLD)
-    does = (
-        "none does" if surely is None else "too" if surely is smallest else f"too: {_named(surely)}"
-    )
-    yield "", f"at the slow end of its range {does}"
+    if surely is None:
+        yield "", "no value does at the slow end of its range"
+    elif surely is smallest:
+        yield "", "also the safe choice: the slow end of its range does too"
+    else:
+        yield "", f"the safe choice, by the slow end of its range: {_named(surely)}"
 
 
 def _named(point: Point) -> str:

@@ -356,3 +356,21 @@ def test_configs_that_no_spec_can_hold_are_left_out(tmp_path: Path) -> None:
     )
     assert "my_own: the mapping is nested more than 32 deep" in made.output
     assert "comms_logger" in spec.read_text() and "my_own" not in spec.read_text().partition("#")[0]
+
+
+@pytest.mark.parametrize(("line", "recompute"), [("", "full"), ("true", "none")])
+def test_llama_factory_checkpoints_unless_told(tmp_path: Path, line: str, recompute: str) -> None:
+    """LLaMA-Factory checkpoints activations by default, and the spec of its file does too."""
+    off = f"disable_gradient_checkpointing: {line}\n" if line else ""
+    (tmp_path / "sft.yaml").write_text(
+        "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\ndo_train: true\nfinetuning_type: full\n"
+        "dataset: identity\ntemplate: qwen\ncutoff_len: 4096\noutput_dir: saves/q\nbf16: true\n"
+        f"deepspeed: ds.json\nper_device_train_batch_size: 1\n{off}"
+    )
+    (tmp_path / "ds.json").write_text(
+        '{"train_micro_batch_size_per_gpu": "auto", "train_batch_size": "auto",'
+        ' "zero_optimization": {"stage": 3}}'
+    )
+    runs = find_runs([tmp_path])[1]
+    made = draft_run(runs[0], runs[1:], {"model": "qwen2.5-7b", "cluster": "dgx-a100", "gpus": 8})
+    assert made.spec["layout"]["recompute"] == recompute
