@@ -269,3 +269,17 @@ def test_what_is_left_out_of_a_config_is_a_warning(models: Path) -> None:
         found.message == "two: llava is multimodal: its language model alone is planned, as "
         "text_config describes it"
     )
+
+
+def test_a_config_that_names_each_of_its_quantized_matrices_is_read(models: Path) -> None:
+    """A config.json of some megabytes, of which a quantization's list of names is the most, is a
+    model like any other.
+    """
+    names = [f"model.layers.{i}.mlp.experts.{j}.down_proj" for i in range(100) for j in range(400)]
+    config = {**CONFIG, "quantization_config": {"quant_method": "modelopt", "ignore": names}}
+    file = models / "two" / "config.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    assert file.stat().st_size > 1_500_000
+    job, (found,) = load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "two"})
+    assert job.model.hidden == 1024
+    assert "published quantized (modelopt)" in found.message
