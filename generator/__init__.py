@@ -126,6 +126,16 @@ def check_job(
     return job, findings
 
 
+def _require_job(job: object, called: str) -> None:
+    """Raise TypeError for what is no job, such as the path of a spec: it says what to pass."""
+    from .job.records import Job
+
+    if not isinstance(job, Job):
+        source = repr(job) if isinstance(job, str) else "spec"
+        message = f"{called}() takes a Job, not {type(job).__name__}"
+        raise TypeError(f"{message}: dsgen.{called}(dsgen.load_job({source}))")
+
+
 def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
     """The best `top` plans for `job`, best first, or why there is none.
 
@@ -135,6 +145,7 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
     """
     from .search import search
 
+    _require_job(job, "search")
     return search(job, top=top, bold=bold)
 
 
@@ -146,6 +157,7 @@ def estimate(job: Job) -> Plan:
     """
     from .search import estimate
 
+    _require_job(job, "estimate")
     return estimate(job)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import dsgen
+from tests import jobs as some
 
 SPEC = """\
 framework: deepspeed
@@ -94,3 +95,19 @@ def test_validate_reads_many_files(tmp_path: Path) -> None:
     paths = [finding.where.path for finding in dsgen.validate(*sorted(tmp_path.iterdir()))]
     assert paths == sorted(paths)
     assert {Path(path).name for path in paths} == {"a.yaml", "c.yaml"}
+
+
+def test_what_is_no_job_is_told_how_to_become_one() -> None:
+    """`search` and `estimate` of a path say by which call it becomes a job."""
+    for called in (dsgen.search, dsgen.estimate):
+        with pytest.raises(TypeError, match=r"load_job\('job.yaml'\)"):
+            called("job.yaml")  # type: ignore[arg-type]
+
+
+def test_answers_and_plans_are_a_line_each() -> None:
+    """The text of an answer, and of a plan, is one line with the layout in words."""
+    answer = dsgen.search(some.job(), top=3)
+    assert isinstance(answer, dsgen.SearchResult)
+    for text in (repr(answer), repr(answer.plans[0])):
+        assert len(text) < 300
+        assert f"{answer.plans[0].layout.data} replicas" in text

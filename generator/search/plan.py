@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ..dataclass import dataclass
-from ..estimate.layout import FIELDS, Layout
+from ..estimate.layout import FIELDS, Layout, in_words
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.model_size import parameter_count
 from ..estimate.saving import Saving, assumptions, saving
@@ -21,6 +21,7 @@ from ..job.needs import Missing, missing, written_for
 from ..job.records import Calibration, Job
 from ..rules.run import check_job
 from ..text.wording import dots, in_spec
+from ..units import gib
 from ..version import __version__
 
 _CLUSTER = (
@@ -188,6 +189,10 @@ class Plan:
     decisions: tuple[Decision, ...] = ()
     findings: tuple[Finding, ...] = ()
 
+    def __repr__(self) -> str:
+        step, need = float(self.step_time.total_s), gib(self.memory.required_bytes)
+        return f"Plan({step:.4g} s a step, {need} GiB per GPU; {in_words(self.layout)})"
+
     def to_dict(self, *, compared: bool = True) -> dict[str, object]:
         """The form of `plan.json`, described by `schemas/plan.schema.json`; `compared` with other
         number formats.
@@ -314,6 +319,10 @@ class SearchResult:
     #: rule id to the number of layouts it removed (each counted once)
     rejected_by: Mapping[str, int]
     search_s: float  #: wall time of the search; never written to a file
+
+    def __repr__(self) -> str:
+        found = f"{len(self.plans)} of {self.feasible:,} layouts that fit"
+        return f"SearchResult({found}; first: {self.plans[0]!r})"
 
     @property
     def alternatives(self) -> Mapping[str, Plan]:
