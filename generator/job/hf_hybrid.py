@@ -372,6 +372,8 @@ _KIMI: Final = {
     "norm_topk_prob": "norm_topk_prob moe_renormalize",
 }
 _LFM: Final = {"rms_norm_eps": "norm_eps", "hidden_act": ""}
+#: The class ties its head to no table, whatever its config says.
+_UNTIED: Final[Shape] = {"tied_embeddings": False}
 
 HYBRID: Final[Mapping[str, Family]] = {
     "qwen3_next": Family(
@@ -437,7 +439,7 @@ HYBRID: Final[Mapping[str, Family]] = {
         attention_bias=False,
         mixed=True,
         names=_KIMI,
-        fields=_SIGMOID,
+        fields={**_SIGMOID, **_UNTIED},
         more=_kimi,
     ),
     "bailing_hybrid": Family(
@@ -453,7 +455,7 @@ HYBRID: Final[Mapping[str, Family]] = {
         attention_bias=False,
         mixed=True,
         names=_KIMI,
-        fields={**_SIGMOID, "attention_gate": "heads"},
+        fields={**_SIGMOID, **_UNTIED, "attention_gate": "heads"},
         more=_ling,
     ),
     "deepseek_v32": Family(
@@ -466,9 +468,8 @@ HYBRID: Final[Mapping[str, Family]] = {
         positions=163840,
         head_dim=64,
         attention_bias=False,
-        mlp_bias=False,
         mixed=True,
-        names={"num_experts": "num_experts n_routed_experts"},
+        names={"num_experts": "num_local_experts num_experts n_routed_experts"},
         fields=_SIGMOID,
         more=_deepseek_v32,
     ),
@@ -483,9 +484,8 @@ HYBRID: Final[Mapping[str, Family]] = {
         head_dim=64,
         epsilon=1e-5,
         attention_bias=False,
-        mlp_bias=False,
         mixed=True,
-        names={"num_experts": "num_experts n_routed_experts"},
+        names={"num_experts": "num_local_experts num_experts n_routed_experts"},
         fields=_SIGMOID,
         more=_glm_dsa,
     ),

@@ -275,10 +275,15 @@ def _alone(read: ConfigReader, shape: Shape, mixer: Mamba1 | Mamba2) -> Shape:
 
 def _mamba(read: ConfigReader, shape: Shape) -> Shape:
     hidden, bias = shape["hidden"], read.boolean("use_bias", False)
-    read.ignore(*_UNSIZED.split())
+    read.ignore(*_UNSIZED.split(), "intermediate_size")
+    width = hidden * read.integer("expand", default=2)
+    if read.config.get("intermediate_size") not in (None, width):
+        message = f"intermediate_size is {show(read.config['intermediate_size'])}: widths other "
+        message += f"than expand times hidden_size, {width}, are not modelled"
+        read.report("intermediate_size", message, f"set intermediate_size: {width}")
     mixer = Mamba1(
         hidden=hidden,
-        width=hidden * read.integer("expand", default=2),
+        width=width,
         state=read.integer("state_size", default=16),
         step_rank=_step_rank(read, "time_step_rank", hidden),
         kernel=read.integer("conv_kernel", default=4),
@@ -367,9 +372,9 @@ STATE_SPACE: Final[Mapping[str, Family]] = {
         names={
             "hidden_act": "mlp_hidden_act",
             "rms_norm_eps": "layer_norm_epsilon",
-            "num_experts": "n_routed_experts num_experts num_local_experts",
+            "num_experts": "n_routed_experts num_local_experts",
         },
-        fields={"gated_mlp": False},
+        fields={"gated_mlp": False, "tied_embeddings": False},  # whatever its config says
         more=_nemotron,
     ),
     "jamba": Family(
