@@ -460,7 +460,7 @@ def test_the_command_in_a_file_is_no_difference(tmp_path: Path) -> None:
     """
 
     def made(command: str, rest: str = "one\n") -> tuple[RenderedFile]:
-        return (RenderedFile(path="a.txt", text=f"# Written by dsgen 0.2.0: {command}\n{rest}"),)
+        return (RenderedFile(path="a.txt", text=f"# Written by dsgen 0.3.0: {command}\n{rest}"),)
 
     write(made("dsgen --gpus 8"), tmp_path)
     assert compare(made("dsgen"), tmp_path)[0].action is Action.IDENTICAL

@@ -269,7 +269,7 @@ def test_the_files_say_where_they_come_from(tmp_path: Path) -> None:
     """The header says the version and the command, and its comments can't become keys."""
     launch(tmp_path)
     text = (tmp_path / "job.yml").read_text()
-    assert text.startswith("# Written by dsgen 0.2.0: dsgen generate\n")
+    assert text.startswith("# Written by dsgen 0.3.0: dsgen generate\n")
     assert "\nrm -rf" not in text
 
 

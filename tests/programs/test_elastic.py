@@ -99,7 +99,7 @@ def test_the_picking_script_is_clean(tmp_path: Path, target: str) -> None:
     """bash -n and shellcheck have nothing to say, and how it was made is in it."""
     script = write(tmp_path, target, (8, 4))
     assert shell_complaints(script) == []
-    assert "# Written by dsgen 0.2.0: dsgen --gpus 4..8\n" in script.read_text()
+    assert "# Written by dsgen 0.3.0: dsgen --gpus 4..8\n" in script.read_text()
 
 
 def test_slurm_is_asked_for_any_count_in_between(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_the_same_plan_gives_the_same_files(target: str) -> None:
 def test_every_file_says_how_it_was_made(target: str) -> None:
     """Each launch file names the version and the command, and the program's notes."""
     for file in launch_files(plan(target), program(), "dsgen --gpus 1024\nrm -rf /"):
-        assert "# Written by dsgen 0.2.0: dsgen --gpus 1024 rm -rf /\n" in file.text
+        assert "# Written by dsgen 0.3.0: dsgen --gpus 1024 rm -rf /\n" in file.text
         assert "# The batch triple counts replicas." in file.text
 
 

@@ -1,4 +1,4 @@
-# Written by dsgen 0.2.0: dsgen generate
+# Written by dsgen 0.3.0: dsgen generate
 # Job gpt-2t: megatron-deepspeed trains megatron-deepspeed-2t on 128 × azure/standard_nd96amsr_a100_v4.
 # 1024 GPUs = 1024 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload optimizer.
 # 8192 sequences a step = 4 micro batch × 2 accumulated × 1024 data. plan.json has the estimates and reasons.

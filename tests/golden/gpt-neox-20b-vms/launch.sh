@@ -1,5 +1,5 @@
 #!/bin/bash
-# Written by dsgen 0.2.0: dsgen generate
+# Written by dsgen 0.3.0: dsgen generate
 # Job gpt-neox-20b: deepspeed trains gpt-neox-20b on 4 × gcp/a3-highgpu-8g.
 # 32 GPUs = 32 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload none.
 # 1024 sequences a step = 16 micro batch × 2 accumulated × 32 data. plan.json has the estimates and reasons.

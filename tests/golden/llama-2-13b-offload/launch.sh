@@ -1,5 +1,5 @@
 #!/bin/bash
-# Written by dsgen 0.2.0: dsgen generate
+# Written by dsgen 0.3.0: dsgen generate
 # Job llama-2-13b-offload: deepspeed trains llama-2-13b on 1 × azure/standard_nd96asr_v4.
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload optimizer.
 # 64 sequences a step = 8 micro batch × 1 accumulated × 8 data. plan.json has the estimates and reasons.

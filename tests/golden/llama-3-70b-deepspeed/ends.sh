@@ -1,4 +1,4 @@
-# Written by dsgen 0.2.0: dsgen generate
+# Written by dsgen 0.3.0: dsgen generate
 # Job llama-3-70b: deepspeed trains llama-3-70b on 8 × azure/standard_nd96isr_h200_v5.
 # 64 GPUs = 64 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload none.
 # 512 sequences a step = 2 micro batch × 4 accumulated × 64 data. plan.json has the estimates and reasons.

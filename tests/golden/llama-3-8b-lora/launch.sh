@@ -1,5 +1,5 @@
 #!/bin/bash
-# Written by dsgen 0.2.0: dsgen generate
+# Written by dsgen 0.3.0: dsgen generate
 # Job llama-3-8b-lora: huggingface trains llama-3.1-8b on 1 × aws/g5.48xlarge.
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 1, recompute full, offload none.
 # 64 sequences a step = 1 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.

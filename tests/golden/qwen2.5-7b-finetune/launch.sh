@@ -1,5 +1,5 @@
 #!/bin/bash
-# Written by dsgen 0.2.0: dsgen generate
+# Written by dsgen 0.3.0: dsgen generate
 # Job qwen2.5-7b-sft: huggingface trains qwen2.5-7b on 1 × aws/p4de.24xlarge.
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 2, recompute none, offload none.
 # 128 sequences a step = 2 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
