@@ -285,8 +285,25 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
         tied = inner.get(_TIED)
     if family in _TIED_OUTSIDE:
         tied = config.get(_TIED, _TIED_OUTSIDE[family])
-    left_out = _left_out(family or show(outer), place)
-    return {**inner, **({} if tied is None else {_TIED: tied}), "model_type": own}, (left_out,)
+    notes = (_left_out(family or show(outer), place), *_own_sizes(inner, place, family))
+    return {**inner, **({} if tied is None else {_TIED: tied}), "model_type": own}, notes
+
+
+def _own_sizes(inner: Mapping[str, object], place: str, outer: str) -> Iterator[str]:
+    """A note on sizes that the language model's config leaves to a class.
+
+    It is that of the language model here, and transformers may take other ones of the class around.
+    """
+    missing = [
+        key
+        for key in ("hidden_size", "num_hidden_layers")
+        if not any(name in inner for name in (key, *_FOREIGN[key].split()))
+    ]
+    if missing:
+        yield (
+            f"{place} has no {' or '.join(missing)}: the default of its own class is taken, and "
+            f"{outer or 'the class around it'} may have another"
+        )
 
 
 def _left_out(outer: str, place: str) -> str:

@@ -97,6 +97,17 @@ def test_every_problem_is_reported_at_once() -> None:
     }
 
 
+@pytest.mark.parametrize("sizes", [{}, {"hidden_size": 2048}, {"num_hidden_layers": 18}])
+def test_sizes_that_a_multimodal_config_leaves_out_are_named(sizes: dict[str, int]) -> None:
+    """Where the language model's config lacks a size, a note says whose default was taken."""
+    whole = {"hidden_size": 2048, "num_hidden_layers": 18}
+    missing = " or ".join(key for key in whole if key not in sizes)
+    notes = convert(model_type="paligemma", text_config={"model_type": "gemma", **sizes}).notes
+    assert any(f"text_config has no {missing}:" in note for note in notes)
+    notes = convert(model_type="paligemma", text_config={"model_type": "gemma", **whole}).notes
+    assert not any("text_config has no" in note for note in notes)
+
+
 def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
     """A list where the outer config's `model_type` belongs is said, with a language model
     inside.
