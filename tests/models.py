@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from dsgen.catalog.layers.softmax import SoftmaxAttention
 from dsgen.catalog.layers.stack import Stack
 from dsgen.catalog.model import Model
 
@@ -76,8 +77,11 @@ class Sizes:
         """Layers without the window that others have."""
         if self.model.sliding_window is None:
             return ()
-        # type: ignore[attr-defined]
-        return self.model.stack.where(lambda layer: layer.mixer.span.window is None)
+        return self.model.stack.where(
+            lambda layer: (
+                isinstance(layer.mixer, SoftmaxAttention) and layer.mixer.span.window is None
+            )
+        )
 
     @property
     def chunked_attention(self) -> bool:

@@ -252,7 +252,10 @@ def _lfm3(read: ConfigReader, shape: Shape) -> Shape:
     usual = [FULL if i % 4 == 2 else LOCAL if i % 4 == 0 and i else _CONV for i in range(layers)]
     kinds = layer_types(read, layers, (FULL, LOCAL, _CONV), usual=usual)
     gated = read.boolean("use_attention_gate", True)
+    own_rotary = "rope_parameters" in read.config or "rope_scaling" in read.config
     return {
+        # the class's own default
+        **({} if own_rotary else {"rotary_scaling": "proportional"}),
         "mixers": _placed(kinds, _short_conv(read, shape, 7), _CONV),
         "sliding_window": read_window(read, 256),
         "full_attention_layers": [i for i, kind in enumerate(kinds) if kind == FULL],

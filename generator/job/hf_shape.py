@@ -37,6 +37,7 @@ class ConfigReader:
         self.names: Mapping[str, str] = {}
         self.problems: list[Problem] = []
         self.read: set[str] = set()  #: keys that were asked for, there or not
+        self.ignored: set[str] = set()  #: those of them that change nothing
 
     def has(self, key: str) -> bool:
         """Return whether the config has `key` with a value other than null."""
@@ -45,6 +46,7 @@ class ConfigReader:
     def ignore(self, *keys: str) -> None:
         """Take note of keys that change neither size nor cost of a model of this class."""
         self.read.update(keys)
+        self.ignored.update(keys)
 
     def report(self, key: str, message: str, hint: str | None = None) -> None:
         """Add a problem."""

@@ -58,16 +58,14 @@ def last_step() -> int:
         return int(steps[0])
     if not (samples := given("--train-samples")):
         return 10 * int((given("--num_train_epochs") or ["3"])[0])
-    ramp = given("--rampup-batch-size")
-    total, batch = int(samples[0]), int(given("--global-batch-size")[0])
+    length, total = int(given("--seq-length")[0]), int(samples[0])
+    schedule = given("--step-batch-size-schedule")[0].split()
+    batches = [(int(tokens), int(size)) for tokens, size in (part.split(":") for part in schedule)]
     consumed = steps_done = 0
-    if ramp:
-        first, increment, ramped = map(int, ramp)
-        each = ramped / ((batch - first) // increment)
-        while consumed <= min(ramped, total):
-            consumed += min(batch, first + int(consumed / each) * increment)
-            steps_done += 1
-    return steps_done + max(0, total - consumed) // batch
+    while consumed < total:
+        consumed += max(size for tokens, size in batches if tokens <= consumed * length)
+        steps_done += 1
+    return steps_done
 
 
 class Checkpoints:
