@@ -224,7 +224,7 @@ def test_annotations_are_commands_and_their_data_none(
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ds_config.json").write_text(
-        '{"train_batch_size": 8, "##vso[task.complete]x::y": 1, "bf16": {"enabled": 3}}'
+        '{"train_batch_size": 8, "##vso[task.complete]x::y": 1, "zero_optimization": {"stage": 9}}'
     )
     for form, meant in (("github", "::error file="), ("azure", "##vso[task.logissue type=")):
         lines = run("validate", "ds_config.json", "--format", form).stdout.splitlines()
