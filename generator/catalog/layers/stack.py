@@ -86,7 +86,13 @@ class Stack:
     def of(cls, layers: Iterable[Layer]) -> Stack:
         """The stack of these layers."""
         places: dict[Layer, int] = {}
-        order = (places.setdefault(layer, len(places)) for layer in layers)
+        # The hash of a layer is that of all its parts: one that comes again is known by identity.
+        known: dict[int, int] = {}
+        order = list[int]()
+        for layer in (layers := tuple(layers)):
+            if id(layer) not in known:
+                known[id(layer)] = places.setdefault(layer, len(places))
+            order.append(known[id(layer)])
         runs = tuple((place, sum(1 for _ in same)) for place, same in groupby(order))
         return cls(kinds=tuple(places), runs=runs)
 
