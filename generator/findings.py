@@ -46,6 +46,12 @@ class Location:
     def name(self) -> str:
         return self.flag or self.path
 
+    def __str__(self) -> str:
+        """`job.yaml:12`; without a line the value's pointer, as in `<mapping>:/layout/tensor`."""
+        if self.line is not None:
+            return f"{self.name}:{self.line}"
+        return f"{self.path}:{self.pointer}" if self.pointer and not self.flag else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Flag:
@@ -88,7 +94,7 @@ def against(other: Location, violation: Violation) -> Violation:
     """A violation by two files; its message ends with the other place: `(ds_config.json:3)`."""
     if other.path == violation.where.path:
         return violation
-    place = other.name if other.line is None else f"{other.name}:{other.line}"
+    place = other.name if other.line is None else str(other)
     return replace(violation, message=f"{violation.message} ({place})")
 
 
@@ -111,6 +117,10 @@ class Finding:
     edits: tuple[Edit, ...] = ()
     #: other places of which the same is said, in this file and others
     again: tuple[Location, ...] = ()
+
+    def __str__(self) -> str:
+        """`job.yaml:12: tensor: 3 does not divide gpus: 8 [MDS002]`."""
+        return f"{self.where}: {self.message} [{self.rule}]"
 
     @property
     def lines(self) -> tuple[int, ...]:
@@ -162,11 +172,7 @@ class InvalidJob(Exception):
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = in_file_order(findings)
-        super().__init__(
-            "\n".join(
-                f"{f.where.name}:{f.where.line}: {f.message} [{f.rule}]" for f in self.findings
-            )
-        )
+        super().__init__("\n".join(map(str, self.findings)))
 
 
 def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

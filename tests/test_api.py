@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,45 @@ def test_answers_and_plans_are_a_line_each() -> None:
     for text in (repr(answer), repr(answer.plans[0])):
         assert len(text) < 300
         assert f"{answer.plans[0].layout.data} replicas" in text
+
+
+def test_answers_are_tables_in_notebooks() -> None:
+    """An answer shows as a table with a row for each plan, and nothing of a job's name is HTML."""
+    answer = dsgen.search(replace(some.job(), name="<b>&"), top=3)
+    assert isinstance(answer, dsgen.SearchResult)
+    shown = answer._repr_html_()
+    assert shown.count("<tr>") == 1 + len(answer.in_rows(3))
+    assert "&lt;b&gt;&amp;" in shown and "<b>" not in shown
+    assert answer.plans[0]._repr_html_().count("<tr>") == 2
+
+
+def test_an_answer_becomes_a_data_frame() -> None:
+    """A DataFrame has a row for each plan and the estimates by the names of `plan.json`."""
+    pandas = pytest.importorskip("pandas")
+    answer = dsgen.search(some.job(), top=3)
+    assert isinstance(answer, dsgen.SearchResult)
+    table = answer.to_dataframe()
+    assert isinstance(table, pandas.DataFrame)
+    assert [*table["rank"]] == [1, 2, 3]
+    assert [*table["total_s"]] == [float(plan.step_time.total_s) for plan in answer.plans]
+    assert [*table["data"]] == [plan.layout.data for plan in answer.plans]
+
+
+def test_without_pandas_the_rows_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pandas can't be imported, the error names what gives the same without it."""
+    answer = dsgen.search(some.job(), top=2)
+    assert isinstance(answer, dsgen.SearchResult)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"to_rows\(\)"):
+        answer.to_dataframe()
+    assert [row["rank"] for row in answer.to_rows()] == [1, 2]
+
+
+def test_no_place_is_none() -> None:
+    """Where a finding has no line, its text has the pointer of the value."""
+    with pytest.raises(dsgen.InvalidJob) as raised:
+        dsgen.load_job(
+            {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 8, "training": {"a": 1}}
+        )
+    said = str(raised.value)
+    assert "None" not in said and "<mapping>:/training/a: unknown key 'a'" in said

@@ -42,6 +42,14 @@ ALWAYS = 2  #: lines on ranges and MFU, the last of `further`, that every answer
 NAMES = 6  #: columns of the longest name in front of a line
 #: Sizes of a layout that a batch lets grow.
 _DIVIDES: Final = {"data": "replicas", "virtual_pipeline": "chunks per stage"}
+#: What values of keys that save memory are called.
+_KNOWN_AS: Final = {
+    "training.kernels": "Liger's kernels",
+    "training.gradient_dtype": "gradients in the parameters' type",
+    "training.fp8_parameters": "parameters kept in fp8",
+    "training.moment_dtype": "the optimizer's moments in bf16",
+    "training.optimizer": "moments in 8 bits",
+}
 _COUNTS, _REASONS = 9, 3  #: rows and reasons of an elastic job that are shown
 _WIDEST, _NARROWEST = 40, 16  #: characters for the whole card
 _EIGHTHS = "▏▎▍▌▋▊▉"
@@ -107,16 +115,17 @@ def plans(table: Sequence[Row]) -> tuple[Part, ...]:
     figures = (
         numbers("GiB"),
         numbers("step"),
+        numbers("vs chosen", drop=2),
         numbers("MFU"),
-        numbers("change", drop=2),
         asides(drop=1),
     )
     steps = same_unit([float(row.plan.step_time.total_s) for row in table], steps=True)
     lines = []
     for row, step in zip(table, steps, strict=True):
         plan = row.plan
-        sizes = (gib(plan.memory.required_bytes), step, percent(plan.throughput.mfu))
-        lines.append(((row.name,), plan, (*sizes, compared(plan, best), unlike(plan, best))))
+        use = percent(plan.throughput.mfu)
+        speed = (gib(plan.memory.required_bytes), step, compared(plan, best), use)
+        lines.append(((row.name,), plan, (*speed, unlike(plan, best))))
     reasons = [(row.name, row.reason) for row in table if row.reason]
     return (Noted(plan_table((whole("plan"),), figures, lines), reasons),)
 
@@ -220,41 +229,33 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
 
 
 def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
-    """The changes of one key that are clearly faster per GPU.
+    """The changes of one key that are clearly faster per GPU, as what to set.
 
     Those of a layout or of `training` come with their memory.
     """
-    texts: dict[bool, list[str]] = {
-        False: [],
-        True: [],
-    }  # of other layouts, and of those that are cut like it
-    for change in changes:
-        other = change.plan
-        gain = other.throughput.tokens_per_s_per_gpu / best.throughput.tokens_per_s_per_gpu - 1
-        text = f"{change.text} {gain:+.0%}"
-        if change.path == "training.global_batch":
-            sizes = (
-                (noun, getattr(other.layout, key), getattr(best.layout, key))
-                for key, noun in _DIVIDES.items()
-            )
-            text += next(
-                (
-                    f" ({size:,} {noun} instead of {own:,})"
-                    for noun, size, own in sizes
-                    if size > own
-                ),
-                "",
-            )
-        if change.path not in ("gpus", "training.global_batch"):
-            text += f" with {gib(other.memory.required_bytes)} GiB"
-        alike = all(
-            getattr(other.layout, name) == getattr(best.layout, name)
-            for name in ("tensor", "context")
+    texts = [_faster(best, change) for change in changes]
+    return (("Faster", "; ".join(texts)),) if texts else ()
+
+
+def _faster(best: Plan, change: Suggestion) -> str:
+    """`set training.kernels: fused (Liger's kernels): 70% faster, 61.2 GiB`."""
+    other = change.plan
+    gain = other.throughput.tokens_per_s_per_gpu / best.throughput.tokens_per_s_per_gpu - 1
+    known_as = _KNOWN_AS.get(change.path)
+    text = f"set {change.text}{f' ({known_as})' if known_as else ''}: {gain:.0%} faster"
+    if change.path == "gpus":
+        return f"{text} per GPU"
+
+    if change.path == "training.global_batch":
+        sizes = (
+            (noun, getattr(other.layout, key), getattr(best.layout, key))
+            for key, noun in _DIVIDES.items()
         )
-        texts[alike].append(text + " (results may change)" * change.changes_results)
-    same = "with the same tensor and context parallelism: "
-    said = "; ".join(same * alike + ", ".join(some) for alike, some in texts.items() if some)
-    return (("Faster", f"per GPU: {said}" if texts[False] else f"per GPU, {said}"),) if said else ()
+        why = (f" ({more:,} {noun} instead of {few:,})" for noun, more, few in sizes if more > few)
+        return text + next(why, "")
+
+    changes_results = " (results may change)" if change.changes_results else ""
+    return f"{text}, {gib(other.memory.required_bytes)} GiB{changes_results}"
 
 
 def _rejected_table(rejected_by: Mapping[str, int]) -> Table:

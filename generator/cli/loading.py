@@ -6,7 +6,7 @@ import difflib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,8 +43,9 @@ class _BuiltIn(io.StringIO):
 class JobLoader:
     """The job asked for, again and again with other values; a stream is read once."""
 
-    def __init__(self, request: Request) -> None:
-        source, overrides = _spec(request)
+    def __init__(self, request: Request, *, swept: Collection[str] = ()) -> None:
+        """Load the job of a request; `swept` keys get their values later."""
+        source, overrides = _spec(request, swept)
         self._source = source
         self._text = None if isinstance(source, str) else source.read()
         flags = request.flags  # where findings on what they override are placed
@@ -290,7 +291,7 @@ def _check_target(job: Job) -> None:
         )
 
 
-def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
+def _spec(request: Request, swept: Collection[str]) -> tuple[str | TextIO, Mapping[str, object]]:
     """The spec as a path or stream, with overrides; one that isn't named is reported."""
     if request.spec == "-":
         return sys.stdin, request.overrides
@@ -300,7 +301,7 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
     if Path(DEFAULT_SPEC).exists():
         echo(f"job: {DEFAULT_SPEC}", err=True)
         return DEFAULT_SPEC, request.overrides
-    overrides, what = fitted_example(request.overrides)
+    overrides, what = fitted_example(request.overrides, swept)
     echo(f"job: {what}", err=True)
     return _BuiltIn(read_text(__package__, "default_job.yaml")), overrides
 
@@ -332,7 +333,9 @@ _OWN: Mapping[str, tuple[str, ...]] = {
 BATCH_TOKENS = 4_194_304
 
 
-def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
+def fitted_example(
+    overrides: Mapping[str, object], swept: Collection[str] = ()
+) -> tuple[Mapping[str, object], str]:
     """Overrides that fit the built-in example to the request, and a sentence about it.
 
     Some take out what doesn't belong to the job.
@@ -349,9 +352,10 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
     if "model" not in given:
         names = ", ".join(path.rpartition(".")[2] for path in less)
         return {**less, **overrides}, f"the built-in example, less its {names}"
+    asked_for = given.union(swept)
     missing = [
-        *([] if {"gpus", "nodes"} & given else ["--gpus"]),
-        *([] if "cluster" in given else ["--cluster"]),
+        *([] if {"gpus", "nodes"} & asked_for else ["--gpus"]),
+        *([] if "cluster" in asked_for else ["--cluster"]),
     ]
     if missing:
         needs = f"--model needs {' and '.join(missing)} too"

@@ -126,14 +126,7 @@ def plan(
     if form == "json":
         print_json({**answer.to_dict(), **({"counts": counts.to_dict()} if counts else {})})
     elif form == "csv":
-        parts = (
-            (p.layout, p.memory, p.step_time, p.uncertainty, p.throughput) for p in answer.plans
-        )
-        merged = (
-            {key: value for part in record for key, value in part.to_dict().items()}
-            for record in parts
-        )
-        print_csv([{"rank": rank, **row} for rank, row in enumerate(merged, start=1)])
+        print_csv(answer.to_rows())
     else:
         from ..search.suggestions import faster_nearby
         from ..search.summary import further

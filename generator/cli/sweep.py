@@ -229,7 +229,7 @@ def sweep(
     from ..search.sweep import sweep as plan_points
     from .loading import JobLoader
 
-    loader = JobLoader(request)
+    loader = JobLoader(request, swept=[term.path for term in terms])
     job, axes = loaded_axes(loader, terms)
     goal = None if within is at_most is None else Goal(within_s=within, at_most=at_most)
     _check_goal(job, axes, goal)

@@ -180,12 +180,13 @@ def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
         yield "Smallest", Text(f"none trains {wanted}{best}", style=BAD)
         return
     yield "Smallest", Text(f"{_named(smallest)}; trains {wanted}", style=BOLD)
+    at_its_slowest = f"trains {wanted} at the slow end of its range"
     if surely is None:
-        yield "", "no value does at the slow end of its range"
+        yield "Safe choice", f"none {at_its_slowest}"
     elif surely is smallest:
-        yield "", "also the safe choice: the slow end of its range does too"
+        yield "Safe choice", f"the same: it {at_its_slowest} too"
     else:
-        yield "", f"the safe choice, by the slow end of its range: {_named(surely)}"
+        yield "Safe choice", f"{_named(surely)}; {at_its_slowest} too"
 
 
 def _named(point: Point) -> str:

@@ -26,7 +26,7 @@ PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]
 #: Words, a number with its unit or `ZeRO 1` as one; and words alone, where a column has no room for
 #: both.
 _WORDS = (
-    re.compile(r"\s*(?:(?<!\S)(?:[0-9.,]+ (?=[A-Za-z×])|ZeRO (?=[0-9])))?\S+"),
+    re.compile(r"\s*(?:(?<!\S)(?:[0-9.,]*[0-9] (?=[A-Za-z×])|ZeRO (?=[0-9])))?\S+"),
     re.compile(r"\s*\S+"),
 )
 

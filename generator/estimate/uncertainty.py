@@ -28,7 +28,7 @@ from .rates import constants
 
 #: Share of runs that a band holds, in words too, and the standard deviations of a normal
 #: distribution with as many.
-COVERAGE, _COVERAGE = 0.8, "four of five"
+COVERAGE = 0.8
 DEVIATIONS = 1.2816
 #: Regimes of the step time, the first that holds counts. `unknown`: a generation without constants
 #: of its own. `moe`: experts, whose load and dispatch differ from run to run. `recent`: parts with
@@ -232,17 +232,16 @@ def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
 
 
 def band_note(uncertainty: Uncertainty) -> str:
-    """Say which runs keep to the ranges."""
-    if uncertainty.regime == "calibrated":
-        return f"{_COVERAGE} runs should stay inside, as those of your calibration did"
-    return f"{_COVERAGE} published runs stayed inside"
+    """Say what share of which runs the ranges hold."""
+    of = "the runs of your calibration" if uncertainty.regime == "calibrated" else "published runs"
+    return f"{COVERAGE:.0%} intervals, from {of}"
 
 
 def evidence_note(likeness: Evidence) -> str:
-    """Say how many measured runs are like an estimate."""
+    """Say how many measured runs are comparable with an estimate."""
     if likeness.beyond:
-        return "no measured run is like it"
-    return f"{likeness.runs:,} measured run{'s are' if likeness.runs != 1 else ' is'} like it"
+        return "no comparable measurement"
+    return f"{likeness.runs:,} comparable measurement{'s' if likeness.runs != 1 else ''}"
 
 
 def _three_digits(value: float) -> str:

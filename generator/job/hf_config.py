@@ -136,6 +136,10 @@ _EXTRA_TOKENS = (
     "num_mtp_modules",
 )
 _LARGEST_WRITTEN = 3
+_INLINE = (
+    "to estimate it without that part, write its sizes in the spec: `model: {hidden_size: 4096, "
+    "num_hidden_layers: 32, num_attention_heads: 32, vocab_size: 32000}`"
+)
 
 
 def _costly_keys(read: ConfigReader) -> Iterator[tuple[str, str]]:
@@ -165,11 +169,11 @@ def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -
         return (
             "model_type",
             f"{family} has {parts}, which dsgen doesn't model",
-            "plan a model of another family",
+            _INLINE,
         )
     if parts:
         message = f"unknown model_type {show(family)}; its config has {parts}"
-        return "model_type", message, "plan a model of another family, or report this one"
+        return "model_type", message, _INLINE
     hint = (
         f"did you mean {nearest}?"
         if nearest and nearest[:2] == family[:2]

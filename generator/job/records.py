@@ -378,6 +378,10 @@ class Job:
     #: a JSON merge patch on the config
     deepspeed_config: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        machines = f"{self.gpus:,} × {self.cluster.accelerator.name}"
+        return f"Job({self.name}: {self.model.name} with {self.framework.name} on {machines})"
+
     def says(self, key: str, *values: object) -> str:
         """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a
         spec.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
+from importlib import import_module
 from itertools import groupby
 from pathlib import PurePath
 from typing import Any
 
 from ..dataclass import dataclass
-from ..estimate.layout import FIELDS, Layout, in_words
+from ..estimate.layout import FIELDS, Layout, dimensions, in_words
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.model_size import parameter_count
 from ..estimate.saving import Saving, assumptions, saving
@@ -21,8 +22,9 @@ from ..job.needs import Missing, missing, written_for
 from ..job.records import Calibration, Job
 from ..rules.run import check_job
 from ..text.wording import dots, in_spec
-from ..units import gib
+from ..units import gib, seconds
 from ..version import __version__
+from .html import html_table
 
 _CLUSTER = (
     "accelerators_per_node",
@@ -193,6 +195,14 @@ class Plan:
         step, need = float(self.step_time.total_s), gib(self.memory.required_bytes)
         return f"Plan({step:.4g} s a step, {need} GiB per GPU; {in_words(self.layout)})"
 
+    def _repr_html_(self) -> str:
+        return _html({"plan": self}, self.job)
+
+    def to_row(self) -> dict[str, Any]:
+        """The layout and every estimate as one flat row: a line of `--format csv`."""
+        parts = (self.layout, self.memory, self.step_time, self.uncertainty, self.throughput)
+        return {key: value for part in parts for key, value in part.to_dict().items()}
+
     def to_dict(self, *, compared: bool = True) -> dict[str, object]:
         """The form of `plan.json`, described by `schemas/plan.schema.json`; `compared` with other
         number formats.
@@ -324,6 +334,36 @@ class SearchResult:
         found = f"{len(self.plans)} of {self.feasible:,} layouts that fit"
         return f"SearchResult({found}; first: {self.plans[0]!r})"
 
+    def _repr_html_(self) -> str:
+        return _html(self.in_rows(len(self.plans)), self.job)
+
+    def in_rows(self, top: int) -> dict[str, Plan]:
+        """The plans that have a name, then the others of the first `top`, by the numbers of their
+        rows, as tables show them.
+        """
+        names: dict[Layout, tuple[str, Plan]] = {}
+        for name, plan in self.named.items():
+            names.setdefault(plan.layout, (name, plan))
+        others = (plan for plan in self.plans[:top] if plan.layout not in names)
+        numbered = enumerate(others, start=len(names) + 1)
+        return {**dict(names.values()), **{str(number): plan for number, plan in numbered}}
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A flat row for each plan, best first: its rank, layout and estimates, by column."""
+        return [{"rank": rank, **plan.to_row()} for rank, plan in enumerate(self.plans, start=1)]
+
+    def to_dataframe(self) -> Any:
+        """The rows of `to_rows` as a pandas DataFrame.
+
+        Raises ImportError without pandas.
+        """
+        try:
+            pandas = import_module("pandas")
+        except ImportError as missing:
+            message = "to_dataframe() needs pandas; to_rows() gives the same as a list"
+            raise ImportError(message) from missing
+        return pandas.DataFrame(self.to_rows())
+
     @property
     def alternatives(self) -> Mapping[str, Plan]:
         """Plans that have a name and aren't the chosen one."""
@@ -386,6 +426,11 @@ class Infeasible:
     nearest: Plan | None
     suggestions: tuple[Suggestion, ...]
 
+    def __repr__(self) -> str:
+        helps = [change.text for change in self.suggestions]
+        last = f"; fits with {' or '.join(helps)}" if helps else ""
+        return f"Infeasible(none of {self.considered:,} layouts: {self.binding_rule}{last})"
+
     @property
     def plans(self) -> tuple[Plan, ...]:
         """Always empty."""
@@ -401,6 +446,25 @@ class Infeasible:
             "suggestions": [suggestion.to_dict() for suggestion in self.suggestions],
         }
         return {"infeasible": answer}
+
+
+def _html(plans: Mapping[str, Plan], job: Job) -> str:
+    """Plans as a table for notebooks: a column for each dimension that any of them uses."""
+    cells = {name: dimensions(plan.layout) for name, plan in plans.items()}
+    headings = [*next(iter(cells.values()))]
+    used = [name for name in headings if any(row[name] for row in cells.values())]
+    rows = (
+        (
+            name,
+            *(cells[name][heading] for heading in used),
+            gib(plan.memory.required_bytes),
+            seconds(float(plan.step_time.total_s)),
+            f"{100 * float(plan.throughput.mfu):.1f} %",
+        )
+        for name, plan in plans.items()
+    )
+    last = ("GiB per GPU", "step", "MFU")
+    return html_table(("", *used, *last), rows, repr(job).removeprefix("Job(").removesuffix(")"))
 
 
 def by_count(rejected_by: Mapping[str, int]) -> dict[str, int]:

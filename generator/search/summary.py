@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..dataclass import dataclass
-from ..estimate.layout import Layout, differing, dimensions, in_words
+from ..estimate.layout import differing, dimensions, in_words
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import (
     MFU_NOTE,
@@ -50,7 +50,8 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
     """The lines that come first: the plan, its memory, its speed, its length and cost."""
     rates = plan.throughput
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
-    speed = f"{step} per step, {count(rates.tokens_per_s)} tokens/s, MFU {percent(rates.mfu)}"
+    use = f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s/GPU, MFU {percent(rates.mfu)}"
+    speed = f"{step} per step, {count(rates.tokens_per_s)} tokens/s, {use}"
     has = plan.job.cluster.host_memory_bytes
     held = (
         f"of {gib(has)} GiB per node"
@@ -73,14 +74,14 @@ def fits(plan: Plan) -> bool:
 
 
 def memory_text(plan: Plan) -> str:
-    """`65.6 of 80.0 GiB per GPU (82%): fits; range 64.4-66.9, limit 76.0`."""
+    """`65.6 of 80.0 GiB per GPU (82%): fits; range 64.4-66.9, limit 76.0 GiB`."""
     capacity, required = float(plan.memory.capacity_bytes), float(plan.memory.required_bytes)
     limit, band = capacity * (1 - plan.job.headroom), plan.uncertainty.required
     on_device = float(band.high) <= limit
     verdict = "too large" if not on_device else "fits" if fits(plan) else "the host lacks memory"
     share = f" ({required / capacity:.0%})" if required <= capacity else ""
     used = f"{gib(required)} of {gib(capacity)} GiB per GPU{share}"
-    return f"{used}: {verdict}; range {gib(band.low)}-{gib(band.high)}, limit {gib(limit)}"
+    return f"{used}: {verdict}; range {gib(band.low)}-{gib(band.high)}, limit {gib(limit)} GiB"
 
 
 def run_text(plan: Plan) -> str:
@@ -227,12 +228,10 @@ def rows(found: SearchResult, top: int) -> tuple[Row, ...]:
     """The plans that have a name, then the others of the first `top`, by the numbers of their
     rows.
     """
-    named: dict[Layout, Row] = {}
-    for name, plan in found.named.items():
-        named.setdefault(plan.layout, Row(name=name, plan=plan, reason=found.why[name]))
-    others = (plan for plan in found.plans[:top] if plan.layout not in named)
-    numbered = enumerate(others, start=len(named) + 1)
-    return (*named.values(), *(Row(name=str(number), plan=plan) for number, plan in numbered))
+    return tuple(
+        Row(name=name, plan=plan, reason=found.why.get(name, ""))
+        for name, plan in found.in_rows(top).items()
+    )
 
 
 def compared(plan: Plan, best: Plan) -> str:

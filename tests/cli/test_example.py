@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,21 @@ def test_what_a_model_lacks_is_asked_for(flags: tuple[str, ...], missing: str) -
     result = run("plan", *flags)
     assert result.exit_code == ExitStatus.USAGE
     assert missing in result.stderr
+
+
+def test_a_sweep_may_give_the_machines() -> None:
+    """Counts of GPUs that a sweep plans are not asked for once more."""
+    flags = (
+        "--model",
+        "llama-3.2-1b",
+        "--cluster",
+        "nvidia/dgx-h100",
+        "--set",
+        "layout.zero_stage=1",
+    )
+    result = run("sweep", *flags, "gpus=8,16")
+    assert result.exit_code == ExitStatus.OK, result.stderr
+    assert re.search(r"^ *16 +\d", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
