@@ -1,8 +1,21 @@
 """Rendered files on disk: compared first, then written all or not at all. Nothing here prints.
 
-New files are written in a working folder, and then renamed to their places one after another,
-`plan.json` last, while signals wait. When a rename fails, all is put back; after a kill the next
-run says so. CONTRIBUTING.md has the promise.
+`dsgen generate`, `calibrate` and `validate --fix` write by this module.
+
+- Every file is compared with what is there first. With a conflict and without `--force` nothing is
+  written.
+- New files are written in a working folder and renamed one after another, by hard links, so that
+  none takes the place of another. What they replace is compared with what was read, and moved to
+  the working folder first; so is what the former `plan.json` lists and the new set lacks, if its
+  hash is the listed one. `plan.json` goes first and comes last.
+- Signals wait until the set is complete. When a call fails, everything is put back. After SIGKILL
+  the next run there puts back what is missing, and says so. Runs that write to the same folder take
+  turns, by a lock.
+- Limits: a file that is replaced is absent for some milliseconds. Without locks or hard links in a
+  file system two runs may meet. A program that has a file open while it is replaced writes to a
+  file without a name.
+
+`tests/write_drill.md` counts what was seen with a fault at every call.
 """
 
 from __future__ import annotations

@@ -272,7 +272,7 @@ def main() -> None:
     os.fsync = lambda file: None  # type: ignore[assignment]  # the disk's own time is not what is tried
     drill = Drill(folder)
     drill.run()
-    drill.race(100)
+    drill.race(25)
     json.dump(
         {"seen": [[*key, count] for key, count in drill.seen.items()], "wrong": drill.wrong},
         sys.stdout,

@@ -205,10 +205,15 @@ class Layouts(LayoutLike):
         count = len(taken(self.data, rows))
         return Layouts(
             **{
-                n: np.broadcast_to(c[:1], count) if is_constant(c) else taken(c, rows)
-                for n, c in columns.items()
+                name: _shortened(column, count) if is_constant(column) else taken(column, rows)
+                for name, column in columns.items()
             }
         )
+
+    @classmethod
+    def of(cls, rows: Sequence[Layout]) -> Layouts:
+        """The layouts as columns."""
+        return cls(**{name: np.array([getattr(row, name) for row in rows]) for name in FIELDS})
 
 
 def places(rows: NDArray[Any] | slice) -> NDArray[np.intp] | slice:
@@ -221,6 +226,11 @@ def places(rows: NDArray[Any] | slice) -> NDArray[np.intp] | slice:
     if isinstance(rows, slice):
         return rows
     return np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.intp, copy=False)
+
+
+def _shortened(column: NDArray[Any], count: int) -> NDArray[Any]:
+    """A constant column of another length; to cut one costs far less than to stretch it."""
+    return column[:count] if count <= len(column) else np.broadcast_to(column[:1], count)
 
 
 def starts(columns: Iterable[NDArray[Any]], count: int) -> NDArray[np.bool_]:

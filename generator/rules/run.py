@@ -11,7 +11,7 @@ from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.whole_run import Run
 from ..facts.facts import Facts, knows
-from ..findings import Finding, Violation, Violations, in_file_order
+from ..findings import Finding, Severity, Violation, Violations, in_file_order
 from ..job.records import Job
 from ..rule import Rule, findings_of, rules_in
 from ..units import gib
@@ -143,6 +143,12 @@ def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tupl
     """
     broken = findings_of(binding_rules(job, _ALL), (job, layout))
     return in_file_order((*broken, *(check_fit(job, layout, ledger) if ledger else ())))
+
+
+def is_legal(job: Job, layout: Layout) -> bool:
+    """Tell whether a layout breaks no rule; whether it fits is another question."""
+    rules = (rule for rule in binding_rules(job, _ALL) if rule.severity is Severity.ERROR)
+    return all(rule.allows(job, layout) for rule in rules)
 
 
 def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:

@@ -21,11 +21,11 @@ from ..rules.layout.identities import (
     known_values,
     pinned_values,
 )
-from ..rules.run import FIT_RULES, binding_rules, check_pins
+from ..rules.run import FIT_RULES, binding_rules, check_pins, is_legal
 from ..units import GIB
 from .choice import why_first
 from .feasible import Feasible, feasible_layouts, make_plan
-from .nearby import PARTS_OF, changed, is_legal, neighbour, with_values
+from .nearby import PARTS_OF, changed, neighbour, with_values
 from .plan import Plan, finding_document
 from .suggestions import best_plan
 

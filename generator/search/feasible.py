@@ -292,15 +292,24 @@ def make_plan(job: Job, layout: Layout) -> Plan:
     return _plan(job, layout, memory(job, layout).row(0), step_time(job, layout).row(0))
 
 
-def make_plans(job: Job, rows: Layouts) -> Iterator[Plan]:
-    """Plans of a few layouts, as `make_plan` makes one."""
+def make_plans(job: Job, rows: Layouts, *, judged: bool = True) -> Iterator[Plan]:
+    """Plans of a few layouts, as `make_plan` makes one.
+
+    Those that are not `judged` have no findings: to be compared, a plan needs none.
+    """
     ledgers, times = memory(job, rows), step_time(job, rows)
-    return (_plan(job, layout, ledgers.row(i), times.row(i)) for i, layout in enumerate(rows))
+    return (
+        _plan(job, layout, ledgers.row(i), times.row(i), judged=judged)
+        for i, layout in enumerate(rows)
+    )
 
 
-def _plan(job: Job, layout: Layout, ledger: Memory, seconds: StepTime) -> Plan:
+def _plan(
+    job: Job, layout: Layout, ledger: Memory, seconds: StepTime, *, judged: bool = True
+) -> Plan:
     bands = uncertainty(job, layout, ledger, seconds)
-    misfits = check_fit(job, layout, ledger)
+    fits = all(rule.allows(job, layout, ledger) for rule in FIT_RULES)
+    found = (*check_layout(job, layout), *check_fit(job, layout, ledger)) if judged else ()
     return Plan(
         job=job,
         layout=layout,
@@ -308,8 +317,8 @@ def _plan(job: Job, layout: Layout, ledger: Memory, seconds: StepTime) -> Plan:
         step_time=seconds,
         throughput=throughput(job, layout, seconds),
         uncertainty=bands,
-        choice=_choice(job, layout, ledger, seconds, bands.evidence.name, fits=not misfits),
-        findings=(*check_layout(job, layout), *misfits),
+        choice=_choice(job, layout, ledger, seconds, bands.evidence.name, fits=fits),
+        findings=found,
     )
 
 

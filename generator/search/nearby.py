@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..estimate.layout import DEFAULTS, FIELDS, Layout, row_keys
-from ..findings import Severity
 from ..job.records import Job
 from ..rules.layout.identities import pinned_values
 from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.sequence import exchanges_heads_only
-from ..rules.run import check_layout
+from ..rules.run import is_legal
 from .feasible import Estimates
 from .refine import DETAILED, DETAILS
 
@@ -115,11 +114,6 @@ def with_values(job: Job, layout: Layout, values: Mapping[str, Any]) -> Layout |
 
     kept = all(getattr(made, name) == pin for name, pin in pins.items() if name not in values)
     return made if kept and made.global_batch == batch and made.micro_batch > 0 else None
-
-
-def is_legal(job: Job, layout: Layout) -> bool:
-    """Tell whether a layout breaks no rule; whether it fits is another question."""
-    return all(each.severity is not Severity.ERROR for each in check_layout(job, layout))
 
 
 def _with_details(job: Job, plain: Layout, detailed: Layout, values: Mapping[str, Any]) -> Layout:

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..estimate.layout import DEFAULTS, FIELDS, Layout
+from ..estimate.layout import DEFAULTS, FIELDS, Layout, Layouts
 from ..job.records import Job
 from ..text.wording import in_spec
 from ..units import gib
 from .choice import why_first
 from .compare import Difference
-from .feasible import Estimates, make_plan
-from .nearby import FOLLOWING, PARTS_OF, neighbour
+from .feasible import Estimates, make_plans
+from .nearby import FOLLOWING, PARTS_OF, Neighbour, neighbour
 from .plan import Decision, Plan
 
 #: A layout in which nothing is decided.
@@ -28,16 +28,27 @@ def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[D
     """Each decision of a plan against the values next to it, all else as it is where that can
     be.
     """
-    layout, pins = plan.layout, plan.job.pins
-    for name in FIELDS:
-        if name in FOLLOWING or getattr(pins, name) is not None or not _matters(layout, name):
-            continue
-        shown = in_spec(layout.to_dict()[name])
-        others = [_decision(found, plan, name, value, bold) for value in _next(found, layout, name)]
-        yield from filter(None, others)
-        alone = not any(others) and getattr(layout, name) != getattr(_PLAIN, name)
-        if alone:
-            yield Decision(key=name, chosen=shown, other=None)
+    pins = plan.job.pins
+    names = [
+        name
+        for name in FIELDS
+        if name not in FOLLOWING and getattr(pins, name) is None and _matters(plan.layout, name)
+    ]
+    near = [(name, _near(found, plan, name)) for name in names]
+    layouts = [each.layout for _, neighbours in near for each in neighbours]
+    theirs = make_plans(plan.job, Layouts.of(layouts), judged=False) if layouts else iter(())
+
+    for name, neighbours in near:
+        yield from (_decision(plan, name, each, next(theirs), bold) for each in neighbours)
+        if not neighbours and getattr(plan.layout, name) != getattr(_PLAIN, name):
+            yield Decision(key=name, chosen=in_spec(plan.layout.to_dict()[name]), other=None)
+
+
+def _near(found: Estimates, plan: Plan, name: str) -> list[Neighbour]:
+    """The layouts with the next values of one field that are nearest to a plan's."""
+    values = _next(found, plan.layout, name)
+    near = (neighbour(plan.job, plan.layout, {name: value}, found) for value in values)
+    return [each for each in near if each is not None]
 
 
 def _matters(layout: Layout, name: str) -> bool:
@@ -55,18 +66,14 @@ def _next(found: Estimates, layout: Layout, name: str) -> Iterator[Any]:
     if name in DEFAULTS and value == DEFAULTS[name]:
         return  # no detail was turned
 
-    rows = np.unique(column, return_index=True)[1]
-    smaller = [row for row in rows if column[row] < value]
-    larger = [row for row in rows if column[row] > value]
-    for row in (*smaller[-1:], *larger[:1]):
-        yield getattr(found.layouts[int(row)], name)
+    smaller, larger = np.flatnonzero(column < value), np.flatnonzero(column > value)
+    if len(smaller):
+        yield getattr(found.layouts[int(smaller[column[smaller].argmax()])], name)
+    if len(larger):
+        yield getattr(found.layouts[int(larger[column[larger].argmin()])], name)
 
 
-def _decision(found: Estimates, plan: Plan, name: str, value: Any, bold: bool) -> Decision | None:
-    near = neighbour(plan.job, plan.layout, {name: value}, found)
-    if near is None:
-        return None
-    theirs = make_plan(plan.job, near.layout)
+def _decision(plan: Plan, name: str, near: Neighbour, theirs: Plan, bold: bool) -> Decision:
     difference, values = Difference(ours=plan, theirs=theirs), theirs.layout.to_dict()
     slower = difference.slowdown
     why = None
