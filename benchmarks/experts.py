@@ -24,8 +24,10 @@ from benchmarks.published import layout_text
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.findings import Severity
 from dsgen.job.records import Job, Pins
+from dsgen.job.releases import NEWEST
 from dsgen.search.plan import Infeasible, Plan, SearchResult
 from dsgen.search.summary import CAUSES
+from dsgen.text.wording import dots
 from dsgen.units import GIB
 
 DATA = Path(__file__).parent / "data" / "experts.yaml"
@@ -121,6 +123,7 @@ def _expert(name: str, row: Mapping[str, Any]) -> Expert:
         "model": data["models"].get(row["model"], row["model"]),
         "cluster": data["clusters"][row["cluster"]],
         "gpus": row["gpus"],
+        "megatron_version": row.get("megatron_version", dots(NEWEST["megatron-core"])),
         "training": row["training"],
         "launch": {"target": "slurm", "script": "train.py"},
     }

@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from benchmarks.memory_reading import (
@@ -242,21 +241,20 @@ def _fp8_recipe(text: str) -> str:
 
 
 def _framework(row: dict[str, str]) -> Framework:
-    """Ours that is closest; recipes that don't take the flex dispatcher send every copy of a token
-    by itself.
+    """Ours that is closest."""
+    return FRAMEWORKS[OURS.get(row["framework"].split(" ")[0].lower(), "megatron-lm")]
 
-    Those that do take it wherever experts are, within a node as well.
+
+def _dispatcher(row: dict[str, str]) -> str | None:
+    """The dispatcher of a row's recipe; None where its program has one alone.
+
+    Recipes that don't take the flex dispatcher send every copy of a token by itself. Those that do
+    take it wherever experts are, within a node as well.
     """
-    name = OURS.get(row["framework"].split(" ")[0].lower(), "megatron-lm")
-    return _dispatching(
-        name, FRAMEWORKS[name].dispatches_by_node and row["dispatcher"] != "alltoall"
-    )
-
-
-@cache
-def _dispatching(name: str, flex: bool) -> Framework:
-    """One object for all rows of a program: frameworks are equal when they are the same."""
-    return replace(FRAMEWORKS[name], dispatches_by_node=flex, dispatches_inside=flex)
+    if not _framework(row).dispatches_by_node:
+        return None
+    in_rack = row["gpu_norm"].startswith("GB")  # whose NVLink HybridEP alone has kernels for
+    return "alltoall" if row["dispatcher"] == "alltoall" else "hybridep" if in_rack else "deepep"
 
 
 def _job(row: dict[str, str]) -> Job | None:
@@ -283,6 +281,7 @@ def _job(row: dict[str, str]) -> Job | None:
             learning_rate=1e-4,
             weight_decay=0.1,
             gradient_clipping=1.0,
+            dispatcher=_dispatcher(row),
             **{"optimizer": "adamw", **choices(row)},
         ),
         pins=Pins(),

@@ -47,7 +47,8 @@ def choices(row: Row) -> dict[str, Any]:
     """Fields of `Training` that the row's program sets apart from our frameworks' defaults.
 
     **Source**: ALST's configurations say in their names whether Liger's kernels are on.
-    Megatron-Bridge's recipes sum gradients in 16 bit for a precision-aware optimizer, and
+    Megatron-Bridge's recipes sum gradients in 16 bit for a precision-aware optimizer, take
+    Transformer Engine's loss (recipes/utils, cross_entropy_fusion_impl), and
     Moonlight's keep the moments in 16 bit as well
     (src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py). InternEvo: 16-bit gradients and
     torch's AdamW (internlm/solver/optimizer/hybrid_zero_optim.py, fsdp_optimizer.py), logits in
@@ -61,8 +62,8 @@ def choices(row: Row) -> dict[str, Any]:
     if "-liger" in row["url_or_repo_path"]:
         read["kernels"] = "fused"
     if program == "megatron-bridge":
-        read["gradient_dtype"] = "same"
-        read |= {"moment_dtype": "same"} if row["model_name"].startswith("Moonlight") else {}
+        read |= {"gradient_dtype": "same", "cross_entropy": "te"}
+        read |= {"moment_dtype": "bf16"} if row["model_name"].startswith("Moonlight") else {}
     if program == "torchtune":
         read |= {"kernels": "fused", "moment_dtype": "same"}
     if program == "internevo":

@@ -225,10 +225,11 @@ def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
 #: once; an encoder's loss stays in 16 bit (both counted by tests/estimate/test_memory_tracker.py).
 #: Megatron: 16-bit logits and an fp32 copy, worked on in place
 #: (megatron/core/tensor_parallel/cross_entropy.py, core_v0.16.1), or more as the engine says.
-#: Fused: 16-bit logits, the gradient.
+#: Transformer Engine's: 16-bit logits, which become their gradient, and what its kernel writes
+#: (pytorch/cross_entropy.py @ 2.9).
 _EAGER_LOGIT_BYTES = 12
 _EAGER_ENCODER_LOGIT_BYTES = 6
-_FUSED_LOGIT_BYTES = 4
+_IN_PLACE_LOGIT_BYTES = 4
 
 
 def workspace_bytes(job: Job, layout: LayoutLike, parts: Mapping[str, Any] | None = None) -> Any:
@@ -340,8 +341,11 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     """
     model, element, fused = job.model, weight_bytes(job), job.fuses_kernels
     wide = element / 2
-    if (job.training.cross_entropy or job.framework.cross_entropy) == "fused":
-        logit = _FUSED_LOGIT_BYTES * wide
+    kernel = job.training.cross_entropy or job.framework.cross_entropy
+    if kernel == "fused":
+        logit = job.engine.fused_logit_bytes * wide
+    elif kernel == "te":
+        logit = _IN_PLACE_LOGIT_BYTES * wide
     elif fused:
         logit = job.engine.unfused_logit_bytes * wide
     else:

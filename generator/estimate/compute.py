@@ -366,6 +366,7 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
     """
     tokens = local_tokens(job, layout)
     rows = vocabulary_rows(job, layout)
+    # Transformer Engine's kernel reads and writes as the fused one does
     traffic, usual = job.framework.loss_traffic_bytes, job.framework.cross_entropy
     loss = stream_s(
         job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual])

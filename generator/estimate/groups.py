@@ -18,6 +18,8 @@ _DEEPEP_NETWORKS = ("infiniband", "roce")
 #: csrc/kernels/configs.cuh, NUM_MAX_NVL_PEERS; Megatron-LM
 #: core/transformer/transformer_config.py:684 @ core_v0.16.1).
 _DEEPEP_RANKS = 8
+#: Dispatchers that send a token once to each rank, within a node as well.
+FLEXIBLE = ("deepep", "hybridep")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +50,18 @@ def group(job: Job, size: Any, stride: Any) -> Group:
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     """Tell where the flex dispatcher reaches experts on several nodes.
 
-    It needs DeepEP in the image.
+    It needs DeepEP in the image. Where the job names no dispatcher it is taken for these alone, by
+    DeepEP. HybridEP takes what NVLink joins for a node, a rack too. **Source**: deepseek-ai/DeepEP,
+    branch hybrid-ep.
     """
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster = job.cluster
     has_deepep = cluster.accelerator.generation.deepep and cluster.network in _DEEPEP_NETWORKS
     return (
         (job.framework.dispatches_by_node and has_deepep)
+        & (job.training.dispatcher != "alltoall")
         & (ring.size > ring.per_node)
-        & (ring.per_node == _DEEPEP_RANKS)
+        & ((ring.per_node == _DEEPEP_RANKS) | (job.training.dispatcher == "hybridep"))
     )
 
 
@@ -68,5 +73,6 @@ def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher @
     core_v0.16.1.
     """
-    inside = job.framework.dispatches_inside and job.cluster.accelerator.generation.deepep
+    is_named = job.framework.dispatches_by_node and job.training.dispatcher in FLEXIBLE
+    inside = is_named and job.cluster.accelerator.generation.deepep
     return sends_tokens_once_per_node(job, layout) | (inside & (layout.expert > 1))

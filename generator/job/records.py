@@ -139,8 +139,6 @@ class Framework:
     #: Tokens for experts cross nodes once each, where DeepEP runs. Source: --moe-enable-deepep,
     #: Megatron-LM core/transformer/moe/token_dispatcher.py.
     dispatches_by_node: bool = False
-    #: and so within a node, as published recipes do where they take DeepEP or HybridEP
-    dispatches_inside: bool = False
     #: DeepSpeed gets the script's mpu, and counts model replicas instead of ranks
     passes_mpu: bool = False
 
@@ -244,7 +242,10 @@ class Training:
     #: What follows is None where the framework's default holds.
     #: eager | fused (normalisation, activation; Liger's with Hugging Face)
     kernels: str | None = None
-    cross_entropy: str | None = None  #: unfused | fused | chunked (the logits are never whole)
+    #: unfused | fused | te (Transformer Engine's, in place) | chunked (the logits are never whole)
+    cross_entropy: str | None = None
+    #: alltoall | deepep | hybridep: how tokens reach their experts' ranks
+    dispatcher: str | None = None
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
     #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
     moment_dtype: str | None = None

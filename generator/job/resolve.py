@@ -46,6 +46,7 @@ DEFAULT_RANK: Final = 16  #: of LoRA's adapters
 _AS_THE_FRAMEWORK: Final = (
     "kernels",
     "cross_entropy",
+    "dispatcher",
     "gradient_dtype",
     "moment_dtype",
     "master_dtype",

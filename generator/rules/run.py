@@ -161,6 +161,11 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
     training, known = job.training, {finding.rule for finding in check_job(job)}
     keys: dict[str, tuple[bool, Any]] = {
         "kernels": (training.kernels is None and not job.fuses_kernels, "fused"),
+        "cross_entropy": (
+            (training.cross_entropy or job.framework.cross_entropy) == "fused"
+            and job.engine.fused_logit_bytes > job.engine.unfused_logit_bytes,
+            "unfused",
+        ),
         "gradient_dtype": (
             training.gradient_dtype is None and training.precision != "fp32",
             "same",

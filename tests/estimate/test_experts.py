@@ -43,7 +43,7 @@ def test_one_rank_has_no_flex_dispatcher() -> None:
     sorted twice there.
     """
     whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
-    flex = replace(whole, framework=replace(whole.framework, dispatches_inside=True))
+    flex = replace(whole, training=replace(whole.training, dispatcher="deepep"))
     alone, inside = (
         float(permuted_copies(flex, Layout(data=16, expert=e), flex.model.feed_forward))
         for e in (1, 8)

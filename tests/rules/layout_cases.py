@@ -503,6 +503,18 @@ PARTS = {
         "expert_tensor: 1",
         "tensor: 2",
     ),
+    "MOE018": case(
+        job(
+            model=MOE,
+            training={"dispatcher": "deepep"},
+            cluster={"network": "efa"},
+            accelerator={"generation": load_catalog().generations["hopper"]},
+        ),
+        {"expert": 8, "data": 8},
+        {"expert": 16, "data": 16},
+        "expert: 16",
+        "8 GPUs",
+    ),
     "MOE017": case(
         job(), {"tensor": 2}, {"tensor": 2, "expert_tensor": 2}, "expert_tensor: 2", "no experts"
     ),

@@ -330,6 +330,20 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("gated by gelu_tanh", "llama3 scaling", "normalisation of queries and keys", MDS),
         "framework: huggingface",
     ),
+    "MLM140": (
+        job("megatron-lm", training={"cross_entropy": "unfused"}),
+        job("megatron-lm", training={"cross_entropy": "te"}),
+        "/training/cross_entropy",
+        ("cross_entropy: te", "0.19.2"),
+        "cross_entropy: unfused",
+    ),
+    "MLM141": (
+        job("megatron-lm", training={"dispatcher": "alltoall"}),
+        job("megatron-lm", training={"dispatcher": "hybridep"}),
+        "/training/dispatcher",
+        ("dispatcher: hybridep", "a100-80gb-sxm"),
+        "dispatcher: alltoall",
+    ),
     "MLM137": (
         job("huggingface", model=DELTA),
         job(MDS, model=DELTA),

@@ -26,7 +26,7 @@ MEGATRON: Final = ProgramRecord(
             when=lambda submission: submission.has("Megatron arguments"),
         ),
     ),
-    job_rules=("programs.megatron.tokenizer",),
+    job_rules=("programs.megatron.tokenizer", "programs.megatron.choices"),
     degrees=(
         Says(
             function="programs.megatron.claims:degrees_of",

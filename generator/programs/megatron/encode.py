@@ -51,7 +51,8 @@ class Planned:
     chunks: tuple[int, ...]  #: layers of each chunk, where chunks are listed
     #: layers of the last stage, where nobody chose them and they are not those of the others
     last_stage: int | None
-    by_node: bool  #: whether tokens for experts cross nodes once each
+    #: what sends tokens to ranks once each: deepep or hybridep; None: every copy is sent
+    backend: str | None
     aware: bool  #: whether optimizer states have types of their own
     tokenizer: str | None  #: kind of the tokenizer
     exit_minutes: int | None  #: after which the run saves and exits by itself

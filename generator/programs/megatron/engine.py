@@ -39,6 +39,9 @@ MEGATRON_LM: Final = Engine(
     chooses_types=True,  # core/optimizer/optimizer_config.py, use_precision_aware_optimizer
     # core/optimizer/distrib_optimizer.py, _copy_model_grads_to_main_grads
     copies_fp16_gradients=True,
+    # core/fusions/fused_cross_entropy.py: the 16-bit logits, their fp32 softmax, and beside it the
+    # gradient, which the fused function makes anew and not in place; 6 where nothing is fused
+    fused_logit_bytes=10,
     gathered_layers=2,  # FSDP: the layer in use and the one prefetched
     # Adding an expert's bias times the token's weight after its second product: in fp32, by expert,
     # and joined again. Counted from the operators of core/transformer/moe/experts.py,

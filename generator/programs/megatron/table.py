@@ -392,8 +392,8 @@ _EXPERTS: Final = (
     Row("--moe-shared-expert-intermediate-size", by={LM: lambda p: p.routed.width or None}),
     Row("--moe-shared-expert-gate", by={LM: lambda p: p.routed.shared_gate}),
     Row("--moe-grouped-gemm", by={LM: lambda p: p.grouped_gemm}),
-    Row("--moe-token-dispatcher-type", by={LM: lambda p: "flex" if p.by_node else "alltoall"}),
-    Row("--moe-flex-dispatcher-backend", by={LM: lambda p: "deepep" if p.by_node else None}),
+    Row("--moe-token-dispatcher-type", by={LM: lambda p: "flex" if p.backend else "alltoall"}),
+    Row("--moe-flex-dispatcher-backend", by={LM: lambda p: p.backend}),
     Row(
         "--expert-model-parallel-size",
         "layout.expert",
@@ -642,6 +642,10 @@ _COMPUTE: Final = (
         "training.cross_entropy",
         by={LM: lambda p: p.training.cross_entropy != "unfused"},
         value="fused",
+    ),
+    Row(
+        "--cross-entropy-fusion-impl",
+        by={LM: lambda p: "te" if p.training.cross_entropy == "te" else None},
     ),
 )
 _MEMORY: Final = (

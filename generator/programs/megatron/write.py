@@ -14,8 +14,8 @@ from ...catalog.layers.delta import GatedDelta
 from ...catalog.layers.experts import Experts
 from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
-from ...estimate.groups import sends_tokens_once_per_node
-from ...estimate.layout import Offload
+from ...estimate.groups import sends_tokens_once_per_rank
+from ...estimate.layout import Layout, Offload
 from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
 from ...job.arguments import gives
@@ -73,7 +73,7 @@ def planned(plan: Plan) -> Planned:
         cut=cut,
         chunks=tuple(chunk_sizes(job, layout)) if cut.lists_chunks else (),
         last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if shortens else None,
-        by_node=job.model.experts > 0 and bool(sends_tokens_once_per_node(job, layout)),
+        backend=_backend(job, layout),
         aware=is_precision_aware(job),
         tokenizer=tokenizer_type(job),
         exit_minutes=exit_minutes(plan),
@@ -89,6 +89,31 @@ def planned(plan: Plan) -> Planned:
         and job.training.gradient_dtype == "same",
         saves=job.output.checkpoints is not None,
     )
+
+
+def _backend(job: Job, layout: Layout) -> str | None:
+    """The backend of the flex dispatcher, which needs several ranks, where tokens take it."""
+    several = layout.expert * layout.expert_tensor > 1
+    if not job.model.experts or not several or not sends_tokens_once_per_rank(job, layout):
+        return None
+    return job.training.dispatcher or "deepep"
+
+
+def _environment_of_hybridep(job: Job, layout: Layout) -> dict[str, str]:
+    """What HybridEP reads of the machines; Megatron-LM reads none of it.
+
+    **Source**: NVIDIA-NeMo/Megatron-Bridge, scripts/performance, the environment of every recipe
+    with it: racks have MNNVL, domains of 72 and at most 64 ranks in one, chunks of 128 tokens.
+    """
+    cluster = job.cluster
+    in_rack = cluster.link_domain > cluster.accelerators_per_node
+    most = 64 if in_rack else cluster.accelerators_per_node
+    found = {
+        "USE_MNNVL": str(int(in_rack)),
+        "NVLINK_DOMAIN_SIZE": str(cluster.link_domain),
+        "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN": str(min(layout.expert, most)),
+    }
+    return {**found, "NUM_OF_TOKENS_PER_CHUNK_COMBINE_API": "128"} if in_rack else found
 
 
 def sizes(p: Planned, context: str) -> str:
@@ -119,9 +144,13 @@ def _dealt(p: Planned) -> str:
 
 
 def _experts(p: Planned) -> str:
-    once = "tokens cross nodes once each (DeepEP must be in the image)"
     gemm = "one grouped GEMM per layer" if p.grouped_gemm else "a GEMM for each"
-    return f"experts: {gemm}, {once if p.by_node else 'tokens exchanged all-to-all'}"
+    how = {
+        None: "tokens exchanged all-to-all",
+        "deepep": "tokens cross nodes once each (DeepEP must be in the image)",
+        "hybridep": "tokens cross racks once each (DeepEP's HybridEP must be in the image)",
+    }[p.backend]
+    return f"experts: {gemm}, {how}"
 
 
 Comment = Callable[[Planned], str]
@@ -230,6 +259,8 @@ def program(plan: Plan) -> Program:
     ordered = cut and not p.fsdp and job.cluster.accelerator.generation.one_queue
     queues = "32" if layout.expert_overlap else "1" if ordered else None
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {}
+    if p.backend == "hybridep":
+        environment |= _environment_of_hybridep(job, layout)
     return make_program(
         job, groups_of(p, "megatron-lm", COMMENTS), environment=environment, notes=tuple(notes)
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import gcd
+
+from ...estimate.groups import FLEXIBLE, group, sends_tokens_once_per_node
 from ...estimate.layout import LayoutLike
 from ...findings import ERROR
 from ...job.records import Job
@@ -51,6 +54,11 @@ _expert_ranks = layouts(
     detail="expert_tensor",
 )
 _as_the_rest = partition_layouts("expert_tensor", "tensor", applies=is_moe)
+_dispatched = layouts(
+    *("expert", "expert_tensor", "experts", "cluster"),
+    detail="expert_tensor",
+    applies=lambda job: job.model.experts > 0 and job.training.dispatcher in FLEXIBLE,
+)
 _nothing_to_cut = layouts("expert_tensor", applies=lambda job: not job.model.experts)
 _pipelined_experts = fixed_layouts(
     "pipeline", applies=lambda job: job.model.experts > 0 and job.pins.pipeline is None
@@ -233,3 +241,31 @@ def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     message += f" {job.says('framework', job.framework)}, whose stages then pass two tensors"
     other = job.says("framework", "megatron-lm")
     yield message, f"use {job.says('pipeline', 1)}, {other}, or pin layout.{pipeline}"
+
+
+@_dispatched.rule(
+    "MOE018",
+    ERROR,
+    "init",
+    derived(
+        "deepseek-ai/DeepEP, README and issue 369; Megatron-LM "
+        "core/transformer/transformer_config.py:869-873 @ core_v0.19.0"
+    ),
+)
+def dispatcher_reaches_experts(job: Job, layout: LayoutLike) -> Judgement:
+    """DeepEP and HybridEP reach experts within a node or rack, and over InfiniBand and RoCE.
+    Prevents: the first step stops, or never ends
+    Fix: set training.dispatcher to alltoall, or layout.expert to what one node has
+    """
+    ring, per_node = group(job, layout.expert, layout.expert_tensor), job.cluster.link_domain
+    if job.training.dispatcher != "hybridep":  # which alone has kernels for NVLink across nodes
+        per_node = job.cluster.accelerators_per_node
+    inside = (ring.size <= ring.per_node) & (ring.size * ring.stride <= per_node)
+    yield inside | sends_tokens_once_per_node(job, layout)
+    message = (
+        f"{job.says('dispatcher', job.training.dispatcher)} doesn't reach "
+        f"{given(job, layout, 'expert')}: it takes {per_node} GPUs for a node, and "
+        f"the network is {job.cluster.network}"
+    )
+    ranks = gcd(job.model.experts, max(per_node // int(layout.expert_tensor), 1))
+    yield message, f"use {job.says('expert', ranks)}, or {job.says('dispatcher', 'alltoall')}"
