@@ -22,7 +22,6 @@ from ..text.wording import dotted, kind_in_words, show
 from ..units import GB, GBIT_PER_S, GIB
 from ..version import __version__
 from . import codes
-from .hf_config import ConfigError, model_from_config, unknown_keys
 from .records import Calibration, Cluster
 from .schema_check import broken_keywords, refused_value
 
@@ -378,7 +377,12 @@ def check_model_keys(source: Source) -> Iterator[Finding]:
     Keys that no program reads may stay.
     """
     model = source.value("/model")
-    for key, meant in unknown_keys(model).items() if isinstance(model, dict) else ():
+    if not isinstance(model, dict):
+        return
+
+    from .hf_config import unknown_keys  # saves start-up time where a model has a name
+
+    for key, meant in unknown_keys(model).items():
         where = source.locate_key(f"/model/{escape(key)}")
         yield codes.UNKNOWN_KEY.at(
             where, f"unknown key {show(key)} in `model`", f"did you mean `{meant}`?"
@@ -410,6 +414,9 @@ def _build(
     file: str | None = None,
 ) -> _Model:
     """The model of a config. `file` says where the config is when it is not inline."""
+    # saves start-up time where files say nothing of the model
+    from .hf_config import ConfigError, model_from_config, unknown_keys
+
     where = source.locate("/model")
     try:
         model = model_from_config(config, name=name, source=origin or "the job spec")

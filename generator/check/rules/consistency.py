@@ -12,8 +12,6 @@ from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...programs.deepspeed.config import BATCH_KEYS, Config
 from ...programs.deepspeed.rules.subjects import ds_configs
 from ...programs.deepspeed.submission import configs_of, used_config
-from ...programs.megatron.run import CONTEXT, EXPERT, GLOBAL, HEADS, LAYERS, MICRO, PIPELINE, TENSOR
-from ...programs.megatron.table import LARGEST
 from ...rules.violations import deepspeed, deepspeed_now, derived
 from ...submission.claims import Claim
 from ...submission.references import Reference
@@ -309,18 +307,7 @@ _OF_SIZES: Final = (
 _SOURCE: Final = derived(
     "NCCL's ncclCommInitRank takes an int; a job spec has at most 1,048,576 GPUs"
 )
-_MEGATRON: Final = (
-    *(TENSOR, PIPELINE, CONTEXT, EXPERT, MICRO, GLOBAL, LAYERS, HEADS),
-    *(
-        "--hidden-size",
-        "--ffn-hidden-size",
-        "--kv-channels",
-        "--num-query-groups",
-        "--seq-length",
-        "--num-experts",
-    ),
-    *("--max-position-embeddings", "--vocab-size", "--moe-ffn-hidden-size", "--moe-router-topk"),
-)
+_LARGEST: Final = 2**31 - 1  #: no size is larger: what 32 bits hold
 _DEEPSPEED: Final = (
     *(f"/{key}" for key in BATCH_KEYS),
     *("/zero_optimization/zero_hpz_partition_size", "/mics_shard_size", "/sequence_parallel_size"),
@@ -346,16 +333,19 @@ def sizes_are_possible(submission: Submission) -> Violations:
         )
         yield Violation(claim.where, message, f"write 1 to {MOST_GPUS}")
     for name, number, where in _sizes(submission):
-        if number is not None and number > LARGEST:
+        if number is not None and number > _LARGEST:
             shown = f"{number:,}" if number < 10**24 else "a number of more than 24 digits"
             yield Violation(
-                where, f"{name} is {shown}; the most is {LARGEST:,}", f"write 1 to {LARGEST}"
+                where, f"{name} is {shown}; the most is {_LARGEST:,}", f"write 1 to {_LARGEST}"
             )
 
 
 def _sizes(submission: Submission) -> Iterator[tuple[str, int | None, Location]]:
-    for arguments, option in product(submission.of_kind("Megatron arguments"), _MEGATRON):
-        yield option, arguments.integer(option), arguments.locate(option)
+    for arguments in submission.of_kind("Megatron arguments"):
+        from ...programs.megatron.run import SIZES  # saves start-up time without any
+
+        for option in SIZES:
+            yield option, arguments.integer(option), arguments.locate(option)
     for config, pointer in product(configs_of(submission), _DEEPSPEED):
         yield pointer[1:].replace("/", "."), config.whole(pointer), config.locate(pointer)
 

@@ -42,6 +42,13 @@ CHUNKS: Final = "--num-virtual-stages-per-pipeline-rank"
 FIRST_STAGE: Final = "--decoder-first-pipeline-num-layers"
 LAST_STAGE: Final = "--decoder-last-pipeline-num-layers"
 STAGE_LAYOUT: Final = "--pipeline-model-parallel-layout"
+#: Options that say a size: of the model, a batch, or a group of ranks.
+SIZES: Final = (
+    *(TENSOR, PIPELINE, CONTEXT, EXPERT, MICRO, GLOBAL, LAYERS, HEADS),
+    *("--hidden-size", "--ffn-hidden-size", "--kv-channels", "--num-query-groups", "--seq-length"),
+    *("--num-experts", "--max-position-embeddings", "--vocab-size", "--moe-ffn-hidden-size"),
+    "--moe-router-topk",
+)
 #: Ends of the model that count as layers of a stage.
 COUNTED_ENDS: Final = (
     "--account-for-embedding-in-pipeline-split",

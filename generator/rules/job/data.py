@@ -10,7 +10,6 @@ from typing import Any, Final
 from ...catalog import find_model
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...job.arguments import gives, key_of, options_of
-from ...job.hf_config import model_from_config
 from ...job.needs import (
     ASSET,
     EXPRESSION,
@@ -294,6 +293,9 @@ def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
         )
         if entry is None or entry.name == job.model.name:
             return None
+
+        from ...job.hf_config import model_from_config  # saves start-up time: few specs name two
+
         other = model_from_config(entry.config, name=entry.name, source=entry.source)
         return (job.model.name, f"model: {text}") if _SHAPE(other) != _SHAPE(job.model) else None
     if key == _ATTENTION:
