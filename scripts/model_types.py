@@ -4,7 +4,8 @@
 Of each `model_type` that has a causal language model, or is the language part of a multimodal one,
 `generator/job/model_types.json` has the keys with their values, other names of keys, the base of
 rotary positions, and whether the class ties its head at all. Keys that change neither size nor cost
-are left out.
+are left out. Of a multimodal type it has where its language model's config is, and what that is
+without one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,12 @@ def main() -> None:
         text = _text_class(config_class, CONFIG_MAPPING)
         if text is not None and (name in generating or text[1].model_type in causal):
             place, inner = text
-            multimodal[name] = {"place": place, "text": inner.model_type, **_tied(config_class)}
+            multimodal[name] = {
+                "place": place,
+                "text": inner.model_type,
+                **_tied(config_class),
+                **_sizes(config_class, place),
+            }
             types.setdefault(inner.model_type, _entry(inner, None))
         elif text is None and name in generating:
             model_class = getattr(transformers, causal.get(name, ""), None)
@@ -71,6 +77,16 @@ def _text_class(config_class: Any, mapping: Any) -> tuple[str, Any] | None:
         if getattr(inner, "model_type", ""):
             return place, inner
     return None
+
+
+def _sizes(config_class: Any, place: str) -> dict[str, Any]:
+    """What a multimodal config gives its language model where it has no config of that."""
+    spec = getattr(config_class, "sub_configs_defaults", {}).get(place)
+    given = getattr(spec, "init_kwargs", None) or {}
+    plain = {
+        key: value for key, value in given.items() if _is_plain(value) and not IDLE.search(key)
+    }
+    return {"sizes": plain} if plain else {}
 
 
 def _tied(config_class: Any) -> dict[str, bool]:

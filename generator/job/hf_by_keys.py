@@ -13,8 +13,10 @@ from typing import Any, Final
 from ..catalog.layers.dense import Dense
 from ..catalog.layers.experts import Experts
 from ..catalog.layers.grouped import GroupedQuery
+from ..catalog.layers.indexer import BlockIndexer, Indexer
 from ..catalog.layers.latent import Latent
 from ..catalog.layers.mixer import Mixer
+from ..catalog.layers.side_by_side import SideBySide
 from ..catalog.layers.softmax import Span
 from ..catalog.layers.stack import Layer, Norm, Stack
 from ..dataclass import dataclass
@@ -26,11 +28,17 @@ from .hf_shape import LONG, MOST_LAYERS, Shape, read_head_dim, read_kv_heads, re
 Told = Any
 
 FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+#: Whole attention with an indexer of keys, or of their blocks, beside it.
+INDEXED, BLOCKS = "indexed_attention", "minimax_m3_sparse"
 #: Names of layers with softmax attention in `layer_types` and the like.
 SOFTMAX: Final[Mapping[str, str]] = {
     **dict.fromkeys((FULL, "attention", "global", "full"), FULL),
-    **dict.fromkeys((LOCAL, "sliding", "local", "sliding_window", "swa"), LOCAL),
+    **dict.fromkeys(
+        (LOCAL, "reference_sliding_attention", "sliding", "local", "sliding_window", "swa"), LOCAL
+    ),
     CHUNKED: CHUNKED,
+    INDEXED: INDEXED,
+    BLOCKS: BLOCKS,
 }
 
 #: Readers of other kinds of mixers, by their names in `layer_types` and the like.
@@ -89,6 +97,8 @@ class Traits:
 
     names: Mapping[str, str] = field(default_factory=dict)  #: as those of `KeyReader`
     others: str = ""  #: keys that the class's code reads without naming them
+    #: keys by the names that they have in a mapping of the config, by its key
+    nested: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     idle: str = ""  #: keys that change neither size nor cost
 
 
@@ -115,6 +125,11 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     """The fields of a model, its layers among them, as a config of these traits describes it."""
     read.names = traits.names if traits.head_dim else {**traits.names, "head_dim": ""}
     read.others |= frozenset(traits.others.split())
+    for place, names in traits.nested.items():
+        read.others |= {place, *names}
+        inner = read.mapping(place)
+        found = {key: inner[name] for key, name in names.items() if name in inner}
+        read.config = {**read.config, **found}
     shape = _sizes(read, traits)
 
     def told(value: Told) -> Any:
@@ -241,7 +256,9 @@ def _mixers(
         "sinks": told(traits.sinks),
     }
     latent = _latent(read, shape) if read.optional_integer("kv_lora_rank") else None
-    gate = {} if latent else {"gate": told(traits.gate)}
+    gate = {"gate": told(traits.gate)}
+    indexed = INDEXED in kinds or BLOCKS in kinds
+    shared = _shared_indexers(read, shape["layers"]) if indexed else []
 
     mixers: list[Mixer] = []
     made: dict[str, Mixer] = {}
@@ -249,16 +266,69 @@ def _mixers(
         if (kind := SOFTMAX.get(name)) is None:
             mixers.append(made.setdefault(name, MIXERS[name](read, shape)))
             continue
-        local = None if kind == FULL else window
-        span = Span(window=local, chunked=kind == CHUNKED and local is not None)
+        sparse = kind in (INDEXED, BLOCKS)
+        local = window if kind in (LOCAL, CHUNKED) else None
+        chunked = kind == CHUNKED and local is not None
+        span = Span(window=local, chunked=chunked, masked=sparse)
         more = traits.attention(read, shape, kind, i) if traits.attention else {}
         sizes = {**common, "span": span, "rotary": rotates and i not in bare}
-        mixers.append(
-            Latent(**{**sizes, **latent, **more})
+        mixer: Mixer = (
+            Latent(**{**sizes, **latent, **gate, **more})
             if latent
             else GroupedQuery(**{**sizes, **gate, **more})
         )
+        if sparse:
+            indexer = _indexer(read, shape, kind, latent, shared[i])
+            mixer = SideBySide(hidden=shape["hidden"], mixers=(mixer, indexer))
+        mixers.append(mixer)
     return mixers
+
+
+def _indexer(
+    read: KeyReader, shape: Shape, kind: str, latent: Shape | None, is_shared: bool
+) -> Indexer:
+    """What chooses keys, or blocks of them, for the attention beside it."""
+    heads, head_dim = read.integer("index_n_heads"), read.integer("index_head_dim")
+    if kind == BLOCKS:
+        read.ignore("index_local_blocks")
+        return BlockIndexer(
+            hidden=shape["hidden"],
+            heads=heads,
+            head_dim=head_dim,
+            block=(block := read.integer("index_block_size")),
+            top=read.integer("index_topk_blocks") * block,
+            attention_heads=shape["heads"],
+        )
+    rank = latent["q_lora_rank"] if latent else 0
+    if not rank:
+        message = "q_lora_rank is null or 0, but the indexer's queries are made of that latent"
+        read.report("q_lora_rank", message, "set q_lora_rank: 1536")
+    return Indexer(
+        hidden=shape["hidden"],
+        query_rank=max(rank, 1),
+        heads=heads,
+        head_dim=head_dim,
+        top=read.integer("index_topk"),
+        shared=is_shared,
+    )
+
+
+def _shared_indexers(read: KeyReader, layers: int) -> list[bool]:
+    """Whether each layer takes an earlier one's choice: by a list or a pattern, or by turns."""
+    every = read.integer("index_topk_freq", default=1)
+    offset = read.integer("index_skip_topk_offset", default=2, low=0)
+    key = "indexer_types" if read.value("indexer_types") else "index_topk_pattern"
+    read.ignore("indexer_types", "index_topk_pattern")
+    if (named := read.value(key)) is None:
+        return [max(i - offset + 1, 0) % every != 0 for i in range(layers)]
+
+    kinds = {"F": False, "S": True, "full": False, "shared": True}
+    whole = [str(kind) for kind in named] if isinstance(named, (str, list, tuple)) else []
+    if len(whole) < layers or whole[:1] not in (["F"], ["full"]) or set(whole) - set(kinds):
+        message = f"{key} is {show(named)}: not full or shared for each layer, the first one full"
+        read.report(key, message, f"remove {key}")
+        return [False] * layers
+    return [kinds[kind] for kind in whole[:layers]]
 
 
 def _gated(read: KeyReader, shape: Shape) -> bool:
@@ -292,6 +362,8 @@ def _kinds(read: KeyReader, traits: Traits, shape: Shape) -> list[str]:
         return _listed(read, listed, layers)
     if traits.kinds is not None:
         return list(traits.kinds(read, shape))
+    if read.known is None and read.has("index_topk") and read.has("kv_lora_rank"):
+        return [INDEXED] * layers
     if read.knows("use_sliding_window") and not read.boolean("use_sliding_window", False):
         return [FULL] * layers
     if not read.optional_integer("sliding_window", low=0, high=LONG):
@@ -406,6 +478,7 @@ def dense_places(read: KeyReader, shape: Shape) -> Container[int]:
     layers: int = shape["layers"]
     listed = read.value("mlp_layer_types") if read.knows("mlp_layer_types") else None
     if isinstance(listed, (list, tuple)) and len(listed) >= layers:
+        read.ignore(*read.called("first_k_dense_replace", "moe_layer_freq"))
         return frozenset(i for i, kind in enumerate(listed) if kind == "dense")
     plain = set(range(read.optional_integer("first_k_dense_replace", low=0) or 0))
     if read.knows("mlp_only_layers"):

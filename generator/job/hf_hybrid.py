@@ -8,17 +8,12 @@ models/<model_type>/.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from ..catalog.layers.delta import GatedDelta
-from ..catalog.layers.indexer import Indexer
 from ..catalog.layers.kimi_delta import KimiDelta
-from ..catalog.layers.latent import Latent
 from ..catalog.layers.mixer import Mixer
 from ..catalog.layers.short_conv import ShortConv
-from ..catalog.layers.side_by_side import SideBySide
-from ..catalog.layers.softmax import Span
 from ..text.wording import show
 from .hf_moe import latent_attention, read_experts, routed_experts
 from .hf_shape import ConfigReader, Family, Shape, dense_layers, layer_list, read_window, switch
@@ -264,88 +259,6 @@ def _lfm3(read: ConfigReader, shape: Shape) -> Shape:
     }
 
 
-def _indexed(
-    read: ConfigReader, shape: Shape, heads: int, shared: Sequence[bool] | None = None
-) -> list[Mixer]:
-    """Latent attention in each layer, masked by an indexer, its own or an earlier layer's."""
-    sizes = ("hidden", "heads", "kv_heads", "head_dim", "qkv_bias", "output_bias")
-    latent = Latent(
-        **{name: shape[name] for name in (*sizes, *_LATENT_SIZES)}, span=Span(masked=True)
-    )
-    if not latent.q_lora_rank:
-        message = "q_lora_rank is null or 0, but the indexer's queries are made of that latent"
-        read.report("q_lora_rank", message, "set q_lora_rank: 1536")
-    own = Indexer(
-        hidden=latent.hidden,
-        query_rank=max(latent.q_lora_rank, 1),
-        heads=read.integer("index_n_heads", default=heads),
-        head_dim=read.integer("index_head_dim", default=128),
-        top=read.integer("index_topk", default=2048),
-    )
-    read.ignore("indexer_rope_interleave", "layer_types")
-    both = SideBySide(hidden=latent.hidden, mixers=(latent, own))
-    other = replace(both, mixers=(latent, replace(own, shared=True)))
-    return [other if is_shared else both for is_shared in shared or [False] * shape["layers"]]
-
-
-_LATENT_SIZES: Final = (
-    "q_lora_rank",
-    "kv_lora_rank",
-    "qk_nope_head_dim",
-    "qk_rope_head_dim",
-    "v_head_dim",
-)
-
-
-def _deepseek_v32(read: ConfigReader, shape: Shape) -> Shape:
-    latent = latent_attention(read, 1536)
-    routed = routed_experts(
-        read,
-        shape,
-        experts=256,
-        top_k=8,
-        moe_ffn=2048,
-        shared=1,
-        dense=3,
-        groups=8,
-        top=4,
-        scale=2.5,
-    )
-    return {**latent, **routed, "mixers": _indexed(read, {**shape, **latent}, 64)}
-
-
-def _glm_dsa(read: ConfigReader, shape: Shape) -> Shape:
-    """Of several layers, the first alone may have an indexer of its own."""
-    layers, latent = shape["layers"], latent_attention(read, 2048, 192, 256)
-    routed = routed_experts(
-        read, shape, experts=256, top_k=8, moe_ffn=2048, shared=1, dense=3, scale=2.5
-    )
-    return {
-        **latent,
-        **routed,
-        "mixers": _indexed(read, {**shape, **latent}, 32, _shares(read, layers)),
-    }
-
-
-def _shares(read: ConfigReader, layers: int) -> list[bool]:
-    """Whether each layer takes an earlier one's choice: by a list or a pattern, or by turns."""
-    every = read.integer("index_topk_freq", default=1)
-    offset = read.integer("index_skip_topk_offset", default=2, low=0)
-    given = read.config.get("indexer_types") or read.config.get("index_topk_pattern")
-    key = "indexer_types" if read.config.get("indexer_types") else "index_topk_pattern"
-    read.ignore("indexer_types", "index_topk_pattern")
-    if given is None:
-        return [max(i - offset + 1, 0) % every != 0 for i in range(layers)]
-
-    named = {"F": False, "S": True, "full": False, "shared": True}
-    whole = [str(kind) for kind in given] if isinstance(given, (str, list, tuple)) else []
-    if len(whole) < layers or whole[:1] not in (["F"], ["full"]) or set(whole) - set(named):
-        message = f"{key} is {show(given)}: not full or shared for each layer, the first one full"
-        read.report(key, message, f"remove {key}")
-        return [False] * layers
-    return [named[kind] for kind in whole[:layers]]
-
-
 #: Of initial values, and whether a state's eigenvalues may be negative.
 _OLMO_UNSIZED: Final = "a_log_min a_log_max dt_min dt_max dt_init_floor allow_neg_eigval"
 _GATED: Final[Shape] = {
@@ -460,37 +373,6 @@ HYBRID: Final[Mapping[str, Family]] = {
         names=_KIMI,
         fields={**_SIGMOID, **_UNTIED, "attention_gate": "heads"},
         more=_ling,
-    ),
-    "deepseek_v32": Family(
-        vocab=129280,
-        hidden=7168,
-        ffn=18432,
-        layers=61,
-        heads=128,
-        kv_heads=128,
-        positions=163840,
-        head_dim=64,
-        attention_bias=False,
-        mixed=True,
-        names={"num_experts": "num_local_experts num_experts n_routed_experts"},
-        fields=_SIGMOID,
-        more=_deepseek_v32,
-    ),
-    "glm_moe_dsa": Family(
-        vocab=154880,
-        hidden=6144,
-        ffn=12288,
-        layers=78,
-        heads=64,
-        kv_heads=64,
-        positions=202752,
-        head_dim=64,
-        epsilon=1e-5,
-        attention_bias=False,
-        mixed=True,
-        names={"num_experts": "num_local_experts num_experts n_routed_experts"},
-        fields=_SIGMOID,
-        more=_glm_dsa,
     ),
     "lfm2": Family(
         vocab=65536,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..catalog.layers.stack import Layer
 from ..numerals import read_whole
-from .hf_by_keys import FULL, LOCAL, Traits, every, first_dense
+from .hf_by_keys import BLOCKS, FULL, INDEXED, LOCAL, Traits, every, first_dense
 from .hf_dense import SCALED_EMBEDDINGS, multipliers
 from .hf_keys import KeyReader
 from .hf_shape import ConfigReader, Shape, switch
@@ -22,6 +22,11 @@ _GRANITE: Final = (
     "embedding_multiplier logits_scaling residual_multiplier attention_multiplier layer_rope_theta"
 )
 _SIGMOID: Final[Shape] = {"router_scores": "sigmoid"}
+#: Every layer has an indexer, whatever a list says.
+_DSA_NAMES: Final = {
+    "layer_types": "",
+    "num_experts": "num_experts num_local_experts n_routed_experts",
+}
 
 
 def _full_first(period: int) -> Any:
@@ -45,6 +50,73 @@ def _flint_dense(read: KeyReader, shape: Shape) -> frozenset[int]:
     )
     step = read.integer("decoder_sparse_step", default=1)
     return frozenset(i for i in range(shape["layers"]) if i in named or (i + 1) % step)
+
+
+def _indexed(read: KeyReader, shape: Shape) -> list[str]:
+    """An indexer in every layer."""
+    return [INDEXED] * shape["layers"]
+
+
+def _dots3(read: KeyReader, shape: Shape) -> list[str]:
+    """An indexer in the first two layers of Dots 3, and in every fourth; windows in the others."""
+    whole = FULL if read.value("use_dsa") is False else INDEXED
+    if not read.boolean("use_sliding_window", True):
+        return [whole] * shape["layers"]
+    return [whole if i < 2 or i % 4 == 1 else LOCAL for i in range(shape["layers"])]
+
+
+def _dots3_local(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    """Local layers of Dots 3 have widths of their own, by keys that begin with swa_."""
+    if kind != LOCAL:
+        return {}
+    listed = read.mapping("per_layer_config").get(str(index), {})
+    own = ConfigReader(listed if isinstance(listed, dict) else {})
+
+    def width(name: str, usual: int) -> int:
+        return own.integer(name, default=read.integer(f"swa_{name}", default=usual))
+
+    nope, whole = width("qk_nope_head_dim", 192), width("head_dim", 256)
+    heads, rope = width("num_attention_heads", 64), width("qk_rope_head_dim", whole - nope)
+    return {
+        "heads": heads,
+        "kv_heads": heads,
+        "q_lora_rank": width("q_lora_rank", 1024),
+        "kv_lora_rank": width("kv_lora_rank", 1024),
+        "qk_nope_head_dim": nope,
+        "qk_rope_head_dim": rope,
+        "v_head_dim": width("v_head_dim", 128),
+        "head_dim": nope + rope,
+    }
+
+
+def _dots3_attention(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    return {"rotary_norm": True, **_dots3_local(read, shape, kind, index)}
+
+
+def _dots3_experts(read: KeyReader, shape: Shape) -> Shape:
+    """Each shared expert of Dots 3 has a width of its own."""
+    each = read.integer("shared_experts_intermediate_size", default=1536)
+    shared = read.integer("n_shared_experts", default=1)
+    return {"width": each * shared, "shared_experts": shared, **_SIGMOID}
+
+
+def _minimax(read: KeyReader, shape: Shape) -> list[str]:
+    """Whole attention in each layer of MiniMax-M3, or an indexer of blocks where a list has 1."""
+    listed = read.value("sparse_attention_freq")
+    marks = listed if isinstance(listed, list) else []
+    return [BLOCKS if i < len(marks) and marks[i] else FULL for i in range(shape["layers"])]
+
+
+def _minimax_dense(read: KeyReader, shape: Shape) -> frozenset[int]:
+    often = read.value("moe_layer_freq")
+    return frozenset(
+        i for i, mark in enumerate(often if isinstance(often, list) else []) if not mark
+    )
+
+
+def _blocks(read: KeyReader, shape: Shape) -> float:
+    width: int = shape["head_dim"]
+    return min(1.0, read.integer("rotary_dim", default=64) / width)
 
 
 def _mimo(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
@@ -244,6 +316,18 @@ TYPES: Final[Mapping[str, Traits]] = {
         _GPT, positions="none", head_bias=True, extras=(SCALED_EMBEDDINGS, *_SINUSOIDS)
     ),
     "cwm": Traits(kinds=_full_first(4)),
+    "deepseek_v32": Traits(
+        mlp_bias=False,
+        head_dim=False,
+        kinds=_indexed,
+        plain=first_dense(3, "first_k_dense_replace"),
+        experts=_SIGMOID,
+        names=_DSA_NAMES,
+        idle="layer_types",
+    ),
+    "diffllama": Traits(
+        attention=lambda read, shape, kind, index: {"maps": 2, "vectors": 4 * shape["head_dim"]}
+    ),
     "emu3_text_model": Traits(),
     "exaone_moe": Traits(
         qk_norm="head", kinds=every(4, "sliding_window_pattern"), experts=_SIGMOID
@@ -260,6 +344,16 @@ TYPES: Final[Mapping[str, Traits]] = {
         positions="rotary",
         layer=_last_bias,
         ffn=lambda read, hidden: read.integer("intermediate_multiple_size") * hidden,
+    ),
+    "glm_moe_dsa": Traits(
+        mlp_bias=False,
+        head_dim=False,
+        kinds=_indexed,
+        plain=first_dense(3, "first_k_dense_replace"),
+        experts=_SIGMOID,
+        names=_DSA_NAMES,
+        idle="layer_types",
+        others="index_topk_freq index_skip_topk_offset index_topk_pattern",
     ),
     "granite_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),
     "granitemoe_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),
@@ -315,6 +409,24 @@ TYPES: Final[Mapping[str, Traits]] = {
     "deepseek_ocr2_text": Traits(
         plain=first_dense(1, "first_k_dense_replace"), others="first_k_dense_replace"
     ),
+    "dots3_note_text": Traits(
+        mlp_bias=False,
+        head_dim=False,
+        gate="heads",
+        kinds=_dots3,
+        attention=_dots3_attention,
+        plain=first_dense(1, "first_k_dense_replace"),
+        experts=_dots3_experts,
+        others="first_k_dense_replace use_dsa use_sliding_window per_layer_config "
+        "swa_num_attention_heads swa_num_key_value_heads swa_q_lora_rank swa_kv_lora_rank "
+        "swa_head_dim swa_qk_nope_head_dim swa_qk_rope_head_dim swa_v_head_dim",
+        names={
+            "shared_experts_intermediate_size": "moe_shared_expert_intermediate_size "
+            "shared_experts_intermediate_size",
+            "sliding_window": "sliding_window sliding_window_size",
+        },
+        idle="swa_num_key_value_heads",
+    ),
     "granite4_vision_text": Traits(extras=multipliers, idle=_GRANITE),
     "hunyuan_vl_text": Traits(qk_norm="head"),
     "kosmos_2_text_model": _KOSMOS,
@@ -332,10 +444,38 @@ TYPES: Final[Mapping[str, Traits]] = {
     "glm4v_moe_text": Traits(rounds_heads=True, output_bias=False, experts=_SIGMOID),
     "glm_ocr_text": Traits(norms=4),
     "granite_docling_text": Traits(extras=multipliers, idle=_GRANITE),
+    "minimax_m3_vl_text": Traits(
+        qk_norm="head",
+        rotary_fraction=_blocks,
+        kinds=_minimax,
+        plain=_minimax_dense,
+        dense=lambda read, shape: {"width": read.integer("dense_intermediate_size")},
+        experts=lambda read, shape: {
+            "shared_experts": 1,
+            "width": read.integer("shared_intermediate_size"),
+            **_SIGMOID,
+        },
+        others="moe_layer_freq",
+        nested={
+            "sparse_attention_config": {
+                "sparse_attention_freq": "sparse_attention_freq",
+                "index_n_heads": "sparse_num_index_heads",
+                "index_head_dim": "sparse_index_dim",
+                "index_block_size": "sparse_block_size",
+                "index_topk_blocks": "sparse_topk_blocks",
+                "index_local_blocks": "sparse_local_block",
+            }
+        },
+        idle="swiglu_alpha swiglu_limit index_n_heads index_head_dim index_block_size "
+        "index_topk_blocks index_local_blocks first_k_dense_replace use_qk_norm qk_norm_type "
+        "moe_intermediate_size",
+    ),
     "muse_glimmer_text": Traits(norms=4, gate="elements", qk_norm="l2"),
     "molmo2_text": Traits(
         output_bias=False,
-        qk_norm="head",
+        qk_norm=lambda read, shape: (
+            "full" if read.text("qk_norm_type", default="qwen3") == "olmo" else "head"
+        ),
         table_elements=lambda read, shape: (
             shape["hidden"] * (read.optional_integer("additional_vocab_size", low=0) or 0)
         ),

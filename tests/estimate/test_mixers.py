@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dsgen.catalog.layers.delta import CHUNK, GatedDelta
-from dsgen.catalog.layers.indexer import Indexer
+from dsgen.catalog.layers.grouped import GroupedQuery
+from dsgen.catalog.layers.indexer import BlockIndexer, Indexer
 from dsgen.catalog.layers.kimi_delta import KimiDelta
 from dsgen.catalog.layers.mamba import Mamba1, Mamba2
 from dsgen.catalog.layers.short_conv import ShortConv
@@ -491,3 +492,55 @@ def test_an_indexer_costs_all_keys_and_saves_none(tokens: int) -> None:
     mixer = Indexer(hidden=256, query_rank=64, heads=4, head_dim=64, top=16)
     dense = 2 * tokens * 4 * (32 + 32 + 32)
     assert counted / tokens == pytest.approx(mixer.core_flops(tokens) + dense)
+
+
+@pytest.mark.parametrize("tokens", [128, 256])
+def test_an_indexer_of_blocks_costs_all_keys(tokens: int) -> None:
+    """MiniMax-M3's module does the products of the formula, and its mask has a score of each head
+    and key.
+    """
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.minimax_m3_vl import modeling_minimax_m3_vl as modeling
+
+    sizes = {"index_n_heads": 2, "index_head_dim": 32, "index_block_size": 16, "rotary_dim": 32}
+    heads = {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32}
+    config = AutoConfig.for_model("minimax_m3_vl_text", **heads, **sizes)
+    module = modeling.MiniMaxM3VLIndexer(config, 0)
+    places, angles = torch.arange(tokens)[None], torch.zeros(1, tokens, 32)
+    state = torch.zeros(1, tokens, 256)
+    mixer = BlockIndexer(hidden=256, heads=2, head_dim=32, block=16, top=256, attention_heads=8)
+
+    counted = batched_flops(lambda: module(state, (angles, angles), None, places))
+    assert counted / tokens == pytest.approx(mixer.core_flops(tokens))
+
+    blocks = module(state, (angles, angles), None, places)
+    mask = module.build_block_mask(blocks, None, tokens, torch.bfloat16, state.device, places)
+    assert mask.numel() / tokens == mixer.kept_of_sequence(tokens)
+
+
+def test_subtracted_softmax_maps_keep_what_is_counted() -> None:
+    """DiffLlama's module keeps the elements of the formula, but for what kernels need of each row,
+    and with the difference in fp32, as it is on CPU.
+    """
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention
+
+    sizes = {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4}
+    config = AutoConfig.for_model("diffllama", **sizes, attn_implementation="sdpa")
+    attention = DiffLlamaAttention(config, 0)
+
+    class Alone(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, state: Any) -> Any:
+            angles = torch.ones(1, state.shape[1], 8, dtype=state.dtype)
+            return self.attention(state, (angles, angles), None, is_causal=True)[0]
+
+    mixer = GroupedQuery(hidden=64, heads=8, kv_heads=4, head_dim=8, maps=2, vectors=32)
+    angles, sums, factors, fp32 = 8, 2 * 8 * 2, 4 * 2, 64
+    counted = kept_elements(Alone(), 256, 64) - angles - sums - factors - fp32
+    assert counted == mixer.kept_elements(repeats_keys=False, packs=False)

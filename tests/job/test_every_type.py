@@ -122,7 +122,57 @@ def test_every_type_is_exact_or_refused() -> None:
         if found != "exact":
             wrong[family] = found
     assert wrong == {}
-    assert len(planned) >= 90
+    assert len(planned) >= 110
+
+
+def multimodal_types() -> list[str]:
+    """Multimodal types that make text of images, and have a language model of their own."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    return [name for name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES if multimodal(name)]
+
+
+def test_every_language_part_is_exact_or_refused() -> None:
+    """The language model inside each multimodal type's default config has exactly transformers'
+    parameters, whether the config names its parts or leaves them to its class, or is refused.
+    """
+    wrong, planned = {}, set()
+    for outer in multimodal_types():
+        if (theirs := _language_part(outer)) is None:
+            continue
+        count, whole = theirs
+        for config in ({"model_type": outer}, whole):
+            try:
+                model = model_from_config(config, name="x", source="a test")
+            except ConfigError:
+                continue
+            planned.add(outer)
+            difference = parameter_count(model) - head_parameters(model) - count
+            if difference:
+                wrong[outer] = difference
+    assert wrong == {}
+    assert len(planned) >= 65
+
+
+def _language_part(outer: str) -> tuple[int, dict[str, Any]] | None:
+    """Parameters of a multimodal type's language model without a head of its own, and the config;
+    `None` where transformers can't build it.
+    """
+    import torch
+
+    try:
+        config = config_class(outer)()
+        text = getattr(config, multimodal(outer)["place"])  # type: ignore[index]
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = model_class(type(text))(text)
+    except Exception:  # a class whose defaults are no model
+        return None
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    apart = head is not None and head.weight is not table.weight
+    count = sum(parameter.numel() for parameter in model.parameters())
+    own = sum(parameter.numel() for parameter in head.parameters()) if apart else 0
+    return count - own, {**config.to_dict(), "model_type": outer}
 
 
 @pytest.mark.parametrize("family", TYPES)

@@ -590,7 +590,7 @@ def test_old_multimodal_config_is_flat() -> None:
     ("config", "message"),
     [
         (
-            {"model_type": "gemma3"},
+            {"model_type": "gemma3", "n_embd": 2048},
             "gemma3 is a multimodal model, and its config has no text_config",
         ),
         (

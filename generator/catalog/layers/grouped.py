@@ -37,6 +37,7 @@ class GroupedQuery(SoftmaxAttention):
     takes_keys: bool = False  #: keys and values are those of a layer before (Gemma 4)
     output_norm: bool = False  #: of the output, before its projection (BitNet)
     vectors: int = 0  #: learned elements in no projection and no norm (DiffLlama's lambdas)
+    maps: int = 1  #: softmax maps, each over a share of the values; two are subtracted (DiffLlama)
     rotary: bool = True
     span: Span = Span()
 
@@ -96,6 +97,17 @@ class GroupedQuery(SoftmaxAttention):
             Projection("o_proj", values, self.hidden, self.output_bias),
         )
 
+    def core_flops(self, sequence: int) -> float:
+        """FLOPs of scores and of their product with the values, of each map anew.
+
+        **Source**: DiffLlamaAttention of transformers 5.23 calls it for each half of the values.
+        """
+        return self.maps * SoftmaxAttention.core_flops(self, sequence)
+
+    def core_elements(self, sequence: int) -> float:
+        """Elements that each map reads and writes."""
+        return self.maps * SoftmaxAttention.core_elements(self, sequence)
+
     @property
     def products(self) -> tuple[Product, ...]:
         """Queries, keys, values and gate at once, and the output."""
@@ -132,4 +144,9 @@ class GroupedQuery(SoftmaxAttention):
         # beside the core's output, which its own backward pass takes.
         gated = self.gate_width + output if self.gate_width else 0
         normed = output if self.output_norm else 0
-        return queries + copied + values + output + packed + gated + normed
+        # Values and output of each further map, all outputs side by side, their difference, and
+        # this normalised. Source: saved-tensor hooks in DiffLlamaAttention.
+        further = (self.maps - 1) * (values + output)
+        subtracted = (self.maps + 2) * output if self.maps > 1 else 0
+        kept = queries + copied + values + output + packed + gated + normed
+        return kept + further + subtracted

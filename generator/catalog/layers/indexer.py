@@ -88,3 +88,54 @@ class Indexer(Mixer):
     def state_elements(self, sequence: int) -> float:
         """Its scores before and after they are scaled or cut, at a time: half of both."""
         return 0.0 if self.shared else float(sequence * self.heads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockIndexer(Indexer):
+    """Scores of which each block of keys has the greatest; each group of heads has its own choice
+    of blocks (MiniMax-M3).
+
+    **Source**: transformers 5.23, MiniMaxM3VLIndexer.
+    """
+
+    called: ClassVar[str] = "an indexer of blocks"
+
+    query_rank: int = 0  #: none: its queries are made of the hidden state
+    block: int  #: keys of one
+    attention_heads: int  #: of the attention beside it, each with a mask of its own
+
+    @property
+    def projections(self) -> tuple[Projection, ...]:
+        """Linear layers, with the names of transformers."""
+        return (
+            Projection("q_proj", self.hidden, self.heads * self.head_dim),
+            Projection("k_proj", self.hidden, self.head_dim),
+        )
+
+    def norm_parameters(self, each: int) -> int:
+        """Norms of its queries and its key."""
+        return 2 * each * self.head_dim
+
+    def kept_of_sequence(self, sequence: int) -> float:
+        """A mask of each head, in attention's type, which attention keeps."""
+        return float(self.attention_heads * sequence)
+
+    def core_flops(self, sequence: int) -> float:
+        """FLOPs of its scores over all keys.
+
+        **Symbols**: 2 s H d. **Source**: counted by torch's FlopCounterMode in MiniMaxM3VLIndexer:
+        exactly this.
+        """
+        return 2.0 * sequence * self.heads * self.head_dim
+
+    def core_elements(self, sequence: int) -> float:
+        """Its fp32 scores: written by the product, masked, and read for each block's greatest; and
+        twelve bytes for each score of attention, of which bools and then numbers make the mask.
+        """
+        return 8.0 * sequence * self.heads + 6.0 * sequence * self.attention_heads
+
+    def state_elements(self, sequence: int) -> float:
+        """Its scores before and after they are masked, or the mask before it is filled, with its
+        bools: three bytes of each score of attention.
+        """
+        return max(self.heads, 0.75 * self.attention_heads) * sequence

@@ -40,6 +40,7 @@ class Latent(SoftmaxAttention):
     qk_norm: str = "none"
     sinks: bool = False
     gate: str = "none"  #: what the output is multiplied with: none | heads (one a head, Ling 3)
+    rotary_norm: bool = False  #: of the part of keys that is rotated (Dots 3)
     rotary: bool = True
     span: Span = Span()
 
@@ -92,7 +93,8 @@ class Latent(SoftmaxAttention):
     def norm_parameters(self, each: int) -> int:
         """Norms of queries and keys, and of the latents (RMSNorm, whatever the model's)."""
         heads = SoftmaxAttention.norm_parameters(self, each)
-        return heads + self.q_lora_rank + self.kv_lora_rank
+        rotated = self.qk_rope_head_dim if self.rotary_norm else 0
+        return heads + self.q_lora_rank + self.kv_lora_rank + rotated
 
     @property
     def products(self) -> tuple[Product, ...]:

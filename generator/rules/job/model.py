@@ -333,6 +333,9 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
             mixer.qk_norm == "full" for mixer in model.attentions
         ),
         "attention and MLP side by side": any(k.norms == 1 and k.blocks == 2 for k in kinds),
+        "two softmax maps that are subtracted": any(
+            isinstance(m, GroupedQuery) and m.maps > 1 for m in model.attentions
+        ),
         "values of another width than keys": any(
             isinstance(m, GroupedQuery) and m.value_dim != m.head_dim for m in model.attentions
         ),
