@@ -19,7 +19,7 @@ from .markdown import prose
 from .schema_page import definition_sections, keys_table, schema_sections
 
 FOLDER = Path(__file__).parent / "reference"
-MADE = "Written by `python -m docs.make_reference`; do not edit."
+MADE = "<!-- Written by `python -m docs.make_reference`; do not edit. -->"
 
 
 def pages() -> Mapping[Path, str]:
@@ -66,7 +66,7 @@ FORMULAE = (
 )
 DOCUMENTS = (
     "What other commands print or write as JSON. `dsgen schema NAME` prints the "
-    "JSON Schema of each."
+    "JSON Schema of each; [For programs](../json.md) has an example of each."
 )
 
 
@@ -89,7 +89,7 @@ def _page(title: str, introduction: str, sections: Iterable[str]) -> str:
 
 
 def _documents() -> Iterator[str]:
-    for name in ("findings", "sweep", "calibration"):
+    for name in ("findings", "sweep", "calibration", "rules", "catalog"):
         schema = _schema(name)
         yield from (f"## {name}", "", prose(schema["description"]), "")
         yield from (*keys_table(schema, schema), *definition_sections(schema, level=3), "")

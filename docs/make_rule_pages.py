@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 import dsgen
-from dsgen.cli.known_rules import heading, known_rules, subject_of, subject_pages
+from dsgen.cli.known_rules import heading, in_markdown, known_rules, subject_of, subject_pages
 from dsgen.rule import rules_in
 from tests.case import NAMES, read_case
 
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent / "rules"
 INDEX = Path(dsgen.__file__).parent / "cli" / "rule_modules.json"
 #: Folders whose modules only use rules.
 USERS = {"cli", "draft", "report", "render", "write"}
-MADE = "Written by `python -m docs.make_rule_pages`; do not edit."
+MADE = "<!-- Written by `python -m docs.make_rule_pages`; do not edit. -->"
 
 
 def pages() -> Mapping[Path, str]:
@@ -32,7 +32,8 @@ def pages() -> Mapping[Path, str]:
     found = {FOLDER / "README.md": "\n".join(_index())}
     for subject, page in subject_pages(known_rules(), examples()):
         title, _, rest = page.partition("\n")
-        found[FOLDER / f"{subject.lower()}.md"] = f"{title}\n\n{MADE}\n{rest}"
+        listed = "\n".join(_listed(subject))
+        found[FOLDER / f"{subject.lower()}.md"] = f"{title}\n\n{MADE}\n\n{listed}\n{rest}"
     return found
 
 
@@ -56,6 +57,14 @@ def write() -> None:
         path.unlink()
     for path, text in made.items():
         path.write_text(text, encoding="utf-8")
+
+
+def _listed(subject: str) -> Iterator[str]:
+    """The rules of a subject by id, each with what it requires, as a table that leads to them."""
+    yield from ("| rule | requires |", "|---|---|")
+    for rule in known_rules():
+        if subject_of(rule) == subject:
+            yield f"| [{rule.id}](#{rule.id.lower()}) | {in_markdown(rule.title)} |"
 
 
 def _index() -> Iterator[str]:

@@ -27,7 +27,7 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
     transformers, where it is installed, counts as many parameters.
     """
     from ..catalog import load_catalog  # here, to save start-up time
-    from .catalog_text import containing, entry, entry_lines, kind_of, listing
+    from .catalog_text import containing, entry, entry_lines, facts_of, kind_of, listing
     from .tables import print_parts
 
     if kind == "model" and name is not None and (Path(name).exists() or name.endswith(".json")):
@@ -59,13 +59,22 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
         else:
             print_parts(entry_lines(found, sparse=kind == "models"))
     elif form == "json":
-        print_json({kind: list(records[kind]) for kind in kinds})
+        facts = {kind: facts_of(records[kind]) for kind in kinds}
+        print_json({**{kind: list(records[kind]) for kind in kinds}, "facts": facts})
     else:
         for kind in kinds:
             print_parts(f"{kind} ({len(records[kind])})", listing(records[kind]), "")
 
 
-PUBLISHED = ("job", "plan", "sweep", "calibration", "findings")  #: files of the package
+PUBLISHED = (
+    "job",
+    "plan",
+    "sweep",
+    "calibration",
+    "findings",
+    "rules",
+    "catalog",
+)  #: files of the package
 NAMES = (*PUBLISHED, "deepspeed")
 
 
@@ -77,8 +86,8 @@ NAMES = (*PUBLISHED, "deepspeed")
     help="With deepspeed: the release; default: the newest known.",
 )
 def schema(name: str, deepspeed_version: str | None) -> None:
-    """Print a JSON Schema: of job specs, plan.json, sweeps, calibrations, or the findings of
-    validate --format json.
+    """Print a JSON Schema: of job specs, or of what `--format json` prints: plans, sweeps,
+    calibrations, findings, rules, the catalog.
 
     `deepspeed` is the schema of a DeepSpeed config, for editors.
     """

@@ -192,6 +192,26 @@ def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:
     )
 
 
+def facts_of(records: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the table of a kind shows of each entry, in SI units, by name."""
+    return {name: _shown(record) for name, record in records.items()}
+
+
+def _shown(record: Accelerator | NodeType | ModelEntry) -> dict[str, Any]:
+    if isinstance(record, Accelerator):
+        return {"memory_bytes": record.memory_bytes, "flops_per_s": dict(record.flops_per_s)}
+    if isinstance(record, NodeType):
+        return {
+            "accelerator": record.accelerator.name,
+            "accelerators_per_node": record.accelerators_per_node,
+            "network_bytes_per_s_per_node": record.network_bytes_per_s_per_node,
+            "price_per_node_hour": record.price_per_node_hour,
+        }
+    model = _model(record)
+    size = {"layers": model.layers, "hidden": model.hidden}
+    return {"parameters": parameter_count(model), **size}
+
+
 def _model(entry: ModelEntry) -> Model:
     return model_from_config(entry.config, name=entry.name, source=entry.source)
 

@@ -271,26 +271,26 @@ def heading(subject: str) -> str:
 
 
 def _entry(rule: Rule, example: str | None) -> Iterator[str]:
-    yield from (f"## {rule.id}", "", _markdown(rule.title), "")
+    yield from (f"## {rule.id}", "", in_markdown(rule.title), "")
     facts = [f"**{rule.severity.value}**", f"checks {checks(rule)}"]
     if rule.reads:
         facts[-1] += f" ({', '.join(rule.reads)})"
     if rule.when:
         facts.append(f"fails {_WHEN[rule.when]}")
     if rule.versions:
-        facts.append(f"DeepSpeed {_markdown(rule.versions)}")
+        facts.append(f"DeepSpeed {in_markdown(rule.versions)}")
     yield f"- {'; '.join(facts)}"
     label, consequence = _consequence(rule)
     for name, text in ((label.title(), consequence), ("Fix", rule.fix), ("Source", rule.source)):
         if text:
-            yield f"- {name}: {_markdown(text)}"
+            yield f"- {name}: {in_markdown(text)}"
     if example:
         longest = max((len(run) for run in example.split("\n") if set(run) == {"`"}), default=0)
         fence = "`" * max(3, longest + 1)
         yield from ("", f"{fence}text", *example.rstrip("\n").split("\n"), fence)
 
 
-def _markdown(text: str) -> str:
+def in_markdown(text: str) -> str:
     """`text` with Markdown's special characters escaped, except for code in backticks."""
     parts = " ".join(text.split()).split("`")
     closed = len(parts) % 2 == 1

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MADE = re.compile(r"\A# .*\n\nWritten by `python -m docs\.")
+MADE = re.compile(r"\A# .*\n\n(?:.*\n\n)?<!-- Written by `python -m docs\.")
 _FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,})(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)(?P=fence)[ ]*$",
     re.M | re.S,

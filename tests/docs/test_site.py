@@ -5,6 +5,7 @@ network.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -54,6 +55,38 @@ def test_every_page_is_built(site: Path) -> None:
         for path in sources
     }
     assert expected <= {path.relative_to(site) for path in site.rglob("*.html")}
+
+
+@needs_mkdocs
+@pytest.mark.integration
+def test_llms_txt_lists_every_page(site: Path) -> None:
+    """llms.txt has each page of the site once, under its part, and leads to it as Markdown."""
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith("# dsgen\n\n> ")
+    listed = re.findall(r"^- \[(.+)\]\((\S+)\)", text, re.MULTILINE)
+    names = [name for _, name in listed]
+    assert len(names) == len(set(names)) and "tutorial/first-plan.md" in names
+    built = {path.relative_to(site).as_posix() for path in site.rglob("*.md")}
+    assert built == {*names}
+    for title, name in listed:
+        assert (site / name).read_text(encoding="utf-8").count(f"# {title}\n")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[1] == "Tutorial"
+
+
+@needs_mkdocs
+def test_llms_txt_says_what_a_page_is() -> None:
+    """A page's line has its title and its first sentence, without links; made pages have theirs."""
+    from docs.hooks import llms_text
+
+    pages = {
+        "index.md": "# Home page\n\nIt [plans](plan.md) runs. And more.\n",
+        "a.md": "# A\n\n<!-- made -->\n\n| a |\n\n## B\n",
+    }
+    nav = [{"Home": "index.md"}, {"Part": [{"Inner": ["a.md"]}]}]
+    assert llms_text("x", "About.", nav, pages) == (
+        "# x\n\n> About.\n\n## Home\n\n- [Home page](index.md): It plans runs.\n"
+        "\n## Part\n\n- [A](a.md)\n"
+    )
 
 
 @needs_mkdocs
