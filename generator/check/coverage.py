@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from ..dataclass import dataclass
 from ..findings import Location
 from ..programs.launching.launch_line import STARTS_PROCESSES
+from ..programs.launching.settings import settings_of
 from ..submission.launches import Launch
 from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
@@ -45,7 +46,9 @@ def launches_not_checked(submission: Submission) -> Iterator[NotChecked]:
         for launch in document.launches:
             if launch.program is not None and launch.program.value == "-":
                 continue  # a text, which is read on its own
-            is_read = id(launch) in made or _names_a_document(launch, named)
+            settings = settings_of(launch)
+            is_judged = settings is not None and settings.is_judged
+            is_read = is_judged or id(launch) in made or _names_a_document(launch, named)
             is_started = has_own or any(call.program in STARTS_PROCESSES for call in launch.calls)
             if not is_read and (launch.front_end or not is_started):
                 yield NotChecked(_place(launch), _reason(launch))
@@ -80,8 +83,13 @@ def _place(launch: Launch) -> Location:
 
 
 def _reason(launch: Launch) -> str:
-    if launch.front_end:
-        return f"the options of {launch.front_end} are not read"
+    settings = settings_of(launch)
+    if settings is not None:
+        name, engine = settings.front_end.name, settings.front_end.otherwise
+        if engine and settings.starts_another:
+            return f"{engine}, with which {name} trains here"
+        of_program = f" of {settings.program}" if settings.front_end.reads else ""
+        return f"the options{of_program} of {name} are not read"
     last = launch.program.parts[-1] if launch.program and launch.program.parts else None
     name = (last or "").rpartition("/")[2]
     return f"the options of {name or 'the program'} are its own"

@@ -105,7 +105,7 @@ def test_another_engine_is_not_read(tmp_path: Path) -> None:
         "#!/bin/bash\npython train.py --actor-num-nodes 2 --colocate --train-backend fsdp\n"
     )
     (only,) = validate([tmp_path]).not_checked
-    assert only.reason == "the options of slime are not read"
+    assert only.reason == "FSDP, with which slime trains here"
 
 
 def test_a_front_end_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,11 +116,14 @@ def test_a_front_end_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         source="a test",
         commands={"forge": ["pretrain"]},
         engine="megatron",
-        nodes={"name": "NNODES", "default": 1},
-        per_node={"name": "--gpus"},
+        settings={
+            "nodes": {"names": ["NNODES"], "default": 1},
+            "per_node": {"names": ["--gpus"]},
+        },
     )
     monkeypatch.setattr(table, "front_ends", lambda: rows)
     monkeypatch.setattr("dsgen.programs.megatron.arguments.front_ends", lambda: rows)
+    monkeypatch.setattr("dsgen.programs.launching.settings.front_ends", lambda: rows)
     table.of_command.__globals__["_by_command"].cache_clear()
     (tmp_path / "run.sh").write_text(
         "#!/bin/bash\nforge pretrain --gpus 8 --tensor-model-parallel-size 3\n"

@@ -35,6 +35,11 @@ LAUNCHING: Final = ProgramRecord(
         ),
         Rules(
             folder="programs.launching.rules",
+            modules=("front_ends",),
+            when=lambda submission: any(launch.front_end for launch in submission.launches),
+        ),
+        Rules(
+            folder="programs.launching.rules",
             modules=("hostfiles",),
             when=lambda submission: (
                 submission.has("hostfile", "environment file") or submission.calls("deepspeed")

@@ -14,9 +14,9 @@ from ...submission.world import MADE_ALL_THE_SAME, OF_PYTHON, Degree
 from ...text.hostfile import Hostfile
 from ...text.wording import counted
 from ..deepspeed.submission import used_config
-from .front_ends import nodes_of, per_node_of
 from .launcher_call import NODES, PER_NODE, LauncherCall
 from .own_options import has_unknown_stages, pipeline_stages
+from .settings import settings_of
 
 #: Options of launchers that set a quantity, by program.
 _COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = (
@@ -54,13 +54,15 @@ def _claims(
     launch: Launch, submission: Submission, trust: Trust, *, alone: bool
 ) -> Iterator[Claim]:
     """The claims of one line. `alone`: nothing else runs it on several nodes."""
-    if launch.front_end:
-        nodes, each = nodes_of(launch), per_node_of(launch)
-        if each is not None:
-            yield Claim("GPUs per node", each.value, each.where, each.text, trust)
-        if nodes is not None and each is not None:
-            text = f"{nodes.text} × {each.text}"
-            yield Claim("processes", nodes.value * each.value, each.where, text, trust)
+    settings = settings_of(launch)
+    if settings is not None and "per_node" in settings.front_end.settings:
+        nodes, each = settings.get("nodes"), settings.get("per_node")
+        if each is not None and each.number:
+            where = each.where or settings.place
+            yield Claim("GPUs per node", each.number, where, str(each), trust)
+            if nodes is not None and nodes.number:
+                processes = nodes.number * each.number
+                yield Claim("processes", processes, where, f"{nodes} × {each}", trust)
     for index, call in enumerate(launch.calls):
         line = LauncherCall(**vars(call), launch=launch, submission=submission)
         part = any(one.program == "srun" and one.has("--nodelist") for one in launch.calls[:index])

@@ -16,10 +16,7 @@ from typing import Any, Final
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
-from ...findings import Location
-from ...numerals import read_whole
 from ...resources import read_text
-from ...submission.launches import Launch
 from ...text.options import basename
 from ...text.shell.records import Word
 
@@ -51,18 +48,21 @@ class FrontEnd:
     #: options of the engine that count no more, by the option of its own that replaces them
     replaces: Mapping[str, Sequence[str]] = field(default_factory=dict)
     renamed: Sequence[str] = ()  #: options of its own that have the name of one of the engine's
-    #: values of its options with which it starts another engine, which isn't read
-    unless: Mapping[str, str] = field(default_factory=dict)
+    #: settings with which it starts the engine, where it has others
+    where: Mapping[str, str] = field(default_factory=dict)
+    otherwise: str = ""  #: the engine that it starts else, which isn't read
     #: options that it ignores where another one is 1
     needs: Mapping[str, str] = field(default_factory=dict)
-    #: options of an iteration: `prompts` × `samples` are trained on in steps of a `batch`, whose
-    #: number `steps` may set
-    rollout: Mapping[str, str] = field(default_factory=dict)
-    #: options of the `tokens` that a rank trains on at once, `where` they count, the longest
-    #: `response`, and the `ranks` over which a sequence is cut
-    budget: Mapping[str, str] = field(default_factory=dict)
-    nodes: Mapping[str, Any] | None = None  #: the option or variable of the nodes, and its default
-    per_node: Mapping[str, Any] | None = None  #: the same of the processes of a node
+    spelling: str = "options"  #: or `keys`, as in `a.b=c`
+    #: `options` that name a config, and the names of those that are its `own`
+    configs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    reads: Sequence[str] = ()  #: the modules whose settings these are; empty: all
+    #: what its launches set, by short names: their `names`, and the `default` without them
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    counts: Mapping[str, str] = field(default_factory=dict)  #: made of settings, by name
+    #: options of the engine by the short names of the settings that become them
+    becomes: Mapping[str, str] = field(default_factory=dict)
+    identities: Sequence[Mapping[str, Any]] = ()  #: what has to hold of counts and settings
 
     @property
     def options(self) -> frozenset[str]:
@@ -73,10 +73,6 @@ class FrontEnd:
     def may_have(self, name: str) -> bool:
         """Return whether an option is its own, or one that it hands to other programs."""
         return name in self.options or name.startswith(tuple(self.prefixes))
-
-    def starts_another(self, launch: Launch) -> bool:
-        """Return whether a launch says that it starts an engine which isn't read."""
-        return any(_option(launch, name)[0] == value for name, value in self.unless.items())
 
     def near(self, name: str) -> str | None:
         """The option of its own that an unknown one is a slip of."""
@@ -125,73 +121,3 @@ def of_program(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
         if is_module or is_script:
             return row
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """A number of nodes, or of processes on each, and what says so."""
-
-    value: int
-    text: str
-    where: Location
-
-
-def nodes_of(launch: Launch) -> Count | None:
-    """The nodes that a front end's launch has; None where it can't be known."""
-    return _count(launch, front_ends()[launch.front_end].nodes)
-
-
-def per_node_of(launch: Launch) -> Count | None:
-    """The processes that a front end starts on each node; None where it can't be known."""
-    return _count(launch, front_ends()[launch.front_end].per_node)
-
-
-def number_of(launch: Launch, name: str) -> Count | None:
-    """The number that an option of a front end's launch gives; None where it can't be known."""
-    return _count(launch, {"name": name})
-
-
-def has_option(launch: Launch, name: str) -> bool:
-    """Return whether an option is on a front end's launch."""
-    return any(word.prefix.partition("=")[0] == name for word in launch.arguments)
-
-
-def _count(launch: Launch, entry: Mapping[str, Any] | None) -> Count | None:
-    """The number that an option or a variable gives, or its default."""
-    if entry is None:
-        return None
-    name, default = entry["name"], entry.get("default")
-    if name.startswith("--"):
-        text, where = _option(launch, name)
-    else:
-        assignment = launch.environment.get(name)
-        text = assignment.value if assignment else ""
-        where = launch.script.locate(assignment) if assignment else launch.calls[0].where
-    if text == "":
-        program = launch.calls[0].where
-        return Count(default, f"{name} {default} (the default)", program) if default else None
-    value = read_whole(text) if text is not None else None
-    return Count(value, f"{name} {value}", where) if value else None
-
-
-def _option(launch: Launch, name: str) -> tuple[str | None, Location]:
-    """The value of the last option of a name, and its place; "" where there is none, None where it
-    can't be known.
-    """
-    text: str | None = ""
-    where = launch.calls[0].where
-    for index, word in enumerate(launch.arguments):
-        option, equals, value = word.prefix.partition("=")
-        if option == name:
-            following = launch.arguments[index + 1 : index + 2]
-            text = value if equals else following[0].value if following else None
-            where = launch.script.locate(word)
-        elif word.value is None and not option.startswith("-") and _may_hide(launch, index):
-            text = None
-    return text, where
-
-
-def _may_hide(launch: Launch, index: int) -> bool:
-    """Return whether an unknown word may hold options: it is no option's value."""
-    before = launch.arguments[index - 1].prefix if index else ""
-    return not before.startswith("--") or "=" in before

@@ -18,6 +18,7 @@ from ...text.document import FileText, Kind
 from ...text.shell.records import Word
 from ...text.wording import whole_number
 from ..launching.front_ends import FrontEnd, front_ends
+from ..launching.settings import Settings
 from .front_ends import engine_words
 from .options import (
     A_FORK,
@@ -222,8 +223,9 @@ def from_launches(
         path, first = launch.script.text.path, launch.program
         if launch.front_end:
             front_end = front_ends()[launch.front_end]
-            if front_end.engine == "megatron" and not front_end.starts_another(launch):
-                yield _of_front_end(launch, front_end)
+            settings = Settings(launch=launch, front_end=front_end)
+            if front_end.engine == "megatron" and settings.starts_the_engine:
+                yield _of_front_end(settings)
             continue
         last = first.parts[-1] if first is not None and first.parts else None
         program = None if last is None else PurePosixPath(last).name  # None: it can't be known
@@ -333,9 +335,10 @@ def _arguments(
     )
 
 
-def _of_front_end(launch: Launch, front_end: FrontEnd) -> MegatronArguments:
+def _of_front_end(settings: Settings) -> MegatronArguments:
     """The arguments that a front end gives Megatron."""
-    given = engine_words(front_end, launch.arguments)
+    launch, front_end = settings.launch, settings.front_end
+    given = engine_words(settings)
     parsed = parse_words(given.words, option_table(LM), launch.script.locate)
     parsed = _less(parsed, ProgramOptions(), launch.script.text.lines)
     names = {option.name for option in parsed.given}

@@ -11,7 +11,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...text.shell.records import Word
-from ..launching.front_ends import FrontEnd
+from ..launching.settings import Settings
 from .options import LM, MegatronOption, option_table
 
 _LAYERS: Final = "--num-layers"
@@ -36,9 +36,18 @@ class EngineWords:
     unsure: frozenset[str]  #: options of which it isn't known whether they are given
 
 
-def engine_words(front_end: FrontEnd, words: Sequence[Word]) -> EngineWords:
+def engine_words(settings: Settings) -> EngineWords:
     """Megatron's words of a front end's: its own options are left out, with their values."""
+    front_end, words = settings.front_end, settings.launch.arguments
     table = option_table(LM)
+    if front_end.becomes:
+        sure = frozenset(
+            option
+            for short, option in front_end.becomes.items()
+            if settings.get(short) is not None or settings.meets({short: "-"})
+        )
+        return EngineWords(words=tuple(_of_settings(settings)), unsure=frozenset(table.rows) - sure)
+
     made, unsure, given = list[Word](), set(front_end.decides), dict[str, str | None]()
     for option, values in _options(words):
         name, _, attached = option.prefix.partition("=")
@@ -71,6 +80,16 @@ def engine_words(front_end: FrontEnd, words: Sequence[Word]) -> EngineWords:
         if name not in given and name not in unsure:
             made += _default(words, name, value)
     return EngineWords(words=tuple(made), unsure=frozenset(unsure))
+
+
+def _of_settings(settings: Settings) -> Iterator[Word]:
+    """Megatron's options, each at the place of the setting that becomes it."""
+    for short, option in settings.front_end.becomes.items():
+        word, setting = settings.word_of(short), settings.get(short)
+        if setting is not None and setting.number is not None:
+            at = word.offset if word is not None else 0
+            for text in (option, str(setting.number)):
+                yield Word(raw="", value=text, offset=at, parts=(text,))
 
 
 def _options(words: Sequence[Word]) -> Iterator[tuple[Word, tuple[Word, ...]]]:

@@ -17,6 +17,7 @@ from ...places import IN_WORDS
 from .records import Word
 from .tokens import scan
 from .values import (
+    BEGUN,
     HOLE,
     Element,
     Piece,
@@ -153,8 +154,12 @@ class Expander:
             braces = set(_BRACES.findall(bare)) if "{" in bare else set()
             # bash looks for file names, or makes several words.
             if _GLOB.search(bare) or ({"{", "}"} <= braces and len(braces) > 2):
-                unknown = Piece(None, *self._source.region(start, end))
-                self._found, self._current = [], Field([unknown])
+                name = BEGUN.match(text, start, end)
+                begun = name.end() if name is not None else start
+                known = [Piece(text[start:begun], *self._source.region(start, begun))]
+                unknown = Piece(None, *self._source.region(begun, end))
+                self._found = []
+                self._current = Field([*(known if name is not None else ()), unknown])
 
     def _special(self, position: int, end: int) -> int:
         """A quote, escape or expansion outside quotes; where it ends."""

@@ -28,6 +28,10 @@ _MOST_PERHAPS: Final = 100  # words that may be in the place of one
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
 _GUARDS: Final = frozenset({"if", "loop", "case", "function"})
 _RUNS: Final = re.compile(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
+#: An option, or a key of Hydra with its value, which are no other option's value; and one of which
+#: only the name is known.
+_OPTION_OR_KEY: Final = re.compile(r"-|\+{0,2}\w+\.[\w.]*=")
+BEGUN: Final = re.compile(r"--[\w.-]+=|\+{0,2}\w+\.[\w.]*=")
 
 
 # Named tuples, where the house has frozen dataclasses: a long script makes hundreds of thousands of
@@ -430,7 +434,7 @@ def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
     texts_of_words: list[str | None] = []
     for elements in lists:
         texts = [text for element in elements for text in _texts(element.pieces)]
-        if texts and not (texts[0] or "").startswith("-"):
+        if texts and not _OPTION_OR_KEY.match(texts[0] or ""):
             return ()
         texts_of_words += texts
     if any(
@@ -442,11 +446,12 @@ def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
 
 
 def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
-    """The text of a word, of `--name=` the known part, of one from branches those that may be
-    there.
+    """The text of a word, of `--name=` or `a.b=` the known part, of one from branches those that
+    may be there.
     """
     first = pieces[0] if pieces else Piece("", 0, 0)
-    begun = first.text if first.text and first.text.startswith("--") else None
+    begun = first.text if (first.text or "").startswith("--") else None
+    begun = begun or (first.text if BEGUN.match(first.text or "") else None)
     return first.perhaps or (begun or text_of_pieces(pieces),)
 
 

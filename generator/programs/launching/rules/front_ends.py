@@ -1,0 +1,183 @@
+"""What has to hold of the counts and settings of a front end's launch: identities of the table.
+
+A row of the table names the rule that it belongs to, by what comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....rules.violations import derived, listed
+from ....submission.subjects import subject
+from ....submission.submission import Submission
+from ..settings import Setting, Settings, settings_of
+
+_IN_THE_TABLE: Final = derived("each identity in front_ends.json has the line that asserts it")
+#: What a count has to be, in the words of a message.
+_FAILS: Final = {
+    "multiple of": "is no multiple of",
+    "less or a multiple of": "is no multiple of",
+    "at least": "is less than",
+    "equal to": "is not",
+}
+_MOST_TRIED: Final = 512  # values around a setting's that a hint looks through: a bound on time
+_SEVERITIES: Final[Mapping[str, Severity]] = {"warning": WARNING}
+
+
+@subject("launch script", "AzureML job")
+def front_end_launches(submission: Submission) -> Iterator[Settings]:
+    """Every launch of a front end, as its settings."""
+    for launch in submission.launches:
+        settings = settings_of(launch)
+        if settings is not None:
+            yield settings
+
+
+@front_end_launches.rule("FRONT002", WARNING, "training", _IN_THE_TABLE)
+def samples_fill_the_steps(settings: Settings) -> Violations:
+    """The samples of an iteration are a whole number of optimizer steps.
+    Prevents: No error: the samples that are left are not trained on.
+    Fix: make prompts × samples a multiple of the global batch
+    """
+    yield from _broken(settings, "FRONT002")
+
+
+@front_end_launches.rule("FRONT003", WARNING, "training", _IN_THE_TABLE)
+def longest_sample_fits_the_budget(settings: Settings) -> Violations:
+    """The tokens that a rank trains on at once hold the longest sample.
+    Prevents: No error at first: a sample that long stops the run, or runs out of memory.
+    Fix: raise the budget, or cut sequences over more ranks
+    """
+    yield from _broken(settings, "FRONT003")
+
+
+@front_end_launches.rule("FRONT004", ERROR, "init", _IN_THE_TABLE)
+def counts_start(settings: Settings) -> Violations:
+    """The counts of a launch fit one another, as its program checks before it trains.
+    Prevents: AssertionError, ValueError
+    Fix: use counts that divide or equal one another, as the message says
+    """
+    yield from _broken(settings, "FRONT004")
+
+
+@front_end_launches.rule("FRONT005", ERROR, "training", _IN_THE_TABLE)
+def counts_make_a_step(settings: Settings) -> Violations:
+    """The counts of a launch fit one another, as its program checks at the first update.
+    Prevents: AssertionError, after a whole rollout
+    Fix: use counts that divide one another, as the message says
+    """
+    yield from _broken(settings, "FRONT005")
+
+
+@front_end_launches.rule("FRONT006", WARNING, "silent", _IN_THE_TABLE)
+def engines_use_every_gpu(settings: Settings) -> Violations:
+    """The GPUs of the rollout are a whole number of engines.
+    Prevents: No error: the GPUs that are left stay idle.
+    Fix: use as many GPUs as whole engines have
+    """
+    yield from _broken(settings, "FRONT006")
+
+
+@front_end_launches.rule("FRONT007", ERROR, "init", _IN_THE_TABLE)
+def settings_go_together(settings: Settings) -> Violations:
+    """The settings of a launch are ones that its program takes together.
+    Prevents: AssertionError, ValueError
+    Fix: remove one of them, or add what it needs
+    """
+    yield from _broken(settings, "FRONT007")
+
+
+def _broken(settings: Settings, rule: str) -> Violations:
+    """A violation for each identity of a rule that surely doesn't hold; one for each place."""
+    places = set()
+    for identity in settings.front_end.identities:
+        if identity["rule"] == rule and settings.meets(identity.get("where", {})):
+            made = _of_counts if "count" in identity else _of_settings
+            for violation in made(settings, identity):
+                if violation.where not in places:
+                    places.add(violation.where)
+                    yield violation
+
+
+def _of_settings(settings: Settings, identity: Mapping[str, Any]) -> Violations:
+    """A violation by settings that are as the identity's conditions say."""
+    setting = settings.get(identity["at"]) if identity["at"] else None
+    where = setting.where if setting and setting.where else settings.place
+    is_flag = setting is not None and setting.text == "true"
+    subject = f"{setting.name if is_flag else setting} " if setting else ""
+    message = f"{subject}{identity['says']}: {identity['then']}"
+    yield Violation(where, message, severity=_SEVERITIES.get(identity.get("severity", "")))
+
+
+def _of_counts(settings: Settings, identity: Mapping[str, Any]) -> Violations:
+    """A violation by two counts that aren't as they have to be to each other."""
+    left, right = settings.count(identity["count"]), settings.count(identity["of"])
+    if left is None or right is None or _holds(identity["is"], left.value, right.value):
+        return
+    written = tuple(dict.fromkeys((*left.settings, *right.settings)))
+    if not written:
+        return  # defaults alone: nothing says that they are meant
+
+    setting = _setting_at(settings, identity, written)
+    text = right.text.partition(" = ")[0] if right.text.isdigit() else right.text
+    message = f"{left.text} {_FAILS[identity['is']]} {text}: {identity['then']}"
+    hint = _hint(settings, identity, dict.fromkeys((setting, *written)), left.value, right.value)
+    yield Violation(setting.where or settings.place, message, hint)
+
+
+def _holds(relation: str, left: int, right: int) -> bool:
+    if relation.endswith("multiple of"):
+        return not left % right or (relation.startswith("less") and left < right)
+    return left >= right if relation == "at least" else left == right
+
+
+def _setting_at(
+    settings: Settings, identity: Mapping[str, Any], written: tuple[Setting, ...]
+) -> Setting:
+    """The setting that the table says to point at, else the first of those that are written."""
+    wanted = settings.get(identity["at"]) if "at" in identity else None
+    return wanted if wanted in written and wanted is not None else written[0]
+
+
+def _hint(
+    settings: Settings,
+    identity: Mapping[str, Any],
+    written: Iterable[Setting],
+    left: int,
+    right: int,
+) -> str | None:
+    """The values nearest to a written one with which the identity holds; of the first setting that
+    has any.
+    """
+    for setting in written:
+        short, number = _short_name(settings, setting), setting.number or 1
+        # As much more or less of it as the other side has, then what lies around it.
+        even = (-(-number * right // left), number * right // left, number * left // right)
+        around = (number + sign * step for step in range(1, _MOST_TRIED) for sign in (-1, 1))
+        most = 1 if identity["is"] in ("at least", "equal to") else 2
+        passing = (
+            value
+            for value in dict.fromkeys((*(even if most == 1 else ()), *around))
+            if value > 0 and _passes(settings, identity, short, value)
+        )
+        values = sorted(islice(passing, most))
+        if values:
+            more = " or more" if identity["is"] == "at least" and values[0] > number else ""
+            return f"use {setting.name} {listed(values)}{more}"
+    return None
+
+
+def _short_name(settings: Settings, setting: Setting) -> str:
+    entries = settings.front_end.settings.items()
+    return next(short for short, entry in entries if setting.name in entry["names"])
+
+
+def _passes(settings: Settings, identity: Mapping[str, Any], short: str, value: int) -> bool:
+    changed = replace(settings, instead={short: value})
+    left, right = changed.count(identity["count"]), changed.count(identity["of"])
+    relation = identity["is"].removeprefix("less or a ")
+    return left is not None and right is not None and _holds(relation, left.value, right.value)

@@ -1,0 +1,289 @@
+"""What a launch of a front end sets, by short names, and counts that are made of them.
+
+A count is written as in the table of front ends: `"prompts samples / data"` is a product over
+another, `"prompt + response"` a sum. Its value is known where all that it is made of is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from functools import cached_property
+from math import prod
+from pathlib import PurePosixPath
+from typing import Final
+
+from ...dataclass import dataclass
+from ...findings import Location
+from ...numerals import is_whole, read_whole, whole
+from ...submission.launches import Launch
+from ...text.shell.records import Word
+from .front_ends import FrontEnd, front_ends
+
+#: The words that a script is started with: without any, nothing.
+_STARTED_WITH: Final = frozenset({"$@", "${@}", "$*", "${@:1}", "${@:2}", "${@:3}"})
+_TRUE: Final = frozenset({"true", "1", "yes", "on"})
+_FALSE: Final = frozenset({"false", "0", "no", "off"})
+_NONE: Final = frozenset({"null", "none", "~", "???"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The value of one setting."""
+
+    name: str  #: as the launch writes it, or would
+    text: str
+    where: Location | None = None  #: None: a default
+    sign: str = " "  #: between name and value
+
+    @property
+    def number(self) -> int | None:
+        """The number that it is; None where it is none."""
+        return read_whole(self.text.strip("'\""))
+
+    def __str__(self) -> str:
+        default = "" if self.where else " (the default)"
+        return f"{self.name}{self.sign}{self.text}{default}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """The value of a count, and what it is made of."""
+
+    value: int
+    text: str  #: `--rollout-batch-size 32 × --n-samples-per-prompt 8 = 256`
+    settings: tuple[Setting, ...]  #: those that are written on the launch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of one launch."""
+
+    launch: Launch
+    front_end: FrontEnd
+    #: values that are taken in the place of written ones, by short name
+    instead: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def _written(self) -> Mapping[str, tuple[str | None, Word]]:
+        """The last value of each name on the line; a value that isn't known is None."""
+        written = dict[str, tuple[str | None, Word]]()
+        words, index = self.launch.arguments, 0
+        while index < len(words):
+            word, index = words[index], index + 1
+            name, equals, value = word.prefix.partition("=")
+            if self.front_end.spelling == "keys" and equals and not name.startswith("-"):
+                text = None if word.value is None else value
+                written[name.lstrip("+")] = (text, word)
+            elif name.startswith("-") and equals:
+                written[name] = (None if word.value is None else value, word)
+            elif name.startswith("-"):
+                # The next word is its value, unless it is an option itself: then it is a flag.
+                following = words[index] if index < len(words) else None
+                text = "true"
+                if following is not None and not self._is_setting(following):
+                    text, index = following.value, index + 1
+                written[name] = (text, word)
+            elif word.value is None and word.perhaps:
+                names = (text.partition("=")[0].lstrip("+") for text in word.perhaps if text)
+                written |= dict.fromkeys(names, (None, word))
+            elif self._may_hide(word):
+                written = {other: (None, at) for other, (_, at) in written.items()}
+        return written
+
+    def _is_setting(self, word: Word) -> bool:
+        is_key = self.front_end.spelling == "keys" and "=" in word.prefix
+        return is_key or word.prefix.startswith("--")
+
+    @cached_property
+    def hides(self) -> bool:
+        """Whether a word that isn't known may hold settings."""
+        before, hides = "", False
+        for word in self.launch.arguments:
+            is_value = before.startswith("--") and "=" not in before
+            hides |= not is_value and self._may_hide(word)
+            before = word.prefix
+        return hides or self._has_other_defaults
+
+    def _may_hide(self, word: Word) -> bool:
+        known = word.value is not None or any(word.parts)
+        known |= bool(word.perhaps) and None not in word.perhaps
+        return not known and word.raw.strip('"') not in _STARTED_WITH
+
+    @cached_property
+    def _has_other_defaults(self) -> bool:
+        """Whether the launch names a config, which isn't the program's own."""
+        row = self.front_end
+        program = self.program
+        named = [self._written.get(name) for name in row.configs.get("options", ())]
+        own = row.configs.get("own", ())
+        texts = [text for text, _ in filter(None, named)]
+        is_other_program = bool(row.reads) and program not in row.reads
+        return is_other_program or any(text is None or text not in own for text in texts)
+
+    @cached_property
+    def program(self) -> str:
+        """The name of the module or script that is started."""
+        word = self.launch.program
+        text = (word.parts[-1] or "") if word is not None and word.parts else ""
+        return PurePosixPath(text).name
+
+    def get(self, short: str) -> Setting | None:
+        """The setting of a short name; None where it can't be known, or nothing sets it."""
+        entry = self.front_end.settings[short]
+        names: list[str] = entry["names"]
+        if short in self.instead:
+            return Setting(name=names[0], text=str(self.instead[short]), where=self.place)
+
+        for name in names:
+            if name.isupper():
+                assignment = self.launch.environment.get(name)
+                if assignment is not None:
+                    where = self.launch.script.locate(assignment)
+                    text = assignment.value
+                    return None if text is None else Setting(name=name, text=text, where=where)
+            elif name in self._written:
+                text, word = self._written[name]
+                if text is None or text.strip("'\"").lower() in _NONE:
+                    return None
+                where = self.launch.script.locate(word)
+                return Setting(name=name, text=text, where=where, sign=self._sign)
+
+        return self._default(entry, names)
+
+    @property
+    def _sign(self) -> str:
+        return "=" if self.front_end.spelling == "keys" else " "
+
+    def word_of(self, short: str) -> Word | None:
+        """The word that writes a setting."""
+        names = self.front_end.settings[short]["names"]
+        return next((self._written[name][1] for name in names if name in self._written), None)
+
+    def _default(self, entry: Mapping[str, object], names: list[str]) -> Setting | None:
+        default = entry.get("default")
+        if isinstance(default, list):  # of releases with other names
+            default = default[min(self.generation, len(default) - 1)]
+        if default is None or self.hides:
+            return None
+        if isinstance(default, str) and default.startswith("="):
+            return self.get(default[1:])
+        name = names[min(self.generation, len(names) - 1)]
+        return Setting(name=name, text=str(default), sign=self._sign)
+
+    @cached_property
+    def generation(self) -> int:
+        """Which of several names the launch uses, from 0: they are those of releases."""
+        entries = self.front_end.settings.values()
+        for index in range(max((len(entry["names"]) for entry in entries), default=0)):
+            names = [entry["names"][index] for entry in entries if index < len(entry["names"])]
+            if any(name in self._written for name in names):
+                return index
+        return 0
+
+    @property
+    def starts_the_engine(self) -> bool:
+        """Whether it surely starts the engine whose options the row has."""
+        return self.meets(self.front_end.where)
+
+    @property
+    def starts_another(self) -> bool:
+        """Whether it surely starts another engine than that."""
+        shorts = [short for short in self.front_end.where if short != "program"]
+        is_known = bool(shorts) and all(self.get(short) is not None for short in shorts)
+        return is_known and not self.starts_the_engine
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether identities are asked of it, and no engine is left that isn't read."""
+        return bool(self.front_end.identities) and not self.hides and self.starts_the_engine
+
+    @property
+    def place(self) -> Location:
+        """The place of the program."""
+        program = self.launch.program
+        return self.launch.script.locate(program or self.launch.calls[0].word)
+
+    def meets(self, conditions: Mapping[str, str]) -> bool:
+        """Return whether settings surely are as wanted: `true`, `a|b`, `!0`, `*` for written,
+        `-` for not set.
+        """
+        return all(self._is(short, wanted) for short, wanted in conditions.items())
+
+    def _is(self, short: str, wanted: str) -> bool:
+        if short == "program":
+            return self.program in wanted.split("|")
+        setting = self.get(short)
+        if wanted == "-":
+            names = self.front_end.settings[short]["names"]
+            return not self.hides and not any(name in self._written for name in names)
+        if setting is None:
+            return False
+        if wanted == "*":
+            return setting.where is not None
+        text = setting.text.strip("'\"").lower()
+        text = "true" if text in _TRUE - {"1"} else "false" if text in _FALSE - {"0"} else text
+        texts = {text, "true" if text == "1" else text, "false" if text == "0" else text}
+        is_among = bool(texts & set(wanted.lstrip("!").split("|")))
+        return is_among != wanted.startswith("!")
+
+    def count(self, written: str) -> Counted | None:
+        """The value of a count; None where a part isn't known, or it is no whole number."""
+        terms = [self._term(term) for term in written.split(" + ")]
+        if any(term is None for term in terms):
+            return None
+        known = [term for term in terms if term is not None]
+        if len(known) == 1:
+            return known[0]
+        value = sum(term.value for term in known)
+        text = " + ".join(term.text for term in known)
+        settings = tuple(setting for term in known for setting in term.settings)
+        return Counted(value=value, text=f"{text} = {value}", settings=settings)
+
+    def _term(self, written: str) -> Counted | None:
+        upper, _, lower = written.partition(" / ")
+        factors, divisors = list(self._factors(upper)), list(self._factors(lower))
+        if None in factors or None in divisors:
+            return None
+
+        parts = [part for part in factors if part is not None]
+        below = [part for part in divisors if part is not None and part.value != 1]
+        numerator, denominator = prod(p.value for p in parts), prod(p.value for p in below)
+        if not denominator or numerator % denominator:
+            return None
+        value = numerator // denominator
+        # Defaults of 1 change nothing, and aren't told.
+        told = [part for part in parts if part.value != 1 or part.settings] or parts[:1]
+        text = " × ".join(part.text for part in told)
+        if below:
+            text += "".join(f" ÷ {part.text}" for part in below)
+        text += f" = {value}" if len(told) + len(below) > 1 else ""
+        settings = tuple(one for part in (*parts, *below) for one in part.settings)
+        return Counted(value=value, text=text, settings=settings)
+
+    def _factors(self, written: str) -> Iterator[Counted | None]:
+        for name in written.split():
+            if is_whole(name):
+                yield Counted(value=whole(name), text=name, settings=())
+            elif name in self.front_end.counts:
+                count = self.count(self.front_end.counts[name])
+                text = None if count is None else f"{count.value} {name.replace('_', ' ')}"
+                yield (
+                    None
+                    if count is None or text is None
+                    else Counted(value=count.value, text=text, settings=count.settings)
+                )
+            else:
+                setting = self.get(name)
+                number = None if setting is None else setting.number
+                if setting is None or number is None or number < 1:
+                    yield None
+                else:
+                    own = (setting,) if setting.where else ()
+                    yield Counted(value=number, text=str(setting), settings=own)
+
+
+def settings_of(launch: Launch) -> Settings | None:
+    """The settings of a front end's launch; None of others."""
+    front_end = front_ends().get(launch.front_end)
+    return None if front_end is None else Settings(launch=launch, front_end=front_end)
