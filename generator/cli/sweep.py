@@ -346,7 +346,11 @@ _MOST_CONSIDERED, _MOST_TIMED = 500_000, 10_000
     "counts if few layouts "
     "are to be tried.",
 )
-@click.option("--no-sweep", is_flag=True, help="Add no curve.")
+@click.option(
+    "--no-sweep",
+    is_flag=True,
+    help="Add no curve, and no plans for other networks, memory and batches.",
+)
 @top_option(10, "Plans to name.")
 @bold_option
 def report(
@@ -366,6 +370,7 @@ def report(
     from ..programs.program import RenderedFile  # here, to save start-up time
     from ..report.page import report_page
     from ..search.search import search_with_estimates
+    from ..search.sensitivity import sensitivity
     from ..search.sweep import Axis
     from ..search.sweep import sweep as plan_points
     from .loading import JobLoader, or_exit, planning, say_range
@@ -380,16 +385,17 @@ def report(
     axes: list[Axis] = []
     if terms and not no_sweep:
         axes = loaded_axes(loader, terms)[1]
-    elif (
-        not no_sweep and found.considered <= _MOST_CONSIDERED and len(found.layouts) <= _MOST_TIMED
-    ):
+    few = found.considered <= _MOST_CONSIDERED and len(found.layouts) <= _MOST_TIMED
+    if not axes and few and not no_sweep:
         unit = job.cluster.accelerators_per_node
         counts = dict.fromkeys(max(round(job.gpus * share / unit), 1) * unit for share in _SHARES)
         axes = [Axis(path="gpus", values=tuple(counts))]
     with working(f"sweeping {job.name}"):
         swept = plan_points(loader.checked, axes, bold=bold) if axes else None
+        moved = [*sensitivity(job, bold=bold)] if few and not no_sweep else []
     command = request.command.replace("dsgen", "dsgen report", 1)
-    page = report_page(answer, found, swept, command=command, spec=mask(loader.text))
+    spec = mask(loader.text)
+    page = report_page(answer, found, swept, moved=moved, command=command, spec=spec)
     target = Path(output)
     file = RenderedFile(path=target.name, text=page)
     hint = "use --force to overwrite, or -o for another file"

@@ -36,15 +36,11 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     stages = once_each(job, layout, (*HELD_BY, *TRAFFIC_BY), _stages)
     slowest, head = stages.slowest, parts.pop("head")
     layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
-    last = np.where(layout.pipeline > 1, 0.0, head)
-    # By how much the last stage, with the head, is slower than an inner one.
-    balance = np.where(
-        layout.pipeline > 1, np.maximum(head - (slowest - stages.last) * layer_total, 0.0), 0.0
-    )
-    pace = slowest * layer_total + last + balance
+    output = _output_s(layout, stages, layer_total, head)
+    pace = slowest * layer_total + output
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
-    work = slowest * parts["compute"] + last + balance
-    back = slowest * parts["backward"] + (last + balance) * BACKWARD_SHARE
+    work = slowest * parts["compute"] + output
+    back = slowest * parts["backward"] + output * BACKWARD_SHARE
     # Where the product doesn't add a gradient to the sum, it is read, and the sum read and written;
     # ZeRO 2 and 3 sum only their part.
     updated_parameters = np.where(layout.zero_stage >= 2, stages.updated, stages.trained)
@@ -70,6 +66,53 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "offload_s": _offload_s(job, layout, stages, work),
     }
     return StepTime(**times, total_s=sum(times.values()))
+
+
+def _output_s(layout: LayoutLike, stages: _Stages, layer_total_s: Any, head_s: Any) -> Any:
+    """Seconds of the output and its loss that the step waits for in each micro-batch.
+
+    In a pipeline it is that by which the last stage, with the head, is slower than an inner one.
+    """
+    later = np.maximum(head_s - (stages.slowest - stages.last) * layer_total_s, 0.0)
+    return np.where(layout.pipeline > 1, later, head_s)
+
+
+#: What `compute_parts` divides the compute of a step into.
+COMPUTE_PARTS = ("products", "attention", "experts", "output", "other")
+
+
+def compute_parts(job: Job, layout: Layout) -> dict[str, float]:
+    """Seconds of `compute_s` by kind of work, which add up to it.
+
+    `products`: matrix products but those of routed experts; `attention`: the cores of mixers;
+    `experts`: products of routed experts, with the router; `output`: the head and the loss, as far
+    as the step waits for them; `other`: operations that move data, launches, sums of gradients.
+    """
+    parts, stack = per_layer(job, layout), job.model.averaged
+    stages = once_each(job, layout, (*HELD_BY, *TRAFFIC_BY), _stages)
+    head = parts.pop("head")
+    layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
+
+    of_layer = dict.fromkeys(("products", "attention", "experts"), 0.0)
+    for count, layer, time in zip(
+        stack.counts, stack.kinds, compute.layer_times(job, layout), strict=True
+    ):
+        share = count / len(stack)
+        routed = _both(time.mlp) - _both(time.shared) if layer.feed_forward.experts else 0.0
+        of_layer["products"] += share * (_both(time.products) - routed)
+        of_layer["attention"] += share * _both(time.core)
+        of_layer["experts"] += share * routed
+
+    m = layout.gradient_accumulation
+    found = {name: float(m * stages.slowest * seconds) for name, seconds in of_layer.items()}
+    found["output"] = float(m * _output_s(layout, stages, layer_total, head))
+    whole = float(step_time(job, layout).compute_s)
+    return found | {"other": max(whole - sum(found.values()), 0.0)}
+
+
+def _both(passes: Any) -> float:
+    """Seconds of both passes of an operation."""
+    return float(passes.forward_s + passes.backward_s)
 
 
 #: Fields that the time of a layer depends on, beside the share of layers that is repeated.

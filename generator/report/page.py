@@ -6,16 +6,21 @@ import hashlib
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..estimate.layout import in_words
 from ..estimate.model_size import parameter_count
+from ..estimate.products import peak_flops_per_s
+from ..estimate.roofline import operations
+from ..estimate.step_time import compute_parts
 from ..estimate.uncertainty import Band, accuracy_by_source, bands
+from ..numerals import significant
 from ..programs.job_rules import PLANNING_RULES
 from ..resources import read_text
 from ..search.feasible import Feasible
 from ..search.plan import Plan, SearchResult
+from ..search.sensitivity import Moved
 from ..search.summary import (
     CAUSES,
     compared,
@@ -30,11 +35,15 @@ from ..search.sweep import Sweep
 from ..text.wording import counted, in_spec
 from ..units import GIB, count, gib, gpu_hours, long_time, same_unit, seconds
 from ..version import __version__
+from .placement import placement
 from .points import chosen_points, drawn_points, drawn_stages
 from .schedule import drawn, timeline
 
 #: In the order in which they run.
-_SCRIPTS = ("base.js", "timeline.js", "plans.js", "compare.js", "sweep.js", "start.js")
+_SCRIPTS = (
+    *("base.js", "timeline.js", "roofline.js", "plans.js", "compare.js", "sweep.js"),
+    "start.js",
+)
 
 
 def report_page(
@@ -42,10 +51,13 @@ def report_page(
     found: Feasible,
     sweep: Sweep | None = None,
     *,
+    moved: Iterable[Moved] = (),
     command: str = "dsgen",
     spec: str = "",
 ) -> str:
-    """The page: layouts that were found, the command for the job, and its spec without secrets."""
+    """The page: layouts that were found, the best plans where something is otherwise, the command
+    for the job, and its spec without secrets.
+    """
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # here, to save start-up time
 
     environment = Environment(
@@ -69,6 +81,7 @@ def report_page(
         "memory": drawn_stages(best),
         "names": MEMORY_NAMES,
         "step": drawn(best, timeline(best)),
+        "roofline": roofline(best),
         "plans": drawn_points(best.job, found, chosen_points(answer, found))
         | {"tokens_per_step_per_gpu": best.tokens_per_step / best.layout.world},
         "sweep": sweep_document(sweep) if sweep else None,
@@ -89,10 +102,14 @@ def report_page(
         "later": later,
         "hashes": hashes,
     }
-    return environment.get_template("report.html.j2").render(**page, **_texts(answer, drawn_data))
+    return environment.get_template("report.html.j2").render(
+        **page, **_texts(answer, drawn_data, moved)
+    )
 
 
-def _texts(answer: SearchResult, drawn_data: Mapping[str, Any]) -> dict[str, Any]:
+def _texts(
+    answer: SearchResult, drawn_data: Mapping[str, Any], moved: Iterable[Moved]
+) -> dict[str, Any]:
     best, stages, points = answer.plans[0], drawn_data["memory"], drawn_data["sweep"]
     job, model = best.job, best.job.model
     machines = (
@@ -112,6 +129,8 @@ def _texts(answer: SearchResult, drawn_data: Mapping[str, Any]) -> dict[str, Any
         "further": [line for line in further(best) if line[0] not in ("Job", "Step", "Length")],
         "run": [*run_facts(best)],
         "ledger": time_ledger(best),
+        "placement": placement(best),
+        "moved": moved_rows(best, moved),
         "rejected": rejected(answer),
         "certainty": certainty(best),
         "memory": {  # a row for each stage, a column for each cause
@@ -129,7 +148,12 @@ def _asset(name: str) -> str:
 
 #: What each part of the step time is.
 MEANINGS: Mapping[str, str] = {
-    "compute": "forward and backward passes: matrix products, attention, memory-bound operations",
+    "products": "matrix products, forward and backward",
+    "attention": "attention, or what stands in its place: the scores of tokens for one another",
+    "experts": "matrix products of routed experts, and the router",
+    "output": "the output layer and the loss, as far as the step waits for them",
+    "other": "operations that move data: norms, residuals, activations, routing; launches of "
+    "kernels; sums of gradients",
     "recompute": "activations computed again in the backward pass",
     "tensor": "tensor parallel collectives, as far as compute doesn't hide them",
     "context": "context parallel communication, as far as attention doesn't hide it",
@@ -250,9 +274,10 @@ def run_facts(plan: Plan) -> Iterator[Fact]:
 
 
 def time_ledger(plan: Plan) -> list[dict[str, Any]]:
-    """The step time by cause, the largest first."""
+    """The step time by cause, its compute by kind of work, the largest first."""
     total = float(plan.step_time.total_s)
-    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in CAUSES}
+    parts = compute_parts(plan.job, plan.layout)
+    parts |= {name: float(getattr(plan.step_time, f"{name}_s")) for name in CAUSES[1:]}
     size, unit = (1.0, "s") if total >= 1 else (1e-3, "ms")
     return [
         {
@@ -264,6 +289,41 @@ def time_ledger(plan: Plan) -> list[dict[str, Any]]:
         for name, spent in sorted(parts.items(), key=lambda item: -item[1])
         if spent > 0
     ]
+
+
+def roofline(plan: Plan) -> dict[str, Any]:
+    """The roof of a card, and the operations with the share of the roof that each reaches."""
+    job, accelerator = plan.job, plan.job.cluster.accelerator
+    peak = peak_flops_per_s(job, fp8=job.training.precision == "fp8")
+    bandwidth = float(accelerator.memory_bytes_per_s)
+    rows = []
+    for each in operations(job, plan.layout):
+        intensity, rate = each.flops / each.traffic_bytes, each.flops / each.seconds
+        roof = min(peak, intensity * bandwidth)
+        numbers = {"intensity": intensity, "rate": rate, "share": rate / roof}
+        rows.append({"name": each.name, **{name: significant(n, 4) for name, n in numbers.items()}})
+    return {"peak": peak, "bandwidth": bandwidth, "operations": rows}
+
+
+def moved_rows(best: Plan, moved: Iterable[Moved]) -> list[dict[str, Any]]:
+    """The best plans where something is otherwise, each against the chosen one per token."""
+    rate = float(best.throughput.tokens_per_s)
+    rows = []
+    for change, plan in moved:
+        if plan is None:
+            rows.append({"change": change, "layout": "nothing fits", "figures": ["", "", "", ""]})
+            continue
+        speed = float(plan.throughput.tokens_per_s)
+        figures = [
+            gib(plan.memory.required_bytes),
+            seconds(float(plan.step_time.total_s)),
+            count(speed),
+            f"{share:+} %" if (share := round(100 * (speed / rate - 1))) else "the same",
+        ]
+        same = in_words(plan.layout) == in_words(best.layout)
+        layout = "the same" if same else in_words(plan.layout)
+        rows.append({"change": change, "layout": layout, "figures": figures})
+    return rows
 
 
 def memory_bars(stages: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -345,7 +405,38 @@ def sweep_document(found: Sweep) -> dict[str, Any]:
         points.append(
             kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")}
         )
-    return {"keys": [axis.path for axis in found.axes], "points": points}
+    keys = [axis.path for axis in found.axes]
+    currency = (
+        "US dollars" if any(_listed(point.plan) for point in found.points) else "your currency"
+    )
+    return {
+        "keys": keys,
+        "axes": [_AXES.get(key.rpartition(".")[2], key) for key in keys],
+        "currency": currency,
+        "points": points,
+    }
+
+
+#: What is along the axis of a key, with its unit.
+_AXES: Mapping[str, str] = {
+    "gpus": "GPUs",
+    "nodes": "nodes",
+    "sequence_length": "sequence length, tokens",
+    "global_batch": "global batch, sequences",
+    "micro_batch": "micro-batch, sequences",
+    "network_gbits_per_s_per_node": "network, Gbit/s per node",
+    "headroom": "headroom, share of the card",
+    "tokens": "tokens of the training",
+    "steps": "steps of the training",
+    **{name: f"{name} parallel, GPUs" for name in ("tensor", "context", "expert")},
+    "pipeline": "pipeline, stages",
+    "data": "replicas",
+}
+
+
+def _listed(plan: Plan | None) -> bool:
+    """Whether a plan's price is a list price, in dollars."""
+    return plan is not None and plan.job.cluster.list_price is not None
 
 
 def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ class Points(NamedTuple):
 
     rows: Rows
     front: NDArray[np.bool_]  #: which of them nothing is faster than with as little memory
-    #: what the answer calls some of them: `chosen`, `2`, `fastest`, `6 roomy`
+    #: what the table of plans calls some of them: `chosen`, `fastest`, `3`
     names: dict[int, str]
     near: float  #: up to this share beyond the front's step time, all layouts are shown
     of: int  #: how many were estimated
@@ -62,16 +62,12 @@ def chosen_points(answer: SearchResult, found: Estimates) -> Points:
     few = len(front) <= _ALL_OF
     near = next(share for share in _NEAR if share == 0 or (beyond <= share).sum() <= _MOST_NEAR)
     names: dict[int, str] = {}
-    ranks = (
-        ("chosen" if rank == 1 else f"{rank}", plan)
-        for rank, plan in enumerate(answer.plans, start=1)
-    )
-    for name, plan in (*ranks, *answer.alternatives.items()):
+    for name, plan in answer.in_rows(len(answer.plans)).items():
         same = np.ones(len(front), np.bool_)
         for field in FIELDS:
             same &= getattr(found.layouts, field) == getattr(plan.layout, field)
         for row in np.flatnonzero(same)[:1].tolist():
-            names[row] = f"{names[row]} {name}" if row in names else name
+            names[row] = name
     kept = front | few | (beyond <= near) if near else front | few
     kept[_sample(found)] = True
     kept[[*names]] = True

@@ -68,6 +68,14 @@ PLACE = """([id, series, x, y]) => {
 }"""
 
 
+#: Where the points of all plans are drawn.
+POINTS = """() => {
+    const chart = echarts.getInstanceByDom(document.getElementById("plans-chart"));
+    return plans.layout.map((_, number) => chart.convertToPixel({ seriesIndex: 0 },
+        [plans.required_bytes[number] / GIB, plans.rate[number]]));
+}"""
+
+
 @dataclass
 class Opened:
     """The page, and what it complained of or asked for."""
@@ -198,16 +206,20 @@ def test_a_phone_shows_every_plan_whole(opened: Opened) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_labels_of_plans_do_not_overlap(opened: Opened, width: int) -> None:
-    """No name of a plan covers another, or leaves the chart, whichever plans are selected."""
+    """No name of a plan covers another or a point, or leaves the chart."""
     opened.page.set_viewport_size({"width": width, "height": 900})
     opened.page.wait_for_timeout(100)
     boxes = opened.page.evaluate(LABELS)
     right = opened.page.evaluate("document.getElementById('plans-chart').clientWidth")
+    points = opened.page.evaluate(POINTS)
+    assert len(points) > 100
     assert len(boxes) == sum(
         not name.isdecimal() for name in opened.data()["plans"]["names"].values()
     )
     for number, (_, *box) in enumerate(boxes):
         assert box[0] >= 0 and box[1] >= 0 and box[2] <= right
+        inside = [(x, y) for x, y in points if box[0] < x < box[2] and box[1] < y < box[3]]
+        assert width < 900 or not inside, (boxes[number], inside)
         for _, *other in boxes[:number]:
             assert (
                 box[2] <= other[0] or other[2] <= box[0] or box[3] <= other[1] or other[3] <= box[1]

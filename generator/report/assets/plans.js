@@ -6,7 +6,7 @@ plans.rate = plans.step_s.map((step) => plans.tokens_per_step_per_gpu / step);
 plans.onFront = new Set(plans.front);
 plans.isExtrapolated = new Set(plans.extrapolated);
 plans.selected = []; // at most two
-plans.name = (number) => (plans.names[number] ?? "").replace(/^\d+/, "rank $&");
+plans.name = (number) => (plans.names[number] ?? "").replace(/^\d+/, "row $&");
 plans.title = (number) => (plans.names[number] ? `${plans.name(number)}: ` : "") + plans.layout[number];
 
 const selection = (() => {
@@ -41,20 +41,28 @@ const selection = (() => {
   };
   const labels = () => [...new Set([...Object.keys(plans.names).map(Number), ...plans.selected])].map(label).filter(Boolean);
 
-  /* Labels cover neither one another, nor a point that has one, nor the axis: above their point, below or beside it. */
-  let taken = [];
+  /* Labels cover neither one another, nor a point that has one, nor the axis: above their point, below or beside it, where the fewest other points are. */
+  let taken = [], points = [];
   function place({ dataIndex, labelRect: { width, height }, rect }) {
     const spots = labels().map(({ value }) => added.chart.convertToPixel({ seriesIndex: 0 }, value));
-    if (!dataIndex) taken = spots.map(([x, y]) => ({ x: x - 9, y: y - 9, width: 18, height: 18 }));
+    if (!dataIndex) {
+      taken = spots.map(([x, y]) => ({ x: x - 9, y: y - 9, width: 18, height: 18 }));
+      points = plans.layout.map((_, number) => added.chart.convertToPixel({ seriesIndex: 0 }, spot(number)));
+    }
     const [x, y] = [rect.x + rect.width / 2, rect.y + rect.height / 2];
-    const offsets = [14, 30, 46, 62, 78, 94].flatMap((far) =>
-      [[-width / 2, -far - height / 2], [-width / 2, far - height / 2], [-far - width, -height / 2], [far, -height / 2]]);
-    const free = offsets.map(([dx, dy]) => ({ x: x + dx, y: y + dy, width, height })).find((box) =>
+    const offsets = [14, 30, 46, 62, 78, 94, 118, 142].flatMap((far) =>
+      [[-width / 2, -far - height / 2], [-width / 2, far - height / 2], [-far - width, -height / 2], [far, -height / 2],
+        [-width, -far - height / 2], [0, -far - height / 2], [-width, far - height / 2], [0, far - height / 2]]);
+    const covered = (box) => points.filter(([px, py]) =>
+      px > box.x - 5 && px < box.x + width + 5 && py > box.y - 5 && py < box.y + height + 5).length;
+    const free = offsets.map(([dx, dy]) => ({ x: x + dx, y: y + dy, width, height })).filter((box) =>
       box.x > 50 && box.x + width < added.chart.getWidth() && box.y > 18 && taken.every((other) =>
         box.x > other.x + other.width + 4 || box.x + width + 4 < other.x || box.y > other.y + other.height || box.y + height < other.y));
-    if (!free) return {};
-    taken.push(free);
-    return { x: free.x, y: free.y, align: "left", verticalAlign: "top" };
+    if (!free.length) return {};
+    const counts = free.map(covered);
+    const best = free[counts.indexOf(Math.min(...counts))];
+    taken.push(best);
+    return { x: best.x, y: best.y, align: "left", verticalAlign: "top" };
   }
 
   /* The front as a line: with so much memory, nothing is faster. */

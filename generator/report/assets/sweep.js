@@ -3,11 +3,11 @@
 
 (() => {
   if (!report.sweep) return;
-  const { keys, points } = report.sweep;
+  const { axes, points } = report.sweep;
   const MEASURES = {
-    days: ["days of training", (point) => point.wall_s && point.wall_s / 86400],
+    days: ["training, days", (point) => point.wall_s && point.wall_s / 86400],
     hours: ["GPU-hours", (point) => point.wall_gpu_hours],
-    cost: ["cost", (point) => point.wall_cost],
+    cost: [`cost, ${report.sweep.currency}`, (point) => point.wall_cost],
     step: ["step time, s", (point) => point.step_time_s],
     rate: ["tokens/s", (point) => point.tokens_per_s],
     mfu: ["MFU, %", (point) => point.mfu && 100 * point.mfu],
@@ -52,9 +52,9 @@
       legend: { show: others.length > 1, top: 0, right: 0, textStyle: { color: colour("text") } },
       tooltip: tooltip((item) => (item.data.point ? tip(`${item.data.point.values.join(", ")}: ${item.data.point.layout}`, describe(item.data.point)) : ""), { trigger: "item" }),
       xAxis: numeric
-        ? below(keys[0], { type: "log", logBase: 2, min: ends[0], max: ends[1], axisLabel: { color: colour("quiet"), hideOverlap: true, customValues: ticks, formatter: (tick) => Number(tick).toLocaleString("en") },
+        ? below(axes[0], { type: "log", logBase: 2, min: ends[0], max: ends[1], axisLabel: { color: colour("quiet"), hideOverlap: true, customValues: ticks, formatter: (tick) => Number(tick).toLocaleString("en") },
             axisTick: { customValues: ticks }, splitLine: { show: false } })
-        : below(keys[0], { type: "category", data: [...new Set(values.map(String))] }),
+        : below(axes[0], { type: "category", data: [...new Set(values.map(String))] }),
       yAxis: axis(title, { type: "value", min: 0, nameTextStyle: { color: colour("quiet"), align: "left" } }),
       series,
     };
