@@ -65,6 +65,10 @@ class Model:
     attention_dropout: float = 0.0
     #: Width that its config gives a dense MLP, also where no layer has one: Megatron asks for it
     ffn: int
+    #: how many depths its config has that predict further tokens, which transformers leaves out
+    depths: int = 0
+    #: numbers of the layers that those of one depth are like; empty: its last layer's
+    depth_like: tuple[int, ...] = ()
     #: parts that change neither size nor cost, as in messages: "scaled embeddings"
     extras: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: what its config holds beyond what is planned
@@ -81,6 +85,38 @@ class Model:
     def layers(self) -> int:
         """How many layers there are."""
         return len(self.stack)
+
+    @property
+    def depth_places(self) -> tuple[int, ...]:
+        """Numbers of the layers that those of one depth of multi-token prediction are like.
+
+        **Source**: Megatron-LM core_v0.16.1, megatron/core/models/gpt/gpt_layer_specs.py,
+        get_gpt_mtp_block_spec: the last layer's spec.
+        """
+        return self.depth_like or (self.layers - 1,)
+
+    @property
+    def depth_layers(self) -> tuple[Layer, ...]:
+        """The layers of one depth of multi-token prediction."""
+        order = self.stack.order
+        return tuple(self.stack.kinds[order[place]] for place in self.depth_places)
+
+    @property
+    def depth_parameters(self) -> int:
+        """Parameters of one depth: its layers, a product that joins the state with the next token's
+        embedding, and norms of both and of what it returns; table and head are the model's.
+
+        **Source**: Megatron-LM core_v0.16.1, megatron/core/transformer/multi_token_prediction.py,
+        MultiTokenPredictionLayer.
+        """
+        around = 2 * self.hidden**2 + 3 * self.norm.each * self.hidden
+        return around + sum(layer.parameters for layer in self.depth_layers)
+
+    @property
+    def depth_matrix_parameters(self) -> int:
+        """Those that a token is multiplied with at one depth, the head's once more among them."""
+        layers = sum(layer.active_matrix_parameters for layer in self.depth_layers)
+        return layers + 2 * self.hidden**2 + self.vocab * self.hidden
 
     def part(self, kind: type[Part]) -> Part | None:
         """The first mixer or feed-forward of a kind, where a layer has one."""

@@ -218,7 +218,10 @@ def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
     if job.engine.keeps_stage_ends:
         copies = (stage > 0) * 1 + (stage < layout.pipeline - 1)
         buffers = np.where(layout.pipeline > 1, copies * weight_bytes(job), 0)
-    return (mask + ends + buffers) * job.model.hidden / sequence_cut(layout)
+    # A depth keeps the state and the embedding that its norms take, and both side by side.
+    depths = job.training.mtp_depths * (stage == layout.pipeline - 1)
+    joined = depths * 4 * weight_bytes(job)
+    return (mask + ends + buffers + joined) * job.model.hidden / sequence_cut(layout)
 
 
 #: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at
@@ -335,7 +338,8 @@ def table_gradient_bytes(job: Job, rows: Any) -> Any:
 def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     """Bytes of logits and loss on the last stage, `rows` being the vocabulary rows of one rank.
 
-    The peak is the loss's, or the head's weight gradient with the logits and their gradient. A
+    The peak is the loss's, or the head's weight gradient with the logits and their gradient. Each
+    depth that predicts a further token has logits too, and all losses go backward together. A
     chunked loss holds as many logits at a time as a chunk's tokens make of the hidden size, and the
     gradient of its input (Liger's fused linear cross-entropy, ops/fused_linear_cross_entropy.py).
     """
@@ -354,4 +358,5 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     logits = local_tokens(job, layout) * (model.hidden if chunked else rows)
     head = 2 * element * logits + table_gradient_bytes(job, rows) * (job.training.lora is None)
     final = 2 * element * model.hidden / sequence_cut(layout)
-    return np.maximum(logit * logits, head) + local_tokens(job, layout) * final
+    losses = 1 + job.training.mtp_depths
+    return losses * np.maximum(logit * logits, head) + local_tokens(job, layout) * final

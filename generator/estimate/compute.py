@@ -362,7 +362,7 @@ def _cast_bytes(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
 
 def head_time_s(job: Job, layout: LayoutLike) -> Any:
     """Forward and backward seconds of the output projection, in 16 bit also under fp8, and of the
-    loss.
+    loss; the same for each depth that predicts a further token, and the product before it.
     """
     tokens = local_tokens(job, layout)
     rows = vocabulary_rows(job, layout)
@@ -372,7 +372,11 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
         job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual])
     )
     product = linear(job, tokens, job.model.hidden, rows, fp8=False)
-    return product.forward_s + product.backward_s + loss
+    head = product.forward_s + product.backward_s + loss
+    if not (depths := job.training.mtp_depths):
+        return head
+    joined = linear(job, tokens, 2 * job.model.hidden, job.model.hidden / layout.tensor)
+    return head + depths * (head + joined.forward_s + joined.backward_s)
 
 
 def repeated_share(job: Job, layout: LayoutLike) -> Any:

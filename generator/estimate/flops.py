@@ -42,6 +42,7 @@ def model_flops_per_step(job: Job) -> float:
     """
     tokens = job.training.tokens_per_step
     matrices = active_matrix_parameters(job)
+    matrices += job.training.mtp_depths * job.model.depth_matrix_parameters
     if job.training.lora is not None:
         return tokens * (
             4.0 * matrices + 6.0 * adapter_parameters(job) + 3.0 * attention_flops_per_token(job)
@@ -50,9 +51,11 @@ def model_flops_per_step(job: Job) -> float:
 
 
 def attention_flops_per_token(job: Job) -> float:
-    """Forward FLOPs a token of the mixers' cores, all layers."""
-    sequence = job.training.sequence_length
-    return over_layers(job.model, lambda layer: layer.mixer.core_flops(sequence))
+    """Forward FLOPs a token of the mixers' cores, all layers, those of depths among them."""
+    sequence, depths = job.training.sequence_length, job.training.mtp_depths
+    further = sum(layer.mixer.core_flops(sequence) for layer in job.model.depth_layers)
+    whole = over_layers(job.model, lambda layer: layer.mixer.core_flops(sequence))
+    return whole + depths * further
 
 
 def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:

@@ -69,7 +69,8 @@ def checkpoint_bytes(job: Job, layout: LayoutLike) -> Any:
     model = job.model
     rows = padded_vocab(model.vocab, layout.tensor, job.framework.vocabulary_multiple) - model.vocab
     padding = rows * embedding_parameters(model) // model.vocab * (2 - model.tied_embeddings)
-    return (parameter_count(model) + padding) * each
+    further = job.training.mtp_depths * model.depth_parameters
+    return (parameter_count(model) + further + padding) * each
 
 
 def saved_weight_bytes(job: Job, layout: LayoutLike) -> Any:

@@ -113,6 +113,14 @@ def _pinned(job: Job, layout: LayoutLike) -> Split:
     return Split(first=next(ends), inner=inner, last=next(ends), sizes_ends=True)
 
 
+def end_layers(job: Job) -> float:
+    """Cost, in layers, of what the last stage has beside its own: the head, and depths that predict
+    further tokens with a head of theirs each.
+    """
+    head, depths = loss_layers(job.model), job.training.mtp_depths
+    return head + depths * (len(job.model.depth_places) + head)
+
+
 def _listed(job: Job, layout: LayoutLike) -> Split:
     """Deal chunks as equal as can be, the last one of them smaller by the cost of the loss.
 
@@ -122,7 +130,7 @@ def _listed(job: Job, layout: LayoutLike) -> Split:
     validate_layer_layout @ core_v0.16.1.
     """
     layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
-    head, others = loss_layers(job.model), np.maximum(chunks - 1, 1)
+    head, others = end_layers(job), np.maximum(chunks - 1, 1)
     end = np.maximum(np.rint((layers + head) / chunks - head), 0)
     end = np.minimum(end, np.maximum(layers - others, 0)).astype(np.int64)
     share = (layers - end) // others
@@ -266,7 +274,7 @@ class StageContents:
     The parameters are those that a rank has when data parallelism cuts nothing.
     """
 
-    layers: Any
+    layers: Any  #: those of depths that predict further tokens among them
     kinds: tuple[Any, ...]  #: of these, those of each kind of the model's stack
     shared: Any  #: parameters that data × context replicates
     experts: Any  #: those of routed experts, replicated `expert` times less
@@ -298,6 +306,10 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
     """
     cut, model, tensor = split(job, layout), job.model, layout.tensor
     held = kinds_of(model, cut, layout, stage)
+    depths = depths_of(job, layout, stage)
+    if job.training.mtp_depths:
+        more = _kinds_of_depth(model)
+        held = tuple(count + depths * more.get(i, 0) for i, count in enumerate(held))
     shared = experts = 0.0 * held[0]
     for layer, count in zip(model.averaged.kinds, held, strict=True):
         part = layer.feed_forward
@@ -311,7 +323,29 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
         model.tied_embeddings & (layout.pipeline == 1), 0, table
     ) + model_size.final_parameters(model)
     ends = first * (table + model_size.position_parameters(model)) + last * head
+    if job.training.mtp_depths:
+        # Depths look tokens up in a table of the last stage's own, also where its head is tied.
+        own = depths * (2 * model.hidden**2 / tensor + 3 * model.norm.each * model.hidden)
+        alone = np.where(layout.pipeline > 1, table, 0)
+        ends = ends + own + (depths > 0) * alone
     return StageContents(layers=sum(held), kinds=held, shared=shared + ends, experts=experts)
+
+
+def depths_of(job: Job, layout: LayoutLike, stage: Any) -> Any:
+    """Depths that predict further tokens of `stage`: all are on the last one.
+
+    **Source**: Megatron-LM core_v0.16.1, megatron/core/transformer/multi_token_prediction.py,
+    get_mtp_num_layers_to_build; its table: models/gpt/gpt_model.py, GPTModel (`mtp_process`).
+    """
+    return job.training.mtp_depths * (stage == layout.pipeline - 1)
+
+
+def _kinds_of_depth(model: Model) -> dict[int, int]:
+    """Layers of one depth, by the place of their kinds in the stack that estimates take."""
+    order, found = model.averaged.order, dict[int, int]()
+    for place in model.depth_places:
+        found[order[place]] = found.get(order[place], 0) + 1
+    return found
 
 
 def expert_replicas(layout: LayoutLike) -> Any:

@@ -318,7 +318,7 @@ def _shared_indexers(read: KeyReader, layers: int) -> list[bool]:
     every = read.integer("index_topk_freq", default=1)
     offset = read.integer("index_skip_topk_offset", default=2, low=0)
     key = "indexer_types" if read.value("indexer_types") else "index_topk_pattern"
-    read.ignore("indexer_types", "index_topk_pattern")
+    read.ignore("indexer_types", "index_topk_pattern", "indexer_rope_interleave")
     if (named := read.value(key)) is None:
         return [max(i - offset + 1, 0) % every != 0 for i in range(layers)]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from ..catalog.model import Model, model_of
 from ..catalog.names import closest, most_like
 from ..text.wording import show, whole_number
+from ..units import count
 from .hf_by_keys import Traits, read_by_keys
 from .hf_dense import DENSE
 from .hf_hybrid import HYBRID
@@ -405,18 +407,54 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
     if read.problems:
         raise ConfigError(tuple(dict.fromkeys(read.problems)))
     if named:
-        more = [
-            (key, value)
-            for key in _EXTRA_TOKENS
-            if (value := whole_number(read.config.get(key))) and value > 0
-        ]
-        more_tokens = (
-            f"{key} is {n}: multi-token prediction is neither counted nor planned"
-            for key, n in more[:1]
-        )
-        notes = (*notes, *_quantized(config, inner), *more_tokens, *_unread(read, family, shape))
+        notes = (*notes, *_quantized(config, inner), *_unread(read, family, shape))
     made = Model if "stack" in shape else model_of
-    return made(name=name, family=family, source=source, notes=notes, **shape)
+    planned = made(name=name, family=family, source=source, notes=notes, **shape)
+    return _with_depths(planned, read.config) if named else planned
+
+
+def _with_depths(model: Model, config: Mapping[str, object]) -> Model:
+    """The model with the depths of multi-token prediction that its config has, and a note on what
+    training them takes.
+    """
+    asked = ((key, whole_number(config.get(key))) for key in _EXTRA_TOKENS)
+    key, depths = next(((key, n) for key, n in asked if n and n > 0), ("", 0))
+    if not depths:
+        return model
+    model = replace(model, depths=depths, depth_like=_layers_of_depth(model, config))
+    met = sum(
+        number * layer.active_matrix_parameters
+        for layer, number in zip(model.stack.kinds, model.stack.counts, strict=True)
+    )
+    more = depths * model.depth_matrix_parameters / (met + model.vocab * model.hidden)
+    note = (
+        f"{key} is {depths}: such depths are counted and trained with training.mtp_depths alone; "
+        f"{depths} would add {count(depths * model.depth_parameters)} parameters and "
+        f"{100 * more:.0f} % of a token's operations"
+    )
+    return replace(model, notes=(*model.notes, note))
+
+
+#: What a layer of a depth is, as configs write it: by letter, or by name.
+_DEPTH_PARTS: Final[Mapping[str, str]] = {
+    **{letter: letter for letter in "*ME-"},
+    "attention": "*",
+    "mamba": "M",
+    "moe": "E",
+    "mlp": "-",
+}
+
+
+def _layers_of_depth(model: Model, config: Mapping[str, object]) -> tuple[int, ...]:
+    """Numbers of layers like those of one depth, where a config lists them (Nemotron 3)."""
+    listed = config.get("mtp_layers_block_type") or config.get("mtp_hybrid_override_pattern")
+    parts = list(listed) if isinstance(listed, (str, list, tuple)) else []
+    letters = [_DEPTH_PARTS.get(part) if isinstance(part, str) else None for part in parts]
+    alone = {kind.letters: place for place, kind in enumerate(model.stack.kinds)}
+    order = model.stack.order
+    if not letters or not all(letter in alone for letter in letters):
+        return ()
+    return tuple(order.index(alone[letter]) for letter in letters if letter is not None)
 
 
 def _quantized(*configs: Mapping[str, object]) -> Iterator[str]:

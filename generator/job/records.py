@@ -51,7 +51,7 @@ class Framework:
     name: str  #: as in a job spec
     engine: Engine
     script: str  #: the training script that a job starts by default
-    only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
+    only: Mapping[str, str | int]  #: keys of `training` that have one value here, with the value
     #: the script's argument that makes workers save and exit on TERM
     exit_option: str | None = None
     #: The script's argument with which every start is at step 0, and the one for weights that only
@@ -252,6 +252,8 @@ class Training:
     master_dtype: str | None = None  #: fp32 | fp16: the optimizer's own copy of the weights
     fp8_parameters: bool = False  #: weights of linear layers are kept in fp8 alone
     fp8_recipe: str = "delayed"  #: delayed | tensorwise | blockwise | mxfp8
+    #: depths of multi-token prediction, each of which predicts one token further
+    mtp_depths: int = 0
     lora: Lora | None = None  #: low-rank adapters are trained; None: all weights are
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
     quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)

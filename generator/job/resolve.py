@@ -315,6 +315,7 @@ def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
         fp8_recipe=training.get("fp8_recipe", "delayed"),
+        mtp_depths=int(training.get("mtp_depths", 0)),
         lora=lora,
         batch_ramp=None
         if ramp is None

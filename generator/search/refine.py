@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..dataclass import dataclass
 from ..estimate.layout import FIELDS, Layouts, Offload, Recompute, row_keys
 from ..estimate.memory import memory
-from ..estimate.stages import inner_layers, loss_layers
+from ..estimate.stages import end_layers, inner_layers
 from ..findings import Severity
 from ..job.records import Job
 from ..rules.layout.pipeline import chunk_values
@@ -61,7 +61,7 @@ def full_chunks(job: Job, pipeline: int) -> list[int]:
     """Chunk counts of a stage of which all chunks are full, but for what embedding and loss cost in
     layers.
     """
-    layers, ends = job.model.layers, 1 + ceil(loss_layers(job.model))
+    layers, ends = job.model.layers, 1 + ceil(end_layers(job))
     return [
         count
         for count in chunk_values(job, pipeline)

@@ -148,10 +148,13 @@ def further(plan: Plan) -> Iterator[Line]:
     job = plan.job
     model = "" if job.model.name == job.name else f"{job.model.name}, "
     adapters = f", LoRA of rank {job.training.lora.rank}" if job.training.lora else ""
+    depths = job.training.mtp_depths
+    further = f", {counted(depths, 'depth')} of multi-token prediction with " if depths else ""
+    further += f"{count(depths * job.model.depth_parameters)} more" if depths else ""
     yield (
         "Job",
         f"{job.name}: {model}{count(parameter_count(job.model))} "
-        f"parameters{adapters}, {job.framework}, "
+        f"parameters{further}{adapters}, {job.framework}, "
         f"{job.training.precision}; {job.gpus:,} × {job.cluster.accelerator.name}, "
         f"{counted(job.nodes, 'node')} of {job.cluster.name}",
     )

@@ -22,6 +22,7 @@ from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import (
     get_gpt_decoder_block_spec,
     get_gpt_layer_local_spec,
+    get_gpt_mtp_block_spec,
 )
 from megatron.core.transformer import TransformerConfig
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -49,7 +50,11 @@ def build(case: dict[str, Any]) -> GPTModel:
     else:
         spec = get_gpt_layer_local_spec(normalization="RMSNorm")
     first, last = case["stage"] == 0, case["stage"] == case["pipeline"] - 1
+    depths = None
+    if config.mtp_num_layers:
+        depths = get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False)
     return GPTModel(
+        mtp_block_spec=depths,
         config=config,
         transformer_layer_spec=spec,
         vocab_size=case["rows"],

@@ -68,6 +68,7 @@ class Case(NamedTuple):
     stage: int
     sharded: bool  #: by the distributed optimizer
     sums: str  #: gradient_dtype
+    depths: int = 0  #: of multi-token prediction
 
     @property
     def label(self) -> str:
@@ -89,6 +90,8 @@ def cases() -> Iterator[Case]:
                 yield Case(
                     model, tensor, pipeline, expert, stage, sharded=stage % 2 == 0, sums="fp32"
                 )
+        for tensor, pipeline, stage in ((1, 1, 0), (2, 2, 0), (2, 2, 1)):
+            yield Case(model, tensor, pipeline, 1, stage, sharded=True, sums="fp32", depths=2)
 
 
 CASES = list(cases())
@@ -102,6 +105,8 @@ def planned(case: Case) -> tuple[Job, Layout]:
         gpus=WORLD,
         training__sequence_length=128,
         training__global_batch=WORLD,
+        training__mtp_depths=case.depths,
+        framework="megatron-lm",
     )
     layout = Layout(
         data=WORLD // case.tensor // case.pipeline,
@@ -133,6 +138,7 @@ def asked(case: Case) -> dict[str, Any]:
         "sequence_parallel": False,  # of no parameter; torch's own normalisation refuses it
         "expert_model_parallel_size": case.expert,
         "expert_tensor_parallel_size": case.tensor,
+        "mtp_num_layers": case.depths or None,
     }
     config |= {"num_query_groups": model.kv_heads, "kv_channels": model.head_dim}
     if (routed := model.part(Experts)) is not None:

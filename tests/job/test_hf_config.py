@@ -685,7 +685,8 @@ def test_predictions_beyond_the_next_token_are_left_out() -> None:
     model = convert(model_type="deepseek_v3", num_nextn_predict_layers=1)
     assert parameter_count(model) == parameter_count(convert(model_type="deepseek_v3"))
     assert model.notes == (
-        "num_nextn_predict_layers is 1: multi-token prediction is neither counted nor planned",
+        "num_nextn_predict_layers is 1: such depths are counted and trained with "
+        "training.mtp_depths alone; 1 would add 11.6 B parameters and 4 % of a token's operations",
     )
 
 

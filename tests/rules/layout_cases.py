@@ -425,6 +425,12 @@ OVERLAP = {
         STAGES,
         "pipeline: 4 and virtual_pipeline: 1",
     ),
+    "MLM150": case(
+        job(model=MOE, training={"mtp_depths": 1}),
+        {**STAGES, "virtual_pipeline": 2},
+        {**SPREAD, "expert_overlap": True},
+        "mtp_depths: 1 and pipeline: 1",
+    ),
     "MLM126": case(
         job(model=MOE),
         {"recompute": SELECTIVE, "expert_overlap": True},

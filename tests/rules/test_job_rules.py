@@ -344,6 +344,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("dispatcher: hybridep", "a100-80gb-sxm"),
         "dispatcher: alltoall",
     ),
+    "MLM151": (
+        job("megatron-lm", training={"mtp_depths": 1}, model={"position_embedding": "rotary"}),
+        job("megatron-lm", training={"mtp_depths": 1}, model={"position_embedding": "learned"}),
+        "/training/mtp_depths",
+        ("mtp_depths: 1", "learned"),
+        "mtp_depths: 0",
+    ),
     "MLM137": (
         job("huggingface", model=DELTA),
         job(MDS, model=DELTA),

@@ -22,6 +22,7 @@ class GatedDelta(Mixer):
     """Gated delta rule behind a short convolution, its output normalised and gated."""
 
     called: ClassVar[str] = "the gated delta rule (GDN)"
+    letter: ClassVar[str] = "G"
     has_state: ClassVar[bool] = True
     kernels: ClassVar[tuple[str, ...]] = ("flash-linear-attention", "causal-conv1d")
 

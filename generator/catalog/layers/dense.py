@@ -14,6 +14,7 @@ class Dense(FeedForward):
     """An MLP that every token meets."""
 
     called: ClassVar[str] = "dense MLPs"
+    letter: ClassVar[str] = "-"
 
     hidden: int
     width: int

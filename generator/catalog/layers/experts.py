@@ -16,6 +16,7 @@ class Experts(FeedForward):
     """Routed experts, and shared ones that are together an MLP as wide as `width`."""
 
     called: ClassVar[str] = "experts"
+    letter: ClassVar[str] = "E"
 
     hidden: int
     width: int = 0  #: of all shared experts together

@@ -20,6 +20,7 @@ class FeedForward:
     __slots__ = ()
 
     called: ClassVar[str]  #: in messages
+    letter: ClassVar[str] = ""  #: in patterns of layers, as that of a mixer
     hidden: int
     width: int  #: of what every token meets, per gate or up projection; 0: nothing
     gated: bool

@@ -17,6 +17,7 @@ class GroupedQuery(SoftmaxAttention):
     """Softmax attention, whole, over a sliding window or in chunks."""
 
     called: ClassVar[str] = "grouped-query attention"
+    letter: ClassVar[str] = "*"
 
     hidden: int
     heads: int

@@ -115,6 +115,7 @@ class Mamba2(Mixer):
     """Heads with a state each, of which groups share both sides (SSD)."""
 
     called: ClassVar[str] = "Mamba-2 layers"
+    letter: ClassVar[str] = "M"
     has_state: ClassVar[bool] = True
     kernels: ClassVar[tuple[str, ...]] = _KERNELS
 

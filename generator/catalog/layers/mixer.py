@@ -59,6 +59,9 @@ class Mixer:
     __slots__ = ()
 
     called: ClassVar[str]  #: in messages: "it has latent attention (MLA)"
+    letter: ClassVar[str] = (
+        ""  #: in patterns of layers, as Nemotron's configs and Megatron have them
+    )
     modules: ClassVar[tuple[str, ...]] = ()  #: of its own that programs can compute again
     has_scores: ClassVar[bool] = False  #: whether each token has a score for each other one
     #: Whether context ranks can't all exchange heads for tokens: some exchange keys and values in a

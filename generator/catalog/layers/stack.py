@@ -47,6 +47,14 @@ class Layer:
         return (*self.mixer.parts, self.feed_forward)
 
     @property
+    def letters(self) -> str:
+        """Letters of its parts in patterns of layers; empty where one has none."""
+        part = self.feed_forward
+        mixer = (self.mixer,) if self.mixer.parts else ()
+        held = (*mixer, *((part,) if part.width or part.experts else ()))
+        return "".join(each.letter for each in held) if all(each.letter for each in held) else ""
+
+    @property
     def blocks(self) -> int:
         """Parts that add to the hidden state: a mixer and a feed-forward, or one of them."""
         part = self.feed_forward

@@ -44,3 +44,21 @@ def dispatcher_runs_on_the_accelerator(job: Job) -> Violations:
         message = f"{job.says('dispatcher', kind)} has no kernels for {accelerator.name}"
         hint = f"use {job.says('dispatcher', 'alltoall')}"
         yield violation(job, "/training/dispatcher", message, hint)
+
+
+@composed_jobs.rule(
+    "MLM143",
+    ERROR,
+    "init",
+    megatron_lm("training/arguments.py, core_v0.16.1 to core_v0.19.0"),
+)
+def depths_have_rotary_positions(job: Job) -> Violations:
+    """Multi-token prediction has rotary positions or none.
+    Prevents: AssertionError: Multi-Token Prediction (MTP) is not supported with learned_absolute
+    position embedding type.
+    Fix: set training.mtp_depths to 0"""
+    kind, depths = job.model.position_embedding, job.training.mtp_depths
+    if depths and flavour_of(job) == LM and kind == "learned":
+        message = f"{job.says('mtp_depths', depths)} is refused with learned positions"
+        hint = f"use {job.says('mtp_depths', 0)}, or a model with rotary positions"
+        yield violation(job, "/training/mtp_depths", message, hint)

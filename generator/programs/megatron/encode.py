@@ -149,7 +149,8 @@ def expert_layers(p: Planned) -> str | None:
 def stage_layout(p: Planned) -> str | None:
     """Write chunks in Megatron-LM's notation.
 
-    E is the embedding, t a layer, L the loss, and | stands between chunks.
+    E is the embedding, t a layer, m a depth of multi-token prediction, L the loss, and | stands
+    between chunks.
     """
     if not p.chunks:
         return None
@@ -157,7 +158,7 @@ def stage_layout(p: Planned) -> str | None:
     for size, same in groupby(p.chunks[1:-1]):
         count, layers = len(list(same)), f"t*{size}" if size > 2 else "t" * size
         text += f"(|{layers})*{count}" if count > 1 else f"|{layers}"
-    return f"{text}|{'t' * p.chunks[-1]}L"
+    return f"{text}|{'t' * p.chunks[-1]}{'m' * p.training.mtp_depths}L"
 
 
 def context_exchange(p: Planned) -> str | None:

@@ -353,6 +353,7 @@ def _training(read: _Reading) -> None:
         return
     recipe = run.choice("--fp8-recipe", "delayed")
     read.learn("/training/fp8_recipe", recipe if recipe in _FP8_RECIPES else UNKNOWN)
+    training["mtp_depths"] = run.integer("--mtp-num-layers") or 0
     if run.has("--grad-reduce-in-bf16"):
         training["gradient_dtype"] = "same"
     if run.has("--use-precision-aware-optimizer") and run.lacks("--optimizer-cpu-offload"):

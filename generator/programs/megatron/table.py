@@ -188,6 +188,12 @@ _MODEL: Final = (
     ),
     Row("--attention-output-gate", by={LM: encode.gates_elements}),
     Row(
+        "--mtp-num-layers",
+        "training.mtp_depths",
+        by={LM: lambda p: p.training.mtp_depths or None},
+        decode=size,
+    ),
+    Row(
         "--position-embedding-type",
         "model.position_embedding",
         by={LM: lambda p: _POSITIONS.get(p.model.position_embedding, "none")},

@@ -82,7 +82,12 @@ FRAMEWORK: Final = Framework(
     name="megatron-deepspeed",
     engine=MEGATRON_DEEPSPEED,
     script="pretrain_gpt.py",
-    only={"kernels": "fused", "cross_entropy": "unfused", "dispatcher": "alltoall"},
+    only={
+        "kernels": "fused",
+        "cross_entropy": "unfused",
+        "dispatcher": "alltoall",
+        "mtp_depths": 0,
+    },
     exit_option=EXIT_OPTION,
     starts_anew=STARTS_ANEW,
     options=OF_FILES,

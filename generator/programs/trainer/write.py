@@ -288,7 +288,7 @@ FRAMEWORK: Final = Framework(
     goes_on_from_weights=True,
     adapters=True,
     script="train.py",
-    only={"cross_entropy": "unfused", "dispatcher": "alltoall"},
+    only={"cross_entropy": "unfused", "dispatcher": "alltoall", "mtp_depths": 0},
     # Source: transformers 5.23, training_args.py, save_strategy (steps by default);
     # trainer_callback.py, DefaultFlowCallback, which then saves after the last step as well.
     saves_nothing=("--save_strategy", "no"),

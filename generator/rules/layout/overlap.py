@@ -209,3 +209,18 @@ def overlaps_exclude_each_other(job: Job, layout: LayoutLike) -> Judgement:
         f"{both} is refused: weight gradients can't be both delayed and overlapped",
         _off(job, "tensor_overlap"),
     )
+
+
+@detail_layouts("expert_overlap", "pipeline", applies=lambda job: job.training.mtp_depths > 0).rule(
+    "MLM150", ERROR, "init", megatron_lm(f"{_CONFIG}:1890-1896")
+)
+def expert_overlap_has_one_depth(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap takes one depth of multi-token prediction, and that in a pipeline.
+    Prevents: AssertionError: MTP layernum only supports 1 when enabling
+    overlap_moe_expert_parallel_comm.
+    Fix: set layout.expert_overlap to false, or training.mtp_depths to 1 and layout.pipeline to 2 or
+    more"""
+    depths = job.training.mtp_depths
+    yield implies(layout.expert_overlap, (depths == 1) & (layout.pipeline > 1))
+    said = job.says("mtp_depths", depths)
+    yield _refused(job, "expert_overlap", f"{said} and {job.says('pipeline', layout.pipeline)}")
