@@ -4,8 +4,9 @@ benchmarks.megatron_memory [FILE]`.
 Each row is one of Megatron-LM's functional tests: its arguments as a spec, and the most bytes that
 torch had allocated on its last rank (torch.cuda.max_memory_allocated), which is of the last
 pipeline stage. `data/megatron_memory.csv` has the file and the commit of each in
-NVIDIA/Megatron-LM. Printed are the errors of all rows, of each option's rows, and the worst rows.
-FILE is another table of the same columns.
+NVIDIA/Megatron-LM, and the variables by which the test makes products deterministic. Printed are
+the errors of all rows, of each option's rows, and the worst rows. FILE is another table of the same
+columns.
 """
 
 from __future__ import annotations
@@ -38,6 +39,14 @@ def rows(path: Path = ROWS) -> Iterator[dict[str, str]]:
                 yield row
 
 
+def spec_of(row: Mapping[str, str]) -> dict[str, Any]:
+    """The row's spec with the variables that its test sets."""
+    spec: dict[str, Any] = json.loads(row["spec_json"])
+    variables = json.loads(row.get("env_json") or "{}")
+    environment = {name: str(value) for name, value in variables.items()}
+    return {**spec, "launch": {**spec.get("launch", {}), "environment": environment}}
+
+
 def estimated_bytes(spec: Mapping[str, Any]) -> float:
     """Bytes allocated at the peak of a spec's last pipeline stage."""
     plan = dsgen.estimate(dsgen.load_job(dict(spec)))
@@ -61,7 +70,7 @@ def main(path: Path) -> None:
     errors: list[tuple[float, str, float]] = []
     by_option: dict[str, list[float]] = defaultdict(list)
     for row in rows(path):
-        spec, measured = json.loads(row["spec_json"]), float(row["mem_max_allocated_bytes"])
+        spec, measured = spec_of(row), float(row["mem_max_allocated_bytes"])
         try:
             error = estimated_bytes(spec) / measured - 1
         except InvalidJob as invalid:

@@ -50,20 +50,25 @@ def choices(row: Row) -> dict[str, Any]:
     Megatron-Bridge's recipes sum gradients in 16 bit for a precision-aware optimizer, take
     Transformer Engine's loss (recipes/utils, cross_entropy_fusion_impl), and
     Moonlight's keep the moments in 16 bit as well
-    (src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py). InternEvo: 16-bit gradients and
+    (src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py), with fp8's default recipe of
+    Megatron-Bridge, tensorwise (training/mixed_precision.py). InternEvo: 16-bit gradients and
     torch's AdamW (internlm/solver/optimizer/hybrid_zero_optim.py, fsdp_optimizer.py), logits in
     fp32 (NaiveAMPModel). torchtune's rows of quality A are compiled and keep every state in 16 bit
-    (README.md).
+    (README.md). SimuMax's cases whose names end in `cef` take Transformer Engine's loss
+    (docs/b200/b200_release_v1.2_summary.json).
     """
     program = row["framework"].split(" ")[0].lower()
     read: dict[str, Any] = {}
     if "deepspeed" in program:
         read["bucket_elements"] = DEEPSPEED_BUCKET
+    if row["source_key"] == "simumax-b200":
+        read["cross_entropy"] = "te"
     if "-liger" in row["url_or_repo_path"]:
         read["kernels"] = "fused"
     if program == "megatron-bridge":
         read |= {"gradient_dtype": "same", "cross_entropy": "te"}
-        read |= {"moment_dtype": "bf16"} if row["model_name"].startswith("Moonlight") else {}
+        if row["model_name"].startswith("Moonlight"):
+            read |= {"moment_dtype": "bf16", "fp8_recipe": "tensorwise"}
     if program == "torchtune":
         read |= {"kernels": "fused", "moment_dtype": "same"}
     if program == "internevo":

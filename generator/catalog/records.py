@@ -30,6 +30,9 @@ class Generation:
     grouped_products: bool  #: products of many experts run as one
     transformer_engine: bool  #: NVIDIA's Transformer Engine has kernels, and its user buffers
     deepep: bool  #: DeepEP's kernels run
+    product_workspace_mib: float  #: of torch's products, for each thread that has some
+    engine_workspace_mib: float  #: of Transformer Engine's products
+    cudnn_attention: bool  #: Transformer Engine prefers cuDNN's attention to flash-attn's
     source: str
     unverified: tuple[str, ...] = ()
 

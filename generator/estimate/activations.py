@@ -19,6 +19,7 @@ from .adapters import unsaved_elements
 from .layout import LayoutLike, Modules, Recompute
 from .stages import StageContents
 from .states import FP32, INPUT_SCALES, weight_bytes
+from .workspaces import copies_attention
 
 
 def repeats(layout: LayoutLike, module: Modules) -> Any:
@@ -78,6 +79,9 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
         packs=job.framework.packs_attention,
     )
     sharded = element * kept + copied
+    # Of one sequence, transposing is no copy.
+    output = layer.mixer.widths.values * (copies_attention(job) and layer.mixer.has_scores)
+    sharded = sharded + element * output * (layout.micro_batch > 1)
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     part = layer.feed_forward
     gathered = part.per_token * 2 * element * part.routed_hidden * (layout.expert_tensor - 1)

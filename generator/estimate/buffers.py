@@ -152,12 +152,16 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     **Source**: the share is kept by tensor, flattened, and converted (stage_1_and_2.py, step), but
     fp32 sums are read in place; stage 3 does so by sub-group (stage3.py,
     _prepare_fp32_grad_for_sub_group); without ZeRO, gradients are converted one by one, then
-    flattened (fp16/fused_optimizer.py, step). BF16_Optimizer's sums are read in place.
+    flattened (fp16/fused_optimizer.py, step). BF16_Optimizer's sums are read in place. Megatron-LM
+    copies fp16 gradients of the share to fp32, and drops the copies before the next step's forward
+    pass (core/optimizer/optimizer.py, zero_grad with set_to_none).
     """
     half = job.training.precision != "fp32"
     share = parameters / d
     if job.training.optimizer == _FOREACH_ADAMW:
         return (_FOREACH + weight_bytes(job) * (layout.zero_stage < 3)) * share * half
+    if job.engine.copies_fp16_gradients and job.training.precision == "fp16":
+        return FP32 * np.where(layout.zero_stage >= 1, share, parameters)
     if not job.engine.converts_gradients:
         return 0.0
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)

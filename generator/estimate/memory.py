@@ -16,6 +16,7 @@ from .ledgers import Memory
 from .rates import rates
 from .stages import StageContents
 from .states import FP32, has_flat_gradients, host_bytes, state_bytes, summed_bytes, weight_bytes
+from .workspaces import workspace_bytes
 
 _GATHERS_IN_PLACE = (0, 13)  #: DeepSpeed's first release with pull request 4705
 
@@ -124,7 +125,7 @@ def _lasting(
         **states,
         **activations.workspace_per_token(job, layout),
         "stage": stage,
-        "whole": sum(states.values()),
+        "whole": sum(states.values()) + workspace_bytes(job),
         "ahead": stages.overlapped_layers(layout, held),
         "kept": activations.kept_per_token(job, layout, held)
         + activations.ends_per_token(job, layout, stage),
@@ -182,7 +183,9 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
     these come to.
     """
     stage, embedding, due = found["stage"], found["embedding"], found["due"]
-    flying = stages.in_flight(layout, stage) + found["ahead"]
+    # Only interleaved stages have chunks, and need the split.
+    cut = stages.split(job, layout) if np.any(layout.virtual_pipeline > 1) else None
+    flying = stages.in_flight(layout, stage, cut) + found["ahead"]
     stored = flying * activations.local_tokens(job, layout) * found["kept"]
     backward = activations.workspace_bytes(job, layout, found)
     output = (stage == layout.pipeline - 1) * activations.output_bytes(
@@ -314,7 +317,7 @@ def _whole(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> Memory:
     reserved = allocator.reserved_bytes(job, layout, allocated, held)
     return Memory(
         **{f.name: found[f.name] for f in fields(Memory) if f.name in found},
-        buffers_bytes=np.maximum(buffers, found["reduced"]),
+        buffers_bytes=np.maximum(buffers, found["reduced"]) + workspace_bytes(job),
         reserved_bytes=reserved,
         device_bytes=reserved + found["context"],
         required_bytes=allocated + found["context"],

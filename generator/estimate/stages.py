@@ -365,10 +365,12 @@ def vocabulary_rows(job: Job, layout: LayoutLike) -> Any:
     return rows / layout.tensor if job.framework.shards_vocabulary else rows
 
 
-def in_flight(layout: LayoutLike, stage: Any) -> Any:
+def in_flight(layout: LayoutLike, stage: Any, cut: Split | None = None) -> Any:
     """Micro-batches whose activations `stage` keeps at its peak.
 
-    They are counted in whole stages: chunks over `virtual_pipeline`.
+    They are counted in whole stages: chunks over `virtual_pipeline`, or, of a `cut` with unequal
+    chunks, their layers over the stage's. Each `pipeline` chunks are of one row, the next of the
+    following row.
 
     **Source**: 1F1B `min(m, p-i)`; interleaved `min(mv, 2(p-i-1) + (v-1)p + 1)` chunks (Megatron-LM
     pipeline_parallel/schedules.py:957-970). **Symbols**: m micro-batches, p stages, i stage, v
@@ -378,8 +380,27 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
     plain = np.minimum(m, p - stage)
     if np.all(v == 1):
         return plain
-    interleaved = np.minimum(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1) / v
+    chunks = np.minimum(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1)
+    interleaved = chunks / v if cut is None else _layers_in_flight(cut, layout, stage, chunks)
     return np.where(v > 1, interleaved, plain)
+
+
+def _layers_in_flight(cut: Split, layout: LayoutLike, stage: Any, chunks: Any) -> Any:
+    """Layers of the first `chunks` that a stage runs, over all its layers."""
+    p, v = layout.pipeline, layout.virtual_pipeline
+    turns, rest = chunks // (p * v), chunks % (p * v)
+
+    def of_rows(count: Any) -> Any:
+        return p * count * turns + np.minimum(rest, p * count)
+
+    layers = _usual_chunk(cut, layout, stage) * chunks + of_rows(cut.rounds)
+    layers = layers + _has_rest(cut, layout, stage) * (
+        of_rows(cut.rounds + 1) - of_rows(cut.rounds)
+    )
+    layers = layers - (stage == 0) * cut.before * of_rows(1)
+    final = (stage == p - 1) * cut.after
+    layers = layers - final * (of_rows(v) - of_rows(v - 1))
+    return layers / np.maximum(layers_of(cut, layout, stage), 1)
 
 
 def overlapped_layers(layout: LayoutLike, held: StageContents) -> Any:

@@ -97,7 +97,9 @@ def master_bytes(job: Job) -> int:
 
     **Source**: Megatron-LM core_v0.16.1, core/optimizer/optimizer_config.py,
     store_param_remainders: beside bf16 weights the precision-aware optimizer keeps only the 16 bits
-    that they lack of fp32, unless their type is fp8.
+    that they lack of fp32. It doesn't where Megatron itself keeps the copy, which it does with
+    every recipe of fp8 but the delayed one, whatever the precision
+    (use_precision_aware_optimizer_no_fp8_or_ds_fp8), and where the weights' type is fp8.
     """
     if not job.engine.chooses_types:
         return FP32
@@ -106,6 +108,7 @@ def master_bytes(job: Job) -> int:
     remainders = (
         is_precision_aware(job)
         and job.training.precision != "fp16"
+        and job.training.fp8_recipe == "delayed"
         and not job.training.fp8_parameters
     )
     return _HALF if remainders and job.training.moment_dtype != "same" else FP32
@@ -152,10 +155,11 @@ def _held(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     cache: a byte, and one for the other copy where there is one.
 
     **Source**: ZeRO (1910.02054 sec 3, K=12); Megatron-LM docs/source/api-guide/dist_optimizer.md
-    (6 + 12/d in bf16, 4 + 16/d in fp16, 8 + 8/d in fp32); DeepSpeed 0.19.8: 16-bit sums are the
-    weights' own gradients at stages 0 and 1; fp32 sums replace them, but in BF16_Optimizer, which
-    holds both (runtime/bf16_optimizer.py). ZeRO++'s hpZ keeps a second, 16-bit copy over fewer
-    ranks (partition_parameters.py, ds_secondary_tensor). Counted with the engine itself
+    (6 + 12/d in bf16, 8 + 8/d in fp32, and in fp16 4 + 16/d, of which the update alone has 4/d:
+    `buffers.step_bytes`); DeepSpeed 0.19.8: 16-bit sums are the weights' own gradients at stages 0
+    and 1; fp32 sums replace them, but in BF16_Optimizer, which holds both
+    (runtime/bf16_optimizer.py). ZeRO++'s hpZ keeps a second, 16-bit copy over fewer ranks
+    (partition_parameters.py, ds_secondary_tensor). Counted with the engine itself
     (tests/estimate/test_deepspeed_memory.py).
     """
     engine, training = job.engine, job.training
@@ -166,9 +170,8 @@ def _held(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     at_once = (stage == 1) & reduces_at_once(layout) & np.logical_not(flat)
     sharded = (stage >= 2) | (at_once & engine.frees_gradients)
 
-    copied = FP32 if training.precision == "fp16" and engine.copies_fp16_gradients else 0
     has_master = (stage >= 1) & engine.copies_fp32 | half
-    master = np.where(has_master, master_bytes(job) + copied, 0)
+    master = np.where(has_master, master_bytes(job), 0)
 
     scale = _WEIGHT_SCALES.get(training.fp8_recipe, 0.0) if engine.chooses_types else 0.0
     cache = fp8_copies(job) * (1 + scale) if training.precision == "fp8" else 0

@@ -48,7 +48,7 @@ class Engine:
     #: The types of optimizer states, fp8 weights and the recipe of fp8 are options.
     chooses_types: bool = False
     copies_fp32: bool = False  #: fp32 weights have a master copy too, once states are sharded
-    #: beside fp16 training's gradients the optimizer has fp32 ones
+    #: beside fp16 training's gradients the update has fp32 ones, which the next step begins without
     copies_fp16_gradients: bool = False
     #: The ZeRO stage from which gradients are summed in a type of their own; the weights' below it.
     sums_from: int = 0
@@ -72,6 +72,7 @@ class Engine:
     #: Options of the script with which NCCL or CUDA graphs register memory, whose segments then
     #: can't grow.
     registers_memory: frozenset[str] = frozenset()
+    multiplies_by_te: bool = False  #: products and attention are Transformer Engine's
     keeps_stage_ends: bool = False  #: what a stage receives and sends stays beside what it computes
     unfused_logit_bytes: int = 6  #: a logit, at the peak of a loss that fused kernels don't compute
     fused_logit_bytes: int = 4  #: the same of a fused loss: 16-bit logits and their gradient

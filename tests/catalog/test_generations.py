@@ -29,6 +29,9 @@ NEWER: dict[str, Any] = {
     "grouped_products": True,
     "transformer_engine": True,
     "deepep": True,
+    "product_workspace_mib": 32,
+    "engine_workspace_mib": 32,
+    "cudnn_attention": True,
     "source": "made up",
 }
 OLDER: dict[str, Any] = {

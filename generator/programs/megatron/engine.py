@@ -37,7 +37,7 @@ MEGATRON_LM: Final = Engine(
         }
     ),
     chooses_types=True,  # core/optimizer/optimizer_config.py, use_precision_aware_optimizer
-    # core/optimizer/distrib_optimizer.py, _copy_model_grads_to_main_grads
+    # core/optimizer/distrib_optimizer.py, _copy_model_grads_to_main_grads, and zero_grad
     copies_fp16_gradients=True,
     # core/fusions/fused_cross_entropy.py: the 16-bit logits, their fp32 softmax, and beside it the
     # gradient, which the fused function makes anew and not in place; 6 where nothing is fused
@@ -48,6 +48,7 @@ MEGATRON_LM: Final = Engine(
     # TEGroupedMLP._apply_bias, which nothing fuses.
     expert_bias_traffic_bytes=(28, 36),
     registers_memory=_REGISTERS_MEMORY,
+    multiplies_by_te=True,  # core/extensions/transformer_engine.py, --transformer-impl's default
     message_elements=(40e6, 1e6),  # core/distributed/distributed_data_parallel.py
     sorts_local_experts=True,  # core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs
     several_queues_from=2,  # training/arguments.py:1049
