@@ -89,7 +89,7 @@ def test_the_file_is_what_the_package_reads() -> None:
     """The command writes every regime of both estimates and the band of the ranking, and writes it
     the same again.
     """
-    rows = list(runs())
+    rows = list(runs())[::2]
     text = document(rows, shipped_seconds)
     written = yaml.safe_load(text)
     assert set(written["step_time"]) == set(TIME_REGIMES)
