@@ -4,6 +4,7 @@ they start it.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -62,6 +63,7 @@ def start(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
     A failure is answered as `error`. Every engine so has a process of its own, as in a real run.
     """
     reading, writing = os.pipe()
+    gc.freeze()  # what is imported is no garbage of the new process, which looks for its own
     process = os.fork()
     if process == 0:
         try:
