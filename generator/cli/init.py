@@ -145,6 +145,8 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     if not runs:
         raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
     draft = draft_run(runs[0], runs[1:], answers)
+    if draft.refused is not None:
+        raise click.UsageError(str(draft.refused))
     said = {key: draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
     said |= {key: draft.get(key) for key in ("gpus", "nodes") if draft.get(key) is not None}
     said = {

@@ -160,6 +160,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "ENG": "the installed DeepSpeed",
     "ENV": "environment",
     "FILE": "files",
+    "FSDP": "FSDP",
     "HF": "Hugging Face",
     "HOST": "hostfiles",
     "FRONT": "front ends",

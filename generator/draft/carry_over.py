@@ -72,9 +72,9 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     draft.set("launch.arguments", [word for one in carried for word in one])
     given = _given(draft, carried)
     # Options that a launch file may have beside the original's without a change of what is trained.
-    given |= (
-        {"--do-train", "--deepspeed", "--deepspeed_config"} if given & scripts.CONFIGS else set()
-    )
+    asked = given & scripts.CONFIGS
+    given |= {"--do-train", "--deepspeed", "--deepspeed_config"} if asked else set()
+    given |= {"--fsdp", "--fsdp-config"} if draft.get("training.sharding") else set()
     for key, option in rendered.items() if draft.options else ():
         if key not in given and not _is_default(parser, key, option):
             yield " ".join(option)

@@ -156,6 +156,7 @@ class Draft(Keys):
     options: tuple[Given, ...] = ()  #: of the program
     ours: frozenset[str] = frozenset()  #: paths of scripts that dsgen wrote
     hide: Hider  #: of the secrets in the files
+    refused: LeftOut | None = None  #: why no spec says what the files run
 
     def leave(self, what: str, where: Location, why: str) -> None:
         """Say of something that the spec doesn't have it."""

@@ -15,12 +15,13 @@ from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
 from ..programs.records import PROGRAMS
 from ..programs.trainer.submission import ds_config_of, used_accelerate_config
-from ..programs.trainer.training_arguments import TrainingArguments
+from ..programs.trainer.training_arguments import TrainingArguments, from_launch
 from ..submission.grouping import submissions_of
 from ..submission.launches import Launch
 from ..submission.submission import Submission
 from ..text.document import Document, JobSpec
 from ..text.lookup import Files, end_alike
+from .sharding import is_sharded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,8 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
         if argument.launch is None and any(w and end_alike(argument.path, w) for w in words)
     )
     trainer = own[-1] if own else next(files, None)
+    if trainer is None and is_sharded(submission, launch):
+        trainer = from_launch(launch)
     config = ds_config_of(submission, trainer) if trainer else None
     if config is None:  # the one that the script names, else the only one there is
         named = named_in(submission, launch.script.text.path) or frozenset()

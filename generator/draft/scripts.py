@@ -12,11 +12,14 @@ from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
+from ..programs.trainer.fsdp_config import STRATEGIES, Fsdp, of_accelerate, words_of
 from ..programs.trainer.submission import used_accelerate_config
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from ..text.around import is_readable
 from ..text.text import UnusableJson, read_json
-from .draft import Draft, Given, Parser, options_of_launch, options_of_values, values_of
+from ..text.wording import whole_number
+from .draft import Draft, Given, LeftOut, Parser, options_of_launch, options_of_values, values_of
+from .sharding import is_sharded, sharding_of
 
 #: Options whose keys of the spec hold decisions of the plan.
 PLANNED: Final = frozenset(
@@ -24,8 +27,13 @@ PLANNED: Final = frozenset(
     for row in ROWS
     if row.key.startswith("layout.") or row.key == "training.precision"
 )
-#: Options that name the DeepSpeed config, or ask for DeepSpeed: the plan has its own.
-CONFIGS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspeed-config"})
+#: Options that name the config of what shards the states, or ask for it: the plan has its own.
+CONFIGS: Final = frozenset(
+    {
+        *("--deepspeed", "--deepspeed_config", "--deepspeed-config"),
+        *("--fsdp", "--fsdp_config", "--fsdp-config"),
+    }
+)
 #: Options of scripts that say how large adapters are.
 _RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
 _MODELS: Final = (
@@ -67,8 +75,15 @@ def read_script(draft: Draft) -> None:
     _read_model(draft)
     _read_usual(draft)
     config = used_accelerate_config(found.submission)
-    if config is not None and (found.launch is None or found.launch.call("accelerate") is not None):
+    used = found.launch is None or found.launch.call("accelerate") is not None
+    fsdp = sharding_of(found.submission, found.launch, trainer)
+    if config is not None and used:
         _read_accelerate(draft, config)
+    if fsdp is not None and trainer is not None:
+        _read_sharding(draft, fsdp)
+    elif fsdp is not None or (found.launch and is_sharded(found.submission, found.launch)):
+        why = "dsgen writes FSDP for the Hugging Face Trainer alone, and this program isn't it"
+        draft.refused = LeftOut(f"FSDP of {found.program}", found.where, why)
 
 
 def set_script(draft: Draft) -> None:
@@ -170,12 +185,97 @@ def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
         "debug",
         "main_training_function",
     }
+    # What shards the states is read apart.
+    names |= {"fsdp_config", "parallelism_config"} if of_accelerate(config) else set()
     for name, place, value in config.entries(""):
         if name not in names | usual and value not in ("no", False, None, []):
             why = "dsgen's launch files start the processes without accelerate launch"
             draft.leave(f"{name}: {value}", config.locate(place), why)
     if config.uses_deepspeed and not config.config_file:
         _read_section(draft, config)
+
+
+#: What a spec has no word for, by the name of the setting, with the values that say nothing.
+_UNSAID: Final = {
+    "ignored_modules": (None, ""),
+    "activation_checkpointing_offload": (None, False),
+    "xla": (None, False),
+}
+#: Strategies of FSDP1, as ZeRO stages of FSDP2.
+_STAGES: Final = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "HYBRID_SHARD_ZERO2": 2}
+
+
+def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
+    """FSDP's settings as keys of the spec; what runs as something else there is named."""
+    if fsdp.version is None or fsdp.switch("xla", False):
+        reason = "PyTorch/XLA's FSDP" if fsdp.switch("xla", False) else "FSDP"
+        why = "its settings aren't in the files" if fsdp.version is None else "it isn't planned"
+        draft.refused = LeftOut(reason, fsdp.locate("xla"), why)
+        return
+
+    strategy = _strategy(fsdp)
+    if strategy not in _STAGES:
+        why = "it is no sharding, and dsgen writes DDP for no framework"
+        where = fsdp.locate("sharding_strategy")
+        draft.refused = LeftOut(f"FSDP's {strategy}", where, why)
+        return
+
+    draft.set("framework", "huggingface")
+    draft.set("training.sharding", "fsdp2")
+    draft.set("layout.zero_stage", _STAGES[strategy])
+    if fsdp.switch("offload_params" if fsdp.by_accelerate else "cpu_offload", False) or (
+        fsdp.arguments is not None and "offload" in words_of(fsdp.arguments)
+    ):
+        draft.set("layout.offload", "optimizer+parameters")
+    if fsdp.switch("activation_checkpointing", False):
+        draft.set("layout.recompute", "full")
+    _read_mesh(draft, fsdp, strategy)
+
+    if fsdp.version == 1:
+        why = "the plan's files run FSDP2, which has the same stages"
+        draft.leave(f"FSDP1, {strategy}", fsdp.locate("version"), why)
+    if fsdp.policy != "TRANSFORMER_BASED_WRAP":
+        why = "the plan makes a unit of each layer: TRANSFORMER_BASED_WRAP"
+        draft.leave(f"auto_wrap_policy {fsdp.policy}", fsdp.locate("auto_wrap_policy"), why)
+    kept = "SHARDED_STATE_DICT" if fsdp.by_accelerate and fsdp.version == 2 else "FULL_STATE_DICT"
+    state_dict = fsdp.text("state_dict_type", kept)
+    if state_dict != "SHARDED_STATE_DICT":
+        why = "the plan's checkpoints are sharded: SHARDED_STATE_DICT"
+        draft.leave(f"state_dict_type {state_dict}", fsdp.locate("state_dict_type"), why)
+    for name, usual in _UNSAID.items():
+        value = fsdp.values.get(name)
+        if value not in usual:
+            draft.leave(f"{name}: {value}", fsdp.locate(name), "the spec has no key for it")
+
+
+def _strategy(fsdp: Fsdp) -> str:
+    """The strategy that runs, by its name in version 1."""
+    words = words_of(fsdp.arguments) if fsdp.arguments is not None else ()
+    named = next((word.upper() for word in words if word.upper() in STRATEGIES), "")
+    if fsdp.version == 2:
+        by_word = named != "SHARD_GRAD_OP"
+        freed = fsdp.switch("reshard_after_forward", by_word)
+        return "SHARD_GRAD_OP" if freed is False else STRATEGIES[0]
+    if fsdp.by_accelerate:  # its launcher passes a strategy on in any case
+        return fsdp.strategy or STRATEGIES[0]
+    return named or fsdp.text("reshard_after_forward") or STRATEGIES[0]
+
+
+def _read_mesh(draft: Draft, fsdp: Fsdp, strategy: str) -> None:
+    """Copies of the shards, and context parallelism, by a mesh's sizes."""
+    if not isinstance(fsdp.holder, AccelerateConfig):
+        return
+    config, keys = fsdp.holder, {"dp_replicate_size": "zero_copies", "cp_size": "context"}
+    for name, place, value in config.entries("parallelism_config"):
+        size = str(name).removeprefix("parallelism_config_")
+        number = whole_number(value)
+        if size in keys and number is not None and number > 1:
+            draft.set(f"layout.{keys[size]}", number)
+        elif size in ("tp_size", "sp_size") and number is not None and number > 1:
+            why = "the plan's files have no tensor parallelism with FSDP2"
+            draft.refused = LeftOut(f"{size} {number}", config.locate(place), why)
+    if strategy.startswith("HYBRID") and config.machines > 1:
+        draft.set("layout.zero_copies", config.machines)
 
 
 def _read_section(draft: Draft, config: AccelerateConfig) -> None:

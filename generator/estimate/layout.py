@@ -98,6 +98,7 @@ class LayoutLike:
     context_heads: Any
     first_stage_layers: Any
     last_stage_layers: Any
+    sync_each_batch: Any
 
     @property
     def world(self) -> Any:
@@ -144,6 +145,8 @@ class Layout(LayoutLike):
     first_stage_layers: int = 0
     #: layers of the last pipeline stage; 0: as the others, or what balances
     last_stage_layers: int = 0
+    #: every micro-batch's gradients are reduced; else whole ones are summed until the last
+    sync_each_batch: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Layout:
@@ -173,7 +176,9 @@ _KINDS: Mapping[str, Callable[[Any], Any]] = {
     "offload": Offload,
     "recompute_modules": Modules,
     "offload_fraction": float,
-    **dict.fromkeys(("sequence_parallel", "tensor_overlap", "expert_overlap"), bool),
+    **dict.fromkeys(
+        ("sequence_parallel", "tensor_overlap", "expert_overlap", "sync_each_batch"), bool
+    ),
 }
 
 Column = NDArray[np.int64]
@@ -521,6 +526,10 @@ _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
     "expert_tensor": ("each expert over {} GPUs", "experts whole"),
     "zero_copies": ("{} copies of the ZeRO shards", "one copy of the ZeRO shards"),
     "zero_hpz": ("ZeRO++ over {} GPUs", "no ZeRO++"),
+    "sync_each_batch": (
+        "gradients reduced in each micro-batch",
+        "gradients whole until the last micro-batch",
+    ),
     "tensor_overlap": ("tensor overlap", "no tensor overlap"),
     "expert_overlap": ("expert overlap", "no expert overlap"),
     "first_stage_layers": ("{} layers on the first stage", "first stage like the others"),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job.records import Job
-from . import activations, adapters, allocator, buffers, stages
+from . import activations, adapters, allocator, buffers, stages, units
 from .layout import FIELDS, Layout, LayoutLike, Offload, distinct, once_each, spread
 from .ledgers import Memory
 from .rates import rates
@@ -105,7 +105,7 @@ def _lasting(
     buckets = bucket_bytes(job, layout, trained.shared + trained.experts)
     # A step's end needs copies to reduce, and to update, beside the states, less the gradients that
     # are gone.
-    parts = tuple(zip(_sharers(layout), (trained.shared, trained.experts), strict=True))
+    parts = tuple(zip(_sharers(job, layout), (trained.shared, trained.experts), strict=True))
     reduction = sum(buffers.reduction_bytes(job, layout, d, count) for d, count in parts)
     step = sum(buffers.step_bytes(job, layout, d, count) for d, count in parts)
     net = step - buffers.freed_bytes(
@@ -121,6 +121,10 @@ def _lasting(
     # modeling_utils.py, get_init_context: no zero.Init for it).
     whole = adapters.base_share(job) * weight_bytes(job)
     loaded = whole * (held.shared + held.experts) if adapters.has_4bit_base(job) else 0.0
+    # Units of a model are freed and gathered between the backward passes of head and layers.
+    gathered = units.Buffers(layers=_gathered_bytes(job, layout, held, rows))
+    if job.engine.sharding == "units":
+        gathered = units.buffer_bytes(job, layout, held, rows)
     return {
         **states,
         **activations.workspace_per_token(job, layout),
@@ -131,9 +135,9 @@ def _lasting(
         + activations.ends_per_token(job, layout, stage),
         "vocabulary": rows,
         "embedding": embedding,
-        "buffers": buckets
-        + sent * (layout.zero_stage == 2)
-        + _gathered_bytes(job, layout, held, rows),
+        "buffers": buckets + sent * (layout.zero_stage == 2) + gathered.layers,
+        "at_loss": gathered.at_loss,
+        "at_head": gathered.at_head,
         "reduction": reduction,
         "step": step,
         "end": np.maximum(buckets + reduction, net),
@@ -161,7 +165,7 @@ _AT_PEAK = (
         "embedding",
         "due",
     ),
-    *("whole", "buffers", "end", "loaded"),
+    *("whole", "buffers", "at_loss", "at_head", "end", "loaded"),
 )
 _AFTER_PEAK = (
     *(
@@ -194,7 +198,8 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
     # These never meet: logits end the forward pass, a layer's workspace and then, with a
     # micro-batch less in flight, the first parameter's gradient follow in the backward pass;
     # reduction and update have no activations.
-    forward = stored + np.maximum(backward, output)
+    head = np.maximum(output + found["at_loss"], found["at_head"])
+    forward = stored + np.maximum(backward, head)
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
     # Gradients that come and go with a micro-batch take the place of activations in the backward
     # pass.
@@ -207,17 +212,23 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
     return {"activations_bytes": stored + backward, "output_bytes": output, "allocated_bytes": peak}
 
 
-def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
+def _sharers(job: Job, layout: LayoutLike) -> tuple[Any, Any]:
     """Ranks over which states are sharded: of a parameter of all replicas, and of an expert's."""
     group, experts = layout.data * layout.context, stages.expert_replicas(layout)
-    return group / layout.zero_copies, experts / np.minimum(layout.zero_copies, experts)
+    shared, of_experts = (
+        group / layout.zero_copies,
+        experts / np.minimum(layout.zero_copies, experts),
+    )
+    if job.engine.sharding == "units":
+        return shared, of_experts / units.expert_padding(job, of_experts)
+    return shared, of_experts
 
 
 def _states(
     job: Job, layout: LayoutLike, held: StageContents, trained: StageContents
 ) -> dict[str, Any]:
     """Model states by kind; a frozen base has neither gradients nor the optimizer's."""
-    shared, experts = (state_bytes(job, layout, sharers) for sharers in _sharers(layout))
+    shared, experts = (state_bytes(job, layout, sharers) for sharers in _sharers(job, layout))
     states = {
         f"{name}_bytes": trained.shared * getattr(shared, name)
         + trained.experts * getattr(experts, name)
@@ -225,7 +236,10 @@ def _states(
     }
     if job.training.lora is not None:
         base = held.shared * shared.parameters + held.experts * experts.parameters
-        states["parameters_bytes"] = states["parameters_bytes"] + adapters.base_share(job) * base
+        # A frozen base keeps its own type, whatever that of the weights that are trained.
+        narrow = weight_bytes(job) / FP32 if job.engine.shards_masters else 1.0
+        base = narrow * adapters.base_share(job) * base
+        states["parameters_bytes"] = states["parameters_bytes"] + base
     return states
 
 
@@ -295,7 +309,7 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageContents, rows: An
 
 def _host_bytes_per_node(job: Job, layout: LayoutLike, first: StageContents) -> Any:
     """Host memory for the `first` stage: the fullest one's ranks may share a node."""
-    shared, experts = _sharers(layout)
+    shared, experts = _sharers(job, layout)
     share = first.shared / shared + first.experts / experts
     if job.training.lora is None:
         host = host_bytes(job, layout, share)

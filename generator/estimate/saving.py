@@ -82,7 +82,7 @@ def saved_weight_bytes(job: Job, layout: LayoutLike) -> Any:
     Megatron-LM core_v0.16.1, training/checkpointing.py, `generate_state_dict`; fp8 weights are
     saved in 16 bits.
     """
-    weights = weight_bytes(job)
+    weights = FP32 if job.engine.shards_masters else weight_bytes(job)
     again = weights if job.engine.saves_model else 0
     alone = (layout.zero_stage >= 3) & job.engine.saves_partitions
     return np.where(alone, 0, weights) + again
@@ -96,8 +96,12 @@ def saved_optimizer_bytes(job: Job, layout: LayoutLike) -> Any:
     fp32 partitions and the base optimizer's state. Megatron-LM core_v0.16.1,
     core/optimizer/distrib_optimizer.py, `_get_main_param_and_optimizer_states`: the precision-aware
     optimizer's moments in fp32 (transformer_engine/pytorch/optimizers/fused_adam.py,
-    `get_unscaled_state`), its remainders of bf16 as they are.
+    `get_unscaled_state`), its remainders of bf16 as they are. accelerate 1.15,
+    utils/fsdp_utils.py, `save_fsdp_model` and `save_fsdp_optimizer`: the fp32 weights' shards, and
+    the moments'.
     """
+    if job.engine.shards_masters:
+        return moment_bytes(job) + 0 * layout.zero_stage
     copied = layout.zero_stage >= 1 if job.training.precision == "fp32" else True
     if is_precision_aware(job):
         remainders = job.training.master_dtype is None and master_bytes(job) < FP32

@@ -114,6 +114,31 @@ def master_bytes(job: Job) -> int:
     return _HALF if remainders and job.training.moment_dtype != "same" else FP32
 
 
+def reduced_bytes(job: Job) -> int:
+    """Bytes of one parameter's gradient as it is sent."""
+    return summed_bytes(job) if job.engine.reduces_sums else weight_bytes(job)
+
+
+def holds_whole_gradients(job: Job, layout: LayoutLike) -> Any:
+    """Tell where whole gradients are summed until a step's last micro-batch.
+
+    **Source**: accelerate 1.15, accelerator.py, `accumulate` and `no_sync`: all micro-batches but
+    the last run without synchronization, unless `sync_each_batch` asks for it; torch 2.13,
+    torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, `post_backward`.
+    """
+    if not job.engine.defers_reduction:
+        return layout.zero_stage < 0
+    return (layout.gradient_accumulation > 1) & np.logical_not(layout.sync_each_batch)
+
+
+def whole_gradient_bytes(job: Job) -> int:
+    """Bytes of a parameter's gradient while micro-batches sum it whole: of the wider type.
+
+    **Source**: torch 2.13, _fsdp_param.py, `to_accumulated_grad_if_needed`.
+    """
+    return max(weight_bytes(job), reduced_bytes(job))
+
+
 def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     """Device bytes per parameter after sharding over `d` ranks and offloading."""
     return _offloaded(job, layout, _held(job, layout, d))
@@ -163,6 +188,8 @@ def _held(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     (tests/estimate/test_deepspeed_memory.py).
     """
     engine, training = job.engine, job.training
+    if engine.sharding == "units":
+        return _held_by_units(job, layout, d)
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
     half, summed = element < FP32, summed_bytes(job)
 
@@ -187,6 +214,27 @@ def _held(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     )
 
 
+def _held_by_units(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
+    """What FSDP2 holds of a parameter that is trained: fp32 shards of it, of its gradient and of
+    the moments.
+
+    Gradients are whole, in the type that they are computed or sent in, where they are reduced with
+    the last micro-batch alone. Stages 2 and 3 differ in what is gathered, not in what lasts.
+
+    **Source**: torch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param.py,
+    `_init_sharded_param` (one shard, of the type that the module has), _fsdp_collectives.py,
+    `foreach_reduce` (gradients are cast to it); accelerate 1.15, utils/fsdp_utils.py,
+    `fsdp2_prepare_model` (weights that are trained are cast to fp32 before). Counted with both
+    (tests/programs/test_fsdp.py).
+    """
+    whole = holds_whole_gradients(job, layout)
+    return StateBytes(
+        parameters=FP32 / d,
+        gradients=np.where(whole, whole_gradient_bytes(job), FP32 / d),
+        optimizer=moment_bytes(job) / d,
+    )
+
+
 def second_shares(layout: LayoutLike) -> Any:
     """Shares of the parameters, of a rank's one, in its part of hpZ's second copy."""
     return np.where(layout.zero_hpz > 1, layout.data * layout.context / layout.zero_hpz, 0.0)
@@ -204,6 +252,8 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
     parameters_out = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
     stays = np.where(out, 1.0 - layout.offload_fraction, 1.0)
     gradients = held.gradients
+    if job.engine.sharding == "units":
+        gradients = np.where(out & ~holds_whole_gradients(job, layout), 0, gradients)
     if job.engine.offloads_gradients:
         wide = weight_bytes(job) < FP32 and sums_gradients_in_fp32(job)
         at_end = (layout.zero_stage == 1) & np.logical_not(reduces_at_once(layout))
@@ -223,10 +273,15 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     weights at stages 1 and 2 (stage_1_and_2.py, param_buffer_of_bit16_for_cpu_offload_groups),
     16-bit sums at stage 2; the gradient partition and, offloaded, the weights at stage 3
     (stage3.py, grad_partitions_flat_buffer), with the second copy of hpZ, which lies where they do
-    (partition_parameters.py, _partition_param_sec).
+    (partition_parameters.py, _partition_param_sec). torch 2.13, _fsdp_api.py, `CPUOffloadPolicy`:
+    all states of what is trained.
     """
     element = weight_bytes(job)
     summed = summed_bytes(job)
+    if job.engine.sharding == "units":
+        states = FP32 + FP32 + moment_bytes(job)
+        moved = np.where(layout.offload == Offload.NONE, 0, states)
+        return parameters * moved * rates(job).pinned_memory_factor
     kept = np.where(
         (layout.zero_stage == 2) & (layout.gradient_accumulation > 1) & (summed < FP32), element, 0
     )

@@ -10,15 +10,24 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from . import adapters, communication, compute, flops
-from .communication import TRAFFIC_BY, Traffic, boundary_s, data_s, traffic
+from . import adapters, communication, compute, flops, units
+from .communication import TRAFFIC_BY, Traffic, boundary_s, traffic
 from .compute import repeated, repeated_modules_s, repeated_share
 from .layout import Layout, LayoutLike, Modules, Offload, distinct, once_each, spread
 from .ledgers import StepTime, Throughput
 from .products import exposed_s, stream_s
 from .rates import rates
 from .stages import HELD_BY, StageContents, expert_replicas, stage_contents
-from .states import master_bytes, moment_bytes, second_shares, summed_bytes, weight_bytes
+from .states import (
+    FP32,
+    holds_whole_gradients,
+    master_bytes,
+    moment_bytes,
+    second_shares,
+    summed_bytes,
+    weight_bytes,
+    whole_gradient_bytes,
+)
 
 #: The backward pass makes two products for the forward pass's one.
 BACKWARD_SHARE = 2 / 3
@@ -43,14 +52,18 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     back = slowest * parts["backward"] + output * BACKWARD_SHARE
     # Where the product doesn't add a gradient to the sum, it is read, and the sum read and written;
     # ZeRO 2 and 3 sum only their part.
-    updated_parameters = np.where(layout.zero_stage >= 2, stages.updated, stages.trained)
-    summed = (weight_bytes(job) + 2 * summed_bytes(job)) * updated_parameters
+    whole_sums = holds_whole_gradients(job, layout)
+    sums_part = (layout.zero_stage >= 2) & np.logical_not(whole_sums)
+    updated_parameters = np.where(sums_part, stages.updated, stages.trained)
+    sum_bytes = np.where(whole_sums, whole_gradient_bytes(job), summed_bytes(job))
+    summed = (weight_bytes(job) + 2 * sum_bytes) * updated_parameters
     sums = 0.0 if job.framework.sums_in_product else np.where(m > 1, stream_s(job, summed), 0.0)
     # The update is memory traffic: gradient, master weight and moments are read, all but the
     # gradient written.
     here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
     updated = stages.updated * here
-    moved = 4 + 2 * (master_bytes(job) + moment_bytes(job)) + weight_bytes(job)
+    moved = 4 + 2 * (master_bytes(job) + moment_bytes(job))
+    moved = moved + (0 if job.engine.shards_masters else weight_bytes(job))
     times = {
         "compute_s": m * (work + sums),
         "recompute_s": m * slowest * parts["recompute"],
@@ -59,9 +72,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "expert_s": m * slowest * parts["expert"],
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
-        "data_s": data_s(
-            job, layout, stages.sent, work - back, back + slowest * parts["recompute"]
-        ),
+        "data_s": _data_s(job, layout, stages, work - back, back + slowest * parts["recompute"]),
         "optimizer_s": stream_s(job, updated * moved) + rates(job).step_start_s,
         "offload_s": _offload_s(job, layout, stages, work),
     }
@@ -113,6 +124,13 @@ def compute_parts(job: Job, layout: Layout) -> dict[str, float]:
 def _both(passes: Any) -> float:
     """Seconds of both passes of an operation."""
     return float(passes.forward_s + passes.backward_s)
+
+
+def _data_s(job: Job, layout: LayoutLike, stages: _Stages, forward_s: Any, backward_s: Any) -> Any:
+    """Exposed communication between replicas, by how the engine shards states."""
+    if job.engine.sharding == "units":
+        return units.data_s(job, layout, stages.sent, stages.held, forward_s, backward_s)
+    return communication.data_s(job, layout, stages.sent, forward_s, backward_s)
 
 
 #: Fields that the time of a layer depends on, beside the share of layers that is repeated.
@@ -199,6 +217,7 @@ class _Stages:
     slowest: Any  #: layers of the fuller of the first and the second
     last: Any  #: layers of the last
     sent: Traffic  #: of the heavier of the first and the second
+    held: StageContents  #: of these two
     own: Any  #: parameters of these that one rank has a share of
     updated: Any  #: of these, those that it updates
     trained: Any  #: parameters that have gradients, on all ranks that share them
@@ -215,7 +234,8 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
     return _Stages(
         slowest=contents.layers[:2].max(axis=0),
         last=contents.layers[2],
-        sent=traffic(job, layout, held),
+        sent=(units.traffic if job.engine.sharding == "units" else traffic)(job, layout, held),
+        held=held,
         own=_own_parameters(layout, held),
         updated=_own_parameters(layout, trained),
         trained=trained.shared + trained.experts,
@@ -258,16 +278,19 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
         return 0.0
     updated, constants = stages.updated, rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
-    copy = updated * weight_bytes(job) / link
+    # The shards that lie on the host are fp32 ones, or 16-bit weights beside such.
+    element = FP32 if job.engine.shards_masters else weight_bytes(job)
+    copy = updated * element / link
     per_node = np.minimum(job.cluster.accelerators_per_node, layout.world)
     update = updated * per_node * constants.cpu_adam_s
     m = layout.gradient_accumulation
-    gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
+    sums_part = (layout.zero_stage >= 2) & np.logical_not(holds_whole_gradients(job, layout))
+    gradients = np.where(sums_part, m, 1) * copy
     moved = layout.offload_fraction * (gradients + copy + update)
     optimizer = np.where(layout.offload >= Offload.OPTIMIZER, moved, 0.0)
     # The backward pass fetches hpZ's second copy, where there is one: the mean of both passes.
     shares = (1 + np.maximum(second_shares(layout), 1)) / 2
-    fetch = shares * stages.own * weight_bytes(job) / link
+    fetch = shares * stages.own * element / link
     fetches = m * np.maximum(
         2 * fetch - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * fetch
     )

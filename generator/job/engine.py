@@ -21,15 +21,17 @@ class Engine:
 
     #: Of the layers. composed: layers written for tensor parallelism, of the parts that a model's
     #: config asks for; fixed: the same, of one kind; replaced: ordinary layers, whose linear ones
-    #: the engine replaces by cut ones.
-    layers: Literal["composed", "fixed", "replaced"]
+    #: the engine replaces by cut ones; whole: ordinary layers, which it doesn't cut.
+    layers: Literal["composed", "fixed", "replaced", "whole"]
     #: Of the states, from ZeRO stage 1. partitions: one optimizer updates a rank's part of flat
     #: tensors, at every stage; distributed: an optimizer whose states are spread at stage 1, and
-    #: units that are gathered from stage 2.
-    sharding: Literal["partitions", "distributed"]
+    #: units that are gathered from stage 2; units: each parameter is spread by its rows, and units
+    #: of the model are gathered, which stage 3 frees after the forward pass and stage 2 keeps.
+    sharding: Literal["partitions", "distributed", "units"]
     #: Of the sequence. ring: keys and values go around; exchange: all-to-alls swap sequence for
-    #: heads, in the engine's own attention; script: the same, where the script asks for it.
-    context: Literal["ring", "exchange", "script"]
+    #: heads, in the engine's own attention; script: the same, where the script asks for it; gather:
+    #: every rank gathers keys and values, of batches without padding.
+    context: Literal["ring", "exchange", "script", "gather"]
     #: Of the pipeline. stages: the layers of any model; module: a list of layers, which the model
     #: has to be written as; none: there is none.
     pipeline: Literal["stages", "module", "none"]
@@ -48,6 +50,9 @@ class Engine:
     #: The types of optimizer states, fp8 weights and the recipe of fp8 are options.
     chooses_types: bool = False
     copies_fp32: bool = False  #: fp32 weights have a master copy too, once states are sharded
+    #: The sharded weights that are trained are fp32 ones: the optimizer's own, beside which no
+    #: 16-bit copy lasts.
+    shards_masters: bool = False
     #: beside fp16 training's gradients the update has fp32 ones, which the next step begins without
     copies_fp16_gradients: bool = False
     #: The ZeRO stage from which gradients are summed in a type of their own; the weights' below it.
@@ -62,6 +67,8 @@ class Engine:
     #: Gradients are freed as they are reduced, and made anew by the next step's backward pass.
     frees_gradients: bool = False
     offloads_gradients: bool = False  #: a rank's gradients go to the host with the optimizer
+    #: Until a step's last micro-batch gradients are summed whole, and reduced at its end alone.
+    defers_reduction: bool = False
     #: Gradients are reduced, and sent, in buffers of its own, which the job's configuration sizes.
     has_buckets: bool = False
     converts_gradients: bool = False  #: the update makes fp32 copies of 16-bit gradients
@@ -108,7 +115,7 @@ class Engine:
     @property
     def has_parallel_layers(self) -> bool:
         """Return whether its own layers are cut by tensor parallelism."""
-        return self.layers != "replaced"
+        return self.layers in ("composed", "fixed")
 
     def has(self, *details: str) -> bool:
         """Return whether it has all these details of a layout."""

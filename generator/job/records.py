@@ -50,6 +50,10 @@ class Framework:
 
     name: str  #: as in a job spec
     engine: Engine
+    #: The value of `training.sharding` that stands for its engine, and the framework with each
+    #: other one; "" and none where there is no choice.
+    sharding: str = ""
+    shardings: Mapping[str, Framework] = field(default_factory=dict, repr=False)
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str | int]  #: keys of `training` that have one value here, with the value
     #: the script's argument that makes workers save and exit on TERM
@@ -306,6 +310,7 @@ class Pins:
     context_heads: int | None = None
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
+    sync_each_batch: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

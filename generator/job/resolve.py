@@ -20,6 +20,7 @@ from .records import (
     Calibration,
     Cluster,
     Data,
+    Framework,
     Frameworks,
     Job,
     JobLaunch,
@@ -180,12 +181,12 @@ def _check_choices(
     name, training = data.get("framework", DEFAULT_FRAMEWORK), data.get("training")
     if not isinstance(training, Mapping):
         return
-    only_values = (
-        dict(frameworks[name].only) if isinstance(name, str) and name in frameworks else {}
-    )
+    framework = frameworks.get(name) if isinstance(name, str) else None
+    only_values = {} if framework is None else dict(_sharded(framework, training).only)
     half = training.get("precision") == "fp16"
     if half:
         only_values["gradient_dtype"] = "same"
+    yield from _check_sharding(source, training, str(name), broken, frameworks)
     for key, only in only_values.items():
         value, where = training.get(key), f"/training/{key}"
         if value not in (None, only) and _sound(where, broken):
@@ -194,6 +195,30 @@ def _check_choices(
             yield WRONG_VALUE.at(
                 source.locate(where), problem, f"write `{key}: {only}`, or remove the key"
             )
+
+
+def _sharded(framework: Framework, training: Keys) -> Framework:
+    """The framework with the sharding that the spec asks for."""
+    stated = training.get("sharding")
+    return framework.shardings.get(stated, framework) if isinstance(stated, str) else framework
+
+
+def _check_sharding(
+    source: Source, training: Keys, name: str, broken: tuple[str, ...], frameworks: Frameworks
+) -> Iterator[Finding]:
+    """Report a sharding that the framework hasn't."""
+    where, framework = "/training/sharding", frameworks.get(name)
+    stated = training.get("sharding")
+    if not isinstance(stated, str) or framework is None or not _sound(where, broken):
+        return
+    if stated == framework.sharding or stated in framework.shardings:
+        return
+    known = " or ".join(filter(None, (framework.sharding, *framework.shardings)))
+    others = [other.name for other in frameworks.values() if stated in other.shardings]
+    remedy = f"write `sharding: {known}`" if known else "remove the key"
+    hint = f"{remedy}, or use framework: {' or '.join(others)}" if others else remedy
+    problem = f"`training.sharding: {stated}` is not available with framework: {name}"
+    yield WRONG_VALUE.at(source.locate(where), problem, hint)
 
 
 def _check_release(source: Source, data: Keys, broken: tuple[str, ...]) -> Iterator[Finding]:
@@ -218,6 +243,7 @@ def _counts(data: Keys, cluster: Cluster) -> tuple[int, ...]:
 def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks: Frameworks) -> Job:
     framework, counts = frameworks[data.get("framework", DEFAULT_FRAMEWORK)], _counts(data, cluster)
     training, launch, read = (data.get(key, {}) for key in ("training", "launch", "data"))
+    framework = _sharded(framework, training)
     target, words, limit = (
         launch.get("target", "slurm"),
         launch.get("arguments", ()),

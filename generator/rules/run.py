@@ -18,7 +18,18 @@ from ..units import gib
 from . import fit, length
 from .fit import fits_device
 from .job import data, model, training
-from .layout import expert, identities, overlap, pipeline, ramp, recompute, sequence, tensor, zero
+from .layout import (
+    expert,
+    identities,
+    overlap,
+    pipeline,
+    ramp,
+    recompute,
+    sequence,
+    tensor,
+    units,
+    zero,
+)
 from .layout.identities import (
     BATCH_RULES,
     WORLD_RULES,
@@ -32,7 +43,9 @@ from .layout.identities import (
 
 JOB_RULES: Final = rules_in(data, model, training)
 IDENTITY_RULES: Final = rules_in(identities)
-LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, recompute, overlap, ramp)
+LAYOUT_RULES: Final = rules_in(
+    tensor, sequence, pipeline, expert, zero, units, recompute, overlap, ramp
+)
 FIT_RULES: Final = rules_in(fit)
 LENGTH_RULES: Final = rules_in(length)
 

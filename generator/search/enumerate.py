@@ -83,8 +83,17 @@ def _micro_batches(job: Job, data: int) -> Column:
     return found
 
 
+def _copies(job: Job, data: int) -> Sequence[int]:
+    """Copies of the shards of units (HSDP), of two ranks or more; elsewhere copies are a detail."""
+    if job.engine.sharding != "units":
+        return (1,)
+    ranks = data * (job.pins.context or 1)
+    return [copies for copies in divisors(ranks) if ranks > copies or ranks == 1]
+
+
 #: In the order in which the table grows: those that rules read most come first.
 VARIABLES: tuple[Variable, ...] = (
+    Variable("zero_copies", "data", _copies),
     Variable("zero_stage", None, lambda job, _: (0, 1, 2, 3)),
     Variable("sequence_parallel", None, lambda job, _: (0, 1)),
     Variable(
@@ -97,6 +106,9 @@ VARIABLES: tuple[Variable, ...] = (
         "context_heads",
         "context",
         lambda job, context: (context if exchanges_heads_only(job) else 1,),
+    ),
+    Variable(
+        "sync_each_batch", None, lambda job, _: (0, 1) if job.engine.defers_reduction else (0,)
     ),
     Variable("offload", None, lambda job, _: tuple(o.value for o in Offload)),
     Variable("recompute", None, lambda job, _: tuple(r.value for r in Recompute)),
@@ -208,7 +220,8 @@ class Enumeration:
             table = self._judged(table, name)
         for block in self._grown(table, VARIABLES) if len(table) else ():
             columns: dict[str, Any] = {name: self._column(block, name) for name in FIELDS}
-            columns["sequence_parallel"] = columns["sequence_parallel"].astype(np.bool_)
+            for name in ("sequence_parallel", "sync_each_batch"):
+                columns[name] = columns[name].astype(np.bool_)
             yield Layouts(**columns)
 
     def _column(self, table: _Table, name: str) -> Any:

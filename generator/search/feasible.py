@@ -83,9 +83,11 @@ def asks_script(job: Job) -> bool:
     has to know of it.
 
     Source: DeepSpeed's Ulysses refuses batches without position_ids
-    (runtime/sequence_parallel/ulysses_sp.py @ 0.19.8).
+    (runtime/sequence_parallel/ulysses_sp.py @ 0.19.8); torch's context parallelism drops masks, so
+    that padding is attended to (accelerate/big_modeling.py, _attach_context_parallel_hooks @ 1.15).
     """
-    return "context" not in known_values(job) and job.engine.context == "script"
+    left_to_user = job.engine.context in ("script", "gather")
+    return "context" not in known_values(job) and left_to_user
 
 
 def _tried(job: Job) -> Job:
@@ -168,9 +170,8 @@ def _promising(
     once there are fewer, as many sequences. One micro-batch in a step is looked at by itself, where
     gradients or layers of a second one are not held.
     """
-    smallest = (rows.gradient_accumulation == 1) & (
-        job.engine.frees_gradients | rows.expert_overlap
-    )
+    less_alone = job.engine.frees_gradients | job.engine.defers_reduction
+    smallest = (rows.gradient_accumulation == 1) & (less_alone | rows.expert_overlap)
     begin = np.flatnonzero(smallest | starts(_columns(rows, but=("micro_batch",)), len(rows)))
     sizes = np.diff(begin, append=len(rows))
     first = rows.take(begin)

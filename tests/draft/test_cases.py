@@ -374,3 +374,55 @@ def test_llama_factory_checkpoints_unless_told(tmp_path: Path, line: str, recomp
     runs = find_runs([tmp_path])[1]
     made = draft_run(runs[0], runs[1:], {"model": "qwen2.5-7b", "cluster": "dgx-a100", "gpus": 8})
     assert made.spec["layout"]["recompute"] == recompute
+
+
+_FSDP = """distributed_type: FSDP
+compute_environment: LOCAL_MACHINE
+num_machines: 1
+num_processes: 8
+fsdp_config:
+  fsdp_version: {version}
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  {more}
+"""
+_TRAINER = (
+    "accelerate launch --config_file fsdp.yaml run_clm.py --output_dir out "
+    "--per_device_train_batch_size 2 --learning_rate 1e-5\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "more", "reason"),
+    [
+        (
+            "accelerate launch --config_file fsdp.yaml train.py --lr 1e-4\n",
+            2,
+            "fsdp_state_dict_type: SHARDED_STATE_DICT",
+            "FSDP of train.py",
+        ),
+        (_TRAINER, 1, "fsdp_sharding_strategy: NO_SHARD", "FSDP's NO_SHARD"),
+        (
+            _TRAINER,
+            2,
+            "fsdp_offload_params: false\nparallelism_config:\n  parallelism_config_tp_size: 2",
+            "tp_size 2",
+        ),
+        (
+            _TRAINER.replace("run_clm.py", "run_clm_no_trainer.py"),
+            2,
+            "fsdp_offload_params: false",
+            "FSDP of run_clm_no_trainer.py",
+        ),
+    ],
+)
+def test_fsdp_that_no_spec_says_is_refused(
+    line: str, version: int, more: str, reason: str, tmp_path: Path
+) -> None:
+    """An FSDP launch that no spec can say is refused by what it is, and no spec is written."""
+    (tmp_path / "fsdp.yaml").write_text(_FSDP.format(version=version, more=more))
+    (tmp_path / "train.sh").write_text(line)
+    spec = tmp_path / "dsgen.yaml"
+    made = run("init", "--from", str(tmp_path), *FLAGS, "-o", str(spec))
+    assert made.exit_code == 2
+    assert reason in made.output
+    assert not spec.exists()

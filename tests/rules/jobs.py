@@ -123,13 +123,14 @@ def job(
     output: Output | None = None,
     factors: Mapping[str, float] | None = None,
     config: Changes | None = None,
+    sharding: str = "",
     deepspeed_version: tuple[int, ...] = (0, 19, 8),
 ) -> Job:
     """GPT-3 175B on A100 nodes, changed field by field; every pin has its line in `job.yaml`."""
     pinned = dict(pins or {})
     return Job(
         name="test",
-        framework=FRAMEWORKS[framework],
+        framework=FRAMEWORKS[framework].shardings.get(sharding, FRAMEWORKS[framework]),
         deepspeed_version=deepspeed_version,
         model=model_of(**{**SIZES, **(model or {})}),
         cluster=replace(

@@ -34,6 +34,7 @@ def case(job: Job, passes: dict[str, Any], breaks: dict[str, Any], *says: str) -
     return Case(job=job, passes=passes, breaks=breaks, says=says)
 
 
+FSDP2 = job("huggingface", sharding="fsdp2")
 NONE, SELECTIVE = Recompute.NONE, Recompute.SELECTIVE
 TO_HOST, ALL_TO_HOST = Offload.OPTIMIZER, Offload.OPTIMIZER_AND_PARAMETERS
 LORA = Lora(rank=16, alpha=32, modules=("all-linear",), base="unquantized")
@@ -582,7 +583,52 @@ PARTS = {
     ),
 }
 
+UNITS = {
+    "FSDP001": case(FSDP2, {"zero_stage": 3}, {"zero_stage": 1}, "zero_stage: 1", "sharding"),
+    "FSDP002": case(FSDP2, {"tensor": 1}, {"tensor": 2}, "tensor: 2", "sharding: fsdp2"),
+    "FSDP003": case(
+        FSDP2, {"offload": ALL_TO_HOST}, {"offload": TO_HOST}, "offload: optimizer", "fsdp2"
+    ),
+    "FSDP004": case(
+        FSDP2,
+        {"data": 8, "zero_copies": 4},
+        {"data": 8, "zero_copies": 3},
+        "zero_copies: 3",
+        "8 replicas",
+    ),
+    "FSDP005": case(
+        job("huggingface", sharding="fsdp2", model=MOE),
+        {"data": 16, "zero_copies": 2},
+        {"data": 16, "zero_copies": 1},
+        "16 ranks",
+        "8 experts",
+    ),
+    "FSDP006": case(FSDP2, {"context": 4}, {"context": 3}, "context: 3", "2048 tokens", "6 chunks"),
+    "FSDP007": case(
+        job("huggingface", sharding="fsdp2", model={"sliding_window": 512}),
+        {"context": 1},
+        {"context": 2},
+        "context: 2",
+        "sliding window",
+    ),
+    "FSDP008": case(
+        job("huggingface"),
+        {"sync_each_batch": False},
+        {"sync_each_batch": True},
+        "sync_each_batch: true",
+        "huggingface",
+    ),
+    "FSDP009": case(
+        FSDP2,
+        {"sync_each_batch": True, "gradient_accumulation": 2},
+        {"sync_each_batch": True, "gradient_accumulation": 1},
+        "sync_each_batch: true",
+        "gradient_accumulation: 1",
+    ),
+}
+
 CASES: dict[str, Case] = {
+    **UNITS,
     **TENSOR,
     **SEQUENCE,
     **PIPELINE,

@@ -429,6 +429,20 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("fp8_recipe: mxfp8", "hopper"),
         "fp8_recipe: blockwise",
     ),
+    "FSDP010": (
+        job("huggingface", sharding="fsdp2"),
+        replace(job("huggingface", sharding="fsdp2"), transformers_version=(5, 9, 0)),
+        "/training/sharding",
+        ("sharding: fsdp2", "transformers 5.9.0"),
+        "5.10 or later",
+    ),
+    "FSDP011": (
+        job("huggingface", sharding="fsdp2"),
+        job("huggingface", sharding="fsdp2", training={"optimizer": "lamb"}),
+        "/training/optimizer",
+        ("optimizer: lamb", "sharding: fsdp2"),
+        "adamw",
+    ),
     "OPT044": (
         job("huggingface", training={"optimizer": "adamw-8bit"}),
         job("deepspeed", training={"optimizer": "adamw-8bit"}),

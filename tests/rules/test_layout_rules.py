@@ -40,7 +40,7 @@ def random_layouts(count: int) -> Layouts:
     draw = np.random.default_rng(20)
     columns: dict[str, Any] = {name: draw.choice(SIZES, count) for name in FIELDS}
     columns["sequence_parallel"] = draw.random(count) < 0.5
-    for name in ("tensor_overlap", "expert_overlap"):
+    for name in ("tensor_overlap", "expert_overlap", "sync_each_batch"):
         columns[name] = draw.random(count) < 0.5
     columns["recompute_modules"] = draw.integers(1, 128, count)
     columns["zero_stage"] = draw.integers(0, 4, count)
@@ -56,7 +56,12 @@ def value_of(name: str, word: str) -> Any:
         "offload": OFFLOAD,
         **{
             key: {"true": True, "false": False}
-            for key in ("sequence_parallel", "tensor_overlap", "expert_overlap")
+            for key in (
+                "sequence_parallel",
+                "tensor_overlap",
+                "expert_overlap",
+                "sync_each_batch",
+            )
         },
     }
     return spelled[name][word] if name in spelled else int(word)

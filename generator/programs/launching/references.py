@@ -56,6 +56,7 @@ _NAMING: Final = re.compile(
 NAMED: Final[tuple[Kind, ...]] = (
     "DeepSpeed config",
     "accelerate config",
+    "FSDP config",
     "hostfile",
     "launch script",
     "training arguments",

@@ -383,6 +383,8 @@ def across_counts(plan: Plan) -> str:
         return (
             "Distributed checkpoints (--ckpt-format torch_dist) resume with any number of replicas."
         )
+    if plan.job.engine.sharding == "units":
+        return "Sharded checkpoints resume with any number of replicas."
     if plan.layout.zero_stage == 0:
         return (
             "A checkpoint has the whole optimizer state, and resumes with any number of replicas."

@@ -58,6 +58,51 @@ TRAINER: Final = ProgramRecord(
             ),
         ),
         DocumentKind(
+            name="FSDP config",
+            reader="programs.trainer.fsdp_config:read_file",
+            beside=Beside(order=5),
+            signs=Signs(
+                plain=frozenset(),
+                # what accelerate's fsdp_config and others' have too, is within a section there
+                own=frozenset(
+                    f"{prefix}{name}"
+                    for prefix in ("", "fsdp_")
+                    for name in (
+                        "auto_wrap_policy",
+                        "backward_prefetch",
+                        "cpu_ram_efficient_loading",
+                        "forward_prefetch",
+                        "limit_all_gathers",
+                        "min_num_params",
+                        "reshard_after_forward",
+                        "state_dict_type",
+                        "sync_module_states",
+                        "transformer_layer_cls_to_wrap",
+                        "use_orig_params",
+                        "xla_fsdp_grad_ckpt",
+                        "xla_fsdp_settings",
+                        "xla_fsdp_v2",
+                    )
+                ),
+                shared=frozenset(
+                    {
+                        "activation_checkpointing",
+                        "cpu_offload",
+                        "fsdp_activation_checkpointing",
+                        "fsdp_cpu_offload",
+                        "fsdp_offload_params",
+                        "fsdp_sharding_strategy",
+                        "fsdp_version",
+                        "sharding_strategy",
+                        "version",
+                        "xla",
+                    }
+                ),
+                least=1,
+                share=0.5,
+            ),
+        ),
+        DocumentKind(
             name="training arguments",
             reader="programs.trainer.training_arguments:read_file",
             references="programs.trainer.references:of_arguments",
@@ -103,7 +148,7 @@ TRAINER: Final = ProgramRecord(
     rules=(
         Rules(
             folder="programs.trainer.rules",
-            modules=("configs", "arguments", "accelerate", "accelerate_deepspeed"),
+            modules=("configs", "arguments", "accelerate", "accelerate_deepspeed", "fsdp"),
             when=lambda submission: (
                 submission.has("training arguments", "accelerate config")
                 or submission.calls("accelerate")

@@ -10,7 +10,7 @@ DeepSpeed config that must equal an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from operator import attrgetter
 from typing import Final
@@ -22,6 +22,7 @@ from ...search.plan import Plan
 from ..deepspeed.options import EIGHT_BIT
 from ..deepspeed.write import FILE_NAME
 from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, log_interval, warmup_steps
+from . import fsdp
 
 #: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
 LENGTHS: Final = (
@@ -100,7 +101,29 @@ _OPTIMIZERS: Final = {
     "adamw_torch": "adamw",
     "adamw_torch_fused": "adamw",
     "adamw_bnb_8bit": EIGHT_BIT,
+    "adamw_torch_8bit": EIGHT_BIT,
 }
+
+
+def _optimizer(plan: Plan) -> Value:
+    """8 bits of bitsandbytes or, where parameters are DTensors, which it can't update, of torchao.
+
+    Source: transformers 5.23, training_args.py, OptimizerNames; trainer_optimizer.py,
+    _get_torchao_optimizer.
+    """
+    if plan.job.training.optimizer == "sgd":
+        return "sgd" if plan.job.engine.shards_masters else None
+    if plan.job.training.optimizer != EIGHT_BIT:
+        return None
+    return "adamw_torch_8bit" if plan.job.engine.shards_masters else "adamw_bnb_8bit"
+
+
+def _checkpointing(plan: Plan) -> Value:
+    """By the Trainer, or FSDP's own, by which units are wrapped: never both."""
+    by_trainer = plan.job.engine.sharding != "units"
+    return "true" if by_trainer and plan.layout.recompute == Recompute.FULL else "false"
+
+
 _ACCUMULATION: Final = "/gradient_accumulation_steps"
 _PARAMS: Final = "/optimizer/params"
 _CLIPPING: Final = "training.gradient_clipping"
@@ -109,11 +132,22 @@ _RATES: Final = (f"{_PARAMS}/lr", "/scheduler/params/warmup_max_lr")
 #: by default.
 KEPT: Final = 4
 BATCH: Final = "batch per device and pass, and passes per step"
-#: The rows by the comment above them.
-GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
+#: The rows that name what shards the states, by the comment above them.
+DEEPSPEED: Final[Mapping[str, tuple[Row, ...]]] = {
     "ZeRO and the optimizer; the arguments below repeat its numbers": (
         Row("deepspeed", encode=lambda _: ConfigPath(FILE_NAME)),
     ),
+}
+FSDP2: Final[Mapping[str, tuple[Row, ...]]] = {
+    "FSDP2: what is gathered and freed, kept and saved": (
+        Row("fsdp", encode=lambda _: True),
+        Row("fsdp_config", encode=fsdp.config_path),
+        Row("accelerator_config", encode=fsdp.accelerator_config),
+    ),
+}
+_SAME: Final = ": the same as in the JSON, or the Trainer refuses to start"
+#: The other rows by the comment above them.
+GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
     BATCH: (
         Row(
             "per_device_train_batch_size",
@@ -144,7 +178,7 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
         Row(
             "gradient_checkpointing",
             "layout.recompute",
-            lambda plan: "true" if plan.layout.recompute == Recompute.FULL else "false",
+            _checkpointing,
             lambda value: "full" if value is True else "none",
         ),
         _switch(
@@ -154,12 +188,11 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
             "fused",
         ),
     ),
-    "optimizer: the same as in the JSON, or the Trainer refuses to start": (
+    f"optimizer{_SAME}": (
         Row(
             "optim",
             "training.optimizer",
-            # Needs bitsandbytes. Source: transformers 5.23, training_args.py, OptimizerNames.
-            lambda plan: "adamw_bnb_8bit" if plan.job.training.optimizer == EIGHT_BIT else None,
+            _optimizer,
             lambda value: _OPTIMIZERS.get(str(value)),
         ),
         Row("learning_rate", "training.learning_rate", None, _positive, _RATES, by_default=True),
@@ -210,4 +243,13 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
 }
-ROWS: Final = tuple(row for rows in GROUPS.values() for row in rows)
+ROWS: Final = tuple(
+    row for groups in (DEEPSPEED, GROUPS) for rows in groups.values() for row in rows
+)
+
+
+def groups_of(sharding: Mapping[str, tuple[Row, ...]]) -> Iterator[tuple[str, tuple[Row, ...]]]:
+    """Give the rows of a plan's files with the comment above them, first those of its sharding."""
+    yield from sharding.items()
+    for comment, rows in GROUPS.items():
+        yield (comment if sharding is DEEPSPEED else comment.removesuffix(_SAME)), rows

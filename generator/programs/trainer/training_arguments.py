@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from pathlib import Path
@@ -234,14 +234,30 @@ def is_record(values: Mapping[str, object]) -> bool:
     return any(isinstance(value, str) and _OBJECT.match(value) for value in values.values())
 
 
+def from_launch(launch: Launch) -> TrainingArguments | None:
+    """The arguments of a launch line whose program may accept TrainingArguments, by its options.
+
+    None where these are another program's, as those of transformers' examples without a Trainer.
+    """
+    options = list(_options(launch.arguments))
+    names = {name for name, _, _ in options}
+    program = program_path(launch) or ""
+    if len(names & _COMMON) < 2 or names & _FOREIGN or program.endswith("_no_trainer.py"):
+        return None
+    return _on_line(launch, options, program, None)
+
+
 def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
     """The arguments on the launch lines of programs that accept TrainingArguments."""
     for launch in launches:
         options = list(_options(launch.arguments))
         names = {name for name, _, _ in options}
 
-        # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch.
-        has_config = any(name == "deepspeed" and value is not True for name, _, value in options)
+        # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch. So is
+        # `--fsdp_config FILE`.
+        has_config = any(
+            name in ("deepspeed", "fsdp_config") and value is not True for name, _, value in options
+        )
         is_told = names & _TELLING and names & _COMMON
         is_likely = has_config and len(names & _COMMON) > 1
         front_end = front_ends().get(launch.front_end)
@@ -259,32 +275,41 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         if file and not program.startswith("/") and declares_its_own(file, _TELLING | _COMMON):
             continue
 
-        # Options that only some branches of the script give are not known.
-        perhaps = [text or "" for word in launch.arguments for text in word.perhaps]
-        branches = [_name(text) for text in perhaps if text.startswith("--")]
-        unsure = frozenset((*branches, *(name.removeprefix("no_") for name in branches)))
+        yield _on_line(launch, options, program, file, complete=front_end is None)
 
-        last = {name: value for name, _, value in options}  # the last of each counts
-        yield TrainingArguments(
-            path=path,
-            values={
-                name: value
-                for name, value in last.items()
-                if value not in (None, _NO_VALUE) and name not in unsure
-            },
-            places={name: launch.script.locate(word) for name, word, _ in options},
-            launch=launch,
-            complete=front_end is None and not _may_hide(launch.arguments),
-            redefined=unsure | (_redefined(file) if file else frozenset()),
-            bare={
-                name: launch.is_left_empty(word)
-                for name, word, value in options
-                if value is _NO_VALUE
-            },
-            assumed=hands_options_on(file)
-            if file
-            else program.endswith(".py") and has_programs(path),
-        )
+
+def _on_line(
+    launch: Launch,
+    options: Sequence[tuple[str, Word, object]],
+    program: str,
+    file: Path | None,
+    *,
+    complete: bool = True,
+) -> TrainingArguments:
+    """The arguments that the options of a launch line are."""
+    # Options that only some branches of the script give are not known.
+    perhaps = [text or "" for word in launch.arguments for text in word.perhaps]
+    branches = [_name(text) for text in perhaps if text.startswith("--")]
+    unsure = frozenset((*branches, *(name.removeprefix("no_") for name in branches)))
+
+    path = launch.script.text.path
+    last = {name: value for name, _, value in options}  # the last of each counts
+    return TrainingArguments(
+        path=path,
+        values={
+            name: value
+            for name, value in last.items()
+            if value not in (None, _NO_VALUE) and name not in unsure
+        },
+        places={name: launch.script.locate(word) for name, word, _ in options},
+        launch=launch,
+        complete=complete and not _may_hide(launch.arguments),
+        redefined=unsure | (_redefined(file) if file else frozenset()),
+        bare={
+            name: launch.is_left_empty(word) for name, word, value in options if value is _NO_VALUE
+        },
+        assumed=hands_options_on(file) if file else program.endswith(".py") and has_programs(path),
+    )
 
 
 @until_next_check(1024)

@@ -1,7 +1,8 @@
-"""A script around the Hugging Face Trainer: its arguments, and a ds_config with identical values.
+"""A script around the Hugging Face Trainer: its arguments, and what shards the states.
 
-The Trainer compares its own arguments with the JSON and refuses any difference. Identical numbers,
-rather than `auto`, keep the file readable by DeepSpeed and by any validator.
+That is a ds_config with identical values, or FSDP2's config. The Trainer compares its own arguments
+with DeepSpeed's JSON and refuses any difference. Identical numbers, rather than `auto`, keep the
+file readable by DeepSpeed and by any validator.
 
 **Source**: transformers 5.23, integrations/deepspeed.py, `HfTrainerDeepSpeedConfig`; accelerate
 1.15, accelerator.py, `_prepare_deepspeed`, and parallelism_config.py.
@@ -9,11 +10,13 @@ rather than `auto`, keep the file readable by DeepSpeed and by any validator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
 from ...catalog.layers.indexer import Indexer
+from ...dataclass import dataclass
 from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ...estimate.layout import Layout, Recompute
 from ...job.arguments import argument_values, gives
@@ -23,9 +26,11 @@ from ...text.wording import dots
 from ..deepspeed import write as ds_config
 from ..deepspeed.engine import release
 from ..deepspeed.options import EIGHT_BIT, PLANNED
-from ..program import Program, Resume, Value, group, holds, make_program
-from .engine import ENGINE
-from .table import GROUPS, KEPT, ROWS
+from ..program import Program, RenderedFile, Resume, Value, group, holds, make_program
+from . import fsdp
+from .engine import ENGINE, FSDP2
+from .table import DEEPSPEED, KEPT, ROWS, Row, groups_of
+from .table import FSDP2 as FSDP2_ROWS
 
 #: Of TrainingArguments, and of the example scripts of transformers and trl.
 OPTIONS: Final = {
@@ -78,16 +83,19 @@ def _packages(job: Job) -> dict[str, str]:
     """Return what the arguments, and the script as the plan counts on it, make transformers import.
 
     **Source**: transformers 5.23, utils/import_utils.py, is_flash_attn_2_available,
-    is_liger_kernel_available, is_bitsandbytes_available; torch/utils/tensorboard/__init__.py; of
-    trl the version that was read.
+    is_liger_kernel_available, is_bitsandbytes_available; trainer_optimizer.py (torchao);
+    torch/utils/tensorboard/__init__.py; of trl the version that was read.
     """
     training, script = job.training, PurePosixPath(job.launch.script).name
     flash = _takes_flash(job) and job.cluster.accelerator.vendor != "intel"
     told = argument_values(job.launch.arguments, _ATTENTION) or ("flash",)
     quantized = training.lora is not None and training.lora.base == "4bit"
+    by_torchao = training.optimizer == EIGHT_BIT and job.engine.shards_masters
+    by_bitsandbytes = quantized or (training.optimizer == EIGHT_BIT and not by_torchao)
     used = {
         "flash-attn": (flash and told[0].startswith("flash"), ">=2.3.3"),
-        "bitsandbytes": (training.optimizer == EIGHT_BIT or quantized, ">=0.46.1"),
+        "bitsandbytes": (by_bitsandbytes, ">=0.46.1"),
+        "torchao": (by_torchao, ">=0.4"),
         "liger-kernel": (training.kernels == "fused", ">=0.3.0"),
         "tensorboard": ("tensorboard" in _reports(job), ">=1.15"),
         "trl": (script in _TRL, "0.24"),
@@ -110,8 +118,10 @@ def _takes_flash(job: Job) -> bool:
 
 
 def _attention(job: Job, layout: Layout) -> str:
-    """The attention that the plan counts on; Ulysses takes no `eager`."""
-    if _takes_flash(job):
+    """The attention that the plan counts on; Ulysses takes no `eager`, and gathered keys and values
+    are PyTorch's own attention's.
+    """
+    if _takes_flash(job) and not (job.engine.context == "gather" and layout.context > 1):
         return "flash_attention_2"
     return "sdpa" if layout.context > 1 or job.training.attention == "flash" else "eager"
 
@@ -135,17 +145,15 @@ def _resume(job: Job) -> Resume | None:
     return Resume(option=option, folder=folder, prefix="checkpoint-")
 
 
-def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
+def _ulysses(job: Job, layout: Layout) -> Mapping[str, str]:
     """Ulysses is accelerate's to set up, which reads its size from these variables.
 
     A replica's size is left at 1: accelerate leaves the world's division to DeepSpeed when Ulysses
     is on.
     """
-    logs = {"TENSORBOARD_LOGGING_DIR": job.output.logs} if job.output.logs is not None else {}
     if layout.context == 1:
-        return logs
+        return {}
     return {
-        **logs,
         "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
         "PARALLELISM_CONFIG_SP_BACKEND": "deepspeed",
         "PARALLELISM_CONFIG_SP_SIZE": str(layout.context),
@@ -155,7 +163,56 @@ def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
     }
 
 
-def notes(job: Job, layout: Layout) -> tuple[str, ...]:
+def _ulysses_notes(job: Job, layout: Layout) -> Iterator[str]:
+    """Notes on DeepSpeed's tensor and sequence parallelism."""
+    yield from ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count")
+    if layout.context == 1:
+        return
+    # Source: deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py,
+    # UlyssesSPDataLoaderAdapter.refill
+    yield (
+        "Each batch has to hold position_ids (0, 1, ... of each sequence), or Ulysses "
+        "refuses it: neither the "
+        "Trainer nor accelerate adds them."
+    )
+    yield (
+        "train_batch_size is left out: DeepSpeed derives "
+        f"{layout.global_batch * layout.tensor}, while the Trainer "
+        f"would insist on {layout.context} times that, since it counts every rank "
+        "of a Ulysses group."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """What a way of sharding adds to the Trainer's files."""
+
+    rows: Mapping[str, tuple[Row, ...]]  #: arguments, by the comment above them
+    file: Callable[[Job, Layout], RenderedFile]
+    environment: Callable[[Job, Layout], Mapping[str, str]]
+    notes: Callable[[Job, Layout], Iterator[str]]
+    cut_base: str  #: why a quantized base has to be stored in a type that is computed with
+
+
+_BY_DEEPSPEED: Final = Sharding(
+    rows=DEEPSPEED,
+    # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the
+    # world.
+    file=lambda job, layout: ds_config.rendered(job, ds_config.script_config(job, layout, {})),
+    environment=_ulysses,
+    notes=_ulysses_notes,
+    cut_base="ZeRO-3 can shard no other storage type",
+)
+_BY_FSDP2: Final = Sharding(
+    rows=FSDP2_ROWS,
+    file=fsdp.rendered,
+    environment=fsdp.environment,
+    notes=fsdp.notes,
+    cut_base="FSDP2 leaves integers whole on every GPU",
+)
+
+
+def notes(job: Job, layout: Layout, sharding: Sharding = _BY_DEEPSPEED) -> tuple[str, ...]:
     """Notes on what isn't in TrainingArguments, and on numbers that look wrong but aren't."""
     script = PurePosixPath(job.launch.script).name
     told = [] if script in _LENGTHS else [f"sequences of {job.training.sequence_length} tokens"]
@@ -166,23 +223,9 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     )
     texts = [
         *([counted] if told else []),
-        *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count"),
+        *sharding.notes(job, layout),
     ]
-    if layout.context > 1:
-        # Source: deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py,
-        # UlyssesSPDataLoaderAdapter.refill
-        texts.append(
-            "Each batch has to hold position_ids (0, 1, ... of each sequence), or Ulysses "
-            "refuses it: neither the "
-            "Trainer nor accelerate adds them."
-        )
-        texts.append(
-            "train_batch_size is left out: DeepSpeed derives "
-            f"{layout.global_batch * layout.tensor}, while the Trainer "
-            f"would insist on {layout.context} times that, since it counts every rank "
-            "of a Ulysses group."
-        )
-    texts += _adapter_notes(job, layout)
+    texts += _adapter_notes(job, layout, sharding)
     if _resume(job) is not None:
         texts.append(
             "To resume, the script must call trainer.train(resume_from_checkpoint=PATH), with the "
@@ -198,7 +241,7 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
+def _adapter_notes(job: Job, layout: Layout, sharding: Sharding) -> Iterator[str]:
     """Notes on what the script has to do for adapters, of which TrainingArguments knows nothing.
 
     **Source**: peft 0.21, tuners/lora/config.py, LoraConfig, and
@@ -232,16 +275,16 @@ def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
             "QLoRA: the script must load the model with BitsAndBytesConfig(load_in_4bit=True, "
             "bnb_4bit_quant_type='nf4'"
             f", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.{kind}, "
-            f"bnb_4bit_quant_storage=torch.{kind}); ZeRO-3 can shard no other storage type."
+            f"bnb_4bit_quant_storage=torch.{kind}); {sharding.cut_base}."
         )
 
 
-def program(plan: Plan) -> Program:
+def program(plan: Plan, sharding: Sharding = _BY_DEEPSPEED) -> Program:
     """The Trainer script, its arguments and the JSON they agree with."""
     job, layout = plan.job, plan.layout
     groups = [
         group(comment, {row.option: row.value(plan) for row in rows})
-        for comment, rows in GROUPS.items()
+        for comment, rows in groups_of(sharding.rows)
     ]
     own, data = job.launch.arguments, job.data
     options: dict[str, Value] = {}
@@ -266,19 +309,18 @@ def program(plan: Plan) -> Program:
         groups.append(
             group("logs for TensorBoard, in TENSORBOARD_LOGGING_DIR", {_REPORT: _reports(job)})
         )
-    # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the
-    # world.
+    logs = {"TENSORBOARD_LOGGING_DIR": job.output.logs} if job.output.logs is not None else {}
     return make_program(
         job,
         groups,
-        environment=_environment(job, layout),
-        files=(ds_config.rendered(job, ds_config.script_config(job, layout, {})),),
-        notes=notes(job, layout),
+        environment={**logs, **sharding.environment(job, layout)},
+        files=(sharding.file(job, layout),),
+        notes=notes(job, layout, sharding),
         resume=_resume(job),
     )
 
 
-FRAMEWORK: Final = Framework(
+_WITH_DEEPSPEED: Final = Framework(
     name="huggingface",
     engine=ENGINE,
     # Source: huggingface/transformers @ 5.23.0 src/transformers/training_args.py and setup.py, the
@@ -309,3 +351,15 @@ FRAMEWORK: Final = Framework(
     keeps=KEPT,
     program=program,
 )
+_WITH_FSDP2: Final = replace(
+    _WITH_DEEPSPEED,
+    engine=FSDP2,
+    sharding="fsdp2",
+    # torch 2.7 is the first that leaves parameters out, as accelerate does with quantized ones.
+    versions={"transformers": "", "accelerate": "1.15.0", "torch": ">=2.7"},
+    only={**_WITH_DEEPSPEED.only, "gradient_dtype": "same"},
+    planned={},
+    packages=lambda job: {"transformers": dots(job.transformers_version), **_packages(job)},
+    program=lambda plan: program(plan, _BY_FSDP2),
+)
+FRAMEWORK: Final = replace(_WITH_DEEPSPEED, sharding="deepspeed", shardings={"fsdp2": _WITH_FSDP2})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
+from typing import Final
 
 from ...catalog import closest
 from ...estimate.adapters import ALL_LINEAR, ATTENTION, has_known_modules
@@ -474,3 +475,43 @@ def lora_has_no_fp8(job: Job) -> Violations:
     if job.training.lora is not None and job.training.precision == "fp8":
         message = f"training.lora with {job.says('precision', 'fp8')} computes in 16 bits"
         yield violation(job, "/training/precision", message, f"use {job.says('precision', 'bf16')}")
+
+
+units_jobs: Final = jobs.where(lambda job: job.engine.sharding == "units")
+#: The first release whose `--fsdp` is FSDP2.
+_FIRST_WITH_FSDP2: Final = (5, 10)
+#: Optimizers of the Trainer's own that update parameters cut over ranks.
+_OF_UNITS: Final = ("adamw", "adamw-8bit", "sgd")
+
+
+@units_jobs.rule(
+    "FSDP010", ERROR, "init", transformers("src/transformers/training_args.py:2826 (version)")
+)
+def trainer_has_fsdp2(job: Job) -> Violations:
+    """FSDP2 by the Trainer's arguments needs transformers 5.10 or later.
+    Prevents: The Trainer's parser refuses --fsdp without a value, or FSDP1 runs: it is the default
+    of earlier releases.
+    Fix: set transformers_version to 5.10 or later, or training.sharding to deepspeed
+    """
+    if job.transformers_version < _FIRST_WITH_FSDP2:
+        mine = dots(job.transformers_version)
+        message = f"{job.says('sharding', 'fsdp2')} is not available with transformers {mine}"
+        hint = f"use transformers 5.10 or later, or {job.says('sharding', 'deepspeed')}"
+        yield violation(job, "/training/sharding", message, hint)
+
+
+@units_jobs.rule(
+    "FSDP011", ERROR, "init", transformers("src/transformers/training_args.py (OptimizerNames)")
+)
+def trainer_has_optimizer(job: Job) -> Violations:
+    """With FSDP2 the optimizer is one of the Trainer's own: adamw, adamw-8bit or sgd.
+    Prevents: The Trainer has no optimizer of that name; others are DeepSpeed's.
+    Fix: set training.optimizer to adamw, or training.sharding to deepspeed"""
+    optimizer = job.training.optimizer
+    if optimizer not in _OF_UNITS:
+        message = (
+            f"{job.says('optimizer', optimizer)} is not available with "
+            f"{job.says('sharding', 'fsdp2')}"
+        )
+        hint = f"use {job.says('optimizer', *_OF_UNITS)}, or {job.says('sharding', 'deepspeed')}"
+        yield violation(job, "/training/optimizer", message, hint)

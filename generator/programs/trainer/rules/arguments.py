@@ -11,7 +11,7 @@ from ....catalog.names import closest, most_like
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.records import Job
 from ....numerals import read_whole
-from ....places import is_left_open
+from ....places import NOTHING, is_left_open
 from ....rule import Subject
 from ....rules.violations import derived, note_if_to_fill, suggest, transformers, violation
 from ....submission.repository import declares_field, program_of
@@ -203,7 +203,9 @@ def fsdp_or_deepspeed(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: Using --fsdp xxx together with --deepspeed is not possible.
     Fix: remove one of them"""
     off = (None, "", False)
-    if arguments.value("fsdp") not in (*off, []) and arguments.value("deepspeed") not in off:
+    # of a path in a folder that only the shell knows, the place is known
+    named = arguments.value("deepspeed", NOTHING) not in off and arguments.has("deepspeed")
+    if arguments.value("fsdp") not in (*off, []) and named:
         yield violation(
             arguments, "fsdp", "fsdp and deepspeed are both given", "remove one of them"
         )

@@ -1,0 +1,377 @@
+"""Rules on FSDP, by accelerate's config and by the Trainer's arguments.
+
+What raises is an error, and so is a setting that certainly isn't what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....rules.violations import accelerate, listed, transformers
+from ....submission.subjects import subject
+from ....submission.submission import Submission
+from ....text.wording import show
+from ...python_around import release_in
+from ..accelerate import AccelerateConfig
+from ..fsdp_config import (
+    POLICIES,
+    STRATEGIES,
+    Fsdp,
+    is_used,
+    of_accelerate,
+    of_arguments,
+    words_of,
+)
+from ..training_arguments import TrainingArguments
+from .arguments import training_arguments
+
+_PLUGIN: Final = accelerate("utils/dataclasses.py (FullyShardedDataParallelPlugin.__post_init__)")
+_LAUNCH: Final = accelerate("utils/launch.py (prepare_multi_gpu_env)")
+_ARGUMENTS: Final = transformers("src/transformers/training_args.py (_process_fsdp_args)")
+_TRAINER: Final = transformers("src/transformers/trainer.py (create_accelerator_and_postprocess)")
+#: The first release whose arguments mean version 2 where none is named.
+_SECOND_BY_DEFAULT: Final = (5, 10)
+_STATE_DICTS: Final = ("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT")
+#: Keys of `fsdp_config` that the Trainer reads, of either version and of the first alone.
+_READ: Final = frozenset(
+    {
+        *("version", "reshard_after_forward", "cpu_offload", "auto_wrap_policy", "min_num_params"),
+        *("transformer_layer_cls_to_wrap", "cpu_ram_efficient_loading", "state_dict_type"),
+        *("activation_checkpointing", "xla", "xla_fsdp_v2", "xla_fsdp_settings"),
+        "xla_fsdp_grad_ckpt",
+    }
+)
+_OF_FIRST: Final = frozenset(
+    {
+        *("forward_prefetch", "backward_prefetch", "use_orig_params", "sync_module_states"),
+        "limit_all_gathers",
+    }
+)
+
+
+def _version_by_default(submission: Submission, arguments: TrainingArguments) -> int:
+    release = release_in(submission, "transformers", arguments.path)
+    return 2 if release.version >= _SECOND_BY_DEFAULT else 1
+
+
+@subject("accelerate config", "training arguments", "FSDP config")
+def sharded(submission: Submission) -> Iterator[Fsdp]:
+    """FSDP's settings of each accelerate config, and of each set of arguments."""
+    every = submission.of(TrainingArguments)
+    for config in submission.of(AccelerateConfig):
+        if config.readable and (found := of_accelerate(config)) is not None:
+            yield replace(found, arguments=every[0] if len(every) == 1 else None)
+    for arguments in every:
+        default = _version_by_default(submission, arguments) if is_used(arguments) else 2
+        if (found := of_arguments(submission, arguments, default)) is not None:
+            yield found
+
+
+def _second(run: Fsdp) -> bool:
+    return run.version == 2
+
+
+def _first(run: Fsdp) -> bool:
+    return run.version == 1
+
+
+#: With PyTorch/XLA none of accelerate's plugin is used.
+_by_plugin: Final = sharded.where(lambda run: not run.switch("xla", False))
+second: Final = _by_plugin.where(_second)
+first: Final = _by_plugin.where(_first)
+_second_by_accelerate: Final = second.where(lambda run: run.by_accelerate)
+_by_trainer: Final = _by_plugin.where(lambda run: not run.by_accelerate)
+
+
+def _found(run: Fsdp, name: str, message: str, hint: str, *, severity: object = None) -> Violation:
+    return Violation(run.locate(name), message, hint, severity=severity)  # type: ignore[arg-type]
+
+
+@second.rule("FSDP020", ERROR, "init", _PLUGIN)
+def reshard_is_a_switch(run: Fsdp) -> Violations:
+    """In FSDP2 reshard_after_forward is true or false.
+    Prevents: ValueError: invalid truth value full_shard
+    Fix: use true for FULL_SHARD, false for SHARD_GRAD_OP"""
+    value = run.values.get("reshard_after_forward")
+    if value is not None and run.switch("reshard_after_forward", True) is None:
+        kept = str(value).upper() in ("SHARD_GRAD_OP", "NO_RESHARD", "2")
+        message = f"reshard_after_forward is {show(value)}; in FSDP2 it is true or false"
+        yield _found(run, "reshard_after_forward", message, f"use {'false' if kept else 'true'}")
+
+
+@_second_by_accelerate.rule("FSDP021", ERROR, "silent", _LAUNCH)
+def strategy_is_of_version_1(run: Fsdp) -> Violations:
+    """FSDP2 has reshard_after_forward and a mesh; fsdp_sharding_strategy is version 1's.
+    Prevents: No error: all ranks share the states, and parameters are freed after the forward pass.
+    Fix: use fsdp_reshard_after_forward: false for SHARD_GRAD_OP, and a parallelism_config with
+    dp_replicate_size and dp_shard_size for HYBRID_SHARD
+    """
+    strategy = run.strategy
+    if strategy in ("", STRATEGIES[0]) or strategy not in STRATEGIES:
+        return
+    if strategy == "SHARD_GRAD_OP" and run.switch("reshard_after_forward", True) is False:
+        return
+    if strategy.startswith("HYBRID") and isinstance(run.holder, AccelerateConfig):
+        sizes = run.holder.block("parallelism_config")
+        if any("dp_replicate_size" in str(name) for name in sizes):
+            return
+    hints = {
+        "SHARD_GRAD_OP": "use fsdp_reshard_after_forward: false",
+        "NO_SHARD": "use distributed_type: MULTI_GPU",
+    }
+    message = f"fsdp_sharding_strategy {strategy} has no effect in FSDP2: FULL_SHARD over all ranks"
+    hint = hints.get(strategy, "add a parallelism_config with dp_replicate_size and dp_shard_size")
+    yield _found(run, "sharding_strategy", message, hint)
+
+
+@first.rule("FSDP022", ERROR, "silent", _LAUNCH)
+def strategy_has_its_key(run: Fsdp) -> Violations:
+    """In version 1 the strategy is fsdp_sharding_strategy's.
+    Prevents: No error: accelerate launch always passes a strategy on, FULL_SHARD by default, and it
+    counts before reshard_after_forward.
+    Fix: set fsdp_sharding_strategy
+    """
+    value = run.text("reshard_after_forward")
+    if run.by_accelerate and value in STRATEGIES[1:] and run.strategy in ("", STRATEGIES[0]):
+        message = f"fsdp_reshard_after_forward {value} has no effect in version 1: FULL_SHARD runs"
+        hint = f"use fsdp_sharding_strategy: {value}"
+        yield _found(run, "reshard_after_forward", message, hint)
+
+
+@first.rule("FSDP023", WARNING, "silent", accelerate("commands/launch.py:513"))
+def version_2_is_named(run: Fsdp) -> Violations:
+    """Settings of FSDP2 go with fsdp_version: 2.
+    Prevents: No error: an accelerate config without fsdp_version runs FSDP1.
+    Fix: set fsdp_version: 2"""
+    value = run.values.get("reshard_after_forward")
+    if run.by_accelerate and isinstance(value, bool) and "version" not in run.values:
+        message = f"fsdp_reshard_after_forward {show(value)} without fsdp_version: FSDP1 runs"
+        yield _found(run, "reshard_after_forward", message, "add fsdp_version: 2")
+
+
+@_by_plugin.rule("FSDP024", ERROR, "init", _PLUGIN)
+def state_dict_is_known(run: Fsdp) -> Violations:
+    """The type of state dict is FULL_STATE_DICT or SHARDED_STATE_DICT; version 1 has
+    LOCAL_STATE_DICT too.
+    Prevents: KeyError, or ValueError: FSDP2 does not support LOCAL_STATE_DICT
+    Fix: use SHARDED_STATE_DICT
+    """
+    value = run.text("state_dict_type", _STATE_DICTS[0])
+    known = _STATE_DICTS if run.version != 2 else _STATE_DICTS[:2]
+    if value not in known and not (value.isdecimal() and len(value) == 1):
+        version = f"FSDP{run.version}" if run.version else "FSDP"
+        message = f"state_dict_type is {show(run.values['state_dict_type'])}, which {version} lacks"
+        yield _found(run, "state_dict_type", message, f"use {listed(known)}")
+
+
+@_by_plugin.rule("FSDP025", ERROR, "init", _PLUGIN)
+def offloaded_checkpoints_are_checkpoints(run: Fsdp) -> Violations:
+    """activation_checkpointing_offload needs activation_checkpointing, and FSDP2.
+    Prevents: ValueError: `activation_checkpointing_offload=True` requires
+    `activation_checkpointing=True`, or `fsdp_version=2`
+    Fix: set activation_checkpointing: true, and fsdp_version: 2
+    """
+    name = "activation_checkpointing_offload"
+    if not run.by_accelerate or not run.switch(name, False):
+        return
+    if run.switch("activation_checkpointing", False) is False:
+        message = f"fsdp_{name} without fsdp_activation_checkpointing"
+        yield _found(run, name, message, "add fsdp_activation_checkpointing: true")
+    elif run.version == 1:
+        message = f"fsdp_{name} with version 1 of FSDP"
+        yield _found(run, name, message, "use fsdp_version: 2")
+
+
+@_by_plugin.rule("FSDP026", ERROR, "launcher", _LAUNCH)
+def loading_once_is_synced(run: Fsdp) -> Violations:
+    """cpu_ram_efficient_loading, which is on by default, goes with sync_module_states.
+    Prevents: ValueError: When using `--fsdp_cpu_ram_efficient_loading` set
+    `--fsdp_sync_module_states` to `True`
+    Fix: remove fsdp_sync_module_states, or set both to false
+    """
+    loading = run.values.get("cpu_ram_efficient_loading", True)
+    if run.by_accelerate and run.values.get("sync_module_states") is False and loading:
+        message = "fsdp_sync_module_states is false, and one process loads for all"
+        if "cpu_ram_efficient_loading" not in run.values:
+            message += ": fsdp_cpu_ram_efficient_loading is true by default"
+        hint = "remove it, or set fsdp_cpu_ram_efficient_loading: false"
+        yield _found(run, "sync_module_states", message, hint)
+
+
+@_by_plugin.rule("FSDP027", ERROR, "init", f"{_PLUGIN}; {_ARGUMENTS}")
+def policy_is_known(run: Fsdp) -> Violations:
+    """The wrap policy is TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP; the Trainer wants
+    capitals.
+    Prevents: ValueError: Invalid auto wrap policy, or `auto_wrap_policy` must be one of ...
+    Fix: use TRANSFORMER_BASED_WRAP
+    """
+    value = run.values.get("auto_wrap_policy")
+    if value is None:
+        return
+    known = run.policy if run.by_accelerate else str(value)
+    if known not in POLICIES:
+        message = f"auto_wrap_policy is {show(value)}, which accelerate does not have"
+        hint = f"use {str(value).upper()}" if run.policy in POLICIES else f"use {listed(POLICIES)}"
+        yield _found(run, "auto_wrap_policy", message, hint)
+
+
+@second.rule("FSDP028", ERROR, "init", accelerate("utils/fsdp_utils.py (fsdp2_apply_ac)"))
+def checkpointing_has_a_policy(run: Fsdp) -> Violations:
+    """activation_checkpointing in FSDP2 repeats the units of a wrap policy.
+    Prevents: TypeError: 'NoneType' object is not callable
+    Fix: set auto_wrap_policy: TRANSFORMER_BASED_WRAP"""
+    if run.switch("activation_checkpointing", False) and run.policy == "NO_WRAP":
+        stated = "auto_wrap_policy" in run.values
+        message = f"activation_checkpointing with {'NO_WRAP' if stated else 'no auto_wrap_policy'}"
+        name = "auto_wrap_policy" if stated else "activation_checkpointing"
+        prefix = "fsdp_" if run.by_accelerate else ""
+        yield _found(run, name, message, f"use {prefix}auto_wrap_policy: {POLICIES[0]}")
+
+
+@second.rule("FSDP029", WARNING, "silent", accelerate("utils/fsdp_utils.py (fsdp2_prepare_model)"))
+def layers_are_units(run: Fsdp) -> Violations:
+    """A wrap policy makes a unit of each layer.
+    Prevents: No error: all layers are one unit, whole on every GPU from the forward pass to the end
+    of the backward pass.
+    Fix: set auto_wrap_policy: TRANSFORMER_BASED_WRAP
+    """
+    if run.switch("activation_checkpointing", False) or run.policy != "NO_WRAP":
+        return
+    stated = "auto_wrap_policy" in run.values
+    message = "NO_WRAP" if stated else "no fsdp_auto_wrap_policy, so that NO_WRAP holds"
+    prefix = "fsdp_" if run.by_accelerate else ""
+    yield _found(
+        run,
+        "auto_wrap_policy",
+        f"{message}: all layers are gathered at once",
+        f"use {prefix}auto_wrap_policy: {POLICIES[0]}",
+    )
+
+
+@second.rule("FSDP030", WARNING, "init", accelerate("utils/fsdp_utils.py:966-968"))
+def sizes_make_no_units(run: Fsdp) -> Violations:
+    """FSDP2 takes no SIZE_BASED_WRAP whose size a model's list of layers exceeds.
+    Prevents: ValueError: fully_shard does not support containers that do not implement forward
+    Fix: set auto_wrap_policy: TRANSFORMER_BASED_WRAP"""
+    least = run.values.get("min_num_params", 100_000_000 if run.by_accelerate else 0)
+    if run.policy == "SIZE_BASED_WRAP" and isinstance(least, int) and least > 0:
+        message = f"SIZE_BASED_WRAP by {least:,} parameters, which a list of layers exceeds"
+        yield _found(run, "auto_wrap_policy", message, f"use {POLICIES[0]}")
+
+
+@first.rule("FSDP031", ERROR, "init", accelerate("state.py:1003"))
+def gathered_sequences_need_version_2(run: Fsdp) -> Violations:
+    """Context parallelism (cp_size) needs FSDP2.
+    Prevents: ValueError: Using `cp_size>1` requires FSDP2
+    Fix: set fsdp_version: 2"""
+    if not isinstance(run.holder, AccelerateConfig):
+        return
+    for key, at, value in run.holder.entries("parallelism_config"):
+        size = str(key).removeprefix("parallelism_config_")
+        if size == "cp_size" and isinstance(value, int) and value > 1:
+            message = f"cp_size {value} with version 1 of FSDP"
+            yield Violation(run.holder.locate(at), message, "set fsdp_version: 2")
+
+
+@_by_trainer.rule("FSDP032", ERROR, "parse", _ARGUMENTS)
+def words_are_strategies(run: Fsdp) -> Violations:
+    """The words of --fsdp are strategies; a bare --fsdp switches it on.
+    Prevents: ValueError: Unknown `fsdp` option: true; or `fsdp=hybrid_shard` is only available with
+    FSDP1
+    Fix: write --fsdp without a value, and the rest in fsdp_config
+    """
+    assert run.arguments is not None
+    for word in words_of(run.arguments):
+        where = run.arguments.locate("fsdp")
+        if word.upper() in STRATEGIES:
+            if run.version == 2 and word not in ("full_shard", "shard_grad_op"):
+                message = f"fsdp {word} is version 1's, and version 2 runs"
+                hint = "remove it; copies of the shards are sizes of a mesh in FSDP2"
+                yield Violation(where, message, hint)
+        elif word not in ("auto_wrap", "offload"):
+            message = f"fsdp {word} is none of transformers' options"
+            yield Violation(where, message, "write --fsdp without a value")
+
+
+@training_arguments.rule("FSDP033", WARNING, "silent", _ARGUMENTS)
+def config_needs_its_switch(arguments: TrainingArguments) -> Violations:
+    """fsdp_config goes with fsdp.
+    Prevents: No error: plain data parallelism runs, with whole states on every GPU.
+    Fix: add --fsdp"""
+    value = arguments.value("fsdp_config", "")
+    given = arguments.has("fsdp_config") and value not in ({}, "", None)
+    if given and arguments.lacks("fsdp"):
+        message = "fsdp_config has no effect without fsdp: every GPU holds all states"
+        yield Violation(arguments.locate("fsdp_config"), message, "add --fsdp (fsdp: true)")
+
+
+@second.rule("FSDP034", WARNING, "silent", _ARGUMENTS)
+def keys_are_read(run: Fsdp) -> Violations:
+    """Every key of fsdp_config is one that the Trainer reads for FSDP2.
+    Prevents: No error: the setting has its default.
+    Fix: remove the key, or write what FSDP2 has for it"""
+    if run.by_accelerate:
+        return
+    others = {"offload_params": "cpu_offload", "sharding_strategy": "reshard_after_forward"}
+    for name in run.values:
+        if name in _READ:
+            continue
+        why = "is version 1's" if name in _OF_FIRST else "is no key that the Trainer reads"
+        hint = f"use {others[name]}" if name in others else "remove it"
+        yield _found(run, name, f"{name} in fsdp_config {why}: it has no effect", hint)
+
+
+@_by_plugin.rule("FSDP035", ERROR, "init", _TRAINER)
+def layers_are_repeated_once(run: Fsdp) -> Violations:
+    """Activations are checkpointed by FSDP or by the Trainer, not by both.
+    Prevents: ValueError: `activation_checkpointing` in the FSDP config and the training argument
+    can't both be set to True
+    Fix: remove gradient_checkpointing
+    """
+    arguments = run.arguments
+    if arguments is None or not run.switch("activation_checkpointing", False):
+        return
+    for name in ("gradient_checkpointing", "activation_checkpointing"):
+        if arguments.is_on(name):
+            message = f"{name}, and activation_checkpointing of fsdp_config, are both on"
+            yield Violation(arguments.locate(name), message, f"remove {name}")
+
+
+@_by_plugin.rule("FSDP036", ERROR, "init", _TRAINER)
+def shards_are_saved_whole(run: Fsdp) -> Violations:
+    """save_only_model goes with FULL_STATE_DICT, and without load_best_model_at_end.
+    Prevents: ValueError: save_only_model option is not compatible with FSDP state dict type
+    'SHARDED_STATE_DICT', or can't be used with FSDP along with `load_best_model_at_end`
+    Fix: remove save_only_model
+    """
+    arguments = run.arguments
+    if arguments is None or not arguments.is_on("save_only_model"):
+        return
+    where = arguments.locate("save_only_model")
+    if run.text("state_dict_type", _STATE_DICTS[0]) == "SHARDED_STATE_DICT":
+        yield Violation(
+            where, "save_only_model with SHARDED_STATE_DICT", "use FULL_STATE_DICT, or remove it"
+        )
+    elif arguments.is_on("load_best_model_at_end"):
+        message = "save_only_model with load_best_model_at_end, under FSDP"
+        yield Violation(where, message, "remove one of them")
+
+
+@_by_trainer.rule(
+    "FSDP037", NOTE, "silent", transformers("src/transformers/distributed/fsdp.py:45-51")
+)
+def one_process_loads(run: Fsdp) -> Violations:
+    """Without accelerate launch, cpu_ram_efficient_loading needs ACCELERATE_USE_FSDP=true.
+    Prevents: No error: every process loads the whole model, and the host may run out of memory.
+    Fix: export ACCELERATE_USE_FSDP=true and FSDP_CPU_RAM_EFFICIENT_LOADING=true
+    """
+    launch = run.arguments.launch if run.arguments is not None else None
+    if launch is None or not run.switch("cpu_ram_efficient_loading", False):
+        return
+    if launch.call("accelerate") is None and "ACCELERATE_USE_FSDP" not in launch.environment:
+        message = "cpu_ram_efficient_loading without ACCELERATE_USE_FSDP: every process loads all"
+        hint = "export ACCELERATE_USE_FSDP=true and FSDP_CPU_RAM_EFFICIENT_LOADING=true"
+        yield _found(run, "cpu_ram_efficient_loading", message, hint)
