@@ -152,6 +152,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "CAL": "calibration",
     "CKPT": "checkpoints",
     "CLI": "the command line",
+    "BRG": "Megatron-Bridge",
     "CMP": "compilation",
     "DATA": "data",
     "DISK": "room on disks",

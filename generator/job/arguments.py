@@ -5,13 +5,16 @@ An example is `launch.arguments`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ..numerals import is_whole
 
 _Word = TypeVar("_Word")
+#: A word that sets a key of a config: `train.train_iters=500`, as Hydra has it.
+_OVERRIDE: Final = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)
 
 
 class Option(NamedTuple):
@@ -73,14 +76,27 @@ def options_of(words: tuple[str, ...]) -> tuple[Option, ...]:
     return tuple(groups)
 
 
+def overrides_of(words: Iterable[object]) -> Mapping[str, str]:
+    """The keys of a config that words set, as in `train.train_iters=500`; the last word counts."""
+    found = (_OVERRIDE.fullmatch(str(word)) for word in words)
+    return {match[1]: match[2] for match in found if match is not None}
+
+
 def argument_values(words: Iterable[object], *names: str) -> tuple[str, ...] | None:
     """The values of the last option of one of these names, which is the one that counts.
 
+    A name without a dash is a config's key, which a word such as `train.train_iters=500` sets.
     `None` where there is none.
     """
-    keys = {key_of(name) for name in names}
-    options = [option for option in options_of(tuple(map(str, words))) if option.key in keys]
-    return options[-1].values if options else None
+    read = tuple(map(str, words))
+    keys = {key_of(name) for name in names if name.startswith("-")}
+    options = [option for option in options_of(read) if option.key in keys]
+    if options:
+        return options[-1].values
+    if len(keys) == len(names):
+        return None
+    values = [value for name, value in overrides_of(read).items() if name in names]
+    return (values[-1],) if values else None
 
 
 def gives(words: Iterable[object], *names: str) -> bool:

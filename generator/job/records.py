@@ -79,6 +79,9 @@ class Framework:
     #: Versions of programs that its files are written for, or that one of them requires, and the
     #: image that has them.
     versions: Mapping[str, str] = field(default_factory=dict)
+    #: Its own releases, ascending, each with the one of Megatron-Core that it brings; empty where
+    #: it brings none.
+    brings: Mapping[Version, Version] = field(default_factory=dict)
     #: Packages that only some jobs import, by name, with their versions; `any` where none is
     #: required.
     packages: Callable[[Job], Mapping[str, str]] = lambda _: {}
@@ -378,6 +381,7 @@ class Job:
     origin: Origin
     megatron_version: Version = NEWEST["megatron-core"]  #: of Megatron-Core
     transformers_version: Version = NEWEST["transformers"]
+    megatron_bridge_version: Version = NEWEST["megatron-bridge"]
     calibration: Calibration = Calibration()
     elastic: tuple[int, ...] = ()  #: the counts of GPUs that an elastic job may get, ascending
     data: Data = Data()

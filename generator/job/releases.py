@@ -13,6 +13,7 @@ from ..numerals import whole
 NEWEST: Final[Mapping[str, Version]] = {
     "deepspeed": (0, 19, 8),
     "megatron-core": (0, 19, 2),
+    "megatron-bridge": (0, 6, 0),
     "transformers": (5, 23, 0),
 }
 #: The oldest release of Megatron-Core that files are written for: its options and checks were read

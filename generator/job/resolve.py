@@ -82,7 +82,7 @@ def resolve(
     model, cluster = resolved("model", resolve_model), resolved("cluster", resolve_cluster)
     findings.extend(_check_training(source, data, model, pointers))
     findings.extend(_check_choices(source, data, pointers, frameworks))
-    findings.extend(_check_release(source, data, pointers))
+    findings.extend(_check_release(source, data, pointers, frameworks))
     limit, place = source.value("/launch/time_limit"), "/launch/time_limit"
     if limit is not None and _sound(place, pointers):
         hint, name = "write a value such as `time_limit: 2-00:00:00`", "`launch.time_limit`: "
@@ -221,14 +221,25 @@ def _check_sharding(
     yield WRONG_VALUE.at(source.locate(where), problem, hint)
 
 
-def _check_release(source: Source, data: Keys, broken: tuple[str, ...]) -> Iterator[Finding]:
-    """Report a release of Megatron-Core that files are not written for."""
-    stated, where = data.get("megatron_version"), "/megatron_version"
-    if stated is None or not _sound(where, broken) or release_from(stated) >= OLDEST_MEGATRON:
+def _check_release(
+    source: Source, data: Keys, broken: tuple[str, ...], frameworks: Frameworks
+) -> Iterator[Finding]:
+    """Report a release of Megatron-Core, or of what brings one, that files are not written for."""
+    name, key = data.get("framework", DEFAULT_FRAMEWORK), "megatron_version"
+    brings = frameworks[name].brings if _sound("/framework", broken) else {}
+    oldest = OLDEST_MEGATRON
+    if brings and data.get(key) is not None:
+        message = f"`{key}` is not read with framework: {name}, whose release brings its own"
+        hint = "remove it, or set megatron_bridge_version"
+        yield WRONG_VALUE.at(source.locate(f"/{key}"), message, hint)
+    if brings:
+        key, oldest = "megatron_bridge_version", next(iter(brings))
+
+    stated, where = data.get(key), f"/{key}"
+    if stated is None or not _sound(where, broken) or release_from(stated) >= oldest:
         return
-    oldest = dots(OLDEST_MEGATRON)
-    message = f"`megatron_version: {stated}` is older than {oldest}, the oldest that has a writer"
-    hint = f"use {oldest} or later, or remove the key"
+    message = f"`{key}: {stated}` is older than {dots(oldest)}, the oldest that has a writer"
+    hint = f"use {dots(oldest)} or later, or remove the key"
     yield WRONG_VALUE.at(source.locate(where), message, hint)
 
 
@@ -257,7 +268,8 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         name=data.get("name", model.name),
         framework=framework,
         deepspeed_version=_release(data, "deepspeed_version", "deepspeed"),
-        megatron_version=_release(data, "megatron_version", "megatron-core"),
+        megatron_version=_core(framework, data),
+        megatron_bridge_version=_release(data, "megatron_bridge_version", "megatron-bridge"),
         transformers_version=_release(data, "transformers_version", "transformers"),
         model=model,
         cluster=cluster,
@@ -296,6 +308,16 @@ def _release(data: Keys, key: str, program: str) -> Version:
     """The release of a program that the spec names, else the newest that is known."""
     stated = data.get(key)
     return NEWEST[program] if stated is None else release_from(stated)
+
+
+def _core(framework: Framework, data: Keys) -> Version:
+    """The release of Megatron-Core: the one that the framework's own release brings, else the
+    spec's.
+    """
+    if not framework.brings:
+        return _release(data, "megatron_version", "megatron-core")
+    own = _release(data, "megatron_bridge_version", "megatron-bridge")
+    return framework.brings[max(known for known in framework.brings if known <= own)]
 
 
 def _whole_numbers(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Final
 from ..job.schema import launch_targets
 from ..search.plan import Plan
 from ..submission.record import OnDemand
-from .launching.write import arguments_file
+from .launching.write import arguments_file, overrides_file
 from .program import Launcher, Program, RenderedFile
 from .records import PROGRAMS
 
@@ -24,12 +24,14 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = OnDemand(
 def launch_files(
     plan: Plan, program: Program, command: str = DEFAULT_COMMAND
 ) -> tuple[RenderedFile, ...]:
-    """The target's launch files and `arguments.txt`.
+    """The target's launch files and `arguments.txt`, and `overrides.txt` where they read it.
 
     `command` is named in the headers as what made them.
     """
     launcher = LAUNCHERS[plan.job.launch.target]
+    listed = program.lists and launcher.reads_overrides
     return (
         *launcher.files(plan, program, command),
+        *((overrides_file(plan, program, command, launcher.file),) if listed else ()),
         arguments_file(plan, program, command, launcher.file),
     )

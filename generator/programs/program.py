@@ -40,6 +40,7 @@ _STEPS: Final = (
     "--train-iters",
     "--max-steps",
 )  # of Megatron, of the Trainer; as `key_of` has them
+_STEPS_KEY: Final = "train.train_iters"  # of Megatron-Bridge's config
 _SAMPLES: Final = "--train-samples"  # of the Megatrons, as the next three
 _TOKENS: Final = "--train-tokens"
 _BATCH: Final = "--global-batch-size"
@@ -50,6 +51,10 @@ _STEP: Final = re.compile(r"([0-9]{1,18})([KMBT]?):([0-9]{1,9})", re.IGNORECASE)
 _EPOCHS: Final = ("--num-train-epochs", "--num_train_epochs")  # of the Trainer
 # what a step and a checkpoint may take, in their estimates: storage is shared
 _TIMES_ESTIMATED: Final = 3
+
+
+#: Words of a program's arguments that its launch script reads, one a line, where there are many.
+OVERRIDES: Final = "overrides.txt"
 
 
 def trial_folder(number: int) -> str:
@@ -109,6 +114,7 @@ class Launcher:
     #: One file that runs trials of several plans, one after another, each in its `trial_folder`;
     #: and its name.
     trials: Callable[[Sequence[Plan], Sequence[Program], str], RenderedFile] | None = None
+    reads_overrides: bool = False  #: whether its script reads `overrides.txt`
     trials_start_files: bool = True  #: whether that file starts the launch files of the trials
     #: What starts an elastic job on the nodes that it got; of its plans, largest first, and that
     #: one's launch file.
@@ -173,6 +179,8 @@ class ArgumentGroup:
 
     comment: str
     arguments: tuple[str | ConfigPath, ...]
+    #: whether launch scripts read its words from `overrides.txt`, one a line
+    listed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +210,11 @@ class Program:
     @property
     def arguments(self) -> tuple[str | ConfigPath, ...]:
         return tuple(a for group in self.groups for a in group.arguments)
+
+    @property
+    def lists(self) -> bool:
+        """Return whether some of its arguments are to be read from `overrides.txt`."""
+        return any(group.listed for group in self.groups)
 
 
 Value = str | int | float | bool | ConfigPath | tuple[int, ...] | tuple[str, ...] | None
@@ -333,8 +346,9 @@ def last_save_s(plan: Plan) -> float:
 def step_option(program: Program) -> str | None:
     """The option among the program's arguments that says its last step, as it is written there."""
     given = reversed(options_of(tuple(map(str, program.arguments))))
+    by_key = _STEPS_KEY if gives(program.arguments, _STEPS_KEY) else None
     return next(
-        (option.written for option in given if option.key in _STEPS and option.values), None
+        (option.written for option in given if option.key in _STEPS and option.values), by_key
     )
 
 

@@ -10,6 +10,7 @@ from .deepspeed import DEEPSPEED
 from .kubernetes import KUBERNETES
 from .launching import LAUNCHING
 from .megatron import MEGATRON
+from .megatron_bridge import MEGATRON_BRIDGE
 from .shell import SHELL
 from .skypilot import SKYPILOT
 from .slurm import SLURM
@@ -39,6 +40,7 @@ PROGRAMS: Final = Programs(
     records=(
         _OWN,
         MEGATRON,
+        MEGATRON_BRIDGE,
         DEEPSPEED,
         LAUNCHING,
         SLURM,

@@ -39,12 +39,14 @@ def job_document(job: Job) -> dict[str, object]:
     """The job as it was resolved."""
     training, cluster = job.training, job.cluster
     of_run = ("duration_steps", "duration_epochs")  # which the run has in its own terms
+    brings = job.framework.brings
     return {
         "name": job.name,
         "framework": job.framework.name,
         "deepspeed_version": dots(job.deepspeed_version),
         "megatron_version": dots(job.megatron_version),
         "transformers_version": dots(job.transformers_version),
+        **({"megatron_bridge_version": dots(job.megatron_bridge_version)} if brings else {}),
         "gpus": job.gpus,
         "nodes": job.nodes,
         "target": job.launch.target,

@@ -197,6 +197,7 @@ def test_files_say_what_they_are_written_for(framework: str) -> None:
     versions = written_for(job(framework=framework, deepspeed_version="0.16.9"))
     own = {
         "megatron-lm": "Megatron-LM",
+        "megatron-bridge": "Megatron-Bridge",
         "megatron-deepspeed": "Megatron-DeepSpeed",
         "huggingface": "transformers",
     }

@@ -305,6 +305,31 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("ALiBi",),
         "bigscience-workshop",
     ),
+    "BRG001": (
+        job("megatron-bridge", model=MOE),
+        job("megatron-bridge", model=LATENT),
+        "/model",
+        ("latent attention", "doesn't build"),
+        "framework: megatron-lm",
+    ),
+    "BRG002": (
+        job("megatron-bridge"),
+        ramped(512, 512, "megatron-bridge"),
+        "/training/batch_ramp",
+        ("framework: megatron-bridge ignores",),
+        "framework: megatron-lm",
+    ),
+    "BRG003": (
+        job(
+            "megatron-bridge",
+            data=Data(path=("0.7", "/data/a"), tokenizer=Tokenizer(path="org/name")),
+            output=Output(checkpoints="$SCRATCH/run"),
+        ),
+        job("megatron-bridge", output=Output(checkpoints="run")),
+        "/output/checkpoints",
+        ("output.checkpoints is run", "checkout of Megatron-Bridge"),
+        "/shared/run",
+    ),
     "MLM044": (
         job("megatron-lm", model=ROTARY),
         job("megatron-lm", model={"position_embedding": "alibi"}),

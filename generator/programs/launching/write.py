@@ -21,6 +21,8 @@ from ...resources import read_text
 from ...search.plan import Plan
 from ...version import __version__
 from ..program import (
+    OVERRIDES,
+    ArgumentGroup,
     ConfigPath,
     Program,
     RenderedFile,
@@ -239,19 +241,37 @@ def header(
     return tuple(comment(line) for line in lines)
 
 
-def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
-    """Shell text of the program's arguments.
+def argument_lines(groups: Iterable[ArgumentGroup], indent: str = "") -> tuple[Raw, ...]:
+    """Shell text of arguments.
 
     Each group has a comment, and each option a line with its values.
     """
     lines: list[Raw] = []
-    for group in program.groups:
+    for group in groups:
         lines.append(comment(group.comment, indent=indent))
+        each = ((word,) for word in group.arguments)
         lines += [
             Raw(indent + " ".join(map(shell_word, words)))
-            for words in option_lines(group.arguments)
+            for words in (each if group.listed else option_lines(group.arguments))
         ]
     return tuple(lines)
+
+
+def overrides_file(plan: Plan, program: Program, command: str, file: str) -> RenderedFile:
+    """`overrides.txt`: the words that the launch script reads, one a line, as they are."""
+    note = (
+        f"Overrides for {program.script}, one a line: {file} hands them on as they are, so that "
+        "they have no quotes for a shell. A line that begins with # says why."
+    )
+    lines = list(header(plan, program, command, (note,)))
+    for group in program.groups:
+        if group.listed:
+            lines += [
+                Raw(""),
+                comment(group.comment),
+                *(Raw(str(word)) for word in group.arguments),
+            ]
+    return RenderedFile(path=OVERRIDES, text="".join(f"{line.text}\n" for line in lines))
 
 
 def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
@@ -337,7 +357,7 @@ def arguments_file(plan: Plan, program: Program, command: str, file: str) -> Ren
         "One process per GPU; the launcher sets RANK, LOCAL_RANK, WORLD_SIZE, "
         "MASTER_ADDR and MASTER_PORT.",
     )
-    lines = (*header(plan, program, command, notes), Raw(""), *argument_lines(program))
+    lines = (*header(plan, program, command, notes), Raw(""), *argument_lines(program.groups))
     return RenderedFile(path="arguments.txt", text="".join(f"{line.text}\n" for line in lines))
 
 
@@ -435,9 +455,17 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
         "nodes": plan.job.nodes,
         "processes": processes_per_node(plan),
         "shares_cores": cores_per_node(plan) is not None and own_threads(plan, program),
-        "config_files": tuple(file.path for file in program.files),
+        "config_files": (
+            *(file.path for file in program.files),
+            *((OVERRIDES,) if program.lists else ()),
+        ),
         "script": program.script,
-        "arguments": argument_lines(program, indent="  "),
+        "arguments": argument_lines(program.groups, indent="  "),
+        # where the rest of them is read from a file
+        "direct_arguments": argument_lines(
+            (group for group in program.groups if not group.listed), indent="  "
+        ),
+        "overrides": OVERRIDES if program.lists else None,
         "resume": program.resume,
         "length_words": length_words(program),
         "step_option": None if (option := step_option(program)) is None else Raw(option),

@@ -7,7 +7,7 @@ Megatron-LM's distributed optimizer is ZeRO stage 1; stages 2 and 3 are Megatron
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ...catalog.layers.delta import GatedDelta
@@ -22,7 +22,15 @@ from ...job.arguments import gives
 from ...job.records import Checkpoints, Framework, Job, Need
 from ...rules.job.model import missing_parts
 from ...search.plan import Plan
-from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, group, make_program
+from ..program import (
+    DEFAULT_STEPS,
+    ArgumentGroup,
+    Program,
+    Value,
+    exit_minutes,
+    group,
+    make_program,
+)
 from .encode import Planned, is_scheduled
 from .engine import MEGATRON_LM
 from .options import Flavour, option_table
@@ -194,13 +202,13 @@ COMMENTS: Final[Mapping[str, Comment]] = {
 }
 
 
-def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> list[ArgumentGroup]:
-    """Return every row of the table that the project's files have.
+def written_options(p: Planned, flavour: Flavour) -> Iterator[tuple[str, dict[str, Value]]]:
+    """Yield each group of the table that the project's files have, with its options and values.
 
     Rows that the release lacks, or that the job's own arguments exclude, are left out.
     """
     left_out = {name for name, kind in KINDS.items() if p.model.part(kind) is None}
-    table, groups = option_table(flavour), []
+    table = option_table(flavour)
     release = table.index(p.job.megatron_version)
     for name, rows in GROUPS.items():
         written = {}
@@ -211,14 +219,18 @@ def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> 
             if encode is not None and has_it and not gives(p.job.launch.arguments, *row.unless):
                 written[row.option] = encode(p)
         if written:
-            groups.append(group(comments[name](p), written))
-    return groups
+            yield name, written
 
 
-def common_notes(job: Job, name: str) -> list[str]:
+def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> list[ArgumentGroup]:
+    """Return the groups of the table that the project's files have, each with its reason."""
+    return [group(comments[name](p), options) for name, options in written_options(p, flavour)]
+
+
+def common_notes(job: Job, name: str, *, in_image: bool = True) -> list[str]:
     """Return notes on data that the user has to supply, and on what neither project can do.
 
-    `name` is the project's.
+    `name` is the project's; `in_image` says whether NVIDIA's image of PyTorch runs it.
     """
     texts = [
         f"The plan counts a vocabulary of {job.model.vocab}: the tokenizer's, "
@@ -233,7 +245,7 @@ def common_notes(job: Job, name: str) -> list[str]:
         texts.append(f"{name} has no option for {', '.join(missing)}; the estimates count them.")
     if job.model.position_embedding == "alibi":
         texts.append(f"{name} has no ALiBi: these arguments train without position embedding.")
-    if "transformers" in packages(job) and job.cluster.accelerator.vendor == "nvidia":
+    if in_image and "transformers" in packages(job) and job.cluster.accelerator.vendor == "nvidia":
         texts.append(
             "NVIDIA's image of PyTorch has no transformers, which reads the tokenizer: "
             "add the package to it."

@@ -84,6 +84,7 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
 
 LAUNCHER: Final = Launcher(
     name="shell",
+    reads_overrides=True,
     files=launch_files,
     start="{}/launch.sh",
     file="launch.sh",

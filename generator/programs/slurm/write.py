@@ -209,6 +209,7 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
 
 LAUNCHER: Final = Launcher(
     name="slurm",
+    reads_overrides=True,
     files=launch_files,
     start="sbatch {}/launch.sbatch",
     file="launch.sbatch",

@@ -1,0 +1,275 @@
+"""Give plans for Megatron-Bridge to its own config code:
+`python -m benchmarks.agreement_bridge BRIDGE CORE PYTHON [NUMBER]`.
+
+BRIDGE is a checkout of NVIDIA-NeMo/Megatron-Bridge (v0.6.0 and main at 067f987df were looked at),
+CORE one of NVIDIA/Megatron-LM at the commit that it pins, PYTHON an interpreter with torch,
+hydra-core, transformers and peft. The examples of Megatron-LM, and seeded jobs with one of their
+plans each, go as words through run_recipe.py's parser, the recipe, the overrides and
+`runtime_config_update`, on a CPU. What comes out is compared with the plan, value by value; the
+values that are expected are written here anew and not taken from what writes the files.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+import dsgen
+from dsgen.catalog.layers.experts import Experts
+from dsgen.catalog.layers.grouped import GroupedQuery
+from dsgen.programs.frameworks import program_for
+from dsgen.search.plan import Plan
+
+SEED: Final = 20261128
+NUMBER: Final = 300
+EXAMPLES: Final = Path(__file__).parent.parent / "examples"
+FRAMEWORK: Final = "megatron-bridge"
+WORKER: Final = Path(__file__).with_name("bridge_worker.py")
+#: Choices of a job, by the path of its key. None leaves the key out.
+CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "model": (
+        *("llama-3-8b", "llama-3.1-8b", "llama-3-70b", "llama-3.2-1b", "mistral-7b-v0.3"),
+        *("mixtral-8x7b", "mixtral-8x22b", "qwen2.5-7b", "qwen3-8b", "qwen3-30b-a3b"),
+        *("gpt-oss-20b", "gpt3-13b", "gpt-neox-20b", "starcoder2-7b", "phi-4"),
+    ),
+    "cluster": ("nvidia/dgx-h100", "nvidia/dgx-a100-80gb", "aws/p5.48xlarge", "nvidia/dgx-b200"),
+    "gpus": (8, 16, 32, 64, 128, 256),
+    "training.sequence_length": (2048, 4096, 8192, 32768),
+    "training.global_batch": (64, 128, 256, 512, 1024),
+    "training.precision": ("bf16", "bf16", "bf16", "fp16", "fp8"),
+    "training.gradient_dtype": (None, None, "same"),
+    "training.moment_dtype": (None, None, None, "bf16"),
+    "training.attention": ("flash", "flash", "unfused"),
+    "training.cross_entropy": (None, "unfused"),
+    "training.optimizer": ("adamw", "adamw", "sgd"),
+    "training.learning_rate": (1e-4, 3e-4, 2.5e-5),
+    "training.weight_decay": (None, 0.0, 0.05),
+    "training.gradient_clipping": (None, 0.5),
+    "training.duration": (None, {"steps": 1234}, {"tokens": 100_000_000_000}),
+    "data.path": (None, "/data/it's there", [0.3, "/data/a b", 0.7, "/data/c,d=[e]"]),
+    "data.split": (None, "99,1,0"),
+    "data.tokenizer": (None, {"path": "/data/tokenizer"}, {"type": "NullTokenizer"}),
+    "output.checkpoints": (None, "/scratch/run", "/scratch/a 'b' \\"),
+    "output.logs": (None, "/scratch/logs"),
+    "output.resume": (None, None, False),
+    "layout.recompute": (None, None, "full", "selective"),
+    "layout.zero_stage": (None, None, None, 0, 3),
+    "layout.offload": (None, None, None, "optimizer"),
+    "layout.pipeline": (None, None, 2, 4),
+    "layout.context": (None, None, None, 2),
+}
+_DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "uint8"}
+
+
+def jobs(number: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The examples of Megatron-LM, then seeded jobs, each as the mapping of a spec."""
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        spec = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if spec.get("framework") == "megatron-lm":
+            spec = {key: value for key, value in spec.items() if key != "megatron_version"}
+            yield path.stem, {**spec, "framework": FRAMEWORK, "launch": {"target": "slurm"}}
+
+    drawn = random.Random(SEED)
+    for index in range(number):
+        job: dict[str, Any] = {"framework": FRAMEWORK, "launch": {"target": "slurm"}}
+        for path, values in CHOICES.items():
+            value = drawn.choice(values)
+            section, _, key = path.partition(".")
+            if value is not None and key:
+                job.setdefault(section, {})[key] = value
+            elif value is not None:
+                job[section] = value
+        yield f"seeded {index}", job
+
+
+def chosen(name: str, job: Mapping[str, Any]) -> Plan | str:
+    """One of a job's first plans, or why there is none."""
+    try:
+        found = dsgen.search(dsgen.load_job(job), top=20)
+    except dsgen.InvalidJob as error:
+        return error.findings[0].rule
+    if isinstance(found, dsgen.Infeasible):
+        return "infeasible"
+    return random.Random(name).choice(found.plans)
+
+
+def expected(plan: Plan) -> dict[str, Any]:
+    """The values of Bridge's config that a plan means."""
+    job, model, layout, training = plan.job, plan.job.model, plan.layout, plan.job.training
+    routed, fsdp = model.part(Experts), layout.zero_stage >= 2
+    attention, mlp = model.softmax, model.feed_forward
+    steps = training.steps or 1000
+    batch = layout.global_batch
+    low = training.precision in ("bf16", "fp8")
+    narrow = low and training.gradient_dtype == "same"
+    rotary = model.position_embedding == "rotary"
+    full, offloads = layout.recompute.label == "full", layout.offload.label != "none"
+    adam = training.optimizer != "sgd"
+    aware = layout.zero_stage == 1 and adam and (training.moment_dtype or "fp32") != "fp32"
+    saves = job.output.checkpoints is not None
+    kernels = "unfused" if training.attention != "flash" else "auto" if attention.sinks else "flash"
+    activation = {True: "silu", False: "gelu"}[mlp.gated]
+    activation = "quick_gelu" if mlp.clamp is not None else activation
+    activation = "squared_relu" if mlp.activation == "relu2" and not mlp.gated else activation
+    values = {
+        "model.num_layers": model.layers,
+        "model.hidden_size": model.hidden,
+        "model.num_attention_heads": attention.heads,
+        "model.num_query_groups": attention.kv_heads
+        if isinstance(attention, GroupedQuery)
+        else attention.heads,
+        "model.kv_channels": attention.head_dim,
+        "model.ffn_hidden_size": model.ffn,
+        "model.gated_linear_unit": mlp.gated,
+        "model.activation_func": activation,
+        "model.normalization": "RMSNorm" if model.norm.kind == "rmsnorm" else "LayerNorm",
+        "model.layernorm_epsilon": model.norm.epsilon,
+        "model.add_bias_linear": model.linear_bias,
+        "model.qk_layernorm": attention.has_learned_norms,
+        "model.share_embeddings_and_output_weights": model.tied_embeddings,
+        "model.position_embedding_type": {"rotary": "rope", "learned": "learned_absolute"}.get(
+            model.position_embedding, "none"
+        ),
+        "model.rotary_base": round(model.rotary_base) if rotary else None,
+        "model.hidden_dropout": model.dropout,
+        "model.attention_dropout": model.attention_dropout,
+        "model.seq_length": training.sequence_length,
+        "dataset.seq_length": training.sequence_length,
+        "model.tensor_model_parallel_size": layout.tensor,
+        "model.pipeline_model_parallel_size": layout.pipeline,
+        "model.virtual_pipeline_model_parallel_size": layout.virtual_pipeline
+        if layout.virtual_pipeline > 1
+        else None,
+        "model.context_parallel_size": layout.context,
+        "model.expert_model_parallel_size": layout.expert,
+        "model.sequence_parallel": bool(layout.sequence_parallel),
+        "model.tp_comm_overlap": bool(layout.tensor_overlap),
+        "data_parallel_size": layout.data,
+        "train.micro_batch_size": layout.micro_batch,
+        "train.global_batch_size": batch,
+        "train.train_iters": steps,
+        "train.train_samples": None,
+        "train.rampup_batch_size": None,
+        "train.exit_signal_handler": saves,
+        "validation.eval_interval": 1000,
+        "validation.eval_iters": 100,
+        "model.params_dtype": f"torch.{_DTYPES['bf16' if low else training.precision]}",
+        "model.pipeline_dtype": f"torch.{_DTYPES['bf16' if low else training.precision]}",
+        "model.bf16": low,
+        "model.fp16": training.precision == "fp16",
+        "model.fp8": "hybrid" if training.precision == "fp8" else None,
+        "model.fp8_recipe": training.fp8_recipe if training.precision == "fp8" else None,
+        "ddp.grad_reduce_in_fp32": low and not narrow,
+        "ddp.fp8_param_gather": bool(training.fp8_parameters),
+        "model.attention_backend": kernels,
+        "model.cross_entropy_loss_fusion": training.cross_entropy != "unfused",
+        "model.recompute_granularity": layout.recompute.label if layout.recompute else None,
+        "model.recompute_num_layers": layout.recompute_layers or layout.recompute_group
+        if full
+        else None,
+        "ddp.use_distributed_optimizer": layout.zero_stage > 0,
+        "optimizer.use_distributed_optimizer": layout.zero_stage > 0,
+        "ddp.use_megatron_fsdp": fsdp,
+        "optimizer.optimizer": "adam" if adam else "sgd",
+        "optimizer.lr": training.learning_rate,
+        "optimizer.min_lr": float(f"{training.learning_rate * 0.1:.12g}"),
+        "optimizer.weight_decay": training.weight_decay,
+        "scheduler.start_weight_decay": training.weight_decay,
+        "scheduler.end_weight_decay": training.weight_decay,
+        "optimizer.clip_grad": training.gradient_clipping,
+        "optimizer.optimizer_cpu_offload": offloads,
+        "optimizer.optimizer_offload_fraction": layout.offload_fraction if offloads else 0.0,
+        "optimizer.exp_avg_dtype": f"torch.{_DTYPES[training.moment_dtype or 'fp32']}"
+        if aware
+        else "torch.float32",
+        "scheduler.lr_decay_style": "cosine",
+        "scheduler.lr_decay_steps": steps * batch,
+        "scheduler.lr_warmup_steps": ceil(0.01 * steps * batch),
+        "dataset.split": job.data.split or "969,30,1",
+        "checkpoint.save": job.output.checkpoints,
+        "checkpoint.load": job.output.checkpoints if job.output.resume else None,
+        "checkpoint.save_interval": plan.saving.interval_steps if saves else None,
+        "checkpoint.ckpt_format": "fsdp_dtensor" if fsdp else "torch_dist",
+        "logger.tensorboard_dir": job.output.logs,
+    }
+    if routed is not None:
+        values |= {
+            "model.num_moe_experts": routed.experts,
+            "model.moe_ffn_hidden_size": routed.expert_width,
+            "model.moe_router_topk": routed.per_token,
+            "model.expert_tensor_parallel_size": layout.expert_tensor,
+        }
+    if len(job.data.path) == 1:
+        values["dataset.data_path"] = job.data.path[0]
+    elif job.data.path:
+        values["dataset.data_path"] = list(job.data.path)
+    if not rotary:
+        del values["model.rotary_base"]
+    if training.precision != "fp8":
+        del values["model.fp8_recipe"]
+    return values
+
+
+def at(config: Mapping[str, Any], path: str) -> Any:
+    """The value at a path of a config."""
+    value: Any = config
+    for part in path.split("."):
+        value = value[part]
+    return value
+
+
+def main() -> None:
+    """Ask for every job, and print what differs."""
+    bridge, core, python, *rest = sys.argv[1:]
+    worker = subprocess.Popen(
+        [python, str(WORKER), bridge, core],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert worker.stdin is not None and worker.stdout is not None
+    worker.stdout.readline()
+    counts, reasons = Counter[str](), Counter[str]()
+    for name, job in jobs(int(rest[0]) if rest else NUMBER):
+        plan = chosen(name, job)
+        if isinstance(plan, str):
+            reasons[plan] += 1
+            continue
+        program = program_for(plan)
+        request = {
+            "words": list(map(str, program.arguments)),
+            "world": plan.job.gpus,
+            "environment": dict(program.environment),
+        }
+        print(json.dumps(request), file=worker.stdin, flush=True)
+        found = json.loads(worker.stdout.readline())
+        if "error" in found:
+            counts["refused"] += 1
+            print(f"{name}: {found['error']}")
+            continue
+        counts["taken"] += 1
+        values = expected(plan)
+        counts["values"] += len(values)
+        for path, value in values.items():
+            if (held := at(found["config"], path)) != value:
+                counts["different"] += 1
+                print(f"{name}: {path} is {held!r}, and {value!r} in the plan")
+        for text in found["warnings"]:
+            counts["warnings"] += 1
+            print(f"{name}: {text[:200]}")
+    worker.stdin.close()
+    print(f"{dict(counts)}; without a plan {dict(reasons)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""What the recipe without a model can't be told by overrides, and what it takes without a word."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...catalog.layers.latent import Latent
+from ...catalog.layers.softmax import SoftmaxAttention
+from ...findings import ERROR, Violations
+from ...job.needs import bound_values
+from ...job.records import Job
+from ...numerals import python_float
+from ...rules.planned import composed_jobs
+from ...rules.violations import violation
+
+_bridge_jobs: Final = composed_jobs.where(lambda job: bool(job.framework.brings))
+_SOURCE: Final = "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/"
+
+
+@_bridge_jobs.rule(
+    "BRG001",
+    ERROR,
+    "silent",
+    f"{_SOURCE}models/gpt_provider.py:49-65 (one specification for all layers, without latent "
+    "attention and L2 norms), training/utils/omegaconf_utils.py:64, :100 (what is callable is put "
+    "back after overrides) @ v0.6.0",
+)
+def layers_are_alike(job: Job) -> Violations:
+    """A model that Megatron-Bridge trains from scratch has layers of one kind, with ordinary
+    attention.
+    Prevents: No error: the recipe builds every layer alike, with grouped-query attention, and no
+    override changes what it builds.
+    Fix: use framework: megatron-lm
+    """
+    model = job.model
+    parts = {
+        "latent attention": model.part(Latent) is not None,
+        "layers without softmax attention": any(
+            not isinstance(mixer, SoftmaxAttention) for mixer in model.mixers
+        ),
+        f"{model.dense_layers} dense layers beside those with experts": (
+            model.experts > 0 and model.dense_layers > 0
+        ),
+        "L2 norms of queries and keys": any(mixer.qk_norm == "l2" for mixer in model.attentions),
+    }
+    named = " and ".join(name for name, has_it in parts.items() if has_it)
+    if named:
+        message = f"{model.name} has {named}, which the recipe of Megatron-Bridge doesn't build"
+        yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
+
+
+@_bridge_jobs.rule(
+    "BRG002",
+    ERROR,
+    "silent",
+    f"{_SOURCE}training/initialize.py:115 @ v0.6.0 (no schedule is handed on); NVIDIA/Megatron-LM "
+    "megatron/core/num_microbatches_calculator.py:80 @ core_v0.19.0 (a ramp-up is ignored)",
+)
+def batch_is_fixed(job: Job) -> Violations:
+    """With Megatron-Bridge the global batch is the same from the first step on.
+    Prevents: No error: rampup_batch_size is ignored, and step_batch_size_schedule never read.
+    Fix: remove training.batch_ramp, or use framework: megatron-lm
+    """
+    if job.training.batch_ramp is not None:
+        message = f"{job.says('framework', job.framework)} ignores a batch that grows"
+        hint = f"remove it, or use {job.says('framework', 'megatron-lm')}"
+        yield violation(job, "/training/batch_ramp", message, hint)
+
+
+@_bridge_jobs.rule(
+    "BRG003",
+    ERROR,
+    "silent",
+    "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py:459 @ v0.6.0",
+)
+def paths_are_absolute(job: Job) -> Violations:
+    """Paths of data and output are absolute with Megatron-Bridge, which changes its folder first.
+    Prevents: No error: checkpoints are saved in the checkout of Megatron-Bridge, and no start finds
+    them; data isn't found.
+    Fix: write the whole path
+    """
+    for key, pointer, path in bound_values(job):
+        is_local = not path.startswith(("/", "$")) and "://" not in path
+        is_named = key == "data.tokenizer.path" and not path.startswith(".")  # a name on the Hub
+        if is_local and not is_named and not path.startswith("azureml:") and not _is_weight(path):
+            message = f"{key} is {path}, which is looked for in the checkout of Megatron-Bridge"
+            yield violation(job, pointer, message, f"write the whole path: /shared/{path}")
+
+
+def _is_weight(word: str) -> bool:
+    """Whether a word of data.path is the weight of the path behind it."""
+    return python_float(word) is not None

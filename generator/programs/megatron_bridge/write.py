@@ -1,0 +1,197 @@
+"""The program of Megatron-Bridge: its recipe without a model, and every value as an override.
+
+The plan is Megatron-LM's, and so are the groups of options and their reasons; `keys.py` says them
+in the words of Bridge's config. What the recipe has and Megatron-LM hasn't is set back.
+
+**Source**: NVIDIA-NeMo/Megatron-Bridge v0.6.0 (51885cf13), scripts/training/run_recipe.py,
+src/megatron/bridge/recipes/gpt/h100/vanilla_gpt.py, training/config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ...job.arguments import overrides_of
+from ...job.records import Job, Need
+from ...search.plan import Plan
+from ...text.wording import dots
+from ..megatron import write as megatron_lm
+from ..megatron.encode import Planned
+from ..megatron.options import LM
+from ..megatron.table import DECIDED, EVALUATION, LENGTHS, OF_FILES
+from ..megatron.write import COMMENTS, Comment, common_notes, planned, written_options
+from ..program import ArgumentGroup, Program, make_program
+from .keys import key_of, override, said
+
+RECIPE: Final = "vanilla_gpt_pretrain_config"
+#: In the checkout of Megatron-Bridge, or in NVIDIA's image of it.
+SCRIPT: Final = "scripts/training/run_recipe.py"
+_PRECISION: Final = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
+_SPLIT: Final = "969,30,1"  # Megatron-LM's default; the recipe has another
+
+
+def _needs() -> Iterator[Need]:
+    """What Megatron-LM's submissions need, by the keys that give it."""
+    for need in megatron_lm.NEEDS:
+        options = tuple(key_of(option) for option in need.options)
+        hint = need.hint and "add checkpoint.load=FOLDER, or set output.checkpoints"
+        yield replace(need, options=options, hint=hint)
+
+
+def precision(p: Planned) -> Any:
+    """The block of the precision, which decides the gradients' type as well: what `ddp` says of
+    that, it writes over.
+
+    A recipe named after fp8 has more in fp8 than the plan does: the gathered parameters.
+
+    **Source**: src/megatron/bridge/training/mixed_precision.py:110-160, :270-420 @ v0.6.0.
+    """
+    training = p.training
+    if training.precision == "fp32":
+        return None
+    plain = training.precision != "fp8" and not p.narrow_gradients
+    if plain:
+        return f"{training.precision}_mixed"
+    dtype = {"_target_": "torch.bfloat16", "_call_": False}
+    block: dict[str, Any] = {
+        "_target_": _PRECISION,
+        "bf16": True,
+        "params_dtype": dtype,
+        "pipeline_dtype": dtype,
+        "grad_reduce_in_fp32": not p.narrow_gradients,
+    }
+    if training.precision == "fp8":
+        gathers = bool(training.fp8_parameters)
+        block |= {"fp8": "hybrid", "fp8_recipe": training.fp8_recipe, "fp8_param_gather": gathers}
+        if gathers and training.fp8_recipe == "mxfp8":
+            block["reuse_grad_buf_for_mxfp8_param_ag"] = True
+    return block
+
+
+def _fuses_bias(p: Planned) -> bool:
+    """Whether activation and bias are one kernel, as Megatron-LM's arguments have it by default.
+
+    **Source**: megatron/core/transformer/transformer_config.py, bias_activation_fusion, and
+    megatron/training/arguments.py, bias_gelu_fusion, bias_swiglu_fusion @ core_v0.19.0.
+    """
+    return p.mlp.gated or (p.mlp.activation != "relu2" and p.linear_bias)
+
+
+#: What Megatron-LM's arguments have by default, and the recipe hasn't.
+_BESIDE: Final[Mapping[str, Callable[[Planned], Mapping[str, Any]]]] = {
+    "model": lambda p: {
+        "model.bias_activation_fusion": _fuses_bias(p),
+        "model.bias_dropout_fusion": True,
+        "model.persist_layer_norm": True,
+        "model.apply_rope_fusion": p.rotary,
+    },
+    "compute": lambda p: {"mixed_precision": precision(p)},
+    "memory": lambda p: (
+        {"optimizer.optimizer_offload_fraction": p.layout.offload_fraction} if p.offloads else {}
+    ),
+    "batch": lambda p: {"train.global_batch_size": p.layout.global_batch},
+    "length": lambda p: {
+        "validation.eval_iters": EVALUATION[1],
+        # with a fraction of the steps, the recipe's own number of them is refused
+        "scheduler.lr_warmup_iters": 0,
+    },
+    "data": lambda p: {"dataset.split": p.job.data.split or _SPLIT, **_tokenizer(p)},
+    # the recipe's are folders under the checkout
+    "files": lambda p: {
+        "checkpoint.save": p.job.output.checkpoints,
+        "checkpoint.load": p.job.output.checkpoints if p.job.output.resume else None,
+        "logger.tensorboard_dir": p.job.output.logs,
+        **({} if p.saves else {"checkpoint.save_interval": None}),
+    },
+}
+
+
+def _tokenizer(p: Planned) -> dict[str, Any]:
+    """A vocabulary of the planned size where the job names no tokenizer: the recipe has another."""
+    if p.tokenizer is not None:
+        return {}
+    return {"tokenizer.tokenizer_type": "NullTokenizer", "tokenizer.vocab_size": p.model.vocab - 1}
+
+
+_COMMENTS: Final[Mapping[str, Comment]] = {
+    **COMMENTS,
+    "compute": lambda p: "precision, which decides the gradients' type too, and kernels",
+    "optimizer": lambda p: (
+        "optimizer; adam means AdamW, and the schedule sets the weight decay in each step"
+    ),
+    "data": lambda p: (
+        f"data and tokenizer, of {p.model.vocab} tokens as planned; without data.path the data is "
+        "made up"
+        if not p.job.data.path
+        else COMMENTS["data"](p)
+    ),
+}
+
+
+def overrides(p: Planned) -> Iterator[ArgumentGroup]:
+    """The overrides of a plan, in groups with a reason each; those that the job gives are left to
+    it.
+    """
+    given = overrides_of(p.job.launch.arguments)
+    lengths = {key_of(option) for option in LENGTHS}
+    left_out = set(given) | (lengths if lengths & given.keys() else set())
+    for name, options in written_options(p, LM):
+        values: dict[str, Any] = {}
+        for option, value in options.items():
+            values |= said(option, value)
+        beside = _BESIDE[name](p) if name in _BESIDE else {}
+        values |= {key: v for key, v in beside.items() if v is not None or key not in values}
+        words = (override(key, value) for key, value in values.items() if key not in left_out)
+        yield ArgumentGroup(comment=_COMMENTS[name](p), arguments=tuple(words), listed=True)
+
+
+def program(plan: Plan) -> Program:
+    """Bridge's script, the recipe that it starts from, and the overrides."""
+    job, p = plan.job, planned(plan)
+    started = megatron_lm.program(plan)
+    chosen = ArgumentGroup(
+        comment="the recipe without a model of its own, which reads nothing from the Hub",
+        arguments=("--recipe", RECIPE, "--mode", "pretrain"),
+    )
+    return make_program(
+        job,
+        (chosen, *overrides(p)),
+        environment=started.environment,
+        notes=(
+            "run_recipe.py changes to the folder of its checkout first: paths are absolute.",
+            *common_notes(job, "Megatron-Bridge", in_image=False),
+        ),
+    )
+
+
+def _versions(job: Job) -> dict[str, str]:
+    """Bridge, and what its release and Megatron-LM's need."""
+    needs = dict(megatron_lm.FRAMEWORK.packages(job))
+    core = needs.pop("Megatron-LM")
+    del needs["image"]  # NVIDIA's images of Megatron-Bridge have releases before 0.6
+    return {
+        "Megatron-Bridge": dots(job.megatron_bridge_version),
+        "Megatron-Core": core,
+        **needs,
+        "Python": ">=3.12,<3.13",
+    }
+
+
+FRAMEWORK: Final = replace(
+    megatron_lm.FRAMEWORK,
+    name="megatron-bridge",
+    script=SCRIPT,
+    exit_option="train.exit_signal_handler",
+    starts_anew="checkpoint.finetune",
+    first_weights=None,
+    options={key: tuple(map(key_of, options)) for key, options in OF_FILES.items()},
+    decides={key_of(option): key for option, key in DECIDED.items()},
+    needs=tuple(_needs()),
+    packages=_versions,
+    # Source: NVIDIA-NeMo/Megatron-Bridge 3rdparty/Megatron-LM @ v0.6.0
+    brings={(0, 6, 0): (0, 19, 0)},
+    retain_option="checkpoint.most_recent_k",
+    program=program,
+)

@@ -1,0 +1,187 @@
+"""Megatron-Bridge: the words of its overrides, and what each option of Megatron-LM becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import dsgen
+from dsgen.job.arguments import overrides_of
+from dsgen.programs.frameworks import program_for
+from dsgen.programs.megatron.options import LM
+from dsgen.programs.megatron.table import rows
+from dsgen.programs.megatron_bridge.keys import UNSAID, key_of, layers_of, override, said
+from dsgen.programs.program import OVERRIDES, last_step
+from dsgen.render import render
+from dsgen.search.plan import Plan
+from tests.examples import FOLDER
+
+SPEC = FOLDER / "llama-3.1-70b-bridge.yaml"
+#: Fields of a config that are another's than the model's.
+SECTIONS = {"ddp", "dataset", "train", "validation", "optimizer", "scheduler", "tokenizer"}
+
+
+def plan(**overrides: Any) -> Plan:
+    """The example's plan, with values of its spec replaced by their paths."""
+    found = dsgen.search(dsgen.load_job(SPEC, overrides=overrides), top=1)
+    assert not isinstance(found, dsgen.Infeasible)
+    return found.plans[0]
+
+
+def values(chosen: Plan) -> dict[str, str]:
+    """Every override of a plan, by its key, as it is written."""
+    return dict(overrides_of(program_for(chosen).arguments))
+
+
+def lines(chosen: Plan) -> Iterator[str]:
+    """The lines of `overrides.txt` that are words."""
+    (file,) = (file for file in render(chosen) if file.path == OVERRIDES)
+    return (line for line in file.text.splitlines() if line and not line.startswith("#"))
+
+
+def test_every_option_of_megatron_has_a_key() -> None:
+    """Each option that Megatron-LM's files have is said by a key of one section, or by none on
+    purpose.
+    """
+    for row in rows(LM):
+        section, _, field = key_of(row.option).partition(".")
+        known = section in SECTIONS | {"model", "checkpoint", "logger"}
+        assert row.option in UNSAID or (known and field), row.option
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--hidden-size", 4096, {"model.hidden_size": 4096}),
+        ("--disable-bias-linear", True, {"model.add_bias_linear": False}),
+        ("--disable-bias-linear", False, {}),
+        ("--cross-entropy-loss-fusion", False, {"model.cross_entropy_loss_fusion": False}),
+        ("--window-size", "(127,0)", {"model.window_size": [127, 0]}),
+        ("--no-rope-freq", "([0]*3+[1]*1)*2", {"model.no_rope_freq": [0, 0, 0, 1] * 2}),
+        ("--main-grads-dtype", "bf16", {"optimizer.main_grads_dtype": "torch.bfloat16"}),
+        ("--data-path", ("/a",), {"dataset.data_path": "/a"}),
+        ("--recompute-modules", ("mlp", "moe"), {"model.recompute_modules": ["mlp", "moe"]}),
+        ("--bf16", True, {}),
+    ],
+)
+def test_said(option: str, value: object, expected: dict[str, object]) -> None:
+    """An option becomes the keys that say it, in the form that Bridge reads."""
+    assert said(option, value) == expected
+
+
+def test_weight_decay_is_what_the_schedule_sets() -> None:
+    """Weight decay is three keys, for the scheduler's two overwrite the optimizer's own."""
+    assert set(said("--weight-decay", 0.1).values()) == {0.1}
+    assert len(said("--weight-decay", 0.1)) == 3
+
+
+def test_pattern_of_layers() -> None:
+    """A pattern of layers is written out as one number a layer."""
+    assert layers_of("([0]*3+[1]*58)") == [0] * 3 + [1] * 58
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (0.0, "0"),
+        (1e-05, "1e-05"),
+        ("/data/a_b", "/data/a_b"),
+        ("true", "'true'"),
+        ("99,1,0", "'99,1,0'"),
+        ("it's", r"'it\'s'"),
+        ("a\\", r"'a\\'"),
+        ("${HOME}", r"'\${HOME}'"),
+        ("${{inputs.data}}/x", "'${{inputs.data}}/x'"),
+        ([127, 0], "[127,0]"),
+        ({"_target_": "torch.bfloat16", "_call_": False}, "{_target_:torch.bfloat16,_call_:false}"),
+    ],
+)
+def test_words(value: object, written: str) -> None:
+    """A value is written as Hydra reads it back, with text quoted where it would be something
+    else.
+    """
+    assert override("key", value) == f"key={written}"
+
+
+def test_layout_is_written() -> None:
+    """The degrees of the plan, its batch and its length are overrides with the plan's numbers."""
+    chosen = plan()
+    written, layout = values(chosen), chosen.layout
+    assert int(written["model.tensor_model_parallel_size"]) == layout.tensor
+    assert int(written["model.pipeline_model_parallel_size"]) == layout.pipeline
+    assert int(written["train.global_batch_size"]) == layout.global_batch
+    assert int(written["train.train_iters"]) == chosen.job.training.steps
+    assert last_step(chosen, program_for(chosen)) == chosen.job.training.steps
+
+
+def test_nothing_is_left_to_the_recipe() -> None:
+    """Without folders, data or tokenizer, the recipe's own are set back."""
+    written = values(plan(data={}, output={}))
+    assert written["checkpoint.save"] == written["checkpoint.load"] == "null"
+    assert written["checkpoint.save_interval"] == written["logger.tensorboard_dir"] == "null"
+    assert written["tokenizer.tokenizer_type"] == "NullTokenizer"
+    assert int(written["tokenizer.vocab_size"]) == 128255
+    assert written["scheduler.lr_warmup_iters"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ({"precision": "bf16"}, "bf16_mixed"),
+        ({"precision": "fp16"}, "fp16_mixed"),
+        ({"precision": "bf16", "gradient_dtype": "same"}, "grad_reduce_in_fp32:false"),
+        ({"precision": "fp8"}, "fp8:hybrid,fp8_recipe:delayed,fp8_param_gather:false"),
+    ],
+)
+def test_precision(training: dict[str, str], expected: str) -> None:
+    """The precision is one block, which has the type of the gradients and the recipe of fp8."""
+    stated = {f"training.{key}": value for key, value in training.items()}
+    assert expected in values(plan(**stated))["mixed_precision"]
+
+
+def test_own_overrides_replace_ours() -> None:
+    """An override in launch.arguments stands alone, and a length of its own replaces the plan's."""
+    words = ["train.train_samples=51200", "model.apply_rope_fusion=false"]
+    written = list(program_for(plan(**{"launch.arguments": words})).arguments)
+    assert [word for word in written if "apply_rope_fusion" in str(word)] == [words[1]]
+    assert not [word for word in written if str(word).startswith("train.train_iters")]
+
+
+def test_the_file_has_the_words() -> None:
+    """`overrides.txt` has the same words as a target's file that holds them itself."""
+    chosen = plan()
+    inline = [str(word) for word in program_for(chosen).arguments if "=" in str(word)]
+    assert list(lines(chosen)) == inline
+    (start,) = (file for file in render(chosen) if file.path == "launch.sbatch")
+    assert not any(word in start.text for word in inline if word.startswith("model."))
+
+
+def test_a_release_brings_its_core() -> None:
+    """`megatron_bridge_version` decides the release of Megatron-Core; a stated one is refused."""
+    job = dsgen.load_job(SPEC, overrides={"megatron_bridge_version": "0.6.1"})
+    assert job.megatron_version == (0, 19, 0)
+    for key, value, text in (
+        ("megatron_version", "0.19.2", "brings its own"),
+        ("megatron_bridge_version", "0.5.0", "older than 0.6.0"),
+    ):
+        with pytest.raises(dsgen.InvalidJob, match=text):
+            dsgen.load_job(SPEC, overrides={key: value})
+
+
+def test_a_job_of_megatron_lm_plans_alike() -> None:
+    """The same job with Megatron-LM of that release has the same layout, memory and time."""
+    ours = plan()
+    job = dsgen.load_job(SPEC, overrides={"framework": "megatron-lm", "megatron_version": "0.19.0"})
+    found = dsgen.search(replace(job), top=1)
+    assert not isinstance(found, dsgen.Infeasible)
+    theirs = found.plans[0]
+    assert (ours.layout, ours.memory, ours.step_time) == (
+        theirs.layout,
+        theirs.memory,
+        theirs.step_time,
+    )
