@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
@@ -193,8 +192,7 @@ def expected(plan: Plan) -> dict[str, Any]:
         else "torch.float32",
         "scheduler.lr_decay_style": "cosine",
         "scheduler.lr_decay_steps": steps * batch,
-        "scheduler.lr_warmup_steps": ceil(0.01 * steps * batch),
-        "dataset.split": job.data.split or "969,30,1",
+        "scheduler.lr_warmup_steps": 0.01 * steps * batch,
         "checkpoint.save": job.output.checkpoints,
         "checkpoint.load": job.output.checkpoints if job.output.resume else None,
         "checkpoint.save_interval": plan.saving.interval_steps if saves else None,
@@ -212,6 +210,8 @@ def expected(plan: Plan) -> dict[str, Any]:
         values["dataset.data_path"] = job.data.path[0]
     elif job.data.path:
         values["dataset.data_path"] = list(job.data.path)
+    if job.data.path:  # made-up data has a split of its own
+        values["dataset.split"] = job.data.split or "969,30,1"
     if not rotary:
         del values["model.rotary_base"]
     if training.precision != "fp8":
