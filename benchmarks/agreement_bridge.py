@@ -25,6 +25,7 @@ import yaml
 import dsgen
 from dsgen.catalog.layers.experts import Experts
 from dsgen.catalog.layers.grouped import GroupedQuery
+from dsgen.numerals import significant, whole
 from dsgen.programs.frameworks import program_for
 from dsgen.search.plan import Plan
 
@@ -80,9 +81,9 @@ def jobs(number: int) -> Iterator[tuple[str, dict[str, Any]]]:
     drawn = random.Random(SEED)
     for index in range(number):
         job: dict[str, Any] = {"framework": FRAMEWORK, "launch": {"target": "slurm"}}
-        for path, values in CHOICES.items():
+        for place, values in CHOICES.items():
             value = drawn.choice(values)
-            section, _, key = path.partition(".")
+            section, _, key = place.partition(".")
             if value is not None and key:
                 job.setdefault(section, {})[key] = value
             elif value is not None:
@@ -180,7 +181,7 @@ def expected(plan: Plan) -> dict[str, Any]:
         "ddp.use_megatron_fsdp": fsdp,
         "optimizer.optimizer": "adam" if adam else "sgd",
         "optimizer.lr": training.learning_rate,
-        "optimizer.min_lr": float(f"{training.learning_rate * 0.1:.12g}"),
+        "optimizer.min_lr": significant(training.learning_rate * 0.1, 12),
         "optimizer.weight_decay": training.weight_decay,
         "scheduler.start_weight_decay": training.weight_decay,
         "scheduler.end_weight_decay": training.weight_decay,
@@ -240,7 +241,7 @@ def main() -> None:
     assert worker.stdin is not None and worker.stdout is not None
     worker.stdout.readline()
     counts, reasons = Counter[str](), Counter[str]()
-    for name, job in jobs(int(rest[0]) if rest else NUMBER):
+    for name, job in jobs(whole(rest[0]) if rest else NUMBER):
         plan = chosen(name, job)
         if isinstance(plan, str):
             reasons[plan] += 1

@@ -144,6 +144,14 @@ def test_precision(training: dict[str, str], expected: str) -> None:
     assert expected in values(plan(**stated))["mixed_precision"]
 
 
+def test_plain_data_parallelism_is_said_twice() -> None:
+    """Without ZeRO, both switches of the distributed optimizer are off: the recipe's is on."""
+    small = {"model": "llama-3.2-1b", "gpus": 8, "layout": {"zero_stage": 0}}
+    written = values(plan(**small))
+    assert written["ddp.use_distributed_optimizer"] == "false"
+    assert written["optimizer.use_distributed_optimizer"] == "false"
+
+
 def test_own_overrides_replace_ours() -> None:
     """An override in launch.arguments stands alone, and a length of its own replaces the plan's."""
     words = ["train.train_samples=51200", "model.apply_rope_fusion=false"]

@@ -87,6 +87,11 @@ _BESIDE: Final[Mapping[str, Callable[[Planned], Mapping[str, Any]]]] = {
         "model.persist_layer_norm": True,
         "model.apply_rope_fusion": p.rotary,
     },
+    # the recipe's optimizer is the distributed one, and one of the two turns on the other
+    "sharding": lambda p: {
+        "ddp.use_distributed_optimizer": p.layout.zero_stage > 0,
+        "optimizer.use_distributed_optimizer": p.layout.zero_stage > 0,
+    },
     "compute": lambda p: {"mixed_precision": precision(p)},
     "memory": lambda p: (
         {"optimizer.optimizer_offload_fraction": p.layout.offload_fraction} if p.offloads else {}
