@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks import headroom, ordering, regret
+from benchmarks import fsdp2, headroom, ordering, regret
 from benchmarks.figure import draw
 from benchmarks.measured import Run, runs
 from benchmarks.pairs import Pair, left_out_seconds, memory_pairs, shipped_seconds, time_pairs
@@ -18,6 +18,7 @@ from benchmarks.tables import (
     coverage_table,
     regime_of_time,
     regime_table,
+    run_table,
     source_table,
     worst_table,
 )
@@ -55,6 +56,9 @@ def report(rows: Sequence[Run]) -> Iterator[str]:
         "Memory, coverage of the band",
         coverage_table(sizes, lambda run: memory_shares(memory_kind(run)), memory_kind),
     )
+    for what, unfitted in zip(("Step time", "Reserved memory"), fsdp2.pairs(), strict=True):
+        title = f"{what} of FSDP2, with constants that never saw it"
+        yield from _part(title, run_table(unfitted))
     demands = headroom.demands(rows)
     yield from _part("Fit, by headroom", headroom.table(demands))
     yield from _part("Fit, without headroom", headroom.listed(demands, 0))

@@ -93,7 +93,7 @@ def runs() -> Iterator[Run]:
     """All rows that name enough to be estimated."""
     with DATA.open(newline="") as file:
         for row in csv.DictReader(file):
-            run = _run(with_shape(row))
+            run = run_of(with_shape(row))
             if run is not None:
                 yield run
 
@@ -102,7 +102,8 @@ def _number(row: dict[str, str], key: str, default: int = 0) -> int:
     return int(float(row[key])) if row[key] else default
 
 
-def _run(row: dict[str, str]) -> Run | None:
+def run_of(row: dict[str, str]) -> Run | None:
+    """The run of a row; None where it names too little to be estimated."""
     job = _job(row)
     if job is None:
         return None

@@ -44,6 +44,17 @@ def mean_of_sources(pairs: Sequence[Pair]) -> float:
     return statistics.mean(errors(group).mean for group in by_source(pairs).values())
 
 
+def run_table(pairs: Sequence[Pair]) -> Iterator[str]:
+    """One row a run, and the errors of all."""
+    yield "| run | estimated | measured | error |"
+    yield "|---|---|---|---|"
+    for pair in pairs:
+        name = f"{pair.run.id}: {pair.run.job.model.name}, {pair.run.job.cluster.accelerator.name}"
+        yield f"| {name} | {pair.estimated:.4g} | {pair.measured:.4g} | {pair.error:+.1%} |"
+    found = errors(pairs)
+    yield f"| mean of {len(pairs)} | | | {found.mean:.1%}, bias {found.bias:+.1%} |"
+
+
 def source_table(named: dict[str, Sequence[Pair]]) -> Iterator[str]:
     """One row a source; three columns for each way of estimating."""
     heads = "".join(f" {name}: mean error | median | bias |" for name in named)

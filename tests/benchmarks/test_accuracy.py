@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import headroom
+from benchmarks import fsdp2, headroom
 from benchmarks.accuracy import report
 from benchmarks.figure import draw
 from benchmarks.measured import runs
@@ -60,6 +60,8 @@ def test_the_report_has_every_part() -> None:
         "Step time, coverage of the band",
         "Memory, by source",
         "Memory, coverage of the band",
+        "Step time of FSDP2, with constants that never saw it",
+        "Reserved memory of FSDP2, with constants that never saw it",
         "Fit, by headroom",
         "Fit, without headroom",
         "Fit, with the default headroom",
@@ -102,3 +104,14 @@ def test_points_are_inside_the_frame() -> None:
     places = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="2.5"', text)
     assert len(places) == 3
     assert all(64 <= float(x) <= 928 and 56 <= float(y) <= 456 for x, y in places)
+
+
+def test_unfitted_runs_of_fsdp2_are_near() -> None:
+    """Of runs of FSDP2 that no fit saw, step times are within 12 % in the mean, and reserved memory
+    within 8 %.
+    """
+    times, sizes = fsdp2.pairs()
+    assert len(times) == 8
+    assert errors(times).mean < 0.12
+    assert len(sizes) == 3
+    assert errors(sizes).mean < 0.08

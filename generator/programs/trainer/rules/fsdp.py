@@ -35,19 +35,13 @@ _TRAINER: Final = transformers("src/transformers/trainer.py (create_accelerator_
 #: The first release whose arguments mean version 2 where none is named.
 _SECOND_BY_DEFAULT: Final = (5, 10)
 _STATE_DICTS: Final = ("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT")
-#: Keys of `fsdp_config` that the Trainer reads, of either version and of the first alone.
+#: Keys of `fsdp_config` that the Trainer reads for FSDP2.
 _READ: Final = frozenset(
     {
         *("version", "reshard_after_forward", "cpu_offload", "auto_wrap_policy", "min_num_params"),
         *("transformer_layer_cls_to_wrap", "cpu_ram_efficient_loading", "state_dict_type"),
         *("activation_checkpointing", "xla", "xla_fsdp_v2", "xla_fsdp_settings"),
         "xla_fsdp_grad_ckpt",
-    }
-)
-_OF_FIRST: Final = frozenset(
-    {
-        *("forward_prefetch", "backward_prefetch", "use_orig_params", "sync_module_states"),
-        "limit_all_gathers",
     }
 )
 
@@ -313,15 +307,19 @@ def keys_are_read(run: Fsdp) -> Violations:
     """Every key of fsdp_config is one that the Trainer reads for FSDP2.
     Prevents: No error: the setting has its default.
     Fix: remove the key, or write what FSDP2 has for it"""
-    if run.by_accelerate:
+    unread = [name for name in run.values if name not in _READ]
+    if run.by_accelerate or not unread:
         return
     others = {"offload_params": "cpu_offload", "sharding_strategy": "reshard_after_forward"}
-    for name in run.values:
-        if name in _READ:
-            continue
-        why = "is version 1's" if name in _OF_FIRST else "is no key that the Trainer reads"
-        hint = f"use {others[name]}" if name in others else "remove it"
-        yield _found(run, name, f"{name} in fsdp_config {why}: it has no effect", hint)
+    named = [f"{others[name]} for {name}" for name in unread if name in others]
+    several = len(unread) > 1
+    message = (
+        f"{', '.join(unread)} in fsdp_config {'have' if several else 'has'} no effect in FSDP2"
+    )
+    if "version" not in run.values:
+        message += ", which holds where no version is named"
+    hint = f"remove {'them' if several else 'it'}"
+    yield _found(run, unread[0], message, f"use {', '.join(named)}" if named else hint)
 
 
 @_by_plugin.rule("FSDP035", ERROR, "init", _TRAINER)
