@@ -32,6 +32,11 @@ _NORMS: Final = "runtime/zero/stage_1_and_2.py:213; runtime/engine.py:2308"
 _KERNEL: Final = (
     "runtime/zero/partition_parameters.py:889 (the cast below it is there since 0.19.6)"
 )
+_DIVIDES: Final = (
+    "runtime/engine.py:3809; runtime/zero/stage_1_and_2.py:1500; runtime/zero/stage3.py:1873"
+)
+_FACTOR: Final = "/gradient_predivide_factor"
+_PRESCALE: Final = "/prescale_gradients"
 _SCATTER: Final = f"{ZERO}/reduce_scatter"
 _MICS: Final = "runtime/zero/mics_utils.py:83; runtime/zero/mics.py:422"
 _HPZ: Final = f"{ZERO}/zero_hpz_partition_size"
@@ -56,10 +61,17 @@ def buckets_are_even(config: Config) -> Violations:
         )
 
 
+def _sums(config: Config) -> bool:
+    """Whether gradients are added up, and divided by nothing."""
+    return (config.text("/gradient_allreduce_op") or "").lower() == "sum"
+
+
 def _scaled_before(config: Config, stage: int) -> Violations:
     """Gradients scaled before they are reduced, where reduce_scatter is on."""
-    factor, scaled = "/gradient_predivide_factor", "/prescale_gradients"
-    asked = {factor: config.number(factor) not in (1, None), scaled: config.switch(scaled)}
+    asked = {
+        _FACTOR: config.number(_FACTOR) not in (1, None),
+        _PRESCALE: config.switch(_PRESCALE),
+    }
     refused = config.stage == stage and config.switch(_SCATTER)
     for pointer in (pointer for pointer, is_asked in asked.items() if is_asked and refused):
         message = (
@@ -76,7 +88,7 @@ def stage_2_scales_afterwards(config: Config) -> Violations:
     """With reduce_scatter, stage 2 scales gradients after they are reduced.
     Prevents: `pre-scale gradients is not yet supported with ZeRO-2 with reduce scatter enabled`
     Fix: remove gradient_predivide_factor and prescale_gradients"""
-    if (config.text("/gradient_allreduce_op") or "").lower() != "sum":
+    if not _sums(config):
         yield from _scaled_before(config, 2)
 
 
@@ -88,6 +100,20 @@ def stage_3_scales_afterwards(config: Config) -> Violations:
     Fix: remove gradient_predivide_factor and prescale_gradients
     """
     yield from _scaled_before(config, 3)
+
+
+@configs.rule("ZERO067", ERROR, "training", deepspeed_now(_DIVIDES))
+def gradients_are_not_divided_by_zero(config: Config) -> Violations:
+    """gradient_predivide_factor is not 0: gradients are divided by it.
+    Prevents: `ZeroDivisionError` at the first step; at stage 3 infinite gradients
+    Fix: remove it, or write 1.0"""
+    reads_it = config.switch(_PRESCALE) is False and not _sums(config)
+    # With reduce_scatter, stage 1 does not read it, and stages 2 and 3 refuse it.
+    scatters = config.stage != 0 and config.switch(_SCATTER) is not False
+    if config.number(_FACTOR) == 0 and reads_it and not scatters:
+        effect = "ends the job" if config.stage != 3 else "makes gradients infinite"
+        message = f"{said(config, _FACTOR)} is a division by zero, which {effect} at the first step"
+        yield to_remove(config, _FACTOR, message, "remove it, or write 1.0")
 
 
 @configs.rule("ZERO018", ERROR, "init", deepspeed_now("runtime/engine.py:2650"))
