@@ -84,7 +84,8 @@ def paths_are_absolute(job: Job) -> Violations:
         is_named = key == "data.tokenizer.path" and not path.startswith(".")  # a name on the Hub
         if is_local and not is_named and not path.startswith("azureml:") and not _is_weight(path):
             message = f"{key} is {path}, which is looked for in the checkout of Megatron-Bridge"
-            yield violation(job, pointer, message, f"write the whole path: /shared/{path.removeprefix('./')}")
+            whole = f"/shared/{path.removeprefix('./')}"
+            yield violation(job, pointer, message, f"write the whole path: {whole}")
 
 
 def _is_weight(word: str) -> bool:
