@@ -66,6 +66,9 @@ TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
     ),
     ({}, {}, {"gradient_dtype": "same"}),
     ({}, {}, {"moment_dtype": "bf16"}, {"moment_dtype": "fp8", "master_dtype": "fp16"}),
+    ({}, {}, {}, {"optimizer": "muon"}),
+    ({}, {"dispatcher": "alltoall"}, {"dispatcher": "deepep"}, {"dispatcher": "hybridep"}),
+    ({}, {}, {"cross_entropy": "unfused"}, {"cross_entropy": "te"}),
     ({}, {}, {"lora": {"rank": 16}}, {"quantized_weights": True, "quantized_gradients": True}),
 )
 #: The same of what a Megatron is told of its data, tokenizer, checkpoints and batch ramp-up.

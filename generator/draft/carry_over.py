@@ -15,7 +15,8 @@ from ..programs.deepspeed.options import PLANNED, default_of_optimizer
 from ..programs.deepspeed.write import FILE_NAME
 from ..programs.frameworks import program_for
 from ..programs.megatron import table as megatron
-from ..programs.megatron.options import option_table
+from ..programs.megatron.choices import why_uncounted
+from ..programs.megatron.options import LM, option_table
 from ..search import Plan
 from ..text.source import escape
 from ..text.wording import dots
@@ -164,6 +165,10 @@ def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tupl
             draft.leave(str(option), option.where, "no option takes it")
         elif parser.flavour and (gone := _gone(draft, option)):
             draft.leave(str(option), option.where, gone)
+        elif parser.flavour == LM and (
+            uncounted := why_uncounted(option.key, values_of(option.words))
+        ):
+            draft.leave(str(option), option.where, f"it {uncounted}")
         else:
             carried.append(option.words)
     return carried

@@ -169,6 +169,7 @@ def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
         "num_experts_per_tok": model.feed_forward.per_token,
         "moe_intermediate_size": model.moe_ffn or None,
         "n_shared_experts": shared // model.moe_ffn if shared and whole else None,
+        "shared_expert_intermediate_size": shared if shared and not whole else None,
         "first_k_dense_replace": read_whole(match[1])
         if match and (read_whole(match[1]) or 0) + (read_whole(match[2]) or 0) == model.layers
         else None,
@@ -199,6 +200,16 @@ def _read_training(draft: Draft, facts: MegatronFacts) -> None:
         draft.set(f"training.{key}", _state(key, getattr(training, key), run))
     if run.is_lm and not run.has("--cross-entropy-loss-fusion"):
         draft.set("training.cross_entropy", "unfused")
+    if run.is_lm and at_least(facts.job).model.experts:
+        draft.set("training.dispatcher", _dispatcher(run))
+
+
+def _dispatcher(run: MegatronRun) -> str | None:
+    """The dispatcher of tokens, where the files name one that a spec has too."""
+    kind = run.value("--moe-token-dispatcher-type")
+    backend = run.value("--moe-flex-dispatcher-backend") or "deepep"
+    named = backend if kind == "flex" else kind
+    return str(named) if named in ("alltoall", "deepep", "hybridep") else None
 
 
 def _state(key: str, value: Any, run: MegatronRun) -> Any:

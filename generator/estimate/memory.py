@@ -10,12 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job.records import Job
-from . import activations, adapters, allocator, buffers, stages, units
+from . import activations, adapters, allocator, buffers, muon, stages, units
 from .layout import FIELDS, Layout, LayoutLike, Offload, distinct, once_each, spread
 from .ledgers import Memory
 from .rates import rates
 from .stages import StageContents
-from .states import FP32, has_flat_gradients, host_bytes, state_bytes, summed_bytes, weight_bytes
+from .states import (
+    FP32,
+    has_flat_gradients,
+    host_bytes,
+    master_bytes,
+    moment_bytes,
+    state_bytes,
+    summed_bytes,
+    weight_bytes,
+)
 from .workspaces import workspace_bytes
 
 _GATHERS_IN_PLACE = (0, 13)  #: DeepSpeed's first release with pull request 4705
@@ -228,12 +237,16 @@ def _states(
     job: Job, layout: LayoutLike, held: StageContents, trained: StageContents
 ) -> dict[str, Any]:
     """Model states by kind; a frozen base has neither gradients nor the optimizer's."""
-    shared, experts = (state_bytes(job, layout, sharers) for sharers in _sharers(job, layout))
+    sharers = _sharers(job, layout)
+    shared, experts = (state_bytes(job, layout, ranks) for ranks in sharers)
     states = {
         f"{name}_bytes": trained.shared * getattr(shared, name)
         + trained.experts * getattr(experts, name)
         for name in ("parameters", "gradients", "optimizer")
     }
+    if muon.is_muon(job):
+        each = master_bytes(job) * (weight_bytes(job) < FP32) + moment_bytes(job)
+        states["optimizer_bytes"] = muon.optimizer_bytes(job, layout, trained, each, sharers)
     if job.training.lora is not None:
         base = held.shared * shared.parameters + held.experts * experts.parameters
         # A frozen base keeps its own type, whatever that of the weights that are trained.

@@ -278,6 +278,7 @@ class StageContents:
     kinds: tuple[Any, ...]  #: of these, those of each kind of the model's stack
     shared: Any  #: parameters that data × context replicates
     experts: Any  #: those of routed experts, replicated `expert` times less
+    ends: Any  #: of `shared`, those of the embedding, the head and the norm before it
 
     def at(self, place: int) -> StageContents:
         """Return one of several stages along the first axis."""
@@ -286,6 +287,7 @@ class StageContents:
             kinds=tuple(count[place] for count in self.kinds),
             shared=self.shared[place],
             experts=self.experts[place],
+            ends=self.ends[place],
         )
 
 
@@ -328,7 +330,13 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
         own = depths * (2 * model.hidden**2 / tensor + 3 * model.norm.each * model.hidden)
         alone = np.where(layout.pipeline > 1, table, 0)
         ends = ends + own + (depths > 0) * alone
-    return StageContents(layers=sum(held), kinds=held, shared=shared + ends, experts=experts)
+    return StageContents(
+        layers=sum(held),
+        kinds=held,
+        shared=shared + ends,
+        experts=experts,
+        ends=ends + 0.0 * shared,
+    )
 
 
 def depths_of(job: Job, layout: LayoutLike, stage: Any) -> Any:

@@ -18,6 +18,7 @@ from .rates import rates
 MOMENT_BYTES = {
     **dict.fromkeys(("adamw", "adam", "lamb", "adamw-foreach"), 8),
     "sgd": 4,
+    "muon": 4,  # of a matrix; see muon.py
     # A byte each, and an fp32 scale for 256 elements (bitsandbytes 0.45, functional.py,
     # quantize_blockwise).
     "adamw-8bit": 2 * (1 + 4 / 256),
@@ -88,7 +89,7 @@ def is_precision_aware(job: Job) -> bool:
     The types of its states ask for it.
     """
     kept = (job.training.moment_dtype, job.training.master_dtype)
-    adam = job.training.optimizer != "sgd"
+    adam = job.training.optimizer not in ("sgd", "muon")
     return adam and job.engine.chooses_types and any(dtype is not None for dtype in kept)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from . import adapters, communication, compute, flops, units
+from . import adapters, communication, compute, flops, muon, units
 from .communication import TRAFFIC_BY, Traffic, boundary_s, traffic
 from .compute import repeated, repeated_modules_s, repeated_share
 from .layout import Layout, LayoutLike, Modules, Offload, distinct, once_each, spread
@@ -73,7 +73,9 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
         "data_s": _data_s(job, layout, stages, work - back, back + slowest * parts["recompute"]),
-        "optimizer_s": stream_s(job, updated * moved) + rates(job).step_start_s,
+        "optimizer_s": stream_s(job, updated * moved)
+        + stages.orthogonal_s
+        + rates(job).step_start_s,
         "offload_s": _offload_s(job, layout, stages, work),
     }
     return StepTime(**times, total_s=sum(times.values()))
@@ -221,6 +223,7 @@ class _Stages:
     own: Any  #: parameters of these that one rank has a share of
     updated: Any  #: of these, those that it updates
     trained: Any  #: parameters that have gradients, on all ranks that share them
+    orthogonal_s: Any  #: seconds of Muon's products; 0 with other optimizers
 
 
 def _stages(job: Job, layout: LayoutLike) -> _Stages:
@@ -239,6 +242,11 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
         own=_own_parameters(layout, held),
         updated=_own_parameters(layout, trained),
         trained=trained.shared + trained.experts,
+        orthogonal_s=muon.orthogonal_s(
+            job, layout, tuple(count[:2].max(axis=0) for count in contents.kinds)
+        )
+        if muon.is_muon(job)
+        else 0.0 * trained.shared,
     )
 
 

@@ -49,6 +49,7 @@ class Engine:
 
     #: The types of optimizer states, fp8 weights and the recipe of fp8 are options.
     chooses_types: bool = False
+    has_muon: bool = False  #: one of its optimizers is Muon, which takes whole matrices
     copies_fp32: bool = False  #: fp32 weights have a master copy too, once states are sharded
     #: The sharded weights that are trained are fp32 ones: the optimizer's own, beside which no
     #: 16-bit copy lasts.

@@ -354,8 +354,10 @@ _ROUTING_KEYS = (
     "num_experts_per_tok",
     "moe_intermediate_size",
     "n_shared_experts",
+    "shared_expert_intermediate_size",
     "first_k_dense_replace",
 )
+_SHARED_WIDTH: Final = "shared_expert_intermediate_size"  #: of all of them together
 #: Keys of DeepSeek's routers, with the fields of a model and the values of routers without them.
 _ROUTER: Final[Mapping[str, tuple[str, object]]] = {
     "scoring_func": ("router_scores", "softmax"),
@@ -602,6 +604,8 @@ def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:
             "scoring_func", ("softmax", "sigmoid"), "sigmoid" if parts else "softmax"
         )
         parts.update(routed_experts(read, shape, experts=None, top_k=None, moe_ffn=shape["ffn"]))
+        if (wide := read.optional_integer(_SHARED_WIDTH, low=0)) is not None:
+            parts.update({"shared_experts": min(1, wide), "shared_ffn": wide})
         parts.update(router_scores=scores, router_normalizes=read.boolean("norm_topk_prob", True))
     else:
         _refuse_orphans(read, (*_ROUTING_KEYS, *_ROUTER), "num_experts: 8")

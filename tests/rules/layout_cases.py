@@ -510,6 +510,13 @@ PARTS = {
         "expert_tensor: 1",
         "tensor: 2",
     ),
+    "MLM142": case(
+        job(training={"optimizer": "muon"}),
+        {"zero_stage": 1, "data": 8},
+        {"zero_stage": 1, "data": 8, "zero_copies": 2},
+        "zero_copies: 2",
+        "optimizer: muon",
+    ),
     "MOE018": case(
         job(
             model=MOE,

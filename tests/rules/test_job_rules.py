@@ -369,12 +369,33 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("dispatcher: hybridep", "a100-80gb-sxm"),
         "dispatcher: alltoall",
     ),
-    "MLM151": (
+    "MLM143": (
         job("megatron-lm", training={"mtp_depths": 1}, model={"position_embedding": "rotary"}),
         job("megatron-lm", training={"mtp_depths": 1}, model={"position_embedding": "learned"}),
         "/training/mtp_depths",
         ("mtp_depths: 1", "learned"),
         "mtp_depths: 0",
+    ),
+    "MLM144": (
+        job(launch={"arguments": ("--cpu-offloading-num-layers", "0", "--log-throughput")}),
+        job(launch={"arguments": ("--log-throughput", "--cpu-offloading-num-layers", "1")}),
+        "/launch/arguments/1",
+        ("--cpu-offloading-num-layers moves activations", "no plan counts"),
+        "remove it",
+    ),
+    "OPT047": (
+        job("megatron-lm", training={"optimizer": "muon"}),
+        job("huggingface", training={"optimizer": "muon"}),
+        "/training/optimizer",
+        ("optimizer: muon", "framework: huggingface"),
+        "framework: megatron-lm",
+    ),
+    "OPT048": (
+        job("megatron-lm", training={"optimizer": "muon", "precision": "bf16"}),
+        job("megatron-lm", training={"optimizer": "muon", "precision": "fp16"}),
+        "/training/optimizer",
+        ("optimizer: muon", "precision: fp16"),
+        "precision: bf16",
     ),
     "MLM137": (
         job("huggingface", model=DELTA),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ...estimate.groups import FLEXIBLE
-from ...findings import ERROR, Violations
+from ...findings import ERROR, Violation, Violations
+from ...job.arguments import options_of
 from ...job.records import Job
 from ...rules.planned import composed_jobs
 from ...rules.violations import derived, megatron_lm, violation
@@ -13,6 +15,26 @@ from ...text.wording import dots
 from .options import LM, flavour_of
 
 _FIRST_WITHOUT_TE_LOSS: Final = (0, 18)
+#: Options that change memory or time by what no key of the spec says, with what they do.
+_UNCOUNTED: Final = {
+    "--cpu-offloading-num-layers": "moves activations to the host",
+    "--defer-embedding-wgrad-compute": "keeps the head's inputs for a later product",
+    "--fine-grained-activation-offloading": "moves activations to the host",
+    "--offload-modules": "moves activations to the host",
+    "--fp4-format": "computes in fp4",
+    "--microbatch-group-size-per-virtual-pipeline-stage": "changes the order of micro-batches",
+    "--moe-paged-stash": "keeps experts' activations in pages",
+    "--tensor-parallel-num-weight-shards": "gathers weights in every layer",
+    "--expert-tensor-parallel-num-weight-shards": "gathers weights in every layer",
+    "--use-torch-fsdp2": "shards weights by another engine",
+}
+#: Options that a key says in other words, and the key.
+_SAID_BY: Final = {
+    "--moe-token-dispatcher-type": "training.dispatcher",
+    "--moe-flex-dispatcher-backend": "training.dispatcher",
+    "--moe-enable-deepep": "training.dispatcher",
+    "--use-precision-aware-optimizer": "training.moment_dtype",
+}
 
 
 @composed_jobs.rule(
@@ -62,3 +84,24 @@ def depths_have_rotary_positions(job: Job) -> Violations:
         message = f"{job.says('mtp_depths', depths)} is refused with learned positions"
         hint = f"use {job.says('mtp_depths', 0)}, or a model with rotary positions"
         yield violation(job, "/training/mtp_depths", message, hint)
+
+
+@composed_jobs.rule("MLM144", ERROR, "silent", derived("the plan counts without these options"))
+def arguments_leave_the_plan_as_it_is(job: Job) -> Violations:
+    """Options in launch.arguments change nothing that the plan counts with.
+    Prevents: No error: the run needs other memory and time than the plan says.
+    Fix: remove the option, or set the key that says the same"""
+    for option in options_of(job.launch.arguments):
+        if uncounted := why_uncounted(option.key, option.values):
+            where = job.locate(f"/launch/arguments/{option.at}")
+            key = _SAID_BY.get(option.key)
+            hint = f"remove it, and set {key}" if key else "remove it, and add it to the files"
+            yield Violation(where, f"{option.written} {uncounted}", hint)
+
+
+def why_uncounted(option: str, values: Sequence[str]) -> str | None:
+    """Return what an option of Megatron-LM does that no plan counts; None where it does nothing."""
+    if option in _SAID_BY:
+        return f"says what {_SAID_BY[option]} says, with which the plan counts"
+    does = _UNCOUNTED.get(option)
+    return f"{does}, which no plan counts" if does and tuple(values[:1]) != ("0",) else None

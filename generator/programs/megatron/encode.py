@@ -14,6 +14,7 @@ from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
 from ...catalog.layers.softmax import SoftmaxAttention, Span
 from ...dataclass import dataclass
+from ...estimate.muon import FIRST_SHARED, is_muon
 from ...job.needs import bindings
 from ...job.records import Job, Training
 from ..program import DEFAULT_STEPS
@@ -68,6 +69,16 @@ class Planned:
     offloads: bool  #: whether the optimizer is on the host
     narrow_gradients: bool  #: whether gradients are summed over replicas in bf16
     saves: bool  #: whether the job names a folder for checkpoints
+
+    @property
+    def muon(self) -> bool:
+        """Return whether the optimizer is Muon."""
+        return is_muon(self.job)
+
+    @property
+    def waits_for_muon(self) -> bool:
+        """Return whether Muon of the release refuses gradients that are reduced meanwhile."""
+        return self.muon and self.job.megatron_version < FIRST_SHARED
 
     def has(self, option: str) -> bool:
         """Return whether the release of Megatron-LM that the job is for has an option."""

@@ -36,6 +36,7 @@ MEGATRON_LM: Final = Engine(
             "zero_copies",
         }
     ),
+    has_muon=True,  # core/optimizer/emerging_optimizers.py; core/optimizer/muon.py before 0.18
     chooses_types=True,  # core/optimizer/optimizer_config.py, use_precision_aware_optimizer
     # core/optimizer/distrib_optimizer.py, _copy_model_grads_to_main_grads, and zero_grad
     copies_fp16_gradients=True,

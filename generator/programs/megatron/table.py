@@ -534,11 +534,21 @@ _SHARDING: Final = (
     ),
     Row(
         "--overlap-grad-reduce",
-        by={LM: lambda p: not p.fsdp and p.layout.data * p.layout.context > 1},
+        by={
+            LM: lambda p: (
+                not p.fsdp and p.layout.data * p.layout.context > 1 and not p.waits_for_muon
+            )
+        },
     ),
     Row(
         "--overlap-param-gather",
-        by={LM: lambda p: p.layout.zero_stage == 1 and p.layout.data * p.layout.context > 1},
+        by={
+            LM: lambda p: (
+                p.layout.zero_stage == 1
+                and p.layout.data * p.layout.context > 1
+                and not p.waits_for_muon
+            )
+        },
     ),
 )
 _BATCH: Final = (
@@ -753,15 +763,21 @@ _STATES: Final = (  # fp32 is every option's default
         by={LM: lambda p: but(p.training.moment_dtype, "fp32")},
     ),
 )
-_OPTIMIZERS: Final = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}
+_OPTIMIZERS: Final = {"adamw": "adam", "adam": "adam", "sgd": "sgd", "muon": "muon"}
 # Megatron's `adam` decouples the weight decay. It has no LAMB, and a rule of the job says so.
 _OPTIMIZER: Final = (
     Row(
         "--optimizer",
         "training.optimizer",
         lambda p: _OPTIMIZERS[p.training.optimizer],
-        decode=lambda value: "sgd" if value == "sgd" else None,
+        decode=lambda value: {"sgd": "sgd", "muon": "muon", "dist_muon": "muon"}.get(value),
     ),  # else it is the one that the spec has by default
+    # As its authors train: with this scale, the learning rate and the weight decay are AdamW's
+    # (2502.16982 sec 2.2 and 3); Megatron-Core's own defaults are 0.9, no Nesterov, 1.
+    Row("--muon-momentum", by={LM: lambda p: 0.95 if p.muon else None}),
+    Row("--muon-nesterov", by={LM: lambda p: p.muon}),
+    Row("--muon-use-nesterov", by={LM: lambda p: p.muon}),
+    Row("--muon-extra-scale-factor", by={LM: lambda p: 0.2 if p.muon else None}),
     Row("--adam-beta1", every=lambda p: None if p.training.optimizer == "sgd" else BETA1),
     Row("--adam-beta2", every=lambda p: None if p.training.optimizer == "sgd" else beta2(p.job)),
     Row("--adam-eps", every=lambda p: None if p.training.optimizer == "sgd" else EPSILON),

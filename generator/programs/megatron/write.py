@@ -16,6 +16,7 @@ from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
 from ...estimate.groups import sends_tokens_once_per_rank
 from ...estimate.layout import Layout, Offload
+from ...estimate.muon import is_muon
 from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
 from ...job.arguments import gives
@@ -289,7 +290,11 @@ FRAMEWORK: Final = Framework(
     options=OF_FILES,
     decides=DECIDED,
     needs=NEEDS,
-    packages=lambda job: {**needs_of(job.megatron_version), **packages(job)},
+    packages=lambda job: {
+        **needs_of(job.megatron_version),
+        **packages(job),
+        **({"emerging-optimizers": "any"} if is_muon(job) else {}),
+    },
     data_paths="several",
     data_prefix=True,
     evaluation=EVALUATION,

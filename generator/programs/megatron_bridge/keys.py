@@ -84,7 +84,7 @@ _ON_BY_DEFAULT: Final = frozenset({"--cross-entropy-loss-fusion"})
 #: Options that no key says. Groups of queries follow from their number; learned positions are as
 #: many as a sequence has tokens (models/gpt_provider.py:297); the block of the precision, and its
 #: gradients, are written as a whole; and Bridge hands no schedule of batches on
-#: (training/initialize.py:115).
+#: (training/initialize.py:115). Muon is planned with Megatron-LM alone.
 UNSAID: Final = frozenset(
     {
         "--group-query-attention",
@@ -97,6 +97,10 @@ UNSAID: Final = frozenset(
         "--grad-reduce-in-bf16",
         "--rampup-batch-size",
         "--step-batch-size-schedule",
+        "--muon-momentum",
+        "--muon-nesterov",
+        "--muon-use-nesterov",
+        "--muon-extra-scale-factor",
     }
 )
 

@@ -187,6 +187,7 @@ def _versions(job: Job) -> dict[str, str]:
 FRAMEWORK: Final = replace(
     megatron_lm.FRAMEWORK,
     name="megatron-bridge",
+    engine=replace(megatron_lm.FRAMEWORK.engine, has_muon=False),  # its overrides weren't looked at
     script=SCRIPT,
     exit_option="train.exit_signal_handler",
     starts_anew="checkpoint.finetune",

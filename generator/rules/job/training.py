@@ -334,9 +334,10 @@ def precision_aware_optimizer_is_adam(job: Job) -> Violations:
     Fix: set training.optimizer to adamw, or remove moment_dtype and master_dtype
     """
     for key, kept in _narrow_states(job):
-        if job.training.optimizer == "sgd":
+        optimizer = job.training.optimizer
+        if optimizer in ("sgd", "muon"):
             message = (
-                f"{job.says(key, kept)} with {job.says('optimizer', 'sgd')}: the "
+                f"{job.says(key, kept)} with {job.says('optimizer', optimizer)}: the "
                 "optimizer has to be Adam"
             )
             hint = f"use {job.says('optimizer', 'adamw')}, or {job.says(key, 'fp32')}"
@@ -379,6 +380,34 @@ def framework_has_8bit_adam(job: Job) -> Violations:
             f"{job.says('framework', job.framework)}"
         )
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'huggingface')}"
+        yield violation(job, "/training/optimizer", message, hint)
+
+
+@jobs.rule("OPT047", ERROR, "init", derived("the files that are written have Muon with Megatron"))
+def framework_has_muon(job: Job) -> Violations:
+    """Muon is planned with Megatron-LM alone.
+    Prevents: DeepSpeed's Muon needs a model whose parameters say which of them it takes; a Megatron
+    without it stops at start.
+    Fix: set training.optimizer to adamw, or use framework: megatron-lm"""
+    if job.training.optimizer == "muon" and not job.engine.has_muon:
+        message = (
+            f"{job.says('optimizer', 'muon')} is not available with "
+            f"{job.says('framework', job.framework)}"
+        )
+        hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'megatron-lm')}"
+        yield violation(job, "/training/optimizer", message, hint)
+
+
+@composed_jobs.rule(
+    "OPT048", ERROR, "init", megatron_lm("core/optimizer/__init__.py:770 (fp16) @ core_v0.19.0")
+)
+def muon_takes_no_fp16(job: Job) -> Violations:
+    """Muon runs in bf16, fp8 or fp32.
+    Prevents: ValueError: emerging optimizer with fp16 is not supported.
+    Fix: set training.precision to bf16"""
+    if job.training.optimizer == "muon" and job.training.precision == "fp16":
+        message = f"{job.says('optimizer', 'muon')} with {job.says('precision', 'fp16')} is refused"
+        hint = f"use {job.says('precision', 'bf16')}, or {job.says('optimizer', 'adamw')}"
         yield violation(job, "/training/optimizer", message, hint)
 
 

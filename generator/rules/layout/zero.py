@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import gcd
 
 from ...estimate.layout import LayoutLike, Offload
+from ...estimate.muon import FIRST_SHARED, is_muon
 from ...estimate.stages import expert_replicas
 from ...estimate.states import is_precision_aware
 from ...findings import ERROR, NOTE
@@ -104,6 +105,33 @@ def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
         " trust ratio needs whole layers, which only stage 0 keeps"
     )
     yield message, f"use {job.says('zero_stage', 0)}, or training.{job.says('optimizer', 'adamw')}"
+
+
+_muon = distributed_layouts("zero_stage", "zero_copies", applies=is_muon)
+
+
+@_muon.rule(
+    "MLM142",
+    ERROR,
+    "init",
+    megatron_lm("training/arguments.py:1181 @ core_v0.16.1, :1669-1686 @ core_v0.19.0"),
+)
+def muon_shares_whole_matrices(job: Job, layout: LayoutLike) -> Judgement:
+    """Muon runs at ZeRO stage 0 or, from Megatron-Core 0.18 on, 1, with one copy of its states.
+    Prevents: AssertionError: Muon optimizer does not support distributed optimizer for now; or
+    that the optimizer doesn't support FSDP
+    Fix: set layout.zero_stage to 0 or 1, or training.optimizer to adamw
+    """
+    most = 1 if job.megatron_version >= FIRST_SHARED else 0
+    yield (layout.zero_stage <= most) & (layout.zero_copies <= 1)
+    both = given(job, layout, "zero_stage", "zero_copies")
+    message = (
+        f"{both} with {job.says('optimizer', 'muon')}: Megatron-LM {dots(job.megatron_version)} "
+        f"takes at most stage {most}, and one copy"
+    )
+    staged = job.says("zero_stage", most)
+    fix = staged if int(layout.zero_stage) > most else job.says("zero_copies", 1)
+    yield message, f"use {fix}, or {job.says('optimizer', 'adamw')}"
 
 
 _state_types = distributed_layouts("zero_stage", applies=is_precision_aware)

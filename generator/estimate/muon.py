@@ -1,0 +1,133 @@
+"""Muon: the momentum of each matrix made orthogonal, and what that takes of memory and time.
+
+Matrices of layers, each expert's by itself, have one fp32 momentum beside their fp32 copy; the
+embedding, the head, norms and biases are left to Adam. Where states are shared, a rank has whole
+matrices, for no part of one can be made orthogonal alone.
+
+**Source**: Keller Jordan, "Muon" (2024); 2502.16982 sec 2; NVIDIA/Megatron-LM
+megatron/core/optimizer/emerging_optimizers.py and layer_wise_optimizer.py @ core_v0.19.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from ..catalog.layers.stack import Layer
+from ..dataclass import dataclass
+from ..job.records import Job
+from .layout import LayoutLike
+from .products import linear
+from .stages import StageContents, expert_replicas
+from .states import FP32
+
+NAME: Final = "muon"
+STEPS: Final = 5  #: of Newton and Schulz's iteration (--muon-num-ns-steps)
+#: The first release whose Muon shares its states over ranks and reduces gradients meanwhile.
+#: Source: NVIDIA/Megatron-LM megatron/training/arguments.py:1181 @ core_v0.16.1, :1486 @
+#: core_v0.17.1, :1560 @ core_v0.18.2.
+FIRST_SHARED: Final = (0, 18)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """A weight of one rank."""
+
+    count: Any  #: of such matrices in a layer
+    rows: Any
+    columns: Any
+    of_experts: bool
+
+    @property
+    def elements(self) -> Any:
+        """Weights of one of them."""
+        return self.rows * self.columns
+
+
+def is_muon(job: Job) -> bool:
+    """Tell whether the job's optimizer is Muon."""
+    return job.training.optimizer == NAME
+
+
+def optimizer_bytes(
+    job: Job, layout: LayoutLike, held: StageContents, each: Any, sharers: tuple[Any, Any]
+) -> Any:
+    """Bytes of a stage's optimizer states on the rank that has most, where a matrix has `each` a
+    parameter.
+
+    A rank has at least the largest matrix, and no more than its share of all else: the longest
+    tensors are dealt first.
+    """
+    several = layout.zero_stage >= 1
+    shared, experts = sharers
+    matrices = held.shared - held.ends
+    dealt = np.where(several, np.maximum(matrices / shared, _widest(job, layout, False)), matrices)
+    routed = np.where(
+        several & (held.experts > 0),
+        np.maximum(held.experts / experts, _widest(job, layout, True)),
+        held.experts,
+    )
+    ends = held.ends / np.where(several, shared, 1)
+    return each * (dealt + routed) + (each + FP32) * ends
+
+
+def orthogonal_s(job: Job, layout: LayoutLike, kinds: tuple[Any, ...]) -> Any:
+    """Seconds in which a rank makes the momenta of its matrices orthogonal, of a stage with so many
+    layers of each kind.
+
+    **Symbols**: of a matrix of m rows and n columns, m the smaller, each of five steps multiplies
+    m·n·m, m·m·m and m·m·n. **Assumes** products of 16-bit numbers, as `--muon-fp32-matmul-prec
+    medium` makes them, of each rank's own part of a matrix (`--muon-tp-mode blockwise`).
+    """
+    several = layout.zero_stage >= 1
+    whole, replicas = layout.data * layout.context, expert_replicas(layout)
+    total: Any = 0.0
+    for experts, sharers in ((False, whole), (True, replicas)):
+        work: Any = 0.0
+        longest: Any = 0.0
+        for layer, count in zip(job.model.averaged.kinds, kinds, strict=True):
+            for matrix in _matrices(layout, layer):
+                if matrix.of_experts == experts:
+                    alone = _matrix_s(job, matrix)
+                    work = work + count * matrix.count * alone
+                    longest = np.maximum(longest, alone * (count > 0))
+        total = total + np.where(several, np.maximum(work / sharers, longest), work)
+    return total
+
+
+def _matrix_s(job: Job, matrix: Matrix) -> Any:
+    """Seconds of one matrix's iteration."""
+    small = np.minimum(matrix.rows, matrix.columns)
+    large = np.maximum(matrix.rows, matrix.columns)
+    products = ((small, large, small), (small, small, small), (small, small, large))
+    return STEPS * sum(linear(job, *sizes, fp8=False).forward_s for sizes in products)
+
+
+def _matrices(layout: LayoutLike, layer: Layer) -> Iterator[Matrix]:
+    """The matrices of one rank's part of a layer; products that start from one input are one."""
+    for product in (*layer.mixer.products, *layer.mixer.latent_products):
+        inputs, outputs = product.of_rank(layout.tensor)
+        yield Matrix(count=1, rows=outputs, columns=inputs, of_experts=False)
+
+    part = layer.feed_forward
+    if part.width:
+        width = part.width / layout.tensor
+        yield Matrix(count=1, rows=part.ups * width, columns=part.hidden, of_experts=False)
+        yield Matrix(count=1, rows=part.hidden, columns=width, of_experts=False)
+    if part.experts:
+        here = part.experts / layout.expert
+        width = part.expert_width / layout.expert_tensor
+        yield Matrix(count=here, rows=part.ups * width, columns=part.routed_hidden, of_experts=True)
+        yield Matrix(count=here, rows=part.routed_hidden, columns=width, of_experts=True)
+
+
+def _widest(job: Job, layout: LayoutLike, experts: bool) -> Any:
+    """Elements of the largest matrix of any layer: of experts, or of all else."""
+    most: Any = 0.0
+    for layer in job.model.averaged.kinds:
+        for matrix in _matrices(layout, layer):
+            if matrix.of_experts == experts:
+                most = np.maximum(most, matrix.elements)
+    return most
