@@ -118,7 +118,8 @@ def schema(name: str, deepspeed_version: str | None) -> None:
 def rules(rule_id: str | None, form: str) -> None:
     """List every rule, or explain rule ID: requirement, prevented error, source and fix.
 
-    A prefix of ids, such as SLM, lists the rules of a subject.
+    A prefix of ids, such as SLM, lists the rules of a subject; another word those whose requirement
+    or error has it.
     """
     # here, to save start-up time
     from .known_rules import (
@@ -127,6 +128,7 @@ def rules(rule_id: str | None, form: str) -> None:
         rule_text,
         rules_called,
         rules_table,
+        says,
         subject_pages,
     )
     from .tables import print_parts
@@ -134,6 +136,8 @@ def rules(rule_id: str | None, form: str) -> None:
     name = (rule_id or "").upper()
     chosen = [*rules_called(name)] if name else []
     chosen = chosen or [rule for rule in known_rules() if rule.id.startswith(name)]
+    if not chosen and rule_id is not None and not re.search("[0-9]", rule_id):
+        chosen = [rule for rule in known_rules() if says(rule, rule_id)]
     if not chosen and rule_id is not None:
         unknown("rule", rule_id, (rule.id for rule in known_rules()))
     if form == "json":

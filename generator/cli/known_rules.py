@@ -194,6 +194,11 @@ SUBJECTS: Final[Mapping[str, str]] = {
 }
 
 
+def says(rule: Rule, word: str) -> bool:
+    """Whether a rule's requirement, or the error that it prevents, has a word in it."""
+    return word.lower() in f"{rule.title} {rule.prevents}".lower()
+
+
 def rule_document(rule: Rule) -> dict[str, object]:
     """The rule's fields, without those that are empty."""
     names = (

@@ -4,7 +4,8 @@
 Everything comes from packages. The runtime is the npm package of Pyodide. It leaves out numpy,
 which Pyodide builds with its own compiler; another package carries that wheel, and the checksum in
 Pyodide's package says that it is the same file. The rest is pure Python: PyYAML and MarkupSafe
-without their compiled halves.
+without their compiled halves. What no answer needs is left out, and the rest is compiled by
+Pyodide's own Python, under Node.js, as a browser takes longest to compile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,6 +28,8 @@ from pathlib import Path
 
 import dsgen
 from dsgen.catalog import load_catalog
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.launchers import LAUNCHERS
 from dsgen.search.summary import answer as lines_of
 from dsgen.version import __version__
 
@@ -45,6 +49,25 @@ LIBRARIES = (
 )
 _SCRIPTS = ("pyodide.js", "pyodide.asm.js")
 _PARTS = ("pyodide.asm.wasm", "python_stdlib.zip")
+#: Parts of the standard library and of numpy that no answer imports.
+_UNUSED_STDLIB = (
+    *("unittest", "idlelib", "lib2to3", "tkinter", "turtledemo", "ensurepip", "pydoc_data", "test"),
+    *("xmlrpc", "wsgiref", "sqlite3", "curses", "dbm", "venv", "xml", "distutils", "pydoc.py"),
+    *("doctest.py", "turtle.py", "pdb.py", "mailbox.py", "imaplib.py", "smtplib.py", "ftplib.py"),
+    *(
+        "nntplib.py",
+        "poplib.py",
+        "telnetlib.py",
+        "pickletools.py",
+        "cgi.py",
+        "aifc.py",
+        "zipapp.py",
+    ),
+)
+_UNUSED_NUMPY = (
+    *("f2py", "fft", "ma", "polynomial", "random", "testing", "_pyinstaller", "doc"),
+    *("distutils", "ctypeslib.py", "matlib.py", "conftest.py"),
+)
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 _OF_INSTALLATION = {"direct_url.json", "INSTALLER", "RECORD", "REQUESTED"}
 _STAMP = (1980, 1, 1, 0, 0, 0)
@@ -55,16 +78,21 @@ def main() -> None:
     output = Path(sys.argv[1])
     kept = Path(sys.argv[2]) if len(sys.argv) > 2 else output.parent / "parts"
     kept.mkdir(parents=True, exist_ok=True)
-    runtime = _runtime(kept)
+    home = _unpacked(kept)
+    runtime = {
+        name: (home / name).read_bytes() for name in (*_SCRIPTS, *_PARTS, "pyodide-lock.json")
+    }
     lock = json.loads(runtime["pyodide-lock.json"])
     name, numpy = _numpy(kept, lock["packages"]["numpy"])
+    python = _compiled(home, runtime["python_stdlib.zip"], numpy, kept)
     scripts = {script: runtime[script] for script in _SCRIPTS} | {
         "worker.js": (HERE / "worker.js").read_bytes()
     }
     parts = {part: runtime[part] for part in _PARTS} | {
         "pyodide-lock.json": json.dumps({**lock, "packages": {}}).encode(),
-        name: numpy,
-        "site.zip": _site(kept),
+        "python_stdlib.zip": python["stdlib"],
+        name: python["numpy"],
+        "site.zip": python["site"],
     }
     output.write_text(page(scripts | parts), encoding="utf-8")
     print(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
@@ -123,6 +151,8 @@ def carried() -> dict[str, object]:
         "examples": {"built-in job": job, **examples},
         "models": sorted(catalog.models),
         "clusters": sorted(catalog.node_types),
+        "frameworks": [*FRAMEWORKS],
+        "targets": [*LAUNCHERS],
     }
 
 
@@ -152,14 +182,16 @@ def _packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, mtime=0)).decode()
 
 
-def _runtime(kept: Path) -> Mapping[str, bytes]:
-    """Pyodide's files."""
+def _unpacked(kept: Path) -> Path:
+    """The folder of Pyodide's package."""
     archive = kept / f"{RUNTIME.replace('@', '-')}.tgz"
     if not archive.exists():
         _run("npm", "pack", "--silent", "--pack-destination", str(kept), RUNTIME)
-    wanted = {f"package/{name}": name for name in (*_SCRIPTS, *_PARTS, "pyodide-lock.json")}
-    with tarfile.open(archive) as files:
-        return {name: files.extractfile(path).read() for path, name in wanted.items()}  # type: ignore[union-attr]
+    home = kept / "package"
+    if not home.exists():
+        with tarfile.open(archive) as files:
+            files.extractall(kept, filter="data")
+    return home
 
 
 def _numpy(kept: Path, expected: Mapping[str, str]) -> tuple[str, bytes]:
@@ -179,27 +211,51 @@ def _numpy(kept: Path, expected: Mapping[str, str]) -> tuple[str, bytes]:
     return wheel.name, content
 
 
-def _site(kept: Path) -> bytes:
-    """The pure Python packages, dsgen and `inside.py`, as one archive that is the same for the same
-    files.
+def _compiled(home: Path, stdlib: bytes, numpy: bytes, kept: Path) -> dict[str, bytes]:
+    """The standard library, numpy and everything else as archives of compiled modules, the same
+    for the same files.
     """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _extract(stdlib, folder / "stdlib", _UNUSED_STDLIB)
+        _extract(numpy, folder / "numpy", tuple(f"numpy/{part}" for part in _UNUSED_NUMPY))
+        for place, path in _site(kept, folder / "installed"):
+            target = folder / "site" / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+        shutil.rmtree(folder / "installed")
+        _run("node", str(HERE / "compile.js"), str(home.resolve()), name)
+        return {part: _zipped(folder / part) for part in ("stdlib", "numpy", "site")}
+
+
+def _extract(archive: bytes, folder: Path, unused: tuple[str, ...]) -> None:
+    """Unpack an archive without the parts that are unused, and tests and stubs of any part."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as files:
+        for name in files.namelist():
+            parts = name.split("/")
+            is_unused = any(name == part or name.startswith(f"{part}/") for part in unused)
+            if not (is_unused or "tests" in parts or name.endswith((".pyi", ".pxd", ".h", ".a"))):
+                files.extract(name, folder)
+
+
+def _site(kept: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    """The pure Python packages, dsgen and `inside.py`, by the names that they have in the page."""
     libraries = kept / "libraries"
     if not libraries.exists():
         _run(*_PIP, "install", "--no-deps", "--no-compile", "--target", str(libraries), *LIBRARIES)
-    with tempfile.TemporaryDirectory() as folder:
-        _run(*_PIP, "install", "--no-deps", "--no-compile", "--target", folder, str(ROOT))
-        files = {
-            path.relative_to(base).as_posix(): path
-            for base in (libraries, Path(folder))
-            for path in _pure(base)
-        }
-        files["inside.py"] = HERE / "inside.py"
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w") as archive:
-            for name, path in sorted(files.items()):
-                archive.writestr(
-                    zipfile.ZipInfo(name, _STAMP), path.read_bytes(), zipfile.ZIP_STORED
-                )
+    _run(*_PIP, "install", "--no-deps", "--no-compile", "--target", str(folder), str(ROOT))
+    for base in (libraries, folder):
+        yield from ((path.relative_to(base).as_posix(), path) for path in _pure(base))
+    yield "inside.py", HERE / "inside.py"
+
+
+def _zipped(folder: Path) -> bytes:
+    """The files of a folder as one archive; the page packs it."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            name = path.relative_to(folder).as_posix()
+            archive.writestr(zipfile.ZipInfo(name, _STAMP), path.read_bytes(), zipfile.ZIP_STORED)
     return packed.getvalue()
 
 

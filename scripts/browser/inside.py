@@ -71,12 +71,10 @@ def prepare() -> None:
     for name in (
         "cli.answers",
         "cli.writing",
-        "cli.generate",
         "cli.plan",
         "cli.sweep",
         "report.page",
         "search",
-        "check.validate",
     ):
         importlib.import_module(f"dsgen.{name}")
     for name in ("frameworks.FRAMEWORKS", "launchers.LAUNCHERS"):

@@ -22,12 +22,13 @@ function tell(state, text, share) {
 async function open() {
   carried = await (await unpacked(at("carried"))).json();
   at("example").append(...Object.keys(carried.examples).map((name) => line("option", name)));
-  for (const name of ["model", "cluster"]) at(name).append(option("", "(other)"), ...carried[`${name}s`].map((each) => line("option", each)));
+  for (const name of LISTS) at(name).append(option("", "(other)"), ...carried[`${name}s`].map((each) => line("option", each)));
   said.plan = at("text").value = Object.values(carried.examples)[0];
   const { report, plans, files, findings } = carried.answers;
   const shown = new Promise((done) => at("report").addEventListener("load", done, { once: true }));
   draw.report(report), draw.plan(plans.findLast(([width]) => width <= columns())?.[1] ?? plans[0][1]), draw.files(files), draw.findings(findings);
   answered = Object.fromEntries(Object.keys(draw).map((view) => [view, key()]));
+  numbered();
   follow();
   document.body.dataset.shown = "true";
   await Promise.race([shown, new Promise((done) => setTimeout(done, SHOWN_MS))]); // loading takes the time of the report
@@ -201,33 +202,61 @@ function enter(next) {
   if (next === mode) return;
   document.body.dataset.mode = mode = next;
   at("text").value = said[mode];
+  numbered();
   at("of").textContent = "";
   wanted = "report";
   display(document.body.dataset.view === "text" ? "text" : current());
   answer();
 }
 
-/* The lists show what the spec has, and write what is chosen into it. */
-const entryOf = (name) => new RegExp(`^${name}:[ \t]*(.*(?:\\n[ \t]+.*)*)`, "m");
+/* The lists show what the spec has, and write what is chosen into it. A key of a section stands in a block or in braces. */
+const LISTS = ["model", "cluster", "framework", "target"];
+const KEYS = { model: "model", cluster: "cluster", gpus: "gpus", framework: "framework", target: "launch.target",
+  sequence: "training.sequence_length", batch: "training.global_batch" };
+const entryOf = (name) => new RegExp(`^${name}:[ \t]*(.*(?:\\n(?:[ \t]+.*|(?=\\n[ \t])))*)`, "m");
+const keyIn = (name) => new RegExp(`((?:^|[{,])[ \t]*)${name}:[ \t]*(\\{[^}]*\\}|[^,}\\n#]*)`, "m");
 
-function follow() {
-  const written = (name) => said.plan.match(entryOf(name))?.[1].replace(/\s+#.*/, "") ?? "";
-  for (const name of ["model", "cluster", "gpus"]) at(name).value = written(name);
-  for (const name of ["model", "cluster"]) if (at(name).selectedIndex < 0) at(name).value = "";
-  at("gpus").placeholder = written("nodes") && `${written("nodes")} nodes`;
+function written(path) {
+  const [section, name] = path.split("."), entry = said.plan.match(entryOf(section))?.[1] ?? "";
+  return (name ? (entry.match(keyIn(name))?.[2] ?? "") : entry.replace(/\s+#.*/, "")).trim();
 }
 
-function choose(name, value) {
-  const text = `${name}: ${value}`;
-  if (name === "gpus") said.plan = said.plan.replace(entryOf("nodes"), text);
-  said.plan = entryOf(name).test(said.plan) ? said.plan.replace(entryOf(name), text) : `${text}\n${said.plan}`;
+function follow() {
+  for (const [id, path] of Object.entries(KEYS)) at(id).value = written(path);
+  for (const id of LISTS) if (at(id).selectedIndex < 0) at(id).value = "";
+  at("gpus").placeholder = written("nodes") && `${written("nodes")} nodes`;
+  at("batch").placeholder = written(KEYS.batch);
+}
+
+function choose(id, value) {
+  const path = KEYS[id], [section, name] = path.split(".");
+  if (id === "gpus") said.plan = said.plan.replace(entryOf("nodes"), () => `gpus: ${value}`);
+  const entry = said.plan.match(entryOf(section))?.[0];
+  if (!entry) said.plan = name ? `${said.plan.trimEnd()}\n${section}: {${name}: ${value}}\n` : `${section}: ${value}\n${said.plan}`;
+  else said.plan = said.plan.replace(entry, () => (name ? within(entry, section, name, value) : `${section}: ${value}`));
   changed(said.plan);
+}
+
+function within(entry, section, name, value) {
+  const text = `${name}: ${value}`;
+  const begun = entry.slice(section.length + 1), known = keyIn(name);
+  if (known.test(begun)) return `${section}:${begun.replace(known, (_, before, old) => before + text + (old.match(/\s*$/)[0] ?? ""))}`;
+  if (/^[ \t]*\{/.test(begun)) return `${section}:${begun.replace("{", () => `{${text}, `)}`;
+  return `${section}:\n${begun.match(/\n([ \t]+)/)?.[1] ?? "  "}${text}${begun.replace(/^[ \t]*(?=\n|$)/, "")}`;
 }
 
 function changed(text) {
   said[mode] = at("text").value = text;
+  numbered();
   follow();
   answer();
+}
+
+/* Numbers beside the lines of the text, which scroll with it. */
+function numbered() {
+  const count = at("text").value.split("\n").length;
+  at("numbers").textContent = Array.from({ length: count }, (_, index) => index + 1).join("\n");
+  at("numbers").scrollTop = at("text").scrollTop;
 }
 
 function guessed(text) {
@@ -238,10 +267,12 @@ function guessed(text) {
 all("button[data-mode]").forEach((button) => (button.onclick = () => enter(button.dataset.mode)));
 all("[data-tab]").forEach((tab) => (tab.onclick = () => show(tab.dataset.tab)));
 at("example").onchange = () => changed(carried.examples[at("example").value]);
-for (const name of ["model", "cluster", "gpus"]) at(name).onchange = () => at(name).value && choose(name, at(name).value);
+for (const id of Object.keys(KEYS)) at(id).onchange = () => at(id).value && choose(id, at(id).value);
+at("text").onscroll = () => (at("numbers").scrollTop = at("text").scrollTop);
 at("name").oninput = () => answer();
 at("text").oninput = ({ inputType }) => {
   said[mode] = at("text").value;
+  numbered();
   if (mode === "check" && inputType === "insertFromPaste") at("name").value = guessed(said.check);
   if (mode === "plan") follow();
   clearTimeout(timer);

@@ -43,6 +43,8 @@ class Page:
         self.console: list[str] = []
         page.on("console", lambda message: self.console.append(message.text))
         page.on("pageerror", lambda error: self.console.append(str(error)))
+        self.requests: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
 
     def settled(self) -> str:
         """Wait for the answer to what was entered; what the page then says of itself."""
@@ -126,6 +128,48 @@ def test_models_and_machines_are_chosen_from_lists(page: Page) -> None:
     assert page.settled().startswith("Answered")
     assert "gpus: 128\n" in page.page.input_value("#text")
     assert "128 × h100" in page.page.frame_locator(REPORT).locator("header p").inner_text()
+
+
+def test_keys_of_sections_are_chosen_too(page: Page) -> None:
+    """Framework, target, sequence and batch are read from the spec, in blocks and in braces, and
+    written where they stand.
+    """
+    page.page.click("[data-tab=plan]")
+    page.page.select_option("#example", "llama-3-8b-lora")
+    assert page.settled().startswith("Answered")
+    shown = [page.page.input_value(f"#{name}") for name in ("framework", "target", "sequence")]
+    assert shown == ["huggingface", "shell", "4096"]
+    page.page.fill("#sequence", "2048")
+    page.page.press("#sequence", "Enter")
+    assert page.settled().startswith("Answered")
+    page.page.fill("#batch", "128")
+    page.page.press("#batch", "Enter")
+    page.page.select_option("#target", "slurm")
+    assert page.settled().startswith("Answered")
+    text = page.page.input_value("#text")
+    assert "sequence_length: 2048" in text and "global_batch: 128" in text
+    assert "target: slurm" in text and "shell" not in text.replace("#", "\n#").split("\n#")[0]
+
+
+def test_lines_of_the_text_are_numbered(page: Page) -> None:
+    """Beside the text is the number of each line, which scrolls with it."""
+    lines = page.page.input_value("#text").split("\n")
+    assert page.text("numbers").split("\n") == [str(n) for n in range(1, len(lines) + 1)]
+    scrolled = """() => {
+        const [text, numbers] = ["text", "numbers"].map((id) => document.getElementById(id));
+        text.scrollTop = 40;
+        text.dispatchEvent(new Event("scroll"));
+        return [text.scrollTop, numbers.scrollTop];
+    }"""
+    at_text, at_numbers = page.page.evaluate(scrolled)
+    assert at_text == at_numbers
+
+
+def test_it_asks_for_nothing_but_itself(page: Page) -> None:
+    """The page is the only thing that is asked for: its worker and its parts are in it."""
+    assert [each for each in page.requests if not each.startswith(("data:", "blob:"))] == [
+        page.page.url
+    ]
 
 
 def test_fits_a_phone(page: Page) -> None:

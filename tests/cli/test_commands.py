@@ -452,6 +452,13 @@ def test_every_command_is_documented() -> None:
                 assert getattr(parameter, "help", None), f"{name} {parameter.name}"
 
 
+def test_rules_are_found_by_a_word() -> None:
+    """A word that is no id lists the rules whose requirement or error has it, in any case."""
+    listed = run("rules", "oom").stdout
+    assert "MEM001" in listed and "MLM004" not in listed
+    assert run("rules", "qqqq").exit_code == ExitStatus.USAGE
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
