@@ -69,7 +69,7 @@ def dispatcher_runs_on_the_accelerator(job: Job) -> Violations:
 
 
 @composed_jobs.rule(
-    "MLM143",
+    "MLM151",
     ERROR,
     "init",
     megatron_lm("training/arguments.py, core_v0.16.1 to core_v0.19.0"),
