@@ -69,6 +69,7 @@ TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
     ({}, {}, {}, {"optimizer": "muon"}),
     ({}, {"dispatcher": "alltoall"}, {"dispatcher": "deepep"}, {"dispatcher": "hybridep"}),
     ({}, {}, {"cross_entropy": "unfused"}, {"cross_entropy": "te"}),
+    ({}, {}, {"mtp_depths": 1}, {"mtp_depths": 2}),
     ({}, {}, {"lora": {"rank": 16}}, {"quantized_weights": True, "quantized_gradients": True}),
 )
 #: The same of what a Megatron is told of its data, tokenizer, checkpoints and batch ramp-up.
@@ -99,6 +100,8 @@ _JOBS: Final = (
             "mixtral-8x7b",
             "deepseek-v3",
             "gpt-oss-20b",
+            "qwen3-next-80b-a3b",
+            "nemotron-3-nano-30b-a3b",
         ),
     ),
     ("megatron-deepspeed", ("gpt3-175b", "llama-3.1-8b", "mixtral-8x7b")),

@@ -87,6 +87,16 @@ class Model:
         return len(self.stack)
 
     @property
+    def pattern(self) -> str:
+        """Letters of its layers, where some are state spaces and others attention, and each is a
+        mixer or a feed-forward alone; else empty.
+        """
+        letters = [layer.letters for layer in self.stack.kinds]
+        if not {"M", "*"}.issubset(letters) or any(len(each) != 1 for each in letters):
+            return ""
+        return "".join(letters[place] for place in self.stack.order)
+
+    @property
     def depth_places(self) -> tuple[int, ...]:
         """Numbers of the layers that those of one depth of multi-token prediction are like.
 

@@ -343,7 +343,7 @@ def depths_of(job: Job, layout: LayoutLike, stage: Any) -> Any:
     """Depths that predict further tokens of `stage`: all are on the last one.
 
     **Source**: Megatron-LM core_v0.16.1, megatron/core/transformer/multi_token_prediction.py,
-    get_mtp_num_layers_to_build; its table: models/gpt/gpt_model.py, GPTModel (`mtp_process`).
+    get_mtp_num_layers_to_build; its table: models/gpt/gpt_model.py (`mtp_process`).
     """
     return job.training.mtp_depths * (stage == layout.pipeline - 1)
 

@@ -421,9 +421,9 @@ def _with_depths(model: Model, config: Mapping[str, object]) -> Model:
     """
     asked = ((key, whole_number(config.get(key))) for key in _EXTRA_TOKENS)
     key, depths = next(((key, n) for key, n in asked if n and n > 0), ("", 0))
+    model = replace(model, depths=depths, depth_like=_layers_of_depth(model, config))
     if not depths:
         return model
-    model = replace(model, depths=depths, depth_like=_layers_of_depth(model, config))
     met = sum(
         number * layer.active_matrix_parameters
         for layer, number in zip(model.stack.kinds, model.stack.counts, strict=True)

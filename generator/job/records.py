@@ -55,6 +55,8 @@ class Framework:
     sharding: str = ""
     shardings: Mapping[str, Framework] = field(default_factory=dict, repr=False)
     script: str  #: the training script that a job starts by default
+    #: Another script that a model is started with, by a release of Megatron-Core; None: `script`.
+    scripts: Callable[[Model, Version], str | None] | None = None
     only: Mapping[str, str | int]  #: keys of `training` that have one value here, with the value
     #: the script's argument that makes workers save and exit on TERM
     exit_option: str | None = None

@@ -282,7 +282,7 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
         launch=JobLaunch(
             target=target,
-            script=launch.get("script", framework.script),
+            script=launch.get("script", _script(framework, model, data)),
             arguments=tuple(
                 _as_text(source, f"/launch/arguments/{index}", word)
                 for index, word in enumerate(words)
@@ -318,6 +318,13 @@ def _core(framework: Framework, data: Keys) -> Version:
         return _release(data, "megatron_version", "megatron-core")
     own = _release(data, "megatron_bridge_version", "megatron-bridge")
     return framework.brings[max(known for known in framework.brings if known <= own)]
+
+
+def _script(framework: Framework, model: Model, data: Keys) -> str:
+    """The training script that a job starts where it names none."""
+    if framework.scripts is None:
+        return framework.script
+    return framework.scripts(model, _core(framework, data)) or framework.script
 
 
 def _whole_numbers(value: Any) -> Any:

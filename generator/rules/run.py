@@ -22,6 +22,7 @@ from .layout import (
     expert,
     identities,
     overlap,
+    patterns,
     pipeline,
     ramp,
     recompute,
@@ -44,7 +45,7 @@ from .layout.identities import (
 JOB_RULES: Final = rules_in(data, model, training)
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(
-    tensor, sequence, pipeline, expert, zero, units, recompute, overlap, ramp
+    tensor, sequence, pipeline, expert, zero, units, recompute, overlap, ramp, patterns
 )
 FIT_RULES: Final = rules_in(fit)
 LENGTH_RULES: Final = rules_in(length)

@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from dsgen.catalog import load_catalog
 from dsgen.catalog.layers.delta import GatedDelta
+from dsgen.catalog.layers.grouped import GroupedQuery
+from dsgen.catalog.layers.mamba import Mamba2
+from dsgen.catalog.layers.nothing import NoFeedForward, NoMixer
 from dsgen.catalog.model import model_of
 from dsgen.catalog.records import Accelerator
 from dsgen.findings import Location
@@ -92,6 +95,18 @@ DELTA: Final[Mapping[str, Any]] = {
     * 96
 }
 
+#: A third of the layers are Mamba-2's, a third attention's, and a third MLPs, each alone.
+PATTERN: Final[Mapping[str, Any]] = {
+    "position_embedding": "none",
+    "mixers": [
+        Mamba2(hidden=12288, heads=96, head_dim=64, groups=8, state=128),
+        GroupedQuery(hidden=12288, heads=96, kv_heads=96, head_dim=128, rotary=False),
+        NoMixer(hidden=12288),
+    ]
+    * 32,
+    "feed_forwards": [NoFeedForward(hidden=12288), NoFeedForward(hidden=12288), None] * 32,
+}
+
 TRAINING = Training(
     sequence_length=2048,
     global_batch=1536,
@@ -125,6 +140,7 @@ def job(
     config: Changes | None = None,
     sharding: str = "",
     deepspeed_version: tuple[int, ...] = (0, 19, 8),
+    megatron_version: tuple[int, ...] | None = None,
 ) -> Job:
     """GPT-3 175B on A100 nodes, changed field by field; every pin has its line in `job.yaml`."""
     pinned = dict(pins or {})
@@ -132,6 +148,7 @@ def job(
         name="test",
         framework=FRAMEWORKS[framework].shardings.get(sharding, FRAMEWORKS[framework]),
         deepspeed_version=deepspeed_version,
+        **({} if megatron_version is None else {"megatron_version": megatron_version}),
         model=model_of(**{**SIZES, **(model or {})}),
         cluster=replace(
             CLUSTER, accelerator=replace(A100, **(accelerator or {})), **(cluster or {})

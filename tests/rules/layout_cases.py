@@ -8,7 +8,7 @@ from typing import Any
 from dsgen.catalog import load_catalog
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.job.records import BatchRamp, Job, Lora
-from tests.rules.jobs import DELTA, LATENT, MOE, job
+from tests.rules.jobs import DELTA, LATENT, MOE, PATTERN, job
 
 MDS = "megatron-deepspeed"
 LLAMA = {"heads": 64, "kv_heads": 8, "position_embedding": "rotary", "max_positions": 131072}
@@ -392,6 +392,28 @@ STAGES = {"expert": 4, "data": 4, "pipeline": 4, "expert_overlap": True}
 MICS = (0, 19, 6)
 SINKS = {**LLAMA, "attention_sinks": True}
 
+OLDER = (0, 16, 1)
+PATTERNS = {
+    "MLM152": case(
+        job(model=PATTERN, megatron_version=OLDER),
+        {"pipeline": 4},
+        {"pipeline": 4, "virtual_pipeline": 2},
+        "0.16.1",
+        "virtual_pipeline: 2",
+    ),
+    "MLM153": case(
+        job(model=PATTERN, megatron_version=OLDER),
+        {"recompute": SELECTIVE},
+        {"recompute": Recompute.FULL},
+        "recompute: full",
+        "0.16.1",
+    ),
+    "MLM154": case(
+        job(model=PATTERN), {}, {"expert_overlap": True}, "expert_overlap: true", "Mamba-2"
+    ),
+    "MLM155": case(job(model=PATTERN), {}, {"context": 2}, "context: 2", "Mamba-2"),
+}
+
 OVERLAP = {
     "MLM120": case(job(MDS), {}, {"tensor_overlap": True}, "tensor_overlap: true", MDS),
     "MLM121": case(job(MDS, model=MOE), {}, {"expert_overlap": True}, "expert_overlap: true", MDS),
@@ -642,6 +664,7 @@ CASES: dict[str, Case] = {
     **EXPERT,
     **STATES,
     **OVERLAP,
+    **PATTERNS,
     **EXCHANGE,
     **PARTS,
     **IDENTITIES,

@@ -11,7 +11,7 @@ import dsgen
 from dsgen.catalog import load_catalog
 from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.programs.job_rules import JOB_RULES, check_job
-from tests.rules.jobs import DELTA, LATENT, MOE, job
+from tests.rules.jobs import DELTA, LATENT, MOE, PATTERN, job
 from tests.rules.mount_cases import MOUNTS
 
 MDS = "megatron-deepspeed"
@@ -369,7 +369,7 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("dispatcher: hybridep", "a100-80gb-sxm"),
         "dispatcher: alltoall",
     ),
-    "MLM143": (
+    "MLM151": (
         job("megatron-lm", training={"mtp_depths": 1}, model={"position_embedding": "rotary"}),
         job("megatron-lm", training={"mtp_depths": 1}, model={"position_embedding": "learned"}),
         "/training/mtp_depths",
@@ -396,6 +396,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/training/optimizer",
         ("optimizer: muon", "precision: fp16"),
         "precision: bf16",
+    ),
+    "MLM156": (
+        job(training={"mtp_depths": 1}, model=PATTERN, megatron_version=(0, 17, 1)),
+        job(training={"mtp_depths": 1}, model=PATTERN, megatron_version=(0, 16, 1)),
+        "/training/mtp_depths",
+        ("mtp_depths: 1", "0.16.1"),
+        "mtp_depths: 0",
     ),
     "MLM137": (
         job("huggingface", model=DELTA),

@@ -35,6 +35,7 @@ _SAID_BY: Final = {
     "--moe-enable-deepep": "training.dispatcher",
     "--use-precision-aware-optimizer": "training.moment_dtype",
 }
+_DEPTHS_OF_PATTERNS: Final = (0, 17)
 
 
 @composed_jobs.rule(
@@ -105,3 +106,21 @@ def why_uncounted(option: str, values: Sequence[str]) -> str | None:
         return f"says what {_SAID_BY[option]} says, with which the plan counts"
     does = _UNCOUNTED.get(option)
     return f"{does}, which no plan counts" if does and tuple(values[:1]) != ("0",) else None
+
+
+@composed_jobs.rule(
+    "MLM156",
+    ERROR,
+    "silent",
+    megatron_lm("mamba_builders.py, core_v0.16.1 (without an mtp_block_spec)"),
+)
+def depths_of_patterns_have_a_release(job: Job) -> Violations:
+    """Multi-token prediction of a pattern of layers needs Megatron-Core 0.17.
+    Prevents: No error: the depths aren't built, and the model learns to predict one token.
+    Fix: set training.mtp_depths to 0, or use megatron_version 0.17.1 or later"""
+    depths, release = job.training.mtp_depths, job.megatron_version
+    if depths and job.model.pattern and release < _DEPTHS_OF_PATTERNS:
+        said = job.says("mtp_depths", depths)
+        message = f"{said} has no effect on layers of a pattern in Megatron-LM {dots(release)}"
+        hint = f"use {job.says('mtp_depths', 0)}, or megatron_version 0.17.1 or later"
+        yield violation(job, "/training/mtp_depths", message, hint)

@@ -7,8 +7,8 @@ megatron/core/transformer/ transformer_config.py.
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from itertools import accumulate, groupby, pairwise
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
     from ...catalog.layers.delta import GatedDelta
     from ...catalog.layers.experts import Experts
     from ...catalog.layers.feed_forward import FeedForward
+    from ...catalog.layers.mamba import Mamba2
     from ...catalog.layers.stack import Layer
     from ...catalog.model import Model
     from ...estimate.layout import Layout
@@ -32,6 +33,9 @@ if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
 
 
 V = TypeVar("V")
+PATTERN: Final = "--hybrid-layer-pattern"
+#: The first release with the program and the model for patterns of any layers.
+HYBRID_MODEL: Final = (0, 18)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,9 @@ class Planned:
     layout: Layout
     cut: Split  #: how layers are dealt to stages
     chunks: tuple[int, ...]  #: layers of each chunk, where chunks are listed
+    #: letters of layers, where the model is written as a pattern of them; empty: it isn't
+    pattern: str
+    state_space: Mamba2  #: read where there is one
     #: layers of the last stage, where nobody chose them and they are not those of the others
     last_stage: int | None
     #: what sends tokens to ranks once each: deepep or hybridep; None: every copy is sent
@@ -79,6 +86,11 @@ class Planned:
     def waits_for_muon(self) -> bool:
         """Return whether Muon of the release refuses gradients that are reduced meanwhile."""
         return self.muon and self.job.megatron_version < FIRST_SHARED
+
+    @property
+    def listed(self) -> bool:
+        """Whether a list, or a pattern, says which layers each chunk has."""
+        return bool(self.chunks) or bool(self.pattern and self.has(PATTERN))
 
     def has(self, option: str) -> bool:
         """Return whether the release of Megatron-LM that the job is for has an option."""
@@ -151,8 +163,38 @@ def delta_layers(p: Planned) -> str | int:
     return layer_pattern(p.model.layers, chosen)
 
 
+def hybrid_pattern(p: Planned) -> str:
+    """Letters of layers with | between chunks, and those of each depth behind a /.
+
+    **Source**: core_v0.17.1 megatron/core/ssm/mamba_hybrid_layer_allocation.py, core_v0.18.2
+    megatron/core/models/hybrid/hybrid_layer_allocation.py; core_v0.16.1 has letters alone.
+    """
+    from ...estimate.stages import chunk_sizes  # saves start-up time: numpy
+
+    if not p.has(PATTERN):
+        return p.pattern
+    sizes = chunk_sizes(p.job, p.layout) if p.layout.pipeline > 1 else [len(p.pattern)]
+    ends = [0, *accumulate(sizes)]
+    chunks = "|".join(p.pattern[start:end] for start, end in pairwise(ends))
+    depth = "".join(layer.letters for layer in p.model.depth_layers)
+    return chunks + f"/{depth}" * p.training.mtp_depths
+
+
+def stack_spec(p: Planned) -> tuple[str, str]:
+    """The module and the name of the layers' specification.
+
+    **Source**: core_v0.16.1 megatron/core/models/mamba/mamba_layer_specs.py, core_v0.18.2
+    megatron/core/models/hybrid/hybrid_layer_specs.py.
+    """
+    if p.job.megatron_version < HYBRID_MODEL:
+        return "megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"
+    return "megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec"
+
+
 def expert_layers(p: Planned) -> str | None:
-    """1 for layers with experts, where some have none."""
+    """1 for layers with experts, where some have none and no pattern says which."""
+    if p.pattern:
+        return None
     routed = p.model.stack.where(lambda layer: layer.feed_forward.experts > 0)
     return layer_pattern(p.model.layers, routed) if len(routed) < p.model.layers else None
 
@@ -163,7 +205,7 @@ def stage_layout(p: Planned) -> str | None:
     E is the embedding, t a layer, m a depth of multi-token prediction, L the loss, and | stands
     between chunks.
     """
-    if not p.chunks:
+    if not p.chunks or p.pattern:
         return None
     text = "E" + "t" * p.chunks[0]
     for size, same in groupby(p.chunks[1:-1]):

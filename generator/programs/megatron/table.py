@@ -24,6 +24,7 @@ from ...catalog.layers.delta import GatedDelta
 from ...catalog.layers.experts import Experts
 from ...catalog.layers.feed_forward import FeedForward
 from ...catalog.layers.latent import Latent
+from ...catalog.layers.mamba import Mamba2
 from ...catalog.layers.mixer import Mixer
 from ...dataclass import dataclass
 from ...numerals import read_whole, significant
@@ -190,7 +191,7 @@ _MODEL: Final = (
     Row(
         "--mtp-num-layers",
         "training.mtp_depths",
-        by={LM: lambda p: p.training.mtp_depths or None},
+        by={LM: lambda p: None if p.pattern else p.training.mtp_depths or None},
         decode=size,
     ),
     Row(
@@ -348,6 +349,19 @@ _DELTA: Final = (
     Row("--linear-num-key-heads", by={LM: lambda p: p.delta.key_heads}),
     Row("--linear-num-value-heads", by={LM: lambda p: p.delta.value_heads}),
 )
+_STATE_SPACE: Final = (
+    Row("--is-hybrid-model", by={LM: lambda p: not p.has(encode.PATTERN)}),
+    Row(
+        "--hybrid-override-pattern",
+        by={LM: lambda p: None if p.has(encode.PATTERN) else encode.hybrid_pattern(p)},
+    ),
+    Row(encode.PATTERN, by={LM: encode.hybrid_pattern}),
+    Row("--spec", by={LM: encode.stack_spec}),
+    Row("--mamba-num-heads", by={LM: lambda p: p.state_space.heads}),
+    Row("--mamba-head-dim", by={LM: lambda p: p.state_space.head_dim}),
+    Row("--mamba-num-groups", by={LM: lambda p: p.state_space.groups}),
+    Row("--mamba-state-dim", by={LM: lambda p: p.state_space.state}),
+)
 _EXPERTS: Final = (
     Row("--num-experts", "model.num_experts", lambda p: p.routed.experts, marks=_PLANNED),
     Row(
@@ -394,6 +408,7 @@ _EXPERTS: Final = (
         by={LM: lambda p: 0.001 if p.routed.router_loss is None else p.routed.router_loss},
     ),
     Row("--moe-layer-freq", by={LM: encode.expert_layers}),
+    Row("--moe-latent-size", by={LM: lambda p: p.routed.latent or None}),
     Row("--moe-apply-probs-on-input", by={LM: lambda p: p.model.family == "llama4_text"}),
     Row("--moe-shared-expert-intermediate-size", by={LM: lambda p: p.routed.width or None}),
     Row("--moe-shared-expert-gate", by={LM: lambda p: p.routed.shared_gate}),
@@ -451,28 +466,28 @@ _PARALLEL: Final = (
     Row(
         "--num-virtual-stages-per-pipeline-rank",
         "layout.virtual_pipeline",
-        by={LM: lambda p: None if p.chunks else but(p.layout.virtual_pipeline, 1)},
+        by={LM: lambda p: None if p.listed else but(p.layout.virtual_pipeline, 1)},
         also=("--num-layers-per-virtual-pipeline-stage",),
         marks=_BOTH | _SIZE,
     ),
     Row("--num-layers-per-virtual-pipeline-stage", marks=_PLANNED | _SIZE),
     Row(
         "--account-for-embedding-in-pipeline-split",
-        by={LM: lambda p: bool(p.cut.counts_embedding) and not p.chunks},
+        by={LM: lambda p: bool(p.cut.counts_embedding) and not p.listed},
     ),
     Row(
         "--account-for-loss-in-pipeline-split",
-        by={LM: lambda p: bool(p.cut.counts_loss) and not p.chunks},
+        by={LM: lambda p: bool(p.cut.counts_loss) and not p.listed},
     ),
     Row(
         "--decoder-first-pipeline-num-layers",
         "layout.first_stage_layers",
-        by={LM: lambda p: None if p.chunks else p.layout.first_stage_layers or None},
+        by={LM: lambda p: None if p.listed else p.layout.first_stage_layers or None},
     ),
     Row(
         "--decoder-last-pipeline-num-layers",
         "layout.last_stage_layers",
-        by={LM: lambda p: None if p.chunks else p.last_stage or p.layout.last_stage_layers or None},
+        by={LM: lambda p: None if p.listed else p.last_stage or p.layout.last_stage_layers or None},
     ),
     Row(
         "--context-parallel-size",
@@ -873,6 +888,7 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
     "model": _MODEL,
     "latent attention": _LATENT,
     "gated delta rule": _DELTA,
+    "state-space layers": _STATE_SPACE,
     "experts": _EXPERTS,
     "parallel": _PARALLEL,
     "sharding": _SHARDING,
@@ -891,6 +907,7 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
 KINDS: Final[Mapping[str, type[Mixer] | type[FeedForward]]] = {
     "latent attention": Latent,
     "gated delta rule": GatedDelta,
+    "state-space layers": Mamba2,
     "experts": Experts,
 }
 ROWS: Final = tuple(row for rows in GROUPS.values() for row in rows)

@@ -14,11 +14,14 @@ from ...catalog.layers.delta import GatedDelta
 from ...catalog.layers.experts import Experts
 from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
+from ...catalog.layers.mamba import Mamba2
+from ...catalog.model import Model
 from ...estimate.groups import sends_tokens_once_per_rank
 from ...estimate.layout import Layout, Offload
 from ...estimate.muon import is_muon
 from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
+from ...findings import Version
 from ...job.arguments import gives
 from ...job.records import Checkpoints, Framework, Job, Need
 from ...rules.job.model import missing_parts
@@ -32,7 +35,7 @@ from ..program import (
     group,
     make_program,
 )
-from .encode import Planned, is_scheduled
+from .encode import HYBRID_MODEL, Planned, hybrid_pattern, is_scheduled
 from .engine import MEGATRON_LM
 from .options import Flavour, option_table
 from .releases import needs_of
@@ -81,6 +84,8 @@ def planned(plan: Plan) -> Planned:
         layout=layout,
         cut=cut,
         chunks=tuple(chunk_sizes(job, layout)) if cut.lists_chunks else (),
+        pattern=job.model.pattern,
+        state_space=job.model.part(Mamba2),  # type: ignore[arg-type]
         last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if shortens else None,
         backend=_backend(job, layout),
         aware=is_precision_aware(job),
@@ -162,12 +167,19 @@ def _experts(p: Planned) -> str:
     return f"experts: {gemm}, {how}"
 
 
+_LETTERS: Final = (("M", "Mamba-2"), ("*", "attention"), ("-", "MLP"), ("E", "experts"))
 Comment = Callable[[Planned], str]
 #: Why the arguments of each group are what they are; a project has the groups that stand here.
 COMMENTS: Final[Mapping[str, Comment]] = {
     "model": lambda p: f"model: {p.model.name}",
     "latent attention": lambda p: "multi-head latent attention",
     "gated delta rule": lambda p: "layers with the gated delta rule, of flash-linear-attention",
+    "state-space layers": lambda p: (
+        "layers: "
+        + ", ".join(f"{letter} {kind}" for letter, kind in _LETTERS if letter in p.pattern)
+        + "; | ends a chunk of the pipeline" * ("|" in hybrid_pattern(p))
+        + "; / begins a depth of multi-token prediction" * ("/" in hybrid_pattern(p))
+    ),
     "experts": _experts,
     "parallel": lambda p: sizes(p, "context") + _dealt(p),
     "sharding": lambda p: (
@@ -279,10 +291,22 @@ def program(plan: Plan) -> Program:
     )
 
 
+def _script_of(model: Model, release: Version) -> str | None:
+    """The program of models whose layers are a pattern.
+
+    **Source**: NVIDIA/Megatron-LM pretrain_mamba.py @ core_v0.16.1 and core_v0.17.1,
+    pretrain_hybrid.py @ core_v0.18.2.
+    """
+    if not model.pattern:
+        return None
+    return "pretrain_mamba.py" if release < HYBRID_MODEL else "pretrain_hybrid.py"
+
+
 FRAMEWORK: Final = Framework(
     name="megatron-lm",
     engine=MEGATRON_LM,
     script="pretrain_gpt.py",
+    scripts=_script_of,
     only={"kernels": "fused"},
     exit_option=EXIT_OPTION,
     starts_anew=STARTS_ANEW,

@@ -365,6 +365,12 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
         and not routed.router_normalizes
         and routed.per_token > 1,
         **dict.fromkeys(model.extras, True),
+        # Source: core_v0.16.1 megatron/core/ssm/mamba_mixer.py, whose other shapes no option says
+        "Mamba-2 layers of another form": any(
+            isinstance(m, Mamba2)
+            and (m.kernel != 4 or not m.conv_bias or m.bias or m.output_bias or not m.gated_norm)
+            for m in model.mixers
+        ),
         "an embedding of another width": model.embedding_width is not None,
     }
 
@@ -386,6 +392,8 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
     written = (
         (SoftmaxAttention, GatedDelta) if job.engine.layers == "composed" else SoftmaxAttention
     )
+    if job.framework.scripts is not None and job.model.pattern:
+        return
     for mixer in job.model.mixers:
         if isinstance(mixer, written):
             continue
@@ -405,7 +413,8 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
     "MLM137", ERROR, "init", megatron_lm("training/arguments.py, core_v0.16.1 to core_v0.19.0")
 )
 def megatron_has_every_kind_of_layer(job: Job) -> Violations:
-    """Every layer has softmax attention, or Megatron-LM's gated delta rule, and a feed-forward.
+    """Every layer has softmax attention, or Megatron-LM's gated delta rule, and a feed-forward; or
+    the layers are a pattern of Mamba-2, attention, MLPs and experts.
     Prevents: No such options are written: the run would train another model, or stop.
     Fix: use framework: huggingface or deepspeed"""
     found = dict.fromkeys(_foreign_kinds(job))
@@ -422,22 +431,23 @@ def megatron_has_every_kind_of_layer(job: Job) -> Violations:
     "MLM138",
     ERROR,
     "init",
-    "NVIDIA/Megatron-LM megatron/core/ssm/gated_delta_net.py @ core_v0.16.1",
+    "NVIDIA/Megatron-LM megatron/core/ssm/gated_delta_net.py, mamba_mixer.py @ core_v0.16.1",
 )
 def fp8_cuts_projections_whole(job: Job) -> Violations:
-    """With FP8, what the gated delta rule makes of the hidden state is a multiple of 16 wide, with
-    MXFP8 of 32.
+    """With FP8, what the gated delta rule or Mamba-2 makes of the hidden state is a multiple of 16
+    wide, the former with MXFP8 of 32.
     Prevents: Megatron stops as it builds the layer: the innermost dimension must be a multiple of
     16.
     Fix: set training.precision to bf16"""
-    mixer = job.model.part(GatedDelta)
+    mixer = job.model.part(GatedDelta) or job.model.part(Mamba2)
     if mixer is None or job.training.precision != "fp8":
         return
-    wide = mixer.products[0].outputs
-    align = 32 if job.training.fp8_recipe == "mxfp8" else 16
+    wide, mamba = mixer.products[0].outputs, isinstance(mixer, Mamba2)
+    align = 32 if job.training.fp8_recipe == "mxfp8" and not mamba else 16
     if wide % align:
+        kind = "Mamba-2" if mamba else "the gated delta rule"
         message = (
-            f"{job.says('precision', 'fp8')}: the gated delta rule's projection is {wide} wide, "
+            f"{job.says('precision', 'fp8')}: the projection of {kind} is {wide} wide, "
             f"not a multiple of {align}"
         )
         yield violation(job, "/training/precision", message, f"use {job.says('precision', 'bf16')}")
