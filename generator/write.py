@@ -55,18 +55,15 @@ _LARGEST_PLAN: Final = 16_000_000  # bytes; of 1,024 plans the largest has 60,00
 #: What a file that dsgen writes may be called, in the folder of its `plan.json`.
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 PATIENCE_S: Final = 10.0  # a run holds the lock for a fraction of a second
+_RETRY_S: Final = 0.02  # between two looks at the lock
 _LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"
 _LOOK: Final = "look at the file, then run the command again"
-_LACKING: Final = {
-    errno.EACCES,
-    errno.ENOSYS,
-    errno.EOPNOTSUPP,
-    errno.ENOTSUP,
-}  #: errors of systems that can't
+#: Errors of calls that a file system doesn't have.
+_UNSUPPORTED: Final = {errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 #: Errors of `link` on file systems without hard links, for files that may not have one more, and on
 #: a full disk.
-_NO_LINK: Final = _LACKING | {errno.EPERM, errno.EMLINK, errno.ENOSPC, errno.EDQUOT}
-_NO_SYNC: Final = _LACKING | {errno.EINVAL, errno.EBADF}  #: errors of `fsync` on folders
+_NO_LINK: Final = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.ENOSPC, errno.EDQUOT}
+_NO_SYNC: Final = _UNSUPPORTED | {errno.EINVAL, errno.EBADF}  #: errors of `fsync` on folders
 
 
 class Action(str, Enum):
@@ -86,7 +83,7 @@ class Change(NamedTuple):
     path: Path
     action: Action
     before: bytes | None  #: what is on disk; `None` when nothing is
-    found: str | None  #: the fingerprint of what is on disk, a symbolic link not followed
+    fingerprint: str | None  #: of what is on disk, a symbolic link not followed
 
 
 class WouldOverwrite(Exception):
@@ -119,7 +116,10 @@ class CannotWrite(Exception):
 
 
 def fingerprint(path: Path) -> str | None:
-    """What tells two states of a file apart: contents and mode, or a link's target; else None."""
+    """A text that changes with the contents or mode of a file, or the target of a link.
+
+    None where nothing is there.
+    """
     try:
         status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -149,12 +149,12 @@ def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
         except OSError as error:
             raise CannotWrite(place, error.strerror or str(error)) from error
         if there and not is_folder:
-            leads = (
+            reason = (
                 "it is a symbolic link that leads to no folder"
                 if place.is_symlink()
                 else "it is not a folder"
             )
-            raise CannotWrite(place, leads)
+            raise CannotWrite(place, reason)
     return tuple(_compare(file, folder) for file in files)
 
 
@@ -166,9 +166,9 @@ def compare_sets(files: Sequence[RenderedFile], folder: Path) -> tuple[Change, .
     """
     changes = compare(files, folder)
     new = {file.path for file in files}
-    formers = {file.path for file in files if PurePosixPath(file.path).name == PLAN}
-    left = [change for plan in sorted(formers) for change in _left_over(plan, new, folder)]
-    return (*changes, *left)
+    plans = {file.path for file in files if PurePosixPath(file.path).name == PLAN}
+    left_over = [change for plan in sorted(plans) for change in _left_over(plan, new, folder)]
+    return (*changes, *left_over)
 
 
 def _left_over(plan: str, new: Set[str], folder: Path) -> Iterator[Change]:
@@ -185,7 +185,7 @@ def _left_over(plan: str, new: Set[str], folder: Path) -> Iterator[Change]:
             path=path,
             action=action,
             before=content,
-            found=fingerprint_of(content, mode),
+            fingerprint=fingerprint_of(content, mode),
         )
 
 
@@ -235,6 +235,7 @@ def diff(changes: Iterable[Change]) -> str:
 
 
 def _compare(file: RenderedFile, folder: Path) -> Change:
+    """What writing one file would do."""
     path = _place(file.path, folder)
     after = encoded(file, path)
     try:
@@ -244,16 +245,15 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
             found = fingerprint(path)
             # a link that leads nowhere is in the way
             action = Action.CONFLICT if found else Action.CREATE
-            return Change(file=file, path=path, action=action, before=None, found=found)
+            return Change(file=file, path=path, action=action, before=None, fingerprint=found)
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             raise CannotWrite(path, "it is not a regular file")
         before = path.read_bytes()
         found = fingerprint(path) if path.is_symlink() else fingerprint_of(before, mode)
-    except (
-        FileNotFoundError
-    ):  # another run is exchanging it: what holds is compared once that run is over
-        return Change(file=file, path=path, action=Action.CREATE, before=None, found=None)
+    except FileNotFoundError:
+        # Another run is exchanging it. `write` compares again once that run is over.
+        return Change(file=file, path=path, action=Action.CREATE, before=None, fingerprint=None)
     except OSError as error:
         raise CannotWrite(path, error.strerror or str(error)) from error
     # The line that says which command wrote a file is left out: another one may write the same.
@@ -263,7 +263,7 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
         if old == new and bool(mode & 0o100) == file.executable
         else Action.CONFLICT
     )
-    return Change(file=file, path=path, action=action, before=before, found=found)
+    return Change(file=file, path=path, action=action, before=before, fingerprint=found)
 
 
 def _place(name: str, folder: Path) -> Path:
@@ -328,8 +328,8 @@ def write(
 
 def _to_do(changes: Iterable[Change]) -> list[Change]:
     """The changes that change something."""
-    none = (Action.IDENTICAL, Action.KEEP)
-    return [change for change in changes if change.action not in none]
+    without_effect = (Action.IDENTICAL, Action.KEEP)
+    return [change for change in changes if change.action not in without_effect]
 
 
 def replace(changes: Sequence[Change], folder: Path, *, tell: Tell = lambda line: None) -> None:
@@ -365,8 +365,9 @@ def recover(folder: Path, tell: Tell) -> bool:
 
 
 def _allowed(changes: tuple[Change, ...], force: bool) -> tuple[Change, ...]:
-    taken = (Action.CONFLICT, Action.REMOVE, Action.KEEP)
-    conflicts = tuple(change for change in changes if change.action in taken)
+    """The changes; raises `WouldOverwrite` where one needs `force`, which is not given."""
+    not_new = (Action.CONFLICT, Action.REMOVE, Action.KEEP)
+    conflicts = tuple(change for change in changes if change.action in not_new)
     if not force and any(change.action is not Action.KEEP for change in conflicts):
         raise WouldOverwrite(conflicts)
     return changes
@@ -379,8 +380,8 @@ def _working(folder: Path, tell: Tell) -> Iterator[Path]:
     `OSError` becomes `CannotWrite`.
     """
     work = Path(os.path.realpath(folder)) / NAME
-    last = time.monotonic() + PATIENCE_S
-    while time.monotonic() < last:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         try:
             with ExitStack() as stack:
                 stack.enter_context(held())
@@ -394,7 +395,7 @@ def _working(folder: Path, tell: Tell) -> Iterator[Path]:
                     return
         except OSError as error:
             raise CannotWrite(folder, error.strerror or str(error)) from error
-        time.sleep(0.02)
+        time.sleep(_RETRY_S)
     raise CannotWrite(
         work,
         f"another dsgen has been writing there for {PATIENCE_S:.0f} s",
@@ -472,13 +473,12 @@ def _exchange(changes: Sequence[Change], work: Path, tell: Tell) -> None:
             raise CannotWrite(root, reason, unfinished=work) from problem
         raise
     for name, change in files.items():
-        if fingerprint(old / name) == change.found:
+        if fingerprint(old / name) == change.fingerprint:
             (old / name).unlink(missing_ok=True)
             continue
-        # Written to since the last look.
-        kept = next(
-            p for n in count() if not os.path.lexists(p := root / f"{name}.before{n or ''}")
-        )
+        # Written to since the last look: it gets the first name that is free.
+        names = (root / f"{name}.before{number or ''}" for number in count())
+        kept = next(path for path in names if not os.path.lexists(path))
         put(old / name, kept)
         tell(
             f"{root / name}: warning: another program wrote to it while it was replaced: "
@@ -524,15 +524,17 @@ def _stage(files: Mapping[Path, Change], work: Path) -> dict[Path, str | None]:
 def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
     """Move old files aside and new ones to their places; `made` collects the folders made."""
     root, new, old = work.parent, work / _NEW, work / _OLD
-    removed = [f"{change.found} {name}" for name, change in files.items() if _goes(change)]
-    write_new(work / _RENAMING, "\n".join(removed).encode())
+    to_remove = [
+        f"{change.fingerprint} {name}" for name, change in files.items() if _is_removal(change)
+    ]
+    write_new(work / _RENAMING, "\n".join(to_remove).encode())
     for name, change in reversed([*files.items()]):  # the mark of a whole set goes first
-        if change.found is not None:
+        if change.fingerprint is not None:
             with suppress(FileNotFoundError):  # somebody removed it: it is not what was found
                 (root / name).rename(old / name)
         _refuse_changed(old / name, change)
     for name, change in files.items():
-        if _goes(change):
+        if _is_removal(change):
             continue
         made[:0] = _make((root / name).parent)
         try:
@@ -547,22 +549,22 @@ def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
     (work / _RENAMING).unlink()
 
 
-def _goes(change: Change) -> bool:
+def _is_removal(change: Change) -> bool:
     return change.action is Action.REMOVE
 
 
 def _take_back(staged: Mapping[Path, str | None], work: Path) -> None:
     """Remove new files that nobody has written to since, and put the old ones back."""
-    for name, of_new in staged.items():
+    for name, staged_fingerprint in staged.items():
         place, aside = work.parent / name, work / _OLD / name
-        if of_new is not None and fingerprint(place) == of_new:
+        if staged_fingerprint is not None and fingerprint(place) == staged_fingerprint:
             place.unlink()
         if os.path.lexists(aside) and not os.path.lexists(place):
             put(aside, place)
 
 
 def _refuse_changed(aside: Path, change: Change) -> None:
-    if fingerprint(aside) != change.found:
+    if fingerprint(aside) != change.fingerprint:
         raise CannotWrite(change.path, "another program changed it meanwhile", hint=_LOOK)
 
 
@@ -574,18 +576,17 @@ def _put_back(work: Path, tell: Tell) -> bool:
     if not any(os.path.lexists(work / name) for name in (_RENAMING, _NEW, _OLD)):
         return False
     root, old = work.parent, work / _OLD
-    began = os.path.lexists(work / _RENAMING)
-    aside = (
-        [path for path in sorted(old.rglob("*")) if path.is_symlink() or not path.is_dir()]
-        if began
-        else []
-    )
+    was_renaming = os.path.lexists(work / _RENAMING)
+    aside = []
+    if was_renaming:
+        aside = [path for path in sorted(old.rglob("*")) if path.is_symlink() or not path.is_dir()]
     moved = False
-    # A part of the new set is there: what it lacks has gone, as the interrupted run wanted.
+    # Where a part of the new set is there, what the new set lacks stays away, as the interrupted
+    # run wanted, and the mark of the old set does too.
     mixed = any(os.path.lexists(root / path.relative_to(old)) for path in aside)
-    gone = _to_remove(work / _RENAMING) if mixed else frozenset[str]()
+    to_remove = _to_remove(work / _RENAMING) if mixed else frozenset[str]()
     for path in sorted(aside, key=lambda path: path.name == PLAN):
-        if f"{fingerprint(path)} {path.relative_to(old)}" in gone:
+        if f"{fingerprint(path)} {path.relative_to(old)}" in to_remove:
             continue
         place = root / path.relative_to(old)
         inside = Path(os.path.realpath(place.parent)).is_relative_to(root) and not old.is_symlink()
@@ -597,7 +598,7 @@ def _put_back(work: Path, tell: Tell) -> bool:
             moved = True
     what = (
         "A part of its files may be in place: run that command again"
-        if began
+        if was_renaming
         else "The files are whole"
     )
     tell(f"{work}: note: an interrupted run left this. {what}")
@@ -647,18 +648,11 @@ def write_new(
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        left = memoryview(contents)
-        while left:
-            left = left[os.write(file, left) :]
+        unwritten = memoryview(contents)
+        while unwritten:
+            unwritten = unwritten[os.write(file, unwritten) :]
         if like is not None:
-            status, mine = like.stat(), path.stat()
-            for user, group in ((-1, status.st_gid), (status.st_uid, -1)):
-                if (user, group) not in ((-1, mine.st_gid), (mine.st_uid, -1)):
-                    with suppress(PermissionError):
-                        os.chown(path, user, group)
-            # mode and extended attributes; the times it takes along are put right
-            shutil.copystat(like, path)
-            os.utime(path)
+            _copy_attributes(like, path)
         mode = path.stat().st_mode & 0o7777
         if bool(mode & 0o100) != executable:
             # who may read may execute
@@ -667,6 +661,19 @@ def write_new(
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _copy_attributes(like: Path, path: Path) -> None:
+    """Give a file the group, owner, mode and extended attributes of another, where that may be."""
+    wanted, status = like.stat(), path.stat()
+    if wanted.st_gid != status.st_gid:
+        with suppress(PermissionError):
+            os.chown(path, -1, wanted.st_gid)
+    if wanted.st_uid != status.st_uid:
+        with suppress(PermissionError):
+            os.chown(path, wanted.st_uid, -1)
+    shutil.copystat(like, path)
+    os.utime(path)  # `copystat` copies the times too; those of the new file are now
 
 
 def put(source: Path, place: Path) -> None:
@@ -683,9 +690,8 @@ def put(source: Path, place: Path) -> None:
         else:
             source.unlink()
             return
-    if os.path.lexists(
-        place
-    ):  # without a hard link, as of folders and symbolic links, something may come after this
+    # Folders and symbolic links have no hard link: something may come between this and the next.
+    if os.path.lexists(place):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
     source.rename(place)
 
@@ -721,18 +727,17 @@ def held() -> Iterator[None]:
     A mask would not do: it holds for one thread, and numpy starts others, which the system may
     choose. Outside of the main thread Python lets nobody handle signals, and nothing is held.
     """
-    came: list[int] = []
+    waiting: list[int] = []
     former = {}
     ending = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))
-    with suppress(
-        ValueError
-    ):  # not the main thread; SIGINT first: once it waits, nothing interrupts the rest
+    # ValueError: not the main thread. SIGINT is first: once it waits, nothing interrupts the rest.
+    with suppress(ValueError):
         for number in filter(None, ending):
-            former[number] = signal.signal(number, lambda which, _: came.append(which))
+            former[number] = signal.signal(number, lambda received, _: waiting.append(received))
     try:
         yield
     finally:
         for number, handler in reversed(former.items()):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for number in came:
+        for number in waiting:
             signal.raise_signal(number)

@@ -55,9 +55,9 @@ def _outside(content: str, texts: list[Span]) -> Iterator[Span]:
     starts = [start for start, _ in texts]
     position = 0
     while match := _HASH.search(content, position):
-        before = bisect_right(starts, match.start()) - 1
-        if before >= 0 and match.start() < texts[before][1]:
-            position = texts[before][1]
+        last_begun = bisect_right(starts, match.start()) - 1
+        if last_begun >= 0 and match.start() < texts[last_begun][1]:
+            position = texts[last_begun][1]
             continue
         position = _line_end(content, match.start())
         yield match.start(), position
@@ -69,36 +69,34 @@ def _line_end(content: str, start: int) -> int:
 
 def _quoted(content: str) -> list[Span]:
     """The quoted texts of YAML; what follows a place that can't be read counts as one."""
-    found: list[Span] = []
-    read = 0
+    quoted: list[Span] = []
+    end = 0  # of what is read
     try:
         for token in yaml.scan(content, Loader=_SCANNER):
-            read = token.end_mark.index
+            end = token.end_mark.index
             if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
-                found.append((token.start_mark.index, read))
+                quoted.append((token.start_mark.index, end))
     except (yaml.YAMLError, RecursionError, ValueError):
-        found.append((read, len(content)))
-    return found
+        quoted.append((end, len(content)))
+    return quoted
 
 
 def _of_shell(content: str) -> Iterator[Span]:
-    found = Tokens(content).found
-    words = [(token.start, token.end) for token in found if token.kind == WORD]
-    words += [word for token in found if token.kind == ARRAY for word in token.words]
-    bodies = sorted((token.body.start, token.body.end) for token in found if token.body)
+    """The comments of a shell script, and those of configs in its here-documents."""
+    tokens = Tokens(content).found
+    words = [(token.start, token.end) for token in tokens if token.kind == WORD]
+    words += [word for token in tokens if token.kind == ARRAY for word in token.words]
+    bodies = sorted((token.body.start, token.body.end) for token in tokens if token.body)
     yield from _outside(content, sorted((*words, *bodies)))
     for start, end in bodies:
         while match := _HASH_OR_SLASHES.search(content, start, end):
             line = content.rfind("\n", 0, match.start()) + 1
             start = match.end()
-            if (
-                content.count('"', line, match.start()) % 2 == 0
-            ):  # a config's comment, and not in one of its texts
+            # An odd number of quotes before it: it is in a text of the config.
+            if content.count('"', line, match.start()) % 2 == 0:
                 start = _line_end(content, match.start())
                 yield match.start(), start
 
-
-# Imports within functions save start-up time.
 
 _IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
 #: Found after the comments are looked at, or with --engine only.
@@ -136,40 +134,48 @@ def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> t
 
     Each comment is noted that ignores nothing, or a rule that isn't there.
     """
-    found = tuple(findings)
-    reported = frozenset(finding.rule for finding in found)
-    read = [
-        one for text in texts.values() if "dsgen:" in text.content for one in _read(text, reported)
-    ]
-    ignores = [one for one in read if isinstance(one, _Ignore)]
-    problems = [one for one in read if isinstance(one, Finding)]
-    for one in ignores:
-        if one.rule not in _NEVER_USELESS and not any(map(one.covers, found)):
-            place = "in this file" if one.lines is None else "at this line"
-            message = f"{one.rule} is ignored here, but it reports nothing {place}"
-            problems.append(codes.USELESS_IGNORE.at(one.where, message, "remove the comment"))
-    return tuple(f for f in (*found, *problems) if not any(ignore.covers(f) for ignore in ignores))
+    findings = tuple(findings)
+    reported = frozenset(finding.rule for finding in findings)
+    ignores: list[_Ignore] = []
+    problems: list[Finding] = []
+    for text in texts.values():
+        if "dsgen:" in text.content:
+            for item in _read(text, reported):
+                if isinstance(item, _Ignore):
+                    ignores.append(item)
+                else:
+                    problems.append(item)
+    for ignore in ignores:
+        if ignore.rule not in _NEVER_USELESS and not any(map(ignore.covers, findings)):
+            place = "in this file" if ignore.lines is None else "at this line"
+            message = f"{ignore.rule} is ignored here, but it reports nothing {place}"
+            problems.append(codes.USELESS_IGNORE.at(ignore.where, message, "remove the comment"))
+    return tuple(
+        finding
+        for finding in (*findings, *problems)
+        if not any(ignore.covers(finding) for ignore in ignores)
+    )
 
 
 def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
     """The ignores of a file's comments; a finding for each that has no effect."""
     lines = Lines(text)
     matches = (_IGNORE.search(text.content, start, end) for start, end in sorted(comments(text)))
-    found = [(lines.locate(match.start()), match) for match in matches if match]
+    placed = [(lines.locate(match.start()), match) for match in matches if match]
     alone = {
-        where.line for where, _ in found if _COMMENT_LINE.match(text.lines[(where.line or 1) - 1])
+        where.line for where, _ in placed if _COMMENT_LINE.match(text.lines[(where.line or 1) - 1])
     }
-    room = _MAX_IDS
-    for where, match in found:
+    ids_left = _MAX_IDS
+    for where, match in placed:
         rules = [name.strip() for name in (match[2] or "").split(",") if name.strip()]
-        if len(rules) > room:
+        if len(rules) > ids_left:
             message = (
                 f"more than {_MAX_IDS} ids in the comments of this file: those from "
                 "here on have no effect"
             )
             yield codes.UNKNOWN_IGNORE.at(where, message, "give the ids with --ignore")
             return
-        room -= len(rules)
+        ids_left -= len(rules)
         covered = None if match[1] else _lines(text, where, alone)
         if not rules:
             message = "the comment names no rule to ignore"

@@ -26,10 +26,10 @@ from .tables import Lines, Table, asides, numbers, whole
 def listing(records: Mapping[str, Any]) -> Table:
     """One row per entry: its name, its main facts, and other names of it."""
     table = Table(whole(), numbers(), numbers(), numbers(drop=2), asides(least=12, drop=1))
-    others = load_catalog().aliases.items()
+    aliases = load_catalog().aliases.items()
     for name, record in records.items():
         also = ", ".join(
-            alias for alias, of in others if of == name and alias != name.partition("/")[2]
+            alias for alias, target in aliases if target == name and alias != name.partition("/")[2]
         )
         price = record.list_price if isinstance(record, NodeType) else None
         table.add_row(
@@ -41,10 +41,15 @@ def listing(records: Mapping[str, Any]) -> Table:
     return table
 
 
+def _find_accelerator(name: str) -> Accelerator | None:
+    """The accelerator of a name, or of machines that a name such as 4xgb300 describes."""
+    machines = machines_of(name)
+    return find_accelerator(machines.accelerator if machines else name)
+
+
+#: What finds an entry by its name, for each kind of entry.
 _FIND: Final[Mapping[str, Any]] = {
-    "accelerators": lambda name: find_accelerator(
-        found.accelerator if (found := machines_of(name)) else name
-    ),
+    "accelerators": _find_accelerator,
     "node-types": find_node_type,
     "models": find_model,
 }
@@ -52,17 +57,22 @@ _KINDS: Final = ("node_types", "accelerators", "models")  #: as `nearest` has th
 
 
 def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> str:
-    """The kind of the entry `name`, which is given alone; else it should have been a kind."""
-    found = next((kind for kind, find in _FIND.items() if alone and find(name) is not None), None)
-    if found or not alone:
-        return found or unknown("kind", name, _FIND)
+    """The kind of entry that has this name.
+
+    `alone` says that the name was given without a kind. Else it was given as a kind, and is none.
+    """
+    if not alone:
+        return unknown("kind", name, _FIND)
+    for kind, find in _FIND.items():
+        if find(name) is not None:
+            return kind
     names = [each for names in known.values() for each in names if name.lower() in each]
-    begun = [
+    abbreviated = [
         kind for kind in _FIND if len(name) > 2 and kind.startswith(name.lower().removesuffix("s"))
     ]
-    near = [*begun, *names[:2], *get_close_matches(name, _FIND, cutoff=0.7)]
+    near = [*abbreviated, *names[:2], *get_close_matches(name, _FIND, cutoff=0.7)]
     near += filter(None, (nearest(name, kind) for kind in _KINDS))
-    if begun or (len(names) < 2 and near):
+    if abbreviated or (len(names) < 2 and near):
         raise click.UsageError(f"unknown kind or name {name!r}; did you mean {near[0]!r}?")
     if names:
         unknown("kind or name", name, names)
@@ -72,13 +82,14 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
 
 
 def containing(kind: str, part: str, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries with a part of a name in theirs; none where it is the name of one, or of one
-    alone.
+    """The entries whose names contain `part`.
+
+    None where an entry has just this name, or where only one name contains it.
     """
     if _FIND[kind](part) is not None:
         return {}
-    parted = {name: record for name, record in known.items() if part.lower() in name.lower()}
-    return parted if len(parted) > 1 else {}
+    matching = {name: record for name, record in known.items() if part.lower() in name.lower()}
+    return matching if len(matching) > 1 else {}
 
 
 def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
@@ -166,7 +177,7 @@ def _is_whole(layer: Layer) -> bool:
 
 
 def entry_lines(entry: Mapping[str, Any], *, sparse: bool) -> Lines:
-    """One entry, a line a fact; of a `sparse` one the others in one line."""
+    """One entry, a line for each fact; facts of a `sparse` one that are nothing share a line."""
     lacks = [key for key, value in entry.items() if sparse and not value]
     facts = [(key, _text(value)) for key, value in entry.items() if key not in lacks]
     return Lines([*facts, ("none or 0", ", ".join(lacks))] if lacks else facts)
@@ -174,7 +185,7 @@ def entry_lines(entry: Mapping[str, Any], *, sparse: bool) -> Lines:
 
 def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:
     if isinstance(record, Accelerator):
-        precision = next((p for p in ("bf16", "fp16", "fp32") if record.supports(p)), None)
+        precision = next(filter(record.supports, ("bf16", "fp16", "fp32")), None)
         rate = (
             ""
             if precision is None

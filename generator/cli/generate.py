@@ -106,7 +106,11 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
         for action, word in ACTIONS.items()
         if (
             names := _listed(
-                [each.path.relative_to(folder) for each in changes if each.action.value == action]
+                [
+                    change.path.relative_to(folder)
+                    for change in changes
+                    if change.action.value == action
+                ]
             )
         )
     ]
@@ -116,7 +120,7 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
         [f"{model} is gated: accept its terms on the Hub, and {launcher.token}."] if model else []
     )
     lora = best.job.training.lora
-    adapters: list[str] = []
+    adapters: list[str] = []  # a note where no file makes the adapters
     if lora is not None and not any(_ADAPTS.search(file.text) for file in made.files):
         values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
         adapters = [
@@ -130,10 +134,12 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
         if packages
         else []
     )
-    told = [*kernels, *token]
-    notes = [*launcher.lost(best.job), *adapters, *told, launcher.before(launch, folder)]
-    ready = [("Next", " ".join(notes)), ("", launcher.command(folder))]
-    rows += [("Next", "; ".join((not_ready(best.missing), *told)))] if best.missing else ready
+    needed = [*kernels, *token]
+    if best.missing:
+        rows.append(("Next", "; ".join((not_ready(best.missing), *needed))))
+    else:
+        notes = [*launcher.lost(best.job), *adapters, *needed, launcher.before(launch, folder)]
+        rows += [("Next", " ".join(notes)), ("", launcher.command(folder))]
     more = explained(best, made.answer.rejected_by) if explain else ()
     faster = () if made.elastic else nearby(best, faster_nearby(best))
     print_parts(
@@ -143,9 +149,9 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
 
 
 def _listed(paths: Sequence[Path]) -> str:
-    """Paths by name; folders with the same files are named together.
+    """Paths in one line; folders with the same files are named together.
 
-    As in `launch.sbatch, 64gpus/ and 32gpus/ with job.yaml`.
+    An example: `launch.sbatch, 64gpus/ and 32gpus/ with job.yaml`.
     """
     folders: dict[tuple[str, ...], list[str]] = {}
     for parent in dict.fromkeys(path.parent for path in paths):
@@ -154,6 +160,6 @@ def _listed(paths: Sequence[Path]) -> str:
     return ", ".join(
         ", ".join(names)
         if parents == ["."]
-        else f"{', '.join(f'{one}/' for one in parents)} with {', '.join(names)}"
+        else f"{', '.join(f'{parent}/' for parent in parents)} with {', '.join(names)}"
         for names, parents in folders.items()
     )

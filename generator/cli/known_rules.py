@@ -48,8 +48,8 @@ def known_rules() -> tuple[Rule, ...]:
     from ..check.rules.run import all_file_rules
     from ..facts import measurement
 
-    found = _joined((*_planning_rules(), *rules_in(measurement, of_files), *all_file_rules()))
-    return tuple(sorted(found, key=lambda rule: rule.id))
+    joined = _joined((*_planning_rules(), *rules_in(measurement, of_files), *all_file_rules()))
+    return tuple(sorted(joined, key=lambda rule: rule.id))
 
 
 def rules_called(rule_id: str) -> tuple[Rule, ...]:
@@ -59,19 +59,18 @@ def rules_called(rule_id: str) -> tuple[Rule, ...]:
     """
     places: Mapping[str, list[str]] = json.loads(read_text(__package__, "rule_modules.json"))
     modules = [module for module, ids in places.items() if rule_id in ids]
-    found = list(rules_in(*map(loaded, modules)))
-    found = [rule for rule in found if rule.id == rule_id]
-    found.sort(key=lambda rule: rule.checks in ("files", "engine"))
+    rules = [rule for rule in rules_in(*map(loaded, modules)) if rule.id == rule_id]
+    rules.sort(key=lambda rule: rule.checks in ("files", "engine"))
     in_files = (
-        replace(rule, checks="files", reads=rule.in_files.reads) for rule in found if rule.in_files
+        replace(rule, checks="files", reads=rule.in_files.reads) for rule in rules if rule.in_files
     )
-    return _joined((*found, *in_files))
+    return _joined((*rules, *in_files))
 
 
 def checks(rule: Rule) -> str:
     """What the rule judges: spec, runs, job, layout, fit, files or engine.
 
-    Of a rule that judges files too, both.
+    A rule on something else that judges files too has both words.
     """
     return f"{rule.checks}, files" if rule.reads and rule.checks != "files" else rule.checks
 
@@ -84,7 +83,8 @@ def title_of(rule_id: str) -> str:
 class Selection(NamedTuple):
     """Ids and prefixes of ids, such as `SLM` and `SLM004`.
 
-    The longest that fits a rule decides; of two, `ignore`.
+    The longest one that a rule's id begins with decides. Where both lists have it, the rule is
+    ignored.
     """
 
     select: tuple[str, ...] = ()  #: empty: all
@@ -92,10 +92,10 @@ class Selection(NamedTuple):
 
     def keeps(self, finding: Finding) -> bool:
         """Return whether the finding is reported."""
-        wanted = 0 if not self.select or finding.rule in _UNREAD else -1
-        return max(wanted, _longest(self.select, finding.rule)) > _longest(
-            self.ignore, finding.rule
-        )
+        # What is selected by default counts as selected by a prefix of length 0.
+        by_default = 0 if not self.select or finding.rule in _UNREAD else -1
+        selected = max(by_default, _longest(self.select, finding.rule))
+        return selected > _longest(self.ignore, finding.rule)
 
 
 def _longest(prefixes: tuple[str, ...], rule: str) -> int:
@@ -110,22 +110,25 @@ def _planning_rules() -> Iterable[Rule]:
 
 
 def _joined(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """A rule an id: one that checks files too, or other files too, has the text of the first."""
-    found: dict[str, Rule] = {}
+    """One rule for each id.
+
+    Rules with the same id check different things. The joined rule has the text of the first, the
+    sources and kinds of files of all, and the releases of one that checks files.
+    """
+    joined: dict[str, Rule] = {}
     for rule in rules:
-        known = found.setdefault(rule.id, rule)
-        if known is not rule:
-            others = known if known.reads else rule
-            found[rule.id] = replace(
-                known,
-                source=known.source
-                if rule.source in known.source
-                else f"{known.source}; {rule.source}",
-                since=others.since,
-                before=others.before,
-                reads=tuple(dict.fromkeys((*known.reads, *rule.reads))),
+        first = joined.setdefault(rule.id, rule)
+        if first is not rule:
+            on_files = first if first.reads else rule
+            is_told = rule.source in first.source
+            joined[rule.id] = replace(
+                first,
+                source=first.source if is_told else f"{first.source}; {rule.source}",
+                since=on_files.since,
+                before=on_files.before,
+                reads=tuple(dict.fromkeys((*first.reads, *rule.reads))),
             )
-    return tuple(found.values())
+    return tuple(joined.values())
 
 
 def ids_of(values: Iterable[str]) -> tuple[str, ...]:
@@ -213,8 +216,8 @@ def rule_document(rule: Rule) -> dict[str, object]:
         "prevents",
         "fix",
     )
-    own = {"severity": rule.severity.value, "checks": checks(rule), "reads": list(rule.reads)}
-    return {name: value for name in names if (value := own.get(name, getattr(rule, name)))}
+    as_json = {"severity": rule.severity.value, "checks": checks(rule), "reads": list(rule.reads)}
+    return {name: value for name in names if (value := as_json.get(name, getattr(rule, name)))}
 
 
 def rule_text(rule: Rule) -> tuple[Part, ...]:
@@ -301,9 +304,10 @@ def in_markdown(text: str) -> str:
     """`text` with Markdown's special characters escaped, except for code in backticks."""
     parts = " ".join(text.split()).split("`")
     closed = len(parts) % 2 == 1
-    for i, part in enumerate(parts):
-        if not (closed and i % 2):
-            parts[i] = (
+    for index, part in enumerate(parts):
+        is_code = closed and index % 2 == 1
+        if not is_code:
+            parts[index] = (
                 re.sub(r"[\\*_\[\]|#]", r"\\\g<0>", part).replace("<", "&lt;").replace(">", "&gt;")
             )
     return ("`" if closed else "\\`").join(parts)

@@ -189,7 +189,7 @@ def _change(file: FixedFile) -> Change:
         raise CannotWrite(shown, reason, hint="let its owner fix it, or fix a copy")
     text, found = mark.decode("utf-8") + file.after, disk.fingerprint_of(raw, status.st_mode)
     new = RenderedFile(path=place.name, text=text, executable=bool(status.st_mode & 0o100))
-    return Change(file=new, path=place, action=disk.Action.CONFLICT, before=raw, found=found)
+    return Change(file=new, path=place, action=disk.Action.CONFLICT, before=raw, fingerprint=found)
 
 
 def unified_diff(files: Iterable[FixedFile]) -> str:

@@ -88,12 +88,12 @@ class GroupedQuery(SoftmaxAttention):
         """
         queries, keys, values = self.widths
         gate = (Projection("gate_proj", self.hidden, self.gate_width, self.gate_bias),)
-        of_keys = (Projection("k_proj", self.hidden, keys, self.qkv_bias),)
-        of_values = (Projection("v_proj", self.hidden, self.value_width, self.qkv_bias),)
+        key_projection = (Projection("k_proj", self.hidden, keys, self.qkv_bias),)
+        value_projection = (Projection("v_proj", self.hidden, self.value_width, self.qkv_bias),)
         return (
             Projection("q_proj", self.hidden, queries, self.qkv_bias),
-            *(() if self.takes_keys else of_keys),
-            *(() if self.takes_keys or self.values_are_keys else of_values),
+            *(() if self.takes_keys else key_projection),
+            *(() if self.takes_keys or self.values_are_keys else value_projection),
             *(gate if self.gate_width else ()),
             Projection("o_proj", values, self.hidden, self.output_bias),
         )
@@ -114,16 +114,17 @@ class GroupedQuery(SoftmaxAttention):
         """Queries, keys, values and gate at once, and the output."""
         queries, keys, values = self.widths
         projected = keys + (0 if self.values_are_keys else self.value_width)
-        made = queries + (0 if self.takes_keys else projected) + self.gate_width
+        width = queries + (0 if self.takes_keys else projected) + self.gate_width
         return (
-            Product(self.hidden, made, "outputs"),
+            Product(self.hidden, width, "outputs"),
             Product(values, self.hidden, "inputs"),
         )
 
     @property
     def exchanged(self) -> tuple[tuple[int, int], ...]:
-        """Keys and values: of one head at least on a tensor rank, for heads are copied where ranks
-        are more.
+        """Widths of keys and of values, each with its least width on a tensor rank.
+
+        That is one head: heads are copied where there are more tensor ranks than heads.
         """
         return (self.widths.keys, self.head_dim), (self.value_width, self.value_dim)
 
@@ -145,8 +146,9 @@ class GroupedQuery(SoftmaxAttention):
         # beside the core's output, which its own backward pass takes.
         gated = self.gate_width + output if self.gate_width else 0
         normed = output if self.output_norm else 0
-        # Values and output of each further map, all outputs side by side, their difference, and
-        # this normalised. Source: saved-tensor hooks in DiffLlamaAttention.
+        # Of each further map its values and output; then all outputs side by side (`maps`), their
+        # difference, and the difference normalised (2).
+        # Source: saved-tensor hooks in DiffLlamaAttention.
         further = (self.maps - 1) * (values + output)
         subtracted = (self.maps + 2) * output if self.maps > 1 else 0
         kept = queries + copied + values + output + packed + gated + normed

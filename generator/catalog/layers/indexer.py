@@ -1,5 +1,5 @@
-"""An indexer beside attention (DSA): it scores every earlier key for each query, of which attention
-meets the best.
+"""An indexer beside attention (DSA): for each query it scores every earlier key, and attention
+takes those with the highest scores.
 
 It stands beside the attention that it chooses for, as a mixer of the same layer.
 
@@ -17,7 +17,7 @@ from .mixer import Mixer, Product, Projection, Widths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer(Mixer):
-    """Scores of few narrow heads; `shared` takes the choice of an earlier layer's."""
+    """Scores of few narrow heads; a `shared` one takes the choice of an earlier layer's indexer."""
 
     called: ClassVar[str] = "an indexer"
     has_state: ClassVar[bool] = True  # it chooses among all keys, which a part of them lacks
@@ -33,7 +33,7 @@ class Indexer(Mixer):
 
     @property
     def widths(self) -> Widths:
-        """None that others take."""
+        """0: no other layer takes its queries, keys or values."""
         return Widths(0, 0, 0)
 
     @property
@@ -92,8 +92,8 @@ class Indexer(Mixer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockIndexer(Indexer):
-    """Scores of which each block of keys has the greatest; each group of heads has its own choice
-    of blocks (MiniMax-M3).
+    """Scores of blocks of keys, each the greatest of its keys; each group of heads chooses blocks
+    of its own (MiniMax-M3).
 
     **Source**: transformers 5.23, MiniMaxM3VLIndexer.
     """
@@ -101,7 +101,7 @@ class BlockIndexer(Indexer):
     called: ClassVar[str] = "an indexer of blocks"
 
     query_rank: int = 0  #: none: its queries are made of the hidden state
-    block: int  #: keys of one
+    block: int  #: keys in one block
     attention_heads: int  #: of the attention beside it, each with a mask of its own
 
     @property

@@ -15,16 +15,17 @@ from .softmax import SoftmaxAttention, Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent(SoftmaxAttention):
-    """Softmax attention over keys and values expanded from latents; queries, too, but for a rank of
-    0.
+    """Softmax attention over keys and values expanded from latents.
+
+    Queries are expanded from a latent too, unless `q_lora_rank` is 0.
     """
 
     called: ClassVar[str] = "latent attention (MLA)"
-    # Before it the norm is a module of its own. Source: Megatron-LM core_v0.16.1,
+    # The norm before this attention is a module of its own. Source: Megatron-LM core_v0.16.1,
     # core/models/gpt/gpt_layer_specs.py.
     modules: ClassVar[tuple[str, ...]] = ("mla_up_proj", "layernorm")
 
-    keeps_ring: ClassVar[bool] = True  # Source: Transformer Engine 2.12, which refuses it with a2a
+    keeps_ring: ClassVar[bool] = True  # Source: Transformer Engine 2.12, which refuses MLA with a2a
 
     hidden: int
     heads: int
@@ -82,7 +83,7 @@ class Latent(SoftmaxAttention):
 
     @property
     def has_learned_norms(self) -> bool:
-        """Those of the latents do."""
+        """Always: the norms of the latents have parameters."""
         return True
 
     @property
@@ -128,11 +129,11 @@ class Latent(SoftmaxAttention):
     def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
         """Elements of queries, keys, values and output, of the latents, and what a gate keeps."""
         queries, keys, values = self.widths
-        given = 2 * queries if repeats_keys else keys + values
+        keys_and_values = 2 * queries if repeats_keys else keys + values
         gated = self.gate_width + values if self.gate_width else 0
-        return queries + given + values + self.q_lora_rank + self.kv_lora_rank + gated
+        return queries + keys_and_values + values + self.q_lora_rank + self.kv_lora_rank + gated
 
     @property
     def exchanged_heads(self) -> tuple[int, int]:
-        """All heads: keys and values are expanded before."""
+        """All heads: keys and values are expanded before they are exchanged."""
         return self.heads, self.heads

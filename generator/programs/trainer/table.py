@@ -74,7 +74,7 @@ def _saves(plan: Plan) -> bool:
 
 
 def _warmup(plan: Plan) -> Value:
-    """Beside warmup_ratio it would count.
+    """The warm-up; nothing where warmup_ratio is given, because warmup_steps would count beside it.
 
     Source: transformers 5.23, training_args.py, get_warmup_steps.
     """
@@ -82,17 +82,19 @@ def _warmup(plan: Plan) -> Value:
 
 
 def not_negative(value: object) -> int | float | None:
-    """A number that is finite, and no switch."""
+    """The value if it is a finite number of at least 0, else None; a switch is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0 <= value < inf else None
 
 
 def _positive(value: object) -> int | float | None:
+    """The value if it is a finite number above 0, else None."""
     return not_negative(value) or None
 
 
 def _count(value: object) -> int | None:
+    """The value if it is an integer above 0, such as 3 or 3.0, else None."""
     number = _positive(value)
     return int(number) if number is not None and number == int(number) else None
 

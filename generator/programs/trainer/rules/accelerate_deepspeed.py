@@ -23,8 +23,8 @@ _PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__
 _STAGE_3: Final = f"{_PLUGIN}; deepspeed/runtime/engine.py reads offload_param at stage 3 only"
 _VALIDATED: Final = "commands/launch.py (_validate_launch_command"
 _NO_PATH: Final = "(prepare_deepspeed_cmd_env exports no nvme path)"
-_AT: Final = "deepspeed_config"
-_FILE: Final = f"{_AT}/deepspeed_config_file"
+_SECTION: Final = "deepspeed_config"
+_FILE: Final = f"{_SECTION}/deepspeed_config_file"
 #: Source: accelerate commands/launch.py (the options of its DeepSpeed group) @ 1.15.0.
 KEYS: Final = (
     *(
@@ -52,6 +52,8 @@ _REFUSED: Final = (
     *("gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device"),
     *("offload_param_device", "offload_param_nvme_path", "zero3_save_16bit_model"),
 )
+#: deepspeed_config_file may be a whole config in base64, which has at least so many characters.
+_SHORTEST_BASE64: Final = 60
 _DEVICES: Final = ("none", "cpu", "nvme")
 _sections: Final = clusters.where(lambda run: run.config.deepspeed)
 
@@ -63,8 +65,9 @@ def keys_are_known(run: Accelerated) -> Violations:
     """Every key of deepspeed_config is one that accelerate reads.
     Prevents: No error: the setting has its default.
     Fix: correct the key, or remove it"""
-    alike = defaultdict[tuple[str, bool], list[tuple[str, str]]](list)  # told at once
-    for key, at, _ in run.config.entries(_AT):
+    #: keys and their pointers by hint, and whether they are slips; each group is one finding
+    by_hint = defaultdict[tuple[str, bool], list[tuple[str, str]]](list)
+    for key, at, _ in run.config.entries(_SECTION):
         if key not in KEYS:
             slip = any(is_slip(key, known) for known in KEYS)
             otherwise = "move it into the JSON that deepspeed_config_file names"
@@ -73,8 +76,8 @@ def keys_are_known(run: Accelerated) -> Violations:
                 if key in TOP_KEYS
                 else suggest(key.lower(), KEYS, otherwise)
             )
-            alike[hint, slip].append((key, at))
-    for (hint, slip), keys in alike.items():
+            by_hint[hint, slip].append((key, at))
+    for (hint, slip), keys in by_hint.items():
         several = len(keys) > 1
         named = (
             f"unknown key{'s' * several} {', '.join(key for key, _ in keys)} in deepspeed_config"
@@ -123,9 +126,10 @@ def one_source_of_settings(run: Accelerated) -> Violations:
     config = run.config
     if not config.config_file or not config.uses_deepspeed:
         return
-    if given := [key for key in _REFUSED if key in config.deepspeed]:
-        message = f"{', '.join(given)} with deepspeed_config_file {config.config_file}"
-        where, them = config.locate_key(f"{_AT}/{given[0]}"), "them" if len(given) > 1 else "it"
+    if refused := [key for key in _REFUSED if key in config.deepspeed]:
+        message = f"{', '.join(refused)} with deepspeed_config_file {config.config_file}"
+        where = config.locate_key(f"{_SECTION}/{refused[0]}")
+        them = "them" if len(refused) > 1 else "it"
         yield Violation(where, message, f"remove {them}, and set {them} in the JSON")
     key = (
         "fp16" if config.value("fp16") and not config.has("mixed_precision") else "mixed_precision"
@@ -171,7 +175,10 @@ def values_are_deepspeeds(run: Accelerated) -> Violations:
         value = run.config.deepspeed.get(key)
         if value is not None and not fits(value):
             yield violation(
-                run.config, f"{_AT}/{key}", f"{key} is {show(value)}, which DeepSpeed refuses", hint
+                run.config,
+                f"{_SECTION}/{key}",
+                f"{key} is {show(value)}, which DeepSpeed refuses",
+                hint,
             )
 
 
@@ -195,7 +202,7 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
                 "on: the path is 'none'"
             )
             hint = f"use a deepspeed_config_file with a nvme_path, or export {variable}"
-            yield violation(run.config, f"{_AT}/{key}", message, hint)
+            yield violation(run.config, f"{_SECTION}/{key}", message, hint)
 
 
 @clusters.rule("ACC011", WARNING, "silent", accelerate(f"{_VALIDATED})"))
@@ -215,18 +222,26 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
         if unused and run.config.block(key):
             message = f"{key} has no effect with distributed_type {kind}"
             hint = f"set distributed_type to {right}, or remove {key}"
-            # FSDP, unless it offloads, does nothing for a process that is alone.
-            alone = key == "fsdp_config" and run.config.processes == 1
-            lost = not alone or is_true(run.config.value("fsdp_config/fsdp_offload_params"))
-            # with it no run could use DeepSpeed
-            where = run.config.locate("deepspeed_config/deepspeed_config_file")
-            lost &= all(
-                link.exists or link.near or link.where != where
-                for link in run.submission.references
-            )
             yield Violation(
-                run.config.locate_key(key), message, hint, severity=None if lost else NOTE
+                run.config.locate_key(key),
+                message,
+                hint,
+                severity=None if _is_missed(run, key) else NOTE,
             )
+
+
+def _is_missed(run: Accelerated, section: str) -> bool:
+    """Whether a run without a section of the config lacks something that it could have."""
+    config = run.config
+    # FSDP, unless it offloads, does nothing for a process that is alone.
+    one_process = section == "fsdp_config" and config.processes == 1
+    if one_process and not is_true(config.value("fsdp_config/fsdp_offload_params")):
+        return False
+    # Without the file that deepspeed_config_file names, no run could use DeepSpeed.
+    where = config.locate(_FILE)
+    return all(
+        link.exists or link.near or link.where != where for link in run.submission.references
+    )
 
 
 @_sections.rule("HF014", NOTE, "silent", _PLUGIN)
@@ -242,7 +257,9 @@ def init_is_for_stage_3(run: Accelerated) -> Violations:
         stage = linked.stage if linked is not None else None
     if is_true(run.config.deepspeed.get("zero3_init_flag")) and stage in (0, 1, 2):
         message = f"zero3_init_flag is true under ZeRO stage {stage}: accelerate sets it to false"
-        yield violation(run.config, f"{_AT}/zero3_init_flag", message, "set zero3_init_flag: false")
+        yield violation(
+            run.config, f"{_SECTION}/zero3_init_flag", message, "set zero3_init_flag: false"
+        )
 
 
 @_sections.rule("ACC012", WARNING, "silent", _STAGE_3)
@@ -251,13 +268,13 @@ def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
     Prevents: No error: the parameters stay on the GPU.
     Fix: use stage 3"""
     device, stage = run.config.deepspeed.get("offload_param_device"), run.config.zero_stage
-    own = run.config.uses_deepspeed and not run.config.config_file
-    if own and device in ("cpu", "nvme") and stage in (0, 1, 2):
+    decides = run.config.uses_deepspeed and not run.config.config_file
+    if decides and device in ("cpu", "nvme") and stage in (0, 1, 2):
         message = (
             f"offload_param_device {device} under ZeRO stage {stage}: parameters stay on the GPU"
         )
         hint = "set zero_stage: 3, or offload_param_device: none"
-        yield violation(run.config, f"{_AT}/offload_param_device", message, hint)
+        yield violation(run.config, f"{_SECTION}/offload_param_device", message, hint)
 
 
 @_sections.rule("ACC013", WARNING, "silent", _PLUGIN)
@@ -279,9 +296,9 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
             for link in run.submission.references
             for document in link.documents
         ]
-        # else it may be another job's
-        less = None if any(text is linked.json for text in texts) else NOTE
-        found = violation(run.config, f"{_AT}/zero_stage", message, hint, severity=less)
+        # A config that no file refers to may be another job's.
+        severity = None if any(text is linked.json for text in texts) else NOTE
+        found = violation(run.config, f"{_SECTION}/zero_stage", message, hint, severity=severity)
         yield against(linked.locate("/zero_optimization/stage"), found)
 
 
@@ -295,12 +312,12 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
     value = run.config.config_file
     if value is None or run.overridden("--deepspeed_config_file"):
         return
-    path = isinstance(value, str) and not is_whole(value)
-    # A config in base64, which it may be too, is longer.
-    named = path and (len(str(value)) >= 60 or value == "none" or PurePosixPath(str(value)).suffix)
-    if not named:
+    is_text = isinstance(value, str) and not is_whole(value)
+    is_base64 = len(str(value)) >= _SHORTEST_BASE64
+    has_ending = PurePosixPath(str(value)).suffix != ""
+    if not (is_text and (is_base64 or value == "none" or has_ending)):
         message = f"deepspeed_config_file is {show(value)}, not the path of a JSON file"
-        severity = Severity.WARNING if path else None
+        severity = Severity.WARNING if is_text else None
         yield violation(
             run.config,
             _FILE,
@@ -326,7 +343,7 @@ def precision_is_the_configs(call: LauncherCall) -> Violations:
     Fix: use the same precision in both
     """
     precision, config = call.text("--mixed_precision"), used_config(call.submission)
-    other = (
+    excluded = (
         {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value)
         if precision is not None
         else None
@@ -334,14 +351,15 @@ def precision_is_the_configs(call: LauncherCall) -> Violations:
     if (
         precision is not None
         and config is not None
-        and other is not None
-        and config.switch(f"/{other}/enabled")
+        and excluded is not None
+        and config.switch(f"/{excluded}/enabled")
     ):
         message = (
-            f"--mixed_precision {precision.value}, and {other} is enabled in the DeepSpeed config"
+            f"--mixed_precision {precision.value}, and {excluded} is enabled in the DeepSpeed "
+            "config"
         )
-        given = precision.bad_option(message, f"use --mixed_precision {other}, or remove it")
-        yield against(config.locate(f"/{other}/enabled"), given)
+        found = precision.bad_option(message, f"use --mixed_precision {excluded}, or remove it")
+        yield against(config.locate(f"/{excluded}/enabled"), found)
 
 
 @_calls.rule("HF012", WARNING, "silent", _PLUGIN)
@@ -363,8 +381,8 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
             f"--gradient_accumulation_steps {steps.value} is not used: the "
             f"DeepSpeed config has {value}"
         )
-        given = steps.bad_option(message, f"use {value} in both, or only in the JSON")
-        yield against(config.locate("/gradient_accumulation_steps"), given)
+        found = steps.bad_option(message, f"use {value} in both, or only in the JSON")
+        yield against(config.locate("/gradient_accumulation_steps"), found)
 
 
 _LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
@@ -387,8 +405,8 @@ def processes_divide_among_machines(run: Accelerated) -> Violations:
     Fix: use a multiple of num_machines
     """
     processes, machines = run.config.processes or 0, run.config.machines
-    own = not run.overridden("--num_processes", "--num_machines")
-    if own and machines > 0 and processes > 0 and processes % machines:
+    decides = not run.overridden("--num_processes", "--num_machines")
+    if decides and machines > 0 and processes > 0 and processes % machines:
         each = processes // machines
         message = (
             f"num_processes {processes} over num_machines {machines} gives {each} each: "
@@ -411,12 +429,15 @@ def launcher_is_known(run: Accelerated) -> Violations:
         return
     if value not in LAUNCHERS:
         yield violation(
-            run.config, f"{_AT}/{name}", f"unknown {name} {show(value)}", f"use {listed(LAUNCHERS)}"
+            run.config,
+            f"{_SECTION}/{name}",
+            f"unknown {name} {show(value)}",
+            f"use {listed(LAUNCHERS)}",
         )
     elif value == "nossh" and release.version < (0, 14, 5):  # accelerate utils/launch.py:468
         message = f"{name} nossh with {release}; it needs 0.14.5 or newer"
         yield violation(
-            run.config, f"{_AT}/{name}", message, "use standard, or DeepSpeed 0.14.5 or newer"
+            run.config, f"{_SECTION}/{name}", message, "use standard, or DeepSpeed 0.14.5 or newer"
         )
 
 
@@ -429,9 +450,9 @@ def machines_have_a_hostfile(run: Accelerated) -> Violations:
     """
     config = run.config
     unnamed = config.uses_deepspeed and not config.deepspeed.get("deepspeed_hostfile")
-    own = config.launcher not in ("standard", None)
+    launcher_of_deepspeed = config.launcher not in ("standard", None)
     if (
-        own
+        launcher_of_deepspeed
         and unnamed
         and not run.overridden("--deepspeed_hostfile", "--deepspeed_multinode_launcher")
     ):
@@ -469,8 +490,8 @@ def rank_is_within(run: Accelerated) -> Violations:
     Fix: use a rank from 0 to num_machines - 1"""
     config, rank = run.config, run.config.integer("machine_rank")
     machines = config.integer("num_machines") if config.has("num_machines") else 1
-    own = not run.overridden("--machine_rank", "--num_machines")
-    if own and rank is not None and machines is not None and not 0 <= rank < max(machines, 1):
+    decides = not run.overridden("--machine_rank", "--num_machines")
+    if decides and rank is not None and machines is not None and not 0 <= rank < max(machines, 1):
         message = (
             f"machine_rank {rank} of num_machines {machines}: ranks are 0 to {max(machines, 1) - 1}"
         )
@@ -486,11 +507,17 @@ def machines_have_their_ranks(run: Accelerated) -> Violations:
     starts_all = config.uses_deepspeed and config.launcher not in ("standard", "nossh", None)
     rank = config.value("machine_rank", 0)
     beside = run.submission.files.beside(config.path, "accelerate config")
-    one_each = any(
+    # One such config for each machine has its rank.
+    is_one_of_several = any(
         other.machines == config.machines and other.value("machine_rank", 0) != rank
         for other in beside
     )
-    if not starts_all and not one_each and run.launches and not run.overridden("--machine_rank"):
+    if (
+        not starts_all
+        and not is_one_of_several
+        and run.launches
+        and not run.overridden("--machine_rank")
+    ):
         message = f"num_machines {config.machines}, and every node assumes rank {rank}"
         hint = "add --machine_rank to the launch line, as in --machine_rank $SLURM_NODEID"
         yield violation(
@@ -512,5 +539,5 @@ def filters_are_one(run: Accelerated) -> Violations:
             f"deepspeed_exclusion_filter {excluded}"
         )
         yield violation(
-            run.config, f"{_AT}/deepspeed_inclusion_filter", message, "remove one of the two"
+            run.config, f"{_SECTION}/deepspeed_inclusion_filter", message, "remove one of the two"
         )

@@ -35,7 +35,7 @@ _FILL: Final = "src/transformers/integrations/deepspeed.py"
 _PREPARED: Final = (
     f"{transformers(f'{_FILL}:109-184')}; {accelerate('accelerator.py (_prepare_deepspeed)')}"
 )
-_MANY: Final = 1e12  # steps; no run has more
+_MOST_STEPS: Final = 1e12  # no run has more
 
 
 class Pair(NamedTuple):
@@ -66,10 +66,16 @@ def pairs(submission: Submission) -> Iterator[Pair]:
 
 #: DeepSpeed's scheduler of each of transformers' that it has: docs/source/en/deepspeed.md @ 5.23.0
 _SCHEDULES: Final = (("constant_with_warmup", "WarmupLR"), ("linear", "WarmupDecayLR"))
-#: The value that a key of the DeepSpeed config must have, unless it is "auto": the key's pointer,
-#: the value, the arguments that require it, whether they are written, and the one to change
-#: instead, where it isn't the key.
-_Expected = tuple[str, object, str, bool, str]
+
+
+class _Expected(NamedTuple):
+    """The value that a key of the DeepSpeed config must have, unless it is "auto"."""
+
+    pointer: str
+    value: object
+    text: str  #: the arguments that require it
+    is_written: bool  #: whether these are written, and no defaults
+    argument: str = ""  #: the one to change in place of the key, if one will do
 
 
 def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
@@ -79,13 +85,13 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
             arguments.is_on("auto_find_batch_size") and "batch" in row.name
         ):
             yield from (
-                (pointer, stated.value, stated.text, stated.written, row.name)
+                _Expected(pointer, stated.value, stated.text, stated.written, row.name)
                 for pointer in row.pointers
             )
     first, second = arguments.stated("adam_beta1"), arguments.stated("adam_beta2")
     if first is not None and second is not None:
         text, written = f"{first.text} and {second.text}", first.written or second.written
-        yield "/optimizer/params/betas", [first.value, second.value], text, written, ""
+        yield _Expected("/optimizer/params/betas", [first.value, second.value], text, written)
     for pointer, other, *names in _DTYPES:
         known = [stated for name in names if (stated := arguments.stated(name)) is not None]
         if len(known) == len(names):
@@ -94,9 +100,9 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
                 any(stated.written for stated in known),
             )
             if not written and arguments.is_on(other):  # TrainingArguments refuses both
-                yield pointer, on, f"{other} true", True, ""
+                yield _Expected(pointer, on, f"{other} true", is_written=True)
             else:
-                yield (
+                yield _Expected(
                     pointer,
                     on,
                     f"{names[0]} {_shown(on)}" + ("" if written else " (the default)"),
@@ -107,7 +113,7 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
 
 def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Violations:
     """Compare a DeepSpeed value with the argument's, as transformers does in Python."""
-    pointer, wanted, text, written, argument = expected
+    pointer, wanted, text, is_written, argument = expected
     config, value = pair.config, pair.config.value(pointer)
     if value is None or value == "auto" or value == wanted:
         return
@@ -117,11 +123,11 @@ def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Vi
     hint = f'set "{name.rpartition(".")[2]}" to "auto", {other}'
     edits = replace_value(config.json, pointer, "auto") if fixable and not config.embedded else ()
     found = violation(
-        config, pointer, message, hint, severity=None if written else NOTE, edits=edits
+        config, pointer, message, hint, severity=None if is_written else NOTE, edits=edits
     )
     yield (
         against(pair.arguments.locate(argument or text.partition(" ")[0]), found)
-        if written
+        if is_written
         else found
     )
 
@@ -200,9 +206,8 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
         config.whole("/train_micro_batch_size_per_gpu"),
         config.whole("/gradient_accumulation_steps"),
     )
-    if (
-        batch is None or value is None or pair.gpus is None or None not in parts
-    ):  # of all three BATCH001 says it
+    # Where the config has all three keys, BATCH001 reports their product.
+    if batch is None or value is None or pair.gpus is None or None not in parts:
         return
     product = batch.sequences * pair.gpus
     if value != product:
@@ -227,7 +232,9 @@ def schedule_equals_the_arguments(pair: Pair) -> Violations:
     steps, warmup = pair.arguments.integer("max_steps"), pair.arguments.stated("warmup_steps")
     total = steps if steps is not None and steps > 0 else None
     if total is not None:
-        expected = ("/scheduler/params/total_num_steps", total, f"max_steps {total}", True, "")
+        expected = _Expected(
+            "/scheduler/params/total_num_steps", total, f"max_steps {total}", is_written=True
+        )
         yield from _mismatches(pair, expected, fixable=True)
     number = _warmup(warmup.value, total) if warmup is not None else None
     if warmup is not None and number is not None:
@@ -236,31 +243,33 @@ def schedule_equals_the_arguments(pair: Pair) -> Violations:
             if warmup.text.endswith(f" {number}")
             else f"{warmup.text}, which is {number} steps,"
         )
-        expected = ("/scheduler/params/warmup_num_steps", number, text, warmup.written, "")
+        expected = _Expected("/scheduler/params/warmup_num_steps", number, text, warmup.written)
         yield from _mismatches(pair, expected, fixable=True)
 
 
 def _warmup(value: object, total: int | None) -> int | None:
     """The warm-up steps of transformers, at least 1; None where they depend on the run's length."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MANY:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value < _MOST_STEPS
+    ):
         return None
     if 0 < value < 1:
         return math.ceil(total * value) if total is not None else None
     return max(1, int(value))
 
 
+_DECOUPLED: Final = "/optimizer/params/adam_w_mode"
 #: Names of AdamW with states in full precision. Source: transformers/training_args.py
 #: (OptimizerNames).
-_DECOUPLED: Final = "/optimizer/params/adam_w_mode"
 _ADAMW: Final = (
-    *(
-        "adamw_hf",
-        "adamw_torch",
-        "adamw_torch_fused",
-        "adamw_torch_xla",
-        "adamw_torch_npu_fused",
-        "adamw_apex_fused",
-    ),
+    "adamw_hf",
+    "adamw_torch",
+    "adamw_torch_fused",
+    "adamw_torch_xla",
+    "adamw_torch_npu_fused",
+    "adamw_apex_fused",
 )
 
 
@@ -382,8 +391,10 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
                 key == "optimizer" and decoupled and pair.arguments.value("optim") in _ADAMW
             )
             same = both_adamw or (pair.arguments.value(name), kind) in _SCHEDULES
-            less = NOTE if same else None  # whichever program implements it
-            found = violation(pair.arguments, name, message, "remove one of them", severity=less)
+            severity = NOTE if same else None  # whichever program implements it
+            found = violation(
+                pair.arguments, name, message, "remove one of them", severity=severity
+            )
             yield against(pair.config.locate(f"/{key}/type"), found)
 
 
