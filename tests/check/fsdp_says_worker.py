@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from accelerate import ParallelismConfig
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import FullyShardedDataParallelPlugin, fsdp_utils
 from accelerate.utils.launch import prepare_multi_gpu_env
@@ -34,6 +35,11 @@ def by_launcher(path: str) -> FullyShardedDataParallelPlugin:
     arguments.mixed_precision = arguments.mixed_precision or "no"
     made = prepare_multi_gpu_env(arguments)
     os.environ.update({name: made[name] for name in made if name.startswith(_OURS)})
+    if made.get("ACCELERATE_USE_PARALLELISM_CONFIG") == "true":
+        sizes = {"multi_device": True, "num_processes": arguments.num_processes}
+        second = made["FSDP_VERSION"] == "2"
+        whole = SimpleNamespace(is_fsdp2=second, is_main_process=False, **sizes)
+        ParallelismConfig()._validate_accelerator(whole)
     if made["FSDP_VERSION"] == "1":  # whose states are sent to other ranks by a GPU alone
         os.environ |= {"FSDP_SYNC_MODULE_STATES": "no", "FSDP_CPU_RAM_EFFICIENT_LOADING": "no"}
     return FullyShardedDataParallelPlugin()

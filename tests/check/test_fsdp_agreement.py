@@ -32,6 +32,7 @@ RAISED: Final = {
     "FSDP027_trainer": "ValueError: `auto_wrap_policy` must be one of",
     "FSDP028": "TypeError: 'NoneType' object is not callable",
     "FSDP030": "ValueError: fully_shard does not support containers",
+    "FSDP038": "ValueError: FSDP is enabled but the parallelism config has no dimension for FSDP",
     "FSDP032": "ValueError: Unknown `fsdp` option: true",
     "FSDP032_first": "ValueError: `fsdp=hybrid_shard` is only available with FSDP1",
 }

@@ -13,7 +13,7 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import accelerate, listed, transformers
 from ....submission.subjects import subject
 from ....submission.submission import Submission
-from ....text.wording import show
+from ....text.wording import show, whole_number
 from ...python_around import release_in
 from ..accelerate import AccelerateConfig
 from ..fsdp_config import (
@@ -373,3 +373,26 @@ def one_process_loads(run: Fsdp) -> Violations:
         message = "cpu_ram_efficient_loading without ACCELERATE_USE_FSDP: every process loads all"
         hint = "export ACCELERATE_USE_FSDP=true and FSDP_CPU_RAM_EFFICIENT_LOADING=true"
         yield _found(run, "cpu_ram_efficient_loading", message, hint)
+
+
+@_second_by_accelerate.rule("FSDP038", ERROR, "init", accelerate("parallelism_config.py:381"))
+def mesh_has_a_shard(run: Fsdp) -> Violations:
+    """The mesh of FSDP2 has ranks to shard over: dp_shard_size or cp_size above 1.
+    Prevents: ValueError: FSDP is enabled but the parallelism config has no dimension for FSDP to
+    shard across
+    Fix: set parallelism_config_dp_shard_size
+    """
+    assert isinstance(run.holder, AccelerateConfig)
+    sizes = {
+        str(name).removeprefix("parallelism_config_"): (whole_number(value), at)
+        for name, at, value in run.holder.entries("parallelism_config")
+    }
+    known = {name: size for name, (size, _) in sizes.items() if size is not None}
+    cut = {"dp_shard_size", "cp_size"}
+    alone = all(known.get(name, 1) == 1 for name in cut) and not (sizes.keys() - known.keys()) & cut
+    others = [name for name in ("dp_replicate_size", "tp_size") if known.get(name, 1) > 1]
+    if alone and others:
+        name = others[0]
+        message = f"{name} {known[name]} without dp_shard_size: no ranks are left to shard over"
+        hint = "set parallelism_config_dp_shard_size, or use distributed_type: MULTI_GPU"
+        yield Violation(run.holder.locate(sizes[name][1]), message, hint)
