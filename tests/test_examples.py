@@ -23,8 +23,12 @@ from tests.programs.places import put, shell_complaints
 from tests.slurm_cluster import sbatch_test_only, slurm_for
 
 GOLDEN = Path(__file__).parent / "golden"
+#: What the specs say that write no DeepSpeed config.
+_WITHOUT = ("framework: megatron-lm", "framework: megatron-bridge", "sharding: fsdp2")
 DEEPSPEED = [
-    name for name in NAMES if "framework: megatron-lm" not in (FOLDER / f"{name}.yaml").read_text()
+    name
+    for name in NAMES
+    if not any(words in (FOLDER / f"{name}.yaml").read_text() for words in _WITHOUT)
 ]
 
 

@@ -237,6 +237,19 @@ def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
     return (("Faster", "; ".join(texts)),) if texts else ()
 
 
+def other_sharding(best: Plan) -> tuple[Line, ...]:
+    """What the other way to shard the states takes, where the framework has two and it fits."""
+    from ..programs.frameworks import FRAMEWORKS  # here, to save start-up time
+    from ..search.sharding import sharding_text, with_other_sharding
+
+    framework = FRAMEWORKS[best.job.framework.name]
+    for other in (framework, *framework.shardings.values()):
+        if other.sharding != best.job.framework.sharding:
+            plan = with_other_sharding(best, other)
+            return (("Or", sharding_text(best, plan)),) if plan is not None else ()
+    return ()
+
+
 def _faster(best: Plan, change: Suggestion) -> str:
     """`set training.kernels: fused (Liger's kernels): 70% faster, 61.2 GiB`."""
     other = change.plan

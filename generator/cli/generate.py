@@ -94,7 +94,7 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     from ..programs.launchers import LAUNCHERS
     from ..search.suggestions import faster_nearby
     from ..search.summary import further
-    from .answers import explained, nearby, report
+    from .answers import explained, nearby, other_sharding, report
     from .tables import print_parts
     from .writing import ACTIONS
 
@@ -141,9 +141,9 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
         notes = [*launcher.lost(best.job), *adapters, *needed, launcher.before(launch, folder)]
         rows += [("Next", " ".join(notes)), ("", launcher.command(folder))]
     more = explained(best, made.answer.rejected_by) if explain else ()
-    faster = () if made.elastic else nearby(best, faster_nearby(best))
+    others = (*nearby(best, faster_nearby(best)), *other_sharding(best)) if not made.elastic else ()
     print_parts(
-        *report(made.answer, top, *faster, *rows, details=[*further(best)], counts=made.elastic),
+        *report(made.answer, top, *others, *rows, details=[*further(best)], counts=made.elastic),
         *more,
     )
 

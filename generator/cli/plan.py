@@ -130,10 +130,10 @@ def plan(
     else:
         from ..search.suggestions import faster_nearby
         from ..search.summary import further
-        from .answers import ALWAYS, explained, nearby, report
+        from .answers import ALWAYS, explained, nearby, other_sharding, report
 
         with working("planning other counts and batches", form):
-            faster = () if counts else nearby(best, faster_nearby(best))
+            faster = () if counts else (*nearby(best, faster_nearby(best)), *other_sharding(best))
         lacks = (("Next", not_ready(best.missing)),) if best.missing else ()
         details = [*further(best)][0 if explain else -ALWAYS :]
         more = explained(best, answer.rejected_by) if explain else ()

@@ -66,6 +66,7 @@ def job_document(job: Job) -> dict[str, object]:
         },
         "training": {
             **{f.name: getattr(training, f.name) for f in fields(training) if f.name not in of_run},
+            **({"sharding": job.framework.sharding} if job.framework.sharding else {}),
             "lora": asdict(training.lora) if training.lora else None,
             "batch_ramp": asdict(training.batch_ramp) if training.batch_ramp else None,
         },
