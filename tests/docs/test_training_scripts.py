@@ -20,6 +20,7 @@ from tests.workers import HANGS_S
 pytestmark = pytest.mark.integration
 
 PAGE = ROOT / "docs" / "training-script.md"
+DEEPSPEED = ROOT / "examples" / "training" / "train_deepspeed.py"
 ON_CPU = Path(__file__).with_name("on_cpu.py")
 #: A Llama of two layers with the tokenizer that `MAKE` makes, and two processors as its cluster.
 CONFIG = {
@@ -159,9 +160,10 @@ def trained(folder: Path, framework: str, steps: int, arguments: list[str]) -> s
 
 
 def write_script(name: str, folder: Path, target: str = "train.py") -> None:
-    """Put a script of the page into the folder."""
-    (script,) = (block.text for block in blocks(PAGE) if block.options.get("title") == name)
-    (folder / target).write_text(script)
+    """Put the Trainer's script of the page, or the one for DeepSpeed, into the folder."""
+    scripts = {block.options.get("title"): block.text for block in blocks(PAGE)}
+    scripts["deepspeed/train.py"] = DEEPSPEED.read_text(encoding="utf-8")
+    (folder / target).write_text(scripts[name])
 
 
 def test_the_scripts_read_what_the_plan_counts_on(folder: Path) -> None:
