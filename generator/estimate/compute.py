@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -73,6 +73,13 @@ class LayerTime:
     shared: Passes  #: of these the shared experts'
     latents: Passes  #: of these the products of states narrower than the hidden one
 
+
+#: Speed of kernels that carry a state along the sequence, over what flash attention's rates and
+#: the memory's allow: Triton's, by chunks, with states in fp32 between them. **Source**: Nemotron 3
+#: Nano on B200, B300, GB200, GB300 and H100, tokens per second in docs/performance-summary.md of
+#: NVIDIA-NeMo/Megatron-Bridge @ 067f987df: 0.18 to 0.40 by machine; each machine's steps are within
+#: 9 % with the mean of the others, as `python -m benchmarks.hybrid` prints.
+_SCAN_SHARE: Final = 0.25
 
 #: Fields that the products of a layer depend on, beside its tokens.
 _PRODUCTS_BY = ("tensor", "expert", "expert_tensor", "sequence_parallel")
@@ -191,11 +198,11 @@ def core_time(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
 
 
 def _scan(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
-    """Seconds of a core without softmax: its arithmetic at attention's rates, in fp32 at those of
-    products, or what it moves.
+    """Seconds of a core without softmax: its arithmetic at attention's rates, or what it moves,
+    both over the share that its kernels reach; in fp32 at the rates of products.
 
-    **Assumes** that such kernels reach the share of the peak that flash attention reaches: none was
-    measured.
+    **Assumes** that kernels of all kinds with a state reach the share of Mamba-2's, which alone
+    were measured.
     """
     accelerator, constants = job.cluster.accelerator, rates(job)
     tokens, sequence = local_tokens(job, layout) / layout.tensor, job.training.sequence_length
@@ -209,7 +216,8 @@ def _scan(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
         rate = accelerator.flops_per_s.get("fp32") or rate
         work = tokens * flops / (rate * constants.product_fraction)
         return Passes(work + moved + start, 2 * (work + moved) * mixer.core_trains)
-    work = tokens * flops / rate / constants.attention_kernel_share
+    work = tokens * flops / rate / constants.attention_kernel_share / _SCAN_SHARE
+    moved = moved / _SCAN_SHARE
     return Passes(
         np.maximum(work / constants.attention_forward_fraction, moved) + start,
         np.maximum(2 * work / constants.attention_backward_fraction, 2 * moved) + start,
