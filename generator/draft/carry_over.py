@@ -65,7 +65,10 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     words = words[: len(words) - len(plan.job.launch.arguments)]  # these are last
     rendered = {parser.key(group[0]): group for group in grouped(words) if is_option(group[0])}
     carried = _carried(draft, rendered)
-    if found.launch is not None or found.megatron is not None or draft.options:
+    # A front end has defaults of its own, and reads the model's shape from its checkpoint.
+    by_front_end = found.launch is not None and found.launch.front_end
+    started = found.launch is not None or found.megatron is not None or draft.options
+    if started and not by_front_end:
         carried += _restored(draft, rendered, carried)
     if plan.job.framework.planned:
         carried += _carry_config(draft, plan, carried)

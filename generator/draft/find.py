@@ -117,7 +117,8 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
 def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     """The run of a launch line that may be of a training: it uses a launcher, or names a config."""
     launchers = {call.program for call in launch.calls} & {*LAUNCHERS, "srun", "mpirun"}
-    if launch.program is None or not (launchers or configs_of(submission)):
+    starts_ranks = launchers or launch.front_end or configs_of(submission)
+    if launch.program is None or not starts_ranks:
         return None
     arguments, words = submission.of(TrainingArguments), {word.value for word in launch.arguments}
     own = [one for one in arguments if one.launch is launch]

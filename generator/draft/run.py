@@ -15,6 +15,7 @@ from ..programs.azureml.job import AzureMLJob
 from ..secrets import Hider
 from .draft import Draft
 from .find import ExistingRun
+from .front_ends import read_front_end, reserve_share
 from .machines import read_machines
 from .megatron import read_megatron
 from .scripts import read_config, read_script
@@ -41,6 +42,7 @@ def draft_run(
         read_script(draft)
     if found.config is not None:
         read_config(draft, found.config)
+    read_front_end(draft)
     read_machines(draft)
     for other in others if found.where.path not in ours else ():
         draft.leave(
@@ -53,6 +55,7 @@ def draft_run(
         if path == "launch.target" and draft.get(path) not in (None, value):
             draft.spec["launch"].pop(str(draft.get(path)), None)
         draft.set(path, value)
+    reserve_share(draft)
     _complete(draft, found.where)
     # Machines without a scheduler are named in a file, where they are several.
     target, nodes, gpus = str(draft.get("launch.target")), draft.get("nodes"), draft.get("gpus")

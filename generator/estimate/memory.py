@@ -19,6 +19,7 @@ from .states import (
     FP32,
     has_flat_gradients,
     host_bytes,
+    host_factor,
     master_bytes,
     moment_bytes,
     state_bytes,
@@ -331,7 +332,7 @@ def _host_bytes_per_node(job: Job, layout: LayoutLike, first: StageContents) -> 
             layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, weight_bytes(job) * share, 0
         )
         own_bytes = host_bytes(job, layout, adapters.trained(job, first).shared / shared)
-        host = own_bytes + base * rates(job).pinned_memory_factor
+        host = own_bytes + base * host_factor(job)
     return host * np.minimum(job.cluster.accelerators_per_node, layout.world)
 
 

@@ -5,6 +5,7 @@ They depend on framework, precision and ZeRO stage.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -294,4 +295,16 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
         optimizer + element * (1 + second_shares(layout)),
         np.where(layout.offload == Offload.OPTIMIZER, optimizer, 0),
     )
-    return parameters * per_parameter * layout.offload_fraction * rates(job).pinned_memory_factor
+    return parameters * per_parameter * layout.offload_fraction * host_factor(job)
+
+
+def host_factor(job: Job) -> float:
+    """Host memory of offloaded states over their bytes: buffers that are pinned are rounded up.
+
+    **Source**: DeepSpeed's estimators (runtime/zero/stage3.py:3755-3772), whose factor is for
+    `pin_memory`; without it the bytes alone are held.
+    """
+    offloads = job.deepspeed_config.get("zero_optimization", {})
+    block = offloads.get("offload_optimizer") if isinstance(offloads, Mapping) else None
+    is_pinned = not isinstance(block, Mapping) or block.get("pin_memory") is not False
+    return rates(job).pinned_memory_factor if is_pinned else 1.0

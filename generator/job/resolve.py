@@ -11,7 +11,7 @@ from ..catalog import Accelerator, Model
 from ..findings import Finding, Severity, Version
 from ..text.source import Source
 from ..text.wording import dots
-from ..units import DAY, GB, MINUTE
+from ..units import DAY, GB, GIB, MINUTE, gib
 from .arguments import is_fine_tuning
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE
 from .quantities import read_batch_tokens, read_counts, read_time_limit, read_tokens
@@ -99,9 +99,12 @@ def resolve(
             data.get("framework", DEFAULT_FRAMEWORK) if _sound("/framework", pointers) else None
         )
         calibration = resolved("calibration", resolve_calibration, cluster, framework)
+    if cluster is not None and _sound("/memory", pointers):
+        findings.extend(_check_reserved(source, data, cluster))
     wrong = any(finding.severity is Severity.ERROR for finding in findings)
     if pointers or wrong or model is None or cluster is None or calibration is None:
         return None, tuple(findings)
+    cluster = _without_reserved(data, cluster)
     return replace(_job(source, data, model, cluster, frameworks), calibration=calibration), tuple(
         findings
     )
@@ -241,6 +244,30 @@ def _check_release(
     message = f"`{key}: {stated}` is older than {dots(oldest)}, the oldest that has a writer"
     hint = f"use {dots(oldest)} or later, or remove the key"
     yield WRONG_VALUE.at(source.locate(where), message, hint)
+
+
+def _check_reserved(source: Source, data: Keys, cluster: Cluster) -> Iterator[Finding]:
+    """Report memory that another program holds and the accelerator doesn't have."""
+    reserved = _reserved_bytes(data)
+    has = cluster.accelerator.memory_bytes
+    if reserved >= has:
+        name = cluster.accelerator.name
+        message = f"`reserved_gib: {gib(reserved)}` is all of the {gib(has)} GiB that {name} has"
+        yield WRONG_VALUE.at(source.locate("/memory/reserved_gib"), message, "reserve less")
+
+
+def _without_reserved(data: Keys, cluster: Cluster) -> Cluster:
+    """The cluster without the memory of its accelerators that another program holds."""
+    reserved = _reserved_bytes(data)
+    if not reserved:
+        return cluster
+    left = cluster.accelerator.memory_bytes - reserved
+    return replace(cluster, accelerator=replace(cluster.accelerator, memory_bytes=left))
+
+
+def _reserved_bytes(data: Keys) -> float:
+    reserved = data.get("memory", {}).get("reserved_gib", 0)
+    return float(reserved) * GIB if isinstance(reserved, (int, float)) else 0.0
 
 
 def _counts(data: Keys, cluster: Cluster) -> tuple[int, ...]:

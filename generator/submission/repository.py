@@ -5,6 +5,7 @@ It has the programs that launch lines start, and Python and prose that speak of 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from ..text.around import (
 )
 from .launches import Launch
 
+_LOADER: Final = re.compile(r"load(?:er)?s?\b|iter(?:ator)?s?\b|batch", re.IGNORECASE)
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
 STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
 #: Of a folder; of 3,630 folders with Python in 230 public repositories 99.9 % have no more.
@@ -77,6 +79,26 @@ def program_text(launch: Launch) -> str | None:
     """The text of the Python file that a launch line starts; None where it isn't there."""
     path = program_of(launch)
     return text_around(path, path.parent) if path is not None else None
+
+
+def prepares_no_loader(text: str) -> bool:
+    """Return whether a program surely hands no loader to accelerate's `prepare`: it names none at
+    all, and each argument is a plain name.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "prepare"
+    ]
+    plain = all(isinstance(word, ast.Name) for call in calls for word in call.args)
+    named = any(call.keywords for call in calls)
+    return bool(calls) and plain and not named and _LOADER.search(text) is None
 
 
 def sets_key(pointer: str, holder: str) -> bool:

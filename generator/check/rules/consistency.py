@@ -162,8 +162,7 @@ def _contradictions(
 
     Two scripts that nothing binds together may be two jobs.
     """
-    called = {path for script in submission.scripts for path in script.shell.called}
-    scripts = {script.path for script in submission.scripts} - called
+    called = {script.path: set(script.shell.called) for script in submission.scripts}
     hostfiles = {hostfile.path for hostfile in submission.of_kind("hostfile")}
     for trusted in claims[:1]:
         launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
@@ -176,10 +175,10 @@ def _contradictions(
                 claim.quantity,
             ) in right:  # one launch line of a script is the job, others prepare it
                 continue
-            apart = (
-                claim.where.path != trusted.where.path
-                and {claim.where.path, trusted.where.path} <= scripts
-            )
+            paths = (claim.where.path, trusted.where.path)
+            calls = called.get(paths[0], set()) | called.get(paths[1], set())
+            is_bound = paths[0] == paths[1] or not calls.isdisjoint(paths)
+            apart = not is_bound and set(paths) <= called.keys()
             # A hostfile lists all hosts; DeepSpeed's launcher may use a part of it.
             apart |= trusted.where.path in hostfiles and claim.value < trusted.value
             if claim.value != trusted.value and claim.where.path != FLAGS and not apart:

@@ -104,14 +104,22 @@ def used_config(submission: Submission) -> Config | None:
 def named_in(submission: Submission, path: str) -> frozenset[int] | None:
     """The DeepSpeed configs that the document at `path` names, each as the `id` of its text.
 
-    None where the document names none.
+    None where the document names none, or one that its script makes of another.
     """
     links = [
         link
         for link in submission.references
-        if link.where.path == path and link.kind == "DeepSpeed config"
+        if link.where.path == path
+        and link.kind == "DeepSpeed config"
+        and not is_made(submission, link)
     ]
     return named_by(links) if links else None
+
+
+def is_made(submission: Submission, link: Reference) -> bool:
+    """Return whether a script makes the file that it names, so that what it makes it of is read."""
+    scripts = (script for script in submission.scripts if script.path == link.where.path)
+    return not link.documents and any(script.makes(link.path) for script in scripts)
 
 
 def named_by(links: Iterable[Reference]) -> frozenset[int]:

@@ -62,6 +62,9 @@ class FrontEnd:
     counts: Mapping[str, str] = field(default_factory=dict)  #: made of settings, by name
     #: options of the engine by the short names of the settings that become them
     becomes: Mapping[str, str] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)  #: what its runs are, by keys of a spec
+    #: the settings with which an engine for generation keeps its share of the card in training
+    shares: Mapping[str, str] = field(default_factory=dict)
     identities: Sequence[Mapping[str, Any]] = ()  #: what has to hold of counts and settings
 
     @property

@@ -209,7 +209,8 @@ class _Walk:
         if subcommands is not None and not first.raw.endswith("accelerate.commands.launch"):
             subcommand = next((one for one in subcommands if _begins(words, one.split())), None)
             if subcommand is None:
-                return ()
+                is_program = name in _WRAPPERS and bool(self.calls)  # `srun ray start`
+                return self._end((first, *words)) if is_program else ()
             words = words[len(subcommand.split()) :]
         options = read_options(TABLES[name], words)
         if name not in _WRAPPERS:

@@ -6,6 +6,7 @@ another, `"prompt + response"` a sum. Its value is known where all that it is ma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
@@ -22,6 +23,8 @@ from .front_ends import FrontEnd, front_ends
 
 #: The words that a script is started with: without any, nothing.
 _STARTED_WITH: Final = frozenset({"$@", "${@}", "$*", "${@:1}", "${@:2}", "${@:3}"})
+#: An array with all its words.
+_ARRAY: Final = re.compile(r'"?\$\{(\w+)\[[@*]\]\}"?')
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
 _NONE: Final = frozenset({"null", "none", "~", "???"})
@@ -108,7 +111,35 @@ class Settings:
     def _may_hide(self, word: Word) -> bool:
         known = word.value is not None or any(word.parts)
         known |= bool(word.perhaps) and None not in word.perhaps
-        return not known and word.raw.strip('"') not in _STARTED_WITH
+        return not known and word.raw.strip('"') not in _STARTED_WITH and not self._is_nothing(word)
+
+    def _is_nothing(self, word: Word) -> bool:
+        """Return whether a word holds no option: a command's output, or an array that nothing
+        makes, which no environment has.
+        """
+        array = _ARRAY.fullmatch(word.raw)
+        return word.raw.startswith(("$(", "`")) or (
+            array is not None and array[1] not in self._arrays and not self._sources_elsewhere
+        )
+
+    @cached_property
+    def _arrays(self) -> frozenset[str]:
+        """The names that the script may give a value to."""
+        script = self.launch.script
+        words = (word.value for command in script.commands for word in command.words)
+        return frozenset((*(one.name for one in script.assignments), *filter(None, words)))
+
+    @cached_property
+    def _sources_elsewhere(self) -> bool:
+        """Whether the script sources a file that isn't there."""
+        script = self.launch.script
+        read = {PurePosixPath(text.path).name for _, text in script.followed}
+        sourced = (
+            command.words[1].path
+            for command in script.commands
+            if len(command.words) > 1 and command.words[0].value in ("source", ".")
+        )
+        return any(path is None or PurePosixPath(path).name not in read for path in sourced)
 
     @cached_property
     def _has_other_defaults(self) -> bool:

@@ -166,6 +166,8 @@ class OptionTable:
         released = [index for index, known in enumerate(numbers) if known]
         if release is None or not released:
             return released[-1] if released else 0
+        if release[:2] > numbers[released[-1]][:2]:  # of a branch that becomes it
+            return len(numbers) - 1
         return max((one for one in released if numbers[one] <= release), default=released[0])
 
     def has(self, name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 from ...submission.claims import Claim, Quantity, Trust
 from ...submission.submission import Submission
 from ..deepspeed.config import Config
-from ..deepspeed.submission import named_by, read_by, used_config
+from ..deepspeed.submission import is_made, named_by, read_by, used_config
 from .accelerate import AccelerateConfig
 from .training_arguments import TrainingArguments
 
@@ -45,6 +45,8 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
         for link in submission.references
         if link.path in paths and link.where.path == arguments.path
     ]
+    if links and all(is_made(submission, link) for link in links):
+        return used_config(submission)
     return next(iter(read_by(submission, named_by(links))), None)
 
 

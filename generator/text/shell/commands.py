@@ -323,9 +323,10 @@ class Shell:
         """The variables of a shell that a command starts: exported ones, and its own."""
         state = State(self.state)
         for assignment in command.environment:
+            place, value = assignment.value_offset, UNKNOWN
             if assignment.value is not None:
-                place = assignment.value_offset
-                state.set(assignment.name, Value((Piece(assignment.value, place, place, ("",)),)))
+                value = Value((Piece(assignment.value, place, place, ("",)),))
+            state.set(assignment.name, value)
         return state
 
     @staticmethod

@@ -464,6 +464,31 @@ def muon_reads_its_parameters(config: Config) -> Violations:
         yield from _unknown(config, _MUON, "{} has no effect: Muon doesn't read it")
 
 
+@building.rule(
+    "OPT049",
+    ERROR,
+    "silent",
+    "deepspeedai/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py, stage3.py (muon_update)",
+    before=(0, 19, 7),
+)
+def muon_has_zero(config: Config) -> Violations:
+    """Muon is used with ZeRO's own optimizers, which alone make its update before 0.19.7.
+    Prevents: No error: the parameters are trained by SGD with momentum.
+        So it is at stage 0, and with bf16 and sums in fp32 at stage 1.
+    Fix: use stage 1 or more, or a newer DeepSpeed
+    """
+    if config.optimizer != "muon":
+        return
+    if config.stage == 0:
+        message = "Muon at ZeRO stage 0 trains by SGD in DeepSpeed before 0.19.7"
+        yield violation(config, f"{OPTIMIZER}/type", message, "use ZeRO stage 1 or more")
+    elif config.stage == 1 and config.switch("/bf16/enabled") and config.accumulates_in == "fp32":
+        message = "Muon with bf16 and sums in fp32 at ZeRO stage 1 trains by SGD in DeepSpeed "
+        message += "before 0.19.7: the BF16 optimizer makes no update of Muon's"
+        hint = 'remove "grad_accum_dtype", or use stage 2'
+        yield violation(config, f"{OPTIMIZER}/type", message, hint)
+
+
 @configs.rule("OPT041", WARNING, "silent", megatron_deepspeed("megatron/training.py:627"))
 def megatron_brings_its_optimizer(config: Config) -> Violations:
     """A config for Megatron-DeepSpeed has no optimizer and scheduler: Megatron's arguments decide

@@ -278,6 +278,17 @@ def _cut_off(script: LaunchScript) -> Violations:
     launches = {
         launch.calls[0].command.index: launch.calls[0].command for launch in script.launches
     }
+    # `"${TORCHRUN[@]}"` is a command where the array begins with a program.
+    programs = {
+        assignment.name
+        for assignment in shell.assignments
+        if assignment.words and not assignment.words[0].raw.lstrip("\"'").startswith(("-", "$"))
+    }
+    commands = {
+        command.offset
+        for command in shell.commands
+        if command.words and programs.intersection(command.words[0].variables)
+    }
     told_at = -1  # the index of the last command that is cut off
     for command in shell.commands:
         at, launch = command.offset, launches.get(command.index - 1)
@@ -291,7 +302,13 @@ def _cut_off(script: LaunchScript) -> Violations:
         value = _NO_COMMAND.match(content, at) if after_comment else None
         meant = option or value or _FURTHER_IN.match(content, at)
         # Within a line, or below a blank that follows the backslash, other rules judge.
-        if meant is None or indent.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
+        if (
+            meant is None
+            or command.offset in commands
+            or indent.strip()
+            or not above
+            or re.search(r"\\[ \t]+$", above[-1])
+        ):
             continue
 
         # Without a dash it is the launch's only right below it, and further in.

@@ -10,6 +10,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....numerals import is_whole
 from ....rules.violations import accelerate, listed, suggest, violation
+from ....submission.repository import prepares_no_loader, program_text
 from ....text.lookup import is_slip
 from ....text.wording import show, whole_number
 from ...deepspeed.submission import release_of_deepspeed, used_config
@@ -541,3 +542,24 @@ def filters_are_one(run: Accelerated) -> Violations:
         yield violation(
             run.config, f"{_SECTION}/deepspeed_inclusion_filter", message, "remove one of the two"
         )
+
+
+@clusters.rule("ACC024", WARNING, "init", accelerate("accelerator.py (_prepare_deepspeed)"))
+def auto_batch_needs_a_loader(run: Accelerated) -> Violations:
+    """A micro-batch of "auto" is filled in from a loader that the program hands to prepare.
+    Prevents: ValueError: When using DeepSpeed, `accelerate.prepare()` requires you to pass at least
+    one of training or evaluation dataloaders
+    Fix: write the number, or hand the loader to prepare
+    """
+    config = used_config(run.submission)
+    micro = "/train_micro_batch_size_per_gpu"
+    if config is None or config.json.value(micro) != "auto":
+        return
+    for launch in run.submission.launches:
+        text = program_text(launch) if launch.call("accelerate") is not None else None
+        if text is not None and prepares_no_loader(text):
+            program = launch.program.raw if launch.program is not None else "the program"
+            message = f'{micro[1:]} is "auto", and {program} hands no loader to prepare'
+            hint = "write the number, or hand a loader to prepare"
+            yield violation(config, micro, message, hint)
+            return

@@ -1,0 +1,132 @@
+"""What the launch of a front end says beside its engine's options: GPUs, model, lengths, and the
+share of the card that an engine for generation keeps while the model is trained.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, Final
+
+from ..catalog import find_accelerator, find_model, find_node_type
+from ..numerals import python_float, whole
+from ..programs.launching.settings import Setting, Settings, settings_of
+from ..units import GIB
+from .draft import Draft
+
+_ADAPTERS: Final = "adapters aren't planned with Megatron: the spec trains every parameter"
+_STAGE: Final = re.compile(r"zero([0-3])(?:_offload)?$")
+#: Settings of launches that generate samples.
+_GENERATES: Final = ("prompts", "generated", "vllm")
+
+
+def read_front_end(draft: Draft) -> None:
+    """Everything that a front end's own settings say, where the files say nothing else."""
+    launch = draft.found.launch
+    settings = None if launch is None else settings_of(launch)
+    if settings is None:
+        return
+
+    own = settings.front_end.settings
+    gpus = settings.count("nodes per_node") if {"nodes", "per_node"} <= own.keys() else None
+    experts = _number(settings, "expert")
+    experts = experts if experts and experts > 1 else None
+    keys: dict[str, Any] = {
+        "gpus": gpus.value if gpus else None,
+        "model": _model(draft, settings),
+        "training.sequence_length": _number(settings, "length"),
+        "layout.micro_batch": _number(settings, "micro"),
+        "layout.expert": experts,
+        "layout.expert_tensor": _expert_tensor(settings) if experts else None,
+        "layout.zero_stage": _stage(settings),
+        "training.global_batch": _number(settings, "batch"),
+        **settings.front_end.spec,
+    }
+    for key, value in keys.items():
+        if draft.get(key) is None:
+            draft.set(key, value)
+
+    # Where no file says how long the model's contexts are, they hold what it is trained on.
+    longest = draft.get("training.sequence_length")
+    assumed = "model.max_position_embeddings"
+    if assumed in draft.comments and (longest or 0) > (draft.get(assumed) or 0):
+        draft.set(assumed, longest)
+
+    tuner = _get(settings, "tuner")
+    if tuner is not None and tuner.text != "full":
+        draft.leave(str(tuner), tuner.where or settings.place, _ADAPTERS)
+    if any(_is_set(settings, short) for short in _GENERATES if short in own):
+        why = "generation isn't planned: the spec has the training alone"
+        draft.leave(settings.front_end.name, settings.place, why)
+
+
+def reserve_share(draft: Draft) -> None:
+    """The share of the card that an engine for generation keeps, as `memory.reserved_gib`."""
+    launch = draft.found.launch
+    settings = None if launch is None else settings_of(launch)
+    shares = settings.front_end.shares if settings is not None else {}
+    if settings is None or not shares or not settings.meets(shares):
+        return
+
+    share = settings.get("share")
+    fraction = python_float(share.text) if share is not None else None
+    capacity = _card_bytes(draft.get("cluster"))
+    if share is None or fraction is None or not 0 < fraction < 1:
+        return
+    if capacity is None:
+        draft.leave(str(share), share.where or settings.place, "the card's memory isn't known")
+    else:
+        draft.set("memory.reserved_gib", round(fraction * capacity / GIB, 1))
+        draft.comments["memory.reserved_gib"] = f"{share}: the engine for generation keeps it"
+
+
+def _expert_tensor(settings: Settings) -> int | None:
+    setting = (
+        settings.get("expert_tensor") if "expert_tensor" in settings.front_end.settings else None
+    )
+    return setting.number if setting is not None else None
+
+
+def _stage(settings: Settings) -> int | None:
+    """The stage of a DeepSpeed config that the front end brings: `--deepspeed zero2`."""
+    setting = _get(settings, "deepspeed")
+    match = _STAGE.match(setting.text) if setting is not None else None
+    return whole(match[1]) if match else None
+
+
+def _is_set(settings: Settings, short: str) -> bool:
+    setting = settings.get(short)
+    return setting is not None and setting.where is not None and setting.text != "false"
+
+
+def _get(settings: Settings, short: str) -> Setting | None:
+    """A setting that the front end's row may not have."""
+    return settings.get(short) if short in settings.front_end.settings else None
+
+
+def _number(settings: Settings, short: str) -> int | None:
+    setting = _get(settings, short)
+    return setting.number if setting is not None and setting.where is not None else None
+
+
+def _model(draft: Draft, settings: Settings) -> str | None:
+    """The catalog's name of the model that a setting names by its path or repository."""
+    setting = _get(settings, "model")
+    if setting is None:
+        return None
+    entry = find_model(PurePath(setting.text).name)
+    if entry is None and draft.get("model") is None:
+        why = "the catalog has no model of that name: give --model"
+        draft.leave(str(setting), setting.where or settings.place, why)
+    return entry.name if entry is not None else None
+
+
+def _card_bytes(cluster: object) -> float | None:
+    """The memory of a cluster's accelerator; None where it isn't known."""
+    if isinstance(cluster, Mapping):
+        found = find_accelerator(str(cluster.get("accelerator")))
+    else:
+        node = find_node_type(str(cluster)) if cluster else None
+        found = node.accelerator if node is not None else None
+    return None if found is None else float(found.memory_bytes)
