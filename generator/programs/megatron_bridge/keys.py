@@ -189,9 +189,9 @@ def said(option: str, value: Any) -> Said:
 _PLAIN: Final = re.compile(r"[A-Za-z_./][A-Za-z0-9_./-]*", re.ASCII)
 _NOT_TEXT: Final = frozenset({"null", "true", "false", "inf", "nan"})
 #: Quotes with the backslashes before them, which then have to be doubled; and so at the end.
-_QUOTED: Final = re.compile(r"(\\*)('|$)")
+_QUOTED: Final = re.compile(r"(?<!\\)(\\*)('|\Z)")
 #: What OmegaConf would fill in; not what a target does itself, as `${{inputs.data}}`.
-_FILLED: Final = re.compile(r"(\\*)\$\{(?!\{)")
+_FILLED: Final = re.compile(r"(?<!\\)(\\*)\$\{(?!\{)")
 
 
 def override(key: str, value: Any) -> str:
