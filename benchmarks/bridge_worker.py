@@ -44,6 +44,18 @@ class _Anything(abc.ABCMeta):
         return lambda *_, **__: None
 
 
+def _made(
+    self: object,
+    *_: Any,
+    master_weight_dtype: Any = None,  # these are asked for by name, of an optimizer
+    exp_avg_dtype: Any = None,
+    exp_avg_sq_dtype: Any = None,
+    use_decoupled_grad: Any = None,
+    **__: Any,
+) -> None:
+    """What makes an object of such a class."""
+
+
 class _Module(types.ModuleType):
     """A module whose names are modules, where they are lower case, or classes; called, it leaves
     what it decorates as it is.
@@ -59,7 +71,7 @@ class _Module(types.ModuleType):
             raise AttributeError(name)
         if name.islower():
             return importlib.import_module(f"{self.__name__}.{name}")
-        body = {"__module__": self.__name__, "__init__": lambda *_, **__: None}
+        body = {"__module__": self.__name__, "__init__": _made}
         found = _Anything(name, (), body)
         setattr(self, name, found)
         return found
@@ -136,7 +148,10 @@ def main() -> None:
     scripts = (f"{bridge}/scripts/{name}" for name in ("training", "common"))
     sys.path[:0] = [f"{bridge}/src", core, *scripts]
     import megatron  # type: ignore[import-not-found,unused-ignore]
+    import torch
 
+    device = types.SimpleNamespace(major=9, minor=0, name="NVIDIA H100 80GB HBM3")
+    torch.cuda.get_device_properties = lambda *_: device  # type: ignore[assignment]
     megatron.__path__ = [f"{bridge}/src/megatron", f"{core}/megatron"]
     run: Any = importlib.import_module("run_recipe")
     update: Any = importlib.import_module("megatron.bridge.training.config").runtime_config_update

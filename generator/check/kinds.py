@@ -30,6 +30,7 @@ _CONFIG_NAME: Final = re.compile(
     r"(?:^|[^a-z0-9])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|[0-9]+(?![a-z0-9])|\.)|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?[0-9]"
 )
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
+_OUR_TEXTS: Final = ("arguments.txt", "overrides.txt")
 _SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
 _DIRECTIVE: Final = re.compile(rb"^#SBATCH[ \t]+-", re.MULTILINE)
 _HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
@@ -40,6 +41,8 @@ _MEGATRON_OPTIONS: Final = (
     "--tensor-model-parallel-size",
     "--micro-batch-size",
 )
+#: An override of a config, as in `train.train_iters=500`.
+_OVERRIDE_LINE: Final = re.compile(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
 _HOLDERS: Final = frozenset({".ipynb", ".md", ".mk", ".py", ".rst"})
 _RECIPES: Final = frozenset({"Dockerfile", "Makefile", "justfile"})
@@ -99,7 +102,7 @@ def is_candidate(path: PurePath) -> bool:
     name, suffix = path.name.lower(), path.suffix.lower()
     if name.startswith("."):
         return name == ".deepspeed_env"
-    return suffix in _SCRIPTS | MAPPINGS or name == "arguments.txt" or name.startswith("hostfile")
+    return suffix in _SCRIPTS | MAPPINGS or name in _OUR_TEXTS or name.startswith("hostfile")
 
 
 def may_hold(path: PurePath) -> bool:
@@ -246,11 +249,19 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
             if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines)
             else None
         )
+    if lines and all(map(_OVERRIDE_LINE.match, lines[:5])):
+        return "Megatron-Bridge overrides" if _sets_bridge(lines) else None
     if lines and _HOST_LINE.match(lines[0]):
         return "hostfile"
     if "#SBATCH" in content or _LAUNCHER.search(content):
         return "launch script"
     return _kind_by_keys(keys, named=named, yaml=False)
+
+
+def _sets_bridge(lines: list[str]) -> bool:
+    """Whether overrides are of Megatron-Bridge's config, by sections that it alone has together."""
+    sections = {line.lstrip("+~").partition(".")[0] for line in lines}
+    return "model" in sections and bool(sections & {"train", "checkpoint", "dataset", "optimizer"})
 
 
 def _is_hostfile(name: str, suffix: str, content: str) -> bool:

@@ -1,0 +1,225 @@
+"""Overrides of Megatron-Bridge's config: of launch lines with run_recipe.py, and of files of them.
+
+**Source**: NVIDIA-NeMo/Megatron-Bridge v0.6.0, scripts/training/run_recipe.py (options with a key:
+COMMON_OVERRIDE_FIELDS, :135-153); facebookresearch/hydra @ 1.3.2 (`+` adds a key, `~` removes it).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+from functools import cached_property, lru_cache
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, Final
+
+from ...dataclass import dataclass
+from ...findings import Location
+from ...numerals import python_float, python_int
+from ...places import Lines
+from ...resources import read_text
+from ...submission.launches import Launch
+from ...submission.submission import Submission
+from ...submission.world import world_of
+from ...text.document import FileText, Kind
+from ...text.shell.records import Word
+from .write import RECIPE
+
+PROGRAM: Final = "run_recipe.py"
+_WORD: Final = re.compile(r"([+~]{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)
+#: Options of the program that set a key.
+SHORT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("-ms", "--max_steps"), "train.train_iters"),
+    **dict.fromkeys(("-gb", "--global_batch_size"), "train.global_batch_size"),
+    **dict.fromkeys(("-mb", "--micro_batch_size"), "train.micro_batch_size"),
+    **dict.fromkeys(("-sl", "--seq_length"), "dataset.seq_length"),
+    **dict.fromkeys(("-tp", "--tensor_model_parallel_size"), "model.tensor_model_parallel_size"),
+    **dict.fromkeys(
+        ("-pp", "--pipeline_model_parallel_size"), "model.pipeline_model_parallel_size"
+    ),
+    **dict.fromkeys(("-cp", "--context_parallel_size"), "model.context_parallel_size"),
+    **dict.fromkeys(("-ep", "--expert_model_parallel_size"), "model.expert_model_parallel_size"),
+    **dict.fromkeys(("-etp", "--expert_tensor_parallel_size"), "model.expert_tensor_parallel_size"),
+    "--lr": "optimizer.lr",
+    "--min_lr": "optimizer.min_lr",
+    "--warmup_iters": "scheduler.lr_warmup_iters",
+    "--pretrained_checkpoint": "checkpoint.pretrained_checkpoint",
+    "--save_dir": "checkpoint.save",
+    "--load_dir": "checkpoint.load",
+    "--save_interval": "checkpoint.save_interval",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """One key, as it is set."""
+
+    key: str
+    sign: str  #: `+` adds it, `~` removes it
+    text: str  #: the value as it is written; empty where it isn't known
+    where: Location
+
+    @property
+    def integer(self) -> int | None:
+        """The value as a whole number; None where it is none."""
+        return python_int(self.text)
+
+    @property
+    def number(self) -> float | None:
+        """The value as a number; None where it is none."""
+        return python_float(self.text)
+
+    @property
+    def is_null(self) -> bool:
+        """Return whether it is set to nothing."""
+        return self.text.lower() == "null"
+
+    @property
+    def shown(self) -> str:
+        """As in messages; a long value is left out."""
+        return f"{self.key}={self.text}" if len(self.text) <= 60 else self.key
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgeOverrides:
+    """The overrides of a launch line, or of a file of them."""
+
+    document_kind: ClassVar[Kind] = "Megatron-Bridge overrides"
+
+    path: str
+    given: tuple[Override, ...]  #: in order; the last of a key counts
+    #: the function that makes the config; empty: it isn't known
+    recipe: str = ""
+    #: whether no further override can be given
+    complete: bool = False
+    launch: Launch | None = field(default=None, repr=False)
+
+    @cached_property
+    def last(self) -> Mapping[str, Override]:
+        """What counts of each key."""
+        return {each.key: each for each in self.given}
+
+    def get(self, key: str) -> Override | None:
+        """The override of a key, if there is one."""
+        return self.last.get(key)
+
+    def integer(self, key: str) -> int | None:
+        """The whole number that a key is set to; None where it isn't, or to none."""
+        found = self.last.get(key)
+        return None if found is None else found.integer
+
+    def lacks(self, *keys: str) -> bool:
+        """Return whether surely none of these keys is set, nor a section that they are in."""
+        sections = {key.partition(".")[0] for key in keys}
+        return self.complete and not {*keys, *sections} & self.last.keys()
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the recipe is the one without a model of its own."""
+        return self.recipe == RECIPE
+
+
+@lru_cache(maxsize=1)
+def known_keys() -> Mapping[str, Mapping[str, str]]:
+    """The fields of each section of the config, with their kinds: int, float, bool, a choice, or
+    empty; the sections themselves by "".
+    """
+    data: Mapping[str, Mapping[str, str]] = json.loads(read_text(__package__, "bridge_keys.json"))
+    return data
+
+
+def read_file(file: FileText) -> Iterator[BridgeOverrides]:
+    """The overrides of a file of one a line, as dsgen writes `overrides.txt`."""
+    lines, given, offset = Lines(file.text), list[Override](), 0
+    for line in file.text.content.splitlines(keepends=True):
+        match = None if line.startswith("#") else _WORD.fullmatch(line.strip())
+        if match is not None:
+            where = lines.locate(offset + len(line) - len(line.lstrip()))
+            given.append(Override(key=match[2], sign=match[1], text=match[3], where=where))
+        offset += len(line)
+    yield BridgeOverrides(path=file.text.path, given=tuple(given))
+
+
+def is_started(launch: Launch) -> bool:
+    """Return whether a launch line starts Megatron-Bridge's program."""
+    program = launch.program
+    name = (program.parts[-1] or "") if program is not None and program.parts else ""
+    return PurePosixPath(name).name == PROGRAM
+
+
+def _of_launch(launch: Launch) -> BridgeOverrides:
+    """The overrides on a launch line, its options among them."""
+    given, options, complete = list[Override](), dict[str, Word](), True
+    words, index = launch.arguments, 0
+    while index < len(words):
+        word, index = words[index], index + 1
+        where = launch.script.locate(word)
+        match = _WORD.fullmatch(word.prefix if word.value is None else word.value)
+        if match is not None:
+            text = "" if word.value is None else match[3]  # of a variable that isn't known
+            given.append(Override(key=match[2], sign=match[1], text=text, where=where))
+        elif word.value is None:
+            complete = False
+        elif word.value.startswith("-"):
+            name, equals, text = word.value.partition("=")
+            value: str | None = text
+            if not equals and index < len(words):
+                value, index = words[index].value, index + 1
+            options[name] = words[index - 1]
+            if name in SHORT and value is not None:
+                given.append(Override(key=SHORT[name], sign="", text=value, where=where))
+    named = options.get("--recipe")
+    recipe = "" if named is None or named.value is None else named.value.rpartition("=")[2]
+    return BridgeOverrides(
+        path=launch.script.text.path,
+        given=tuple(given),
+        recipe=recipe,
+        complete=complete,
+        launch=launch,
+    )
+
+
+def overrides_in(submission: Submission) -> Iterator[BridgeOverrides]:
+    """The overrides of each launch line and each file; together, where one line reads one file."""
+    lines = [_of_launch(launch) for launch in submission.launches if is_started(launch)]
+    files = list(submission.of(BridgeOverrides))
+    if len(lines) == len(files) == 1:
+        (line,), (file,) = lines, files
+        yield BridgeOverrides(
+            path=file.path,
+            given=(*line.given, *file.given),
+            recipe=line.recipe,
+            complete=True,
+            launch=line.launch,
+        )
+    else:
+        yield from (*lines, *files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgeRun:
+    """Overrides with the world that they are for."""
+
+    overrides: BridgeOverrides
+    gpus: int | None
+
+
+def runs_in(submission: Submission) -> Iterator[BridgeRun]:
+    """The runs of a submission, each with its number of GPUs, if that is known."""
+    found = list(overrides_in(submission))
+    gpus = world_of(submission).gpus if len(found) == 1 else None
+    for overrides in found:
+        yield BridgeRun(overrides=overrides, gpus=gpus)
+
+
+def product_of(overrides: BridgeOverrides, keys: Iterable[str]) -> int | None:
+    """The product of degrees; None where one isn't known. The plain recipe's are all 1."""
+    product = 1
+    for key in keys:
+        found = overrides.get(key)
+        value: Any = 1 if found is None and overrides.is_plain else found and found.integer
+        if value is None or value < 1:
+            return None
+        product *= value
+    return product

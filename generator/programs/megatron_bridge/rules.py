@@ -1,0 +1,309 @@
+"""Overrides that Megatron-Bridge refuses, and those that it takes without an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ...catalog.names import closest
+from ...findings import ERROR, WARNING, Violation, Violations
+from ...rules.violations import divisors, listed, nearest
+from ...submission.subjects import Subject
+from .overrides import BridgeOverrides, BridgeRun, Override, known_keys, product_of, runs_in
+
+_BRIDGE: Final = "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/"
+_READS: Final = ("launch script", "Megatron-Bridge overrides")
+_runs: Final = Subject[BridgeRun](_READS, runs_in)
+_overrides: Final = Subject[BridgeOverrides](
+    _READS, lambda submission: (run.overrides for run in runs_in(submission))
+)
+_TP, _PP, _CP, _VP = (
+    "model.tensor_model_parallel_size",
+    "model.pipeline_model_parallel_size",
+    "model.context_parallel_size",
+    "model.virtual_pipeline_model_parallel_size",
+)
+_EP, _ETP = "model.expert_model_parallel_size", "model.expert_tensor_parallel_size"
+#: Numbers that are counts or sizes: at least 1.
+_SIZES: Final = frozenset(
+    {_TP, _PP, _CP, _VP, _EP, _ETP, "model.num_layers", "model.hidden_size"}
+    | {"model.num_attention_heads", "train.micro_batch_size", "train.global_batch_size"}
+    | {"train.train_iters", "dataset.seq_length"}
+)
+#: Fields of the model with which stages have unlike numbers of layers.
+_UNEVEN: Final = (
+    "pipeline_model_parallel_layout",
+    "num_layers_in_first_pipeline_stage",
+    "num_layers_in_last_pipeline_stage",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+)
+_DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
+_RECIPES_DECAY: Final = 0.033
+#: Sections of which a recipe of somebody's own may have a class of its own.
+_OF_RECIPES: Final = frozenset({"model", "dataset", "peft"})
+
+
+def _at(override: Override, message: str, hint: str) -> Violation:
+    return Violation(override.where, message, hint)
+
+
+def _kind(override: Override, is_plain: bool) -> str | None:
+    """The kind of a key's value; None of an unknown key, empty where nothing is known of it."""
+    section, _, rest = override.key.partition(".")
+    known, field = known_keys(), rest.partition(".")[0]
+    if section not in known[""]:
+        return None
+    if not field or section not in known:
+        return ""
+    if section in _OF_RECIPES and not is_plain and field not in known[section]:
+        return ""
+    fields = known["plain model" if is_plain and section == "model" else section]
+    return fields.get(field) if rest == field or field not in fields else ""
+
+
+@_overrides.rule("BRG010", ERROR, "init", f"{_BRIDGE}training/utils/omegaconf_utils.py @ v0.6.0")
+def keys_are_known(overrides: BridgeOverrides) -> Violations:
+    """Every key is one of the config's.
+    Prevents: OverridesError: Could not override 'model.max_position_embeddings'. With + it is
+    taken, and skipped with a warning.
+    Fix: correct the key, or remove it
+    """
+    for override in overrides.given:
+        if _kind(override, overrides.is_plain) is not None:
+            continue
+        section, _, field = override.key.partition(".")
+        plain = "plain model" if overrides.is_plain and section == "model" else section
+        fields = known_keys().get(plain, ())
+        near = closest(field, tuple(fields)) if field else closest(section, tuple(known_keys()[""]))
+        likely = f"{section}.{near}" if field and near else near
+        hint = f"did you mean {likely}?" if likely else "remove it"
+        yield _at(override, f"{override.key} is no key of Megatron-Bridge's config", hint)
+
+
+@_overrides.rule(
+    "BRG011", ERROR, "training", f"{_BRIDGE}training/utils/omegaconf_utils.py @ v0.6.0"
+)
+def values_have_their_types(overrides: BridgeOverrides) -> Violations:
+    """A number is written where the config has one, and true or false where it has a switch.
+    Prevents: the config takes any value, and the run dies where it first computes with it.
+    Fix: write a value of the type
+    """
+    wants = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+    for override in overrides.given:
+        kind = _kind(override, overrides.is_plain) or ""
+        unknown = (
+            override.is_null or override.text.startswith(("{", "$", "'$")) or not override.text
+        )
+        if unknown or override.sign == "~" or kind not in wants:
+            continue
+        holds = {
+            "int": override.integer is not None,
+            "float": override.number is not None,
+            "bool": override.text.lower() in ("true", "false"),
+        }
+        is_size = override.key in _SIZES and override.integer is not None
+        if not holds[kind]:
+            message = f"{override.shown} is not {wants[kind]}"
+            yield _at(override, message, f"write {wants[kind]}")
+        elif is_size and (override.integer or 0) < 1:
+            yield _at(override, f"{override.shown} is below 1", "write a number of at least 1")
+
+
+@_overrides.rule(
+    "BRG012",
+    ERROR,
+    "silent",
+    "NVIDIA/Megatron-LM megatron/core/models/common/language_module/language_module.py:108-147 "
+    "@ core_v0.19.0",
+)
+def attention_is_an_enum(overrides: BridgeOverrides) -> Violations:
+    """model.attention_backend is the enum's value, not a text.
+    Prevents: No error: a text is equal to no backend, and has no effect.
+    Fix: write model.attention_backend={_target_:megatron.core.transformer.enums.AttnBackend,
+    _args_:[1],_call_:true}, where 1 is flash, 2 fused, 3 unfused, 4 local, 5 auto
+    """
+    override = overrides.get("model.attention_backend")
+    text = "" if override is None or override.is_null else override.text.lower()
+    # with a text, Transformer Engine chooses, as it does with auto
+    if override is not None and text.replace("_", "").isalpha() and text != "auto":
+        hint = "write {_target_:megatron.core.transformer.enums.AttnBackend,_args_:[1],_call_:true}"
+        message = f"{override.shown} has no effect: a text is compared with an enum"
+        yield _at(override, message, f"{hint}, where 1 is flash")
+
+
+@_overrides.rule(
+    "BRG013",
+    ERROR,
+    "silent",
+    f"{_BRIDGE}recipes/utils/optimizer_utils.py:111; NVIDIA/Megatron-LM "
+    "megatron/core/optimizer_param_scheduler.py:184-202, :300 @ core_v0.19.0",
+)
+def weight_decay_is_the_schedule(overrides: BridgeOverrides) -> Violations:
+    """A weight decay is also set in the scheduler, whose two keys decide.
+    Prevents: No error: the run trains with the recipe's 0.033.
+    Fix: set scheduler.start_weight_decay and scheduler.end_weight_decay to it
+    """
+    override = overrides.get("optimizer.weight_decay")
+    if override is None or override.number in (None, _RECIPES_DECAY):
+        return
+    if overrides.lacks(*_DECAYS):
+        message = (
+            f"{override.shown} has no effect: the scheduler sets {_RECIPES_DECAY} in each step"
+        )
+        hint = f"add {' and '.join(f'{key}={override.text}' for key in _DECAYS)}"
+        yield _at(override, message, hint)
+
+
+@_overrides.rule(
+    "BRG014", ERROR, "silent", f"{_BRIDGE}training/mixed_precision.py:110-160 @ v0.6.0"
+)
+def gradients_are_the_precisions(overrides: BridgeOverrides) -> Violations:
+    """The type of gradients is said in the block of the precision.
+    Prevents: No error: mixed_precision overwrites ddp.grad_reduce_in_fp32. A warning with recipes
+    of models, whose own block may say the same.
+    Fix: set mixed_precision to a block with grad_reduce_in_fp32
+    """
+    override = overrides.get("ddp.grad_reduce_in_fp32")
+    precision = overrides.get("mixed_precision")
+    is_overwritten = precision is None or not precision.is_null
+    if override is not None and is_overwritten and override.text.lower() == "false":
+        block = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
+        message = f"{override.shown} has no effect: mixed_precision overwrites it"
+        hint = f"set mixed_precision={{_target_:{block},bf16:true,grad_reduce_in_fp32:false}}"
+        severity = None if overrides.is_plain else WARNING
+        where, hint = override.where, f"{hint} with its dtypes"
+        yield Violation(where, message, hint, severity=severity)
+
+
+@_overrides.rule("BRG015", ERROR, "init", f"{_BRIDGE}training/config.py:433 @ v0.6.0")
+def warm_up_is_said_once(overrides: BridgeOverrides) -> Violations:
+    """A warm-up is a fraction of the steps or a number of them; recipes have a number.
+    Prevents: AssertionError: Cannot specify lr_warmup_fraction with lr_warmup_iters
+    Fix: add scheduler.lr_warmup_iters=0
+    """
+    override = overrides.get("scheduler.lr_warmup_fraction")
+    steps = overrides.get("scheduler.lr_warmup_iters")
+    if override is None or override.is_null:
+        return
+    has_steps = steps is not None and bool(steps.integer)
+    if has_steps or (overrides.is_plain and overrides.lacks("scheduler.lr_warmup_iters")):
+        count = steps.text if steps is not None else "500, the recipe's"
+        message = f"{override.shown} stands beside lr_warmup_iters: {count}"
+        yield _at(override, message, "add scheduler.lr_warmup_iters=0")
+
+
+@_overrides.rule("BRG016", ERROR, "init", f"{_BRIDGE}training/config.py:477-482 @ v0.6.0")
+def length_is_said_once(overrides: BridgeOverrides) -> Violations:
+    """A length is steps or samples; recipes have steps.
+    Prevents: AssertionError: Cannot specify more than one of train_iters, train_samples, or
+    num_epochs
+    Fix: add train.train_iters=null
+    """
+    override = overrides.get("train.train_samples")
+    steps = overrides.get("train.train_iters")
+    if override is None or override.is_null:
+        return
+    if (steps is None and overrides.lacks("train.train_iters")) or (steps and not steps.is_null):
+        message = f"{override.shown} stands beside train.train_iters"
+        yield _at(override, f"{message}, which every recipe has", "add train.train_iters=null")
+
+
+@_overrides.rule(
+    "BRG017",
+    ERROR,
+    "silent",
+    f"{_BRIDGE}training/initialize.py:115 @ v0.6.0; NVIDIA/Megatron-LM "
+    "megatron/core/num_microbatches_calculator.py:80 @ core_v0.19.0",
+)
+def batch_does_not_grow(overrides: BridgeOverrides) -> Violations:
+    """A batch that grows has no effect in Megatron-Bridge 0.6.
+    Prevents: No error: the batch is the same from the first step on.
+    Fix: remove the override
+    """
+    for key in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
+        override = overrides.get(key)
+        if override is not None and not override.is_null:
+            message = f"{override.shown} has no effect: Bridge hands on no schedule of batches"
+            yield _at(override, message, "remove it")
+
+
+@_overrides.rule(
+    "BRG018",
+    ERROR,
+    "silent",
+    f"{_BRIDGE}models/gpt_provider.py:49-65, training/utils/omegaconf_utils.py:64, :100 @ v0.6.0",
+)
+def layers_are_the_recipes(overrides: BridgeOverrides) -> Violations:
+    """Which layers a model has is the recipe's to say, and no override's.
+    Prevents: No error: the plain recipe builds every layer alike, with grouped-query attention.
+    Fix: use a recipe of such a model
+    """
+    keys = ("moe_layer_freq", "multi_latent_attention", "transformer_layer_spec", "qk_l2_norm")
+    for name in (*keys, "experimental_attention_variant", "linear_attention_freq"):
+        override = overrides.get(f"model.{name}")
+        off = override is None or override.is_null or override.text.lower() in ("false", "1")
+        if override is not None and not off and overrides.is_plain:
+            message = f"{override.shown} has no effect: the plain recipe builds every layer alike"
+            yield _at(override, message, "use the recipe of such a model")
+
+
+def _undivided(
+    override: Override | None, part: int | None, whole: int | None, what: str
+) -> Iterator[Violation]:
+    """A violation where a part doesn't divide the whole, in the words of `what`."""
+    if override is not None and part and whole and whole % part:
+        fitting = listed(nearest(divisors(whole), part, 4))
+        message = f"{what} {part} does not divide {whole}"
+        yield _at(override, message, f"make it {fitting}")
+
+
+@_runs.rule(
+    "BRG020",
+    ERROR,
+    "init",
+    f"{_BRIDGE}training/config.py (get_data_parallel_size, validate) @ v0.6.0; NVIDIA/Megatron-LM "
+    "megatron/core/parallel_state.py @ core_v0.19.0",
+)
+def degrees_divide(run: BridgeRun) -> Violations:
+    """Degrees of parallelism divide the GPUs, the batch, the experts and the layers.
+    Prevents: AssertionError: world size is not divisible by total_model_size; experts and chunks of
+    layers are looked at only when the model is built.
+    Fix: choose degrees that divide
+    """
+    given, gpus = run.overrides, run.gpus
+    model = product_of(given, (_TP, _PP, _CP))
+    first = next(filter(None, map(given.get, (_TP, _PP, _CP))), None)
+    yield from _undivided(first, model, gpus, "tensor × pipeline × context =")
+    replicas = gpus // model if gpus and model and gpus % model == 0 else None
+
+    micro, batch = given.get("train.micro_batch_size"), given.integer("train.global_batch_size")
+    if micro is not None and replicas and micro.integer:
+        each = micro.integer * replicas
+        what = f"micro batch {micro.text} × {replicas} replicas ="
+        yield from _undivided(micro, each, batch, what)
+
+    experts = given.integer("model.num_moe_experts")
+    yield from _undivided(given.get(_EP), given.integer(_EP), experts, "expert parallelism")
+    chunks, stages = given.get(_VP), product_of(given, (_PP,))
+    layers = given.integer("model.num_layers")
+    if stages and layers and not any(given.get(f"model.{name}") for name in _UNEVEN):
+        number = chunks.integer if chunks is not None and not chunks.is_null else None
+        each = stages * (number or 1)
+        yield from _undivided(chunks or given.get(_PP), each, layers, "stages × chunks =")
+
+
+@_overrides.rule(
+    "BRG021", WARNING, "silent", "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py:459"
+)
+def folders_are_absolute(overrides: BridgeOverrides) -> Violations:
+    """Folders of checkpoints are absolute: the program changes to its checkout first.
+    Prevents: No error: checkpoints are written in the checkout, wherever the job was started.
+    Fix: write the whole path
+    """
+    for key in ("checkpoint.save", "checkpoint.load", "checkpoint.pretrained_checkpoint"):
+        override = overrides.get(key)
+        text = "" if override is None else override.text.strip("'\"")
+        if override is not None and text and not override.is_null and text[0] not in "/$~{":
+            message = f"{override.shown} is a folder in the checkout of Megatron-Bridge"
+            yield _at(override, message, "write the whole path")
