@@ -136,6 +136,7 @@ def _domains() -> dict[str, tuple[Any, ...]]:
         "zero_copies": sizes,
         "zero_hpz": (1, 1, 8),
         "context_heads": some,
+        "sync_each_batch": (False, True),
         "first_stage_layers": (0, 0, 0, *range(1, 20)),
         "last_stage_layers": (0, 0, 0, *range(1, 20)),
     }

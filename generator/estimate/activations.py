@@ -6,7 +6,7 @@ The latter are a layer's in its backward pass, logits and loss, and gradients be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -79,9 +79,6 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
         packs=job.framework.packs_attention,
     )
     sharded = element * kept + copied
-    # Of one sequence, transposing is no copy.
-    output = layer.mixer.widths.values * (copies_attention(job) and layer.mixer.has_scores)
-    sharded = sharded + element * output * (layout.micro_batch > 1)
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     part = layer.feed_forward
     gathered = part.per_token * 2 * element * part.routed_hidden * (layout.expert_tensor - 1)
@@ -180,19 +177,39 @@ def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
     kinds of layers, those which the model has first are the first of each chunk.
     """
     repeated = repeated_layers(layout, held.layers)
-    kept, left = 0.0, repeated
-    for place, (layer, count) in enumerate(zip(job.model.averaged.kinds, held.kinds, strict=True)):
-        most = np.where(layout.recompute_layers > 0, layout.recompute_layers, count)
-        later = sum(held.kinds[place + 1 :])
-        here = np.where(later > 0, np.minimum(np.minimum(most, count), left), left)
-        kept = kept + (count - here) * _kept_bytes_per_token(job, layout, layer)
-        left = left - here
+    kept = sum(
+        count * _kept_bytes_per_token(job, layout, layer)
+        for layer, count in _layers_kept(job, layout, held)
+    )
     return (
         repeated
         / layout.recompute_group
         * (weight_bytes(job) * job.model.hidden / sequence_cut(layout))
         + kept
     )
+
+
+def copied_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
+    """Bytes a token that a stage keeps beyond that of micro-batches with several sequences: of one,
+    attention's result is transposed without a copy.
+    """
+    if not copies_attention(job):
+        return 0.0 * held.layers
+    return sum(
+        count * weight_bytes(job) * layer.mixer.widths.values * layer.mixer.has_scores
+        for layer, count in _layers_kept(job, layout, held)
+    ) / (layout.tensor + 0.0 * held.layers)
+
+
+def _layers_kept(job: Job, layout: LayoutLike, held: StageContents) -> Iterator[tuple[Layer, Any]]:
+    """A stage's layers of each kind that full recomputation doesn't repeat."""
+    left = repeated_layers(layout, held.layers)
+    for place, (layer, count) in enumerate(zip(job.model.averaged.kinds, held.kinds, strict=True)):
+        most = np.where(layout.recompute_layers > 0, layout.recompute_layers, count)
+        later = sum(held.kinds[place + 1 :])
+        here = np.where(later > 0, np.minimum(np.minimum(most, count), left), left)
+        yield layer, count - here
+        left = left - here
 
 
 def _kept_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:

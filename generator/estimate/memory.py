@@ -141,6 +141,7 @@ def _lasting(
         "stage": stage,
         "whole": sum(states.values()) + workspace_bytes(job),
         "ahead": stages.overlapped_layers(layout, held),
+        "copied": activations.copied_per_token(job, layout, held),
         "kept": activations.kept_per_token(job, layout, held)
         + activations.ends_per_token(job, layout, stage),
         "vocabulary": rows,
@@ -166,6 +167,7 @@ _AT_PEAK = (
     *(
         "stage",
         "ahead",
+        "copied",
         "kept",
         "repeated",
         "mlp",
@@ -200,7 +202,9 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
     # Only interleaved stages have chunks, and need the split.
     cut = stages.split(job, layout) if np.any(layout.virtual_pipeline > 1) else None
     flying = stages.in_flight(layout, stage, cut) + found["ahead"]
-    stored = flying * activations.local_tokens(job, layout) * found["kept"]
+    several = layout.micro_batch > 1
+    kept = found["kept"] + found["copied"] * several
+    stored = flying * activations.local_tokens(job, layout) * kept
     backward = activations.workspace_bytes(job, layout, found)
     output = (stage == layout.pipeline - 1) * activations.output_bytes(
         job, layout, found["vocabulary"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.estimate.activations import kept_per_token
+from dsgen.estimate.activations import copied_per_token
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import memory
 from dsgen.estimate.stages import stage_contents
@@ -89,10 +89,15 @@ def test_one_sequence_is_transposed_without_a_copy() -> None:
     """Of one sequence a rank, the transposed result is the same memory; of two it is 2 bytes an
     element more.
     """
-    small = launched({}, model="llama-3-8b", cluster="nvidia/dgx-a100-80gb")
-    one, two = (Layout(data=16, micro_batch=size) for size in (1, 2))
-    kept = [
-        float(kept_per_token(small, each, stage_contents(small, each, 0))) for each in (one, two)
-    ]
-    layer = small.model.averaged.largest
-    assert kept[1] - kept[0] == small.model.layers * 2 * layer.mixer.widths.values
+    overrides = {"model": "llama-3-8b", "cluster": "nvidia/dgx-a100-80gb"}
+    copies = launched({}, **overrides)
+    layer, layout = copies.model.averaged.largest, Layout(data=16)
+    more = float(copied_per_token(copies, layout, stage_contents(copies, layout, 0)))
+    assert more == copies.model.layers * 2 * layer.mixer.widths.values
+
+    plain = launched({}, **{**overrides, "cluster": "nvidia/dgx-h100"})
+    for size in (1, 2):
+        layout = Layout(data=16, micro_batch=size)
+        held = [float(memory(each, layout).activations_bytes) for each in (copies, plain)]
+        tokens = size * copies.training.sequence_length
+        assert held[0] - held[1] == pytest.approx(tokens * more * (size > 1))
