@@ -147,14 +147,14 @@ def test_fused_kernels_keep_less() -> None:
 
 
 def test_unfused_loss_is_estimated_and_rendered() -> None:
-    """Megatron's loss without fusion holds more bytes a logit, takes longer, and goes without the
-    flag.
+    """Megatron's loss without fusion takes longer than the fused one, holds fewer bytes a logit,
+    and goes without the flag.
     """
     fused, unfused = (
         job(framework="megatron-lm", training__cross_entropy=kind) for kind in ("fused", "unfused")
     )
     layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
-    assert float(memory(unfused, layout).output_bytes) > float(memory(fused, layout).output_bytes)
+    assert float(memory(unfused, layout).output_bytes) < float(memory(fused, layout).output_bytes)
     assert float(step_time(unfused, layout).compute_s) > float(step_time(fused, layout).compute_s)
     programs = (program_for(make_plan(kind, layout)) for kind in (fused, unfused))
     assert ["--cross-entropy-loss-fusion" in program.arguments for program in programs] == [
