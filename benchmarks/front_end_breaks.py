@@ -80,6 +80,8 @@ KNOWN: Final = frozenset(
     {
         # layers 47, pipeline 2
         ("run-glm4.7-30B-A3B-delta.sh", "MLM003"),
+        # experts 8 × pipeline 2 of 8 GPUs
+        ("run-glm4.7-30B-A3B.sh", "MLM018"),
         # a line without its backslash
         ("run-kimi-k2-Instruct.sh", "LNCH041"),
         # expert tensor ranks are tensor ranks where none are given: 16 of 8 GPUs
