@@ -47,6 +47,11 @@ def read_front_end(draft: Draft) -> None:
         if draft.get(key) is None:
             draft.set(key, value)
 
+    for key, entry in settings.front_end.instead.items():
+        if settings.meets(entry["where"]):
+            draft.set(key, entry["value"])
+    _accumulate(draft, settings)
+
     # Where no file says how long the model's contexts are, they hold what it is trained on.
     longest = draft.get("training.sequence_length")
     assumed = "model.max_position_embeddings"
@@ -54,7 +59,10 @@ def read_front_end(draft: Draft) -> None:
         draft.set(assumed, longest)
 
     tuner = _get(settings, "tuner")
-    if tuner is not None and tuner.text != "full":
+    rank = _get(settings, "rank")  # of a front end whose adapters are planned
+    if tuner is not None and tuner.text == "lora" and rank is not None:
+        draft.set("training.lora", {"rank": rank.number, "modules": "all-linear"})
+    elif tuner is not None and tuner.text != "full":
         draft.leave(str(tuner), tuner.where or settings.place, _ADAPTERS)
     if any(_is_set(settings, short) for short in _GENERATES if short in own):
         why = "generation isn't planned: the spec has the training alone"
@@ -98,6 +106,19 @@ def _stage(settings: Settings) -> int | None:
 def _is_set(settings: Settings, short: str) -> bool:
     setting = settings.get(short)
     return setting is not None and setting.where is not None and setting.text != "false"
+
+
+def _accumulate(draft: Draft, settings: Settings) -> None:
+    """The steps over which gradients are accumulated, and the batch, where no option says them."""
+    least, gpus = settings.front_end.accumulates_to, draft.get("gpus")
+    micro = draft.get("layout.micro_batch") or 1
+    if not least or not isinstance(gpus, int) or settings.get("steps") is not None:
+        return
+
+    steps = max(1, -(-least // (micro * gpus)))
+    draft.set("layout.micro_batch", micro)
+    draft.set("layout.gradient_accumulation", steps)
+    draft.set("training.global_batch", micro * steps * gpus)
 
 
 def _get(settings: Settings, short: str) -> Setting | None:

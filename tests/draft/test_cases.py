@@ -43,7 +43,7 @@ def test_spec_is_as_expected(name: str, update_golden: bool, tmp_path: Path) -> 
     add.
     """
     spec, expected = tmp_path / "dsgen.yaml", FOLDER / name / "expected.yaml"
-    has_model = name in ("old_megatron", "uncounted", "front_end")
+    has_model = name in ("old_megatron", "uncounted", "front_end", "front_end_trainer")
     flags = () if name == "megatron" else FLAGS[2:] if has_model else FLAGS
     made = run("init", "--from", str(FOLDER / name), *flags, "-o", str(spec))
     assert made.exit_code == 0, made.output

@@ -63,6 +63,10 @@ class FrontEnd:
     #: options of the engine by the short names of the settings that become them
     becomes: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)  #: what its runs are, by keys of a spec
+    #: what they are in the place of the engine's defaults: the `value` of a spec's key, `where`
+    #: settings are so
+    instead: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    accumulates_to: int = 0  #: the batch to which gradients are accumulated without an option
     #: the settings with which an engine for generation keeps its share of the card in training
     shares: Mapping[str, str] = field(default_factory=dict)
     identities: Sequence[Mapping[str, Any]] = ()  #: what has to hold of counts and settings
