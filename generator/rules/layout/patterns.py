@@ -48,7 +48,8 @@ def older_releases_deal_patterns_evenly(job: Job, layout: LayoutLike) -> Judgeme
         f"pattern into {job.says('pipeline', layout.pipeline)} and "
         f"{job.says('virtual_pipeline', layout.virtual_pipeline)}"
     )
-    yield message, "use a divisor of the layers without chunks, or megatron_version 0.17.1 or later"
+    key = "virtual_pipeline" if np.any(layout.virtual_pipeline > 1) else "pipeline"
+    yield message, f"use {job.says(key, 1)}, or megatron_version 0.17.1 or later"
 
 
 @composed_layouts(
