@@ -413,8 +413,7 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
     "MLM137", ERROR, "init", megatron_lm("training/arguments.py, core_v0.16.1 to core_v0.19.0")
 )
 def megatron_has_every_kind_of_layer(job: Job) -> Violations:
-    """Every layer has softmax attention, or Megatron-LM's gated delta rule, and a feed-forward; or
-    the layers are a pattern of Mamba-2, attention, MLPs and experts.
+    """Layers have softmax attention or the gated delta rule, or are a pattern of Mamba-2 and more.
     Prevents: No such options are written: the run would train another model, or stop.
     Fix: use framework: huggingface or deepspeed"""
     found = dict.fromkeys(_foreign_kinds(job))
@@ -434,8 +433,7 @@ def megatron_has_every_kind_of_layer(job: Job) -> Violations:
     "NVIDIA/Megatron-LM megatron/core/ssm/gated_delta_net.py, mamba_mixer.py @ core_v0.16.1",
 )
 def fp8_cuts_projections_whole(job: Job) -> Violations:
-    """With FP8, what the gated delta rule or Mamba-2 makes of the hidden state is a multiple of 16
-    wide, the former with MXFP8 of 32.
+    """With FP8 the first product of the gated delta rule or Mamba-2 is a multiple of 16 or 32 wide.
     Prevents: Megatron stops as it builds the layer: the innermost dimension must be a multiple of
     16.
     Fix: set training.precision to bf16"""
