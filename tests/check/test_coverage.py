@@ -10,12 +10,12 @@ import pytest
 from dsgen.check.validate import validate
 from tests.cli.running import run
 
-_VERL = "#!/bin/bash\npython3 -m verl.trainer.main_ppo data.train_batch_size=7\n"
+_OPENRLHF = "#!/bin/bash\npython3 -m openrlhf.cli.train_sft --x 1\n"
 _BATCH = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpu-per-node=8\nsrun python train.py\n"
 
 _UNREAD = {
-    "python3 -m verl.trainer.main_ppo data.train_batch_size=7": "the options of verl are not read",
-    "srun python -m verl.trainer.main_ppo a.b=1": "the options of verl are not read",
+    "python3 -m verl.trainer.main_ppo data.train_batch_size=7": "FSDP, with which verl trains here",
+    "srun python -m verl.trainer.main_ppo a.b=1": "FSDP, with which verl trains here",
     "deepspeed --module openrlhf.cli.train_sft --x 1": "the options of OpenRLHF are not read",
     "tune run --nproc_per_node 4 full --config a": "the options of torchtune are not read",
     "axolotl train a.yaml --x": "the options of axolotl are not read",
@@ -60,11 +60,11 @@ def test_a_file_that_a_front_end_reads_is_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("required", [True, False])
 def test_every_format_says_it(form: str, required: bool, tmp_path: Path) -> None:
     """Each format says what was not checked; it is a failure where that is asked for."""
-    (tmp_path / "run.sh").write_text(_VERL)
+    (tmp_path / "run.sh").write_text(_OPENRLHF)
     more = ["--require-checked"] if required else []
     result = run("validate", str(tmp_path), "--format", form, *more)
     assert result.exit_code == (1 if required else 0)
-    assert "not checked: 1 launch (the options of verl are not read: " in result.stderr
+    assert "not checked: 1 launch (the options of OpenRLHF are not read: " in result.stderr
     assert "no findings" not in result.stderr
     if form == "json":
         (only,) = json.loads(result.stdout)["not_checked"]
@@ -80,7 +80,7 @@ def test_every_format_says_it(form: str, required: bool, tmp_path: Path) -> None
         assert result.stdout.startswith("::error " if required else "::notice ")
         assert "line=2,col=12,title=not checked::not checked: the options" in result.stdout
     elif form == "azure":
-        assert "not checked: the options of verl" in result.stdout
+        assert "not checked: the options of OpenRLHF" in result.stdout
         assert ("type=error" in result.stdout) == required
 
 
