@@ -39,6 +39,7 @@ NO_UNCERTAINTY = Uncertainty(
     allocated=Band(low=0, high=0),
     required=Band(low=0, high=0),
     device=Band(low=0, high=0),
+    host=Band(low=0, high=0),
 )
 
 

@@ -271,6 +271,20 @@ def _faster(best: Plan, change: Suggestion) -> str:
     return f"{text}, {gib(other.memory.required_bytes)} GiB{changes_results}"
 
 
+def instead(best: Plan, *, bold: bool = False) -> tuple[Line, ...]:
+    """What pinned keys cost, and another framework that is much faster."""
+    from ..programs.frameworks import FRAMEWORKS  # here, to save start-up time
+    from ..search.instead import elsewhere, elsewhere_text, unpinned, unpinned_text
+
+    free = unpinned(best, bold=bold)
+    fair = free or best  # the other has no pins either
+    other = elsewhere(fair, FRAMEWORKS.values())
+    return (
+        *([("Pinned", unpinned_text(best, free))] if free else []),
+        *([("Other", elsewhere_text(fair, other))] if other else []),
+    )
+
+
 def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
     """The rules that removed most layouts, with their requirements."""
     from .known_rules import title_of  # here, to save start-up time

@@ -22,6 +22,7 @@ from .printing import echo, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..search.summary import Line
     from ..write import Change
     from .loading import Prepared
 
@@ -85,16 +86,19 @@ def generate(
         counts = {"elastic": made.elastic.to_dict()} if made.elastic else {}
         print_json({**best.to_dict(), **counts, "files": written})
     else:
-        _print(made, changes, top, explain=explain)
+        _print(made, changes, top, bold=bold, explain=explain)
 
 
-def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool) -> None:
+def _print(
+    made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, explain: bool
+) -> None:
     """Print the plan, its files, and the next command or what the job lacks; then other plans."""
     from ..job.needs import gated, not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
+    from ..programs.launching.blockers import blockers
     from ..search.suggestions import faster_nearby
     from ..search.summary import further
-    from .answers import explained, nearby, other_sharding, report
+    from .answers import explained, instead, nearby, other_sharding, report
     from .tables import print_parts
     from .writing import ACTIONS
 
@@ -134,16 +138,22 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
         if packages
         else []
     )
-    needed = [*kernels, *token]
+    needed = [*kernels, *blockers(best.job), *token]
     if best.missing:
         rows.append(("Next", "; ".join((not_ready(best.missing), *needed))))
     else:
         notes = [*launcher.lost(best.job), *adapters, *needed, launcher.before(launch, folder)]
         rows += [("Next", " ".join(notes)), ("", launcher.command(folder))]
     more = explained(best, made.answer.rejected_by) if explain else ()
-    others = (*nearby(best, faster_nearby(best)), *other_sharding(best)) if not made.elastic else ()
+    faster: tuple[Line, ...] = ()
+    others: tuple[Line, ...] = ()
+    if not made.elastic:
+        faster = (*nearby(best, faster_nearby(best)), *other_sharding(best))
+        others = instead(best, bold=bold)
     print_parts(
-        *report(made.answer, top, *others, *rows, details=[*further(best)], counts=made.elastic),
+        *report(
+            made.answer, top, *faster, *rows, *others, details=[*further(best)], counts=made.elastic
+        ),
         *more,
     )
 

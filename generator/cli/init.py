@@ -13,6 +13,7 @@ from .printing import ExitStatus, echo
 
 if TYPE_CHECKING:
     from ..draft import Keys, Outcome
+    from ..search.plan import Plan
 
 #: The schema beside a spec, where there is one; else that of the installed package.
 SCHEMA_NAME: Final = "dsgen.schema.json"
@@ -182,13 +183,23 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
         if lines
         for line in (title, *(f"  {line}" for line in lines))
     ]
+    price = _price(outcome.plan)
     head = [
         *_head(output),
         f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init.",
+        *([f"{price}. Without `layout`, it is chosen."] if price else []),
     ]
     return spec_text(
         draft.spec, head=head, comments=draft.comments, tail=tail, from_files=True
     ), outcome
+
+
+def _price(plan: Plan | None) -> str:
+    """What the layout of a launch costs; nothing where the chosen one is no faster."""
+    from ..search.instead import unpinned, unpinned_text  # here, to save start-up time
+
+    free = unpinned(plan) if plan else None
+    return unpinned_text(plan, free) if plan and free else ""
 
 
 def _fill_batch(draft: Keys, told: Mapping[str, Any], why: str) -> None:
@@ -299,3 +310,5 @@ def _tell(outcome: Outcome) -> None:
         plan = outcome.plan
         step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
         print_parts(f"best plan: {in_words(plan.layout)}, {step} per step")
+        if price := _price(plan):
+            print_parts(price)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..job.records import Job
     from ..search.compare import Comparison
     from ..search.plan import Infeasible, SearchResult
+    from ..search.summary import Line
 
 
 Asked = Mapping[str, Any]
@@ -130,14 +131,21 @@ def plan(
     else:
         from ..search.suggestions import faster_nearby
         from ..search.summary import further
-        from .answers import ALWAYS, explained, nearby, other_sharding, report
+        from .answers import ALWAYS, explained, instead, nearby, other_sharding, report
 
-        with working("planning other counts and batches", form):
-            faster = () if counts else (*nearby(best, faster_nearby(best)), *other_sharding(best))
+        faster: tuple[Line, ...] = ()
+        others: tuple[Line, ...] = ()
+        if not counts:
+            with working("planning other counts and batches", form):
+                faster = (*nearby(best, faster_nearby(best)), *other_sharding(best))
+            with working("planning without pins, and other frameworks", form):
+                others = instead(best, bold=bold)
         lacks = (("Next", not_ready(best.missing)),) if best.missing else ()
         details = [*further(best)][0 if explain else -ALWAYS :]
         more = explained(best, answer.rejected_by) if explain else ()
-        print_parts(*report(answer, top, *faster, *lacks, details=details, counts=counts), *more)
+        print_parts(
+            *report(answer, top, *faster, *lacks, *others, details=details, counts=counts), *more
+        )
 
 
 def _answer(
@@ -232,12 +240,16 @@ def estimate(request: Request, explain: bool, form: str) -> None:
     if form == "json":
         print_json(plan.to_dict())
     else:
+        from ..search.instead import unpinned, unpinned_text
         from ..search.summary import further
         from .answers import NAMES, MemoryBars, answer_lines, explained, fitted
         from .tables import Lines
 
+        with working("planning without pins", form):
+            free = unpinned(plan)
+        price = [("Pinned", unpinned_text(plan, free))] if free else []
         said = (
-            answer_lines(plan, name="Chosen" if job.pins == Pins() else "Layout"),
+            answer_lines(plan, *price, name="Chosen" if job.pins == Pins() else "Layout"),
             "",
             MemoryBars(plan),
             "",

@@ -133,6 +133,9 @@ def validate(
         echo(_not_checked(answer.not_checked), err=True)
     if answer.left_alone:
         echo(_left_alone(answer.left_alone), err=True)
+    spec = context["job"]
+    if spec is not None and form == "text" and (price := _price(Path(spec))):
+        echo(price, err=True)
     faulty = {finding.rule for finding in findings} & FAULTS
     if faulty:
         show_traces(answer.faults, click.get_current_context())
@@ -141,6 +144,22 @@ def validate(
     unread = require_checked and (answer.not_checked or not answer.documents)
     if unread or any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
+def _price(spec: Path) -> str:
+    """What the layout that a spec pins costs; nothing where the chosen one is no faster."""
+    from ..check.validate import check_spec  # here, to save start-up time
+    from ..job.records import Pins
+    from ..search import search
+    from ..search.instead import unpinned, unpinned_text
+
+    job, _ = check_spec(spec)
+    if job is None or job.pins == Pins() or job.elastic:
+        return ""
+    for plan in search(job, top=1, explain=False).plans:
+        if free := unpinned(plan):
+            return printable(unpinned_text(plan, free))
+    return ""
 
 
 def _checker(

@@ -42,9 +42,13 @@ def memory(
     """
     if found is None:
         # Of the micro-batches, all but activations depends on no more than whether a step has
-        # several.
-        rows = replace(layout, gradient_accumulation=np.minimum(layout.gradient_accumulation, 2))
-        rows, number, _ = distinct(rows, _LASTING_BY)
+        # several, and of their sequences on no more than whether one has several.
+        rows = replace(
+            layout,
+            gradient_accumulation=np.minimum(layout.gradient_accumulation, 2),
+            micro_batch=np.minimum(layout.micro_batch, 2),
+        )
+        rows, number, _ = distinct(rows, FIELDS)
         found = lasting(job, rows)
     count = found["stage"].size // len(found["stage"])
 
@@ -68,8 +72,8 @@ def memory(
 
 
 def lasting(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """Bytes by cause that the micro-batch doesn't change, of the stages that can be the fullest
-    along the first axis.
+    """Bytes by cause that the micro-batch doesn't change, unless from one sequence to several, of
+    the stages that can be the fullest along the first axis.
 
     These are four: the first (embedding, most micro-batches in flight), the second (no embedding,
     but possibly one layer more), the first without dense layers (experts are larger), and the last
@@ -96,10 +100,6 @@ def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     held = [stages.stage_contents(job, layout, stage) for stage in range(layout.pipeline)]
     found = (_lasting(job, layout, stage, each, held[0]) for stage, each in enumerate(held))
     return tuple(_whole(job, layout, parts | _peaks(job, layout, parts)) for parts in found)
-
-
-#: The fields that decide what a stage holds beside activations.
-_LASTING_BY = tuple(name for name in FIELDS if name != "micro_batch")
 
 
 def _lasting(

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ..catalog.layers.stack import Layer
 from ..dataclass import dataclass
 from ..job.records import Job
 from .layout import LayoutLike, Offload
+from .model_size import embedding_parameters, head_parameters, over_layers
 from .rates import rates
 
 #: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum.
@@ -308,3 +310,29 @@ def host_factor(job: Job) -> float:
     block = offloads.get("offload_optimizer") if isinstance(offloads, Mapping) else None
     is_pinned = not isinstance(block, Mapping) or block.get("pin_memory") is not False
     return rates(job).pinned_memory_factor if is_pinned else 1.0
+
+
+def first_copies_bytes(job: Job, layout: LayoutLike) -> Any:
+    """Host bytes a rank of pinned blocks that held the weights while the model was built.
+
+    With offloaded parameters, `zero.Init` pins a rank's part of every weight; the engine then moves
+    all into one flat tensor. torch's allocator of pinned memory rounds each block up to a power of
+    two and keeps it when it is free.
+
+    **Source**: DeepSpeed 0.19.8, partition_parameters.py (`_partition_param`) and stage3.py
+    (`_create_param_groups_fp16_flat_cpu_memory`); PyTorch 2.9, CachingHostAllocator.h.
+    **Assumes** that weights outside of linear layers, such as those of experts in one tensor, need
+    what they hold.
+    """
+    ranks, element = layout.data * layout.context, weight_bytes(job)
+
+    def block(elements: int) -> Any:
+        return 2.0 ** np.ceil(np.log2(element * np.ceil(elements / ranks)))
+
+    def of_layer(layer: Layer) -> Any:
+        weights = [each.inputs * each.outputs for each in layer.projections]
+        return sum(map(block, weights)) + element * (layer.parameters - sum(weights)) / ranks
+
+    tables = filter(None, (embedding_parameters(job.model), head_parameters(job.model)))
+    offloaded = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
+    return np.where(offloaded, over_layers(job.model, of_layer) + sum(map(block, tables)), 0.0)

@@ -25,6 +25,7 @@ from .evidence import Evidence, evidence
 from .layout import Layout, LayoutLike
 from .ledgers import Memory, StepTime
 from .rates import constants
+from .states import host_factor
 
 #: Share of runs that a band holds, in words too, and the standard deviations of a normal
 #: distribution with as many.
@@ -68,6 +69,7 @@ class Uncertainty:
     allocated: Band
     required: Band  #: allocated, which is uncertain, with context and NCCL: what has to fit
     device: Band
+    host: Band  #: bytes of a node's memory: what is offloaded counted once, and in pinned buffers
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -82,6 +84,10 @@ class Uncertainty:
                 f"{name}_low_bytes": round(float(band.low)),
                 f"{name}_high_bytes": round(float(band.high)),
             }
+        document |= {
+            "host_low_bytes_per_node": round(float(self.host.low)),
+            "host_high_bytes_per_node": round(float(self.host.high)),
+        }
         return document
 
 
@@ -170,6 +176,7 @@ def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -
         allocated=memory_shares("allocated").around(memory.allocated_bytes),
         required=required_band(memory),
         device=memory_shares("device").around(memory.device_bytes),
+        host=host_band(job, memory),
     )
 
 
@@ -181,6 +188,15 @@ def required_band(memory: Memory) -> Band:
     allocated = memory_shares("allocated").around(memory.allocated_bytes)
     beside_allocated = memory.required_bytes - memory.allocated_bytes
     return Band(low=beside_allocated + allocated.low, high=beside_allocated + allocated.high)
+
+
+def host_band(job: Job, memory: Memory) -> Band:
+    """Host memory of a node, in bytes: what is offloaded, counted once, and in pinned buffers.
+
+    The lower end is what the run needs with `pin_memory: false`. One ledger or columns.
+    """
+    high = memory.host_bytes_per_node
+    return Band(low=high / host_factor(job), high=high)
 
 
 @cache

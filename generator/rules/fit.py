@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..estimate.layout import Layout, LayoutLike, Offload, Recompute
 from ..estimate.ledgers import Memory
-from ..estimate.uncertainty import required_band
+from ..estimate.uncertainty import host_band, required_band
 from ..facts.facts import knows
 from ..findings import ERROR
 from ..job.records import Job
@@ -35,6 +35,11 @@ def host_limit_bytes(job: Job) -> float:
     As on the device, the headroom is left: here to the system and to loaders.
     """
     return min(_host_bytes(job), _requested_bytes(job)) * (1 - job.headroom)
+
+
+def pins_host_memory(job: Job, memory: Memory) -> bool:
+    """Tell whether the host has room for pinned buffers, which copies are faster from."""
+    return bool(memory.host_bytes_per_node <= host_limit_bytes(job))
 
 
 def _host_bytes(job: Job) -> float:
@@ -127,16 +132,18 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     "MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755")
 )
 def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
-    """Offloaded states fit in the node's memory less the job's headroom, where that is known.
+    """Offloaded states fit in the node's memory less the job's headroom, where that is known, with
+    `pin_memory: false` if need be.
     Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory,
     without a Python error.
     Fix: use more nodes, nodes with more memory, or offload: none
     """
-    yield memory.host_bytes_per_node <= host_limit_bytes(job)
+    needed = host_band(job, memory)
+    yield needed.low <= host_limit_bytes(job)
     less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER
     message = (
-        f"{job.says('offload', layout.offload)} needs {gib(memory.host_bytes_per_node)} GiB "
-        "of host memory a node;"
+        f"{job.says('offload', layout.offload)} needs {gib(needed.low)} GiB of host memory a node, "
+        f"and up to {gib(needed.high)} with pinned buffers;"
     )
     left = f", less {job.headroom:.0%} headroom" if job.headroom else ""
     has, asked = _host_bytes(job), _requested_bytes(job)

@@ -27,6 +27,7 @@ from .choice import why_first
 from .feasible import Feasible, feasible_layouts, make_plan
 from .nearby import PARTS_OF, changed, neighbour, with_values
 from .plan import Plan, finding_document
+from .refine import refined
 from .suggestions import best_plan
 
 #: Causes that a sentence names, and how large each has to be, as a share of the largest.
@@ -326,7 +327,9 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     found = _nearest_to(pinned)
-    theirs = _near_ours(pinned, found, asked, ours)
+    # with its details, as the reasons of an answer have them
+    detailed = refined(pinned, found, top=1, bold=bold) if len(found.layouts) else found
+    theirs = _near_ours(pinned, detailed, asked, ours)
     if theirs is None:
         theirs = best_plan(pinned, found, bold=bold)
     if theirs is None and found.nearest is not None:

@@ -16,7 +16,7 @@ from ..estimate.layout import Layout, Layouts, places, starts, taken
 from ..estimate.ledgers import Memory, StepTime
 from ..estimate.memory import lasting, memory
 from ..estimate.step_time import step_time, throughput
-from ..estimate.uncertainty import required_band, uncertainty
+from ..estimate.uncertainty import host_band, required_band, uncertainty
 from ..job.records import Job
 from ..rules.fit import host_limit_bytes
 from ..rules.layout.identities import known_values
@@ -167,19 +167,21 @@ def _promising(
 
     Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the
     ledger shrinks as it grows: it multiplies activations, and stages hold as many micro-batches or,
-    once there are fewer, as many sequences. One micro-batch in a step is looked at by itself, where
-    gradients or layers of a second one are not held.
+    once there are fewer, as many sequences. Micro-batches of one sequence are looked at by
+    themselves, which attention copies less of, and so is one micro-batch in a step, where gradients
+    or layers of a second one are not held.
     """
     less_alone = job.engine.frees_gradients | job.engine.defers_reduction
     smallest = (rows.gradient_accumulation == 1) & (less_alone | rows.expert_overlap)
-    begin = np.flatnonzero(smallest | starts(_columns(rows, but=("micro_batch",)), len(rows)))
+    columns = (*_columns(rows, but=("micro_batch",)), rows.micro_batch > 1)
+    begin = np.flatnonzero(smallest | starts(columns, len(rows)))
     sizes = np.diff(begin, append=len(rows))
     first = rows.take(begin)
     found = lasting(job, first)
     ledger = memory(job, first, found)
     # Need over what may be used of device and host memory: the tighter decides what comes nearest.
     device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
-    host = ledger.host_bytes_per_node / host_limit_bytes(job)
+    host = host_band(job, ledger).low / host_limit_bytes(job)
     tighter, other = np.maximum(device, host), np.minimum(device, host)
     least = int(np.lexsort((other, tighter))[0])
     fits = _fit(job, first, ledger, removed, sizes)

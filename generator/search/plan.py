@@ -170,6 +170,7 @@ class Choice:
         """Plain values."""
         return {
             "expected_s": self.expected_s,
+            "fits": self.fits,
             "out_of_memory_chance": self.out_of_memory_chance,
             "evidence": self.evidence,
         }

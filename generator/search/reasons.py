@@ -61,12 +61,20 @@ def _matters(layout: Layout, name: str) -> bool:
 
 
 def _next(found: Estimates, layout: Layout, name: str) -> Iterator[Any]:
-    """Values of a field that some layout has, next to that of `layout`, the smaller one first."""
+    """Values of a field that some layout has, next to that of `layout`, the smaller one first.
+
+    How much is recomputed is compared among layouts that recompute as this one does.
+    """
     column, value = getattr(found.layouts, name), getattr(layout, name)
     if name in DEFAULTS and value == DEFAULTS[name]:
         return  # no detail was turned
 
-    smaller, larger = np.flatnonzero(column < value), np.flatnonzero(column > value)
+    whole = next((whole for whole, parts in PARTS_OF.items() if name in parts), None)
+    alike: Any = True
+    if whole is not None:
+        alike = getattr(found.layouts, whole) == getattr(layout, whole)
+    smaller = np.flatnonzero((column < value) & alike)
+    larger = np.flatnonzero((column > value) & alike)
     if len(smaller):
         yield getattr(found.layouts[int(smaller[column[smaller].argmax()])], name)
     if len(larger):

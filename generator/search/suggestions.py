@@ -14,7 +14,7 @@ from math import gcd, inf
 from typing import Any
 
 from ..estimate.layout import FIELDS, Offload, Recompute
-from ..estimate.uncertainty import required_band
+from ..estimate.uncertainty import host_band, required_band
 from ..job.records import Job
 from ..rules.run import lighter
 from ..rules.violations import divisors
@@ -46,7 +46,7 @@ _LITTLE_FASTER = 1.02
 _AWKWARD = 4
 
 
-class _Searches:
+class Searches:
     """Searches of changed jobs, bounded all together, for plans with more than `speed` tokens a
     second and GPU.
     """
@@ -65,15 +65,15 @@ class _Searches:
                 return plan
         return None
 
-    def best(self, job: Job) -> Plan | None:
+    def best(self, job: Job, *, bold: bool = False) -> Plan | None:
         """The best plan of a job, without explanations."""
         found = self._search(job)
-        return None if found is None else self._best(job, found)
+        return None if found is None else self._best(job, found, bold=bold)
 
-    def _best(self, job: Job, found: Feasible) -> Plan | None:
+    def _best(self, job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
         tokens = job.training.global_batch * job.training.sequence_length / job.gpus
         possible = len(found.layouts) and tokens > self._speed * least_s(job, found)
-        return best_plan(job, found) if possible else None
+        return best_plan(job, found, bold=bold) if possible else None
 
     def fastest(self, jobs: Iterable[Job]) -> Plan | None:
         """The plan with most tokens a second and GPU among those of all jobs.
@@ -113,7 +113,7 @@ def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
 
 def suggestions(job: Job) -> Iterator[Suggestion]:
     """Changes of one key after which there is a plan, or of two pinned keys; nearest first."""
-    searches = _Searches()
+    searches = Searches()
     in_parts = (
         replace(job, pins=replace(job.pins, context=size)) for size in divisors(job.gpus)[1:]
     )
@@ -148,7 +148,7 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
     others, they may be faster still. Of a batch that divides far better, any layout is, and of
     those keys where a program without stages has few.
     """
-    layout, searches, job = plan.layout, _Searches(_MUCH_FASTER * _speed(plan)), plan.job
+    layout, searches, job = plan.layout, Searches(_MUCH_FASTER * _speed(plan)), plan.job
     cut: dict[str, Any] = {name: layout.to_dict()[name] for name in ("tensor", "context", "expert")}
     spent: dict[str, Any] = {
         name: layout.to_dict()[name]
@@ -195,7 +195,7 @@ def dividing_batch(plan: Plan) -> Suggestion | None:
     if other is None or gcd(other.training.global_batch, job.gpus) < shared:
         return None
     least = _LITTLE_FASTER * _speed(plan)
-    faster = _Searches(least).best(other)
+    faster = Searches(least).best(other)
     return _changed("training.global_batch", faster) if faster and _speed(faster) > least else None
 
 
@@ -203,7 +203,7 @@ def _changed(path: str, plan: Plan) -> Suggestion:
     return _key(path, plan.job.gpus if path == "gpus" else plan.job.training.global_batch, plan)
 
 
-def _without_pins(job: Job, searches: _Searches) -> Iterator[Suggestion]:
+def _without_pins(job: Job, searches: Searches) -> Iterator[Suggestion]:
     """Each pinned key changed by itself; where that isn't enough, pairs of them, and last all of
     them.
     """
@@ -218,7 +218,7 @@ def _without_pins(job: Job, searches: _Searches) -> Iterator[Suggestion]:
         yield Suggestion(path="layout", value="", text="no pinned layout keys", plan=plan)
 
 
-def _with_others(job: Job, names: tuple[str, ...], searches: _Searches) -> Suggestion | None:
+def _with_others(job: Job, names: tuple[str, ...], searches: Searches) -> Suggestion | None:
     """The best plan that keeps every pin but `names`, if there is one."""
     plan = searches.best(replace(job, pins=replace(job.pins, **dict.fromkeys(names))))
     if plan is None:
@@ -234,7 +234,7 @@ def _with_others(job: Job, names: tuple[str, ...], searches: _Searches) -> Sugge
     return Suggestion(path=f"layout.{names[0]}", value=values[names[0]], text=text, plan=plan)
 
 
-def _other_gpu_counts(job: Job, searches: _Searches) -> Iterator[Suggestion]:
+def _other_gpu_counts(job: Job, searches: Searches) -> Iterator[Suggestion]:
     """The nearest count below that works, the smallest found above, and one nearby that is faster
     than both.
     """
@@ -284,7 +284,7 @@ def _round_counts(job: Job) -> Iterator[Job]:
     )
 
 
-def _other_batches(job: Job, searches: _Searches) -> Iterator[Suggestion]:
+def _other_batches(job: Job, searches: Searches) -> Iterator[Suggestion]:
     """The nearest global batches, below and above, with which a plan exists, and one nearby that is
     faster.
     """
@@ -315,13 +315,13 @@ def _with_batch(job: Job, size: int) -> Job:
     return replace(job, training=replace(job.training, global_batch=size))
 
 
-def _less_headroom(job: Job, searches: _Searches) -> Iterator[Suggestion]:
+def _less_headroom(job: Job, searches: Searches) -> Iterator[Suggestion]:
     """A smaller share of memory kept free, when that alone would do."""
     if job.headroom == 0:
         return
     if (plan := searches.best(replace(job, headroom=0.0))) is None:
         return
-    host = float(plan.memory.host_bytes_per_node) / (job.cluster.host_memory_bytes or inf)
+    host = float(host_band(job, plan.memory).low) / (job.cluster.host_memory_bytes or inf)
     needed = 1 - max(
         float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes), host
     )

@@ -15,6 +15,7 @@ from ..estimate.uncertainty import (
     Band,
     band_note,
     evidence_note,
+    host_band,
     percent,
     seconds_with_band,
     sized,
@@ -22,6 +23,7 @@ from ..estimate.uncertainty import (
 )
 from ..estimate.whole_run import Run
 from ..job.records import Job
+from ..rules.fit import host_limit_bytes, pins_host_memory
 from ..text.wording import counted
 from ..units import KB, clock, count, gib, gpu_hours, long_time, seconds
 from .plan import Plan, SearchResult
@@ -42,6 +44,7 @@ CAUSES = (
 )
 _COMMUNICATION: Final = ("tensor", "context", "expert", "pipeline", "data")
 _SHOWN_SHARE: Final = 0.02  #: of a step, from which a cause is named
+_CHANCE_SHOWN: Final = 0.001  #: of running out of memory, from which it is said
 _GOOD: Final = 0.9  #: share of a run in steps, below which the cause is named
 _JOULES_A_KWH: Final = 3.6e6
 
@@ -52,17 +55,10 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
     use = f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s/GPU, MFU {percent(rates.mfu)}"
     speed = f"{step} per step, {count(rates.tokens_per_s)} tokens/s, {use}"
-    has = plan.job.cluster.host_memory_bytes
-    held = (
-        f"of {gib(has)} GiB per node"
-        if has
-        else "GiB per node; set cluster.host_memory_gib to check it"
-    )
-    host = ("Host", f"{gib(plan.memory.host_bytes_per_node)} {held}")  # `512 of 1,900 GiB per node`
     return (
         (name, in_words(plan.layout, brief=True)),
         ("Memory", memory_text(plan)),
-        *([host] if plan.layout.offload else []),
+        *([("Host", host_text(plan))] if plan.layout.offload else []),
         ("Speed", speed),
         ("Run", run_text(plan)),
     )
@@ -82,6 +78,18 @@ def memory_text(plan: Plan) -> str:
     share = f" ({required / capacity:.0%})" if required <= capacity else ""
     used = f"{gib(required)} of {gib(capacity)} GiB per GPU{share}"
     return f"{used}: {verdict}; range {gib(band.low)}-{gib(band.high)}, limit {gib(limit)} GiB"
+
+
+def host_text(plan: Plan) -> str:
+    """`342-512 of 1,900 GiB per node`: states once, and with pinned buffers."""
+    job, band = plan.job, host_band(plan.job, plan.memory)
+    needed = f"{gib(band.low)}-{gib(band.high)}"
+    has = job.cluster.host_memory_bytes
+    if not has:
+        return f"{needed} GiB per node; set cluster.host_memory_gib to check it"
+    unpinned = "" if pins_host_memory(job, plan.memory) else "; fits with pin_memory: false alone"
+    verdict = "; too large" if band.low > host_limit_bytes(job) else unpinned
+    return f"{needed} of {gib(has)} GiB per node{verdict}"
 
 
 def run_text(plan: Plan) -> str:
@@ -169,6 +177,9 @@ def further(plan: Plan) -> Iterator[Line]:
         yield "Length", "; ".join(_length(plan, plan.run))
         power = "" if plan.run.energy_j is None else f"; {energy(plan.run.energy_j)}"
         yield "Costs", f"{price_text(job)}{power}"
+    chance = plan.choice.out_of_memory_chance
+    if plan.choice.fits and chance >= _CHANCE_SHOWN:
+        yield "Chance", f"{percent(chance)} of running out of memory"
     yield "Ranges", f"{band_note(plan.uncertainty)}; {evidence_note(plan.uncertainty.evidence)}"
     yield "", MFU_NOTE
 

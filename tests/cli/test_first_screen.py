@@ -360,24 +360,20 @@ def test_offloading_leaves_the_headroom_on_the_host(
     offered, and true.
     """
     monkeypatch.chdir(tmp_path)
-    job = [
-        "plan",
-        "--framework",
-        "deepspeed",
-        "--model",
-        "llama-3.1-70b",
-        "--cluster",
-        "dgx-h100",
-        "--gpus",
-        "8",
-    ]
-    job += ["--sequence-length", "4096", "--global-batch", "64"]
-    refused = " ".join(run(*job).stdout.split())
-    assert "nvidia/dgx-h100 has 2,048.0 GiB, less 5% headroom" in refused
-    assert "memory.headroom: 0.03" in refused
-    assert "Host 1,971.2 of 2,048.0 GiB" in " ".join(
-        run(*job, "--set", "memory.headroom=0.03").stdout.split()
+    Path("job.yaml").write_text(
+        "framework: deepspeed\n"
+        "model: llama-3.1-70b\n"
+        "cluster: {accelerator: h100-80gb-sxm, accelerators_per_node: 8, "
+        "network_gbits_per_s_per_node: 3200, host_memory_gib: 1365}\n"
+        "gpus: 8\n"
+        "training: {sequence_length: 4096, global_batch: 64}\n",
+        encoding="utf-8",
     )
+    refused = " ".join(run("plan", "job.yaml").stdout.split())
+    assert "has 1,365.0 GiB, less 5% headroom" in refused
+    assert "memory.headroom: 0.03" in refused
+    kept = run("plan", "job.yaml", "--set", "memory.headroom=0.03").stdout
+    assert "of 1,365.0 GiB per node; fits with pin_memory: false alone" in " ".join(kept.split())
 
 
 def test_lost_time_has_its_main_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dsgen.estimate.buffers import bucket_elements, max_live_elements, prefetch_elements
 from dsgen.estimate.layout import Layout, Layouts, Offload, Recompute
+from dsgen.estimate.memory import memory
+from dsgen.estimate.uncertainty import host_band
 from dsgen.job.records import Job
 from dsgen.programs.frameworks import program_for
 from tests.deepspeed_parser import batch_triple, parse
@@ -189,6 +192,16 @@ def test_megatron_builds_its_own_optimizer() -> None:
     config = rendered_config(make_job("megatron-deepspeed"), layout_of(2, Offload.OPTIMIZER))
     assert "optimizer" not in config
     assert config["zero_optimization"]["offload_optimizer"] == {"device": "cpu", "pin_memory": True}
+
+
+def test_offload_is_pinned_where_the_host_has_room() -> None:
+    """States that fit in the host's memory once, but not in pinned buffers, aren't pinned."""
+    job, layout = make_job("deepspeed"), layout_of(2, Offload.OPTIMIZER)
+    ends = host_band(job, memory(job, layout))
+    for needed, pinned in ((float(ends.high), True), ((ends.low + ends.high) / 2, False)):
+        cluster = replace(job.cluster, host_memory_bytes=needed / (1 - job.headroom) + 1)
+        config = rendered_config(replace(job, cluster=cluster), layout)
+        assert config["zero_optimization"]["offload_optimizer"]["pin_memory"] is pinned
 
 
 def test_recomputation_is_in_the_json_only_where_it_is_read() -> None:

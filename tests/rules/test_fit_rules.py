@@ -9,6 +9,7 @@ import pytest
 
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.ledgers import Memory
+from dsgen.estimate.rates import rates
 from dsgen.estimate.uncertainty import memory_shares
 from dsgen.rules.run import FIT_RULES, check_fit
 from dsgen.units import GIB
@@ -17,6 +18,11 @@ from tests.rules.jobs import job
 EMPTY = Memory(**dict.fromkeys(Memory.__dataclass_fields__, 0))
 LAYOUT = Layout(data=8, micro_batch=4, zero_stage=1, offload=Offload.OPTIMIZER)
 RULES = {rule.id: rule for rule in FIT_RULES}
+
+
+def offloading(bytes_: float) -> Memory:
+    """A ledger with so many bytes of offloaded states a node, counted once."""
+    return replace(EMPTY, host_bytes_per_node=bytes_ * rates(job()).pinned_memory_factor)
 
 
 def test_headroom_is_kept_free() -> None:
@@ -71,17 +77,18 @@ def test_hint_breaks_no_rule() -> None:
 
 
 def test_host_memory_is_a_nodes() -> None:
-    """What is offloaded has to fit in the node's memory less the job's headroom."""
+    """What is offloaded has to fit in the node's memory less the job's headroom, counted once."""
     small = replace(job(cluster={"host_memory_bytes": 100 * GIB}), headroom=0.0)
-    assert check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=100 * GIB)) == ()
-    (finding,) = check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=101 * GIB))
+    assert check_fit(small, LAYOUT, offloading(100 * GIB)) == ()
+    (finding,) = check_fit(small, LAYOUT, offloading(101 * GIB))
     assert finding.rule == "MEM002"
-    assert "101.0 GiB" in finding.message
+    assert "needs 101.0 GiB" in finding.message
+    assert "up to 151.5 with pinned buffers" in finding.message
     assert "100.0 GiB" in finding.message
     assert finding.hint == "use offload: none, or more nodes"
     kept = replace(small, headroom=0.05)
-    assert check_fit(kept, LAYOUT, replace(EMPTY, host_bytes_per_node=95 * GIB)) == ()
-    (finding,) = check_fit(kept, LAYOUT, replace(EMPTY, host_bytes_per_node=96 * GIB))
+    assert check_fit(kept, LAYOUT, offloading(95 * GIB)) == ()
+    (finding,) = check_fit(kept, LAYOUT, offloading(96 * GIB))
     assert "100.0 GiB, less 5% headroom" in finding.message
 
 
@@ -91,11 +98,11 @@ def test_unknown_host_memory_allows_offload() -> None:
     """
     unknown = job(cluster={"host_memory_bytes": None})
     most = 512 * GIB * unknown.cluster.accelerators_per_node * (1 - unknown.headroom)
-    assert check_fit(unknown, LAYOUT, replace(EMPTY, host_bytes_per_node=most)) == ()
-    (finding,) = check_fit(unknown, LAYOUT, replace(EMPTY, host_bytes_per_node=most + GIB))
+    assert check_fit(unknown, LAYOUT, offloading(most)) == ()
+    (finding,) = check_fit(unknown, LAYOUT, offloading(most + GIB))
     assert "no node type of the catalog has over" in finding.message
     pinned = replace(unknown, pins=replace(unknown.pins, offload=Offload.OPTIMIZER))
-    assert check_fit(pinned, LAYOUT, replace(EMPTY, host_bytes_per_node=1e15)) == ()
+    assert check_fit(pinned, LAYOUT, offloading(1e15)) == ()
 
 
 def test_columns_equal_numbers() -> None:
@@ -129,7 +136,7 @@ def test_host_memory_is_what_the_launch_file_asks_for(
     """
     whole = job(cluster={"host_memory_bytes": 2048 * GIB})
     small = replace(whole, launch=replace(whole.launch, target=target, options=options))
-    (finding,) = check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=4096 * GIB))
+    (finding,) = check_fit(small, LAYOUT, offloading(4096 * GIB))
     assert f" {asked} GiB" in finding.message
     assert (
         ("asks for" in finding.message)

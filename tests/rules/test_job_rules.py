@@ -335,7 +335,7 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         job("megatron-lm", model={"position_embedding": "alibi"}),
         "/framework",
         ("ALiBi", "megatron-lm"),
-        "framework: megatron-deepspeed",
+        "framework: deepspeed or huggingface",
     ),
     "MLM045": (
         job(

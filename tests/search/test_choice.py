@@ -364,11 +364,15 @@ def test_a_plan_whose_host_lacks_memory_does_not_fit() -> None:
     short = dsgen.load_job(
         {
             "framework": "deepspeed",
-            "model": "llama-3.1-8b",
+            "model": "llama-3-70b",
             "cluster": "idris/jean-zay-v100-node",
             "nodes": 1,
             "training": {"sequence_length": 512, "global_batch": 4, "precision": "fp16"},
-            "layout": {"zero_stage": 2, "offload": "optimizer", "recompute": "full"},
+            "layout": {
+                "zero_stage": 3,
+                "offload": "optimizer+parameters",
+                "recompute": "full",
+            },
         }
     )
     plan = dsgen.estimate(short)

@@ -16,7 +16,7 @@ from dsgen.estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Offload, Re
 from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
-from dsgen.estimate.uncertainty import required_band
+from dsgen.estimate.uncertainty import host_band, required_band
 from dsgen.findings import Severity
 from dsgen.job.records import Job
 from dsgen.rules.run import FIT_RULES, LAYOUT_RULES
@@ -25,6 +25,7 @@ from dsgen.search.enumerate import STAGES, Enumeration, joined
 from dsgen.search.feasible import Floats, feasible_layouts, fitting
 from dsgen.search.plan import Infeasible
 from dsgen.search.refine import DETAILS, chunk_choices, refined
+from dsgen.search.search import search_with_estimates
 from tests.jobs import job
 
 JOBS = {
@@ -416,7 +417,8 @@ def test_nearest_miss_is_the_least_in_both_memories() -> None:
     def demand(ledger: Memory) -> Floats:
         """Need over what may be used, of both memories: the tighter first."""
         device = required_band(ledger).high / (ledger.capacity_bytes * (1 - tight.headroom))
-        return np.sort(np.broadcast_arrays(device, ledger.host_bytes_per_node / host), axis=0)[::-1]
+        low = host_band(tight, ledger).low / host
+        return np.sort(np.broadcast_arrays(device, low), axis=0)[::-1]
 
     every = demand(memory(tight, joined(Enumeration(tight))))
     least = np.lexsort((every[1], every[0]))[0]
@@ -483,3 +485,13 @@ def test_every_batch_of_a_ramp_up_divides() -> None:
     assert any(6 % (plan.layout.micro_batch * plan.layout.data) for plan in free.plans)
     assert ramped.plans
     assert all(6 % (plan.layout.micro_batch * plan.layout.data) == 0 for plan in ramped.plans)
+
+
+def test_memory_of_a_search_is_that_of_its_layouts() -> None:
+    """What a search keeps of rows that differ in the micro-batch alone is the ledger of each."""
+    spread = job(framework="megatron-lm", gpus=16, training__global_batch=64)
+    _, found = search_with_estimates(spread)
+    assert len(np.unique(found.layouts.micro_batch)) > 2
+    ledger = memory(spread, found.layouts)
+    assert found.required_bytes == pytest.approx(ledger.required_bytes)
+    assert found.device_bytes == pytest.approx(ledger.device_bytes)

@@ -16,18 +16,18 @@ from ...estimate.layout import Layout, Offload
 from ...estimate.ledgers import Memory
 from ...estimate.memory import memory
 from ...estimate.model_size import parameter_count
-from ...estimate.states import moment_bytes
-from ...estimate.uncertainty import required_band
+from ...estimate.states import first_copies_bytes, moment_bytes
+from ...estimate.uncertainty import Band, host_band, required_band
 from ...facts.facts import Facts, completed
 from ...findings import ERROR, WARNING, Location, Violation, Violations
 from ...job.records import Job, Pins
-from ...programs.deepspeed.config import Config
+from ...programs.deepspeed.config import OFFLOADED, Config
 from ...programs.deepspeed.facts import ConfigFacts, config_facts
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
 from ...programs.slurm.subjects import blocks
-from ...rules.fit import memory_bytes
+from ...rules.fit import host_limit_bytes, memory_bytes
 from ...rules.layout.identities import known_values, whole_layout
-from ...rules.run import FIT_RULES
+from ...rules.run import FIT_RULES, check_fit
 from ...rules.violations import deepspeed_now, derived
 from ...submission.subjects import subject, submissions
 from ...submission.submission import Submission
@@ -129,8 +129,11 @@ class Need:
     #: whether the submission has a job spec, whose plan has compared the stages by their time
     planned: bool
     device: str | None  #: where what is offloaded goes
+    pinned: bool  #: whether that is through pinned buffers
     #: whether all that the run needs is counted; of a config alone, model states and little more is
     whole: bool
+    #: whether a job spec gives what the files leave open, so that the verdict is that of its plan
+    of_spec: bool
 
 
 @subject("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments")
@@ -144,25 +147,52 @@ def needs(submission: Submission) -> Iterator[Need]:
             and not any(map(run.run.may_have, _BEYOND))
             and not run.job.model.experts
         ):
-            yield from _need(submission, run, at_least(run.job), "cpu")
+            job = at_least(run.job)
+            if submission.job:
+                job = completed(job, headroom=submission.job.headroom)
+            yield from _need(submission, run, job, "cpu", pinned=True)
+
     for one in () if runs else config_facts(submission):
         if one.knows("layers", "link_domain", "gpus") and not _is_partial(one.config, submission):
-            job = _least_run(one, submission)
-            yield from _need(submission, one, job, one.config.offload("optimizer")) if job else ()
+            of_spec = _run_of_spec(one, submission)
+            least = of_spec or _least_run(one, submission)
+            device = one.config.offload("optimizer")
+            if least:
+                pinned = _is_pinned(one.config)
+                yield from _need(submission, one, least, device, bool(of_spec), pinned=pinned)
 
 
-def _need(submission: Submission, facts: Facts, job: Job, device: str | None) -> Iterator[Need]:
-    layout, whole = whole_layout(known_values(job)), isinstance(facts, MegatronFacts)
+def _is_pinned(config: Config) -> bool:
+    """Ask whether anything that is offloaded is pinned, or may be."""
+    return any(
+        config.switch(f"/zero_optimization/offload_{what}/pin_memory") is not False
+        for what in OFFLOADED
+        if config.offloads(what)
+    )
+
+
+def _need(
+    submission: Submission,
+    facts: Facts,
+    job: Job,
+    device: str | None,
+    of_spec: bool = False,
+    *,
+    pinned: bool,
+) -> Iterator[Need]:
+    layout = whole_layout(known_values(job))
+    whole = of_spec or isinstance(facts, MegatronFacts)
     if layout and (not whole or _fits_integers(job, layout)):
-        ledger, planned = memory(job, layout), submission.job is not None
         yield Need(
             facts=facts,
             job=job,
             layout=layout,
-            ledger=ledger,
-            planned=planned,
+            ledger=memory(job, layout),
+            planned=submission.job is not None,
             device=device,
+            pinned=pinned,
             whole=whole,
+            of_spec=of_spec,
         )
 
 
@@ -180,6 +210,34 @@ def _is_partial(config: Config, submission: Submission) -> bool:
         or any(map(_ADAPTERS.search, texts))
         or world_of(submission).expert > 1
     )
+
+
+def _run_of_spec(facts: ConfigFacts, submission: Submission) -> Job | None:
+    """Return the job of the spec in the layout that the config and the launch give it.
+
+    None where files and spec leave something open that memory depends on.
+    """
+    planned, config, world = submission.job, facts.config, world_of(submission)
+    if planned is None or planned.pins.recompute is None or not (replicas := world.replicas):
+        return None
+    micro_batch = config.whole("/train_micro_batch_size_per_gpu") or planned.pins.micro_batch
+    if micro_batch is None or micro_batch < 1:
+        return None
+
+    pins = replace(
+        planned.pins,
+        data=replicas,
+        tensor=world.tensor,
+        pipeline=world.pipeline,
+        context=world.context,
+        expert=1,
+        zero_stage=config.stage,
+        micro_batch=micro_batch,
+        gradient_accumulation=max(planned.training.global_batch // (replicas * micro_batch), 1),
+        offload=facts.job.pins.offload,
+        zero_hpz=facts.job.pins.zero_hpz,
+    )
+    return replace(planned, pins=pins, origin=facts.job.origin)
 
 
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
@@ -239,6 +297,9 @@ def fits_device(need: Need) -> Violations:
     Prevents: CUDA out of memory in the first steps.
     Fix: shard, divide, recompute or offload more"""
     job, layout, ledger = need.job, need.layout, need.ledger
+    if need.of_spec:
+        yield from _verdict(need, _DEVICE.id, "/layout/micro_batch", "/layout/zero_stage")
+        return
     surely = ledger.required_bytes > ledger.capacity_bytes
     if _DEVICE.allows(job, layout, ledger) or not (surely or need.whole):
         return
@@ -249,7 +310,15 @@ def fits_device(need: Need) -> Violations:
     message = f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
     where = need.facts.locate("/layout/micro_batch", "/layout/zero_stage")
     hint = _DEVICE.columns.explain(job, layout, ledger)[1]
-    yield Violation(where, message, hint or None, severity=None if surely else WARNING)
+    certain = surely or need.planned
+    yield Violation(where, message, hint or None, severity=None if certain else WARNING)
+
+
+def _verdict(need: Need, rule: str, *where: str) -> Violations:
+    """What a rule of planning says of a run whose spec is there: the same as of its plan."""
+    for finding in check_fit(need.job, need.layout, need.ledger):
+        if finding.rule == rule:
+            yield Violation(need.facts.locate(*where), finding.message, finding.hint)
 
 
 @needs.rule("MEM002", ERROR, "training", _HOST.source)
@@ -257,20 +326,42 @@ def fits_host(need: Need) -> Violations:
     """What a run offloads fits in the memory of its nodes.
     Prevents: The node's out-of-memory killer ends the run: exit code -9.
     Fix: offload less, or use more nodes"""
-    if need.device == "cpu" and not _HOST.allows(need.job, need.layout, need.ledger):
-        cluster, needed = (
-            need.job.cluster,
-            f"offloaded states need about {_gib(need.ledger.host_bytes_per_node)}",
-        )
-        message = (
-            f"{needed} of host memory a node; {cluster.name} has "
-            f"{_gib(cluster.host_memory_bytes or 0)}"
-        )
-        yield Violation(
-            need.facts.locate("/layout/offload"),
-            message,
-            "offload less, or to NVMe, or use more nodes",
-        )
+    limit = host_limit_bytes(need.job)
+    needed = _host_need(need)
+    if need.device != "cpu" or needed.high <= limit:
+        return
+
+    surely = needed.low > limit
+    cluster = need.job.cluster
+    message = (
+        f"offloaded states need {_gib(needed.low)} of host memory a node"
+        f"{_up_to(needed)}; {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
+        f"{f', less {need.job.headroom:.0%} headroom' if need.job.headroom else ''}"
+    )
+    others = "offload less, or to NVMe, or use more nodes"
+    fits_unpinned = need.pinned and host_band(need.job, need.ledger).low <= limit
+    hint = f'set "pin_memory" to false, or {others}' if fits_unpinned else others
+    severity = None if surely else WARNING
+    yield Violation(need.facts.locate("/layout/offload"), message, hint, severity=severity)
+
+
+def _host_need(need: Need) -> Band:
+    """Both ends of the host memory that a run needs on a node, in bytes.
+
+    Without pinned buffers they are the same. Where the Trainer has the weights pinned while it
+    builds the model, their blocks stay.
+    """
+    band = host_band(need.job, need.ledger)
+    if not need.pinned:
+        return Band(low=band.low, high=band.low)
+    ranks = min(need.job.cluster.accelerators_per_node, need.layout.world)
+    loads = need.job.framework.goes_on_from_weights
+    copies = ranks * first_copies_bytes(need.job, need.layout) if loads else 0.0
+    return Band(low=band.low + copies, high=max(band.high, band.low + copies))
+
+
+def _up_to(needed: Band) -> str:
+    return f", up to {_gib(needed.high)} with pinned buffers" if needed.high > needed.low else ""
 
 
 @needs.rule("MEM006", WARNING, "training", _SWAPPED, reads=("DeepSpeed config",))
@@ -307,12 +398,12 @@ def fits_request(submission: Submission) -> Violations:
     """
     limits = list(_memory_limits(submission))
     for need in needs(submission) if limits else ():
-        needed, most = need.ledger.host_bytes_per_node, need.job.cluster.accelerators_per_node
+        needed, most = _host_need(need), need.job.cluster.accelerators_per_node
         for where, text, limit, gpus, hint in limits if need.device == "cpu" else ():
-            if needed > limit and (gpus is None or gpus >= min(most, need.job.gpus)):
-                yield Violation(
-                    where, f"{text}: offloaded states need about {_gib(needed)} a node", hint
-                )
+            if needed.high > limit and (gpus is None or gpus >= min(most, need.job.gpus)):
+                message = f"{text}: offloaded states need {_gib(needed.low)} a node"
+                severity = None if needed.low > limit else WARNING
+                yield Violation(where, message + _up_to(needed), hint, severity=severity)
 
 
 def _memory_limits(

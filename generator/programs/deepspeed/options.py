@@ -148,6 +148,16 @@ def default_of_optimizer(config: Config, name: str) -> Any:
     return parameters[name].default if name in parameters else None
 
 
+def _to_host(job: Job, layout: Layout) -> Mapping[str, Any] | None:
+    """The block that offloads to the host: through pinned buffers, where it has room for them."""
+    if not layout.offload:
+        return None
+    from ...estimate.memory import memory  # here, to save start-up time
+    from ...rules.fit import pins_host_memory
+
+    return {"device": "cpu", "pin_memory": pins_host_memory(job, memory(job, layout))}
+
+
 def _quantized(config: Config, pointer: str) -> bool | None:
     return bool(config.switch(pointer) and config.stage == 3) or None
 
@@ -182,7 +192,7 @@ OPTIONS: Final = (
         f"{ZERO}/offload_optimizer",
         "layout.offload",
         _offload,
-        lambda job, layout: {"device": "cpu", "pin_memory": True} if layout.offload else None,
+        _to_host,
         megatron=True,
     ),
     Option(

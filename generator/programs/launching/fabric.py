@@ -31,6 +31,8 @@ class Setting:
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     sourced: Sequence[str] = ()
+    image: str = ""  #: what a container has to hold; without it NCCL goes through TCP
+    pods: str = ""  #: what each pod needs, likewise
 
 
 @cache

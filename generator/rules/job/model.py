@@ -133,15 +133,20 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
 )
 def megatron_deepspeed_has_positions(job: Job) -> Violations:
     """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience
-    fork.
-    Prevents: No error: another model would be trained, without ALiBi positions.
-    Fix: train it with bigscience-workshop's fork of Megatron-DeepSpeed, which the arguments are for
+    fork, which lacks options that are written.
+    Prevents: No error: another model would be trained, without ALiBi positions. In that fork:
+    `unrecognized arguments: --use-flash-attn-v2`
+    Fix: use framework: deepspeed or huggingface, which take the model as transformers builds it
     """
     if job.model.position_embedding == "alibi":
         message = (
             f"{job.model.name} has ALiBi positions, which deepspeedai/Megatron-DeepSpeed lacks"
         )
-        hint = "set launch.script to a script of bigscience-workshop/Megatron-DeepSpeed"
+        hint = (
+            f"use {job.says('framework', 'deepspeed', 'huggingface')}: they take the model as "
+            "transformers builds it; bigscience-workshop/Megatron-DeepSpeed has ALiBi, but lacks "
+            "options that are written, such as --use-flash-attn-v2 and --sequence-parallel"
+        )
         yield violation(job, "/model", message, hint)
 
 
@@ -151,13 +156,16 @@ def megatron_deepspeed_has_positions(job: Job) -> Violations:
 def megatron_lm_has_positions(job: Job) -> Violations:
     """A model for Megatron-LM has learned, rotary or no positions, not ALiBi.
     Prevents: No error: another model would be trained, because the option doesn't accept ALiBi.
-    Fix: use framework: megatron-deepspeed, with the fork that has it"""
+    Fix: use framework: deepspeed or huggingface, which take the model as transformers builds it"""
     if job.model.position_embedding == "alibi":
         message = (
             f"{job.model.name} has ALiBi positions, which "
             f"{job.says('framework', job.framework)} lacks"
         )
-        hint = f"use {job.says('framework', 'megatron-deepspeed')} (the BigScience fork has ALiBi)"
+        hint = (
+            f"use {job.says('framework', 'deepspeed', 'huggingface')}: they take the model as "
+            "transformers builds it"
+        )
         yield violation(job, "/framework", message, hint)
 
 

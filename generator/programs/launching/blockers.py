@@ -1,0 +1,44 @@
+"""What is known to stop a job, or to make it slow without a word, before anybody starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ...job.needs import written_for
+from ...job.records import Job
+from . import fabric
+
+#: A part of the names of NVIDIA's images of PyTorch.
+_NVIDIAS: Final = "nvidia/pytorch"
+#: Packages that these lack. Source: their release notes (docs.nvidia.com/deeplearning/frameworks/
+#: pytorch-release-notes), 26.06.
+_LACKING: Final = ("deepspeed", "transformers", "accelerate", "peft")
+
+
+def blockers(job: Job) -> Iterator[str]:
+    """Return a sentence for each, with what to do."""
+    options, written = job.launch.options, written_for(job)
+    in_pods = job.launch.target == "kubernetes"
+    given = options.get("container_image") or options.get("image")
+    image = str(given or (written.get("image", "") if in_pods else ""))
+
+    lacking = [name for name in _LACKING if name in {each.lower() for each in written}]
+    if _NVIDIAS in image.replace("#", "/") and lacking:
+        them = "it" if len(lacking) == 1 else "them"
+        names = " and ".join(lacking)
+        yield f"Add {names} to the image: NVIDIA's image of PyTorch lacks {them}."
+
+    on_host = [f"launch.slurm.{key}" for key in ("modules", "setup") if options.get(key)]
+    if job.launch.target == "slurm" and image and on_host:
+        runs = "run" if len(on_host) > 1 else "runs"
+        yield (
+            f"{' and '.join(on_host)} {runs} outside of the container: what these install has to "
+            "be in the image."
+        )
+
+    for network in fabric.needed(job):
+        needs = [f"the image needs {network.image}"] if image and network.image else []
+        needs += [f"each pod {network.pods}"] if in_pods and network.pods else []
+        if needs:
+            yield f"For {network.network}, {' and '.join(needs)}, or NCCL goes through TCP."
