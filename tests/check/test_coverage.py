@@ -16,7 +16,9 @@ _BATCH = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpu-per-node=8\nsrun python 
 _UNREAD = {
     "python3 -m verl.trainer.main_ppo data.train_batch_size=7": "FSDP, with which verl trains here",
     "srun python -m verl.trainer.main_ppo a.b=1": "FSDP, with which verl trains here",
-    "deepspeed --module openrlhf.cli.train_sft --x 1": "the options of OpenRLHF are not read",
+    "deepspeed --module openrlhf.cli.train_sft --x 1": (
+        "the options of openrlhf.cli.train_sft of OpenRLHF are not read"
+    ),
     "tune run --nproc_per_node 4 full --config a": "the options of torchtune are not read",
     "axolotl train a.yaml --x": "the options of axolotl are not read",
     "python train.py --lr 1": "the options of train.py are its own",
@@ -64,7 +66,10 @@ def test_every_format_says_it(form: str, required: bool, tmp_path: Path) -> None
     more = ["--require-checked"] if required else []
     result = run("validate", str(tmp_path), "--format", form, *more)
     assert result.exit_code == (1 if required else 0)
-    assert "not checked: 1 launch (the options of OpenRLHF are not read: " in result.stderr
+    assert (
+        "not checked: 1 launch (the options of openrlhf.cli.train_sft of OpenRLHF are not read: "
+        in result.stderr
+    )
     assert "no findings" not in result.stderr
     if form == "json":
         (only,) = json.loads(result.stdout)["not_checked"]
@@ -80,7 +85,7 @@ def test_every_format_says_it(form: str, required: bool, tmp_path: Path) -> None
         assert result.stdout.startswith("::error " if required else "::notice ")
         assert "line=2,col=12,title=not checked::not checked: the options" in result.stdout
     elif form == "azure":
-        assert "not checked: the options of OpenRLHF" in result.stdout
+        assert "not checked: the options of openrlhf.cli.train_sft of OpenRLHF" in result.stdout
         assert ("type=error" in result.stdout) == required
 
 
