@@ -213,7 +213,7 @@ def test_sweep_names_the_smallest_within_a_time() -> None:
     result = run("sweep", "job.yaml", "gpus=8..128", "--within", "10d")
     assert result.exit_code == ExitStatus.OK
     assert re.match(
-        r"Smallest  gpus \d+: [\d.]+ days .*; trains\s+within\s+10\s+days\n", result.stdout
+        r"Smallest\s+gpus \d+: [\d.]+ days .*; trains\s+within\s+10\s+days\n", result.stdout
     )
     none = run("sweep", "job.yaml", "gpus=8..16", "--within", "1h")
     assert none.exit_code == ExitStatus.INFEASIBLE
