@@ -132,8 +132,7 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     "MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755")
 )
 def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
-    """Offloaded states fit in the node's memory less the job's headroom, where that is known, with
-    `pin_memory: false` if need be.
+    """Offloaded states, counted once, fit in the node's memory less the headroom, if it is known.
     Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory,
     without a Python error.
     Fix: use more nodes, nodes with more memory, or offload: none

@@ -132,10 +132,9 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
     megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)"),
 )
 def megatron_deepspeed_has_positions(job: Job) -> Violations:
-    """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience
-    fork, which lacks options that are written.
-    Prevents: No error: another model would be trained, without ALiBi positions. In that fork:
-    `unrecognized arguments: --use-flash-attn-v2`
+    """A model for Megatron-DeepSpeed has learned or rotary positions: ALiBi is in a fork alone.
+    Prevents: No error: another model would be trained, without ALiBi positions. In the
+    BigScience fork: `unrecognized arguments: --use-flash-attn-v2`
     Fix: use framework: deepspeed or huggingface, which take the model as transformers builds it
     """
     if job.model.position_embedding == "alibi":
