@@ -198,6 +198,9 @@ def test_the_scripts_we_write_are_understood(script: Path) -> None:
     words = [word.value for word in launch.arguments]
     lines = script.with_name("arguments.txt").read_text(encoding="utf-8").splitlines()
     assert launch.call("torchrun") is not None
+    if script.with_name("overrides.txt").exists():
+        assert words == [None]  # an array to which a loop adds the lines of a file
+        return
     assert len(words) >= len([line for line in lines if line.startswith("--")])
 
 

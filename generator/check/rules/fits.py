@@ -150,7 +150,9 @@ def needs(submission: Submission) -> Iterator[Need]:
             job = at_least(run.job)
             if submission.job:
                 job = completed(job, headroom=submission.job.headroom)
-            yield from _need(submission, run, job, "cpu", pinned=True)
+            config = run.run.config
+            pinned = config is None or _is_pinned(config)
+            yield from _need(submission, run, job, "cpu", pinned=pinned)
 
     for one in () if runs else config_facts(submission):
         if one.knows("layers", "link_domain", "gpus") and not _is_partial(one.config, submission):
