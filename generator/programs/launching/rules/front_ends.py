@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....numerals import is_whole
 from ....rules.violations import derived, listed
 from ....submission.subjects import subject
 from ....submission.submission import Submission
@@ -123,7 +124,7 @@ def _of_counts(settings: Settings, identity: Mapping[str, Any]) -> Violations:
         return  # defaults alone: nothing says that they are meant
 
     setting = _setting_at(settings, identity, written)
-    text = right.text.partition(" = ")[0] if right.text.isdigit() else right.text
+    text = right.text.partition(" = ")[0] if is_whole(right.text) else right.text
     message = f"{left.text} {_FAILS[identity['is']]} {text}: {identity['then']}"
     hint = _hint(settings, identity, dict.fromkeys((setting, *written)), left.value, right.value)
     yield Violation(setting.where or settings.place, message, hint)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....numerals import is_whole
 from ....rules.violations import accelerate, listed, transformers
 from ....submission.subjects import subject
 from ....submission.submission import Submission
@@ -155,7 +156,7 @@ def state_dict_is_known(run: Fsdp) -> Violations:
     """
     value = run.text("state_dict_type", _STATE_DICTS[0])
     known = _STATE_DICTS if run.version != 2 else _STATE_DICTS[:2]
-    if value not in known and not (value.isdecimal() and len(value) == 1):
+    if value not in known and not (is_whole(value) and len(value) == 1):
         version = f"FSDP{run.version}" if run.version else "FSDP"
         message = f"state_dict_type is {show(run.values['state_dict_type'])}, which {version} lacks"
         yield _found(run, "state_dict_type", message, f"use {listed(known)}")
