@@ -257,6 +257,17 @@ _GEMMA4: Final = Traits(
     idle="use_bidirectional_attention",
 )
 
+#: DeepSeek-V3.2's layers: latent attention with an indexer, experts after three dense ones.
+_DSA: Final = Traits(
+    mlp_bias=False,
+    head_dim=False,
+    kinds=_indexed,
+    plain=first_dense(3, "first_k_dense_replace"),
+    experts=_SIGMOID,
+    names=_DSA_NAMES,
+    idle="layer_types",
+)
+
 TYPES: Final[Mapping[str, Traits]] = {
     "afmoe": Traits(
         norms=4,
@@ -316,15 +327,7 @@ TYPES: Final[Mapping[str, Traits]] = {
         _GPT, positions="none", head_bias=True, extras=(SCALED_EMBEDDINGS, *_SINUSOIDS)
     ),
     "cwm": Traits(kinds=_full_first(4)),
-    "deepseek_v32": Traits(
-        mlp_bias=False,
-        head_dim=False,
-        kinds=_indexed,
-        plain=first_dense(3, "first_k_dense_replace"),
-        experts=_SIGMOID,
-        names=_DSA_NAMES,
-        idle="layer_types",
-    ),
+    "deepseek_v32": _DSA,
     "diffllama": Traits(
         attention=lambda read, shape, kind, index: {"maps": 2, "vectors": 4 * shape["head_dim"]}
     ),
@@ -345,15 +348,8 @@ TYPES: Final[Mapping[str, Traits]] = {
         layer=_last_bias,
         ffn=lambda read, hidden: read.integer("intermediate_multiple_size") * hidden,
     ),
-    "glm_moe_dsa": Traits(
-        mlp_bias=False,
-        head_dim=False,
-        kinds=_indexed,
-        plain=first_dense(3, "first_k_dense_replace"),
-        experts=_SIGMOID,
-        names=_DSA_NAMES,
-        idle="layer_types",
-        others="index_topk_freq index_skip_topk_offset index_topk_pattern",
+    "glm_moe_dsa": replace(
+        _DSA, others="index_topk_freq index_skip_topk_offset index_topk_pattern"
     ),
     "granite_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),
     "granitemoe_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ...dataclass import dataclass
 from ...estimate.layout import Layout, Offload
@@ -31,7 +31,7 @@ from ...rules.run import FIT_RULES, check_fit
 from ...rules.violations import deepspeed_now, derived
 from ...submission.subjects import subject, submissions
 from ...submission.submission import Submission
-from ...submission.world import world_of
+from ...submission.world import World, world_of
 from ...units import GB, GIB
 
 #: What the estimate of a Megatron run can't do without.
@@ -228,18 +228,25 @@ def _run_of_spec(facts: ConfigFacts, submission: Submission) -> Job | None:
 
     pins = replace(
         planned.pins,
-        data=replicas,
-        tensor=world.tensor,
-        pipeline=world.pipeline,
-        context=world.context,
-        expert=1,
-        zero_stage=config.stage,
+        **_groups(config, world, replicas),
         micro_batch=micro_batch,
         gradient_accumulation=max(planned.training.global_batch // (replicas * micro_batch), 1),
         offload=facts.job.pins.offload,
         zero_hpz=facts.job.pins.zero_hpz,
     )
     return replace(planned, pins=pins, origin=facts.job.origin)
+
+
+def _groups(config: Config, world: World, replicas: int) -> dict[str, Any]:
+    """Return the pins that say how a submission divides its ranks, and the config's stage."""
+    return {
+        "data": replicas,
+        "tensor": world.tensor,
+        "pipeline": world.pipeline,
+        "context": world.context,
+        "expert": 1,
+        "zero_stage": config.stage,
+    }
 
 
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
@@ -260,12 +267,7 @@ def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
     )
     ranks = replicas * world.context
     pins = Pins(
-        data=replicas,
-        tensor=world.tensor,
-        pipeline=world.pipeline,
-        context=world.context,
-        expert=1,
-        zero_stage=config.stage,
+        **_groups(config, world, replicas),
         micro_batch=batch,
         gradient_accumulation=1,
         recompute="full",
