@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from dsgen.job.hf_keys import multimodal
 
@@ -39,3 +39,29 @@ def model_class(kind: Any) -> Any:
     ends = ("ForCausalLM", "TextModel", "Model")
     found = (each for end in ends for each in models if each.__name__.endswith(end))
     return next(each for each in found if "PreTrained" not in each.__name__)
+
+
+class Built(NamedTuple):
+    """A model of transformers on the meta device."""
+
+    parameters: int
+    has_head: bool
+
+
+def built_of_class(config: Any, kind: Any = None) -> Built | None:
+    """What the model of a config object has, of the class `kind`, by default that of its type;
+    `None` where transformers can't build it.
+
+    No weights are drawn, which takes most of the time, but tied ones are tied.
+    """
+    import torch
+    from transformers.initialization import no_init_weights
+
+    try:
+        with torch.device("meta"), no_init_weights():
+            model = (kind or model_class(type(config)))(config)
+        model.tie_weights()
+    except Exception:  # a class whose defaults are no model
+        return None
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return Built(count, model.get_output_embeddings() is not None)

@@ -36,7 +36,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "blocks of attention whose weights several places share": "zamba zamba2",
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
     "attention heads and MLP widths that differ by layer": "deci nemotron-nas openelm",
-    _SPARSE: "deepseek_v4",
+    "attention to compressed keys, and hyper-connections instead of residuals": "deepseek_v4",
     "experts of their own for each modality": "ernie4_5_vl_moe_text",
     "per-layer embeddings, AltUp and layers that share keys and values": "gemma3n_text",
     "gates on latent attention, residuals over blocks and a narrower state between experts": (
@@ -60,12 +60,13 @@ _REFUSED: Final[Mapping[str, str]] = {
     "an indexer on latent attention whose widths differ by layer": ("mistral_large4_text axk2"),
     "hyper-connections instead of residuals": "hy_v4 glm5_next_text qwen4_exp_text",
     "no causal language model, but one that denoises": "diffusion_gemma_text",
+    "a head with a product and a norm of its own": "modernbert-decoder",
 }
 
 _ENCODERS = (
     "albert bert-generation big_bird camembert data2vec-text electra ernie git megatron-bert "
     "modernbert rembert roberta roberta-prelayernorm roc_bert roformer xlm xlm-roberta "
-    "xlm-roberta-xl xlnet xmod modernbert-decoder reformer cpmant"
+    "xlm-roberta-xl xlnet xmod reformer cpmant"
 )
 _DECODERS = (
     "bart bigbird_pegasus blenderbot blenderbot-small florence2 marian mbart musicgen "
@@ -190,8 +191,9 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
     given = {
         key: read.config.get(key) for key in (*_SIZES.split(), *_ROUTER) if key not in read.read
     }
+    fields = {**_router_of(shape), **shape}
     routed = {
-        key: (None, shape.get(field, usual), usual == 0 or None)
+        key: (None, fields.get(field, usual), usual == 0 or None)
         for key, (field, usual) in _ROUTER.items()
     }
     foreign = ((key, value) for key, value in given.items() if value not in routed.get(key, said))
@@ -199,6 +201,13 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
         f"{key} is {show(value)}: transformers reads no such key for {family}"
         for key, value in foreign
     )
+
+
+def _router_of(shape: Shape) -> Shape:
+    """The fields of the router, where a shape has its layers ready."""
+    kinds = shape["stack"].kinds if "stack" in shape else ()
+    parts = [layer.feed_forward for layer in kinds if layer.feed_forward.experts]
+    return {field: getattr(parts[0], field) for field, _ in _ROUTER.values()} if parts else {}
 
 
 def unknown_keys(config: Mapping[str, object]) -> dict[str, str]:

@@ -157,16 +157,12 @@ def _ling(read: ConfigReader, shape: Shape) -> Shape:
     every = read.integer("layer_group_size", default=6)
     usual = [LINEAR if (i + 1) % every else FULL for i in range(layers)]
     kinds = layer_types(read, layers, (FULL, LINEAR), usual=usual)
-    own = {key: read.config.get(key) for key in ("linear_head_dim", "linear_num_heads")}
-    read.ignore(*own, "linear_conv_kernel_dim")
-    given = read.integer("head_dim", default=128)
-    # A config that transformers wrote has the rotated part's width there.
-    whole = own["linear_head_dim"]
+    # A config that transformers wrote has the rotated part's width as head_dim, and these beside.
     mixer = KimiDelta(
         hidden=shape["hidden"],
-        heads=heads,
-        head_dim=whole if isinstance(whole, int) and whole > 0 else given,
-        kernel=read.integer("short_conv_kernel_size", default=4),
+        heads=read.integer("linear_num_heads", default=heads),
+        head_dim=read.integer("linear_head_dim", default=read.integer("head_dim", default=128)),
+        kernel=read.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4),
         gate_rank=0,
     )
     return {

@@ -66,6 +66,7 @@ _IDLE: Final = re.compile(
     r"|query_pre_attn_scalar|\w*softcapping$|attention_value_scale|scale_attn|scale_emb|logit_scale"
     r"|lambda_std|\w*_dropout$|\w*_pdrop$|norm_type$|rms_norm_eps|layer_norm_eps|\w*_eps$"
     r"|qk_head_dim$|no_rope_layer|layer_rope_theta|(?=\w*$)\w*_fp32|n_ctx$"
+    r"|\w*initializer_range$"
     r"|(embedding|residual|attention|logits?|output|qk)_(multiplier|scaling|scale_factor)$)"
 )
 #: Words of keys that size, cost or parts of a layer may depend on.

@@ -115,7 +115,7 @@ def _nemotron(read: ConfigReader, shape: Shape) -> Shape:
         bias=bias,
         output_bias=bias,
     )
-    read.ignore("mamba_expand", "mamba_proj_bias")
+    read.ignore("mamba_expand", "mamba_proj_bias", "time_step_rank")
     alone, nothing = NoFeedForward(hidden=hidden), NoMixer(hidden=hidden)
     mixers = {LINEAR: mixer, FULL: None}
     found: Shape = {

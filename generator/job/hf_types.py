@@ -6,7 +6,7 @@ models/<model_type>/.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -119,6 +119,29 @@ def _blocks(read: KeyReader, shape: Shape) -> float:
     return min(1.0, read.integer("rotary_dim", default=64) / width)
 
 
+def _mimo_kinds(read: KeyReader, shape: Shape) -> list[str]:
+    """Windows but in the first layer of MiMo-V2 and in every sixth, whatever a pattern says."""
+    layers = range(shape["layers"])
+    whole = [i == 0 or (i + 1) % 6 == 0 for i in layers]
+    _agrees(read, "hybrid_layer_pattern", [int(not full) for full in whole])
+    return [FULL if full else LOCAL for full in whole]
+
+
+def _mimo_dense(read: KeyReader, shape: Shape) -> Container[int]:
+    """A dense MLP in the first layer of MiMo-V2, whatever a list says."""
+    _agrees(read, "moe_layer_freq", [int(i > 0) for i in range(shape["layers"])])
+    return (0,)
+
+
+def _agrees(read: KeyReader, key: str, usual: list[int]) -> None:
+    """Report a list for other programs that isn't what the class takes."""
+    read.ignore(key)
+    listed = read.config.get(key)
+    if listed is not None and (not isinstance(listed, list) or listed[: len(usual)] != usual):
+        message = f"{key} says other layers than the class of this model_type has whatever it says"
+        read.report(key, message, f"remove {key}, or write layer_types and mlp_layer_types")
+
+
 def _mimo(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     """MiMo-V2's local layers have more key-value heads, and sinks."""
     wide = read.optional_integer("v_head_dim") or shape["head_dim"]
@@ -211,10 +234,14 @@ def _gpt_neo(read: KeyReader, shape: Shape) -> list[str]:
     if not types:
         return [("global", "local")[i % 2] for i in range(layers)]
     try:
-        return [str(name) for names, times in types for _ in range(times) for name in names]
+        kinds = [str(name) for names, times in types for _ in range(times) for name in names]
     except (TypeError, ValueError):
-        read.report("attention_types", "attention_types is no list of patterns with their numbers")
+        kinds = []
+    if len(kinds) < layers or not set(kinds) <= {"global", "local"}:
+        message = f"attention_types has {len(kinds)} global and local layers for {layers}"
+        read.report("attention_types", message, "write [[['global', 'local'], number of both]]")
         return [FULL] * layers
+    return kinds
 
 
 def _last_bias(read: KeyReader, shape: Shape, index: int, layer: Any) -> Any:
@@ -373,10 +400,8 @@ TYPES: Final[Mapping[str, Traits]] = {
     "mimo_v2_flash": Traits(
         output_bias=False,
         attention=_mimo,
-        kinds=lambda read, shape: [
-            LOCAL if i and (i + 1) % 6 else FULL for i in range(shape["layers"])
-        ],
-        plain=first_dense(1),
+        kinds=_mimo_kinds,
+        plain=_mimo_dense,
         experts=_SIGMOID,
     ),
     "minicpm3": replace(
@@ -385,7 +410,7 @@ TYPES: Final[Mapping[str, Traits]] = {
     "moshi": Traits(
         dense=lambda read, shape: {"width": shape["ffn"] // 2},
         table_elements=lambda read, shape: shape["hidden"],
-        idle="num_codebooks",
+        idle="num_codebooks depth_decoder_config audio_encoder_config",
     ),
     "nanochat": Traits(norm="none", qk_norm="l2", gated=False, extras=("soft-capped logits",)),
     "openai-gpt": replace(_GPT, norm_after=True, final_norms=0),

@@ -4,11 +4,13 @@ multimodal one, is planned with exactly its parameters, or refused by a part tha
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -17,9 +19,9 @@ from dsgen.job.hf_config import BY_KEYS_ALONE, KNOWN, REFUSED, ConfigError, mode
 from dsgen.job.hf_keys import multimodal
 from dsgen.job.hf_types import TYPES
 from tests.job.test_hf_names import REFUSED as ALIKE
-from tests.job.test_hf_names import configs
+from tests.job.test_hf_names import configs, others
 from tests.needs import needs_transformers
-from tests.transformers_classes import config_class, model_class
+from tests.transformers_classes import Built, built_of_class, config_class, model_class
 
 pytestmark = [
     pytest.mark.integration,
@@ -41,38 +43,32 @@ _NEEDED: dict[str, dict[str, Any]] = {
 }
 
 
-class Built(NamedTuple):
-    """A model of transformers on the meta device."""
-
-    parameters: int
-    has_head: bool
-    config: dict[str, Any]  #: every key that its class writes, as a published config has
-
-
 @cache
 def built(family: str) -> Built | None:
     """The model of a type's default config; `None` where transformers can't build it."""
     return built_of({"model_type": family, **_NEEDED.get(family, {})})
 
 
-def built_of(keys: dict[str, Any]) -> Built | None:
+def built_of(keys: Mapping[str, Any]) -> Built | None:
     """The model of a config; `None` where transformers can't build it."""
-    import torch
+    config = config_of(keys)
+    return None if config is None else built_of_class(config)
 
-    family = keys["model_type"]
-    kind = config_class(family)
-    if kind is None:
-        return None
+
+def config_of(keys: Mapping[str, Any]) -> Any:
+    """The config object of these keys; `None` where its class takes no such keys."""
+    kind = config_class(keys["model_type"])
     try:
-        config = kind(**{key: value for key, value in keys.items() if key != "model_type"})
-        with torch.device("meta"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = model_class(kind)(config)
-    except Exception:  # a class whose defaults are no model
+        return kind(**{key: value for key, value in keys.items() if key != "model_type"})
+    except Exception:  # whatever a wrong value breaks there
         return None
-    count = sum(parameter.numel() for parameter in model.parameters())
-    has_head = model.get_output_embeddings() is not None
-    return Built(count, has_head, {**config.to_dict(), "model_type": family})
+
+
+def whole(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Every key that a class writes of a config, as a published one has them."""
+    text = json.dumps({**config_of(keys).to_dict(), "model_type": keys["model_type"]}, default=str)
+    written: dict[str, Any] = json.loads(text)
+    return written
 
 
 def causal_types() -> list[str]:
@@ -194,6 +190,40 @@ def test_each_key_alone_counts_as_in_transformers(family: str) -> None:
     assert wrong == []
 
 
+#: Keys that no model depends on, and parts that a language model's config has for others.
+_APART = re.compile("token|version|dtype|label|cache|initializer|model_type|rope|vision|audio")
+
+
+def changes(written: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A whole config with each dimension and each switch changed, one by one."""
+    for key, value in written.items():
+        if not _APART.search(key) and isinstance(value, (int, type(None))):
+            yield from ({**written, key: other} for other in others(value))
+
+
+@pytest.mark.parametrize("family", [family for family in KNOWN if family not in _ENCODERS])
+def test_each_key_of_a_whole_config_counts_as_in_transformers(family: str) -> None:
+    """A config with every key that its class writes, and such a config with one of them changed,
+    have transformers' own count, or are refused; eight such changes are drawn.
+    """
+    kind = config_class(family)
+    layers = {kind.attribute_map.get("num_hidden_layers", "num_hidden_layers"): 6} if kind else {}
+    keys = {"model_type": family, **_NEEDED.get(family, {}), **layers}
+    if kind is None or built_of(keys) is None:
+        pytest.skip("transformers builds no model of six layers of it")
+
+    written = whole(keys)
+    every = list(changes(written))
+    wrong = []
+    for config in [written, *random.Random(family).sample(every, min(8, len(every)))]:
+        theirs = built_of(config)
+        answer = None if theirs is None else verdict(family, config, theirs)
+        allowed = (None, "exact") if config == written else (None, "exact", "refused")
+        if answer not in allowed:
+            wrong.append((config, answer))
+    assert wrong == []
+
+
 #: Reasons to refuse what transformers builds: it can't run, or dsgen doesn't know a part of it.
 _MEANT = (*ALIKE, "are to make up", "add_cross_attention", "norm_after", "intermediate_size")
 
@@ -213,13 +243,16 @@ def test_every_type_has_a_reader_or_a_reason() -> None:
     assert [name for name in types() if name not in KNOWN and name not in REFUSED] == []
 
 
+_NOBODY = {"model_type": "of_nobody"}
+
+
 def by_keys_alone() -> Iterator[tuple[str, str]]:
     """What each known type's whole config is answered by a reader that doesn't know the type."""
     for family in types():
         theirs = built(family) if family in KNOWN and family not in _ENCODERS else None
         if theirs is None:
             continue
-        config = {**theirs.config, "model_type": "of_nobody"}
+        config = {**whole({"model_type": family, **_NEEDED.get(family, {})}), **_NOBODY}
         yield family, verdict(family, config, theirs)
 
 

@@ -473,7 +473,10 @@ def test_first_dense_layers_need_no_places() -> None:
             "kimi_k3",
             "gates on latent attention, residuals over blocks and a narrower state between experts",
         ),
-        ("deepseek_v4", "sparse attention with an indexer"),
+        (
+            "deepseek_v4",
+            "attention to compressed keys, and hyper-connections instead of residuals",
+        ),
         ("nemotron-nas", "attention heads and MLP widths that differ by layer"),
     ],
 )
