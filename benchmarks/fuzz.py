@@ -2,8 +2,9 @@
 with a traceback.
 
 `make fuzz` takes made inputs through the command line's own entry, in forked workers: documents of
-the project that are damaged, resized or made very long (`benchmarks.fuzz_inputs`), and every third
-time a folder made to do harm (`benchmarks.fuzz_folders`). An answer is a failure, and named, when
+the project that are damaged, resized or made very long (`benchmarks.fuzz_inputs`), files that
+belong together and specs with any keys (`benchmarks.fuzz_sets`), and folders made to do harm
+(`benchmarks.fuzz_folders`), in turn. An answer is a failure, and named, when
 it
 
 - is a traceback, or a status that says that dsgen is at fault;
@@ -44,7 +45,7 @@ from typing import Any, Final
 import dsgen as package
 from dsgen.cli import main as dsgen
 
-from . import fuzz_folders, fuzz_inputs, fuzz_judge, fuzz_watch
+from . import fuzz_folders, fuzz_inputs, fuzz_judge, fuzz_sets, fuzz_watch
 from .fuzz_inputs import Laid
 
 STOP_S: Final = 40  #: processor time after which an input is stopped
@@ -55,6 +56,7 @@ _TRIES: Final = 3
 LayOut = Callable[[int, int, Path], Laid]
 KINDS: Final[dict[str, LayOut]] = {
     "documents": fuzz_inputs.lay_out,
+    "sets": fuzz_sets.lay_out,
     "folders": fuzz_folders.lay_out,
 }
 
@@ -93,8 +95,8 @@ def _time_up(_number: int, _frame: FrameType | None) -> None:
 
 
 def kind_of(number: int, kinds: Sequence[str]) -> LayOut:
-    """How the input of a number is made: of three, two are documents."""
-    return KINDS[kinds[0] if len(kinds) == 1 or number % 3 else kinds[-1]]
+    """How the input of a number is made: each kind in turn."""
+    return KINDS[kinds[number % len(kinds)]]
 
 
 def answer_to(laid: Laid, folder: Path) -> dict[str, Any]:

@@ -277,8 +277,9 @@ def lay_out(seed: int, number: int, folder: Path) -> Laid:
         else (folder, {"d": "named", "f": f"named/{chosen}"})
     )
     words = [word.format(v=rng.choice(_KNOWN["values"]), **parts) for word in made.arguments]
-    leads = os.path.realpath(named / chosen)
-    if leads.startswith(str(folder / "elsewhere")):  # what is named by itself may be shown
+    # A file that is named by itself may be read and shown, and a spec is named by its usual name.
+    leads = [os.path.realpath(path) for path in (named / chosen, start / "dsgen.yaml")]
+    if any(path.startswith(str(folder / "elsewhere")) for path in leads):
         made.canaries.clear()
     return Laid(
         origin="folder",
@@ -286,6 +287,6 @@ def lay_out(seed: int, number: int, folder: Path) -> Laid:
         arguments=tuple(words),
         bytes=made.bytes,
         secrets=frozenset(made.canaries),
-        inside=(str(named.resolve()), leads),
+        inside=(str(named.resolve()), *leads),
         beside=lambda: _beside(folder),
     )

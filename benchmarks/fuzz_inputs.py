@@ -400,7 +400,7 @@ def _changed(chosen: list[Known], rng: random.Random, folder: Path) -> Laid:
         files[known.name] = make(known.text, rng)
         how.append(f"{known.origin} {make.__name__}")
         if rng.random() < 0.15:
-            files[known.name], secret = _with_secret(files[known.name], known.name, rng)
+            files[known.name], secret = with_secret(files[known.name], known.name, rng)
             secrets.add(secret)
 
     arguments = _asked(chosen[0].arguments if len(chosen) == 1 else ("validate", "."), rng)
@@ -465,7 +465,7 @@ _FOR_SPECS: Final = (
 )
 
 
-def _with_secret(text: str, name: str, rng: random.Random) -> tuple[str, str]:
+def with_secret(text: str, name: str, rng: random.Random) -> tuple[str, str]:
     """`text` with a secret on a line of its own, in the way of the file's kind, and the secret."""
     variable, secret = rng.choice(SECRETS)
     quoted = json.dumps(secret)
@@ -521,13 +521,12 @@ def _words(rng: random.Random, folder: Path) -> Laid:
         "--job",
     )
     words = [
-        rng.choice(options) if rng.random() < 0.4 else _word(rng)
-        for _ in range(rng.randrange(1, 5))
+        rng.choice(options) if rng.random() < 0.4 else word(rng) for _ in range(rng.randrange(1, 5))
     ]
     return Laid(origin="words", start=folder, arguments=(verb, *words), bytes=sum(map(len, words)))
 
 
-def _word(rng: random.Random) -> str:
+def word(rng: random.Random) -> str:
     """A word that a process can be given."""
     word = rng.choice(
         (*PIECES, *SIZES, "gpt2", "h100", "nvidia/dgx-h100", "job", "ZERO021", "fastest")

@@ -3,9 +3,9 @@
 
 Of each `model_type` that has a causal language model, or is the language part of a multimodal one,
 `generator/job/model_types.json` has the keys with their values, other names of keys, the base of
-rotary positions, and whether the class ties its head at all. Keys that change neither size nor cost
-are left out. Of a multimodal type it has where its language model's config is, and what that is
-without one.
+rotary positions, whether the class ties its head at all, and the classes of its layers. Keys that
+change neither size nor cost are left out. Of a multimodal type it has where its language model's
+config is, and what that is without one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import dataclasses
 import json
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,10 +51,11 @@ def main() -> None:
                 **_tied(config_class),
                 **_sizes(config_class, place),
             }
-            types.setdefault(inner.model_type, _entry(inner, None))
+            inner_class = getattr(transformers, causal.get(inner.model_type, ""), None)
+            types.setdefault(inner.model_type, _entry(inner, None) | _layers(inner, inner_class))
         elif text is None and name in generating:
             model_class = getattr(transformers, causal.get(name, ""), None)
-            types[name] = _entry(config_class, model_class)
+            types[name] = _entry(config_class, model_class) | _layers(config_class, model_class)
 
     table = {
         "source": f"transformers {transformers.__version__}, models/*/configuration_*.py",
@@ -87,6 +89,27 @@ def _sizes(config_class: Any, place: str) -> dict[str, Any]:
         key: value for key, value in given.items() if _is_plain(value) and not IDLE.search(key)
     }
     return {"sizes": plain} if plain else {}
+
+
+def _layers(config_class: Any, model_class: Any) -> dict[str, Any]:
+    """The classes that FSDP makes units of: those that the model names, else that of its layers."""
+    named = getattr(model_class, "_no_split_modules", None)
+    if named:
+        return {"layers": sorted(named)}
+    if model_class is None:
+        return {}
+
+    import torch
+
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model = model_class(config_class())
+        except Exception:  # a class that can't be made of its defaults
+            return {}
+    lists = [part for part in model.modules() if isinstance(part, torch.nn.ModuleList) and part]
+    classes = {type(layer).__name__ for layer in max(lists, key=len, default=())}
+    return {"layers": sorted(classes), "names_layers": False} if classes else {}
 
 
 def _tied(config_class: Any) -> dict[str, bool]:

@@ -11,6 +11,7 @@ from ..dataclass import dataclass
 from ..findings import Location
 from ..programs.launching.launch_line import STARTS_PROCESSES
 from ..programs.launching.settings import settings_of
+from ..secrets import mask
 from ..submission.launches import Launch
 from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
@@ -88,8 +89,8 @@ def _reason(launch: Launch) -> str:
         name, engine = settings.front_end.name, settings.front_end.otherwise
         if engine and settings.starts_another:
             return f"{engine}, with which {name} trains here"
-        of_program = f" of {settings.program}" if settings.front_end.reads else ""
+        of_program = f" of {mask(settings.program)}" if settings.front_end.reads else ""
         return f"the options{of_program} of {name} are not read"
     last = launch.program.parts[-1] if launch.program and launch.program.parts else None
-    name = (last or "").rpartition("/")[2]
+    name = mask(last or "").rpartition("/")[2]  # what stands there may be no program at all
     return f"the options of {name or 'the program'} are its own"

@@ -197,7 +197,7 @@ def _read_training(draft: Draft, facts: MegatronFacts) -> None:
     for key in ("sequence_length", "global_batch", "precision", "attention"):
         draft.set(f"training.{key}", getattr(training, key, None))
     for key in _DTYPES:
-        draft.set(f"training.{key}", _state(key, getattr(training, key), run))
+        draft.set(f"training.{key}", _state(key, getattr(training, key, None), run))
     if run.is_lm and not run.has("--cross-entropy-loss-fusion"):
         draft.set("training.cross_entropy", "unfused")
     if run.is_lm and at_least(facts.job).model.experts:

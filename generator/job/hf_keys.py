@@ -125,6 +125,29 @@ def multimodal(family: str) -> Mapping[str, Any] | None:
     return found
 
 
+class LayerClasses(NamedTuple):
+    """The classes of transformers that the layers of a `model_type` are of."""
+
+    names: tuple[str, ...]
+    #: whether the model itself names them (`_no_split_modules`), for programs that wrap layers
+    named: bool
+
+
+def layer_classes(family: str) -> LayerClasses | None:
+    """The classes of a type's layers; `None` where transformers has no such type."""
+    entry = _tables()["types"].get(family, {})
+    if "layers" not in entry:
+        return None
+    return LayerClasses(tuple(entry["layers"]), entry.get("names_layers", True))
+
+
+@cache
+def every_layer_class() -> frozenset[str]:
+    """The classes of layers that models of transformers name, of all types."""
+    classes = map(layer_classes, _tables()["types"])
+    return frozenset(name for found in classes if found and found.named for name in found.names)
+
+
 class KeyReader(ConfigReader):
     """Reads keys as a class of transformers would, or under any spelling where there is no class.
 

@@ -141,3 +141,13 @@ def test_a_template_of_a_job_is_said_to_be_one(tmp_path: Path) -> None:
     assert validate([tmp_path]).left_alone == {str(job): "a template for Kubernetes"}
     (only,) = validate([job]).findings
     assert "template" in only.message and "helm template" in (only.hint or "")
+
+
+def test_no_secret_is_named_as_a_program(tmp_path: Path) -> None:
+    """Text that stands where a program would is named without its secrets."""
+    line = """sbatch --config '{"api_key": "x7Fq2mZt9Lw4"}' --lr 1"""
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}\n")
+    for form in ("text", "json", "github"):
+        shown = run("validate", str(tmp_path), "--format", form).output
+        assert "are its own" in shown
+        assert "x7Fq2mZt9Lw4" not in shown

@@ -33,6 +33,7 @@ RAISED: Final = {
     "FSDP028": "TypeError: 'NoneType' object is not callable",
     "FSDP030": "ValueError: fully_shard does not support containers",
     "FSDP038": "ValueError: FSDP is enabled but the parallelism config has no dimension for FSDP",
+    "FSDP039": "ValueError: Could not find the transformer layer class",
     "FSDP032": "ValueError: Unknown `fsdp` option: true",
     "FSDP032_first": "ValueError: `fsdp=hybrid_shard` is only available with FSDP1",
 }

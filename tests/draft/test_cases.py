@@ -323,6 +323,19 @@ def test_stages_of_one_size_are_not_written(tmp_path: Path) -> None:
     )
 
 
+def test_stages_beyond_count_are_refused_by_their_rule(tmp_path: Path) -> None:
+    """A launch of a million stages gets a spec and the rule that it breaks, and no list of them."""
+    text = (GOLDEN / "inline-model" / "launch.sbatch").read_text()
+    size = "--pipeline-model-parallel-size"
+    assert f"{size} 1\n" in text
+    (tmp_path / "launch.sbatch").write_text(text.replace(f"{size} 1\n", f"{size} 983737\n"))
+    spec = tmp_path / "dsgen.yaml"
+    flags = ("--gpus", "32", "--cluster", "dgx-h100")
+    made = run("init", "--from", str(tmp_path), *flags, "-o", str(spec))
+    assert f"{size} 983737 does not divide 32 GPUs" in made.output
+    assert "--pipeline-model-parallel-layout" not in made.output
+
+
 def test_numbers_out_of_range_are_left_out(tmp_path: Path) -> None:
     """A number that no program could use is no batch size, and no crash."""
     line = (
@@ -375,6 +388,22 @@ def test_llama_factory_checkpoints_unless_told(tmp_path: Path, line: str, recomp
     runs = find_runs([tmp_path])[1]
     made = draft_run(runs[0], runs[1:], {"model": "qwen2.5-7b", "cluster": "dgx-a100", "gpus": 8})
     assert made.spec["layout"]["recompute"] == recompute
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.strategy=megatron",
+        "./train.py --actor-num-nodes 2 --colocate",
+    ],
+)
+def test_front_ends_that_say_little_are_adopted(line: str, tmp_path: Path) -> None:
+    """A launch of a front end gets a spec where it says nothing of precision, or starts itself."""
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}\n")
+    spec = tmp_path / "dsgen.yaml"
+    made = run("init", "--from", str(tmp_path), *FLAGS, "-o", str(spec))
+    assert made.exit_code in (0, 1), made.output  # 1: what stops the front end, if anything does
+    assert spec.exists()
 
 
 _FSDP = """distributed_type: FSDP

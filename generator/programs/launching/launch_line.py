@@ -174,19 +174,25 @@ class _Walk:
         if words:
             self.program, self.arguments = words[0], tuple(words[1:])
             self.front_end = of_program(self.program, self.arguments)
+            if self.front_end is not None and not self.calls:
+                self._note_itself(words[0])  # `./train.py`, by its own first line
         return ()
 
-    def _command_of(self, front_end: FrontEnd, words: Sequence[Word]) -> Sequence[Word]:
-        """Notes a front end that is started by its own command; its options are behind that."""
+    def _note_itself(self, word: Word) -> None:
+        """Notes a front end as what starts itself; its options aren't a launcher's."""
         self.calls.append(
             Call(
                 shell=self.script,
-                program=basename(words[0]),
+                program=basename(word),
                 options=Options(),
                 command=self.command,
-                word=words[0],
+                word=word,
             )
         )
+
+    def _command_of(self, front_end: FrontEnd, words: Sequence[Word]) -> Sequence[Word]:
+        """Notes a front end that is started by its own command; its options are behind that."""
+        self._note_itself(words[0])
         self.program, self.arguments, self.front_end = words[0], tuple(words[2:]), front_end
         return ()
 

@@ -71,6 +71,8 @@ def planned(plan: Plan) -> Planned:
     job, layout = plan.job, plan.layout
     cut = split(job, layout)
     shortens = cut.sizes_ends and not layout.first_stage_layers and not layout.last_stage_layers
+    # A launch that is adopted may have any number of stages.
+    lists_chunks = cut.lists_chunks and layout.pipeline * layout.virtual_pipeline <= _MOST_CHUNKS
     return Planned(
         plan=plan,
         job=job,
@@ -83,7 +85,7 @@ def planned(plan: Plan) -> Planned:
         training=job.training,
         layout=layout,
         cut=cut,
-        chunks=tuple(chunk_sizes(job, layout)) if cut.lists_chunks else (),
+        chunks=tuple(chunk_sizes(job, layout)) if lists_chunks else (),
         pattern=job.model.pattern,
         state_space=job.model.part(Mamba2),  # type: ignore[arg-type]
         last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if shortens else None,
@@ -167,6 +169,8 @@ def _experts(p: Planned) -> str:
     return f"experts: {gemm}, {how}"
 
 
+#: Chunks of the longest list that is written; a model has fewer layers.
+_MOST_CHUNKS: Final = 10_000
 _LETTERS: Final = (("M", "Mamba-2"), ("*", "attention"), ("-", "MLP"), ("E", "experts"))
 Comment = Callable[[Planned], str]
 #: Why the arguments of each group are what they are; a project has the groups that stand here.

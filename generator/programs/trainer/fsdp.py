@@ -17,25 +17,30 @@ from typing import Final
 
 from ...estimate.adapters import has_4bit_base
 from ...estimate.layout import Layout, Offload, Recompute
+from ...job.hf_keys import layer_classes
 from ...job.records import Job
 from ...search.plan import Plan
 from ..program import ConfigPath, RenderedFile
 
 FILE_NAME: Final = "fsdp_config.json"
+_UNITS: Final = "transformer_layer_cls_to_wrap"
 #: The oldest release whose `--fsdp` is FSDP2 (training_args.py @ 5.10.0).
 FIRST_RELEASE: Final = (5, 10)
 
 
-def config(job: Job, layout: Layout) -> dict[str, bool | int | str]:
+def config(job: Job, layout: Layout) -> dict[str, bool | int | str | list[str]]:
     """The keys of `fsdp_config` that a plan decides.
 
-    The classes of the wrap policy are the model's own `_no_split_modules`. A model that is
-    quantized is loaded by every process.
+    The classes of the wrap policy are the model's own `_no_split_modules`, where it has these. A
+    model that is quantized is loaded by every process.
     """
+    layers = layer_classes(job.model.family)
+    unnamed = {} if layers is None or layers.named else {_UNITS: [*layers.names]}
     return {
         "version": 2,
         "reshard_after_forward": layout.zero_stage >= 3,
         "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        **unnamed,
         "state_dict_type": "SHARDED_STATE_DICT",
         "cpu_ram_efficient_loading": not has_4bit_base(job),
         "activation_checkpointing": layout.recompute == Recompute.FULL,

@@ -10,6 +10,7 @@ from dataclasses import field
 from pathlib import PurePath
 from typing import ClassVar, Final
 
+from ...catalog import Model
 from ...dataclass import dataclass
 from ...findings import Finding, Location
 from ...numerals import read_whole
@@ -81,6 +82,7 @@ class Fsdp:
     #: 1 or 2; None where it can't be known
     version: int | None
     arguments: TrainingArguments | None = None  #: the Trainer's, where these use it
+    model: Model | None = None  #: where it is known
 
     def locate(self, name: str) -> Location:
         """The place of a setting, else of all of them."""
@@ -110,6 +112,16 @@ class Fsdp:
     def policy(self) -> str:
         """The wrap policy, with its default."""
         return self.text("auto_wrap_policy", "NO_WRAP" if self.by_accelerate else POLICIES[0])
+
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        """The classes that are wrapped, as accelerate splits them; `None` where none is named."""
+        value = self.values.get("transformer_layer_cls_to_wrap")
+        if value is None or self.policy != POLICIES[0]:
+            return None
+        if isinstance(value, list) and not self.by_accelerate:
+            value = ",".join(map(str, value))
+        return tuple(str(value).split(","))
 
     @property
     def strategy(self) -> str:

@@ -5,11 +5,14 @@ What raises is an error, and so is a setting that certainly isn't what runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from difflib import SequenceMatcher
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....job.hf_keys import every_layer_class, layer_classes
 from ....numerals import is_whole
 from ....rules.violations import accelerate, listed, transformers
 from ....submission.subjects import subject
@@ -27,6 +30,7 @@ from ..fsdp_config import (
     words_of,
 )
 from ..training_arguments import TrainingArguments
+from .accelerate import model_of
 from .arguments import training_arguments
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (FullyShardedDataParallelPlugin.__post_init__)")
@@ -35,6 +39,11 @@ _ARGUMENTS: Final = transformers("src/transformers/training_args.py (_process_fs
 _TRAINER: Final = transformers("src/transformers/trainer.py (create_accelerator_and_postprocess)")
 #: The first release whose arguments mean version 2 where none is named.
 _SECOND_BY_DEFAULT: Final = (5, 10)
+_UNITS: Final = "transformer_layer_cls_to_wrap"
+#: What classes of layers end in, behind the name of their model.
+_LAYER: Final = re.compile(r"(?:Decoder|Encoder)?(?:Layer|Block)$")
+#: `DecodeLayer` and `DecoderLayers` are alike `DecoderLayer`, `MoEDecoderLayer` is not.
+_ALIKE: Final = 0.9
 _STATE_DICTS: Final = ("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT")
 #: Keys of `fsdp_config` that the Trainer reads for FSDP2.
 _READ: Final = frozenset(
@@ -58,11 +67,13 @@ def sharded(submission: Submission) -> Iterator[Fsdp]:
     every = submission.of(TrainingArguments)
     for config in submission.of(AccelerateConfig):
         if config.readable and (found := of_accelerate(config)) is not None:
-            yield replace(found, arguments=every[0] if len(every) == 1 else None)
+            arguments = every[0] if len(every) == 1 else None
+            model = model_of(submission, arguments)
+            yield replace(found, arguments=arguments, model=model)
     for arguments in every:
         default = _version_by_default(submission, arguments) if is_used(arguments) else 2
         if (found := of_arguments(submission, arguments, default)) is not None:
-            yield found
+            yield replace(found, model=model_of(submission, arguments))
 
 
 def _second(run: Fsdp) -> bool:
@@ -233,6 +244,13 @@ def layers_are_units(run: Fsdp) -> Violations:
     of the backward pass.
     Fix: set auto_wrap_policy: TRANSFORMER_BASED_WRAP
     """
+    if run.policy == POLICIES[0] and run.units is None and run.model is not None:
+        classes = layer_classes(run.model.family)
+        if classes is not None and not classes.named:
+            message = f"{run.model.name} names no layers of its own: all are gathered at once"
+            key = f"{'fsdp_' if run.by_accelerate else ''}{_UNITS}"
+            yield _found(run, "auto_wrap_policy", message, f"add {key}: {','.join(classes.names)}")
+        return
     if run.switch("activation_checkpointing", False) or run.policy != "NO_WRAP":
         return
     stated = "auto_wrap_policy" in run.values
@@ -397,3 +415,49 @@ def mesh_has_a_shard(run: Fsdp) -> Violations:
         message = f"{name} {known[name]} without dp_shard_size: no ranks are left to shard over"
         hint = "set parallelism_config_dp_shard_size, or use distributed_type: MULTI_GPU"
         yield Violation(run.holder.locate(sizes[name][1]), message, hint)
+
+
+@_by_plugin.rule("FSDP039", ERROR, "init", f"{_PLUGIN}; get_module_class_from_name")
+def units_are_of_the_model(run: Fsdp) -> Violations:
+    """The classes of transformer_layer_cls_to_wrap are classes of the model.
+    Prevents: ValueError: Could not find the transformer layer class ... in the model.
+    Fix: name the class of the model's layers, or leave the key out
+    """
+    if isinstance(run.values.get(_UNITS), list) and run.by_accelerate:
+        message = f"{_UNITS} is a list; accelerate takes its text as the name of one class"
+        yield _found(run, _UNITS, message, "write the names with commas between, without blanks")
+        return
+    classes = layer_classes(run.model.family) if run.model is not None else None
+    for name in run.units or ():
+        if name.strip() != name:
+            message = f"{_UNITS} has a blank before or after {name.strip()}, which is part of it"
+            yield _found(run, _UNITS, message, "write the names with commas between, and no blanks")
+        elif classes is None:
+            if meant := _meant(name, every_layer_class()):
+                message = f"{_UNITS} names {name}, which no model of transformers has"
+                yield _found(run, _UNITS, message, f"use {meant}", severity=WARNING)
+        elif name not in classes.names and (
+            name in every_layer_class() or _meant(name, classes.names)
+        ):
+            assert run.model is not None
+            message = f"{_UNITS} names {name}, which {run.model.name} does not have"
+            yield _found(run, _UNITS, message, f"use {','.join(classes.names)}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """The class of layers that a name has a slip of; "" where it is one, or may be another's.
+
+    The family is as it stands, but for capitals: models of other programs are called alike.
+    """
+    known = frozenset(known)
+    if name in known:
+        return ""
+    for other in sorted(known):
+        family = _LAYER.sub("", other)
+        kind, kind_of_other = (text[len(family) :].lower() for text in (name, other))
+        same_family = family and name.lower().startswith(family.lower())
+        if not same_family or not kind.isalpha():
+            continue
+        if SequenceMatcher(None, kind, kind_of_other).ratio() >= _ALIKE:
+            return other
+    return ""
