@@ -237,15 +237,15 @@ def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
     return (("Faster", "; ".join(texts)),) if texts else ()
 
 
-def other_sharding(best: Plan) -> tuple[Line, ...]:
+def sharding(best: Plan) -> tuple[Line, ...]:
     """What the other way to shard the states takes, where the framework has two and it fits."""
     from ..programs.frameworks import FRAMEWORKS  # here, to save start-up time
-    from ..search.sharding import sharding_text, with_other_sharding
+    from ..search.instead import other_sharding, sharding_text
 
     framework = FRAMEWORKS[best.job.framework.name]
     for other in (framework, *framework.shardings.values()):
         if other.sharding != best.job.framework.sharding:
-            plan = with_other_sharding(best, other)
+            plan = other_sharding(best, other)
             return (("Or", sharding_text(best, plan)),) if plan is not None else ()
     return ()
 
@@ -274,14 +274,14 @@ def _faster(best: Plan, change: Suggestion) -> str:
 def instead(best: Plan, *, bold: bool = False) -> tuple[Line, ...]:
     """What pinned keys cost, and another framework that is much faster."""
     from ..programs.frameworks import FRAMEWORKS  # here, to save start-up time
-    from ..search.instead import elsewhere, elsewhere_text, unpinned, unpinned_text
+    from ..search.instead import framework_text, other_framework, unpinned, unpinned_text
 
     free = unpinned(best, bold=bold)
     fair = free or best  # the other has no pins either
-    other = elsewhere(fair, FRAMEWORKS.values())
+    other = other_framework(fair, FRAMEWORKS.values())
     return (
         *([("Pinned", unpinned_text(best, free))] if free else []),
-        *([("Other", elsewhere_text(fair, other))] if other else []),
+        *([("Other", framework_text(fair, other))] if other else []),
     )
 
 

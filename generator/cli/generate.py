@@ -98,7 +98,7 @@ def _print(
     from ..programs.launching.blockers import blockers
     from ..search.suggestions import faster_nearby
     from ..search.summary import further
-    from .answers import explained, instead, nearby, other_sharding, report
+    from .answers import explained, instead, nearby, report, sharding
     from .tables import print_parts
     from .writing import ACTIONS
 
@@ -148,7 +148,7 @@ def _print(
     faster: tuple[Line, ...] = ()
     others: tuple[Line, ...] = ()
     if not made.elastic:
-        faster = (*nearby(best, faster_nearby(best)), *other_sharding(best))
+        faster = (*nearby(best, faster_nearby(best)), *sharding(best))
         others = instead(best, bold=bold)
     print_parts(
         *report(

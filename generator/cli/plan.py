@@ -131,13 +131,13 @@ def plan(
     else:
         from ..search.suggestions import faster_nearby
         from ..search.summary import further
-        from .answers import ALWAYS, explained, instead, nearby, other_sharding, report
+        from .answers import ALWAYS, explained, instead, nearby, report, sharding
 
         faster: tuple[Line, ...] = ()
         others: tuple[Line, ...] = ()
         if not counts:
             with working("planning other counts and batches", form):
-                faster = (*nearby(best, faster_nearby(best)), *other_sharding(best))
+                faster = (*nearby(best, faster_nearby(best)), *sharding(best))
             with working("planning without pins, and other frameworks", form):
                 others = instead(best, bold=bold)
         lacks = (("Next", not_ready(best.missing)),) if best.missing else ()

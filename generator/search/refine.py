@@ -212,6 +212,8 @@ class Reach:
 
     job: Job
     bold: bool
+    #: whether the fastest of all, and of those that need four fifths of the card, are asked for
+    names: bool = True
     fastest: float = np.inf
     roomy: float = np.inf  #: the fastest that needs four fifths of the card
     #: The best rows to be shown that were found, by what decides, and what each shows of its
@@ -223,10 +225,13 @@ class Reach:
         """Find rows that may get a name or a row of their own, when their times can't fall below
         `least_s`.
         """
-        roomy = rows.required_bytes <= roomy_bytes(self.job)
         least = least_s if self.bold else least_s * (rows.expected_s / rows.total_s)
+        shown = self._is_shown(rows, least)
+        if not self.names:
+            return shown
+        roomy = rows.required_bytes <= roomy_bytes(self.job)
         named = (least_s <= self.fastest) | (roomy & (least_s <= self.roomy))
-        return np.asarray(named | self._is_shown(rows, least), np.bool_)
+        return np.asarray(named | shown, np.bool_)
 
     def _is_shown(self, rows: Estimates, least: Floats) -> NDArray[np.bool_]:
         """Find rows that would be shown with the deciding seconds `least`: of rows that show the
@@ -271,30 +276,36 @@ class Reach:
         )
 
 
-def _reach(job: Job, found: Estimates, top: int, bold: bool) -> Reach:
+def _reach(job: Job, found: Estimates, top: int, bold: bool, names: bool) -> Reach:
     """What to refine for, before anything is: at least as good as the `top` best without
     details.
     """
     rows = np.array(ranking(found, min(top, _MOST_ROWS), bold=bold))
-    seconds = deciding_s(found, bold=bold)[rows]
-    start = Reach(job=job, bold=bold, shown_s=seconds, shown_keys=shown_keys(found, rows))
+    start = Reach(
+        job=job,
+        bold=bold,
+        names=names,
+        shown_s=deciding_s(found, bold=bold)[rows],
+        shown_keys=shown_keys(found, rows),
+    )
     return start.after(found)
 
 
-def refined(job: Job, found: Feasible, *, top: int, bold: bool = False) -> Feasible:
+def refined(
+    job: Job, found: Feasible, *, top: int, bold: bool = False, names: bool = True
+) -> Feasible:
     """Add to what was found those layouts that its details make of it and that can be among the
-    `top` best.
+    `top` best, or, where `names` are asked for, the fastest.
 
     The most promising are refined first: what is found of them decides which of the others may be
     worth it.
     """
     if not len(found.layouts):
         return found
-    details, reach = open_details(job), _reach(job, found, top, bold)
-    floor = _floor(found, details)
-    if _cuts_chunks(job):
-        floor *= 1 - found.savable["bubble_s"] / found.total_s
-    rows = found.take(reach.holds(found, floor))
+    details, reach = open_details(job), _reach(job, found, top, bold, names)
+    rows = found.take(reach.holds(found, _floor_with_chunks(job, found, details)))
+    if not len(rows.total_s):
+        return found
     least = _floor_at(job, rows, _fastest(job, rows, details), details)
     order = np.argsort(least, kind="stable")
     made: list[Estimates] = []
@@ -305,6 +316,8 @@ def refined(job: Job, found: Feasible, *, top: int, bold: bool = False) -> Feasi
         if chunked is _OTHER_CHUNKS:
             held &= _near_best(wave, [found, *made], bold)
             reach = reach.less(_LEAST_GAIN)
+        if not held.any():
+            continue
         wave, before = wave.take(held), reach
         for better in _turned(job, wave, details, reach, chunked):
             if chunked is _OTHER_CHUNKS:
@@ -333,6 +346,13 @@ def _deciding(made: Sequence[Estimates], bold: bool) -> Iterator[tuple[Estimates
     for all_s in ([deciding_s(each, bold=bold) for each in made], [each.total_s for each in made]):
         best = min(float(seconds.min(initial=np.inf)) for seconds in all_s)
         yield from ((each, seconds, best) for each, seconds in zip(made, all_s, strict=True))
+
+
+def lowest_s(job: Job, found: Estimates) -> float:
+    """Time in seconds that no details make any of some layouts shorter than, looser than `least_s`
+    and at once.
+    """
+    return float(_floor_with_chunks(job, found, open_details(job)).min())
 
 
 def least_s(job: Job, found: Estimates) -> float:
@@ -369,8 +389,11 @@ def _turned(
         made.append(_traded(job, joined_estimates(made), detail, details, reach))
         reach = reach.after(made[-1])
     tops = joined_estimates(rows.take(reach.holds(rows, _floor(rows, hiding))) for rows in made)
-    tops = tops.take(reach.holds(tops, _floor_at(job, tops, {}, hiding)))
+    if len(tops.total_s):
+        tops = tops.take(reach.holds(tops, _floor_at(job, tops, {}, hiding)))
     for number, detail in enumerate(hiding):
+        if not len(tops.total_s):
+            break
         later = hiding[number + 1 :]
         better, rows = _hidden(job, tops, detail, later, reach)
         made.append(better)
@@ -398,6 +421,14 @@ def _replaces(
 def _floor(found: Estimates, details: Iterable[Detail]) -> Floats:
     """Least time of layouts when all that these details can save is saved."""
     return found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details})
+
+
+def _floor_with_chunks(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
+    """Least time of layouts when all is saved that these details and model chunks can save."""
+    floor = _floor(found, details)
+    if not _cuts_chunks(job):
+        return floor
+    return np.asarray(floor * (1 - found.savable["bubble_s"] / found.total_s), np.float64)
 
 
 def _floor_at(
@@ -429,8 +460,14 @@ def _traded(
     whole = np.all(
         [getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0
     )
+    if not whole.any():
+        return found.take(slice(0))
     rows = found.take(whole & reach.holds(found, _floor(found, details)))
+    if not len(rows.total_s):
+        return rows
     rows = rows.take(reach.holds(rows, _floor_at(job, rows, _largest(details), details)))
+    if not len(rows.total_s):
+        return rows
     largest = memory(job, _set(rows.layouts, _largest(details)))
     rows = rows.take(np.broadcast_to(largest.required_bytes > roomy_bytes(job), len(rows.total_s)))
     return _made(job, rows, detail, details[details.index(detail) + 1 :], reach)[0]
@@ -443,6 +480,8 @@ def _hidden(
     it makes it faster; and which layouts these are of.
     """
     matters = np.flatnonzero(tops.savable[detail.saves] > _LEAST_GAIN * tops.total_s)
+    if not len(matters):
+        return tops.take(matters), matters
     made, at = _made(job, tops.take(matters), detail, later, reach, gain=_LEAST_GAIN)
     best = []
     for seconds in (made.total_s, made.expected_s):
@@ -466,11 +505,13 @@ def _made(
 
     It is faster by more than `gain`, and within reach with all that details `later` can save.
     """
+    if not len(rows.total_s):
+        return rows, np.zeros(0, np.int64)
     changed: list[Layouts] = []
     of: list[NDArray[np.int64]] = []
     rules = [rule for rule in binding_rules(job) if rule.severity is Severity.ERROR]
     rules = [rule for rule in rules if not set(detail.turns).isdisjoint(rule.columns.reads)]
-    for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
+    for setting in detail.settings(job, rows.layouts):
         turned = _set(rows.layouts, setting)
         differs = np.any(
             [getattr(rows.layouts, name) != getattr(turned, name) for name in setting], axis=0

@@ -106,7 +106,7 @@ def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
     """The best plan of what was found, without reasons; `None` when nothing fits."""
     if not len(found.layouts):
         return None
-    every = refined(job, found, top=1, bold=bold)
+    every = refined(job, found, top=1, bold=bold, names=False)
     (row,) = ranking(every, 1, bold=bold)
     return make_plan(job, every.layouts[row])
 
