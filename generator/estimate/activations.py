@@ -72,7 +72,8 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input,
     # for itself.
     inputs = input_bytes(job)
-    replicated = norms + layer.blocks * inputs * model.hidden + dropped
+    routing = layer.feed_forward.routing_bytes * (not job.engine.weighs_output)
+    replicated = norms + sum(_state_bytes(job, layer)) + dropped + routing
     copied = inputs * layer.mixer.widths.values * (inputs < element)
     kept = layer.mixer.kept_elements(
         repeats_keys=job.training.attention == "unfused" and not job.framework.fused,
@@ -81,17 +82,38 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     sharded = element * kept + copied
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     part = layer.feed_forward
-    gathered = part.per_token * 2 * element * part.routed_hidden * (layout.expert_tensor - 1)
     sharded = (
         sharded
         + feed_forward_bytes_per_token(job, part)
-        + gathered
+        + _gathered_per_token(job, part) * (layout.expert_tensor - 1)
         - element * unsaved_elements(job, layer)
     )
     whole = (layout.recompute == Recompute.FULL) | repeats(layout, Modules.CORE_ATTN)
     scores = scores_bytes_per_token(job, layout, layer.mixer) * np.logical_not(whole)
     masks = element * layer.mixer.kept_of_sequence(job.training.sequence_length)
     return replicated / sequence_cut(layout) + sharded / layout.tensor + scores + masks
+
+
+def _state_bytes(job: Job, layer: Layer) -> tuple[float, float]:
+    """Bytes a token of the normalised state that the mixer keeps, and the feed-forward.
+
+    Products of one state share it, but for those in fp8, which keep a narrow copy each; a router
+    then keeps the wide one.
+    """
+    element, inputs = weight_bytes(job), input_bytes(job)
+    mixer, part = layer.mixer, layer.feed_forward
+    has_part = bool(part.width or part.experts)
+    if inputs < element:
+        first, second = inputs * mixer.reads, inputs * part.reads + element * (part.experts > 0)
+    else:
+        first, second = element * bool(mixer.parts), element * has_part
+    return first * job.model.hidden, second * job.model.hidden
+
+
+def _gathered_per_token(job: Job, part: FeedForward) -> float:
+    """Bytes that a layer's experts keep of a token's states, of each rank that cuts an expert."""
+    kinds = weight_bytes(job), input_bytes(job)
+    return part.per_token * part.token_bytes(*kinds, weighs_output=job.engine.weighs_output)
 
 
 def scores_bytes_per_token(job: Job, layout: LayoutLike, mixer: Mixer) -> Any:
@@ -112,27 +134,40 @@ def repeated_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> tupl
     (shared_experts and moe keep their input); multi_latent_attention.py:838 (mla_up_proj keeps the
     latents).
     """
-    model, element = job.model, weight_bytes(job)
-    norm = element * model.hidden / sequence_cut(layout)
+    element, inputs = weight_bytes(job), input_bytes(job)
     mixer, part = layer.mixer, layer.feed_forward
+    normed, taken = (size / sequence_cut(layout) for size in _state_bytes(job, layer))
     up = element * mixer.rebuilt_elements / layout.tensor
-    norms = repeats(layout, Modules.LAYERNORM) * norm
-    attention = repeats(layout, Modules.MLA_UP_PROJ) * up + norms * ("layernorm" in mixer.modules)
+    before = repeats(layout, Modules.LAYERNORM) * normed * ("layernorm" in mixer.modules)
+    attention = repeats(layout, Modules.MLA_UP_PROJ) * up + before
     whole = feed_forward_bytes_per_token(job, part) / layout.tensor
     if not part.experts:
-        return attention, repeats(layout, Modules.MLP) * (norm + whole)
+        return attention, repeats(layout, Modules.MLP) * (taken + whole)
 
-    width = element / layout.tensor
-    gathered = part.per_token * 2 * part.routed_hidden * (layout.expert_tensor - 1)
-    whole = whole + width * gathered
-    activation = repeats(layout, Modules.MOE_ACT) * width * part.per_token * part.expert_width
-    shared = repeats(layout, Modules.SHARED_EXPERTS) * width * _mlp_copies(job, part) * part.width
-    return attention, np.where(repeats(layout, Modules.MOE), whole, activation + shared) + norms
+    norm = element * job.model.hidden / sequence_cut(layout)
+    routing = part.routing_bytes * (not job.engine.weighs_output) / sequence_cut(layout)
+    whole = whole + _gathered_per_token(job, part) * (layout.expert_tensor - 1) / layout.tensor
+    whole = whole + taken - norm + routing
+
+    copies = _mlp_copies(job, part)
+    more = part.expert_copies(copies, weighs_output=job.engine.weighs_output)
+    again = part.width_bytes(more, element, inputs) - part.ups * element
+    activation = again * part.per_token * part.expert_width / layout.tensor
+    shared = part.width_bytes(copies, element, inputs) * part.width / layout.tensor + taken - norm
+    some = repeats(layout, Modules.MOE_ACT) * activation
+    some = some + repeats(layout, Modules.SHARED_EXPERTS) * shared
+    after = repeats(layout, Modules.LAYERNORM) * norm
+    return attention, np.where(repeats(layout, Modules.MOE), whole, some) + after
 
 
 def feed_forward_bytes_per_token(job: Job, part: FeedForward) -> float:
     """Bytes a token that one layer's MLP, or its experts, keep over all tensor ranks."""
-    return part.kept_bytes(_mlp_copies(job, part), weight_bytes(job), input_bytes(job))
+    return part.kept_bytes(
+        _mlp_copies(job, part),
+        weight_bytes(job),
+        input_bytes(job),
+        weighs_output=job.engine.weighs_output,
+    )
 
 
 def input_bytes(job: Job) -> float:

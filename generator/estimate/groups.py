@@ -18,6 +18,9 @@ _DEEPEP_NETWORKS = ("infiniband", "roce")
 #: csrc/kernels/configs.cuh, NUM_MAX_NVL_PEERS; Megatron-LM
 #: core/transformer/transformer_config.py:684 @ core_v0.16.1).
 _DEEPEP_RANKS = 8
+#: Nodes over which its kernels are compiled, 160 ranks at most (csrc/kernels/launch.cuh,
+#: SWITCH_RDMA_RANKS, and configs.cuh, NUM_MAX_RDMA_PEERS; issues 90 and 464).
+_DEEPEP_NODES = (2, 3, 4, 6, 8, 12, 16, 18, 20)
 #: Dispatchers that send a token once to each rank, within a node as well.
 FLEXIBLE = ("deepep", "hybridep")
 
@@ -57,11 +60,12 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster = job.cluster
     has_deepep = cluster.accelerator.generation.deepep and cluster.network in _DEEPEP_NETWORKS
+    has_kernels = (ring.per_node == _DEEPEP_RANKS) & np.isin(ring.nodes, _DEEPEP_NODES)
     return (
         (job.framework.dispatches_by_node and has_deepep)
         & (job.training.dispatcher != "alltoall")
         & (ring.size > ring.per_node)
-        & ((ring.per_node == _DEEPEP_RANKS) | (job.training.dispatcher == "hybridep"))
+        & (has_kernels | (job.training.dispatcher == "hybridep"))
     )
 
 

@@ -124,8 +124,10 @@ def end_layers(job: Job) -> float:
 def _listed(job: Job, layout: LayoutLike) -> Split:
     """Deal chunks as equal as can be, the last one of them smaller by the cost of the loss.
 
-    Layers that remain are dealt over the stages: to the second and those after it first, which hold
-    neither embedding nor head; the first stage, where most micro-batches are in flight, comes last.
+    Layers that remain join the last chunk where it is then no larger than another with one more:
+    its stage has the fewest micro-batches in flight. Else they are dealt over the stages: to the
+    second and those after it first, which hold neither embedding nor head; the first stage, where
+    most micro-batches are in flight, comes last.
     **Source** of what is legal: megatron/core/transformer/pipeline_parallel_layer_layout.py,
     validate_layer_layout @ core_v0.16.1.
     """
@@ -135,6 +137,8 @@ def _listed(job: Job, layout: LayoutLike) -> Split:
     end = np.minimum(end, np.maximum(layers - others, 0)).astype(np.int64)
     share = (layers - end) // others
     more = layers - end - share * others
+    joined = np.where(end + more + np.rint(head) <= share + 1, more, 0)
+    end, more = end + joined, more - joined
     rounds = more // layout.pipeline
     return Split(
         first=share,

@@ -82,6 +82,9 @@ class Engine:
     registers_memory: frozenset[str] = frozenset()
     multiplies_by_te: bool = False  #: products and attention are Transformer Engine's
     keeps_stage_ends: bool = False  #: what a stage receives and sends stays beside what it computes
+    #: A token's weight multiplies its experts' outputs, which are kept for that; else their
+    #: activations, before the second product.
+    weighs_output: bool = True
     unfused_logit_bytes: int = 6  #: a logit, at the peak of a loss that fused kernels don't compute
     fused_logit_bytes: int = 4  #: the same of a fused loss: 16-bit logits and their gradient
     expert_bias_traffic_bytes: tuple[int, int] = (0, 0)  #: an element, forward and backward

@@ -111,6 +111,12 @@ def test_listed_chunks_leave_room_for_depths() -> None:
     assert sum(chunk_sizes(deep, layout)) == 61
 
 
+def test_layers_that_remain_join_the_last_chunk() -> None:
+    """61 layers in 16 chunks are 15 of four and one more, as NVIDIA deals those of DeepSeek-V3."""
+    layout = Layout(data=4, pipeline=8, virtual_pipeline=2, zero_stage=1)
+    assert list(chunk_sizes(job(model__num_hidden_layers=61), layout)) == [4] * 15 + [1]
+
+
 @pytest.mark.parametrize("framework", ["deepspeed", "huggingface", "megatron-deepspeed"])
 def test_other_frameworks_refuse_depths(framework: str) -> None:
     """Depths are trained with Megatron-LM alone."""

@@ -51,6 +51,38 @@ def test_one_rank_has_no_flex_dispatcher() -> None:
     assert alone == 2 * (1 + 8) + 4 * 8 and inside < alone
 
 
+@pytest.mark.parametrize(
+    ("expert", "dispatcher", "reaches"),
+    [(128, "deepep", True), (256, "deepep", False), (256, "hybridep", True)],
+)
+def test_deepep_has_kernels_for_up_to_twenty_nodes(
+    expert: int, dispatcher: str, reaches: bool
+) -> None:
+    """Experts over 16 nodes are reached by DeepEP, and over 32 by HybridEP alone."""
+    whole = job(model="deepseek-v3", cluster="nvidia/dgx-h100", gpus=2048)
+    named = replace(whole, training=replace(whole.training, dispatcher=dispatcher))
+    layout = Layout(data=2048, expert=expert)
+    assert bool(sends_tokens_once_per_node(named, layout)) is reaches
+
+
+def test_an_expert_keeps_its_output_where_that_is_weighed() -> None:
+    """Megatron-LM multiplies an expert's activation with the token's weight, others its output,
+    which they keep.
+    """
+    part = job(model="mixtral-8x7b").model.feed_forward
+    weighed, other = (part.kept_bytes(3, 2, 2, weighs_output=choice) for choice in (True, False))
+    assert weighed - other == 2 * part.per_token * part.routed_hidden
+
+
+@pytest.mark.parametrize(("model", "each"), [("mixtral-8x7b", 9), ("deepseek-v3", 13)])
+def test_a_router_keeps_its_scores(model: str, each: int) -> None:
+    """An expert's probability, its score for the balance of experts and its mask take 9 bytes a
+    token, and a sigmoid four more.
+    """
+    part = job(model=model).model.feed_forward
+    assert part.routing_bytes == each * part.experts
+
+
 def test_deepep_counts_eight_ranks_a_node() -> None:
     """DeepEP has no kernels for NVLink across nodes: there, experts over several racks get every
     copy of a token.

@@ -23,6 +23,7 @@ from tests.estimate.test_memory import job
 DEEPSEEK = job(model="deepseek-v3", framework="megatron-lm")
 LLAMA = job(model="llama-3.1-70b", framework="megatron-lm")
 (LAYER,) = LLAMA.model.stack.kinds
+ROUTING = 256 * 13 // 2  #: of 256 experts three fp32 scores and a mask, in 16-bit elements
 
 
 def selective(modules: Modules, **fields: int) -> Layout:
@@ -40,11 +41,11 @@ def selective(modules: Modules, **fields: int) -> Layout:
         (Modules.LAYERNORM, 7168, 2 * 7168),
         (Modules.MLA_UP_PROJ, 128 * 512, 128 * 512),
         (Modules.MLP, 7168 + 3 * 18432, 0),
-        (Modules.MOE, 0, 8 * (2 * 7168 + 3 * 2048) + 3 * 2048),
+        (Modules.MOE, 0, 8 * (7168 + 3 * 2048) + 3 * 2048 + ROUTING),
         (
             Modules.MOE | Modules.MOE_ACT | Modules.SHARED_EXPERTS,
             0,
-            8 * (2 * 7168 + 3 * 2048) + 3 * 2048,
+            8 * (7168 + 3 * 2048) + 3 * 2048 + ROUTING,
         ),
     ],
 )

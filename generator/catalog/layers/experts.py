@@ -81,6 +81,16 @@ class Experts(FeedForward):
         return self.experts * (self.hidden + self.router_bias)
 
     @property
+    def routing_bytes(self) -> int:
+        """Bytes of fp32 probabilities, of the scores of the loss that balances experts, of sigmoids
+        once more, and a mask.
+
+        **Source**: counted with autograd's saved-tensor hooks in TopKRouter and permute of
+        Megatron-LM core_v0.16.1, core/transformer/moe.
+        """
+        return self.experts * (4 + 4 + 4 * (self.router_scores == "sigmoid") + 1)
+
+    @property
     def expert_parameters(self) -> int:
         """One routed expert's."""
         return mlp_parameters(

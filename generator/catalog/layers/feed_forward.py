@@ -116,18 +116,50 @@ class FeedForward:
         first = (Projection(name, self.hidden, self.width) for name in names)
         return (*first, Projection("down_proj", self.width, self.hidden))
 
-    def kept_bytes(self, copies: int, element: float, input_element: float) -> float:
-        """Bytes a token kept for the backward pass.
+    @property
+    def reads(self) -> int:
+        """Products that take the normalised state."""
+        return int(self.width > 0)
 
-        Of each width `copies` tensors are kept, the last one the input of the second product. An
-        expert keeps its own copy of the token, before and after it is sorted, and products around
-        all experts what they take and give. **Symbols**: `element` bytes of an activation,
-        `input_element` of a product's input.
+    @property
+    def routing_bytes(self) -> int:
+        """Bytes a token that a router keeps of its scores."""
+        return 0
+
+    def width_bytes(self, copies: int, element: float, input_element: float) -> float:
+        """Bytes kept of each width: `copies` tensors, the last one the second product's input."""
+        return (copies - 1) * element + input_element
+
+    def token_bytes(self, element: float, input_element: float, *, weighs_output: bool) -> float:
+        """Bytes that an expert keeps of one token's state: its first product's input, and its
+        output where that is what the token's weight multiplies.
         """
-        kept = (copies - 1) * element + input_element
-        routed = (element + input_element) * self.routed_hidden + kept * self.expert_width
+        return self.routed_hidden * (input_element + element * weighs_output)
+
+    def kept_bytes(
+        self, copies: int, element: float, input_element: float, *, weighs_output: bool
+    ) -> float:
+        """Bytes a token kept for the backward pass, but for the router's.
+
+        **Symbols**: `copies` tensors of each width, `element` bytes of an activation,
+        `input_element` of a product's input; products around all experts keep what they take and
+        give.
+        """
+        token = self.token_bytes(element, input_element, weighs_output=weighs_output)
+        more = self.expert_copies(copies, weighs_output=weighs_output)
+        routed = token + self.width_bytes(more, element, input_element) * self.expert_width
         around = (element + input_element) * self.routed_hidden * bool(self.latent_products)
-        return self.per_token * routed + kept * self.width + around
+        own = self.width_bytes(copies, element, input_element) * self.width
+        return self.per_token * routed + own + around
+
+    def expert_copies(self, copies: int, *, weighs_output: bool) -> int:
+        """Tensors of an expert's width: one more where the activation is multiplied with the
+        token's weight and no kernel does both. For gated ones and squared ReLU one does.
+
+        **Source**: Megatron-LM core_v0.16.1, core/transformer/moe/experts.py, bias_act_func.
+        """
+        fused = self.gated or self.activation == "relu2"
+        return copies if fused or weighs_output else copies + 1
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:

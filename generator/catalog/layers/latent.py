@@ -104,6 +104,11 @@ class Latent(SoftmaxAttention):
         return Product(self.hidden, down), Product(self.widths.values, self.hidden, "inputs")
 
     @property
+    def reads(self) -> int:
+        """That of queries, and that of keys and values."""
+        return 2
+
+    @property
     def latent_products(self) -> tuple[Product, ...]:
         """From latents (or the hidden state) to queries, and to keys and values."""
         return (

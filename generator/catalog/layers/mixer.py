@@ -128,6 +128,11 @@ class Mixer:
         raise NotImplementedError
 
     @property
+    def reads(self) -> int:
+        """Products that take the normalised state."""
+        return int(bool(self.parts))
+
+    @property
     def latent_products(self) -> tuple[Product, ...]:
         """Products between the first and the core, of narrower states."""
         return ()

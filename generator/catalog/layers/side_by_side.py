@@ -48,6 +48,11 @@ class SideBySide(Mixer):
         return Widths(*map(sum, zip(*(mixer.widths for mixer in self.mixers), strict=True)))
 
     @property
+    def reads(self) -> int:
+        """Those of all."""
+        return sum(mixer.reads for mixer in self.mixers)
+
+    @property
     def projections(self) -> tuple[Projection, ...]:
         """All of theirs."""
         return tuple(layer for mixer in self.mixers for layer in mixer.projections)

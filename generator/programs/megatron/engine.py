@@ -40,6 +40,7 @@ MEGATRON_LM: Final = Engine(
     chooses_types=True,  # core/optimizer/optimizer_config.py, use_precision_aware_optimizer
     # core/optimizer/distrib_optimizer.py, _copy_model_grads_to_main_grads, and zero_grad
     copies_fp16_gradients=True,
+    weighs_output=False,  # core/transformer/moe/experts.py, bias_act_func
     # core/fusions/fused_cross_entropy.py: the 16-bit logits, their fp32 softmax, and beside it the
     # gradient, which the fused function makes anew and not in place; 6 where nothing is fused
     fused_logit_bytes=10,

@@ -279,6 +279,11 @@ _MODEL: Final = (
         value="relu2",
         decode=same,
     ),
+    # With the token's weight, in one kernel that keeps its input alone: transformer/moe/experts.py.
+    Row(
+        "--use-fused-weighted-squared-relu",
+        by={LM: lambda p: bool(p.model.experts) and p.mlp.activation == "relu2"},
+    ),
     Row("--untie-embeddings-and-output-weights", every=lambda p: not p.model.tied_embeddings),
     Row("--disable-bias-linear", every=lambda p: not p.linear_bias),
     Row(

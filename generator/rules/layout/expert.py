@@ -248,7 +248,7 @@ def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     ERROR,
     "init",
     derived(
-        "deepseek-ai/DeepEP, README and issue 369; Megatron-LM "
+        "deepseek-ai/DeepEP, README, issues 369 and 464, csrc/kernels/launch.cuh; Megatron-LM "
         "core/transformer/transformer_config.py:869-873 @ core_v0.19.0"
     ),
 )
@@ -264,8 +264,8 @@ def dispatcher_reaches_experts(job: Job, layout: LayoutLike) -> Judgement:
     yield inside | sends_tokens_once_per_node(job, layout)
     message = (
         f"{job.says('dispatcher', job.training.dispatcher)} doesn't reach "
-        f"{given(job, layout, 'expert')}: it takes {per_node} GPUs for a node, and "
-        f"the network is {job.cluster.network}"
+        f"{given(job, layout, 'expert')}: it takes {per_node} GPUs for a node, the network is "
+        f"{job.cluster.network}, and DeepEP has kernels for up to 20 nodes"
     )
     ranks = gcd(job.model.experts, max(per_node // int(layout.expert_tensor), 1))
     yield message, f"use {job.says('expert', ranks)}, or {job.says('dispatcher', 'alltoall')}"
