@@ -256,6 +256,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name) / "root"
         shutil.copytree(asked.root, root, ignore=shutil.ignore_patterns(".git", "*.md", "*.png"))
+        for checkout in filter(Path.is_dir, root.iterdir()):
+            (checkout / ".git").mkdir()  # what a script sources is looked for within its repository
         for script in scripts_in(root):
             before = errors_of(script.path, least="warning")
             told = {(one.rule, one.message) for one in before}
