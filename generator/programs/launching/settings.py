@@ -81,22 +81,24 @@ class Settings:
             elif name.startswith("-") and equals:
                 written[name] = (None if word.value is None else value, word)
             elif name.startswith("-"):
-                # The next word is its value, unless it is an option itself: then it is a flag.
+                # The next word is its value, unless it is or holds options: then it is a flag.
                 following = words[index] if index < len(words) else None
                 text = "true"
-                if following is not None and not self._is_setting(following):
+                if following is not None and not self._holds_settings(following):
                     text, index = following.value, index + 1
                 written[name] = (text, word)
             elif word.value is None and word.perhaps:
                 names = (text.partition("=")[0].lstrip("+") for text in word.perhaps if text)
                 written |= dict.fromkeys(names, (None, word))
-            elif self._may_hide(word):
+            elif self._may_hide(word) and not _ARRAY.fullmatch(word.raw):
+                # What an array of a file that isn't there holds, its line doesn't write again.
                 written = {other: (None, at) for other, (_, at) in written.items()}
         return written
 
-    def _is_setting(self, word: Word) -> bool:
+    def _holds_settings(self, word: Word) -> bool:
         is_key = self.front_end.spelling == "keys" and "=" in word.prefix
-        return is_key or word.prefix.startswith("--")
+        is_array = _ARRAY.fullmatch(word.raw) is not None
+        return is_key or is_array or word.prefix.startswith("--")
 
     @cached_property
     def hides(self) -> bool:
@@ -104,6 +106,7 @@ class Settings:
         before, hides = "", False
         for word in self.launch.arguments:
             is_value = before.startswith("--") and "=" not in before
+            is_value &= not self._holds_settings(word)
             hides |= not is_value and self._may_hide(word)
             before = word.prefix
         return hides or self._has_other_defaults

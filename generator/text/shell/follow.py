@@ -6,7 +6,7 @@ Files are read within the script's project alone, and within bounds of size, num
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from posixpath import basename, dirname, isabs, join, normpath
 from typing import Final
 
@@ -62,12 +62,14 @@ class Followed:
         """The path of a file by its name: from the folders of the scripts, or one above them."""
         holders = list(dict.fromkeys((self._chain[-1], self._path)))
         folders = [dirname(holder) for holder in holders]
-        if isabs(name):
-            return None
         for holder in holders:
             above = len(list(folders_above(holder)))
             folders += [join(dirname(holder), *[".."] * up) for up in range(1, above)]
+
         tails = [name] if known else [name, basename(name)]
+        if isabs(name):  # a container's: of `/root/slime/scripts/models/a.sh`, scripts/models/a.sh
+            parts = PurePosixPath(name).parts
+            tails = [join(*parts[start:]) for start in range(1, len(parts) - 1)]
         for tail in tails:
             for folder in folders:
                 path = normpath(join(folder, tail))
