@@ -92,6 +92,8 @@ class Rule:
     check: Callable[..., Any] = lambda _: ()
     #: what is checked one by one
     subjects: Callable[..., Iterable[Any]] = field(default=lambda _: (), repr=False)
+    #: a violation in the words of its subject, where these are others than the rule's
+    tells: Callable[[Any, Violation], Violation] | None = field(default=None, repr=False)
     since: Version = ()  #: first DeepSpeed version that it holds for; empty: all
     before: Version = ()  #: first DeepSpeed version that it no longer holds for; empty: none
     also: tuple[Rule, ...] = ()  #: the same check under other ids, for other programs
@@ -171,13 +173,17 @@ class Subject(Generic[S]):
     reads: tuple[str, ...]
     subjects: Callable[[Any], Iterable[S]]
     checks: Checks = "files"
+    #: a violation in the words of its subject, where these are others than the rules'
+    tells: Callable[[S, Violation], Violation] | None = None
 
     def __call__(self, whole: Any) -> Iterable[S]:
         return self.subjects(whole)
 
     def where(self, holds: Callable[[S], object], *reads: str) -> Subject[S]:
         """The subjects of which something holds. `reads`: the documents, where they are others."""
-        return Subject(reads or self.reads, lambda whole: filter(holds, self(whole)), self.checks)
+        return Subject(
+            reads or self.reads, lambda whole: filter(holds, self(whole)), self.checks, self.tells
+        )
 
     def rule(
         self,
@@ -205,7 +211,7 @@ class Subject(Generic[S]):
                 "in_files": in_files,
             }
             own |= {"checks": self.checks, "reads": reads or self.reads, "subjects": self.subjects}
-            own |= {"since": since, "before": before}
+            own |= {"since": since, "before": before, "tells": self.tells}
             if isinstance(check, Rule):
                 return replace(check, also=(check, *check.also), **own)
             return Rule(**own, text=check.__doc__ or "", check=check)
@@ -273,7 +279,8 @@ def _subjects(rule: Rule, whole: Any) -> Iterator[Any]:
 def _violations(rule: Rule, subjects: Iterable[Any], whole: Any) -> Iterator[Violation]:
     for subject in subjects:
         try:
-            yield from rule.check(subject)
+            for violation in rule.check(subject):
+                yield rule.tells(subject, violation) if rule.tells else violation
         except Exception as error:
             note(error, f"rule {rule.id}", path_in(subject) or path_read(rule, whole))
 

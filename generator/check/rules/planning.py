@@ -20,6 +20,7 @@ from ...findings import NOTE, WARNING, Violation, Violations
 from ...programs.deepspeed.facts import config_facts
 from ...programs.job_rules import PLANNING_RULES
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
+from ...programs.megatron.front_ends import in_its_words
 from ...programs.megatron.rules.rule import READS, at
 from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE
 from ...programs.slurm.subjects import blocks
@@ -44,8 +45,14 @@ def _facts_of(*kinds: str) -> Subject[Facts]:
     """The facts of these kinds of files, as the subject of rules."""
     reads = tuple(name for kind in kinds for name in _KINDS[kind].reads)
     return Subject(
-        reads, lambda submission: chain.from_iterable(_KINDS[kind](submission) for kind in kinds)
+        reads,
+        lambda submission: chain.from_iterable(_KINDS[kind](submission) for kind in kinds),
+        tells=_in_its_words,
     )
+
+
+def _in_its_words(facts: Facts, violation: Violation) -> Violation:
+    return in_its_words(facts.run, violation) if isinstance(facts, MegatronFacts) else violation
 
 
 def _in_files(rule: Rule, in_files: InFiles) -> Rule:
@@ -82,7 +89,13 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
 
     facts = _facts_of(*in_files.kinds)
     return replace(
-        rule, checks="files", reads=facts.reads, check=check, subjects=facts.subjects, also=()
+        rule,
+        checks="files",
+        reads=facts.reads,
+        check=check,
+        subjects=facts.subjects,
+        tells=facts.tells,
+        also=(),
     )
 
 

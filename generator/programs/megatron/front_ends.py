@@ -5,12 +5,16 @@ The table of front ends says how their words are spelt; words keep their places.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
-from typing import Final
+from typing import Final, Protocol
 
 from ...dataclass import dataclass
+from ...findings import Violation
 from ...text.shell.records import Word
+from ..launching.front_ends import FrontEnd
 from ..launching.settings import Settings
 from .options import LM, MegatronOption, option_table
 
@@ -25,6 +29,8 @@ _SHAPE: Final = frozenset(
     | {"--rotary-base", "--use-rotary-position-embeddings", "--disable-bias-linear"}
     | {"--moe-grouped-gemm", "--moe-router-load-balancing-type", "--moe-router-score-function"}
 )
+#: An option in a text, with its value where that is a number.
+_OPTION: Final = re.compile(r"(?P<option>--[a-z0-9][a-z0-9-]*)(?: (?P<value>[0-9]+))?")
 _TRUE: Final = frozenset({"true", "yes", "1", "t", "y"})
 
 
@@ -80,6 +86,42 @@ def engine_words(settings: Settings) -> EngineWords:
         if name not in given and name not in unsure:
             made += _default(words, name, value)
     return EngineWords(words=tuple(made), unsure=frozenset(unsure))
+
+
+class _Started(Protocol):
+    """A run, or what else may be started by a front end."""
+
+    @property
+    def front_end(self) -> FrontEnd | None: ...
+
+
+def in_its_words(run: _Started, violation: Violation) -> Violation:
+    """A violation with the options of the front end that starts the run in place of Megatron's."""
+    front_end = run.front_end
+    if front_end is None or not (front_end.explicit_flags or front_end.becomes):
+        return violation
+    hint = violation.hint
+    return replace(
+        violation,
+        message=_spelt(front_end, violation.message),
+        hint=None if hint is None else _spelt(front_end, hint),
+    )
+
+
+def _spelt(front_end: FrontEnd, text: str) -> str:
+    names = {
+        option: front_end.settings[short]["names"][0] for short, option in front_end.becomes.items()
+    }
+
+    def spelt(match: re.Match[str]) -> str:
+        option, value = match["option"], match["value"]
+        if option in names:
+            return f"{names[option]}={value}" if value else names[option]
+        if front_end.explicit_flags and option_table(LM).get(option) is not None:
+            return f"--{option[2:].replace('-', '_')}{' ' + value if value else ''}"
+        return match[0]
+
+    return _OPTION.sub(spelt, text)
 
 
 def _of_settings(settings: Settings) -> Iterator[Word]:

@@ -9,12 +9,13 @@ from ....findings import NOTE, Violations
 from ....rule import STATED_IN
 from ....rules.violations import divisors, listed, nearest, violation
 from ....submission.subjects import Subject
+from ..front_ends import in_its_words
 from ..run import MegatronRun, megatron_runs
 
 #: Where Megatron-LM checks the model's shape.
 CONFIG: Final = "core/transformer/transformer_config.py"
 READS: Final = STATED_IN["Megatron arguments"]
-_arguments: Final = Subject[MegatronRun](READS, megatron_runs)
+_arguments: Final = Subject[MegatronRun](READS, megatron_runs, tells=in_its_words)
 lm_arguments: Final = _arguments.where(lambda run: run.is_lm)
 mds_arguments: Final = _arguments.where(lambda run: not run.is_lm)
 #: What the project's parser checks, whatever the program does then.
