@@ -77,6 +77,8 @@ def read_script(draft: Draft) -> None:
     config = used_accelerate_config(found.submission)
     used = found.launch is None or found.launch.call("accelerate") is not None
     fsdp = sharding_of(found.submission, found.launch, trainer)
+    if used:
+        _read_precision(draft, config)
     if config is not None and used:
         _read_accelerate(draft, config)
     if fsdp is not None and trainer is not None:
@@ -162,14 +164,22 @@ def _is_planned(path: Path) -> bool:
         return False
 
 
+def _read_precision(draft: Draft, config: AccelerateConfig | None) -> None:
+    """The precision of accelerate's launch line, else of its config, for what names none."""
+    launch = draft.found.launch
+    call = launch.call("accelerate") if launch is not None else None
+    precision = call.options.text("--mixed_precision") if call is not None else None
+    if precision is None and config is not None:
+        precision = config.text("mixed_precision")
+    if precision in ("bf16", "fp16") and draft.get("training.precision") in (None, "fp32"):
+        draft.set("training.precision", precision)
+
+
 def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
     """The DeepSpeed settings of an accelerate config.
 
     Of one that names a DeepSpeed config, the rest only.
     """
-    precision = config.value("mixed_precision")
-    if precision in ("bf16", "fp16") and draft.get("training.precision") in (None, "fp32"):
-        draft.set("training.precision", precision)
     names = {
         "deepspeed_config",
         "distributed_type",
@@ -263,19 +273,16 @@ def _strategy(fsdp: Fsdp) -> str:
 
 def _read_mesh(draft: Draft, fsdp: Fsdp, strategy: str) -> None:
     """Copies of the shards, and context parallelism, by a mesh's sizes."""
-    if not isinstance(fsdp.holder, AccelerateConfig):
-        return
-    config, keys = fsdp.holder, {"dp_replicate_size": "zero_copies", "cp_size": "context"}
-    for name, place, value in config.entries("parallelism_config"):
-        size = str(name).removeprefix("parallelism_config_")
-        number = whole_number(value)
-        if size in keys and number is not None and number > 1:
-            draft.set(f"layout.{keys[size]}", number)
-        elif size in ("tp_size", "sp_size") and number is not None and number > 1:
+    keys = {"dp_replicate_size": "zero_copies", "cp_size": "context"}
+    for name, size in fsdp.mesh.items():
+        number = whole_number(size.value)
+        if name in keys and number is not None and number > 1:
+            draft.set(f"layout.{keys[name]}", number)
+        elif name in ("tp_size", "sp_size") and number is not None and number > 1:
             why = "the plan's files have no tensor parallelism with FSDP2"
-            draft.refused = LeftOut(f"{size} {number}", config.locate(place), why)
-    if strategy.startswith("HYBRID") and config.machines > 1:
-        draft.set("layout.zero_copies", config.machines)
+            draft.refused = LeftOut(f"{name} {number}", size.where, why)
+    if strategy.startswith("HYBRID") and fsdp.machines > 1:
+        draft.set("layout.zero_copies", fsdp.machines)
 
 
 def _read_section(draft: Draft, config: AccelerateConfig) -> None:

@@ -1,8 +1,8 @@
 """What transformers and accelerate make of FSDP's settings: `python fsdp_says_worker.py QUESTIONS
 ANSWERS`.
 
-A question is an accelerate config (`config`, its path), or arguments of the Trainer (`arguments`),
-with the folder that they lie in. Its answer has `error`, the text of what is raised, or what became
+A question is a line of `accelerate launch` (`line`, its words), or arguments of the Trainer
+(`arguments`), with the folder that they lie in. Its answer has `error`, the text of what is raised, or what became
 of the settings: launcher, arguments, plugin and sharding are accelerate's and transformers' own, of
 a tiny model in one process.
 """
@@ -28,12 +28,17 @@ from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Traini
 _OURS = ("FSDP_", "ACCELERATE_", "PARALLELISM_CONFIG_")
 
 
-def by_launcher(path: str) -> FullyShardedDataParallelPlugin:
-    """The plugin in the environment that `accelerate launch --config_file` makes."""
-    arguments = launch_command_parser().parse_args(["--config_file", path, "train.py"])
+def by_launcher(words: list[str]) -> FullyShardedDataParallelPlugin | None:
+    """The plugin in the environment that a line of `accelerate launch` makes."""
+    try:
+        arguments = launch_command_parser().parse_args(words)
+    except SystemExit as stop:
+        raise ValueError("the launcher's parser refuses the line") from stop
     arguments, *_ = _validate_launch_command(arguments)
     arguments.mixed_precision = arguments.mixed_precision or "no"
     made = prepare_multi_gpu_env(arguments)
+    if "ACCELERATE_USE_FSDP" not in made:
+        return None
     os.environ.update({name: made[name] for name in made if name.startswith(_OURS)})
     if made.get("ACCELERATE_USE_PARALLELISM_CONFIG") == "true":
         sizes = {"multi_device": True, "num_processes": arguments.num_processes}
@@ -80,8 +85,8 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         del os.environ[name]
     os.chdir(question["folder"])
     try:
-        config = question.get("config")
-        plugin = by_launcher(config) if config else by_arguments(question["arguments"])
+        line = question.get("line")
+        plugin = by_launcher(line) if line else by_arguments(question["arguments"])
         if plugin is None:
             return {"error": None, "plugin": False}
         return {

@@ -19,7 +19,9 @@ from tests.needs import needs_transformers
 from tests.workers import answers, once
 
 WORKER: Final = Path(__file__).with_name("fsdp_says_worker.py")
-CASES: Final = [name for name in NAMES if name[:5] in ("FSDP0",) and not name.endswith("_spec")]
+CASES: Final = [
+    name for name in NAMES if name.startswith(("FSDP0", "ACC025")) and not name.endswith("_spec")
+]
 #: What is raised, by the case's rule or name.
 RAISED: Final = {
     "FSDP020": "ValueError: invalid truth value",
@@ -34,6 +36,8 @@ RAISED: Final = {
     "FSDP030": "ValueError: fully_shard does not support containers",
     "FSDP038": "ValueError: FSDP is enabled but the parallelism config has no dimension for FSDP",
     "FSDP039": "ValueError: Could not find the transformer layer class",
+    "FSDP041": "ValueError: the launcher's parser refuses the line",
+    "ACC025": "ValueError: You can only use one of",
     "FSDP032": "ValueError: Unknown `fsdp` option: true",
     "FSDP032_first": "ValueError: `fsdp=hybrid_shard` is only available with FSDP1",
 }
@@ -45,6 +49,7 @@ RUNS: Final[dict[str, dict[str, Any]]] = {
     "FSDP029": {"version": 2, "units": 0},
     "FSDP033": {"plugin": False},
     "FSDP034": {"version": 2, "offload": False},
+    "FSDP040": {"plugin": False},
 }
 #: Read in the source: accelerate makes no FSDP of processes without GPUs, which the Trainer's own
 #: checks ask for; nor does it look whether a variable was set in time.
@@ -53,8 +58,13 @@ READ: Final = {"FSDP031", "FSDP035", "FSDP036", "FSDP037"}
 
 def _question(folder: Path) -> dict[str, Any]:
     """What a folder of a case asks."""
+    script = folder / "train.sh"
+    if script.exists():
+        words = shlex.split(script.read_text().replace("\\\n", " "), comments=True)
+        return {"folder": str(folder), "line": words[words.index("launch") + 1 :]}
     if (folder / "accelerate.yaml").exists():
-        return {"folder": str(folder), "config": "accelerate.yaml"}
+        line = ["--config_file", "accelerate.yaml", "train.py"]
+        return {"folder": str(folder), "line": line}
     words = shlex.split((folder / "run.sh").read_text().replace("\\\n", " "), comments=True)
     return {"folder": str(folder), "arguments": words[words.index("run_clm.py") + 1 :]}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import PurePath
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from ...catalog import Model
 from ...dataclass import dataclass
@@ -17,6 +17,7 @@ from ...numerals import read_whole
 from ...places import Values
 from ...submission.submission import Submission
 from ...text.document import FileText, Kind
+from ...text.options import CommandLine
 from ...text.source import escape
 from ...text.wording import whole_number
 from .accelerate import FALSE, TRUE, AccelerateConfig
@@ -72,28 +73,43 @@ def read_file(file: FileText) -> Iterator[FsdpConfig | Finding]:
     )
 
 
+class Setting(NamedTuple):
+    """A value with its place."""
+
+    value: object
+    where: Location
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fsdp:
-    """FSDP as a run uses it: by accelerate's config, or by the Trainer's arguments."""
+    """FSDP as a run uses it: by accelerate, or by the Trainer's arguments.
 
-    holder: AccelerateConfig | FsdpConfig | TrainingArguments
+    accelerate has its settings from a config, or from the flags of its launch line.
+    """
+
     values: Mapping[str, object]  #: by name without the prefix
+    places: Mapping[str, Location]  #: of the values
+    where: Location  #: the place of all of them
     by_accelerate: bool
+    by_line: bool = False  #: whether a flag of accelerate's launch line asks for it
+    flags: frozenset[str] = frozenset()  #: the settings that are flags of that line
     #: 1 or 2; None where it can't be known
     version: int | None
+    mesh: Mapping[str, Setting] = field(default_factory=dict)  #: accelerate's sizes, as `tp_size`
+    machines: int = 1  #: of accelerate's launch
     arguments: TrainingArguments | None = None  #: the Trainer's, where these use it
     model: Model | None = None  #: where it is known
 
     def locate(self, name: str) -> Location:
         """The place of a setting, else of all of them."""
-        if isinstance(self.holder, AccelerateConfig):
-            section = "fsdp_config"
-            for full in (f"{PREFIX}{name}", name):
-                if self.holder.has(f"{section}/{full}"):
-                    return self.holder.locate(f"{section}/{full}")
-            return self.holder.locate(section)
-        known = isinstance(self.holder, FsdpConfig) and name in self.holder.places
-        return self.holder.locate(name if known else "fsdp_config")
+        return self.places.get(name, self.where)
+
+    def written(self, name: str, value: object = None) -> str:
+        """A setting as it is written where it is, or would be: `fsdp_version: 2`."""
+        if name in self.flags or (self.by_line and name not in self.places):
+            return f"--{PREFIX}{name}" if value is None else f"--{PREFIX}{name} {value}"
+        prefix = PREFIX if self.by_accelerate else ""
+        return f"{prefix}{name}" if value is None else f"{prefix}{name}: {value}"
 
     def switch(self, name: str, default: bool | None) -> bool | None:
         """A setting that is on or off; None where it is neither, as text that nothing reads."""
@@ -134,19 +150,93 @@ class Fsdp:
         return value
 
 
-def of_accelerate(config: AccelerateConfig) -> Fsdp | None:
-    """The settings of an accelerate config; None where it doesn't use FSDP.
+#: Flags of accelerate's launch line that choose how to train, before the config's type.
+_WAYS: Final = (
+    *("--multi_gpu", "--tpu", "--tpu_cluster", "--use_deepspeed", "--use_fsdp"),
+    "--use_megatron_lm",
+)
+_FLAG: Final = f"--{PREFIX}"
+_MESH: Final = "parallelism_config"
 
-    Source: accelerate commands/launch.py:513, 1270 @ 1.15.0: version 1 where none is named.
+
+def flags_of(line: CommandLine) -> Mapping[str, Setting]:
+    """The settings that flags of accelerate's launch line set, by name without the prefix.
+
+    The value is None where it can't be known.
     """
-    if config.value("distributed_type") != "FSDP":
-        return None
-    values = {
-        str(name).removeprefix(PREFIX): value for name, _, value in config.entries("fsdp_config")
+    return {
+        option.name.removeprefix(_FLAG): Setting(option.text, line.view(option, None).where_value)
+        for option in line.options.entries
+        if option.name.startswith(_FLAG)
     }
-    stated = values.get("version", 1)
-    version = {"1": 1, "2": 2}.get(str(stated))
-    return Fsdp(holder=config, values=values, by_accelerate=True, version=version)
+
+
+def of_accelerate(config: AccelerateConfig | None, line: CommandLine | None = None) -> Fsdp | None:
+    """The settings of a launch by accelerate; None where it doesn't use FSDP.
+
+    Flags of the line count before the keys of the config.
+
+    Source: accelerate commands/launch.py (_validate_launch_command) @ 1.15.0; version 1 where none
+    is named.
+    """
+    by_line = line is not None and line.has(*_WAYS)
+    if line is not None and line.has("--cpu"):
+        return None
+    if line is not None and by_line:
+        if not line.has("--use_fsdp"):
+            return None
+    elif config is None or config.value("distributed_type") != "FSDP":
+        return None
+
+    settings: dict[str, Setting] = {}
+    for name, at, value in config.entries("fsdp_config") if config is not None else ():
+        assert config is not None
+        settings[str(name).removeprefix(PREFIX)] = Setting(value, config.locate(at))
+    flags = flags_of(line) if line is not None else {}
+    settings.update(flags)
+
+    where, machines = Location(path=""), 1
+    if config is not None:
+        where, machines = config.locate("fsdp_config"), config.machines
+    if line is not None:
+        machines = line.options.integer("--num_machines") or machines
+        asked = line.argument("--use_fsdp")
+        where = asked.where if asked is not None else where
+
+    stated = settings.get("version")
+    return Fsdp(
+        values={name: setting.value for name, setting in settings.items()},
+        places={name: setting.where for name, setting in settings.items()},
+        where=where,
+        by_accelerate=True,
+        by_line=by_line,
+        flags=frozenset(flags),
+        version={"1": 1, "2": 2}.get(str(stated.value)) if stated is not None else 1,
+        mesh=_mesh_of(config, line, by_line=by_line),
+        machines=machines,
+    )
+
+
+def _mesh_of(
+    config: AccelerateConfig | None, line: CommandLine | None, *, by_line: bool
+) -> Mapping[str, Setting]:
+    """The sizes of accelerate's mesh; none where it isn't used.
+
+    A line that chooses how to train has to ask for the mesh, too.
+    """
+    sizes: dict[str, Setting] = {}
+    for name, at, value in config.entries(_MESH) if config is not None else ():
+        assert config is not None
+        sizes[str(name).removeprefix(f"{_MESH}_")] = Setting(value, config.locate(at))
+    is_used = line is not None and line.has("--use_parallelism_config") if by_line else bool(sizes)
+    if not is_used:
+        return {}
+    for option in line.options.entries if line is not None else ():
+        if line is not None and option.name.startswith(f"--{_MESH}_"):
+            place = line.view(option, None).where_value
+            number = line.options.integer(option.name)
+            sizes[option.name.removeprefix(f"--{_MESH}_")] = Setting(number, place)
+    return sizes
 
 
 def is_used(arguments: TrainingArguments) -> bool:
@@ -179,16 +269,17 @@ def of_arguments(
         return None
     inline = arguments.value("fsdp_config")
     file = config_of(submission, arguments)
-    holder: FsdpConfig | TrainingArguments = file or arguments
     values = dict(file.values) if file is not None else {}
     if isinstance(inline, dict):
         values = {str(name).removeprefix(PREFIX): value for name, value in inline.items()}
     elif inline is not None and file is None and arguments.has("fsdp_config"):
         default_version = 0  # the file is not there
     stated = str(values.get("version", default_version))
+    holder: FsdpConfig | TrainingArguments = file or arguments
     return Fsdp(
-        holder=holder,
         values=values,
+        places=file.places if file is not None else {},
+        where=holder.locate("fsdp_config"),
         by_accelerate=False,
         version={"1": 1, "2": 2}.get(stated),
         arguments=arguments,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Final, NamedTuple
@@ -418,18 +418,25 @@ def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterat
     )
 
 
+def config_read_by(
+    line: LauncherCall, configs: Sequence[AccelerateConfig]
+) -> AccelerateConfig | None:
+    """The config that a launch line names, else the only one that there is."""
+    name = line.options.text("--config_file")
+    named = [
+        config
+        for config in configs
+        if name is None or PurePath(config.path).name == PurePath(name).name
+    ]
+    return named[0] if len(named) == 1 else None
+
+
 @subject("accelerate config", "launch script")
 def all_sizes(submission: Submission) -> Iterator[Sizes]:
     """The sizes of every launch that has some: the line's go before the config's."""
     runs, lines = list(clusters(submission)), list(accelerate_calls(submission))
     configs = [run.config for run in runs]
-    read = []
-    for line in lines:  # reads the config that it names, else the only one
-        name = line.options.text("--config_file")
-        named = [
-            one for one in configs if name is None or PurePath(one.path).name == PurePath(name).name
-        ]
-        read.append(named[0] if len(named) == 1 else None)
+    read = [config_read_by(line, configs) for line in lines]
     for run in runs:
         known = not lines or not run.overridden("--num_processes")
         if known and not any(run.config is other for other in read):
@@ -533,3 +540,23 @@ def parallelism_on_the_line_is_fsdps(call: LauncherCall) -> Violations:
             "--config_file names"
         )
         yield asked.bad_option(message, hint)
+
+
+#: Ways to train of which a launch line has one.
+_WAYS: Final = ("--multi_gpu", "--cpu", "--tpu", "--use_deepspeed", "--use_fsdp")
+
+
+@accelerate_calls.rule(
+    "ACC025", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)")
+)
+def line_trains_in_one_way(call: LauncherCall) -> Violations:
+    """A launch line has one of --multi_gpu, --cpu, --tpu, --use_deepspeed and --use_fsdp.
+    Prevents: ValueError: You can only use one of `--cpu`, `--multi_gpu`, `--tpu`,
+    `--use_deepspeed`, `--use_fsdp` at a time.
+    Fix: remove the others
+    """
+    named = [way for way in _WAYS if call.has(way)]
+    second = call.argument(named[-1]) if len(named) > 1 else None
+    if second is not None:
+        message = f"{' and '.join(named)} exclude each other"
+        yield second.bad_option(message, f"remove {named[0]}")

@@ -13,24 +13,28 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.hf_keys import every_layer_class, layer_classes
-from ....numerals import is_whole
+from ....numerals import is_whole, python_int
 from ....rules.violations import accelerate, listed, transformers
+from ....submission.launches import Launch
 from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....text.wording import show, whole_number
+from ...launching.launcher_call import LauncherCall
+from ...launching.subjects import accelerate_calls
 from ...python_around import release_in
 from ..accelerate import AccelerateConfig
 from ..fsdp_config import (
     POLICIES,
     STRATEGIES,
     Fsdp,
+    flags_of,
     is_used,
     of_accelerate,
     of_arguments,
     words_of,
 )
 from ..training_arguments import TrainingArguments
-from .accelerate import model_of
+from .accelerate import config_read_by, model_of
 from .arguments import training_arguments
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (FullyShardedDataParallelPlugin.__post_init__)")
@@ -65,15 +69,35 @@ def _version_by_default(submission: Submission, arguments: TrainingArguments) ->
 def sharded(submission: Submission) -> Iterator[Fsdp]:
     """FSDP's settings of each accelerate config, and of each set of arguments."""
     every = submission.of(TrainingArguments)
-    for config in submission.of(AccelerateConfig):
-        if config.readable and (found := of_accelerate(config)) is not None:
-            arguments = every[0] if len(every) == 1 else None
-            model = model_of(submission, arguments)
-            yield replace(found, arguments=arguments, model=model)
+    for launch, run in _by_accelerate(submission):
+        started = [one for one in every if launch is not None and one.launch is launch]
+        trainer = started[0] if started else every[0] if len(every) == 1 else None
+        yield replace(run, arguments=trainer, model=model_of(submission, trainer))
     for arguments in every:
         default = _version_by_default(submission, arguments) if is_used(arguments) else 2
         if (found := of_arguments(submission, arguments, default)) is not None:
             yield replace(found, model=model_of(submission, arguments))
+
+
+def _by_accelerate(submission: Submission) -> Iterator[tuple[Launch | None, Fsdp]]:
+    """FSDP's settings of accelerate's launch lines, and of configs that no line reads."""
+    configs = [config for config in submission.of(AccelerateConfig) if config.readable]
+    read, seen = list[AccelerateConfig](), list[Fsdp]()
+    for call in accelerate_calls(submission):
+        config = config_read_by(call, configs)
+        unknown = call.opaque or any(flag.value is None for flag in flags_of(call).values())
+        if unknown or (config is None and call.has("--config_file")):
+            continue  # other settings may hold
+        if config is not None:
+            read.append(config)
+        found = of_accelerate(config, call)
+        if found is not None and found not in seen:
+            seen.append(found)
+            yield call.launch, found
+    for config in configs:
+        alone = None if any(config is other for other in read) else of_accelerate(config)
+        if alone is not None:
+            yield None, alone
 
 
 def _second(run: Fsdp) -> bool:
@@ -120,16 +144,18 @@ def strategy_is_of_version_1(run: Fsdp) -> Violations:
         return
     if strategy == "SHARD_GRAD_OP" and run.switch("reshard_after_forward", True) is False:
         return
-    if strategy.startswith("HYBRID") and isinstance(run.holder, AccelerateConfig):
-        sizes = run.holder.block("parallelism_config")
-        if any("dp_replicate_size" in str(name) for name in sizes):
-            return
-    hints = {
-        "SHARD_GRAD_OP": "use fsdp_reshard_after_forward: false",
-        "NO_SHARD": "use distributed_type: MULTI_GPU",
-    }
+    if strategy.startswith("HYBRID") and "dp_replicate_size" in run.mesh:
+        return
     message = f"fsdp_sharding_strategy {strategy} has no effect in FSDP2: FULL_SHARD over all ranks"
-    hint = hints.get(strategy, "add a parallelism_config with dp_replicate_size and dp_shard_size")
+    if strategy == "SHARD_GRAD_OP":
+        hint = f"use {run.written('reshard_after_forward', 'false')}"
+    elif strategy == "NO_SHARD":
+        hint = f"use {'--multi_gpu' if run.by_line else 'distributed_type: MULTI_GPU'}"
+    elif run.by_line:
+        sizes = (f"--parallelism_config_{name}_size" for name in ("dp_replicate", "dp_shard"))
+        hint = f"add --use_parallelism_config, {' and '.join(sizes)}"
+    else:
+        hint = "add a parallelism_config with dp_replicate_size and dp_shard_size"
     yield _found(run, "sharding_strategy", message, hint)
 
 
@@ -143,7 +169,7 @@ def strategy_has_its_key(run: Fsdp) -> Violations:
     value = run.text("reshard_after_forward")
     if run.by_accelerate and value in STRATEGIES[1:] and run.strategy in ("", STRATEGIES[0]):
         message = f"fsdp_reshard_after_forward {value} has no effect in version 1: FULL_SHARD runs"
-        hint = f"use fsdp_sharding_strategy: {value}"
+        hint = f"use {run.written('sharding_strategy', value)}"
         yield _found(run, "reshard_after_forward", message, hint)
 
 
@@ -153,9 +179,12 @@ def version_2_is_named(run: Fsdp) -> Violations:
     Prevents: No error: an accelerate config without fsdp_version runs FSDP1.
     Fix: set fsdp_version: 2"""
     value = run.values.get("reshard_after_forward")
-    if run.by_accelerate and isinstance(value, bool) and "version" not in run.values:
-        message = f"fsdp_reshard_after_forward {show(value)} without fsdp_version: FSDP1 runs"
-        yield _found(run, "reshard_after_forward", message, "add fsdp_version: 2")
+    is_second = str(value).lower() in ("true", "false")
+    if run.by_accelerate and is_second and "version" not in run.values:
+        shown = str(value).lower()
+        message = f"fsdp_reshard_after_forward {shown} without fsdp_version: FSDP1 runs"
+        hint = f"add {run.written('version', 2)}"
+        yield _found(run, "reshard_after_forward", message, hint)
 
 
 @_by_plugin.rule("FSDP024", ERROR, "init", _PLUGIN)
@@ -185,10 +214,11 @@ def offloaded_checkpoints_are_checkpoints(run: Fsdp) -> Violations:
         return
     if run.switch("activation_checkpointing", False) is False:
         message = f"fsdp_{name} without fsdp_activation_checkpointing"
-        yield _found(run, name, message, "add fsdp_activation_checkpointing: true")
+        hint = f"add {run.written('activation_checkpointing', 'true')}"
+        yield _found(run, name, message, hint)
     elif run.version == 1:
         message = f"fsdp_{name} with version 1 of FSDP"
-        yield _found(run, name, message, "use fsdp_version: 2")
+        yield _found(run, name, message, f"use {run.written('version', 2)}")
 
 
 @_by_plugin.rule("FSDP026", ERROR, "launcher", _LAUNCH)
@@ -203,7 +233,8 @@ def loading_once_is_synced(run: Fsdp) -> Violations:
         message = "fsdp_sync_module_states is false, and one process loads for all"
         if "cpu_ram_efficient_loading" not in run.values:
             message += ": fsdp_cpu_ram_efficient_loading is true by default"
-        hint = "remove it, or set fsdp_cpu_ram_efficient_loading: false"
+        hint = "remove it, or set fsdp_cpu_ram_efficient_loading: false in the file"
+        hint = hint if run.flags else hint.removesuffix(" in the file")
         yield _found(run, "sync_module_states", message, hint)
 
 
@@ -233,8 +264,7 @@ def checkpointing_has_a_policy(run: Fsdp) -> Violations:
         stated = "auto_wrap_policy" in run.values
         message = f"activation_checkpointing with {'NO_WRAP' if stated else 'no auto_wrap_policy'}"
         name = "auto_wrap_policy" if stated else "activation_checkpointing"
-        prefix = "fsdp_" if run.by_accelerate else ""
-        yield _found(run, name, message, f"use {prefix}auto_wrap_policy: {POLICIES[0]}")
+        yield _found(run, name, message, f"use {run.written('auto_wrap_policy', POLICIES[0])}")
 
 
 @second.rule("FSDP029", WARNING, "silent", accelerate("utils/fsdp_utils.py (fsdp2_prepare_model)"))
@@ -248,19 +278,18 @@ def layers_are_units(run: Fsdp) -> Violations:
         classes = layer_classes(run.model.family)
         if classes is not None and not classes.named:
             message = f"{run.model.name} names no layers of its own: all are gathered at once"
-            key = f"{'fsdp_' if run.by_accelerate else ''}{_UNITS}"
-            yield _found(run, "auto_wrap_policy", message, f"add {key}: {','.join(classes.names)}")
+            hint = f"add {run.written(_UNITS, ','.join(classes.names))}"
+            yield _found(run, "auto_wrap_policy", message, hint)
         return
     if run.switch("activation_checkpointing", False) or run.policy != "NO_WRAP":
         return
     stated = "auto_wrap_policy" in run.values
     message = "NO_WRAP" if stated else "no fsdp_auto_wrap_policy, so that NO_WRAP holds"
-    prefix = "fsdp_" if run.by_accelerate else ""
     yield _found(
         run,
         "auto_wrap_policy",
         f"{message}: all layers are gathered at once",
-        f"use {prefix}auto_wrap_policy: {POLICIES[0]}",
+        f"use {run.written('auto_wrap_policy', POLICIES[0])}",
     )
 
 
@@ -270,6 +299,7 @@ def sizes_make_no_units(run: Fsdp) -> Violations:
     Prevents: ValueError: fully_shard does not support containers that do not implement forward
     Fix: set auto_wrap_policy: TRANSFORMER_BASED_WRAP"""
     least = run.values.get("min_num_params", 100_000_000 if run.by_accelerate else 0)
+    least = python_int(least) if isinstance(least, str) else least
     if run.policy == "SIZE_BASED_WRAP" and isinstance(least, int) and least > 0:
         message = f"SIZE_BASED_WRAP by {least:,} parameters, which a list of layers exceeds"
         yield _found(run, "auto_wrap_policy", message, f"use {POLICIES[0]}")
@@ -280,13 +310,10 @@ def gathered_sequences_need_version_2(run: Fsdp) -> Violations:
     """Context parallelism (cp_size) needs FSDP2.
     Prevents: ValueError: Using `cp_size>1` requires FSDP2
     Fix: set fsdp_version: 2"""
-    if not isinstance(run.holder, AccelerateConfig):
-        return
-    for key, at, value in run.holder.entries("parallelism_config"):
-        size = str(key).removeprefix("parallelism_config_")
-        if size == "cp_size" and isinstance(value, int) and value > 1:
-            message = f"cp_size {value} with version 1 of FSDP"
-            yield Violation(run.holder.locate(at), message, "set fsdp_version: 2")
+    size = run.mesh.get("cp_size")
+    if size is not None and isinstance(size.value, int) and size.value > 1:
+        message = f"cp_size {size.value} with version 1 of FSDP"
+        yield Violation(size.where, message, f"set {run.written('version', 2)}")
 
 
 @_by_trainer.rule("FSDP032", ERROR, "parse", _ARGUMENTS)
@@ -401,20 +428,22 @@ def mesh_has_a_shard(run: Fsdp) -> Violations:
     shard across
     Fix: set parallelism_config_dp_shard_size
     """
-    assert isinstance(run.holder, AccelerateConfig)
-    sizes = {
-        str(name).removeprefix("parallelism_config_"): (whole_number(value), at)
-        for name, at, value in run.holder.entries("parallelism_config")
+    known = {
+        name: number
+        for name, size in run.mesh.items()
+        if (number := whole_number(size.value)) is not None
     }
-    known = {name: size for name, (size, _) in sizes.items() if size is not None}
     cut = {"dp_shard_size", "cp_size"}
-    alone = all(known.get(name, 1) == 1 for name in cut) and not (sizes.keys() - known.keys()) & cut
+    unknown = run.mesh.keys() - known.keys()
+    alone = all(known.get(name, 1) == 1 for name in cut) and not unknown & cut
     others = [name for name in ("dp_replicate_size", "tp_size") if known.get(name, 1) > 1]
     if alone and others:
         name = others[0]
         message = f"{name} {known[name]} without dp_shard_size: no ranks are left to shard over"
         hint = "set parallelism_config_dp_shard_size, or use distributed_type: MULTI_GPU"
-        yield Violation(run.holder.locate(sizes[name][1]), message, hint)
+        if run.by_line:
+            hint = "set --parallelism_config_dp_shard_size, or use --multi_gpu"
+        yield Violation(run.mesh[name].where, message, hint)
 
 
 @_by_plugin.rule("FSDP039", ERROR, "init", f"{_PLUGIN}; get_module_class_from_name")
@@ -442,6 +471,42 @@ def units_are_of_the_model(run: Fsdp) -> Violations:
             assert run.model is not None
             message = f"{_UNITS} names {name}, which {run.model.name} does not have"
             yield _found(run, _UNITS, message, f"use {','.join(classes.names)}")
+
+
+@accelerate_calls.rule(
+    "FSDP040", WARNING, "silent", accelerate("utils/launch.py (prepare_multi_gpu_env)")
+)
+def flags_need_their_switch(call: LauncherCall) -> Violations:
+    """--fsdp_* of accelerate's launch line go with --use_fsdp, or a config of FSDP.
+    Prevents: No error: plain data parallelism runs, with whole states on every GPU.
+    Fix: add --use_fsdp
+    """
+    flags = flags_of(call)
+    if not flags or call.opaque or call.has("--use_fsdp"):
+        return
+    configs = [config for config in call.submission.of(AccelerateConfig) if config.readable]
+    config = config_read_by(call, configs)
+    if config is None and call.has("--config_file"):
+        return
+    if of_accelerate(config, call) is None:
+        name, flag = next(iter(flags.items()))
+        message = f"--fsdp_{name} has no effect without --use_fsdp: every GPU holds all states"
+        yield Violation(flag.where, message, "add --use_fsdp")
+
+
+@accelerate_calls.rule(
+    "FSDP041", ERROR, "parse", accelerate("commands/launch.py (launch_command_parser)")
+)
+def flags_are_of_their_types(call: LauncherCall) -> Violations:
+    """--fsdp_version is 1 or 2, and --fsdp_min_num_params an integer.
+    Prevents: error: argument --fsdp_version: invalid choice
+    Fix: use 2
+    """
+    version, least = call.argument("--fsdp_version"), call.argument("--fsdp_min_num_params")
+    if version is not None and version.value not in (None, "1", "2"):
+        yield version.bad_value(f"{version}: accelerate has 1 and 2", "use 2")
+    if least is not None and least.value is not None and python_int(least.value) is None:
+        yield least.bad_value(f"{least} is not an integer", "write the number out: 100000000")
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
