@@ -2,9 +2,9 @@
 ANSWERS`.
 
 A question is a line of `accelerate launch` (`line`, its words), or arguments of the Trainer
-(`arguments`), with the folder that they lie in. Its answer has `error`, the text of what is raised, or what became
-of the settings: launcher, arguments, plugin and sharding are accelerate's and transformers' own, of
-a tiny model in one process.
+(`arguments`), with the folder that they lie in. Its answer has `error`, the text of what is raised,
+or what became of the settings: launcher, arguments, plugin and sharding are accelerate's and
+transformers' own, of a tiny model in one process.
 """
 
 from __future__ import annotations
