@@ -158,6 +158,13 @@ def lines(options: Mapping[str, Sequence[str]], count: int) -> Iterator[tuple[st
         )
 
 
+def believe_in(major: int) -> None:
+    """Have torch report devices of a compute capability: Megatron asks more of those below 10."""
+    cuda: Any = importlib.import_module("torch").cuda
+    cuda.get_device_capability = lambda *_: (major, 0)
+    cuda.get_device_properties = lambda *_: types.SimpleNamespace(major=major, minor=0)
+
+
 def refusal_of(tree: Path, *, engine: str | None = None) -> Callable[..., str | None]:
     """Ask the tree's own code: why it refuses a line, None where it takes it, `?` where it can't
     tell here.
@@ -175,9 +182,8 @@ def refusal_of(tree: Path, *, engine: str | None = None) -> Callable[..., str | 
     typing.override = getattr(typing, "override", lambda method: method)  # type: ignore[attr-defined]
     # Saves two seconds where no tree is asked, and torch itself where it is not installed.
     cuda: Any = importlib.import_module("torch").cuda
-    cuda.get_device_capability = lambda *_: (8, 0)
+    believe_in(8)
     cuda.current_device = lambda: 0
-    cuda.get_device_properties = lambda *_: types.SimpleNamespace(major=8, minor=0)
     name = "megatron.training.arguments" if training.exists() else "megatron.arguments"
     if engine and training.exists():
         sys.meta_path.insert(0, _Empty(["transformer_engine"]))

@@ -38,7 +38,7 @@ import dsgen
 from benchmarks.agreement_azureml import loader_says
 from benchmarks.agreement_azureml import quiet as silenced
 from benchmarks.agreement_deepspeed import CACHE, REPOSITORY, installed
-from benchmarks.agreement_megatron import refusal_of
+from benchmarks.agreement_megatron import believe_in, refusal_of
 from dsgen.check.engine import parse, quiet
 from dsgen.estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Modules, Offload, Recompute
 from dsgen.findings import InvalidJob, Severity
@@ -63,6 +63,7 @@ TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
         {"precision": "fp16"},
         {"precision": "fp8"},
         {"precision": "fp8", "fp8_parameters": True},
+        {"precision": "fp8", "fp8_recipe": "mxfp8", "fp8_parameters": True},
     ),
     ({}, {}, {"gradient_dtype": "same"}),
     ({}, {}, {"moment_dtype": "bf16"}, {"moment_dtype": "fp8", "master_dtype": "fp16"}),
@@ -90,6 +91,14 @@ GIVEN: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
     ),
     ({}, {}, {"training.batch_ramp": {"start": 768, "increment": 384, "samples": 10**6}}),
 )
+CLUSTERS: Final = (
+    "nvidia/dgx-a100-80gb",
+    "nvidia/dgx-h100",
+    "nvidia/dgx-b200",
+    "nvidia/gb200-nvl72",
+)
+#: The compute capability of their accelerators.
+CAPABILITIES: Final = {"ampere": 8, "hopper": 9, "blackwell": 10}
 _JOBS: Final = (
     (
         "megatron-lm",
@@ -202,7 +211,7 @@ def jobs(
             "gpus": gpus,
             "training": training,
         }
-        spec["cluster"] = chance.choice(("nvidia/dgx-h100", "nvidia/dgx-a100-80gb"))
+        spec["cluster"] = chance.choice(CLUSTERS)
         given = {key: value for drawn in GIVEN for key, value in chance.choice(drawn).items()}
         with contextlib.suppress(InvalidJob):
             yield dsgen.load_job(
@@ -276,6 +285,7 @@ def _asked_megatron(tree: Path, count: int) -> bool:
 
     def why(plan: Plan) -> str | None:
         environment = FRAMEWORKS[plan.job.framework.name].program(plan).environment
+        believe_in(CAPABILITIES[plan.job.cluster.accelerator.generation.name])
         return refusal(words_of(plan), plan.layout.world, environment)
 
     framework = "megatron-lm" if is_lm else "megatron-deepspeed"

@@ -443,15 +443,16 @@ def _seconds(
     **Source**: Megatron-LM `--num-distributed-optimizer-instances`,
     core/distributed/param_and_grad_buffer.py: scattered inside an instance, the shards all-reduced
     across instances; fp8 parameters lie in buffers of one byte, and are gathered from these
-    (core/distributed/distributed_data_parallel.py:139-146 @ core_v0.16.1). **Assumes** that
-    embeddings, which stay in 16 bits, weigh little.
+    (core/distributed/distributed_data_parallel.py:139-146 @ core_v0.16.1), but for MXFP8's.
+    **Assumes** that embeddings, which stay in 16 bits, weigh little.
     """
     copies = np.where(layout.zero_stage > 0, np.minimum(layout.zero_copies, replicas), 1)
     ring = group(job, replicas / copies, stride)
     across = group(job, copies, stride * ring.size)
     element = weight_bytes(job)
     size = (summed_bytes(job) if job.engine.reduces_sums else element) * updated
-    kept = 1 if job.training.fp8_parameters else element
+    narrow = job.training.fp8_parameters and not job.training.gathers_wide
+    kept = 1 if narrow else element
     gathered = kept * np.where(layout.zero_stage >= 3, base_share(job) * count, updated)
     # Full buckets, or under stage 3 what is fetched at once, matrices at most.
     layers = job.model.layers / layout.pipeline

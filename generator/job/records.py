@@ -279,6 +279,15 @@ class Training:
         return self.global_batch * self.sequence_length
 
     @property
+    def gathers_wide(self) -> bool:
+        """Return whether weights that are kept in 8 bits are gathered in 16, as MXFP8's are.
+
+        **Source**: Megatron-LM core_v0.16.1, megatron/core/distributed/param_and_grad_buffer.py:775
+        (the buffer of gradients, as bf16, holds what is gathered).
+        """
+        return self.fp8_parameters and self.fp8_recipe == "mxfp8"
+
+    @property
     def steps(self) -> int | None:
         """Optimizer steps that see `duration_tokens` tokens, rounded up; None when the job gives no
         duration.

@@ -119,6 +119,27 @@ def test_fp8_parameters_are_rendered() -> None:
     assert "--fp8-param-gather" in program_for(make_plan(whole, layout)).arguments
 
 
+@pytest.mark.parametrize(
+    ("recipe", "stage", "written"), [("mxfp8", 1, True), ("mxfp8", 3, False), ("delayed", 1, False)]
+)
+def test_mxfp8_weights_are_gathered_into_the_gradients_buffer(
+    recipe: str, stage: int, written: bool
+) -> None:
+    """The distributed optimizer takes MXFP8's weights with the option alone that shares the buffer
+    of the gradients, which FSDP switches off.
+    """
+    whole = job(
+        framework="megatron-lm",
+        cluster="nvidia/dgx-b200",
+        training__precision="fp8",
+        training__fp8_recipe=recipe,
+        training__fp8_parameters=True,
+    )
+    layout = Layout(data=16, zero_stage=stage, gradient_accumulation=3)
+    arguments = program_for(make_plan(whole, layout)).arguments
+    assert ("--reuse-grad-buf-for-mxfp8-param-ag" in arguments) is written
+
+
 def test_eight_bit_adam_is_the_trainers() -> None:
     """The Trainer makes 8-bit Adam itself: the JSON has no optimizer, and lets ZeRO wrap one that
     it doesn't know.

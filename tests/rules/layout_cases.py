@@ -324,6 +324,12 @@ STATES = {
         {"zero_stage": 0},
         "zero_stage: 0",
     ),
+    "PREC034": case(
+        job(training={"precision": "fp8", "fp8_parameters": True, "fp8_recipe": "tensorwise"}),
+        {"offload": Offload.NONE},
+        {"offload": TO_HOST},
+        "tensorwise",
+    ),
     "MLM043": case(job(), {"offload": TO_HOST}, {"offload": ALL_TO_HOST}, "optimizer+parameters"),
     "ACT006": case(
         job("huggingface"), {"recompute": NONE}, {"recompute": SELECTIVE}, "huggingface"

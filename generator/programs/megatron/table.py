@@ -649,6 +649,13 @@ _COMPUTE: Final = (
         "training.fp8_parameters",
         by={LM: lambda p: p.training.fp8_parameters},
     ),
+    # Without it, the weights of MXFP8 can't be laid into a buffer of the gathered ones.
+    # Source: Megatron-LM megatron/core/distributed/param_and_grad_buffer.py:821-829 @ core_v0.16.1;
+    # Transformer Engine pytorch/tensor/utils.py, replace_raw_data.
+    Row(
+        "--reuse-grad-buf-for-mxfp8-param-ag",
+        by={LM: lambda p: p.training.gathers_wide and not p.fsdp},
+    ),
     Row(
         "--fp8-hybrid",
         "training.precision",

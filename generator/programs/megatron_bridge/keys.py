@@ -94,6 +94,7 @@ UNSAID: Final = frozenset(
         "--fp8-format",
         "--fp8-recipe",
         "--fp8-param-gather",
+        "--reuse-grad-buf-for-mxfp8-param-ag",
         "--grad-reduce-in-bf16",
         "--rampup-batch-size",
         "--step-batch-size-schedule",

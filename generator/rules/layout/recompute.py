@@ -139,6 +139,29 @@ def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
     yield elsewhere(job, layout, "offload", Offload.OPTIMIZER)
 
 
+_kept_narrow = distributed_layouts(
+    "offload",
+    applies=lambda job: job.training.fp8_parameters and job.training.fp8_recipe != "delayed",
+)
+
+
+@_kept_narrow.rule(
+    "PREC034", ERROR, "init", megatron_lm("training/arguments.py:1195 (core_v0.16.1)")
+)
+def offload_takes_delayed_scales(job: Job, layout: LayoutLike) -> Judgement:
+    """Weights in fp8 whose optimizer is on the host are scaled by earlier maxima.
+    Prevents: AssertionError: When --fp8-param-gather is enabled, the optimizer cpu offload must be
+    used in conjunction with --fp8-recipe delayed.
+    Fix: set layout.offload to none, or remove fp8_parameters"""
+    yield layout.offload == Offload.NONE
+    recipe = job.says("fp8_recipe", job.training.fp8_recipe)
+    message = (
+        f"{given(job, layout, 'offload')} with {job.says('fp8_parameters', True)} and {recipe} is "
+        "refused"
+    )
+    yield message, f"use {job.says('offload', Offload.NONE)}, or remove fp8_parameters"
+
+
 _adapted = replaced_layouts("tensor", applies=lambda job: job.training.lora is not None)
 _quantized = layouts(
     "offload",
