@@ -3,10 +3,11 @@
 
 BRIDGE is a checkout of NVIDIA-NeMo/Megatron-Bridge (v0.6.0 and main at 067f987df were looked at),
 CORE one of NVIDIA/Megatron-LM at the commit that it pins, PYTHON an interpreter with torch,
-hydra-core, transformers and peft. The examples of Megatron-LM, and seeded jobs with one of their
-plans each, go as words through run_recipe.py's parser, the recipe, the overrides and
-`runtime_config_update`, on a CPU. What comes out is compared with the plan, value by value; the
-values that are expected are written here anew and not taken from what writes the files.
+hydra-core, transformers and peft. The examples of Megatron-LM, seeded jobs, and as many that
+fine-tune a model with a recipe, each with one of its plans, go as words through run_recipe.py's
+parser, the recipe, the overrides and `runtime_config_update`, on a CPU. A recipe of a model reads
+the catalog's config of it in place of the Hub's. What comes out is compared with the plan, value by
+value; the values that are expected are written here anew and not taken from what writes the files.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,10 +25,13 @@ from typing import Any, Final
 import yaml
 
 import dsgen
+from dsgen.catalog import find_model
 from dsgen.catalog.layers.experts import Experts
 from dsgen.catalog.layers.grouped import GroupedQuery
+from dsgen.estimate.adapters import fused_modules
 from dsgen.numerals import significant, whole
 from dsgen.programs.frameworks import program_for
+from dsgen.programs.megatron_bridge.recipes import recipes
 from dsgen.search.plan import Plan
 
 SEED: Final = 20261128
@@ -67,6 +72,28 @@ CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "layout.pipeline": (None, None, 2, 4),
     "layout.context": (None, None, None, 2),
 }
+#: Names of transformers' classes of models, by `model_type`, which the catalog's configs leave out.
+ARCHITECTURES: Final = {
+    "llama": "Llama",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+    "qwen3_moe": "Qwen3Moe",
+    "gpt_oss": "GptOss",
+    "olmoe": "Olmoe",
+}
+#: The same of jobs that fine-tune.
+TUNED: Final[Mapping[str, tuple[Any, ...]]] = {
+    **{key: values for key, values in CHOICES.items() if not key.startswith(("data.", "layout."))},
+    "model": tuple(recipes()),
+    "gpus": (8, 16, 32, 64, 128),
+    "training.global_batch": (64, 128, 256),
+    "training.mode": ("sft", "lora"),
+    "training.duration": ({"steps": 1234},),
+    "data.path": (None, "/data/samples", "/data/a b"),
+    "layout.recompute": (None, None, "full", "selective"),
+    "layout.pipeline": (None, None, 2),
+    "layout.context": (None, None, None, 2),
+}
 _DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "uint8"}
 
 
@@ -80,15 +107,36 @@ def jobs(number: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
     drawn = random.Random(SEED)
     for index in range(number):
-        job: dict[str, Any] = {"framework": FRAMEWORK, "launch": {"target": "slurm"}}
-        for place, values in CHOICES.items():
-            value = drawn.choice(values)
-            section, _, key = place.partition(".")
-            if value is not None and key:
-                job.setdefault(section, {})[key] = value
-            elif value is not None:
-                job[section] = value
-        yield f"seeded {index}", job
+        yield f"seeded {index}", _drawn(drawn, CHOICES)
+    for index in range(number):
+        job = _drawn(drawn, TUNED)
+        job["training"]["weights"] = str(_weights(job["model"]))
+        yield f"tuned {index}", job
+
+
+def _drawn(drawn: random.Random, choices: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """A job with one of each key's values."""
+    job: dict[str, Any] = {"framework": FRAMEWORK, "launch": {"target": "slurm"}}
+    for place, values in choices.items():
+        value = drawn.choice(values)
+        section, _, key = place.partition(".")
+        if value is not None and key:
+            job.setdefault(section, {})[key] = value
+        elif value is not None:
+            job[section] = value
+    return job
+
+
+def _weights(model: str) -> Path:
+    """A folder as of the Hub's weights of a model of the catalog, with its config alone."""
+    entry = find_model(model)
+    assert entry is not None
+    folder = Path(tempfile.gettempdir()) / "dsgen-agreement-bridge" / model
+    folder.mkdir(parents=True, exist_ok=True)
+    name = ARCHITECTURES[entry.config["model_type"]]
+    config = {**entry.config, "architectures": [f"{name}ForCausalLM"], "torch_dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
 
 
 def chosen(name: str, job: Mapping[str, Any]) -> Plan | str:
@@ -114,7 +162,7 @@ def expected(plan: Plan) -> dict[str, Any]:
     rotary = model.position_embedding == "rotary"
     full, offloads = layout.recompute.label == "full", layout.offload.label != "none"
     adam = training.optimizer != "sgd"
-    aware = layout.zero_stage == 1 and adam and (training.moment_dtype or "fp32") != "fp32"
+    aware = adam and (training.moment_dtype or "fp32") != "fp32"
     saves = job.output.checkpoints is not None
     kernels = "unfused" if training.attention != "flash" else "auto" if attention.sinks else "flash"
     activation = {True: "silu", False: "gelu"}[mlp.gated]
@@ -188,6 +236,7 @@ def expected(plan: Plan) -> dict[str, Any]:
         "optimizer.clip_grad": training.gradient_clipping,
         "optimizer.optimizer_cpu_offload": offloads,
         "optimizer.optimizer_offload_fraction": layout.offload_fraction if offloads else 0.0,
+        "optimizer.use_precision_aware_optimizer": aware or offloads,
         "optimizer.exp_avg_dtype": f"torch.{_DTYPES[training.moment_dtype or 'fp32']}"
         if aware
         else "torch.float32",
@@ -200,6 +249,23 @@ def expected(plan: Plan) -> dict[str, Any]:
         "checkpoint.ckpt_format": "fsdp_dtensor" if fsdp else "torch_dist",
         "logger.tensorboard_dir": job.output.logs,
     }
+    if job.packs_sequences:
+        values |= {
+            "checkpoint.pretrained_checkpoint": training.weights,
+            "tokenizer.tokenizer_model": training.weights,
+            # of its family, which a recipe reads from the config and dsgen writes as plain rotary
+            "model.position_embedding_type": "yarn" if attention.sinks else "rope",
+            "model.mtp_num_layers": None,
+            "model.cross_entropy_fusion_impl": "native",
+            "dataset.enable_offline_packing": True,
+            "dataset.offline_packing_specs.packed_sequence_size": training.sequence_length,
+            "dataset.dataset_kwargs.pad_to_max_length": True,
+            "peft.target_modules": training.lora and list(fused_modules(training.lora.modules)),
+            "peft.dim": training.lora and training.lora.rank,
+            "peft.alpha": training.lora and training.lora.alpha,
+        }
+        if job.data.path:
+            values["dataset.dataset_root"] = job.data.path[0]
     if routed is not None:
         values |= {
             "model.num_moe_experts": routed.experts,
@@ -207,11 +273,13 @@ def expected(plan: Plan) -> dict[str, Any]:
             "model.moe_router_topk": routed.per_token,
             "model.expert_tensor_parallel_size": layout.expert_tensor,
         }
-    if len(job.data.path) == 1:
+    if job.packs_sequences:
+        pass
+    elif len(job.data.path) == 1:
         values["dataset.data_path"] = job.data.path[0]
     elif job.data.path:
         values["dataset.data_path"] = list(job.data.path)
-    if job.data.path:  # made-up data has a split of its own
+    if job.data.path and not job.packs_sequences:  # made-up data has a split of its own
         values["dataset.split"] = job.data.split or "969,30,1"
     if not rotary:
         del values["model.rotary_base"]
@@ -224,7 +292,7 @@ def at(config: Mapping[str, Any], path: str) -> Any:
     """The value at a path of a config."""
     value: Any = config
     for part in path.split("."):
-        value = value[part]
+        value = None if value is None else value[part]
     return value
 
 

@@ -117,6 +117,11 @@ def plain(value: Any) -> Any:
 def answer(run: Any, update: Any, words: list[str], log: list[str]) -> dict[str, Any]:
     """What run_recipe.py makes of words up to where it would train."""
     log.clear()
+    key = "checkpoint.pretrained_checkpoint="
+    weights = next(
+        (word.removeprefix(key).strip("'") for word in words if word.startswith(key)), ""
+    )
+    run.AutoBridge.folder = weights  # of the config that a recipe of a model reads
     try:
         arguments, overrides = run.parse_args(words)
         mode = "pretrain" if arguments.mode == "pretrain" else "finetune"
@@ -155,6 +160,12 @@ def main() -> None:
     megatron.__path__ = [f"{bridge}/src/megatron", f"{core}/megatron"]
     run: Any = importlib.import_module("run_recipe")
     update: Any = importlib.import_module("megatron.bridge.training.config").runtime_config_update
+
+    run.AutoBridge = importlib.import_module("megatron.bridge").AutoBridge
+    read = run.AutoBridge.from_hf_pretrained.__func__
+    run.AutoBridge.from_hf_pretrained = classmethod(
+        lambda cls, path, **given: read(cls, cls.folder or path, **given)
+    )
 
     log: list[str] = []
     handler = logging.Handler(logging.WARNING)

@@ -125,7 +125,8 @@ def _print(
     )
     lora = best.job.training.lora
     adapters: list[str] = []  # a note where no file makes the adapters
-    if lora is not None and not any(_ADAPTS.search(file.text) for file in made.files):
+    makes = best.job.framework.recipes or any(_ADAPTS.search(file.text) for file in made.files)
+    if lora is not None and not makes:
         values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
         adapters = [
             f"{launch.script} gets no option for LoRA: it has to make the adapters as "

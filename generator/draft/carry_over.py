@@ -105,7 +105,7 @@ def _carry_config(
     The Trainer compares the optimizer's parameters with its arguments: those that have these are
     "auto" in the config.
     """
-    config, trainer = draft.found.config, plan.job.framework.adapters
+    config, trainer = draft.found.config, plan.job.framework.goes_on_from_weights
     without = program_for(replace(plan, job=replace(plan.job, deepspeed_config={})))
     bare: dict[str, Any] = next(
         (json.loads(file.text) for file in without.files if file.path == FILE_NAME), {}

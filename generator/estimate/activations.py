@@ -15,7 +15,7 @@ from ..catalog.layers.feed_forward import FeedForward
 from ..catalog.layers.mixer import Mixer
 from ..catalog.layers.stack import Layer
 from ..job.records import Job
-from .adapters import unsaved_elements
+from .adapters import gathered_elements, is_fused, unsaved_elements
 from .layout import LayoutLike, Modules, Recompute
 from .stages import StageContents
 from .states import FP32, INPUT_SCALES, weight_bytes
@@ -91,7 +91,9 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     whole = (layout.recompute == Recompute.FULL) | repeats(layout, Modules.CORE_ATTN)
     scores = scores_bytes_per_token(job, layout, layer.mixer) * np.logical_not(whole)
     masks = element * layer.mixer.kept_of_sequence(job.training.sequence_length)
-    return replicated / sequence_cut(layout) + sharded / layout.tensor + scores + masks
+    whole_inputs = element * gathered_elements(job, layout, layer)
+    cut = replicated / sequence_cut(layout) + sharded / layout.tensor
+    return cut + whole_inputs + scores + masks
 
 
 def _state_bytes(job: Job, layer: Layer) -> tuple[float, float]:
@@ -267,9 +269,9 @@ def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
     (pipeline_parallel/schedules.py, deallocate_output_tensor).
     """
     mask = np.where((stage == 0) & (job.model.dropout > 0), 1, 0)
-    # LoRA: the embedding's output, which is made to require gradients, and the model's last hidden
-    # states (counted).
-    ends = 0 if job.training.lora is None else 3 * weight_bytes(job)
+    # LoRA by peft: the embedding's output, which is made to require gradients, and the model's last
+    # hidden states (counted).
+    ends = 0 if job.training.lora is None or is_fused(job) else 3 * weight_bytes(job)
     buffers = 0 * stage
     if job.engine.keeps_stage_ends:
         copies = (stage > 0) * 1 + (stage < layout.pipeline - 1)

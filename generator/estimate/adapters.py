@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
 
 from ..catalog.layers.mixer import Projection
 from ..catalog.layers.stack import Layer
 from ..catalog.model import Model
 from ..job.records import Job
+from .layout import LayoutLike
 from .model_size import over_layers, parameter_count
 from .stages import StageContents
 
@@ -51,6 +56,18 @@ _FAMILIES = frozenset(
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
 
+#: Megatron's linear layers that get adapters, by the layers of a model that each joins. Source:
+#: NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/lora.py:96-98 @ v0.6.0.
+FUSED: Final[Mapping[str, tuple[str, ...]]] = {
+    "linear_qkv": ("q_proj", "k_proj", "v_proj"),
+    "linear_proj": ("o_proj",),
+    "linear_fc1": ("gate_proj", "up_proj"),
+    "linear_fc2": ("down_proj",),
+}
+#: Those that read the normalised input of attention or of the feed-forward.
+_READ_NORMS: Final = ("linear_qkv", "linear_fc1")
+
+
 def has_known_modules(model: Model) -> bool:
     """Tell a model whose linear layers have known names: those of Llama."""
     return model.family in _FAMILIES
@@ -62,11 +79,80 @@ def module_names(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.name for layer in kinds for p in adapted(job, layer)))
 
 
+def is_fused(job: Job) -> bool:
+    """Tell adapters of Megatron's fused linear layers."""
+    return job.framework.adapters is not None and job.framework.adapters.of_fused
+
+
+def fused_modules(modules: Collection[str]) -> tuple[str, ...]:
+    """Megatron's linear layers that `training.lora.modules` names, each by any that it joins."""
+    if ALL_LINEAR in modules:
+        return tuple(FUSED)
+    if ATTENTION in modules:
+        return ("linear_qkv", "linear_proj")
+    return tuple(name for name, joined in FUSED.items() if not set(joined).isdisjoint(modules))
+
+
+def each_module(modules: Collection[str]) -> tuple[str, ...]:
+    """The layers of a model that `training.lora.modules` names, one by one."""
+    if set(modules) & {ALL_LINEAR, ATTENTION}:
+        return tuple(name for layer in fused_modules(modules) for name in FUSED[layer])
+    return tuple(modules)
+
+
+def named_modules(fused: Collection[str]) -> tuple[str, ...]:
+    """Megatron's linear layers in the words of `training.lora.modules`."""
+    for word in (ALL_LINEAR, ATTENTION):
+        if set(fused) == set(fused_modules((word,))):
+            return (word,)
+    return tuple(name for layer in fused for name in FUSED[layer])
+
+
+def _fused(layer: Layer) -> Iterator[Projection]:
+    """The fused linear layers of attention, and of the MLP that every token meets."""
+    parts = {each.name: each for each in layer.mixer.projections}
+    if "q_proj" in parts:
+        output = parts.pop("o_proj")
+        yield Projection("linear_qkv", layer.hidden, sum(each.outputs for each in parts.values()))
+        yield Projection("linear_proj", output.inputs, output.outputs)
+    yield from _of_mlp(layer, layer.feed_forward.width)
+
+
+def _of_mlp(layer: Layer, width: int, hidden: int | None = None) -> Iterator[Projection]:
+    if width:
+        products = layer.feed_forward.products(width, hidden)
+        for name, product in zip(("linear_fc1", "linear_fc2"), products, strict=True):
+            yield Projection(name, product.inputs, product.outputs)
+
+
+def adapted_of_expert(job: Job, layer: Layer) -> tuple[Projection, ...]:
+    """The linear layers of one routed expert that have adapters."""
+    lora, adapters, part = job.training.lora, job.framework.adapters, layer.feed_forward
+    if lora is None or adapters is None or adapters.of_experts == "none" or not part.experts:
+        return ()
+    layers = _of_mlp(layer, part.expert_width, part.routed_hidden)
+    return tuple(each for each in layers if each.name in fused_modules(lora.modules))
+
+
+def adapters_of_experts(job: Job, layer: Layer, experts: Any) -> Any:
+    """Adapters, of each of an expert's layers, for `experts` routed ones that a rank holds.
+
+    **Source**: NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/lora.py:132, :156 @ v0.6.0
+    (`share_expert_adapters`); modelscope/ms-swift swift/megatron/utils/utils.py, where grouped
+    linear layers have an adapter an expert.
+    """
+    adapters = job.framework.adapters
+    shares = adapters is None or adapters.of_experts == "shared"
+    return np.minimum(1, layer.feed_forward.experts) + 0 * experts if shares else experts
+
+
 def adapted(job: Job, layer: Layer) -> tuple[Projection, ...]:
-    """The linear layers of a layer that have adapters."""
+    """The linear layers of a layer that have adapters, but for those of routed experts."""
     lora = job.training.lora
     if lora is None:
         return ()
+    if is_fused(job):
+        return tuple(each for each in _fused(layer) if each.name in fused_modules(lora.modules))
     if lora.modules == (ALL_LINEAR,):
         return layer.projections
     if lora.modules == (ATTENTION,):
@@ -81,19 +167,40 @@ def adapter_parameters(job: Job) -> int:
     matrices without bias.
     """
     rank = job.training.lora.rank if job.training.lora else 0
-    return rank * over_layers(
-        job.model, lambda layer: sum(p.inputs + p.outputs for p in adapted(job, layer))
-    )
+
+    def widths_of(layer: Layer) -> int:
+        count = int(adapters_of_experts(job, layer, layer.feed_forward.experts))
+        return widths(adapted(job, layer)) + count * widths(adapted_of_expert(job, layer))
+
+    return rank * over_layers(job.model, widths_of)
 
 
-def trained(job: Job, held: StageContents) -> StageContents:
+def widths(layers: Collection[Projection]) -> int:
+    """Inputs and outputs of linear layers: an adapter's parameters for each rank."""
+    return sum(each.inputs + each.outputs for each in layers)
+
+
+def trained(job: Job, layout: LayoutLike, held: StageContents) -> StageContents:
     """Select of a rank's parameters those with gradients and states: the adapters, with LoRA.
 
-    **Assumes** that LoRA has neither tensor nor pipeline parallelism, which rules demand.
+    Both matrices of Megatron's adapters are cut by tensor parallelism, as their layer is.
+    **Source**: NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/utils.py:1006-1056 @ v0.6.0.
+    **Assumes** that peft's have neither tensor nor pipeline parallelism, which rules demand.
     """
-    if job.training.lora is None:
+    lora = job.training.lora
+    if lora is None:
         return held
-    return replace(held, shared=adapter_parameters(job) + 0 * held.shared, experts=0 * held.experts)
+    if not is_fused(job):
+        whole = adapter_parameters(job) + 0 * held.shared
+        return replace(held, shared=whole, experts=0 * held.experts)
+
+    shared, experts = 0.0 * held.shared, 0.0 * held.experts
+    for layer, count in zip(job.model.averaged.kinds, held.kinds, strict=True):
+        shared = shared + count * widths(adapted(job, layer)) / layout.tensor
+        of_experts = adapters_of_experts(job, layer, layer.feed_forward.experts / layout.expert)
+        of_experts = of_experts * widths(adapted_of_expert(job, layer)) / layout.expert_tensor
+        experts = experts + count * of_experts
+    return replace(held, shared=lora.rank * shared, experts=lora.rank * experts)
 
 
 def has_4bit_base(job: Job) -> bool:
@@ -131,7 +238,7 @@ def unsaved_elements(job: Job, layer: Layer) -> int:
     if job.training.lora is None:
         return 0
     layers, part = adapted(job, layer), layer.feed_forward
-    names = {p.name for p in layers}
+    names = {name for p in layers for name in FUSED.get(p.name, (p.name,))}
     less = 0 if names & _READ_INPUT else layer.hidden
     if not part.experts:
         less += 0 if names & {"gate_proj", "up_proj"} else layer.hidden
@@ -140,3 +247,16 @@ def unsaved_elements(job: Job, layer: Layer) -> int:
     if not job.fuses_kernels and layer.norm.kind == "rmsnorm":
         less += layer.norms * layer.hidden
     return less - job.training.lora.rank * len(layers)
+
+
+def gathered_elements(job: Job, layout: LayoutLike, layer: Layer) -> Any:
+    """Elements a token that adapters keep of what tensor ranks gathered along the sequence: whole,
+    the normalised inputs that Megatron's own layers keep a part of.
+
+    **Source**: NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/lora.py:103-110 @ v0.6.0
+    (`sequence_parallel_input_regather`, which is off).
+    """
+    if not is_fused(job):
+        return 0.0
+    inputs = sum(p.inputs for p in adapted(job, layer) if p.name in _READ_NORMS)
+    return inputs * layout.sequence_parallel * (1 - 1 / layout.tensor)

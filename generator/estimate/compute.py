@@ -13,7 +13,7 @@ from ..catalog.layers.stack import Layer
 from ..dataclass import dataclass
 from ..job.records import Job
 from .activations import local_tokens, repeated_layers, repeats, sequence_cut
-from .adapters import adapted
+from .adapters import adapted, adapted_of_expert
 from .groups import sends_tokens_once_per_rank
 from .layout import LayoutLike, Modules, Recompute, once_each
 from .products import Passes, adapter_products, linear, stream_s, tile_use
@@ -139,9 +139,10 @@ def _layer_time(
     experts = 2 * part.experts / layout.expert + _ROUTING_KERNELS if part.experts else 0
     launches = (job.framework.kernels_per_layer * layer.blocks / 2 + experts) * rates(job).launch_s
     if job.training.lora is not None:
-        added, moved = adapter_products(job, tokens, layer)
+        added, moved = adapter_products(job, layout, tokens, layer)
         whole = whole + added + moved
-        launches = launches + _ADAPTER_KERNELS * len(adapted(job, layer)) * rates(job).launch_s
+        adapters = len(adapted(job, layer)) + len(adapted_of_expert(job, layer))
+        launches = launches + _ADAPTER_KERNELS * adapters * rates(job).launch_s
     return LayerTime(
         forward_s=np.maximum(whole.forward_s, launches),
         backward_s=np.maximum(whole.backward_s, 2 * launches),

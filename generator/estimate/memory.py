@@ -108,7 +108,7 @@ def _lasting(
     """Bytes of stages with what they hold, and of the host: states, buffers, activations a
     token.
     """
-    trained = adapters.trained(job, held)
+    trained = adapters.trained(job, layout, held)
     states = _states(job, layout, held, trained)
     rows = stages.vocabulary_rows(job, layout)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
@@ -335,7 +335,7 @@ def _host_bytes_per_node(job: Job, layout: LayoutLike, first: StageContents) -> 
         base = np.where(
             layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, weight_bytes(job) * share, 0
         )
-        own_bytes = host_bytes(job, layout, adapters.trained(job, first).shared / shared)
+        own_bytes = host_bytes(job, layout, adapters.trained(job, layout, first).shared / shared)
         host = own_bytes + base * host_factor(job)
     return host * np.minimum(job.cluster.accelerators_per_node, layout.world)
 

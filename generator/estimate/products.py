@@ -9,7 +9,8 @@ import numpy as np
 from ..catalog.layers.stack import Layer
 from ..dataclass import dataclass
 from ..job.records import Job
-from .adapters import NF4_BYTES, adapted, dequantized_weights
+from .adapters import NF4_BYTES, adapted, adapted_of_expert, dequantized_weights
+from .layout import LayoutLike
 from .rates import rates
 from .states import weight_bytes
 
@@ -132,7 +133,9 @@ def stream_s(job: Job, traffic_bytes: Any) -> Any:
     )
 
 
-def adapter_products(job: Job, tokens: Any, layer: Layer) -> tuple[Passes, Passes]:
+def adapter_products(
+    job: Job, layout: LayoutLike, tokens: Any, layer: Layer
+) -> tuple[Passes, Passes]:
     """Seconds of the products of a layer's LoRA adapters.
 
     The kernels beside them, which only move data, are in it.
@@ -146,10 +149,13 @@ def adapter_products(job: Job, tokens: Any, layer: Layer) -> tuple[Passes, Passe
     rank, element = job.training.lora.rank, weight_bytes(job)
     products = Passes(0.0, 0.0)
     forward = backward = (NF4_BYTES + element) * dequantized_weights(job, layer) + 0.0 * tokens
-    for linear_layer in adapted(job, layer):
-        inputs, outputs = linear_layer.inputs, linear_layer.outputs
-        products = products + linear(job, tokens, inputs, rank, trained=True)
-        products = products + linear(job, tokens, rank, outputs, trained=True)
-        forward = forward + tokens * element * 5 * outputs
-        backward = backward + tokens * element * (2 * outputs + 3 * inputs)
+    each = [(one, tokens, layout.tensor) for one in adapted(job, layer)]
+    routed = tokens * layer.feed_forward.per_token
+    each += [(one, routed, layout.expert_tensor) for one in adapted_of_expert(job, layer)]
+    for linear_layer, rows, cut in each:
+        inputs, outputs = linear_layer.inputs / cut, linear_layer.outputs / cut
+        products = products + linear(job, rows, inputs, rank, trained=True)
+        products = products + linear(job, rows, rank, outputs, trained=True)
+        forward = forward + rows * element * 5 * outputs
+        backward = backward + rows * element * (2 * outputs + 3 * inputs)
     return products, Passes(stream_s(job, forward), stream_s(job, backward))

@@ -231,9 +231,12 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
     stages = np.stack([0 * inner, inner, layout.pipeline - 1])
     contents = stage_contents(job, layout, stages)
     held = replace(
-        contents, shared=contents.shared[:2].max(axis=0), experts=contents.experts[:2].max(axis=0)
+        contents,
+        kinds=tuple(count[:2].max(axis=0) for count in contents.kinds),
+        shared=contents.shared[:2].max(axis=0),
+        experts=contents.experts[:2].max(axis=0),
     )
-    trained = adapters.trained(job, held)
+    trained = adapters.trained(job, layout, held)
     return _Stages(
         slowest=contents.layers[:2].max(axis=0),
         last=contents.layers[2],

@@ -126,7 +126,7 @@ def moved(job: Job, layout: LayoutLike, held: StageContents) -> Moved:
     its bytes hold. With LoRA, layers alone have gradients.
     """
     ranks = layout.data * layout.context / layout.zero_copies
-    padding, updated = expert_padding(job, ranks), trained(job, held)
+    padding, updated = expert_padding(job, ranks), trained(job, layout, held)
     ends = 1 if job.model.tied_embeddings else 2  # the embedding, and the head
     units = job.model.layers + ends + 0 * layout.data
     gathered = base_share(job) * (held.shared + padding * held.experts)
@@ -206,7 +206,7 @@ def data_s(
     across = exposed_s(job, sent.across_s, window, sent.across_s / sent.messages)
 
     copied = 2 * b * parameters * (1 + (layout.zero_stage >= 3))
-    updated = trained(job, held)
+    updated = trained(job, layout, held)
     reduced = (b + reduced_bytes(job)) * (updated.shared + updated.experts)
     copies = stream_s(job, m * copied + synced * reduced)
     return m * forward + (m - synced) * alone + synced * (with_reduction + across) + copies

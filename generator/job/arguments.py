@@ -114,13 +114,14 @@ def without(words: Iterable[_Word], names: Iterable[str]) -> Iterator[_Word]:
             yield word
 
 
-def is_fine_tuning(lora: object, words: Iterable[object]) -> bool:
+def is_fine_tuning(start: object, words: Iterable[object]) -> bool:
     """Return whether a job goes on from trained weights.
 
-    It does with adapters, or by `--model_name_or_path` of its script.
+    It does with a `start`, which is adapters or a folder of weights, or by `--model_name_or_path`
+    of its script.
 
     Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second beta of
     0.999. Source: TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and QLoRA's
     (arXiv:2305.14314) recipes.
     """
-    return lora is not None or gives(words, "--model_name_or_path")
+    return start is not None or gives(words, "--model_name_or_path")

@@ -98,9 +98,12 @@ def _variables(job: Job) -> Iterator[str]:
 
 
 def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
-    """The keys of `data` and `output` that the job gives a value, with the words of it."""
+    """The keys of `data` and `output`, and the folder of weights, that the job gives a value, with
+    the words of it.
+    """
     data, tokenizer, output = job.data, job.data.tokenizer, job.output
     single = {
+        "training.weights": job.training.weights,
         "data.split": data.split,
         "data.tokenizer.type": tokenizer.type,
         "data.tokenizer.path": tokenizer.path,
@@ -120,7 +123,7 @@ def _of_program(job: Job) -> Iterator[Missing]:
 
     # What the spec's own keys give.
     stated = set(spec_values(job))
-    if job.data.tokenizer.given:
+    if job.data.tokenizer.given or job.training.weights is not None:  # a folder has its own
         stated.add("data.tokenizer")
     if job.output.checkpoints is not None or not job.output.resume:
         stated.add(_RESUME)
@@ -217,7 +220,7 @@ def written_for(job: Job) -> dict[str, str]:
         versions.pop("Transformer Engine", None)  # ROCm's fork is in its images
         versions |= {"image": IMAGES[vendor]} if "image" in versions else {}
     versions |= {name: KERNELS.get(name, "any") for name in job.model.kernels}
-    if job.training.lora is not None:
+    if job.training.lora is not None and not job.framework.recipes:
         versions["peft"] = "0.21"  # huggingface/peft @ 0.21 src/peft/tuners/lora/config.py
     return versions
 
@@ -237,7 +240,7 @@ _URI: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl)://\S.*|azureml:\
 _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _OUTPUTS: Final = ("output.checkpoints", "output.logs")
 _FILES: Final = ("data.tokenizer.vocab_file", "data.tokenizer.merges_file")
-PATHS: Final = ("data.path", "data.tokenizer.path", *_FILES, *_OUTPUTS)
+PATHS: Final = ("training.weights", "data.path", "data.tokenizer.path", *_FILES, *_OUTPUTS)
 _MODES: Final = {"inputs": "ro_mount", "outputs": "rw_mount"}
 
 Entry = Mapping[str, object]
@@ -267,7 +270,9 @@ def binds(job: Job) -> bool:
 
 
 def bound_values(job: Job) -> Iterator[tuple[str, str, str]]:
-    """The paths of `data` and `output`: key of the spec, its pointer, and the path."""
+    """The paths of `data` and `output`, and the folder of weights: key of the spec, its pointer,
+    and the path.
+    """
     for key, values in spec_values(job).items():
         pointer = f"/{key.replace('.', '/')}"
         for index, path in enumerate(values if key in PATHS else ()):
@@ -311,7 +316,7 @@ def _bound(job: Job, bound: Bindings, key: str, uri: str) -> str:
     """
     section = "outputs" if key in _OUTPUTS else "inputs"
     path, rest, kind = uri, "", "uri_folder" if section == "outputs" else _kind(uri)
-    takes_prefix = key == "data.path" and job.framework.data_prefix
+    takes_prefix = key == "data.path" and job.framework.data_prefix and not job.packs_sequences
     if asset := ASSET.fullmatch(uri):  # the mounted place, and the path within
         path, rest, kind = f"azureml:{asset[1]}", asset[2] or "", "uri_folder"
     elif takes_prefix and not uri.endswith("/"):  # its folder, and the beginning of names in it

@@ -41,6 +41,19 @@ class Need:
     replaces: str = ""  #: the key of the need that it stands for with these scripts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapters:
+    """How a framework makes low-rank adapters."""
+
+    #: Of Megatron's linear layers: queries, keys and values are one, gate and up another, and
+    #: tensor ranks cut an adapter as they cut its layer. Else of the model's own linear layers.
+    of_fused: bool = False
+    #: Of routed experts. shared: all that a rank holds have one adapter; each: one each; none.
+    of_experts: Literal["none", "shared", "each"] = "none"
+    #: The adapters of a model's recipe, which a job has where it says no others.
+    of_recipe: Callable[[Model], Lora | None] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Framework:
     """One framework: its traits, and the function that writes for it.
@@ -91,7 +104,8 @@ class Framework:
     #: that to a script.
     first_with_ulysses: tuple[int, ...] = ()
     goes_on_from_weights: bool = False  #: of the Hub's repository that the job's model names
-    adapters: bool = False  #: it trains low-rank adapters, and Adam in 8 bits
+    adapters: Adapters | None = None  #: the low-rank adapters that it trains; None: it trains none
+    recipes: bool = False  #: it has recipes that fine-tune a folder of weights, on packed sequences
     #: The script's argument that keeps fewer checkpoints, where the job's `output.keep` has no key.
     retain_option: str | None = None
     #: in `data.path`: of several, each with a weight or any
@@ -264,6 +278,8 @@ class Training:
     #: depths of multi-token prediction, each of which predicts one token further
     mtp_depths: int = 0
     lora: Lora | None = None  #: low-rank adapters are trained; None: all weights are
+    mode: str = "pretrain"  #: pretrain | sft | lora: what is trained, with a framework of recipes
+    weights: str | None = None  #: folder of Hugging Face weights that are fine-tuned
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
     quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
     quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
@@ -272,6 +288,11 @@ class Training:
     duration_epochs: float | None = None
     #: the global batch grows to its size; None: it has it from the start
     batch_ramp: BatchRamp | None = None
+
+    @property
+    def start(self) -> object:
+        """What the run goes on from: adapters, or a folder of weights; None from scratch."""
+        return self.weights if self.lora is None else self.lora
 
     @property
     def tokens_per_step(self) -> int:
@@ -414,6 +435,11 @@ class Job:
     def locate(self, pointer: str) -> Location:
         """The place of a value in what describes the job, else of the nearest mapping around it."""
         return self.origin.locate(pointer)
+
+    @property
+    def packs_sequences(self) -> bool:
+        """Return whether samples are packed into sequences of full length, one a micro-batch."""
+        return self.framework.recipes and self.training.mode != "pretrain"
 
     @property
     def engine(self) -> Engine:

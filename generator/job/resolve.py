@@ -303,7 +303,11 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         gpus=counts[-1],
         elastic=counts if len(counts) > 1 else (),
         training=_training(
-            training, model, cluster.accelerator, is_fine_tuning(training.get("lora"), words)
+            training,
+            model,
+            cluster.accelerator,
+            framework,
+            is_fine_tuning(training.get("lora", training.get("weights")), words),
         ),
         pins=Pins(**{key: pinned_value(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
@@ -361,7 +365,31 @@ def _whole_numbers(value: Any) -> Any:
     return [_whole_numbers(inner) for inner in value] if isinstance(value, list) else whole(value)
 
 
-def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes: bool) -> Training:
+def _lora(training: Keys, model: Model, framework: Framework) -> Lora | None:
+    """The adapters that a job trains; a recipe's where it says no others."""
+    stated = training.get("lora", {} if training.get("mode") == "lora" else None)
+    if stated is None:
+        return None
+
+    of_recipe = framework.adapters.of_recipe if framework.adapters is not None else None
+    default = of_recipe(model) if of_recipe is not None else None
+    rank = int(stated.get("rank", default.rank if default else DEFAULT_RANK))
+    modules = stated.get("modules", default.modules if default else "all-linear")
+    return Lora(
+        rank=rank,
+        alpha=int(stated.get("alpha", default.alpha if default else 2 * rank)),
+        modules=(modules,) if isinstance(modules, str) else tuple(modules),
+        base=stated.get("base", "unquantized"),
+    )
+
+
+def _training(
+    training: Keys,
+    model: Model,
+    accelerator: Accelerator,
+    framework: Framework,
+    fine_tunes: bool,
+) -> Training:
     length = _sequence_length(training, model)
     batch, ramp = training["global_batch"], training.get("batch_ramp")
     sequences = (
@@ -370,16 +398,11 @@ def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes
         else int(batch)
     )
     precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
-    adapters, lora = training.get("lora"), None
-    if adapters is not None:
-        rank, modules = (
-            int(adapters.get("rank", DEFAULT_RANK)),
-            adapters.get("modules", "all-linear"),
-        )
-        modules = (modules,) if isinstance(modules, str) else tuple(modules)
-        alpha, base = int(adapters.get("alpha", 2 * rank)), adapters.get("base", "unquantized")
-        lora = Lora(rank=rank, alpha=alpha, modules=modules, base=base)
+    lora, weights = _lora(training, model, framework), training.get("weights")
+    mode = "lora" if lora is not None else "sft" if weights is not None else "pretrain"
     return Training(
+        mode=training.get("mode", mode),
+        weights=weights,
         sequence_length=length,
         global_batch=sequences,
         precision=training.get("precision", precision),

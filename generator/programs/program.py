@@ -223,7 +223,7 @@ Value = str | int | float | bool | ConfigPath | tuple[int, ...] | tuple[str, ...
 def warmup_steps(plan: Plan) -> int | None:
     """Steps in which the learning rate rises; `None` where the length isn't known."""
     steps = plan.job.training.steps
-    is_tuned = is_fine_tuning(plan.job.training.lora, plan.job.launch.arguments)
+    is_tuned = is_fine_tuning(plan.job.training.start, plan.job.launch.arguments)
     share = _WARMUP_OF_TUNING if is_tuned else WARMUP_FRACTION
     return None if steps is None else ceil(steps * share)
 
@@ -249,7 +249,7 @@ def beta2(job: Job) -> float:
     (BERT, 1810.04805) and to go on from trained weights (QLoRA, 2305.14314, appendix B.4;
     TrainingArguments).
     """
-    is_tuned = is_fine_tuning(job.training.lora, job.launch.arguments)
+    is_tuned = is_fine_tuning(job.training.start, job.launch.arguments)
     return 0.95 if job.model.causal and not is_tuned else 0.999
 
 

@@ -91,7 +91,10 @@ composed_jobs: Final = jobs.where(lambda job: has_composed_layers(job.engine))
 fixed_jobs: Final = jobs.where(lambda job: has_fixed_layers(job.engine))
 parallel_jobs: Final = jobs.where(lambda job: has_parallel_layers(job.engine))
 replaced_jobs: Final = jobs.where(lambda job: replaces_layers(job.engine))
-adapted_jobs: Final = jobs.where(lambda job: job.framework.adapters)
+#: With adapters of the model's own linear layers, which peft makes.
+adapted_jobs: Final = jobs.where(
+    lambda job: job.framework.adapters is not None and not job.framework.adapters.of_fused
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ def job_document(job: Job) -> dict[str, object]:
     """The job as it was resolved."""
     training, cluster = job.training, job.cluster
     of_run = ("duration_steps", "duration_epochs")  # which the run has in its own terms
+    of_recipes = ("mode", "weights")
     brings = job.framework.brings
     return {
         "name": job.name,
@@ -65,7 +66,11 @@ def job_document(job: Job) -> dict[str, object]:
             **{name: getattr(cluster, name) for name in _CLUSTER},
         },
         "training": {
-            **{f.name: getattr(training, f.name) for f in fields(training) if f.name not in of_run},
+            **{
+                f.name: getattr(training, f.name)
+                for f in fields(training)
+                if f.name not in of_run and (job.framework.recipes or f.name not in of_recipes)
+            },
             **({"sharding": job.framework.sharding} if job.framework.sharding else {}),
             "lora": asdict(training.lora) if training.lora else None,
             "batch_ramp": asdict(training.batch_ramp) if training.batch_ramp else None,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dsgen
+from dsgen.catalog import find_model
 from dsgen.job.arguments import overrides_of
+from dsgen.job.hf_config import model_from_config
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.options import LM
 from dsgen.programs.megatron.table import rows
 from dsgen.programs.megatron_bridge.keys import UNSAID, key_of, layers_of, override, said
+from dsgen.programs.megatron_bridge.recipes import recipe_of, recipes
 from dsgen.programs.program import OVERRIDES, last_step
 from dsgen.render import render
 from dsgen.search.plan import Plan
@@ -193,3 +197,65 @@ def test_a_job_of_megatron_lm_plans_alike() -> None:
         theirs.memory,
         theirs.step_time,
     )
+
+
+SFT, LORA = FOLDER / "qwen3-8b-sft-bridge.yaml", FOLDER / "qwen3-30b-a3b-lora-bridge.yaml"
+
+
+def tuned(spec: Path, **overrides: Any) -> Plan:
+    """The plan of an example that fine-tunes, with values of its spec replaced by their paths."""
+    found = dsgen.search(dsgen.load_job(spec, overrides=overrides), top=1)
+    assert not isinstance(found, dsgen.Infeasible)
+    return found.plans[0]
+
+
+def test_recipes_are_of_known_models() -> None:
+    """Every recipe is for a model of the catalog, and has adapters that a spec can say."""
+    for name, recipe in recipes().items():
+        entry = find_model(name)
+        assert entry is not None and entry.name == name
+        assert recipe.modes == ("sft", "lora")
+        assert set(recipe.lora.modules) <= {"all-linear", "attention", "q_proj", "k_proj", "v_proj"}
+
+
+def test_fine_tuning_leaves_layers_to_the_recipe() -> None:
+    """The model's own recipe is chosen, and no override says a size of its layers; the plan's
+    degrees, weights and packed samples are overrides.
+    """
+    chosen = tuned(SFT)
+    words = list(map(str, program_for(chosen).arguments))
+    assert words[:6] == ["--model", "qwen3_8b", "--mode", "sft", "--dataset", "local-jsonl"]
+    written = values(chosen)
+    assert "model.num_layers" not in written and "model.hidden_size" not in written
+    assert int(written["model.pipeline_model_parallel_size"]) == chosen.layout.pipeline
+    assert written["train.micro_batch_size"] == "1"
+    assert written["checkpoint.pretrained_checkpoint"] == "/data/models/Qwen3-8B"
+    assert written["dataset.dataset_root"] == "/data/samples"
+    assert written["scheduler.lr_decay_iters"] == "null"
+
+
+def test_adapters_are_the_recipes() -> None:
+    """Without keys of its own, LoRA trains the recipe's adapters, and no override names them."""
+    chosen = tuned(LORA)
+    assert chosen.job.training.lora == recipes()["qwen3-30b-a3b"].lora
+    assert not [key for key in values(chosen) if key.startswith("peft")]
+    assert chosen.memory.optimizer_bytes < 2**30 < chosen.memory.parameters_bytes
+
+
+def test_a_config_of_the_same_shape_has_the_recipe() -> None:
+    """A folder's config.json is known by its sizes, whatever it is called, and another isn't."""
+    entry = find_model("qwen3-8b")
+    assert entry is not None
+    for layers, stem in ((36, "qwen3_8b"), (35, None)):
+        config = {**entry.config, "num_hidden_layers": layers}
+        model = model_from_config(config, name="ours", source="config.json")
+        recipe = recipe_of(model)
+        assert (recipe and recipe.stem) == stem
+
+
+def test_a_block_is_set_anew() -> None:
+    """A section that the recipe has is null before it is set as a whole: Hydra would merge both."""
+    chosen = tuned(SFT, **{"training.gradient_dtype": "same"})
+    words = [word for word in map(str, program_for(chosen).arguments) if "mixed_" in word]
+    assert words[0] == "mixed_precision=null"
+    assert words[1].startswith("mixed_precision={_target_:")

@@ -297,6 +297,30 @@ STATES = {
     "LORA010": case(
         job("huggingface", training={"lora": LORA}), {"tensor": 1}, {"tensor": 2}, "tensor: 2"
     ),
+    "LORA012": case(
+        job("megatron-bridge", training={"lora": LORA, "mode": "lora"}),
+        {"zero_stage": 1},
+        {"zero_stage": 2},
+        "zero_stage: 2",
+    ),
+    "BRG008": case(
+        job("megatron-bridge", training={"mode": "sft"}),
+        {"micro_batch": 1},
+        {"micro_batch": 2},
+        "micro_batch: 2",
+    ),
+    "BRG009": case(
+        job("megatron-bridge", model=MOE, training={"mode": "sft"}),
+        {"expert": 2, "data": 2},
+        {"expert": 2, "data": 2, "expert_overlap": True},
+        "expert_overlap: true",
+    ),
+    "BRG023": case(
+        job("megatron-bridge", training={"mode": "sft"}),
+        {"context": 4},
+        {"context": 4, "context_heads": 2},
+        "context_heads: 2",
+    ),
     "LORA011": case(
         job("huggingface", training={"lora": QLORA}),
         {"zero_stage": 3, "offload": TO_HOST},

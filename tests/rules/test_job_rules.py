@@ -46,6 +46,16 @@ def ramped(start: int, increment: int, framework: str = "megatron-lm") -> Job:
     )
 
 
+#: What the recipe of Llama 3 8B trains.
+RECIPES = Lora(rank=8, alpha=16, modules=("all-linear",), base="unquantized")
+
+
+def tuned(model: str, training: dict[str, Any] | None = None) -> Job:
+    """A model of the catalog that Megatron-Bridge fine-tunes."""
+    stated = {"mode": "sft", "weights": "/data/weights", **(training or {})}
+    return job("megatron-bridge", model={"name": model}, training=stated)
+
+
 def hosts(*names: str) -> dict[str, Any]:
     """A launch over ssh to these hosts."""
     return {"target": "shell", "options": {"hosts": list(names)}}
@@ -329,6 +339,34 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/output/checkpoints",
         ("output.checkpoints is run", "checkout of Megatron-Bridge"),
         "/shared/run",
+    ),
+    "BRG004": (
+        tuned("llama-3-8b", {"mode": "lora", "lora": RECIPES}),
+        tuned("llama-3-8b", {"weights": None}),
+        "/training/mode",
+        ("mode: sft", "no weights"),
+        "set training.weights",
+    ),
+    "BRG005": (
+        tuned("llama-3-8b"),
+        tuned("mixtral-8x7b"),
+        "/model",
+        ("no recipe to fine-tune mixtral-8x7b",),
+        "framework: huggingface",
+    ),
+    "BRG006": (
+        tuned("llama-3-8b", {"mode": "lora", "lora": RECIPES}),
+        tuned("llama-3-8b", {"mode": "lora", "lora": replace(RECIPES, rank=16)}),
+        "/training/lora/rank",
+        ("rank: 16 is not the recipe's 8",),
+        "use rank: 8",
+    ),
+    "BRG007": (
+        replace(tuned("llama-3-8b"), data=Data(path=("/data/samples",))),
+        replace(tuned("llama-3-8b"), data=Data(path=("/data/train.jsonl",))),
+        "/data/path",
+        ("/data/train.jsonl, not one folder",),
+        "training.jsonl",
     ),
     "MLM044": (
         job("megatron-lm", model=ROTARY),

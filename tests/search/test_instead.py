@@ -89,7 +89,7 @@ def test_another_framework_is_named_with_its_own_estimate() -> None:
 
 
 def test_a_framework_that_lacks_what_the_job_trains_is_not_named() -> None:
-    """Adapters, which only one framework trains, keep the job where it is."""
+    """Adapters stay where they are: another framework lacks them, or a folder of weights."""
     job = small(
         framework="huggingface",
         training={"sequence_length": 4096, "global_batch": 64, "lora": {"rank": 16}},

@@ -1,23 +1,27 @@
-"""What the recipe without a model can't be told by overrides, and what it takes without a word."""
+"""What recipes can't be told by overrides, what they take without a word, and which there are."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ...catalog.layers.latent import Latent
 from ...catalog.layers.softmax import SoftmaxAttention
+from ...estimate.adapters import each_module
 from ...findings import ERROR, Violations
 from ...job.needs import bound_values
 from ...job.records import Job
 from ...numerals import python_float
 from ...rules.planned import composed_jobs
 from ...rules.violations import violation
+from .recipes import recipe_of, recipes
 
-_bridge_jobs: Final = composed_jobs.where(lambda job: bool(job.framework.brings))
+_bridge_jobs: Final = composed_jobs.where(lambda job: job.framework.recipes)
+_from_scratch: Final = _bridge_jobs.where(lambda job: not job.packs_sequences)
+_tuned: Final = _bridge_jobs.where(lambda job: job.packs_sequences)
 _SOURCE: Final = "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/"
 
 
-@_bridge_jobs.rule(
+@_from_scratch.rule(
     "BRG001",
     ERROR,
     "silent",
@@ -91,3 +95,72 @@ def paths_are_absolute(job: Job) -> Violations:
 def _is_weight(word: str) -> bool:
     """Whether a word of data.path is the weight of the path behind it."""
     return python_float(word) is not None
+
+
+@_tuned.rule(
+    "BRG005",
+    ERROR,
+    "init",
+    "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py:419-431, "
+    "src/megatron/bridge/recipes @ v0.6.0",
+)
+def model_has_a_recipe(job: Job) -> Violations:
+    """A model that Megatron-Bridge fine-tunes has a recipe.
+    Prevents: the program stops at start, on a recipe that it doesn't have; or the recipe of another
+    model loads the weights into layers of other shapes.
+    Fix: use a model with a recipe, or framework: huggingface
+    """
+    recipe = recipe_of(job.model)
+    if recipe is None or job.training.mode not in recipe.modes:
+        message = f"Megatron-Bridge has no recipe to fine-tune {job.model.name}"
+        hint = f"use {', '.join(sorted(recipes()))}, or {job.says('framework', 'huggingface')}"
+        yield violation(job, "/model", message, hint)
+
+
+@_tuned.rule(
+    "BRG006",
+    ERROR,
+    "silent",
+    f"{_SOURCE}training/utils/omegaconf_utils.py:188-253, peft/base.py @ v0.6.0",
+)
+def adapters_are_the_recipes(job: Job) -> Violations:
+    """Adapters are those of the model's recipe: overrides don't reach them.
+    Prevents: OverridesError: Could not override 'peft.dim'; with + it is taken, and the recipe's
+    own adapters are put back.
+    Fix: remove the keys of training.lora, or use framework: huggingface
+    """
+    lora, recipe = job.training.lora, recipe_of(job.model)
+    if lora is None or recipe is None:
+        return
+    for key in ("rank", "alpha", "modules", "base"):
+        stated, trained = getattr(lora, key), getattr(recipe.lora, key)
+        if key == "modules" and set(each_module(stated)) == set(each_module(trained)):
+            continue
+        if stated != trained:
+            message = f"{job.says(key, _shown(stated))} is not the recipe's {_shown(trained)}"
+            hint = (
+                f"use {job.says(key, _shown(trained))}, or {job.says('framework', 'huggingface')}"
+            )
+            yield violation(job, f"/training/lora/{key}", message, hint)
+
+
+def _shown(value: Any) -> Any:
+    """A value as a spec has it."""
+    if not isinstance(value, tuple):
+        return value
+    return value[0] if len(value) == 1 else f"[{', '.join(value)}]"
+
+
+@_tuned.rule("BRG007", ERROR, "init", f"{_SOURCE}data/builders/gpt_sft.py:798, :889 @ v0.6.0")
+def samples_are_one_folder(job: Job) -> Violations:
+    """Data to fine-tune on is one folder with training.jsonl and validation.jsonl.
+    Prevents: FileNotFoundError, or only the first of several is read.
+    Fix: put the samples into one folder, and name it in data.path
+    """
+    path, split = job.data.path, job.data.split
+    if len(path) > 1 or (path and path[0].endswith((".jsonl", ".json", ".bin", ".idx"))):
+        message = f"data.path is {' '.join(path)}, not one folder"
+        yield violation(job, "/data/path", message, "name the folder that holds training.jsonl")
+    if split is not None:
+        message = f"data.split: {split} has no effect: validation.jsonl is evaluated on"
+        yield violation(job, "/data/split", message, "remove it")

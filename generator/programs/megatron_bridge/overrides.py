@@ -24,7 +24,7 @@ from ...submission.submission import Submission
 from ...submission.world import world_of
 from ...text.document import FileText, Kind
 from ...text.shell.records import Word
-from .write import RECIPE
+from .recipes import RECIPE
 
 PROGRAM: Final = "run_recipe.py"
 _WORD: Final = re.compile(r"([+~]{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)

@@ -1,7 +1,9 @@
-"""The program of Megatron-Bridge: its recipe without a model, and every value as an override.
+"""The program of Megatron-Bridge: a recipe, and every value as an override.
 
 The plan is Megatron-LM's, and so are the groups of options and their reasons; `keys.py` says them
-in the words of Bridge's config. What the recipe has and Megatron-LM hasn't is set back.
+in the words of Bridge's config. What the recipe has and Megatron-LM hasn't is set back. A model
+from scratch has the recipe without a model; weights that are fine-tuned have the recipe of their
+own model, whose layers are left to it (`recipes.py`).
 
 **Source**: NVIDIA-NeMo/Megatron-Bridge v0.6.0 (51885cf13), scripts/training/run_recipe.py,
 src/megatron/bridge/recipes/gpt/h100/vanilla_gpt.py, training/config.py.
@@ -9,12 +11,13 @@ src/megatron/bridge/recipes/gpt/h100/vanilla_gpt.py, training/config.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from ...estimate.adapters import fused_modules
 from ...job.arguments import overrides_of
-from ...job.records import Job, Need
+from ...job.records import Adapters, Job, Need
 from ...search.plan import Plan
 from ...text.wording import dots
 from ..megatron import write as megatron_lm
@@ -24,8 +27,8 @@ from ..megatron.table import DECIDED, EVALUATION, LENGTHS, OF_FILES
 from ..megatron.write import COMMENTS, Comment, common_notes, planned, written_options
 from ..program import ArgumentGroup, Program, make_program
 from .keys import key_of, override, said
+from .recipes import RECIPE, SET_BACK, fine_tuning, left_to_recipe, lora_of, recipe_of
 
-RECIPE: Final = "vanilla_gpt_pretrain_config"
 #: In the checkout of Megatron-Bridge, or in NVIDIA's image of it.
 SCRIPT: Final = "scripts/training/run_recipe.py"
 _PRECISION: Final = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
@@ -142,33 +145,89 @@ def overrides(p: Planned) -> Iterator[ArgumentGroup]:
     given = overrides_of(p.job.launch.arguments)
     lengths = {key_of(option) for option in LENGTHS}
     left_out = set(given) | (lengths if lengths & given.keys() else set())
+    tunes = p.job.packs_sequences
+
     for name, options in written_options(p, LM):
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = dict(SET_BACK.get(name, {}) if tunes else {})
         for option, value in options.items():
             values |= said(option, value)
         beside = _BESIDE[name](p) if name in _BESIDE else {}
         values |= {key: v for key, v in beside.items() if v is not None or key not in values}
-        words = (override(key, value) for key, value in values.items() if key not in left_out)
-        yield ArgumentGroup(comment=_COMMENTS[name](p), arguments=tuple(words), listed=True)
+        if tunes:
+            values = {key: v for key, v in values.items() if not left_to_recipe(name, key)}
+        yield _listed(_COMMENTS[name](p), values, left_out, clears=tunes)
+    for comment, stated in fine_tuning(p.job):
+        yield _listed(comment, stated, left_out)
+
+
+def _listed(
+    comment: str, values: Mapping[str, Any], left_out: Collection[str], *, clears: bool = False
+) -> ArgumentGroup:
+    """A group of overrides, without those that are left out.
+
+    `clears`: a section of the config that is set as a whole is null first: Hydra would merge it
+    into the recipe's own, and refuses keys that this lacks.
+    """
+    words = list[str]()
+    for key, value in values.items():
+        if key in left_out:
+            continue
+        if clears and isinstance(value, Mapping) and "." not in key:
+            words.append(override(key, None))
+        words.append(override(key, value))
+    return ArgumentGroup(comment=comment, arguments=tuple(words), listed=True)
 
 
 def program(plan: Plan) -> Program:
     """Bridge's script, the recipe that it starts from, and the overrides."""
     job, p = plan.job, planned(plan)
     started = megatron_lm.program(plan)
-    chosen = ArgumentGroup(
-        comment="the recipe without a model of its own, which reads nothing from the Hub",
-        arguments=("--recipe", RECIPE, "--mode", "pretrain"),
-    )
     return make_program(
         job,
-        (chosen, *overrides(p)),
+        (_chosen(job), *overrides(p)),
         environment=started.environment,
         notes=(
             "run_recipe.py changes to the folder of its checkout first: paths are absolute.",
+            *_notes_on_recipe(job),
             *common_notes(job, "Megatron-Bridge", in_image=False),
         ),
     )
+
+
+def _chosen(job: Job) -> ArgumentGroup:
+    """The recipe, the mode and the kind of data."""
+    recipe = recipe_of(job.model) if job.packs_sequences else None
+    if recipe is None:
+        return ArgumentGroup(
+            comment="the recipe without a model of its own, which reads nothing from the Hub",
+            arguments=("--recipe", RECIPE, "--mode", "pretrain"),
+        )
+    comment, lora = f"the recipe of {job.model.name}, which has its layers", job.training.lora
+    if lora is not None:
+        layers = ", ".join(fused_modules(lora.modules))
+        comment += f", and adapters of rank {lora.rank} and alpha {lora.alpha} on {layers}"
+    data = ("--dataset", "local-jsonl") if job.data.path else ()
+    return ArgumentGroup(
+        comment=comment,
+        arguments=("--model", recipe.stem, "--mode", job.training.mode, *data),
+    )
+
+
+def _notes_on_recipe(job: Job) -> Iterator[str]:
+    """What a recipe of a model reads, and what samples have to be."""
+    recipe = recipe_of(job.model) if job.packs_sequences else None
+    if recipe is not None:
+        yield (
+            f"The recipe reads config.json of {recipe.hub} from the Hub on every rank, or from the "
+            "cache in HF_HOME with HF_HUB_OFFLINE=1; the weights are read from training.weights."
+        )
+        if not job.data.path:
+            yield "Without data.path, the recipe trains on SQuAD, which rank 0 reads from the Hub."
+            return
+        yield (
+            "data.path is a folder with training.jsonl and validation.jsonl, of lines with input "
+            "and output; samples are packed into sequences of full length on the first start."
+        )
 
 
 def _versions(job: Job) -> dict[str, str]:
@@ -192,7 +251,12 @@ FRAMEWORK: Final = replace(
     exit_option="train.exit_signal_handler",
     starts_anew="checkpoint.finetune",
     first_weights=None,
-    options={key: tuple(map(key_of, options)) for key, options in OF_FILES.items()},
+    adapters=Adapters(of_fused=True, of_experts="shared", of_recipe=lora_of),
+    recipes=True,
+    options={
+        **{key: tuple(map(key_of, options)) for key, options in OF_FILES.items()},
+        "training.weights": ("checkpoint.pretrained_checkpoint",),
+    },
     decides={key_of(option): key for option, key in DECIDED.items()},
     needs=tuple(_needs()),
     packages=_versions,

@@ -20,7 +20,7 @@ from ...dataclass import dataclass
 from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ...estimate.layout import Layout, Recompute
 from ...job.arguments import argument_values, gives
-from ...job.records import Checkpoints, Framework, Job, Need
+from ...job.records import Adapters, Checkpoints, Framework, Job, Need
 from ...search.plan import Plan
 from ...text.wording import dots
 from ..deepspeed import write as ds_config
@@ -328,7 +328,7 @@ _WITH_DEEPSPEED: Final = Framework(
     versions={"transformers": "", "accelerate": "1.15.0", "torch": ">=2.6"},  # by the job below
     first_with_ulysses=(0, 18, 2),  # has what accelerate calls
     goes_on_from_weights=True,
-    adapters=True,
+    adapters=Adapters(),
     script="train.py",
     only={"cross_entropy": "unfused", "dispatcher": "alltoall", "mtp_depths": 0},
     # Source: transformers 5.23, training_args.py, save_strategy (steps by default);

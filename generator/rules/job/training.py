@@ -414,16 +414,45 @@ def muon_takes_no_fp16(job: Job) -> Violations:
 _TENSORS = "models/mixtral/modeling_mixtral.py, MixtralExperts: parameters of three dimensions"
 
 
+@jobs.rule("BRG004", ERROR, "silent", derived("the mode decides which recipe and which files"))
+def mode_suits_the_job(job: Job) -> Violations:
+    """A mode is Megatron-Bridge's, and so are weights: sft and lora need a folder of them.
+    Prevents: AssertionError: PEFT requires a pretrained checkpoint path; or the run trains from
+    scratch, or all weights, where adapters were meant.
+    Fix: set training.weights to a folder of Hugging Face weights, and mode: lora for adapters
+    """
+    training, mode = job.training, job.says("mode", job.training.mode)
+    if not job.framework.recipes:
+        stated = {"mode": "/training/mode" in job.origin.locations, "weights": training.weights}
+        for key in (key for key, is_stated in stated.items() if is_stated):
+            message = f"training.{key} is not available with {job.says('framework', job.framework)}"
+            hint = f"remove it, or use {job.says('framework', 'megatron-bridge')}"
+            yield violation(job, f"/training/{key}", message, hint)
+        return
+
+    if training.mode != "pretrain" and training.weights is None:
+        hint = "set training.weights to a folder of Hugging Face weights"
+        yield violation(job, "/training/mode", f"{mode} has no weights to go on from", hint)
+    elif training.mode == "pretrain" and training.weights is not None:
+        message = f"{mode} begins from scratch, not from training.weights"
+        hint = f"remove training.weights, or use {job.says('mode', 'sft')}"
+        yield violation(job, "/training/weights", message, hint)
+    if training.mode != "lora" and training.lora is not None:
+        hint = f"remove training.lora, or use {job.says('mode', 'lora')}"
+        yield violation(job, "/training/mode", f"{mode} with training.lora", hint)
+
+
 @jobs.rule(
     "LORA001", ERROR, "silent", derived("adapters are peft's, which wraps models of transformers")
 )
 def lora_needs_the_trainer(job: Job) -> Violations:
-    """LoRA is trained with the Hugging Face Trainer.
+    """LoRA is trained with the Hugging Face Trainer, or with Megatron-Bridge.
     Prevents: No error: other launch files have no adapters, and the whole model would be trained.
-    Fix: set framework to huggingface, or remove training.lora"""
-    if job.training.lora is not None and not job.framework.adapters:
+    Fix: set framework to huggingface or megatron-bridge, or remove training.lora"""
+    if job.training.lora is not None and job.framework.adapters is None:
         message = f"training.lora is not available with {job.says('framework', job.framework)}"
-        hint = f"use {job.says('framework', 'huggingface')}, or remove training.lora"
+        others = job.says("framework", "huggingface", "megatron-bridge")
+        hint = f"use {others}, or remove training.lora"
         yield violation(job, "/training/lora", message, hint)
 
 

@@ -36,6 +36,9 @@ _precise = detail_layouts(
 )
 
 
+_packed = detail_layouts("expert_overlap", applies=lambda job: job.packs_sequences)
+
+
 def _off(job: Job, field: str) -> str:
     return job.origin.vocabulary.without(field)
 
@@ -224,3 +227,19 @@ def expert_overlap_has_one_depth(job: Job, layout: LayoutLike) -> Judgement:
     yield implies(layout.expert_overlap, (depths == 1) & (layout.pipeline > 1))
     said = job.says("mtp_depths", depths)
     yield _refused(job, "expert_overlap", f"{said} and {job.says('pipeline', layout.pipeline)}")
+
+
+@_packed.rule(
+    "BRG009",
+    ERROR,
+    "silent",
+    "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/gpt_step.py:451-461 @ v0.6.0",
+)
+def expert_overlap_takes_whole_sequences(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap isn't for packed sequences, which fine-tuning has.
+    Prevents: No error: the schedule of the overlap isn't given where samples begin, so that each
+    attends to those before it.
+    Fix: set layout.expert_overlap to false
+    """
+    yield np.logical_not(layout.expert_overlap)
+    yield _refused(job, "expert_overlap", "packed sequences")

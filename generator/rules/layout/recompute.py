@@ -166,9 +166,28 @@ _adapted = replaced_layouts("tensor", applies=lambda job: job.training.lora is n
 _quantized = layouts(
     "offload",
     applies=lambda job: (
-        job.framework.adapters and getattr(job.training.lora, "base", None) == "4bit"
+        job.framework.adapters is not None and getattr(job.training.lora, "base", None) == "4bit"
     ),
 )
+
+
+_fused_adapters = distributed_layouts(
+    "zero_stage", applies=lambda job: job.training.lora is not None
+)
+
+
+@_fused_adapters.rule(
+    "LORA012", ERROR, "init", derived("Megatron FSDP's units hold frozen and trained parameters")
+)
+def adapters_exclude_megatron_fsdp(job: Job, layout: LayoutLike) -> Judgement:
+    """Adapters in Megatron are trained with its distributed optimizer, not with Megatron FSDP.
+    Prevents: a start that no release was seen to make: units of FSDP would hold frozen parameters
+    beside trained ones.
+    Fix: set layout.zero_stage to 1 or 0
+    """
+    yield layout.zero_stage <= 1
+    message = f"{given(job, layout, 'zero_stage')} with training.lora is not planned"
+    yield message, f"use {job.says('zero_stage', 1)}"
 
 
 @_adapted.rule(

@@ -56,6 +56,8 @@ _grouped = partition_layouts(
     "context", "context_cuts", "heads", "kv_heads", applies=has_grouped_heads
 )
 _ulysses = exchange_layouts("context", "tensor", "pipeline")
+_packed = composed_layouts("micro_batch", applies=lambda job: job.packs_sequences)
+_packed_heads = composed_layouts("context_heads", applies=lambda job: job.packs_sequences)
 _DELTA_CONTEXT = (0, 18)
 _delta = composed_layouts(
     "context",
@@ -477,3 +479,31 @@ def latent_attention_keeps_a_ring(job: Job, layout: LayoutLike) -> Judgement:
     )
     message = f"{given} with the latent attention of {job.model.name}: no ring is left"
     yield message, f"use {job.says('context_heads', *(divisors(int(layout.context))[:-1] or [1]))}"
+
+
+@_packed.rule(
+    "BRG008",
+    ERROR,
+    "init",
+    "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/config.py:1460 @ v0.6.0",
+)
+def packed_sequences_are_alone(job: Job, layout: LayoutLike) -> Judgement:
+    """A sequence of packed samples is a micro-batch of its own.
+    Prevents: ValueError: Micro batch size should be 1 when training with packed sequence
+    Fix: set layout.micro_batch to 1, and training.sequence_length to a longer one
+    """
+    yield layout.micro_batch == 1
+    message = f"{job.says('micro_batch', layout.micro_batch)}: packed sequences go one by one"
+    yield message, f"use {job.says('micro_batch', 1)}"
+
+
+@_packed_heads.rule("BRG023", ERROR, "training", transformer_engine(_ATTENTION))
+def packed_sequences_keep_a_ring(job: Job, layout: LayoutLike) -> Judgement:
+    """Under context parallelism, packed sequences pass around a ring, without exchange of heads.
+    Prevents: Transformer Engine stops: thd format is not supported with hierarchical CP
+    implementation yet
+    Fix: set layout.context_heads to 1
+    """
+    yield layout.context_heads == 1
+    message = f"{job.says('context_heads', layout.context_heads)} with packed sequences is refused"
+    yield message, f"use {job.says('context_heads', 1)}"
