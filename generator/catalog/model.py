@@ -310,6 +310,7 @@ def model_of(
     feed_forwards: Sequence[FeedForward | None] | None = None,
     sliding_window: int | None = None,
     chunked_attention: bool = False,
+    masked_attention: bool = False,
     full_attention_layers: Iterable[int] = (),
     layers_without_rotary: Iterable[int] = (),
     mlp_bias: bool = False,
@@ -321,7 +322,8 @@ def model_of(
 
     `mixers` and `feed_forwards` are those of each layer, `None` for the usual one; a layer with one
     of them alone has half the norms. Some layers have no `sliding_window`, some no rotary
-    positions; with experts, `dense_layers` have an MLP instead: the first ones, or those of
+    positions; where attention has a mask of its own (`masked_attention`), kernels compute what it
+    hides. With experts, `dense_layers` have an MLP instead: the first ones, or those of
     `dense_layer_indices`. Other names are fields of `Model` and of the parts: raises `TypeError`
     for any other.
     """
@@ -341,7 +343,8 @@ def model_of(
     @cache
     def usual(local: bool, rotary: bool) -> Mixer:
         window = sliding_window if local else None
-        span = Span(causal=causal, window=window, chunked=chunked_attention and window is not None)
+        chunked = chunked_attention and window is not None
+        span = Span(causal=causal, window=window, chunked=chunked, masked=masked_attention)
         shape = {"hidden": hidden, "span": span, "rotary": rotary, **attention}
         return Latent(**shape, **latent) if latent.get("kv_lora_rank") else GroupedQuery(**shape)
 

@@ -31,7 +31,6 @@ _SPARSE = "sparse attention with an indexer"
 #: The `model_type`s of which something is not modelled, by what it is.
 _REFUSED: Final[Mapping[str, str]] = {
     "a dense MLP beside the experts of each layer": "arctic",
-    "lightning (linear) attention layers": "minimax minimax_m1 minimax_text_01",
     _MAMBA: "nemotron_hybrid",
     "blocks of attention whose weights several places share": "zamba zamba2",
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
@@ -89,7 +88,9 @@ _SAME: Final[Mapping[str, str]] = {
     "cohere_compass_text": "cohere2",
     "gpt-sw3": "gpt2",
     "kimi_k2": "deepseek_v3",
+    "minimax_m1": "minimax",
     "minimax_m3": "minimax_m3_vl_text",
+    "minimax_text_01": "minimax",
     "qwen2_5_vl_text": "qwen2_vl_text",
 }
 

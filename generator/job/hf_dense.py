@@ -182,6 +182,10 @@ _COHERE: Final[Shape] = {
     ),
 }
 
+#: PaliGemma's prefix attends to all of itself, by a mask. Source: transformers 5.23, Gemma's
+#: `is_causal`, and paligemma/configuration_paligemma.py.
+_SEES_LATER: Final = switch("use_bidirectional_attention", False)
+
 DENSE: Final[Mapping[str, Family]] = {
     "bert": gpt_like(
         vocab=30522,
@@ -386,7 +390,7 @@ DENSE: Final[Mapping[str, Family]] = {
         activation="gelu_pytorch_tanh",
         tied=True,
         attention_bias=False,
-        fields={"extras": _gemma},
+        fields={"extras": _gemma, "masked_attention": _SEES_LATER},
     ),
     "gemma2": Family(
         vocab=256000,
@@ -403,7 +407,11 @@ DENSE: Final[Mapping[str, Family]] = {
         has_window=True,
         window=4096,
         every=2,
-        fields={"norms_per_layer": 4, "extras": partial(_gemma, scalar=256, caps=(50.0, 30.0))},
+        fields={
+            "norms_per_layer": 4,
+            "extras": partial(_gemma, scalar=256, caps=(50.0, 30.0)),
+            "masked_attention": _SEES_LATER,
+        },
         names={"hidden_act": "hidden_activation", "sliding_window_pattern": ""},
     ),
     "gemma3_text": Family(

@@ -12,6 +12,7 @@ from typing import Final
 
 from ..catalog.layers.delta import GatedDelta
 from ..catalog.layers.kimi_delta import KimiDelta
+from ..catalog.layers.lightning import Lightning
 from ..catalog.layers.mixer import Mixer
 from ..catalog.layers.short_conv import ShortConv
 from ..text.wording import show
@@ -255,6 +256,31 @@ def _lfm3(read: ConfigReader, shape: Shape) -> Shape:
     }
 
 
+def _lightning(read: ConfigReader, shape: Shape) -> Shape:
+    """Lightning attention in each second layer; checkpoints of the first models list the layers by
+    1 for full attention and 0 for lightning, and the part of a head that is rotated.
+    """
+    layers = shape["layers"]
+    usual = [LINEAR if i % 2 else FULL for i in range(layers)]
+    if not read.config.get("layer_types"):
+        listed = layer_list(read, "attn_type_list", layers, (0, 1))
+        usual = usual if listed is None else [FULL if kind else LINEAR for kind in listed]
+    kinds = layer_types(read, layers, (FULL, LINEAR), usual=usual)
+    mixer = Lightning(
+        hidden=shape["hidden"],
+        heads=shape["heads"],
+        head_dim=shape["head_dim"],
+        block=read.integer("block_size", default=256),
+    )
+    rotated = read.optional_integer("rotary_dim")
+    return {
+        **({"rotary_fraction": min(1.0, rotated / shape["head_dim"])} if rotated else {}),
+        "mixers": _placed(kinds, mixer),
+        "sliding_window": read_window(read, None),
+        **read_experts(read, shape, experts=8, top_k=2),
+    }
+
+
 #: Of initial values, and whether a state's eigenvalues may be negative.
 _OLMO_UNSIZED: Final = "a_log_min a_log_max dt_min dt_max dt_init_floor allow_neg_eigval"
 _GATED: Final[Shape] = {
@@ -416,5 +442,15 @@ HYBRID: Final[Mapping[str, Family]] = {
         names=_LFM,
         fields={"qk_norm": "head"},
         more=_lfm3,
+    ),
+    "minimax": Family(
+        ffn=14336,
+        kv_heads=8,
+        positions=131072,
+        rotary_base=1e6,
+        epsilon=1e-5,
+        mixed=True,
+        names={"num_experts": "num_local_experts num_experts"},
+        more=_lightning,
     ),
 }

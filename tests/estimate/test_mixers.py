@@ -14,6 +14,7 @@ from dsgen.catalog.layers.delta import CHUNK, GatedDelta
 from dsgen.catalog.layers.grouped import GroupedQuery
 from dsgen.catalog.layers.indexer import BlockIndexer, Indexer
 from dsgen.catalog.layers.kimi_delta import KimiDelta
+from dsgen.catalog.layers.lightning import Lightning
 from dsgen.catalog.layers.mamba import Mamba1, Mamba2
 from dsgen.catalog.layers.short_conv import ShortConv
 from dsgen.estimate.model_size import parameter_count
@@ -122,6 +123,16 @@ VARIANTS: tuple[Mapping[str, object], ...] = (
         "num_hidden_layers": 4,
         "n_routed_experts": 8,
         "index_topk_pattern": "FSSF",
+    },
+    {"model_type": "minimax", "num_hidden_layers": 3},
+    {
+        "model_type": "minimax",
+        "num_hidden_layers": 4,
+        "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+        "num_attention_heads": 16,
+        "head_dim": 96,
+        "num_local_experts": 4,
+        "tie_word_embeddings": True,
     },
     {"model_type": "mamba", "num_hidden_layers": 2},
     {
@@ -458,6 +469,37 @@ def test_a_short_convolution_keeps_what_is_counted() -> None:
     mixer = ShortConv(hidden=256, kernel=3)
     counted = kept_elements(Lfm2ShortConv(AutoConfig.for_model("lfm2", **sizes), 0), 256, 256)
     assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
+
+
+@pytest.mark.parametrize(("heads", "head_dim", "block"), [(4, 32, 64), (4, 64, 64), (8, 32, 128)])
+def test_lightning_attention_costs_and_keeps_what_is_counted(
+    heads: int, head_dim: int, block: int
+) -> None:
+    """MiniMax's module does the products of the formula, and keeps its elements and a decay of each
+    head and block.
+    """
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.minimax.modeling_minimax import MiniMaxLightningAttention
+
+    class Alone(torch.nn.Module):
+        """The module without a mask and what is kept for tokens to come."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = {"num_attention_heads": heads, "head_dim": head_dim, "block_size": block}
+            config = AutoConfig.for_model("minimax", hidden_size=256, **sizes)
+            self.inner = MiniMaxLightningAttention(config, 1)
+
+        def forward(self, state: torch.Tensor) -> object:
+            return self.inner(state, None, None)
+
+    mixer = Lightning(hidden=256, heads=heads, head_dim=head_dim, block=block)
+    module, tokens = Alone(), 256
+    counted = batched_flops(lambda: module(torch.zeros(1, tokens, 256)))
+    assert counted / tokens == mixer.core_flops(tokens)
+    kept = mixer.kept_elements(repeats_keys=False, packs=False)
+    assert kept_elements(module, tokens, 256) == kept + heads / block
 
 
 @pytest.mark.parametrize("tokens", [128, 256])

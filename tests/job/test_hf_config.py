@@ -467,8 +467,6 @@ def test_first_dense_layers_need_no_places() -> None:
     ("family", "part"),
     [
         ("zamba2", "blocks of attention whose weights several places share"),
-        ("minimax_text_01", "lightning (linear) attention layers"),
-        ("minimax_m1", "lightning (linear) attention layers"),
         (
             "kimi_k3",
             "gates on latent attention, residuals over blocks and a narrower state between experts",
@@ -691,6 +689,26 @@ def test_predictions_beyond_the_next_token_are_left_out() -> None:
         "num_nextn_predict_layers is 1: such depths are counted and trained with "
         "training.mtp_depths alone; 1 would add 11.6 B parameters and 4 % of a token's operations",
     )
+
+
+def test_minimax_m1_is_read_as_published() -> None:
+    """MiniMax-M1's 456 billion parameters, by the keys of its own code."""
+    model = convert(
+        model_type="minimax_m1",
+        attn_type_list=([0] * 7 + [1]) * 10,
+        vocab_size=200064,
+        hidden_size=6144,
+        intermediate_size=9216,
+        num_hidden_layers=80,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        head_dim=128,
+        rotary_dim=64,
+        num_local_experts=32,
+        num_experts_per_tok=2,
+    )
+    assert parameter_count(model) == 456_089_655_296
+    assert "lightning attention" in {kind.called for kind in model.stack.mixers}
 
 
 def test_minimax_m2_is_read_as_published() -> None:
