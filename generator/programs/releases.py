@@ -34,6 +34,7 @@ _SHOWN: Final = {
     "deepspeed": "DeepSpeed",
     "transformers": "transformers",
     "megatron-core": "Megatron-LM",
+    "megatron-bridge": "Megatron-Bridge",
 }
 #: What a text that may name a release of a program holds, in lower case.
 _WORDS: Final = {"megatron-core": "megatron"}
@@ -89,6 +90,10 @@ COPIES: Final = {
     "deepspeed": ("deepspeed/runtime/config.py", "version.txt"),
     "transformers": ("src/transformers/training_args.py", "src/transformers/__init__.py"),
     "megatron-core": ("megatron/training/arguments.py", "megatron/core/package_info.py"),
+    "megatron-bridge": (
+        "src/megatron/bridge/training/config.py",
+        "src/megatron/bridge/package_info.py",
+    ),
 }
 #: Programs whose copies are others' files, of which nothing is said to who carries them.
 _CARRIED: Final = ("deepspeed", "transformers")
@@ -115,12 +120,19 @@ _IMAGES: Final = {
     "transformers": r"\bhuggingface/transformers-[\w-]+:([0-9]+)\.([0-9]+)\.([0-9]+)\b",
     # a tag or a branch of its repository, as an image or a script checks it out
     "megatron-core": r"\bcore_[vr]([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\b",
+    "megatron-bridge": r"\bnvidia/nemo:([0-9]{2})\.([0-9]{2})\b",
+}
+#: Releases in images whose tags are months. Source: NVIDIA-NeMo/Megatron-Bridge
+#: docs/releases/software-versions.md @ 067f987df
+_OF_MONTHS: Final[Mapping[str, Mapping[Version, Version]]] = {
+    "megatron-bridge": {(26, 2): (0, 3, 0), (26, 4): (0, 4, 0), (26, 6): (0, 5, 0)},
 }
 #: Owners on GitHub; a build from elsewhere has tags and keys of its own.
 _OWNERS: Final = {
     "deepspeed": "microsoft|deepspeedai",
     "transformers": "huggingface",
     "megatron-core": "NVIDIA",
+    "megatron-bridge": "NVIDIA-NeMo",
 }
 
 
@@ -128,7 +140,7 @@ _OWNERS: Final = {
 class Release:
     """The release of a program that a file is judged by, and the place that names it."""
 
-    program: str  #: `deepspeed`, `transformers` or `megatron-core`
+    program: str  #: `deepspeed`, `transformers`, `megatron-core` or `megatron-bridge`
     version: Version
     where: str = ""  #: `requirements.txt:11`; empty: nothing names one
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`
@@ -170,6 +182,12 @@ def is_of_copy(holder: str) -> bool:
     copies = (folder for folder in [*folders_above(path)][:-1] if _is_copy(folder))
     theirs = (folder for folder in copies if path.relative_to(folder).parts[0] in _OF_RELEASES)
     return any(not is_named_in(folder, path) for folder in theirs)
+
+
+def release_in_image(program: str, path: str, text: str) -> Release | None:
+    """The release in the newest image that a text, of the file at `path`, names; None: none."""
+    found = max(_images(program, text), default=None)
+    return None if found is None else _release(program, found[0], Path(path), found[1])
 
 
 @until_next_check(1024)
@@ -280,8 +298,11 @@ def _written(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int]]:
 
 
 def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    months = _OF_MONTHS.get(program)
     for match, line in _written(_IMAGES[program], text):
-        yield tuple(map(whole, match.groups())), line
+        tag = tuple(map(whole, match.groups()))
+        if months is None or tag in months:
+            yield tag if months is None else months[tag], line
 
 
 def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
@@ -24,9 +24,12 @@ from ...submission.submission import Submission
 from ...submission.world import world_of
 from ...text.document import FileText, Kind
 from ...text.shell.records import Word
+from ..python_around import release_in
+from ..releases import Release, newest, release_in_image
 from .recipes import RECIPE
 
 PROGRAM: Final = "run_recipe.py"
+BRIDGE: Final = "megatron-bridge"  #: as releases call it
 _WORD: Final = re.compile(r"([+~]{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)
 #: Options of the program that set a key.
 SHORT: Final[Mapping[str, str]] = {
@@ -94,6 +97,7 @@ class BridgeOverrides:
     #: whether no further override can be given
     complete: bool = False
     launch: Launch | None = field(default=None, repr=False)
+    release: Release = newest(BRIDGE)  #: that the overrides are for
 
     @cached_property
     def last(self) -> Mapping[str, Override]:
@@ -186,15 +190,30 @@ def overrides_in(submission: Submission) -> Iterator[BridgeOverrides]:
     files = list(submission.of(BridgeOverrides))
     if len(lines) == len(files) == 1:
         (line,), (file,) = lines, files
-        yield BridgeOverrides(
-            path=file.path,
-            given=(*line.given, *file.given),
-            recipe=line.recipe,
-            complete=True,
-            launch=line.launch,
-        )
-    else:
-        yield from (*lines, *files)
+        lines = []
+        files = [
+            replace(
+                file,
+                given=(*line.given, *file.given),
+                recipe=line.recipe,
+                complete=True,
+                launch=line.launch,
+            )
+        ]
+    for overrides in (*lines, *files):
+        yield replace(overrides, release=_release(submission, overrides))
+
+
+def _release(submission: Submission, overrides: BridgeOverrides) -> Release:
+    """The release that the job says, else the script's image, else the repository; else the
+    newest.
+    """
+    job = submission.job
+    if job is not None and job.framework.name == BRIDGE:
+        return Release(program=BRIDGE, version=job.megatron_bridge_version, where="the job spec")
+    script = overrides.launch.script.text if overrides.launch is not None else None
+    image = release_in_image(BRIDGE, script.path, script.content) if script is not None else None
+    return image or release_in(submission, BRIDGE, overrides.path)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ _UNEVEN: Final = (
 )
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
 _RECIPES_DECAY: Final = 0.033
+_IGNORES_RAMPS: Final = (0, 5)  #: the first release
 #: Sections of which a recipe of somebody's own may have a class of its own.
 _OF_RECIPES: Final = frozenset({"model", "dataset", "peft"})
 
@@ -213,19 +214,27 @@ def length_is_said_once(overrides: BridgeOverrides) -> Violations:
     "BRG017",
     ERROR,
     "silent",
-    f"{_BRIDGE}training/initialize.py:115 @ v0.6.0; NVIDIA/Megatron-LM "
+    f"{_BRIDGE}training/initialize.py:115 @ v0.6.0 and :117 @ v0.5.0; NVIDIA/Megatron-LM "
     "megatron/core/num_microbatches_calculator.py:80 @ core_v0.19.0",
 )
 def batch_does_not_grow(overrides: BridgeOverrides) -> Violations:
-    """A batch that grows has no effect in Megatron-Bridge 0.6.
+    """A batch that grows has no effect since Megatron-Bridge 0.5, which brings Megatron-Core 0.18.
     Prevents: No error: the batch is the same from the first step on.
     Fix: remove the override
     """
+    release = overrides.release
+    if not release.certain(lambda version: version >= _IGNORES_RAMPS):
+        return
+
+    named = bool(release.where)
+    reader = str(release) if named else "Megatron-Bridge 0.5 and later"
     for key in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
         override = overrides.get(key)
         if override is not None and not override.is_null:
-            message = f"{override.shown} has no effect: Bridge hands on no schedule of batches"
-            yield _at(override, message, "remove it")
+            message = f"{override.shown} has no effect with {reader}: no schedule is handed on"
+            severity = None if named else WARNING
+            hint = "remove it" if named else "in those remove it"
+            yield Violation(override.where, message, hint, severity=severity)
 
 
 @_overrides.rule(
@@ -307,3 +316,21 @@ def folders_are_absolute(overrides: BridgeOverrides) -> Violations:
         if override is not None and text and not override.is_null and text[0] not in "/$~{":
             message = f"{override.shown} is a folder in the checkout of Megatron-Bridge"
             yield _at(override, message, "write the whole path")
+
+
+@_overrides.rule(
+    "BRG022",
+    ERROR,
+    "init",
+    f"{_BRIDGE}training/utils/omegaconf_utils.py:188-253, peft/base.py @ v0.6.0",
+)
+def adapters_stay_the_recipes(overrides: BridgeOverrides) -> Violations:
+    """The adapters of a recipe are a callable, which no override reaches.
+    Prevents: OverridesError: Could not override 'peft.dim'. With + it is taken, and the recipe's
+    adapters are put back.
+    Fix: remove it; to change adapters, write a recipe of your own
+    """
+    for override in overrides.given:
+        if override.key.startswith("peft."):
+            message = f"{override.shown} changes nothing: overrides don't reach a recipe's adapters"
+            yield _at(override, message, "remove it, or change the adapters in a recipe")
