@@ -33,6 +33,9 @@ MODELS: Final = {
 }
 #: The mode of the program by the task in a recipe's name.
 MODES: Final = {"sft": "sft", "peft": "lora"}
+#: Where a recipe reads the model's config: a repository on the Hub, and a commit of it.
+REPOSITORY: Final = r"[\w.-]+/[\w.-]+"
+REVISION: Final = r"[0-9a-f]{40}"
 #: Fields of a recipe's adapters, as recipes have them in common.
 LORA: Final = {
     "dim": 32,
@@ -60,16 +63,16 @@ def functions(folder: Path) -> dict[str, ast.FunctionDef]:
     return {**found, **{name: found[to] for name, to in aliases.items() if to in found}}
 
 
-def repository(node: ast.FunctionDef, known: dict[str, ast.FunctionDef]) -> str | None:
-    """The repository on the Hub that a recipe, or one that it calls, reads its config from."""
+def named(pattern: str, node: ast.FunctionDef, known: dict[str, ast.FunctionDef]) -> str | None:
+    """The first text of a pattern that a recipe has, or one that it calls."""
     texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
     for text in texts:
-        if isinstance(text, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", text):
+        if isinstance(text, str) and re.fullmatch(pattern, text):
             return text
     calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
     names = (call.id for call in calls if isinstance(call, ast.Name))
     called = (known[name] for name in names if name in known and known[name] is not node)
-    return next(filter(None, (repository(each, known) for each in called)), None)
+    return next(filter(None, (named(pattern, each, known) for each in called)), None)
 
 
 def adapters(node: ast.FunctionDef, known: dict[str, ast.FunctionDef]) -> dict[str, object]:
@@ -93,8 +96,13 @@ def main() -> None:
     recipes = dict[str, dict[str, object]]()
     for stem, model in sorted(MODELS.items()):
         tasks = [task for task in MODES if f"{stem}_{task}_config" in known]
-        hub = repository(known[f"{stem}_{tasks[0]}_config"], known)
-        recipes[stem] = {"model": model, "hub": hub, "modes": [MODES[task] for task in tasks]}
+        first = known[f"{stem}_{tasks[0]}_config"]
+        recipes[stem] = {
+            "model": model,
+            "hub": named(REPOSITORY, first, known),
+            "revision": named(REVISION, first, known),
+            "modes": [MODES[task] for task in tasks],
+        }
         if "peft" in tasks:
             fields = {**LORA, **adapters(known[f"{stem}_peft_config"], known)}
             recipes[stem]["lora"] = {

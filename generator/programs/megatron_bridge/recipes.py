@@ -30,6 +30,7 @@ class Recipe:
     stem: str  #: as `--model` takes it
     model: str  #: of the catalog
     hub: str  #: the repository on the Hub that it reads the model's config from
+    revision: str | None  #: the commit of it; None: the newest
     modes: tuple[str, ...]  #: of sft and lora, those that it is there for
     lora: Lora  #: its adapters, which no override changes
 
@@ -45,6 +46,7 @@ def recipes() -> Mapping[str, Recipe]:
             stem=stem,
             model=entry["model"],
             hub=entry["hub"],
+            revision=entry["revision"],
             modes=tuple(entry["modes"]),
             lora=Lora(
                 rank=entry["lora"]["rank"],

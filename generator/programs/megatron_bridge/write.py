@@ -217,9 +217,11 @@ def _notes_on_recipe(job: Job) -> Iterator[str]:
     """What a recipe of a model reads, and what samples have to be."""
     recipe = recipe_of(job.model) if job.packs_sequences else None
     if recipe is not None:
+        commit = f" --revision {recipe.revision}" if recipe.revision else ""
         yield (
-            f"The recipe reads config.json of {recipe.hub} from the Hub on every rank, or from the "
-            "cache in HF_HOME with HF_HUB_OFFLINE=1; the weights are read from training.weights."
+            f"The recipe reads config.json of {recipe.hub} from the Hub on every rank, or with "
+            f"HF_HUB_OFFLINE=1 from the cache in HF_HOME: hf download {recipe.hub} config.json"
+            f"{commit}. The weights are those of training.weights."
         )
         if not job.data.path:
             yield "Without data.path, the recipe trains on SQuAD, which rank 0 reads from the Hub."
