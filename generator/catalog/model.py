@@ -348,8 +348,16 @@ def model_of(
         shape = {"hidden": hidden, "span": span, "rotary": rotary, **attention}
         return Latent(**shape, **latent) if latent.get("kv_lora_rank") else GroupedQuery(**shape)
 
-    @cache
+    # By identity: the hash of a part is that of all its sizes, and a model repeats its parts.
+    made: dict[tuple[int, int, bool], Layer] = {}
+
     def layer(mixer: Mixer, part: FeedForward, after: bool) -> Layer:
+        key = id(mixer), id(part), after
+        if key not in made:
+            made[key] = new_layer(mixer, part, after)
+        return made[key]
+
+    def new_layer(mixer: Mixer, part: FeedForward, after: bool) -> Layer:
         alone = isinstance(mixer, NoMixer) or isinstance(part, NoFeedForward)
         return Layer(
             hidden=hidden,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import field
+from functools import cache
 from typing import Any, Final
 
 from ..catalog.layers.dense import Dense
@@ -141,18 +142,17 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     dense, experts, plain = _feed_forwards(read, traits, shape, told)
     read.read.update(traits.idle.split())
 
+    norms, norm_after = told(traits.norms), told(traits.norm_after)
     layers = []
     for i in range(shape["layers"]):
         routed = experts is not None and i not in plain
-        part = experts if experts is not None and routed else dense
-        norms = traits.routed_norms if routed and traits.routed_norms else told(traits.norms)
         layer = Layer(
             hidden=shape["hidden"],
             mixer=mixers[i],
-            feed_forward=part,
+            feed_forward=experts if experts is not None and routed else dense,
             norm=norm,
-            norms=norms,
-            norm_after=told(traits.norm_after),
+            norms=traits.routed_norms if routed and traits.routed_norms else norms,
+            norm_after=norm_after,
         )
         layers.append(layer if traits.layer is None else traits.layer(read, shape, i, layer))
 
@@ -260,27 +260,38 @@ def _mixers(
     indexed = INDEXED in kinds or BLOCKS in kinds
     shared = _shared_indexers(read, shape["layers"]) if indexed else []
 
-    mixers: list[Mixer] = []
-    made: dict[str, Mixer] = {}
-    for i, name in enumerate(kinds):
-        if (kind := SOFTMAX.get(name)) is None:
-            mixers.append(made.setdefault(name, MIXERS[name](read, shape)))
-            continue
+    @cache
+    def attention(kind: str, rotary: bool, is_shared: bool, more_of: int | None) -> Mixer:
         sparse = kind in (INDEXED, BLOCKS)
         local = window if kind in (LOCAL, CHUNKED) else None
         chunked = kind == CHUNKED and local is not None
         span = Span(window=local, chunked=chunked, masked=sparse)
-        more = traits.attention(read, shape, kind, i) if traits.attention else {}
-        sizes = {**common, "span": span, "rotary": rotates and i not in bare}
+        more = {}
+        if traits.attention is not None and more_of is not None:
+            more = traits.attention(read, shape, kind, more_of)
+        sizes = {**common, "span": span, "rotary": rotary}
         mixer: Mixer = (
             Latent(**{**sizes, **latent, **gate, **more})
             if latent
             else GroupedQuery(**{**sizes, **gate, **more})
         )
-        if sparse:
-            indexer = _indexer(read, shape, kind, latent, shared[i])
-            mixer = SideBySide(hidden=shape["hidden"], mixers=(mixer, indexer))
-        mixers.append(mixer)
+        if not sparse:
+            return mixer
+        indexer = _indexer(read, shape, kind, latent, is_shared)
+        return SideBySide(hidden=shape["hidden"], mixers=(mixer, indexer))
+
+    @cache
+    def other(name: str) -> Mixer:
+        return MIXERS[name](read, shape)
+
+    mixers: list[Mixer] = []
+    for i, name in enumerate(kinds):
+        if (kind := SOFTMAX.get(name)) is None:
+            mixers.append(other(name))
+        else:
+            rotary = rotates and i not in bare
+            is_shared = indexed and shared[i]
+            mixers.append(attention(kind, rotary, is_shared, i if traits.attention else None))
     return mixers
 
 

@@ -431,9 +431,10 @@ def _with_depths(model: Model, config: Mapping[str, object]) -> Model:
     """
     asked = ((key, whole_number(config.get(key))) for key in _EXTRA_TOKENS)
     key, depths = next(((key, n) for key, n in asked if n and n > 0), ("", 0))
-    model = replace(model, depths=depths, depth_like=_layers_of_depth(model, config))
+    like = _layers_of_depth(model, config)
     if not depths:
-        return model
+        return replace(model, depth_like=like) if like else model
+    model = replace(model, depths=depths, depth_like=like)
     met = sum(
         number * layer.active_matrix_parameters
         for layer, number in zip(model.stack.kinds, model.stack.counts, strict=True)
@@ -462,10 +463,12 @@ def _layers_of_depth(model: Model, config: Mapping[str, object]) -> tuple[int, .
     listed = config.get("mtp_layers_block_type") or config.get("mtp_hybrid_override_pattern")
     parts = list(listed) if isinstance(listed, (str, list, tuple)) else []
     letters = [_DEPTH_PARTS.get(part) if isinstance(part, str) else None for part in parts]
-    alone = {kind.letters: place for place, kind in enumerate(model.stack.kinds)}
-    order = model.stack.order
-    if not letters or not all(letter in alone for letter in letters):
+    if not letters:
         return ()
+    alone = {kind.letters: place for place, kind in enumerate(model.stack.kinds)}
+    if not all(letter in alone for letter in letters):
+        return ()
+    order = model.stack.order
     return tuple(order.index(alone[letter]) for letter in letters if letter is not None)
 
 

@@ -93,15 +93,14 @@ class Stack:
     @classmethod
     def of(cls, layers: Iterable[Layer]) -> Stack:
         """The stack of these layers."""
+        layers = tuple(layers)
         places: dict[Layer, int] = {}
-        # The hash of a layer is that of all its parts: one that comes again is known by identity.
-        known: dict[int, int] = {}
-        order = list[int]()
-        for layer in (layers := tuple(layers)):
-            if id(layer) not in known:
-                known[id(layer)] = places.setdefault(layer, len(places))
-            order.append(known[id(layer)])
-        runs = tuple((place, sum(1 for _ in same)) for place, same in groupby(order))
+
+        # The hash of a layer is that of all its parts, so each object is looked up once.
+        objects = {id(layer): layer for layer in layers}
+        place_of = {key: places.setdefault(layer, len(places)) for key, layer in objects.items()}
+        order = (place_of[id(layer)] for layer in layers)
+        runs = tuple((place, len(list(same))) for place, same in groupby(order))
         return cls(kinds=tuple(places), runs=runs)
 
     def __hash__(self) -> int:
