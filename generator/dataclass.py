@@ -17,17 +17,16 @@ else:
 
     def dataclass(*, frozen: bool = False, slots: bool = False, **options: Any) -> Any:
         """Decorate a class as `dataclasses.dataclass` does."""
-        if not (frozen and slots) or options.keys() - {"kw_only"}:
+        if not (frozen and slots) or options.keys() - {"kw_only", "eq"}:
             return dataclasses.dataclass(frozen=frozen, slots=slots, **options)
+        shown = {"init": False, "repr": False, "slots": True, **options, "eq": False}
 
         def made(plain: type) -> type:
-            if any(map(dataclasses.is_dataclass, plain.__mro__[1:])):
-                return dataclasses.dataclass(frozen=True, slots=True, **options)(plain)
-            cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, **options)(
-                plain
-            )
+            # A class that derives from a frozen one has to be told that it is frozen, too.
+            derives = any(map(dataclasses.is_dataclass, plain.__mro__[1:]))
+            cls = dataclasses.dataclass(frozen=derives, **shown)(plain)
             cls.__dataclass_params__.frozen = True  # as classes that derive from it ask
-            methods = _methods(cls, **options)
+            methods = _methods(cls, compared=options.get("eq", True))
             for name in methods.keys() - plain.__dict__.keys():
                 setattr(cls, name, methods[name])
             return cls
@@ -38,15 +37,15 @@ else:
 _CALL = object()  #: the default of a parameter whose value a factory makes
 
 
-def _methods(cls: type, *, kw_only: bool = False) -> dict[str, Any]:
-    """Return the methods of a frozen class by name, those apart that one of its own replaces."""
+def _methods(cls: type, *, compared: bool) -> dict[str, Any]:
+    """Return the methods of a frozen class by name; those of comparison where it is `compared`."""
     fields = dataclasses.fields(cls)
-    compared = [field.name for field in fields if field.compare]
+    names = [field.name for field in fields if field.compare]
 
     def few(self: Any) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in compared)
+        return tuple(getattr(self, name) for name in names)
 
-    values = attrgetter(*compared) if len(compared) > 1 else few
+    values = attrgetter(*names) if len(names) > 1 else few
 
     def same(self: Any, other: Any) -> bool:
         return (
@@ -64,10 +63,10 @@ def _methods(cls: type, *, kw_only: bool = False) -> dict[str, Any]:
         for field, value in zip(fields, state, strict=True):
             object.__setattr__(self, field.name, value)
 
+    comparing = {"__eq__": same, "__hash__": lambda self: hash(values(self))} if compared else {}
     return {
-        "__init__": _Init(cls, fields, kw_only),
-        "__eq__": same,
-        "__hash__": lambda self: hash(values(self)),
+        **comparing,
+        "__init__": _Init(cls, fields),
         "__repr__": text,
         "__setattr__": _refuse,
         "__delattr__": _refuse,
@@ -92,14 +91,14 @@ class _Init:
         return init.__get__(instance, owner)
 
 
-def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...], kw_only: bool) -> Any:
+def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Any:
     """Compile `__init__`: a parameter for each field, and its default."""
     names: dict[str, Any] = {"_set": object.__setattr__, "_CALL": _CALL}
-    parameters, lines = (
-        ["self", *(["*"] if kw_only and any(field.init for field in fields) else [])],
-        [],
-    )
-    for field in fields:
+    parameters: list[str] = ["self"]
+    lines: list[str] = []
+    for field in sorted(fields, key=lambda field: bool(field.kw_only)):
+        if field.init and field.kw_only and "*" not in parameters:
+            parameters.append("*")
         name, value = field.name, field.name
         default = "" if field.default is dataclasses.MISSING else f"_default_{name}"
         names[default] = field.default

@@ -51,8 +51,8 @@ SPELLINGS: Final[Mapping[str, str]] = {
 }
 
 #: Keys that no size depends on, of any class: tokens, generation, initial values, files, precision,
-#: routing, kernels of other programs.
-_IDLE: Final = re.compile(
+#: routing, kernels of other programs. A pattern, compiled when it is needed: few commands do.
+_IDLE: Final = (
     r"_token_ids?$|_token$|_id$|_index$|_ids$|^(architectures|auto_map|torch_dtype|dtype|bos_|eos_"
     r"|pad_|model_type|transformers_version|_name_or_path|use_cache|initializer|init_|output_"
     r"|return_|rope_|partial_rotary_factor|rotary_|attention_dropout|hidden_dropout|embd_pdrop"
@@ -70,13 +70,15 @@ _IDLE: Final = re.compile(
     r"|(embedding|residual|attention|logits?|output|qk)_(multiplier|scaling|scale_factor)$)"
 )
 #: Words of keys that size, cost or parts of a layer may depend on.
-_TELLING: Final = re.compile(
-    r"(^|_)(dim|dims|size|sizes|rank|ranks|width|widths|heads?|layers?|experts?|moe|norms?|layernorm"
-    r"|ln|bias|gate|gates|gated|gating|multiplier|multiple|ratio|factor|groups?|share|shared|shares"
-    r"|sharing|cross|conv|kernel|window|sparse|block|blocks|pattern|period|interval|freq|every|loop"
-    r"|loops|cycles?|recurrent|residual|latent|lora|index|indexer|hash|ngram|memory|adapters?"
-    r"|encoder|decoder|parallel|num|n|streams?|expansion|depth|mtp|engram|hyper|mhc|hc)(_|$)"
+_TELLING_WORDS: Final = (
+    "dim dims size sizes rank ranks width widths head heads layer layers expert experts moe norm "
+    "norms layernorm ln bias gate gates gated gating multiplier multiple ratio factor group groups "
+    "share shared shares sharing cross conv kernel window sparse block blocks pattern period "
+    "interval freq every loop loops cycle cycles recurrent residual latent lora index indexer hash "
+    "ngram memory adapter adapters encoder decoder parallel num n stream streams expansion depth "
+    "mtp engram hyper mhc hc"
 )
+_TELLING: Final = frozenset(_TELLING_WORDS.split())
 
 
 #: Keys that transformers' code reads of any config, whether its class names them or not.
@@ -240,10 +242,10 @@ def odd_keys(read: KeyReader) -> Iterator[str]:
     the usual one, or, without a class, those that have a telling name.
     """
     for key, value in read.config.items():
-        if not isinstance(key, str) or key in read.read or _IDLE.search(key):
+        if not isinstance(key, str) or key in read.read or re.search(_IDLE, key):
             continue
         if read.known is None:
-            if _says_something(value) and _TELLING.search(key.lower()):
+            if _says_something(value) and not _TELLING.isdisjoint(key.lower().split("_")):
                 yield key
         elif key in read.known.keys and value not in (read.known.keys[key], None):
             yield key

@@ -4,7 +4,6 @@ files that start it.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -161,6 +160,8 @@ def less_its_command(content: bytes) -> bytes:
 
 def content_hash(content: bytes) -> str:
     """The SHA-256 of what dsgen wrote, whichever of its commands did."""
+    import hashlib  # here, to save start-up time: it loads a library of the system
+
     return hashlib.sha256(less_its_command(content)).hexdigest()
 
 

@@ -529,6 +529,8 @@ def _made(
         timed, own = estimates(job, every.take(cut), _NOTHING, _NOTHING), at[cut]
         faster = timed.total_s < rows.total_s[own] * (1 - gain)
         faster &= reach.holds(timed, _floor(timed, later))
+        if not faster.any():
+            continue
         timed, own = timed.take(faster), own[faster]
 
         fits, ledger = fitting(job, timed.layouts)
@@ -536,6 +538,8 @@ def _made(
         timed = with_memory(job, timed, ledger.required_bytes[fits], ledger.device_bytes[fits])
         useful = reach.holds(timed, _floor(timed, later))
         parts.append((timed.take(useful), own[useful]))
+    if not parts:
+        return rows.take(slice(0)), np.zeros(0, np.int64)
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 
 
