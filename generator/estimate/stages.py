@@ -16,7 +16,7 @@ from ..catalog.model import Model
 from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
-from .layout import Layout, LayoutLike
+from .layout import Layout, LayoutLike, distinct
 from .model_size import over_layers
 
 
@@ -188,29 +188,39 @@ def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     return whole - (stage == 0) * cut.before - (stage == layout.pipeline - 1) * cut.after
 
 
-def kinds_of(model: Model, cut: Split, layout: LayoutLike, stage: Any) -> tuple[Any, ...]:
+def kinds_of(job: Job, layout: LayoutLike, stage: Any) -> tuple[Any, ...]:
     """Layers of each kind that `stage` holds: between two layers lie the difference of those before
     each.
 
     Of the largest kind a stage has what is left of all its layers.
     """
-    stack, whole = model.averaged, layers_of(cut, layout, stage)
+    stack = job.model.averaged
+    whole = layers_of(split(job, layout), layout, stage)
     largest = stack.kinds.index(stack.largest)
     others = [place for place in range(len(stack.kinds)) if place != largest]
     if not others:
         return (whole,)
 
+    # Few layouts are cut in different ways.
+    few, number, columns = distinct(layout, _CUT_BY, *np.atleast_2d(stage))
+    of_few = stage
+    if number is not None:
+        of_few = np.stack(columns) if np.ndim(stage) > 1 else columns[0]
+    cut = split(job, few)
+
+    # Chunks come along a first axis.
+    most = int(np.max(few.virtual_pipeline, initial=0))
+    shape = np.broadcast_shapes(np.shape(of_few), np.shape(few.virtual_pipeline))
+    chunk = np.arange(most).reshape(-1, *(1 for _ in shape))
+    start = _start(cut, few, of_few, chunk)
+    end = np.maximum(start + _layers_of_chunk(cut, few, of_few, chunk), 0)
+    start, end = (np.minimum(np.maximum(i, 0), len(stack)) for i in (start, end))
+
     before = np.array([stack.before(place) for place in others], np.int64)
-    last = int(np.max(np.argmax(before, axis=1)))  # behind the last layer of these kinds
-    held: Any = 0 * np.asarray(stage + layout.virtual_pipeline)
-    held, row = np.stack([held] * len(others)), 0
-    while not row or np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0, row) < last)):
-        start = _start(cut, layout, stage, row)
-        end = np.maximum(start + _layers_of_chunk(cut, layout, stage, row), 0)
-        start, end = (np.minimum(np.maximum(i, 0), len(stack)) for i in (start, end))
-        here = before[:, np.maximum(end, start)] - before[:, start]
-        held = held + (row < layout.virtual_pipeline) * here
-        row += 1
+    here = before[:, np.maximum(end, start)] - before[:, start]
+    held = ((chunk < few.virtual_pipeline) * here).sum(axis=1)
+    if number is not None:
+        held = held.take(number, axis=-1)
     by_kind = dict(zip(others, held, strict=True))
     return tuple(by_kind.get(place, whole - held.sum(axis=0)) for place in range(len(stack.kinds)))
 
@@ -238,7 +248,7 @@ def divides_chunks(job: Job, layout: LayoutLike) -> Any:
     return alone | (ends + others == 0) & np.logical_not(uneven)
 
 
-def _start(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
+def _start(cut: Split, layout: LayoutLike, stage: Any, row: Any) -> Any:
     """Layers before chunk `row` of `stage`."""
     p = layout.pipeline
     a_row = cut.first + np.maximum(p - 2, 0) * cut.inner + (p > 1) * cut.last
@@ -249,7 +259,7 @@ def _start(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
     return before + extra - ((row > 0) | (stage > 0)) * cut.before
 
 
-def _layers_of_chunk(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
+def _layers_of_chunk(cut: Split, layout: LayoutLike, stage: Any, row: Any) -> Any:
     """Layers of chunk `row` of `stage`."""
     more = (row < cut.rounds) + (row == cut.rounds) * _has_rest(cut, layout, stage)
     lacks = ((row == 0) & (stage == 0)) * cut.before
@@ -257,18 +267,10 @@ def _layers_of_chunk(cut: Split, layout: LayoutLike, stage: Any, row: int) -> An
     return _usual_chunk(cut, layout, stage) + more - lacks - final * cut.after
 
 
-#: The fields of a layout that decide what its stages hold.
-HELD_BY: Final = (
-    *(
-        "pipeline",
-        "virtual_pipeline",
-        "first_stage_layers",
-        "last_stage_layers",
-        "tensor",
-        "expert",
-        "expert_tensor",
-    ),
-)
+#: The fields of a layout that decide which layers its stages hold.
+_CUT_BY: Final = ("pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers")
+#: Those that decide what its stages hold.
+HELD_BY: Final = (*_CUT_BY, "tensor", "expert", "expert_tensor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,8 +312,8 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
     `tensor`, norms and router replicated, experts cut by `expert * expert_tensor`; the embedding is
     on the first stage, the head on the last (tied: both hold one).
     """
-    cut, model, tensor = split(job, layout), job.model, layout.tensor
-    held = kinds_of(model, cut, layout, stage)
+    model, tensor = job.model, layout.tensor
+    held = kinds_of(job, layout, stage)
     depths = depths_of(job, layout, stage)
     if job.training.mtp_depths:
         more = _kinds_of_depth(model)
