@@ -21,6 +21,7 @@ from ..search import Plan
 from ..text.source import escape
 from ..text.wording import dots
 from . import scripts
+from .bridge import carry_overrides
 from .draft import Draft, Given, Parser, same_value, same_values, values_of
 from .refused import Outcome, leave_secrets, planned_draft, prune, without_refused
 
@@ -60,6 +61,10 @@ def carry_over(draft: Draft) -> Outcome:
 
 def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     """Put what the plan's files lack into the draft; give the options that they have beyond it."""
+    if draft.overrides is not None:
+        yield from carry_overrides(draft, draft.overrides, plan)
+        return
+
     found, parser = draft.found, draft.parser
     words = [word if isinstance(word, str) else word.name for word in program_for(plan).arguments]
     words = words[: len(words) - len(plan.job.launch.arguments)]  # these are last

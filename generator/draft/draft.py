@@ -17,6 +17,7 @@ from ..job.arguments import is_option
 from ..numerals import python_float, whole
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.options import Flavour, MegatronOption, option_table
+from ..programs.megatron_bridge.overrides import BridgeOverrides
 from ..programs.trainer.training_arguments import TrainingArguments, known_arguments
 from ..secrets import Hider, mask
 from ..submission.launches import Launch
@@ -154,6 +155,7 @@ class Draft(Keys):
     left: dict[LeftOut, None] = field(default_factory=dict)  #: each once, in order
     parser: Parser = field(default_factory=Parser)
     options: tuple[Given, ...] = ()  #: of the program
+    overrides: BridgeOverrides | None = None  #: of a run of Megatron-Bridge
     ours: frozenset[str] = frozenset()  #: paths of scripts that dsgen wrote
     hide: Hider  #: of the secrets in the files
     refused: LeftOut | None = None  #: why no spec says what the files run

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalog import find_accelerator, find_node_type
+from ..estimate.adapters import ALL_LINEAR, ATTENTION
 from ..job.resolve_names import described_node
 from ..numerals import read_whole
 from ..programs.azureml.job import ENDS, AzureMLJob
@@ -87,8 +88,9 @@ def _read_plan(draft: Draft, folder: Path) -> None:
             told = {"name": name, "training.sequence_length": length, "training.lora": lora}
             for key, value in {**told, "cluster": _cluster(cluster)}.items():
                 draft.set(key, value if draft.get(key) is None else None)
-    if draft.get("training.lora.modules") == ["all-linear"]:  # a spec has it as a word
-        draft.set("training.lora.modules", "all-linear")
+    for word in (ALL_LINEAR, ATTENTION):  # a spec has them as words
+        if draft.get("training.lora.modules") == [word]:
+            draft.set("training.lora.modules", word)
 
 
 def _cluster(planned: Mapping[str, Any]) -> str | dict[str, Any]:

@@ -13,6 +13,7 @@ from ..job.arguments import grouped
 from ..job.schema import launch_keys
 from ..programs.azureml.job import AzureMLJob
 from ..secrets import Hider
+from .bridge import bridge_run, read_bridge
 from .draft import Draft
 from .find import ExistingRun
 from .front_ends import read_front_end, reserve_share
@@ -36,8 +37,11 @@ def draft_run(
         ours=frozenset(ours - of_service),
         hide=Hider(value for text in texts.values() for value in text.secret_values),
     )
+    overrides = bridge_run(found)
     if found.megatron is not None:
         read_megatron(draft, found.megatron)
+    elif overrides is not None:
+        read_bridge(draft, overrides)
     else:
         read_script(draft)
     if found.config is not None:
@@ -121,6 +125,7 @@ ORDER: Final = (
         "framework",
         "deepspeed_version",
         "megatron_version",
+        "megatron_bridge_version",
         "transformers_version",
         "model",
         "cluster",

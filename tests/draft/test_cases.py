@@ -4,7 +4,9 @@ it.
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,8 @@ def test_spec_is_as_expected(name: str, update_golden: bool, tmp_path: Path) -> 
     add.
     """
     spec, expected = tmp_path / "dsgen.yaml", FOLDER / name / "expected.yaml"
-    has_model = name in ("old_megatron", "uncounted", "front_end", "front_end_trainer")
+    names_model = ("bridge", "bridge_sft", "front_end", "front_end_trainer")
+    has_model = name in ("old_megatron", "uncounted", *names_model)
     flags = () if name == "megatron" else FLAGS[2:] if has_model else FLAGS
     made = run("init", "--from", str(FOLDER / name), *flags, "-o", str(spec))
     assert made.exit_code == 0, made.output
@@ -62,8 +65,6 @@ def test_config_of_the_new_files_is_read_alike() -> None:
     """Values that a config has, under their old names too, are in the config that is written from
     the spec.
     """
-    import json
-
     made = adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100")
     new: dict[str, Any] = json.loads(files_of(made)["ds_config.json"])
     assert new["bf16"] == {"enabled": True}
@@ -144,6 +145,27 @@ def test_machines_of_written_files_are_their_plan_s(name: str, tmp_path: Path) -
         before.training.sequence_length,
     )
     assert after.training.lora == before.training.lora
+
+
+@pytest.mark.parametrize("name", ["qwen3-8b-sft-bridge", "qwen3-30b-a3b-lora-bridge"])
+def test_fine_tuning_comes_back(name: str, tmp_path: Path) -> None:
+    """A folder that dsgen wrote for Megatron-Bridge gives the job and the layout that it is of."""
+    made = run("init", "--from", str(GOLDEN / name), "-o", str(tmp_path / "dsgen.yaml"))
+    assert made.exit_code == 0, made.output
+    before, after = map(
+        dsgen.load_job, (GOLDEN.parents[1] / "examples" / f"{name}.yaml", tmp_path / "dsgen.yaml")
+    )
+    assert replace(after.training, duration_steps=None, duration_tokens=None) == replace(
+        before.training, duration_steps=None, duration_tokens=None
+    )
+    assert (after.model.name, after.gpus, after.launch.arguments) == (
+        before.model.name,
+        before.gpus,
+        (),
+    )
+    planned = json.loads((GOLDEN / name / "plan.json").read_text())["layout"]
+    for key in ("tensor", "pipeline", "micro_batch", "zero_stage"):
+        assert getattr(after.pins, key) == planned[key]
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b-kubernetes", "qwen2.5-7b-skypilot"])

@@ -108,7 +108,7 @@ UNSAID: Final = frozenset(
 #: Numbers of the backends of attention, which a text doesn't choose: it is compared with an enum's
 #: value, and never equal. **Source**: megatron/core/transformer/enums.py, AttnBackend, and
 #: models/common/language_module/language_module.py:108-147 @ core_v0.19.0.
-_BACKENDS: Final = {"flash": 1, "fused": 2, "unfused": 3, "local": 4, "auto": 5}
+BACKENDS: Final = {"flash": 1, "fused": 2, "unfused": 3, "local": 4, "auto": 5}
 _ENUM: Final = "megatron.core.transformer.enums.AttnBackend"
 _DTYPES: Final = {
     "fp32": "torch.float32",
@@ -122,7 +122,7 @@ _ACTIVATION: Final = "model.activation_func"
 
 def enum_of_attention(backend: str) -> dict[str, Any]:
     """What makes the enum's value of a backend of attention."""
-    return {"_target_": _ENUM, "_args_": [_BACKENDS[backend]], "_call_": True}
+    return {"_target_": _ENUM, "_args_": [BACKENDS[backend]], "_call_": True}
 
 
 def _weight_decay(value: Any) -> Said:

@@ -31,6 +31,11 @@ from .recipes import RECIPE
 PROGRAM: Final = "run_recipe.py"
 BRIDGE: Final = "megatron-bridge"  #: as releases call it
 _WORD: Final = re.compile(r"([+~]{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)
+#: What is trained, alone on a line of a script.
+_NAMED: Final = re.compile(
+    r"^[ \t]{0,40}(--(?:recipe|model|mode))[ \t=]{1,8}([\w.-]{1,200})[ \t\\]{0,8}$",
+    re.MULTILINE | re.ASCII,
+)
 #: Options of the program that set a key.
 SHORT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("-ms", "--max_steps"), "train.train_iters"),
@@ -94,6 +99,8 @@ class BridgeOverrides:
     given: tuple[Override, ...]  #: in order; the last of a key counts
     #: the function that makes the config; empty: it isn't known
     recipe: str = ""
+    stem: str = ""  #: of a recipe, as `--model` has it
+    mode: str = ""  #: pretrain, sft or lora; empty: not given
     #: whether no further override can be given
     complete: bool = False
     launch: Launch | None = field(default=None, repr=False)
@@ -173,12 +180,18 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
             options[name] = words[index - 1]
             if name in SHORT and value is not None:
                 given.append(Override(key=SHORT[name], sign="", text=value, where=where))
-    named = options.get("--recipe")
-    recipe = "" if named is None or named.value is None else named.value.rpartition("=")[2]
+    named = {name: word.value for name, word in options.items() if word.value is not None}
+    if not complete:  # as an array that a loop adds to
+        named = dict(_NAMED.findall(launch.script.text.content)) | named
+    recipe, stem, mode = (
+        named.get(name, "").rpartition("=")[2] for name in ("--recipe", "--model", "--mode")
+    )
     return BridgeOverrides(
         path=launch.script.text.path,
         given=tuple(given),
         recipe=recipe,
+        stem=stem,
+        mode=mode,
         complete=complete,
         launch=launch,
     )
@@ -196,6 +209,8 @@ def overrides_in(submission: Submission) -> Iterator[BridgeOverrides]:
                 file,
                 given=(*line.given, *file.given),
                 recipe=line.recipe,
+                stem=line.stem,
+                mode=line.mode,
                 complete=True,
                 launch=line.launch,
             )
