@@ -15,6 +15,7 @@ NEWEST: Final[Mapping[str, Version]] = {
     "megatron-core": (0, 19, 2),
     "megatron-bridge": (0, 6, 0),
     "transformers": (5, 23, 0),
+    "trl": (1, 9, 0),
 }
 #: The oldest release of Megatron-Core that files are written for: its options and checks were read
 #: whole, and older ones lack options that every file has.

@@ -89,6 +89,10 @@ _TELLS: Final = {
         ),
         ("*.py", "*/*.py", "*/*/*.py"),
     ),
+    "leaf modules": (
+        re.compile(r"z3_leaf|leaf_module|moe_layer_cls|moe_leaf"),
+        ("*.py", "*/*.py", "*.json", "*.y*ml"),
+    ),
     "transformers' parser": (re.compile(r"\bHfArgumentParser\b"), ("*.py",)),
     "another parser": (
         re.compile(r"\bTrlParser\b|\(\s*HfArgumentParser\s*\)|\bOmegaConf\b"),

@@ -35,6 +35,7 @@ _SHOWN: Final = {
     "transformers": "transformers",
     "megatron-core": "Megatron-LM",
     "megatron-bridge": "Megatron-Bridge",
+    "trl": "TRL",
 }
 #: What a text that may name a release of a program holds, in lower case.
 _WORDS: Final = {"megatron-core": "megatron"}
@@ -94,6 +95,7 @@ COPIES: Final = {
         "src/megatron/bridge/training/config.py",
         "src/megatron/bridge/package_info.py",
     ),
+    "trl": ("trl/trainer/sft_config.py", "VERSION"),
 }
 #: Programs whose copies are others' files, of which nothing is said to who carries them.
 _CARRIED: Final = ("deepspeed", "transformers")
@@ -133,6 +135,7 @@ _OWNERS: Final = {
     "transformers": "huggingface",
     "megatron-core": "NVIDIA",
     "megatron-bridge": "NVIDIA-NeMo",
+    "trl": "huggingface",
 }
 
 
@@ -140,7 +143,7 @@ _OWNERS: Final = {
 class Release:
     """The release of a program that a file is judged by, and the place that names it."""
 
-    program: str  #: `deepspeed`, `transformers`, `megatron-core` or `megatron-bridge`
+    program: str  #: `deepspeed`, `transformers`, `megatron-core`, `megatron-bridge` or `trl`
     version: Version
     where: str = ""  #: `requirements.txt:11`; empty: nothing names one
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`

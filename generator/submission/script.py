@@ -99,6 +99,11 @@ class CommandDocument(YamlDocument):
     script: LaunchScript | None
 
     @property
+    def has_slots(self) -> bool:
+        """Whether it counts processes in slots, which a rule of its own compares."""
+        return False
+
+    @property
     def launches(self) -> tuple[Launch, ...]:
         return self.script.launches if self.script is not None else ()
 

@@ -119,7 +119,8 @@ class Vocabulary:
 
     #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}",
     #: "data": "{} replicas"}`; by key with a value that has a phrase of its own, as in `{"offload:
-    #: none": "no offload"}`; and by `without` and a key, for what to do to switch something off.
+    #: none": "no offload"}`; by `one` and a key, for a single one; and by `without` and a key, for
+    #: what to do to switch something off.
     phrases: Mapping[str, str] = field(default_factory=dict)
     #: whether micro-batches are set by the global batch, without a key of their own
     by_batch: bool = False
@@ -147,6 +148,8 @@ class Vocabulary:
         return self.says("gradient_accumulation", *counts)
 
     def _one(self, key: str, value: str) -> str:
+        if value == "1" and f"one {key}" in self.phrases:
+            return self.phrases[f"one {key}"]
         phrase = self.phrases.get(f"{key}: {value}", self.phrases.get(key, f"{key}: {{}}"))
         return phrase.replace("{}", value)
 

@@ -368,6 +368,39 @@ def test_an_alternative_is_there_or_not() -> None:
     assert script.commands[0].words[1].perhaps == ("--data-cache-path", None)
 
 
+@pytest.mark.parametrize(
+    ("branches", "either"),
+    [
+        ("a) N=8 ;; b) N=16 ;;", ("8", "16")),
+        ("a) N=8 ;; b) N=8 ;;", ("8",)),
+        ("a) N=8 ;; b) N=$2 ;;", ()),
+        ("a) N=8 ;; b) N='1 2' ;;", ()),
+        ("a) N=8 ;; b) N=16 ;; *) exit 1 ;;", ("8", "16")),
+    ],
+)
+def test_a_value_that_depends_on_a_branch_is_one_of_its_texts(
+    branches: str, either: tuple[str, ...]
+) -> None:
+    """A word of which branches decide has the texts that they may give it, and no value."""
+    script = _read(f"case $MODE in {branches} esac\ntrain.py --gpus=$N\n")
+    word = script.commands[-1].words[1]
+    assert word.value is None
+    assert word.either == tuple(f"--gpus={text}" for text in either)
+
+
+def test_a_branch_that_exits_leaves_no_value() -> None:
+    """What is behind a block runs with the values of the branches that don't end the script."""
+    script = _read("if [ -d $1 ]; then N=8; else N=1; exit 1; fi\necho $N\n")
+    assert script.commands[-1].words[1].value == "8"
+
+
+def test_an_element_is_replaced_in_its_array() -> None:
+    """`NAME[1]=value` changes one word of an array that is known, and makes others unknown."""
+    script = _read("A=(--a 1 --b)\nA[1]=2\nB[1]=2\necho ${A[@]} ${B[@]}\n")
+    assert [word.value for word in script.commands[-1].words[1:]] == ["--a", "2", "--b", None]
+    assert script.commands[-1].words[-1].raw == "${B[@]}"
+
+
 def test_what_the_scheduler_sets_is_unknown() -> None:
     """Variables of Slurm, positional parameters without a default and command substitutions have no
     known value.

@@ -195,6 +195,11 @@ class KubernetesJob(CommandDocument):
         return self.row.name
 
     @property
+    def has_slots(self) -> bool:
+        """Whether its launcher starts the processes, one for each slot of its workers."""
+        return self.kind_of_job == "MPIJob"
+
+    @property
     def is_batch_job(self) -> bool:
         """Whether it is an Indexed Job of Kubernetes itself."""
         return self.row.versions == ("batch/v1",)

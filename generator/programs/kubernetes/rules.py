@@ -536,7 +536,7 @@ def mpirun_starts_a_process_a_slot(job: KubernetesJob) -> Violations:
     slots = 1 if job.value(job.row.processes) is None else job.integer(job.row.processes)
     total = slots * job.nodes if slots and job.nodes else None
     calls = [call for launch in job.launches for call in launch.calls if call.program == "mpirun"]
-    for call in calls if job.kind_of_job == "MPIJob" and total else ():
+    for call in calls if job.has_slots and total else ():
         asked = call.integer("--np")
         if not asked or asked.value == total or call.command.guarded:
             continue

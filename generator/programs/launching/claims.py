@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from ...findings import Location
@@ -46,8 +47,12 @@ def claims_of_lines(submission: Submission) -> Iterator[Claim]:
     alone = not submission.has("hostfile")
     for launch in (launch for script in submission.scripts for launch in script.launches):
         yield from _claims(launch, submission, Trust.SCRIPT, alone=alone)
-    for launch in (launch for job in submission.services for launch in job.launches):
-        yield from _claims(launch, submission, Trust.COMMAND, alone=False)
+    for job in submission.services:
+        for claim in chain.from_iterable(
+            _claims(launch, submission, Trust.COMMAND, alone=False) for launch in job.launches
+        ):
+            if not (job.has_slots and claim.quantity == "processes"):
+                yield claim
 
 
 def _claims(

@@ -81,6 +81,11 @@ class FrontEnd:
         """Return whether an option is its own, or one that it hands to other programs."""
         return name in self.options or name.startswith(tuple(self.prefixes))
 
+    def says_of(self, unknown: str) -> str:
+        """What becomes of an option that nobody knows, as a message."""
+        drops = "drops it without a word" if self.drops_unknown else "refuses it"
+        return f"unknown option {unknown}: {self.name} {drops}"
+
     def near(self, name: str) -> str | None:
         """The option of its own that an unknown one is a slip of."""
         return most_like(name, tuple(sorted(self.options)), _SLIP)

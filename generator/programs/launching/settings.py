@@ -7,12 +7,13 @@ another, `"prompt + response"` a sum. Its value is known where all that it is ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field, replace
 from functools import cached_property
+from itertools import product
 from math import prod
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...dataclass import dataclass
 from ...findings import Location
@@ -25,9 +26,31 @@ from .front_ends import FrontEnd, front_ends
 _STARTED_WITH: Final = frozenset({"$@", "${@}", "$*", "${@:1}", "${@:2}", "${@:3}"})
 #: An array with all its words.
 _ARRAY: Final = re.compile(r'"?\$\{(\w+)\[[@*]\]\}"?')
+#: Builtins that fill an array with a command's output.
+_FILLED_BY: Final = frozenset({"read", "mapfile", "readarray"})
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
+_MOST_VARIANTS: Final = 64  # values of settings together that branches give
 _NONE: Final = frozenset({"null", "none", "~", "???"})
+
+
+class _Written(NamedTuple):
+    """What a launch line writes of one name."""
+
+    text: str | None  #: the value; None where it isn't known
+    word: Word  #: that has the name
+    either: tuple[tuple[str, Word], ...] = ()  #: the values that branches give it, with their words
+
+    @property
+    def texts(self) -> tuple[tuple[str, Word], ...]:
+        """The values that it may have, with their words; none where they aren't known."""
+        return self.either if self.text is None else ((self.text, self.word),)
+
+
+def _attached(word: Word) -> _Written:
+    """What a word of the form `name=value` writes."""
+    text = None if word.value is None else word.value.partition("=")[2]
+    return _Written(text, word, tuple((one.partition("=")[2], word) for one in word.either))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,34 +88,41 @@ class Settings:
     launch: Launch
     front_end: FrontEnd
     #: values that are taken in the place of written ones, by short name
-    instead: Mapping[str, int] = field(default_factory=dict)
+    instead: Mapping[str, Setting | None] = field(default_factory=dict)
 
     @cached_property
-    def _written(self) -> Mapping[str, tuple[str | None, Word]]:
-        """The last value of each name on the line; a value that isn't known is None."""
-        written = dict[str, tuple[str | None, Word]]()
+    def _written(self) -> Mapping[str, _Written]:
+        """The last value of each name on the line."""
+        written = dict[str, _Written]()
         words, index = self.launch.arguments, 0
         while index < len(words):
             word, index = words[index], index + 1
             name, equals, value = word.prefix.partition("=")
             if self.front_end.spelling == "keys" and equals and not name.startswith("-"):
-                text = None if word.value is None else value
-                written[name.lstrip("+")] = (text, word)
+                written[name.lstrip("+")] = _attached(word)
             elif name.startswith("-") and equals:
-                written[name] = (None if word.value is None else value, word)
+                written[name] = _attached(word)
             elif name.startswith("-"):
                 # The next word is its value, unless it is or holds options: then it is a flag.
                 following = words[index] if index < len(words) else None
-                text = "true"
                 if following is not None and not self._holds_settings(following):
-                    text, index = following.value, index + 1
-                written[name] = (text, word)
+                    either = tuple((text, word) for text in following.either)
+                    written[name] = _Written(following.value, word, either)
+                    index += 1
+                else:
+                    written[name] = _Written("true", word)
             elif word.value is None and word.perhaps:
-                names = (text.partition("=")[0].lstrip("+") for text in word.perhaps if text)
-                written |= dict.fromkeys(names, (None, word))
+                for text in filter(None, word.perhaps):
+                    name, equals, value = text.partition("=")
+                    name = name.lstrip("+")
+                    before = written.get(name)
+                    # It has this value in one branch, in the others the one from before.
+                    texts = before.texts if before is not None and equals else ()
+                    either = (*texts, (value, word)) if texts else ()
+                    written[name] = _Written(None, word, either)
             elif self._may_hide(word) and not _ARRAY.fullmatch(word.raw):
                 # What an array of a file that isn't there holds, its line doesn't write again.
-                written = {other: (None, at) for other, (_, at) in written.items()}
+                written = {other: _Written(None, at.word) for other, at in written.items()}
         return written
 
     def _holds_settings(self, word: Word) -> bool:
@@ -129,7 +159,12 @@ class Settings:
     def _arrays(self) -> frozenset[str]:
         """The names that the script may give a value to."""
         script = self.launch.script
-        words = (word.value for command in script.commands for word in command.words)
+        words = (
+            word.value
+            for command in script.commands
+            if command.words[0].value not in _FILLED_BY
+            for word in command.words
+        )
         return frozenset((*(one.name for one in script.assignments), *filter(None, words)))
 
     @cached_property
@@ -151,7 +186,7 @@ class Settings:
         program = self.program
         named = [self._written.get(name) for name in row.configs.get("options", ())]
         own = row.configs.get("own", ())
-        texts = [text for text, _ in filter(None, named)]
+        texts = [one.text for one in named if one is not None]
         is_other_program = bool(row.reads) and program not in row.reads
         return is_other_program or any(text is None or text not in own for text in texts)
 
@@ -167,32 +202,69 @@ class Settings:
         entry = self.front_end.settings[short]
         names: list[str] = entry["names"]
         if short in self.instead:
-            return Setting(name=names[0], text=str(self.instead[short]), where=self.place)
+            return self.instead[short]
 
         for name in names:
             if name.isupper():
                 assignment = self.launch.environment.get(name)
                 if assignment is not None:
                     where = self.launch.script.locate(assignment)
-                    text = assignment.value
-                    return None if text is None else Setting(name=name, text=text, where=where)
+                    value = assignment.value
+                    return None if value is None else Setting(name=name, text=value, where=where)
             elif name in self._written:
-                text, word = self._written[name]
-                if text is None or text.strip("'\"").lower() in _NONE:
-                    return None
-                where = self.launch.script.locate(word)
-                return Setting(name=name, text=text, where=where, sign=self._sign)
+                given, word, _ = self._written[name]
+                return self._setting(name, given, word)
 
         return self._default(entry, names)
+
+    def _setting(self, name: str, text: str | None, word: Word) -> Setting | None:
+        """A setting that the line writes; None where its value isn't known, or none."""
+        if text is None or text.strip("'\"").lower() in _NONE:
+            return None
+        where = self.launch.script.locate(word)
+        return Setting(name=name, text=text, where=where, sign=self._sign)
 
     @property
     def _sign(self) -> str:
         return "=" if self.front_end.spelling == "keys" else " "
 
+    def options(self) -> Iterator[tuple[str, Word]]:
+        """Every option that the line writes, with its word."""
+        for name, written in self._written.items():
+            if name.startswith("--") and len(name) > 2:
+                yield name, written.word
+
     def word_of(self, short: str) -> Word | None:
         """The word that writes a setting."""
         names = self.front_end.settings[short]["names"]
-        return next((self._written[name][1] for name in names if name in self._written), None)
+        return next((self._written[name].word for name in names if name in self._written), None)
+
+    def variants(self, shorts: Iterable[str]) -> Iterator[Settings]:
+        """These settings with each value that those of short names may have, as branches decide.
+
+        Only these themselves where none of them depends on a branch, or too much does.
+        """
+        either = dict[str, list[Setting | None]]()
+        for short in shorts:
+            names = self.front_end.settings[short]["names"]
+            name = next((name for name in names if name in self._written), None)
+            written = None if name is None else self._written[name]
+            if name is not None and written is not None and written.text is None and written.either:
+                texts = dict(written.either)
+                either[short] = [self._setting(name, text, word) for text, word in texts.items()]
+        if not either or prod(map(len, either.values())) > _MOST_VARIANTS:
+            yield self
+            return
+        for values in product(*either.values()):
+            yield replace(self, instead=dict(zip(either, values, strict=True)))
+
+    def shorts_in(self, *counts: str) -> Iterator[str]:
+        """The short names of the settings that counts are made of."""
+        for part in " ".join(counts).split():
+            if part in self.front_end.counts:
+                yield from self.shorts_in(self.front_end.counts[part])
+            elif part in self.front_end.settings:
+                yield part
 
     def _default(self, entry: Mapping[str, object], names: list[str]) -> Setting | None:
         default = entry.get("default")

@@ -12,7 +12,9 @@ from .options import PROJECTS, Flavour, option_table
 _WORDS: Final = {
     "gpus": "{} GPUs",
     "data": "{} replicas",
+    "one data": "1 replica",
     "gradient_accumulation": "{} micro-batches",
+    "one gradient_accumulation": "1 micro-batch",
     "virtual_pipeline: 1": "no interleaving",
     "framework: megatron-lm": "Megatron-LM",
     "framework: megatron-deepspeed": "Megatron-DeepSpeed",

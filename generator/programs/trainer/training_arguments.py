@@ -23,8 +23,9 @@ from ...text.hjson.text import JsonText
 from ...text.shell.records import Word
 from ...text.source import Source, escape
 from ...text.wording import whole_number
-from ..launching.front_ends import front_ends
+from ..launching.front_ends import FrontEnd, front_ends
 from ..python_around import declares_its_own, hands_options_on
+from ..releases import release_of
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them
 #: all.
@@ -65,6 +66,7 @@ _SUBCLASS: Final = re.compile(
 #: TRL's own arguments, and those to which they give another default.
 #: Source: trl/trainer/{sft,grpo,dpo,base}_config.py @ 0.24.
 _OF_TRL: Final = re.compile(r"\b(?:SFT|GRPO|DPO|KTO|PPO|ORPO|RLOO|CPO|Reward|OnlineDPO)Config\b")
+_PARSER: Final = re.compile(r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser)\(")
 _BY_TRL: Final = frozenset(
     ["bf16", "gradient_checkpointing", "learning_rate", "logging_steps", "remove_unused_columns"]
 )
@@ -112,11 +114,18 @@ class TrainingArguments(Values):
     #: Those to which the program's own class may give another default, or which are given in a
     #: branch.
     redefined: frozenset[str] = frozenset()
+    #: what the program's own class, TRL's, has for arguments that aren't given
+    by_class: Mapping[str, object] = field(default_factory=dict)
     #: Those on a launch line that take a value, and have none, by whether a variable behind them is
     #: left empty.
     bare: Mapping[str, bool] = field(default_factory=dict)
     #: whether the program is not there or hands them on, so that they may be others
     assumed: bool = False
+
+    @property
+    def is_on_front_end(self) -> bool:
+        """Whether a front end reads them, which may add to what they say."""
+        return self.launch is not None and bool(self.launch.front_end)
 
     def value(self, name: str, default: object = None) -> object:
         """The value of an argument; `default` where none is given."""
@@ -264,18 +273,21 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         if front_end is not None:
             if front_end.engine != "trainer" or not names & known_arguments().keys():
                 continue
-        elif not (is_told or is_likely) or names & _FOREIGN:
+        elif not names & (_COMMON | _TELLING) or names & _FOREIGN:
             continue
 
         path, program = launch.script.text.path, program_path(launch) or ""
         if _MODULE.fullmatch(program):  # `-m src.train`
             program = f"{program.replace('.', '/')}.py"
         file = next(iter(find_programs(program, path)), None)
+        is_parsed = file is not None and _parses_them(file)
+        if front_end is None and not (is_told or is_likely or is_parsed):
+            continue
         # A program that is there may have options of the same names but no TrainingArguments.
         if file and not program.startswith("/") and declares_its_own(file, _TELLING | _COMMON):
             continue
 
-        yield _on_line(launch, options, program, file, complete=front_end is None)
+        yield _on_line(launch, options, program, file, front_end)
 
 
 def _on_line(
@@ -283,8 +295,7 @@ def _on_line(
     options: Sequence[tuple[str, Word, object]],
     program: str,
     file: Path | None,
-    *,
-    complete: bool = True,
+    front_end: FrontEnd | None = None,
 ) -> TrainingArguments:
     """The arguments that the options of a launch line are."""
     # Options that only some branches of the script give are not known.
@@ -292,6 +303,9 @@ def _on_line(
     branches = [_name(text) for text in perhaps if text.startswith("--")]
     unsure = frozenset((*branches, *(name.removeprefix("no_") for name in branches)))
 
+    redefined = unsure | (_redefined(file) if file else frozenset())
+    if front_end is not None:  # arguments of its own may have the names of those that are gone
+        redefined |= {option[2:] for option in front_end.options}
     path = launch.script.text.path
     last = {name: value for name, _, value in options}  # the last of each counts
     return TrainingArguments(
@@ -303,12 +317,37 @@ def _on_line(
         },
         places={name: launch.script.locate(word) for name, word, _ in options},
         launch=launch,
-        complete=complete and not _may_hide(launch.arguments),
-        redefined=unsure | (_redefined(file) if file else frozenset()),
+        complete=front_end is None and not _may_hide(launch.arguments),
+        redefined=redefined,
+        by_class=_by_trl(program, file, path)
+        if file and not last.keys() & {"fp16", "config"}
+        else {},
         bare={
             name: launch.is_left_empty(word) for name, word, value in options if value is _NO_VALUE
         },
         assumed=hands_options_on(file) if file else program.endswith(".py") and has_programs(path),
+    )
+
+
+def _by_trl(program: str, file: Path, path: str) -> Mapping[str, object]:
+    """The defaults of TRL's own classes that a program parses; none where a class of the program's
+    own may have others, or a release before 0.19 is named.
+
+    **Source:** huggingface/trl trl/trainer/base_config.py:105 @ 1.9.0; before 0.19, v0.18.2
+    trl/trainer/sft_config.py.
+    """
+    text = text_around(file, file.parent, _MOST_BYTES)
+    if not _OF_TRL.search(text) or _SUBCLASS.search(text) or '"bf16"' in text or "bf16=" in text:
+        return {}
+    release = release_of("trl", path) or release_of("trl", program)
+    return {"bf16": True} if release is None or release.certain(lambda v: v >= (0, 19)) else {}
+
+
+def _parses_them(program: Path) -> bool:
+    """Return whether a program parses its options as TrainingArguments, or as a class of TRL's."""
+    text = text_around(program, program.parent, _MOST_BYTES)
+    return _PARSER.search(text) is not None and (
+        "TrainingArguments" in text or _OF_TRL.search(text) is not None
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
+from ...numerals import read_whole
 from .expand import Expander, Field
 from .follow import Followed, called, sourced
 from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Heredoc, ShellScript, Word
@@ -154,6 +155,8 @@ class Shell:
         sources = command.run[0].value in ("source", ".")
         if sources or words[0].value is None or raw in self.state.functions or raw == "eval":
             self.state.call(raw, sources)
+        if raw == "exit" and not conditional:
+            self.state.exit()
         self.state.commands = len(commands)
         return command
 
@@ -211,7 +214,7 @@ class Shell:
         first = match.end() if match else token.end
         added = value = self._value(token, first)
         if match and match[2]:
-            value = UNKNOWN
+            value = self._with_element(name, match[2], added)
         elif match and match[3]:
             value = self._appended(name, added)
         # An empty value is behind the equals sign.
@@ -256,6 +259,17 @@ class Shell:
                     stop = max((piece.end for piece in found.pieces), default=begin)
                 elements.append(Element(tuple(found.pieces), begin, stop))
         return Value((), tuple(elements))
+
+    def _with_element(self, name: str, index: str, value: Value) -> Value:
+        """An array with another value of one element: `NAME[1]=value`."""
+        before, place = self.state.get(name), read_whole(index.strip("[]"))
+        elements = before.elements if before is not None else None
+        if elements is None or place is None or place >= len(elements):
+            return UNKNOWN
+        if any(text_of_pieces(element.pieces) is None for element in elements[: place + 1]):
+            return UNKNOWN  # which may be none or several
+        replaced = elements[place]._replace(pieces=value.pieces)
+        return Value(elements=(*elements[:place], replaced, *elements[place + 1 :]))
 
     def _appended(self, name: str, value: Value) -> Value:
         before = self.state.get(name) or (UNKNOWN if value.elements is None else Value((), ()))

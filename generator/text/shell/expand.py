@@ -19,6 +19,7 @@ from .tokens import scan
 from .values import (
     BEGUN,
     HOLE,
+    UNKNOWN,
     Element,
     Piece,
     Source,
@@ -30,6 +31,7 @@ from .values import (
     region_of,
     split,
     text_of_pieces,
+    texts_of_pieces,
 )
 
 _SIMPLE: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
@@ -92,6 +94,7 @@ class Field:
                 dict.fromkeys(name for piece in self.pieces for name in piece.names if name)
             ),
             perhaps=self.pieces[0].perhaps if len(self.pieces) == 1 else (),
+            either=() if value is not None else texts_of_pieces(self.pieces),
         )
 
 
@@ -301,7 +304,7 @@ class Expander:
         if name in ("@", "*"):
             return self._positional[1:] if self._positional is not None else None
         value = self._state.get(name) if index in ("@", "*") else None
-        return value.words if value else None
+        return value.words if value and value != UNKNOWN else None
 
     def _plain(self, name: str, index: str | None, start: int, end: int, quoted: bool) -> None:
         """`$NAME`, `${NAME}`, `${NAME[i]}`, `$1`, `$@`."""
@@ -466,7 +469,7 @@ class Expander:
         if not elsewhere:
             here = self._source.region(start, end)
             pieces = [
-                Piece(piece.text, *here, (name, *piece.names)[:_MOST_NAMES], piece.perhaps)
+                piece._replace(start=here[0], end=here[1], names=(name, *piece.names)[:_MOST_NAMES])
                 for piece in pieces
             ]
         if not quoted and self._splits:

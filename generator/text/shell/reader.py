@@ -169,7 +169,10 @@ class Reader:
             self._function, self._parameters = names[-1], True
             return
         if tokens:
-            tokens = self._keywords(tokens)
+            last, tokens = tokens[-1:], self._keywords(tokens)
+            if self._pattern and separator == ")":  # `case WORD in PATTERN)`
+                self._skip_pattern(last, separator)
+                return
         if tokens:
             self._executed = True
             inner = self._shell.add(tokens, self._conditional)

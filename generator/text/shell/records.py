@@ -30,6 +30,8 @@ class Word(NamedTuple):
     #: Where branches differ: the texts of words of which some may be in its place, None for one
     #: that can't be known. Empty where that can be anything.
     perhaps: tuple[str | None, ...] = ()
+    #: Where branches give one word different texts: all of them. Empty where one can't be known.
+    either: tuple[str, ...] = ()
 
     @property
     def prefix(self) -> str:

@@ -25,6 +25,7 @@ _MOST_PER_SCRIPT: Final = 300_000
 # blocks in blocks; what is set deeper is unknown, or each would merge what all within it set
 _DEEPEST: Final = 30
 _MOST_PERHAPS: Final = 100  # words that may be in the place of one
+_MOST_EITHER: Final = 8  # texts that one word may have
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
 _GUARDS: Final = frozenset({"if", "loop", "case", "function"})
 _RUNS: Final = re.compile(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
@@ -47,6 +48,7 @@ class Piece(NamedTuple):
     end: int
     names: tuple[str, ...] = ()  #: the variables whose expansion gave this piece
     perhaps: tuple[str | None, ...] = ()  #: as in `Word`
+    either: tuple[str, ...] = ()  #: as in `Word`
 
     @property
     def mapped(self) -> bool:
@@ -207,6 +209,7 @@ class Frame:
     runs: bool | None = None  #: whether the condition of the branch that is open holds
     chosen: bool = False  #: a branch's condition holds, so that none after it runs
     ended: bool = False  #: the last branch has ended, and no other has begun
+    exits: bool = False  #: the branch that is open ends the script
 
     def touch(self, name: str, before: Value | None) -> None:
         """Notes that a variable changes in the open branch, and had the value `before`."""
@@ -319,6 +322,11 @@ class State:
         for changing in changed if self.spend(len(changed)) else ():
             self.set(changing, UNKNOWN)
 
+    def exit(self) -> None:
+        """Say that the branch that is open ends the script: it leaves no values behind it."""
+        if self.frames and self.frames[-1].kind in ("if", "case"):
+            self.frames[-1].exits = True
+
     def decide(self, runs: bool | None) -> None:
         """Say of the branch that is open whether its condition holds.
 
@@ -332,10 +340,10 @@ class State:
         for name in tuple(frame.assumed):
             self._put(name, frame.assumed.pop(name))
             self._assumed.discard(name)
-        if frame.runs is not False and not frame.chosen and not frame.ended:
+        if not (frame.runs is False or frame.chosen or frame.ended or frame.exits):
             frame.branches.append({name: self.values.get(name) for name in frame.touched})
         frame.chosen = frame.chosen or frame.runs is True
-        frame.total, frame.runs = frame.total or frame.chosen, None
+        frame.total, frame.runs, frame.exits = frame.total or frame.chosen, None, False
 
     def next_branch(self, total: bool = False) -> None:
         """End a branch of the innermost block.
@@ -386,7 +394,10 @@ def _merged(values: Sequence[Value | None]) -> Value:
     """
     known_values = [value for value in values if value is not None]
     if not known_values or len(known_values) < len(values):
-        return UNKNOWN
+        # A branch that leaves the variable unset gives no text that a script is meant to use.
+        single = [split(value.pieces) for value in known_values if value.elements is None]
+        either = _either(single) if len(single) == len(known_values) else ()
+        return Value((Piece(None, 0, 0, (), (), either),)) if either else UNKNOWN
     first = known_values[0]
     arrays = [value.elements for value in known_values if value.elements is not None]
     different = [first, *(value for value in known_values if value is not first)]
@@ -421,8 +432,9 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
         back += 1
     longest = max(lists, key=len)
     place = longest[front] if front < len(longest) else Element((), 0, 0)
-    between = perhaps([elements[front : len(elements) - back] for elements in lists])
-    hole = Element((Piece(None, place.start, place.end, (), between),), place.start, place.end)
+    differing = [elements[front : len(elements) - back] for elements in lists]
+    piece = Piece(None, place.start, place.end, (), perhaps(differing), _either(differing))
+    hole = Element((piece,), place.start, place.end)
     return (*longest[:front], hole, *(longest[len(longest) - back :]))
 
 
@@ -443,6 +455,30 @@ def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
     ):
         return ()
     return tuple(texts_of_words) if len(texts_of_words) <= _MOST_PERHAPS else ()
+
+
+def _either(lists: Sequence[Sequence[Element]]) -> tuple[str, ...]:
+    """The texts of one word that differs by branches; none where one has more words, or none."""
+    if any(len(elements) != 1 for elements in lists):
+        return ()
+    texts = [texts_of_pieces(elements[0].pieces) for elements in lists]
+    every = tuple(dict.fromkeys(text for alternatives in texts for text in alternatives))
+    return every if all(texts) and len(every) <= _MOST_EITHER else ()
+
+
+def texts_of_pieces(pieces: Sequence[Piece]) -> tuple[str, ...]:
+    """The texts that pieces may have; none where a part can't be known, or two depend on
+    branches.
+    """
+    unknown = [piece for piece in pieces if piece.text is None]
+    if not unknown:
+        return (text_of_pieces(pieces) or "",)
+    if len(unknown) > 1:
+        return ()
+    return tuple(
+        "".join(text if piece.text is None else piece.text for piece in pieces)
+        for text in unknown[0].either
+    )
 
 
 def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:

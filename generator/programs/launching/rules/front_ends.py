@@ -18,6 +18,7 @@ from ....submission.submission import Submission
 from ..settings import Setting, Settings, settings_of
 
 _IN_THE_TABLE: Final = derived("each identity in front_ends.json has the line that asserts it")
+_OF_PARSERS: Final = derived("options of its releases, as scripts/front_end_options.py reads them")
 #: What a count has to be, in the words of a message.
 _FAILS: Final = {
     "multiple of": "is no multiple of",
@@ -92,16 +93,49 @@ def settings_go_together(settings: Settings) -> Violations:
     yield from _broken(settings, "FRONT007")
 
 
+@front_end_launches.rule("FRONT008", ERROR, "parse", _OF_PARSERS)
+def options_are_the_programs(settings: Settings) -> Violations:
+    """Every option is one that the program's parser has, where it reads all of them itself.
+    Prevents: error: unrecognized arguments
+    Fix: spell the option as the parser has it
+    """
+    front_end = settings.front_end
+    if front_end.engine or not front_end.options:
+        return
+    for name, word in settings.options():
+        # What isn't like an option of its own may be a fork's; argparse takes beginnings.
+        is_known = any(option.startswith(name) for option in front_end.options)
+        near = None if is_known else front_end.near(name)
+        if near is not None:
+            where = settings.launch.script.locate(word)
+            yield Violation(where, front_end.says_of(name), f"did you mean {near}?")
+
+
 def _broken(settings: Settings, rule: str) -> Violations:
     """A violation for each identity of a rule that surely doesn't hold; one for each place."""
     places = set()
     for identity in settings.front_end.identities:
-        if identity["rule"] == rule and settings.meets(identity.get("where", {})):
-            made = _of_counts if "count" in identity else _of_settings
-            for violation in made(settings, identity):
+        if identity["rule"] == rule:
+            for violation in _in_every_branch(settings, identity):
                 if violation.where not in places:
                     places.add(violation.where)
                     yield violation
+
+
+def _in_every_branch(settings: Settings, identity: Mapping[str, Any]) -> Violations:
+    """The violations of an identity that doesn't hold, whatever branches the script takes."""
+    counts = (identity.get("count", ""), identity.get("of", ""), identity.get("at", ""))
+    shorts = [*settings.shorts_in(*counts), *identity.get("where", {})]
+    made = _of_counts if "count" in identity else _of_settings
+    first: list[Violation] = []
+    for variant in settings.variants(short for short in shorts if short != "program"):
+        violations = (
+            list(made(variant, identity)) if variant.meets(identity.get("where", {})) else []
+        )
+        if not violations:
+            return
+        first = first or violations
+    yield from first
 
 
 def _of_settings(settings: Settings, identity: Mapping[str, Any]) -> Violations:
@@ -178,7 +212,8 @@ def _short_name(settings: Settings, setting: Setting) -> str:
 
 
 def _passes(settings: Settings, identity: Mapping[str, Any], short: str, value: int) -> bool:
-    changed = replace(settings, instead={short: value})
-    left, right = changed.count(identity["count"]), changed.count(identity["of"])
+    changed = Setting(name=short, text=str(value))
+    settings = replace(settings, instead={**settings.instead, short: changed})
+    left, right = settings.count(identity["count"]), settings.count(identity["of"])
     relation = identity["is"].removeprefix("less or a ")
     return left is not None and right is not None and _holds(relation, left.value, right.value)

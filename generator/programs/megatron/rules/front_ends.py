@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....findings import ERROR, Violations
 from ....rules.violations import listed, megatron_lm, nearest
-from ...launching.settings import settings_of
+from ...launching.settings import Settings, settings_of
 from ..run import EXPERT, PIPELINE, TENSOR, MegatronRun
 from .rule import at, lm_arguments
 
 _EXPERT_TENSOR: Final = "--expert-tensor-parallel-size"
 _front_ends: Final = lm_arguments.where(lambda run: run.front_end is not None)
+
+
+class _Ranks(NamedTuple):
+    """The GPUs of a run, and into how many ranks experts divide them."""
+
+    gpus: int
+    tensor: int
+    expert: int
+    pipeline: int
+
+    @property
+    def cut(self) -> int:
+        return self.tensor * self.expert * self.pipeline
 
 
 @_front_ends.rule("FRONT001", ERROR, "init", megatron_lm("core/parallel_state.py:871-884"))
@@ -21,22 +34,36 @@ def experts_divide_the_ranks(run: MegatronRun) -> Violations:
     Fix: use sizes whose product divides the GPUs
     """
     settings = settings_of(run.launch) if run.launch is not None else None
-    expert = run.integer(EXPERT)
-    if settings is None or expert is None or expert < 2:
+    # Megatron's own rules say it where the model is known to have experts.
+    if settings is None or run.has("--num-experts"):
         return
-    counted = settings.count("nodes per_node")
-    tensor = run.setting(_EXPERT_TENSOR, run.setting(TENSOR, 1))
-    pipeline = run.setting(PIPELINE, 1)
-    if counted is None or not tensor or not pipeline:
+    shorts = ("nodes", "per_node", "tensor", "expert_tensor", "pipeline")
+    branches = [_ranks(run, variant) for variant in settings.variants(shorts)]
+    if any(ranks is None or not ranks.gpus % ranks.cut for ranks in branches):
         return
 
-    gpus, cut = counted.value, tensor * expert * pipeline
-    # Megatron's own rules say it where the model is known to have experts.
-    if gpus % cut and not run.has("--num-experts"):
-        product = f"expert tensor {tensor} × {EXPERT} {expert} × pipeline {pipeline} = {cut}"
-        message = f"{product} does not divide {gpus} GPUs"
-        passing = [size for size in range(1, gpus + 1) if not gpus % (tensor * pipeline * size)]
-        hint = f"use {cut} GPUs"
-        if passing:
-            hint = f"use {EXPERT} {listed(nearest(passing, expert))}"
-        yield at(run, EXPERT, message, hint)
+    for ranks in branches[:1]:
+        if ranks is not None:
+            gpus, tensor, expert, pipeline = ranks
+            product = f"expert tensor {tensor} × {EXPERT} {expert} × pipeline {pipeline}"
+            message = f"{product} = {ranks.cut} does not divide {gpus} GPUs"
+            passing = [size for size in range(1, gpus + 1) if not gpus % (tensor * pipeline * size)]
+            hint = f"use {ranks.cut} GPUs"
+            if passing:
+                hint = f"use {EXPERT} {listed(nearest(passing, expert))}"
+            yield at(run, EXPERT, message, hint)
+
+
+def _ranks(run: MegatronRun, settings: Settings) -> _Ranks | None:
+    """The ranks of a run with settings as branches of its script decide; None where not known."""
+
+    def degree(short: str, option: str, default: int | None) -> int | None:
+        setting = settings.get(short) if short in settings.instead else None
+        return run.setting(option, default) if setting is None else setting.number
+
+    counted, expert = settings.count("nodes per_node"), run.integer(EXPERT)
+    tensor = degree("expert_tensor", _EXPERT_TENSOR, degree("tensor", TENSOR, 1))
+    pipeline = degree("pipeline", PIPELINE, 1)
+    if counted is None or expert is None or expert < 2 or not tensor or not pipeline:
+        return None
+    return _Ranks(counted.value, tensor, expert, pipeline)

@@ -98,8 +98,7 @@ def options_are_known(run: MegatronRun) -> Violations:
         message = f"unknown option {stray.word} in {parser or PROJECTS[run.flavour].name}{itself}"
         message += f": it is one of {PROJECTS[other].name}" if foreign else ""
         if run.front_end is not None:
-            drops = "drops it without a word" if run.front_end.drops_unknown else "refuses it"
-            message = f"unknown option {stray.word}: {run.front_end.name} {drops}"
+            message = run.front_end.says_of(stray.word)
         remove = "remove it" if foreign or parser else "remove it, unless the script is a fork's"
         yield Violation(
             stray.where, message, f"did you mean {near}?" if near else remove, severity=severity

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
+from ....numerals import read_whole
 from ....rules.violations import accelerate, transformers, violation
 from ....submission.subjects import subject, submissions
 from ....submission.submission import Submission
@@ -19,7 +20,7 @@ from ...deepspeed.config import FILLERS, ZERO, Config
 from ...deepspeed.rules.subjects import ds_configs
 from ...deepspeed.submission import configs_of, used_config
 from ...launching.subjects import accelerate_calls
-from ...python_around import tells
+from ...python_around import release_for, tells
 from ..accelerate import AccelerateConfig, number_of_text
 from ..submission import ds_config_of, used_accelerate_config
 from ..table import ROWS
@@ -35,6 +36,11 @@ _FILL: Final = "src/transformers/integrations/deepspeed.py"
 _PREPARED: Final = (
     f"{transformers(f'{_FILL}:109-184')}; {accelerate('accelerator.py (_prepare_deepspeed)')}"
 )
+#: Where DeepSpeed 0.18 has the classes that it takes for leaves by itself.
+_LEAVES: Final = "deepspeedai/DeepSpeed deepspeed/runtime/zero/leaf_module_config.py @ 0.18.0"
+_TRL: Final = "huggingface/trl trl/trainer/grpo_config.py @ 1.9.0"
+_GENERATIONS: Final = "num_generations"
+_MICRO: Final = "per_device_train_batch_size"
 _MOST_STEPS: Final = 1e12  # no run has more
 
 
@@ -101,6 +107,8 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
             )
             if not written and arguments.is_on(other):  # TrainingArguments refuses both
                 yield _Expected(pointer, on, f"{other} true", is_written=True)
+            elif not written and not arguments.has(other) and arguments.by_class.get(other):
+                yield _Expected(pointer, on, f"{other} true (TRL's default)", is_written=True)
             else:
                 yield _Expected(
                     pointer,
@@ -396,6 +404,68 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
                 pair.arguments, name, message, "remove one of them", severity=severity
             )
             yield against(pair.config.locate(f"/{key}/type"), found)
+
+
+@submissions.rule("HF045", WARNING, "training", _LEAVES, reads=_READS)
+def experts_are_leaves(submission: Submission) -> Violations:
+    """Layers of experts are leaf modules of ZeRO 3, where each expert is a module of its own.
+    Prevents: No error: ranks whose tokens reach different experts wait for one another.
+    Fix: call deepspeed.utils.set_z3_leaf_modules, or use DeepSpeed 0.18
+    """
+    for arguments, config, _ in pairs(submission):
+        if config.stage != 3 or arguments.is_on_front_end:
+            continue
+        launches = [arguments.launch] if arguments.launch is not None else []
+        engine = release_for("deepspeed", config.path, launches)
+        library = release_for("transformers", arguments.path, launches)
+        if not (engine.certain(lambda v: v < (0, 18)) and library.certain(lambda v: v < (5,))):
+            continue
+        model = model_of(submission, arguments)
+        is_told = any(tells("leaf modules", path) for path in (config.path, arguments.path))
+        if model is not None and model.experts and not is_told:
+            message = (
+                f"ZeRO 3 with {engine} and {library} hangs with {model.name}: each of its "
+                f"{model.experts} experts is gathered on the ranks alone that use it"
+            )
+            hint = "call set_z3_leaf_modules with the class of its layers of experts"
+            yield violation(config, "/zero_optimization/stage", message, hint)
+
+
+class Generating(NamedTuple):
+    """TrainingArguments of a run that generates, and its processes."""
+
+    arguments: TrainingArguments
+    processes: int | None
+
+
+@subject("training arguments")
+def generating(submission: Submission) -> Iterator[Generating]:
+    """The arguments of TRL's online trainers, which share each prompt's completions out."""
+    for arguments in submission.of(TrainingArguments):
+        if arguments.has(_GENERATIONS) and not arguments.is_on_front_end:
+            yield Generating(arguments, world_of(submission).gpus)
+
+
+@generating.rule("HF046", ERROR, "init", f"{_TRL}:1077-1114")
+def generations_divide_the_batch(run: Generating) -> Violations:
+    """The completions of a generation are a whole number of prompts' groups.
+    Prevents: ValueError: generation_batch_size must be divisible by num_generations
+    Fix: use processes × per_device_train_batch_size × steps that num_generations divides
+    """
+    arguments, processes = run
+    group = read_whole(str(arguments.value(_GENERATIONS)))
+    steps = "steps_per_generation"
+    names = (_MICRO, steps if arguments.has(steps) else "gradient_accumulation_steps")
+    if not processes or not group or arguments.has("generation_batch_size"):
+        return
+    if not all(map(arguments.has, names)):
+        return
+    micro, passes = (read_whole(str(arguments.value(name))) for name in names)
+    if micro and passes and (batch := micro * processes * passes) % group:
+        product = f"{names[0]} {micro} × {processes} GPUs × {names[1]} {passes}"
+        message = f"{product} = {batch} is no multiple of {_GENERATIONS} {group}"
+        wanted = group // math.gcd(micro * processes, group)
+        yield violation(arguments, _GENERATIONS, message, f"use {names[1]} {wanted}")
 
 
 @submissions.rule("HF019", ERROR, "init", transformers(f"{_FILL}:341-358"), reads=_READS)
