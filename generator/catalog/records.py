@@ -49,7 +49,7 @@ class Accelerator:
     generation: Generation
     memory_bytes: float  #: usable device memory, as the framework sees it
     memory_bytes_per_s: float
-    #: peak by precision: fp32, fp16, bf16, fp8; a missing key is unsupported
+    #: peak by precision: fp32, fp16, bf16, fp8, nvfp4; a missing key is unsupported
     flops_per_s: Mapping[str, float]
     #: best measured matrix-product rate over the bf16 (else fp16) peak
     achievable_fraction: float | None
@@ -62,7 +62,7 @@ class Accelerator:
     unverified: tuple[str, ...] = ()
 
     def supports(self, precision: str) -> bool:
-        """Tell whether the hardware computes in `precision` (fp32, fp16, bf16, fp8)."""
+        """Tell whether the hardware computes in `precision` (fp32, fp16, bf16, fp8, nvfp4)."""
         return precision in self.flops_per_s
 
 

@@ -18,7 +18,7 @@ from ..job.records import Job
 from .adapters import gathered_elements, is_fused, unsaved_elements
 from .layout import LayoutLike, Modules, Recompute
 from .stages import StageContents
-from .states import FP32, INPUT_SCALES, weight_bytes
+from .states import FP32, product_bytes, weight_bytes
 from .workspaces import copies_attention
 
 
@@ -173,15 +173,14 @@ def feed_forward_bytes_per_token(job: Job, part: FeedForward) -> float:
 
 
 def input_bytes(job: Job) -> float:
-    """Bytes an element of a linear layer's input, kept for its weight's gradient: one in fp8, and
-    its scale.
+    """Bytes an element of a linear layer's input, kept for its weight's gradient: with its scale
+    where the product is narrow.
 
     **Source**: Transformer Engine 2.9, pytorch/module/linear.py:372-390,
     layernorm_linear.py:404-415 and grouped_linear.py:196-205: the input is saved quantized, in one
     copy, which is what the weight gradient takes.
     """
-    fp8 = job.training.precision == "fp8"
-    return 1 + INPUT_SCALES.get(job.training.fp8_recipe, 0.0) if fp8 else weight_bytes(job)
+    return product_bytes(job)
 
 
 def score_bytes(job: Job) -> float:

@@ -19,7 +19,7 @@ from .layout import LayoutLike, Modules, Recompute, once_each
 from .products import Passes, adapter_products, linear, stream_s, tile_use
 from .rates import rates
 from .stages import inner_layers, vocabulary_rows
-from .states import fp8_copies, weight_bytes
+from .states import fp8_copies, product_bytes, weight_bytes
 
 
 def busiest(job: Job, layout: LayoutLike, part: FeedForward) -> Any:
@@ -308,7 +308,7 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     routed = casts = Passes(0.0, 0.0)
     if part.experts:
         routed = _routed_streams(job, layout, tokens, part)
-    if job.training.precision == "fp8":
+    if job.training.is_narrow:
         casts = Passes(*(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, layer)))
     return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts
 
@@ -351,19 +351,23 @@ def permuted_copies(job: Job, layout: LayoutLike, part: FeedForward) -> Any:
 
 
 def _cast_bytes(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
-    """Traffic a token of a layer's casts to fp8, forward and backward: 2 bytes read, one or two
-    copies written.
+    """Traffic a token of a layer's casts to 8 or 4 bits, forward and backward: 2 bytes read, one or
+    two copies written.
 
     Forward casts each product's input (the norms write theirs in fp8 already: only a transpose is
     left), backward each product's output gradient. Scaling by the tensor's own maximum reads it
-    once before. **Source**: Transformer Engine 2.9, pytorch/module/linear.py;
-    common/recipe/current_scaling.cu:121 (compute_amax_impl).
+    once before. NVFP4's copy for the weight gradient, a product of Hadamard's matrix, is read for
+    again, and norms write 16 bits. **Source**: Transformer Engine 2.9, pytorch/module/linear.py;
+    common/recipe/current_scaling.cu:121 (compute_amax_impl); pytorch/csrc/quantizer.cpp
+    (NVFP4Quantizer::quantize_impl).
     """
     part, hidden = layer.feed_forward, layer.hidden
     queries, keys, values = layer.mixer.widths
     width, times = part.active_width, part.per_token or 1
-    reads = 4 if job.training.fp8_recipe == "tensorwise" else 2
-    cast, normed = reads + fp8_copies(job), reads - 2 + 2 * (fp8_copies(job) - 1)
+    reads = {"tensorwise": 4, "nvfp4": 6}.get(job.training.scaling, 2)
+    written = fp8_copies(job) * (product_bytes(job) if job.training.precision == "nvfp4" else 1)
+    cast = reads + written
+    normed = cast if job.training.precision == "nvfp4" else reads - 2 + 2 * (fp8_copies(job) - 1)
     forward = 2 * normed * hidden / sequence_cut(layout) + cast * (values + width) / layout.tensor
     backward = cast * (1 + times) * hidden / sequence_cut(layout)
     return forward, backward + cast * (queries + 2 * keys + part.ups * width) / layout.tensor
@@ -380,7 +384,7 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
     loss = stream_s(
         job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual])
     )
-    product = linear(job, tokens, job.model.hidden, rows, fp8=False)
+    product = linear(job, tokens, job.model.hidden, rows, narrow=False)
     head = product.forward_s + product.backward_s + loss
     if not (depths := job.training.mtp_depths):
         return head

@@ -25,7 +25,7 @@ from .activations import local_tokens
 from .flops import layer_flops
 from .groups import group
 from .layout import Layout, LayoutLike, Offload
-from .products import peak_flops_per_s
+from .products import datasheet_flops_per_s
 from .states import has_flat_gradients
 
 Floats = NDArray[np.float64]
@@ -137,7 +137,7 @@ TRAITS: Final[Mapping[str, Trait]] = {
             * layer_flops(job)
             * local_tokens(job, row)
             / row.tensor
-            / peak_flops_per_s(job, fp8=True)
+            / datasheet_flops_per_s(job, "fp8")
         ),
         says="layers of {:.2g} ms",
     ),

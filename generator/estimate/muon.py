@@ -102,7 +102,7 @@ def _matrix_s(job: Job, matrix: Matrix) -> Any:
     small = np.minimum(matrix.rows, matrix.columns)
     large = np.maximum(matrix.rows, matrix.columns)
     products = ((small, large, small), (small, small, small), (small, small, large))
-    return STEPS * sum(linear(job, *sizes, fp8=False).forward_s for sizes in products)
+    return STEPS * sum(linear(job, *sizes, narrow=False).forward_s for sizes in products)
 
 
 def _matrices(layout: LayoutLike, layer: Layer) -> Iterator[Matrix]:

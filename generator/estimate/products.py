@@ -12,7 +12,7 @@ from ..job.records import Job
 from .adapters import NF4_BYTES, adapted, adapted_of_expert, dequantized_weights
 from .layout import LayoutLike
 from .rates import rates
-from .states import weight_bytes
+from .states import product_bytes, weight_bytes
 
 #: Shapes off a multiple of 64 waste the rest of the tile (head size 150 or width 14400/8 cost 20-27
 #: % in BigScience's runs on A100).
@@ -37,12 +37,19 @@ def tile_use(width: Any) -> Any:
     return width / (np.ceil(width / _TILE) * _TILE)
 
 
-def peak_flops_per_s(job: Job, *, fp8: bool) -> float:
-    """Datasheet rate of matrix products in the job's precision, fp8 or not, or in 16 bit where the
-    part lacks it.
+def peak_flops_per_s(job: Job, *, narrow: bool) -> float:
+    """Datasheet rate of matrix products in the job's precision, or in 16 bit where the part lacks
+    it, or where the product of a job in 8 or 4 bits isn't `narrow`.
     """
-    rates_by_precision, precision = job.cluster.accelerator.flops_per_s, job.training.precision
-    wanted = "fp8" if fp8 else "bf16" if precision == "fp8" else precision
+    precision = job.training.precision
+    return datasheet_flops_per_s(
+        job, "bf16" if job.training.is_narrow and not narrow else precision
+    )
+
+
+def datasheet_flops_per_s(job: Job, wanted: str) -> float:
+    """Datasheet rate of matrix products in a precision, or in 16 bit where the part lacks it."""
+    rates_by_precision = job.cluster.accelerator.flops_per_s
     return (
         rates_by_precision.get(wanted)
         or rates_by_precision.get("fp16")
@@ -50,30 +57,40 @@ def peak_flops_per_s(job: Job, *, fp8: bool) -> float:
     )
 
 
+def computes_narrowly(job: Job) -> bool:
+    """Return whether linear layers compute in 8 or 4 bits, on a part that does."""
+    return job.training.is_narrow and job.cluster.accelerator.supports(job.training.precision)
+
+
 def linear(
-    job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True, trained: bool = False
+    job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, narrow: bool = True, trained: bool = False
 ) -> Passes:
     """Seconds of `count` products of m×k activations by k×n weights.
 
     They run one after the other, as grouped experts do.
 
-    `fp8`: whether an fp8 job has this product in fp8. Each is a roofline of arithmetic and memory
-    traffic plus a fixed start; the weight gradient's product runs at a share of the forward rate
-    and adds to an fp32 sum. With LoRA, only adapters have it: `trained`.
+    `narrow`: whether a job in 8 or 4 bits has this product in them. Each is a roofline of
+    arithmetic and memory traffic plus a fixed start; the weight gradient's product runs at a share
+    of the forward rate and adds to an fp32 sum. With LoRA, only adapters have it: `trained`.
+    **Assumes** of NVFP4 the share of its peak that fp8's products reach.
 
     **Source**: constants.yaml; wave quantisation was tried on the same shapes and explained
     nothing.
     """
     constants, accelerator = rates(job), job.cluster.accelerator
-    fp8 = fp8 and job.training.precision == "fp8" and accelerator.supports("fp8")
-    element = 1 if fp8 else weight_bytes(job)
-    fraction: Any = constants.product_fp8_fraction if fp8 else constants.product_fraction
+    narrow = narrow and computes_narrowly(job)
+    element = product_bytes(job) if narrow else weight_bytes(job)
+    fraction: Any = constants.product_fp8_fraction if narrow else constants.product_fraction
     # Rows of 16-bit elements start on whole cache lines, or don't.
     fraction = fraction * np.where(
         np.equal(k % _TILE, 0) & np.equal(n % _TILE, 0), 1.0, constants.misaligned_share
     )
     arithmetic = (
-        2 * m * k * n / (peak_flops_per_s(job, fp8=fp8) * fraction * tile_use(k) * tile_use(n))
+        2
+        * m
+        * k
+        * n
+        / (peak_flops_per_s(job, narrow=narrow) * fraction * tile_use(k) * tile_use(n))
     )
     bandwidth = accelerator.memory_bytes_per_s * constants.streaming_fraction
     weights, rows = k * n, weight_bytes(job) * m

@@ -13,9 +13,9 @@ from ..job.records import Job
 from .activations import local_tokens
 from .compute import busiest, core_time
 from .layout import Layout
-from .products import linear
+from .products import computes_narrowly, linear
 from .stages import vocabulary_rows
-from .states import weight_bytes
+from .states import product_bytes, weight_bytes
 
 
 class Operation(NamedTuple):
@@ -39,7 +39,7 @@ def operations(job: Job, layout: Layout) -> list[Operation]:
             found.setdefault(each.name, each)
 
     tokens, rows = local_tokens(job, layout), vocabulary_rows(job, layout)
-    head = _product(job, "output", float(tokens), job.model.hidden, float(rows), fp8=False)
+    head = _product(job, "output", float(tokens), job.model.hidden, float(rows), narrow=False)
     return [*found.values(), head]
 
 
@@ -71,12 +71,11 @@ def _mlp(job: Job, layout: Layout, part: FeedForward) -> Iterator[Operation]:
 
 
 def _product(
-    job: Job, kind: str, rows: float, inputs: float, outputs: float, *, fp8: bool = True
+    job: Job, kind: str, rows: float, inputs: float, outputs: float, *, narrow: bool = True
 ) -> Operation:
     """A product of rows by a matrix, forward, with its name: `MLP, 8,192 to 28,672`."""
-    in_fp8 = fp8 and job.training.precision == "fp8" and job.cluster.accelerator.supports("fp8")
-    element = 1 if in_fp8 else weight_bytes(job)
+    element = product_bytes(job) if narrow and computes_narrowly(job) else weight_bytes(job)
     moved = element * (rows * inputs + inputs * outputs) + weight_bytes(job) * rows * outputs
-    seconds = float(np.asarray(linear(job, rows, inputs, outputs, fp8=fp8).forward_s))
+    seconds = float(np.asarray(linear(job, rows, inputs, outputs, narrow=narrow).forward_s))
     name = f"{kind}, {inputs:,.0f} to {outputs:,.0f}"
     return Operation(name, 2 * rows * inputs * outputs, float(moved), seconds)

@@ -29,12 +29,14 @@ MOMENT_BYTES = {
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 FP32 = 4
 _HALF = 2
-#: Bytes of scales for a byte of activations or weights: fp32 for 128 elements, or a byte for 32;
-#: weights' blocks of 128 by 128 and a tensor's single scale weigh nothing. Source: Transformer
-#: Engine 2.9, pytorch/tensor: float8_blockwise_tensor.py:112 (get_scale_shape), mxfp8_tensor.py:88
+#: Bytes of an element of activations and of weights in 8 or 4 bits, with its share of the scale:
+#: fp32 for 128 elements, or a byte for 32 or 16; weights' blocks of 128 by 128 and a tensor's
+#: single scale weigh nothing. Source: Transformer Engine 2.9, pytorch/tensor:
+#: float8_blockwise_tensor.py:112 (get_scale_shape), mxfp8_tensor.py:88 and nvfp4_tensor.py
 #: (make_empty).
-INPUT_SCALES = {"blockwise": 4 / 128, "mxfp8": 1 / 32}
-_WEIGHT_SCALES = {"mxfp8": 1 / 32}
+_NVFP4_BYTES = 1 / 2 + 1 / 16
+NARROW_INPUT_BYTES = {"blockwise": 1 + 4 / 128, "mxfp8": 1 + 1 / 32, "nvfp4": _NVFP4_BYTES}
+_NARROW_WEIGHT_BYTES = {"mxfp8": 1 + 1 / 32, "nvfp4": _NVFP4_BYTES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +57,8 @@ def weight_bytes(job: Job) -> int:
 
 
 def fp8_copies(job: Job) -> int:
-    """Copies of an fp8 tensor that products both ways need: by rows and by columns, or one that is
-    read either way.
+    """Copies of a narrow tensor that products both ways need: by rows and by columns, or one that
+    is read either way.
 
     **Source**: Transformer Engine 2.9, common/transformer_engine.cpp:719
     (nvte_is_non_tn_fp8_gemm_supported: from compute capability 10.0 on) and
@@ -64,8 +66,15 @@ def fp8_copies(job: Job) -> int:
     float8_blockwise_tensor.py:213 have both copies. Weights' are kept between micro-batches
     (get_weight_workspace in pytorch/module/base.py:1333).
     """
-    single_scale = job.training.fp8_recipe in ("delayed", "tensorwise")
+    single_scale = job.training.scaling in ("delayed", "tensorwise")
     return 1 if single_scale and job.cluster.accelerator.generation.fp8_both_ways else 2
+
+
+def product_bytes(job: Job) -> float:
+    """Bytes of an element that a product of a linear layer reads, with its share of the scale."""
+    if not job.training.is_narrow:
+        return weight_bytes(job)
+    return NARROW_INPUT_BYTES.get(job.training.scaling, 1.0)
 
 
 def sums_gradients_in_fp32(job: Job) -> bool:
@@ -204,12 +213,12 @@ def _held(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     has_master = (stage >= 1) & engine.copies_fp32 | half
     master = np.where(has_master, master_bytes(job), 0)
 
-    scale = _WEIGHT_SCALES.get(training.fp8_recipe, 0.0) if engine.chooses_types else 0.0
-    cache = fp8_copies(job) * (1 + scale) if training.precision == "fp8" else 0
+    narrow = _NARROW_WEIGHT_BYTES.get(training.scaling, 1.0) if engine.chooses_types else 1.0
+    cache = fp8_copies(job) * narrow if training.is_narrow else 0
     second = np.where(layout.zero_hpz > 1, element / layout.zero_hpz, 0) * engine.has("zero_hpz")
     parameters = np.where(stage >= 3, element / d + second, element) + cache
     if half and training.fp8_parameters and engine.chooses_types:
-        parameters = (1 + scale) * (1 / np.where(stage >= 3, d, 1) + fp8_copies(job) - 1)
+        parameters = narrow * (1 / np.where(stage >= 3, d, 1) + fp8_copies(job) - 1)
 
     return StateBytes(
         parameters=parameters,

@@ -162,6 +162,7 @@ class Framework:
     #: Tokens for experts cross nodes once each, where DeepEP runs. Source: --moe-enable-deepep,
     #: Megatron-LM core/transformer/moe/token_dispatcher.py.
     dispatches_by_node: bool = False
+    computes_nvfp4: bool = False  #: its files have linear layers compute in 4 bits
     #: DeepSpeed gets the script's mpu, and counts model replicas instead of ranks
     passes_mpu: bool = False
 
@@ -255,7 +256,7 @@ class Training:
 
     sequence_length: int
     global_batch: int  #: sequences per optimizer step
-    precision: str  #: fp32 | fp16 | bf16 | fp8
+    precision: str  #: fp32 | fp16 | bf16 | fp8 | nvfp4
     optimizer: str  #: adamw | adamw-8bit | adam | lamb | sgd
     attention: str  #: flash | unfused
     duration_tokens: float | None  #: with the spec's global batch, where the spec says steps
@@ -298,6 +299,16 @@ class Training:
     def tokens_per_step(self) -> int:
         """Tokens per optimizer step."""
         return self.global_batch * self.sequence_length
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether linear layers compute in 8 or 4 bits."""
+        return self.precision in ("fp8", "nvfp4")
+
+    @property
+    def scaling(self) -> str:
+        """Return the recipe by which values are scaled to 8 or 4 bits."""
+        return "nvfp4" if self.precision == "nvfp4" else self.fp8_recipe
 
     @property
     def gathers_wide(self) -> bool:

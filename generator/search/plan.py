@@ -304,10 +304,14 @@ class Plan:
             replace(
                 self.job,
                 training=replace(
-                    training, precision=each, gradient_dtype=None, fp8_parameters=False
+                    training,
+                    precision=each,
+                    gradient_dtype=None,
+                    fp8_parameters=False,
+                    fp8_recipe="delayed" if each == "nvfp4" else training.fp8_recipe,
                 ),
             )
-            for each in ("bf16", "fp16", "fp8")
+            for each in ("bf16", "fp16", "fp8", "nvfp4")
             if each != training.precision and self.job.cluster.accelerator.supports(each)
         )
         return {

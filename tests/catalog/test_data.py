@@ -61,7 +61,7 @@ def test_device_is_within_what_hardware_can_do(device: Accelerator) -> None:
     assert 30 < device.flops_per_s["fp16"] / device.memory_bytes_per_s < 600
 
     assert 10 * GB_PER_S <= device.pcie_bytes_per_s <= 2000 * GB_PER_S
-    assert set(device.flops_per_s) <= {"fp32", "fp16", "bf16", "fp8"}
+    assert set(device.flops_per_s) <= {"fp32", "fp16", "bf16", "fp8", "nvfp4"}
     assert {"fp32", "fp16"} <= set(device.flops_per_s)
     assert all(1 * TFLOPS < peak <= 100_000 * TFLOPS for peak in device.flops_per_s.values())
     assert device.flops_per_s["fp32"] < device.flops_per_s["fp16"]

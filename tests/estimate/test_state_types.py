@@ -83,6 +83,19 @@ def test_fp8_scales_take_memory() -> None:
     assert [input_bytes(each) for each in jobs] == [1, 1, 33 / 32, 33 / 32]
 
 
+def test_nvfp4_takes_half_a_byte_and_a_scale_for_16_elements() -> None:
+    """Beside bf16 weights, NVFP4 keeps both copies of 4 bits that products take, each with a
+    byte of scale for 16 elements; inputs are kept in one.
+    """
+    bf16, nvfp4 = (
+        job(gpus=16, cluster="nvidia/dgx-b200", training__precision=name)
+        for name in ("bf16", "nvfp4")
+    )
+    wide, both = (float(memory(each, SHARDED).parameters_bytes) for each in (bf16, nvfp4))
+    assert both / wide == pytest.approx((2 + 2 * 9 / 16) / 2)
+    assert input_bytes(nvfp4) == 9 / 16
+
+
 def test_fp8_inputs_take_a_byte() -> None:
     """An fp8 layer keeps the inputs of its four linear layers in a byte each, and attention's
     result once more.

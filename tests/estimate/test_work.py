@@ -36,7 +36,7 @@ def test_operations_are_below_the_roof(name: str) -> None:
     """No operation is faster than the arithmetic of the card or its memory allows."""
     plan = _plans(name)[0]
     accelerator = plan.job.cluster.accelerator
-    peak = peak_flops_per_s(plan.job, fp8=plan.job.training.precision == "fp8")
+    peak = peak_flops_per_s(plan.job, narrow=plan.job.training.is_narrow)
     found = operations(plan.job, plan.layout)
     assert {each.name.split(",")[0] for each in found} >= {"attention", "output"}
     assert len({each.name for each in found}) == len(found)

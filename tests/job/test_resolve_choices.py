@@ -119,6 +119,14 @@ def test_fp8_parameters_are_rendered() -> None:
     assert "--fp8-param-gather" in program_for(make_plan(whole, layout)).arguments
 
 
+def test_nvfp4_is_rendered() -> None:
+    """Products in NVFP4 are written as Megatron-LM's format of 4 bits, on top of bf16."""
+    whole = job(framework="megatron-lm", cluster="nvidia/gb300-nvl72", training__precision="nvfp4")
+    layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
+    text = " ".join(program_for(make_plan(whole, layout)).arguments)
+    assert "--bf16 --fp4-format e2m1 --fp4-recipe nvfp4" in text and "fp8" not in text
+
+
 @pytest.mark.parametrize(
     ("recipe", "stage", "written"), [("mxfp8", 1, True), ("mxfp8", 3, False), ("delayed", 1, False)]
 )

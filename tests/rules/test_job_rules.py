@@ -520,6 +520,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("fp8_recipe: mxfp8", "hopper"),
         "fp8_recipe: blockwise",
     ),
+    "PREC035": (
+        job("megatron-lm", training={"precision": "nvfp4"}),
+        job("deepspeed", training={"precision": "nvfp4"}),
+        "/training/precision",
+        ("precision: nvfp4", "framework: deepspeed"),
+        "framework: megatron-lm",
+    ),
     "FSDP010": (
         job("huggingface", sharding="fsdp2"),
         replace(job("huggingface", sharding="fsdp2"), transformers_version=(5, 9, 0)),

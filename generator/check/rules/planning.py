@@ -133,7 +133,7 @@ class Timed:
         known = self.facts.knows("cluster")
         devices = [job.cluster.accelerator] if known else load_catalog().accelerators.values()
         kinds = (
-            ("fp16", "bf16", "fp8")
+            ("fp16", "bf16", "fp8", "nvfp4")
             if any(map(self.facts.run.may_have, _NARROW))
             else ("fp16", "bf16")
         )

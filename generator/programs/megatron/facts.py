@@ -341,8 +341,13 @@ def _training(read: _Reading) -> None:
         "/training/optimizer",
         UNKNOWN if optimizer is None else "sgd" if optimizer == "sgd" else "adamw",
     )
-    names = ("--fp8-format",) if run.is_lm else ("--fp8-hybrid", "--fp8-e4m3")
-    types = {**dict.fromkeys(names, "fp8"), "--bf16": "bf16", "--fp16": "fp16"}
+    names = ("--fp8-format", "--fp4-format") if run.is_lm else ("--fp8-hybrid", "--fp8-e4m3")
+    types = {
+        **dict.fromkeys(names, "fp8"),
+        "--fp4-format": "nvfp4",
+        "--bf16": "bf16",
+        "--fp16": "fp16",
+    }
     given = next(filter(run.has, types), None)
     precision = types[given] if given else "fp32" if run.sure(*types) else UNKNOWN
     read.learn("/training/precision", precision, given)

@@ -625,7 +625,7 @@ _COMPUTE: Final = (
     Row(
         "--bf16",
         "training.precision",
-        lambda p: p.training.precision in ("bf16", "fp8"),
+        lambda p: p.training.precision == "bf16" or p.training.is_narrow,
         value="bf16",
         marks=_PLANNED,
     ),
@@ -656,6 +656,13 @@ _COMPUTE: Final = (
         "--reuse-grad-buf-for-mxfp8-param-ag",
         by={LM: lambda p: p.training.gathers_wide and not p.fsdp},
     ),
+    Row(
+        "--fp4-format",
+        "training.precision",
+        by={LM: lambda p: "e2m1" if p.training.precision == "nvfp4" else None},
+        value="nvfp4",
+    ),
+    Row("--fp4-recipe", by={LM: lambda p: "nvfp4" if p.training.precision == "nvfp4" else None}),
     Row(
         "--fp8-hybrid",
         "training.precision",

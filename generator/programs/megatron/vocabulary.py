@@ -22,6 +22,7 @@ _WORDS: Final = {
     "offload: none": "no offload",
     "offload: optimizer+parameters": "offload of optimizer and parameters",
     "precision: fp8": "fp8",
+    "precision: nvfp4": "NVFP4",
     "precision: fp32": "fp32",
     "attention: flash": "flash attention",
     "attention: unfused": "unfused attention",

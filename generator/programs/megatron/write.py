@@ -101,7 +101,7 @@ def planned(plan: Plan) -> Planned:
         fsdp=layout.zero_stage >= 2,
         full=layout.recompute.label == "full",
         offloads=layout.offload.label != "none",
-        narrow_gradients=job.training.precision in ("bf16", "fp8")
+        narrow_gradients=(job.training.precision == "bf16" or job.training.is_narrow)
         and job.training.gradient_dtype == "same",
         saves=job.output.checkpoints is not None,
     )
@@ -338,6 +338,7 @@ FRAMEWORK: Final = Framework(
     rings_context=True,
     routes_cut_sequences=True,
     dispatches_by_node=True,
+    computes_nvfp4=True,
     checkpoints=Checkpoints(folder="iter_", tracker="latest_checkpointed_iteration.txt"),
     retain_option="--save-retain-interval",
     program=program,

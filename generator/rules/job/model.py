@@ -445,16 +445,14 @@ def fp8_cuts_projections_whole(job: Job) -> Violations:
     16.
     Fix: set training.precision to bf16"""
     mixer = job.model.part(GatedDelta) or job.model.part(Mamba2)
-    if mixer is None or job.training.precision != "fp8":
+    if mixer is None or not job.training.is_narrow:
         return
+    said = job.says("precision", job.training.precision)
     wide, mamba = mixer.products[0].outputs, isinstance(mixer, Mamba2)
-    align = 32 if job.training.fp8_recipe == "mxfp8" and not mamba else 16
+    align = 32 if job.training.scaling in ("mxfp8", "nvfp4") and not mamba else 16
     if wide % align:
         kind = "Mamba-2" if mamba else "the gated delta rule"
-        message = (
-            f"{job.says('precision', 'fp8')}: the projection of {kind} is {wide} wide, "
-            f"not a multiple of {align}"
-        )
+        message = f"{said}: the projection of {kind} is {wide} wide, not a multiple of {align}"
         yield violation(job, "/training/precision", message, f"use {job.says('precision', 'bf16')}")
 
 

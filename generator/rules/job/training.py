@@ -111,7 +111,8 @@ def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator supports the precision of the job.
     Prevents: DeepSpeed stops at start: the type is not supported on your device; elsewhere it runs,
     many times slower.
-    Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on
+    Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on, nvfp4
+    from Blackwell on
     """
     accelerator, precision = job.cluster.accelerator, job.training.precision
     if not accelerator.supports(precision):
@@ -367,6 +368,18 @@ def fp8_parameters_need_fp8(job: Job) -> Violations:
         yield violation(job, f"/training/{key}", message, f"use {wanted}, or remove {key}")
 
 
+@jobs.rule("PREC035", ERROR, "silent", megatron_lm("transformer/transformer_config.py (fp4)"))
+def nvfp4_needs_megatron_lm(job: Job) -> Violations:
+    """Products in NVFP4 need Megatron-LM, which alone gets the options for them.
+    Prevents: No error: the other files would have the job compute in 16 bits.
+    Fix: set framework to megatron-lm, or training.precision to bf16"""
+    if job.training.precision == "nvfp4" and not job.framework.computes_nvfp4:
+        framework = job.says("framework", job.framework)
+        message = f"{job.says('precision', 'nvfp4')} is not available with {framework}"
+        hint = f"use {job.says('framework', 'megatron-lm')}, or {job.says('precision', 'bf16')}"
+        yield violation(job, "/training/precision", message, hint)
+
+
 @jobs.rule(
     "OPT044", ERROR, "init", derived("bitsandbytes' AdamW is the Trainer's --optim adamw_bnb_8bit")
 )
@@ -530,8 +543,9 @@ def lora_has_no_fp8(job: Job) -> Violations:
     nothing computes in fp8.
     Fix: set training.precision to bf16
     """
-    if job.training.lora is not None and job.training.precision == "fp8":
-        message = f"training.lora with {job.says('precision', 'fp8')} computes in 16 bits"
+    if job.training.lora is not None and job.training.is_narrow:
+        said = job.says("precision", job.training.precision)
+        message = f"training.lora with {said} computes in 16 bits"
         yield violation(job, "/training/precision", message, f"use {job.says('precision', 'bf16')}")
 
 

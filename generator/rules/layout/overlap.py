@@ -18,7 +18,7 @@ from .tensor import tensor_domain
 
 _OVERLAP = "--overlap-moe-expert-parallel-comm"
 _CONFIG = "core/transformer/transformer_config.py"
-_HALF = ("bf16", "fp16", "fp8")  #: fp8 computes on top of bf16
+_HALF = ("bf16", "fp16", "fp8", "nvfp4")  #: narrow products are computed on top of bf16
 
 
 def _has_engine(job: Job) -> bool:

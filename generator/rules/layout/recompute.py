@@ -291,7 +291,7 @@ def module_choices(job: Job) -> list[Modules]:
     if not job.engine.has("recompute_modules"):
         return []
     own = own_modules(job) & ~Modules.CORE_ATTN
-    if job.training.precision == "fp8":
+    if job.training.is_narrow:
         own &= ~_LIGHT
     attention = Modules.CORE_ATTN if job.training.attention == "unfused" else Modules(0)
     return [
