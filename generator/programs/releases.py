@@ -302,7 +302,8 @@ def _written(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int]]:
 
 def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
     months = _OF_MONTHS.get(program)
-    for match, line in _written(_IMAGES[program], text):
+    pattern = _IMAGES.get(program)
+    for match, line in _written(pattern, text) if pattern is not None else ():
         tag = tuple(map(whole, match.groups()))
         if months is None or tag in months:
             yield tag if months is None else months[tag], line
