@@ -25,7 +25,6 @@ from dsgen.job.records import Job, Pins
 from dsgen.job.resolve import pinned_value
 from dsgen.search.compare import compare
 from dsgen.search.feasible import Estimates, roomy_bytes
-from dsgen.search.nearby import PARTS_OF
 from dsgen.search.plan import Decision, Plan, SearchResult
 from dsgen.search.search import search_with_estimates
 from dsgen.search.summary import fits
@@ -152,18 +151,11 @@ def _wrong_reason(job: Job, best: Plan, decision: Decision) -> Iterator[str]:
     if said != (round(share, 4), more, not other.choice.fits):
         yield f"reason: {decision.key} {decision.other} says {said}, estimated {share:.4f}, {more}"
 
-    # `--compare` of the same key is the same layout, and names the same keys besides, unless it
-    # knows one that changes less: it tries needless values that are asked for. How much is
-    # recomputed or offloaded is a part of what is asked.
-    parts = PARTS_OF.get(decision.key, ())
-    names = (decision.key, *(name for name in parts if name in decision.changed))
-    asked = {name: pinned_value(other.layout.to_dict()[name]) for name in names}
-    compared = compare(job, asked, best)
-    if len(compared.changed) < len(decision.changed) - len(names) + 1:
-        return
+    # `--compare` of the same key is the same layout, and names the same keys besides.
+    compared = compare(job, {decision.key: getattr(other.job.pins, decision.key)}, best)
     if compared.theirs is None or compared.theirs.layout != other.layout:
         yield f"reason: {decision.key} {decision.other} is another layout to --compare"
-    elif set(compared.changed) != set(decision.changed) - {*parts}:
+    elif set(compared.changed) != set(decision.changed):
         yield f"reason: {decision.key} {decision.other} changes {compared.changed} to --compare"
 
 

@@ -411,6 +411,23 @@ REFINED: tuple[str, ...] = tuple(
     name for name in FIELDS[FIELDS.index("offload") + 1 :] if name != "expert_tensor"
 )
 DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Layout) if f.name in REFINED}
+#: Fields that say how much of another one: with another value of that one they begin at their
+#: defaults.
+PARTS_OF: Mapping[str, tuple[str, ...]] = {
+    "recompute": ("recompute_layers", "recompute_group", "recompute_modules"),
+    "offload": ("offload_fraction",),
+}
+
+
+def told_with(asked: Iterable[str], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The changed fields, as in `to_dict`, that a sentence names beside those asked about: not the
+    parts of these that are at their defaults again.
+    """
+    plain = Layout(data=1).to_dict()
+    parts = {part for whole in asked for part in PARTS_OF.get(whole, ())}
+    return {
+        name: value for name, value in changed.items() if name not in parts or value != plain[name]
+    }
 
 
 def in_words(layout: Layout, *, brief: bool = False) -> str:

@@ -10,6 +10,7 @@ from math import ceil, floor
 from typing import Any, Final
 
 from ..dataclass import dataclass
+from ..estimate.layout import told_with
 from ..estimate.memory import memory
 from ..estimate.uncertainty import ordering_band, required_band
 from ..findings import Finding, Severity
@@ -21,13 +22,12 @@ from ..rules.layout.identities import (
     known_values,
     pinned_values,
 )
-from ..rules.run import FIT_RULES, binding_rules, check_pins, is_legal
+from ..rules.run import FIT_RULES, binding_rules, check_pins
 from ..units import GIB
 from .choice import why_first
 from .feasible import Feasible, feasible_layouts, make_plan
-from .nearby import PARTS_OF, changed, neighbour, with_values
+from .nearby import changed, neighbour, with_values
 from .plan import Plan, finding_document
-from .refine import refined
 from .suggestions import best_plan
 
 #: Causes that a sentence names, and how large each has to be, as a share of the largest.
@@ -262,8 +262,8 @@ class Comparison:
         if not self.changed or self.theirs is None:
             return ""
         values, job = self.theirs.layout.to_dict(), self.theirs.job
-        idle = {part for whole, parts in PARTS_OF.items() if whole in self.asked for part in parts}
-        also = ", ".join(job.says(name, values[name]) for name in self.changed if name not in idle)
+        told = told_with(self.asked, {name: values[name] for name in self.changed})
+        also = ", ".join(job.says(name, value) for name, value in told.items())
         return f"with {also}; " if also else ""
 
     def _what_it_takes(self) -> str:
@@ -321,22 +321,21 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     """A layout with the `asked` keys beside `ours`, the job's best plan: what isn't asked about
     stays as in ours.
 
-    Where it can't, the layout that differs in the fewest other keys; a key that is asked to be open
-    is solved. Where no such layout is legal and fits: the one that comes nearest, with the rules
-    that it breaks.
+    Where it can't, the layout that differs in the fewest other keys (`nearby.neighbour`); a key
+    that is asked to be open is solved. Where no such layout is legal: the one that changes nothing
+    else, or else the one that comes nearest, with the rules that it breaks.
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
-    found = _nearest_to(pinned)
-    # with its details, as the reasons of an answer have them
-    detailed = refined(pinned, found, top=1, bold=bold) if len(found.layouts) else found
-    theirs = _near_ours(pinned, detailed, asked, ours)
+    theirs = _like_ours(job, pinned, asked, ours)
+    findings = _errors(theirs.findings) if theirs else ()
     if theirs is None:
+        found = _nearest_to(pinned)
         theirs = best_plan(pinned, found, bold=bold)
-    if theirs is None and found.nearest is not None:
-        theirs = make_plan(pinned, found.nearest)
+        if theirs is None and found.nearest is not None:
+            theirs = make_plan(pinned, found.nearest)
+        findings = _errors(theirs.findings) if theirs else _obstacles(pinned, found)
     is_close = ours is not None and theirs is not None and None not in asked.values()
     also = changed(ours.layout, theirs.layout, asked) if is_close and ours and theirs else ()
-    findings = _obstacles(pinned, found) if theirs is None else _errors(theirs.findings)
     pins = {
         f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None
     }
@@ -370,19 +369,17 @@ def compare_row(row: str, ours: Plan, theirs: Plan, *, bold: bool = False) -> Co
     )
 
 
-def _near_ours(job: Job, found: Feasible, asked: Asked, ours: Plan | None) -> Plan | None:
+def _like_ours(job: Job, pinned: Job, asked: Asked, ours: Plan | None) -> Plan | None:
     """The plan with what was asked and all else as in ours; it may break rules."""
     if ours is None or None in asked.values():
         return None
-    values = pinned_values(replace(Pins(), **asked))
-    near = neighbour(job, ours.layout, values, found)
-    alone = with_values(job, ours.layout, values)
+    near = neighbour(job, ours.layout, asked)
+    if near is not None:
+        return make_plan(pinned, near.layout)
 
-    # Where no layout is legal anyway, the one that changes nothing else says what is wrong.
-    if near is not None and (alone is None or is_legal(job, near.layout)):
-        return make_plan(job, near.layout)
-    is_all_too_large = near is None and found.nearest is not None
-    return None if alone is None or is_all_too_large else make_plan(job, alone)
+    # Where no layout is legal, the one that changes nothing else says what is wrong.
+    alone = with_values(pinned, ours.layout, pinned_values(replace(Pins(), **asked)))
+    return None if alone is None else make_plan(pinned, alone)
 
 
 def _nearest_to(job: Job) -> Feasible:

@@ -90,7 +90,8 @@ def asks_script(job: Job) -> bool:
     return "context" not in known_values(job) and left_to_user
 
 
-def _tried(job: Job) -> Job:
+def with_known_context(job: Job) -> Job:
+    """The job without context parallelism where that is left to the user."""
     return replace(job, pins=replace(job.pins, context=1)) if asks_script(job) else job
 
 
@@ -98,7 +99,7 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     """All layouts that break no rule, but for the rules `without`, and fit, with step time and
     memory demand.
     """
-    job = _tried(job)
+    job = with_known_context(job)
     np.empty(_FREED_ONCE, np.uint8)
     legal, count, fitted = Enumeration(job, without=without), 0, 0
     removed: dict[str, int] = {}
@@ -151,7 +152,7 @@ def roomy_bytes(job: Job) -> float:
 def has_plan(job: Job) -> tuple[bool, int]:
     """Tell whether any layout breaks no rule and fits, and how many were looked at to know."""
     looked_at = 0
-    job = _tried(job)
+    job = with_known_context(job)
     for rows in _chunks(Enumeration(job)):
         looked_at += len(rows)
         if len(_promising(job, rows, {})[0]):

@@ -1,37 +1,32 @@
 """A layout with other values of some keys, and all else as it is where that can be.
 
-So a comparison changes what was asked about, and names what had to change with it.
+Reasons and comparisons are made of it, so that both change what was asked about, and name what had
+to change with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import log
+from math import inf
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
-from ..estimate.layout import DEFAULTS, FIELDS, Layout, row_keys
-from ..job.records import Job
+from ..estimate.layout import DEFAULTS, FIELDS, PARTS_OF, Layout, Layouts
+from ..findings import Severity
+from ..job.records import Job, Pins
 from ..rules.layout.identities import pinned_values
-from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.sequence import exchanges_heads_only
-from ..rules.run import is_legal
-from .feasible import Estimates
-from .refine import DETAILED, DETAILS
+from ..rules.run import binding_rules, is_legal
+from .enumerate import Enumeration, joined
+from .feasible import estimates, fitting, with_known_context
+from .refine import DETAILED, DETAILS, chunk_counts, with_columns
 
 #: Fields that the two identities give where the others are known.
 FOLLOWING: Final = ("data", "gradient_accumulation")
-#: Fields that say how much of another one: with another value of that one they begin at their
-#: defaults.
-PARTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "recompute": ("recompute_layers", "recompute_group", "recompute_modules"),
-    "offload": ("offload_fraction",),
-}
-_MOST_PARTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,105 +37,155 @@ class Neighbour:
     changed: tuple[str, ...]  #: other fields that had to change
 
 
-def neighbour(
-    job: Job, layout: Layout, values: Mapping[str, Any], pool: Estimates
-) -> Neighbour | None:
-    """The layout with other `values` that is nearest to `layout`; `None` where no legal one has
-    them.
+def neighbour(job: Job, layout: Layout, asked: Mapping[str, Any]) -> Neighbour | None:
+    """The legal layout with the `asked` values, as in `Pins`, that is nearest to `layout`.
 
-    It need not fit. Where all else can't stay as it is, it is the layout of the `pool` that differs
-    in the fewest fields, with as many of the details as are legal; of equals, that with the least
-    expected time.
+    It need not fit. Where all else can't stay as it is, it is the layout that differs in the fewest
+    other fields, with as many of the details as are legal; of equals, one that fits, and then that
+    with the least expected time. `None` where no legal layout has the values.
     """
-    matches = [getattr(pool.layouts, name) == value for name, value in values.items()]
-    rows = np.flatnonzero(np.all(matches, axis=0) & np.ones(len(pool.total_s), np.bool_))
-    for more in ({}, *_parts(pool, rows, values)):
-        alone = with_values(job, layout, {**more, **values})
-        if alone is not None and is_legal(job, alone):
-            return Neighbour(layout=alone, changed=changed(layout, alone, values))
-    if not len(rows):
+    pinned = replace(job, pins=replace(job.pins, **asked))
+    values = pinned_values(replace(Pins(), **asked))
+    near = _unchanged(job, pinned, layout, values) or _least_changed(pinned, layout, values)
+    return None if near is None else Neighbour(layout=near, changed=changed(layout, near, asked))
+
+
+def _unchanged(job: Job, pinned: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:
+    """The layout with other values and all else as it is; `None` where that isn't legal.
+
+    A value that a search would find needless without its parts comes with the best of them, such
+    as the modules that are repeated.
+    """
+    plain = with_values(pinned, layout, values)
+    if plain is None:
         return None
-    columns = pool.layouts.take(rows)
+    if is_legal(job, plain):
+        return plain
+    with_parts = [each for each in _parts(job, plain, values) if is_legal(job, each)]
+    if with_parts:
+        return _best(job, Layouts.of(with_parts))
+    return plain if is_legal(pinned, plain) else None
+
+
+def _parts(job: Job, plain: Layout, values: Mapping[str, Any]) -> Iterator[Layout]:
+    """The layout with each part of what is recomputed or offloaded, where that was asked for."""
+    row = Layouts.of([plain])
+    for detail in DETAILS:
+        whole, *parts = detail.turns
+        if whole not in PARTS_OF or whole not in values or not values.keys().isdisjoint(parts):
+            continue
+        for setting in detail.settings(job, row):
+            if setting[whole] == values[whole]:
+                yield with_columns(row, setting)[0]
+
+
+def _least_changed(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:
+    """The best of the legal layouts that differ in the fewest fields beside `values`."""
     compared = [name for name in FIELDS if name not in (*FOLLOWING, *values, *DETAILED)]
-    differing = np.sum(
-        [getattr(columns, name) != getattr(layout, name) for name in compared], axis=0
-    )
-    nearest = rows[differing == differing.min()]
-    row = int(nearest[pool.expected_s[nearest].argmin()])
-    detailed = _with_details(job, pool.layouts[row], layout, values)
-    return Neighbour(layout=detailed, changed=changed(layout, detailed, values))
+    nearest: list[Layouts] = []
+    least = inf
+    for rows in Enumeration(with_known_context(pinned)):
+        differing = _differing(rows, layout, compared)
+        fewest = int(differing.min())
+        if fewest < least:
+            least, nearest = fewest, []
+        if fewest == least:
+            nearest.append(rows.take(differing == fewest))
+    if not nearest:
+        return None
+
+    rows = _with_details(pinned, joined(nearest), layout, values)
+    others = [name for name in FIELDS if name not in (*FOLLOWING, *values)]
+    differing = _differing(rows, layout, others)
+    return _best(pinned, rows.take(differing == differing.min()))
 
 
-def _parts(
-    pool: Estimates, rows: NDArray[np.intp], values: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """How much of what is recomputed or offloaded, as layouts of the pool have it, the best one
-    first.
+def _differing(rows: Layouts, layout: Layout, names: list[str]) -> NDArray[np.int64]:
+    """In how many of some fields each row differs from a layout."""
+    differs = [getattr(rows, name) != getattr(layout, name) for name in names]
+    return np.asarray(np.sum(differs, axis=0), np.int64)
+
+
+def _best(job: Job, rows: Layouts) -> Layout:
+    """The row with the least expected time of those that fit, else of all."""
+    fits, ledger = fitting(job, rows)
+    found = estimates(job, rows, ledger.required_bytes, ledger.device_bytes)
+    return rows[int(np.lexsort((found.expected_s, ~fits))[0])]
+
+
+def with_values(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:
+    """The layout with other values, which the job pins, and what follows from them; `None` where
+    the identities or other pins don't allow them.
     """
-    names = [part for whole, parts in PARTS_OF.items() if whole in values for part in parts]
-    if not names or not len(rows):
-        return
-    keys = row_keys([getattr(pool.layouts, name)[rows] for name in names])
-    order = np.argsort(pool.expected_s[rows], kind="stable")
-    for place in np.sort(np.unique(keys[order], return_index=True)[1])[:_MOST_PARTS]:
-        one = pool.layouts[int(rows[order[place]])]
-        yield {name: getattr(one, name) for name in names}
-
-
-def with_values(job: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:
-    """The layout with other values and what follows from them; `None` where the identities don't
-    allow them.
-    """
-    asked = dict(values)
-    for name, parts in PARTS_OF.items():
-        if name in asked:
-            asked = {**{part: DEFAULTS[part] for part in parts}, **asked}
-    if "context" in asked and exchanges_heads_only(job):
-        asked.setdefault("context_heads", asked["context"])
-    made = replace(layout, **asked)
+    made = replace(layout, **{**_plain_parts(values), **values})
+    if "context" in values and "context_heads" not in values and exchanges_heads_only(pinned):
+        made = replace(made, context_heads=made.context)
 
     ranks = made.tensor * made.pipeline * made.context
-    pins = pinned_values(job.pins)
-    data = values.get("data", pins.get("data", job.gpus // ranks))
-    if data * ranks != job.gpus:
+    pins, batch = pinned_values(pinned.pins), pinned.training.global_batch
+    data = pins.get("data", pinned.gpus // ranks)
+    if data * ranks != pinned.gpus:
         return None
-    batch, micro_is_set = job.training.global_batch, "micro_batch" in {**pins, **values}
-    accumulation = values.get("gradient_accumulation", pins.get("gradient_accumulation"))
+    accumulation = pins.get("gradient_accumulation")
     if accumulation is None:
         accumulation = batch // (data * made.micro_batch)
-    elif not micro_is_set:
+    elif "micro_batch" not in pins:
         made = replace(made, micro_batch=batch // (data * accumulation))
     made = replace(made, data=data, gradient_accumulation=accumulation)
 
-    kept = all(getattr(made, name) == pin for name, pin in pins.items() if name not in values)
+    kept = all(getattr(made, name) == pin for name, pin in pins.items())
     return made if kept and made.global_batch == batch and made.micro_batch > 0 else None
 
 
-def _with_details(job: Job, plain: Layout, detailed: Layout, values: Mapping[str, Any]) -> Layout:
-    """A layout with the details of another one, one after the other, as far as they are legal."""
-    if "virtual_pipeline" not in values:
-        plain = _with_chunks(job, plain, detailed.virtual_pipeline)
+def _plain_parts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of the parts of all that is among `values`."""
+    parts = (part for whole in PARTS_OF if whole in values for part in PARTS_OF[whole])
+    return {part: DEFAULTS[part] for part in parts}
+
+
+def _with_details(job: Job, rows: Layouts, detailed: Layout, values: Mapping[str, Any]) -> Layouts:
+    """Rows with the details of another layout, one after the other, as far as they are legal."""
+    settled = {*values, *_plain_parts(values)}
+    if "virtual_pipeline" not in settled:
+        rows = _with_chunks(job, rows, detailed.virtual_pipeline)
     for turns in dict.fromkeys(detail.turns for detail in DETAILS):
-        turned = {name: getattr(detailed, name) for name in turns if name not in values}
-        candidate = replace(plain, **turned)
-        if candidate != plain and is_legal(job, candidate):
-            plain = candidate
-    return plain
+        turned = {name: getattr(detailed, name) for name in turns if name not in settled}
+        rows, _ = _where_legal(job, rows, turned)
+    return rows
 
 
-def _with_chunks(job: Job, plain: Layout, wanted: int) -> Layout:
-    """A layout with as many model chunks a stage as are wanted, or with the legal number next to
+def _with_chunks(job: Job, rows: Layouts, wanted: int) -> Layouts:
+    """Rows with as many model chunks a stage as are wanted, or with the legal number next to
     that.
     """
-    counts = chunk_values(job, plain.pipeline) if plain.pipeline <= job.model.layers else [1]
-    for count in sorted(counts, key=lambda count: abs(log(count / wanted))):
-        candidate = replace(plain, virtual_pipeline=count)
-        if is_legal(job, candidate):
-            return candidate
-    return plain
+    counts = chunk_counts(job, rows)
+    order = np.argsort(np.abs(np.log(counts / wanted)), axis=1, kind="stable")
+    settled = np.zeros(len(rows), np.bool_)
+    for column in np.take_along_axis(counts, order, axis=1).T:
+        tried = {"virtual_pipeline": np.where(settled, rows.virtual_pipeline, column)}
+        rows, legal = _where_legal(job, rows, tried)
+        settled |= legal
+        if settled.all():
+            break
+    return rows
 
 
-def changed(before: Layout, after: Layout, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Fields other than those of `values` in which two layouts differ."""
-    names = (name for name in FIELDS if name not in values)
+def _where_legal(
+    job: Job, rows: Layouts, values: Mapping[str, Any]
+) -> tuple[Layouts, NDArray[np.bool_]]:
+    """Legal rows with other values where that breaks no rule, and where that is."""
+    changed_rows = with_columns(rows, values)
+    legal = np.ones(len(rows), np.bool_)
+    for rule in binding_rules(job):
+        if rule.severity is Severity.ERROR and not values.keys().isdisjoint(rule.columns.reads):
+            legal &= np.asarray(rule.allows(job, changed_rows), np.bool_)
+    either = {
+        name: np.where(legal, getattr(changed_rows, name), getattr(rows, name)) for name in values
+    }
+    return with_columns(rows, either), legal
+
+
+def changed(before: Layout, after: Layout, asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields other than those that were asked about in which two layouts differ."""
+    names = (name for name in FIELDS if name not in asked)
     return tuple(name for name in names if getattr(before, name) != getattr(after, name))

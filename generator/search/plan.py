@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ..dataclass import dataclass
-from ..estimate.layout import FIELDS, Layout, dimensions, in_words
+from ..estimate.layout import FIELDS, Layout, dimensions, in_words, told_with
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.model_size import parameter_count
 from ..estimate.saving import Saving, assumptions, saving
@@ -132,7 +132,8 @@ class Decision:
     @property
     def asked(self) -> str:
         """The other value, with what had to change: `8 (with pipeline 2, data 16)`."""
-        also = ", ".join(f"{key} {in_spec(value)}" for key, value in self.changed.items())
+        told = told_with([self.key], self.changed)
+        also = ", ".join(f"{key} {in_spec(value)}" for key, value in told.items())
         return f"{self.other} (with {also})" if also else str(self.other)
 
     @property

@@ -7,14 +7,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..estimate.layout import DEFAULTS, FIELDS, Layout, Layouts
+from ..estimate.layout import DEFAULTS, FIELDS, PARTS_OF, Layout, Layouts
 from ..job.records import Job
+from ..job.resolve import pinned_value
 from ..text.wording import in_spec
 from ..units import gib
 from .choice import why_first
 from .compare import Difference
 from .feasible import Estimates, make_plans
-from .nearby import FOLLOWING, PARTS_OF, Neighbour, neighbour
+from .nearby import FOLLOWING, Neighbour, neighbour
 from .plan import Decision, Plan
 
 #: A layout in which nothing is decided.
@@ -46,8 +47,8 @@ def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[D
 
 def _near(found: Estimates, plan: Plan, name: str) -> list[Neighbour]:
     """The layouts with the next values of one field that are nearest to a plan's."""
-    values = _next(found, plan.layout, name)
-    near = (neighbour(plan.job, plan.layout, {name: value}, found) for value in values)
+    asked = ({name: pinned_value(value)} for value in _next(found, plan.layout, name))
+    near = (neighbour(plan.job, plan.layout, one_key) for one_key in asked)
     return [each for each in near if each is not None]
 
 
@@ -61,7 +62,8 @@ def _matters(layout: Layout, name: str) -> bool:
 
 
 def _next(found: Estimates, layout: Layout, name: str) -> Iterator[Any]:
-    """Values of a field that some layout has, next to that of `layout`, the smaller one first.
+    """Values of a field, as in a spec, that some layout has, next to that of `layout`, the smaller
+    one first.
 
     How much is recomputed is compared among layouts that recompute as this one does.
     """
@@ -76,9 +78,9 @@ def _next(found: Estimates, layout: Layout, name: str) -> Iterator[Any]:
     smaller = np.flatnonzero((column < value) & alike)
     larger = np.flatnonzero((column > value) & alike)
     if len(smaller):
-        yield getattr(found.layouts[int(smaller[column[smaller].argmax()])], name)
+        yield found.layouts[int(smaller[column[smaller].argmax()])].to_dict()[name]
     if len(larger):
-        yield getattr(found.layouts[int(larger[column[larger].argmin()])], name)
+        yield found.layouts[int(larger[column[larger].argmin()])].to_dict()[name]
 
 
 def _decision(plan: Plan, name: str, near: Neighbour, theirs: Plan, bold: bool) -> Decision:

@@ -131,6 +131,8 @@ class Detail:
     turns: tuple[str, ...]
     settings: Callable[[Job, Layouts], Settings]
     saves: str  #: the cause of the step time that it can shorten
+    #: a field that it needs turned: what turns that may cost as much as this one saves
+    needs: str = ""
     replaces: Mapping[str, Any] = field(default_factory=dict)  #: values for which it does a part
     #: the fastest and largest that it can come to
     largest: Mapping[str, Any] = field(default_factory=dict)
@@ -144,10 +146,12 @@ def _node_choices(job: Job, rows: Layouts) -> Settings:
     yield {"zero_hpz": np.where(useful & (rows.offload <= Offload.OPTIMIZER), ranks, 1)}
 
 
-def _switch(name: str, *, saves: str) -> Detail:
+def _switch(name: str, *, saves: str, needs: str = "") -> Detail:
     """A detail that is on or off."""
     on = {name: True}
-    return Detail(turns=(name,), settings=lambda job, rows: iter([on]), saves=saves, best=on)
+    return Detail(
+        turns=(name,), settings=lambda job, rows: iter([on]), saves=saves, needs=needs, best=on
+    )
 
 
 #: In this order. Those that trade memory for time come first, and all that they make is kept, for
@@ -170,7 +174,7 @@ DETAILS: tuple[Detail, ...] = (
         largest={"offload": Offload.NONE},
     ),
     _switch("tensor_overlap", saves="tensor_s"),
-    _switch("expert_overlap", saves="expert_s"),
+    _switch("expert_overlap", saves="expert_s", needs="virtual_pipeline"),
     Detail(turns=("context_heads",), settings=head_choices, saves="context_s"),
     Detail(turns=("zero_copies",), settings=copy_choices, saves="data_s"),
     Detail(turns=("zero_hpz",), settings=_node_choices, saves="data_s"),
@@ -314,7 +318,7 @@ def refined(
         wave = rows.take(cut)
         held = reach.holds(wave, least[cut])
         if chunked is _OTHER_CHUNKS:
-            held &= _near_best(wave, [found, *made], bold)
+            held &= _near_best(wave, [found, *made], details, bold)
             reach = reach.less(_LEAST_GAIN)
         if not held.any():
             continue
@@ -327,17 +331,23 @@ def refined(
     return found.extended(*made)
 
 
-def _near_best(rows: Estimates, made: Sequence[Estimates], bold: bool) -> NDArray[np.bool_]:
-    """Find layouts of which details make one that is nearly the best or the fastest."""
+def _near_best(
+    rows: Estimates, made: Sequence[Estimates], details: Sequence[Detail], bold: bool
+) -> NDArray[np.bool_]:
+    """Find layouts of which details make one that is nearly the best or the fastest, or would with
+    what only chunks allow.
+    """
     fixed = [name for name in FIELDS if name not in DETAILED]
 
     def keys(layouts: Layouts) -> NDArray[np.int64]:
         return row_keys([getattr(layouts, name) for name in fixed])
 
-    near = [
-        keys(each.layouts.take(np.flatnonzero(seconds <= best * (1 + _OTHERS_GAIN))))
-        for each, seconds, best in _deciding(made, bold)
-    ]
+    needing = [detail for detail in details if detail.needs == "virtual_pipeline"]
+    near = []
+    for each, seconds, best in _deciding(made, bold):
+        whole = each.layouts.virtual_pipeline == 1
+        least = seconds * np.where(whole, _floor(each, needing) / each.total_s, 1.0)
+        near.append(keys(each.layouts.take(least <= best * (1 + _OTHERS_GAIN))))
     return np.isin(keys(rows.layouts), np.unique(np.concatenate(near)))
 
 
@@ -438,7 +448,7 @@ def _floor_at(
     hide all.
     """
     settled = {name: value for d in details for name, value in d.best.items()}
-    columns = _set(rows.layouts, {**settled, **values})
+    columns = with_columns(rows.layouts, {**settled, **values})
     found, rest = (
         estimates(job, columns, rows.required_bytes, rows.device_bytes),
         [d for d in details if not d.best],
@@ -468,7 +478,7 @@ def _traded(
     rows = rows.take(reach.holds(rows, _floor_at(job, rows, _largest(details), details)))
     if not len(rows.total_s):
         return rows
-    largest = memory(job, _set(rows.layouts, _largest(details)))
+    largest = memory(job, with_columns(rows.layouts, _largest(details)))
     rows = rows.take(np.broadcast_to(largest.required_bytes > roomy_bytes(job), len(rows.total_s)))
     return _made(job, rows, detail, details[details.index(detail) + 1 :], reach)[0]
 
@@ -503,8 +513,11 @@ def _made(
     """Every legal layout that a detail makes of some, that fits and is faster, and which rows they
     are of.
 
-    It is faster by more than `gain`, and within reach with all that details `later` can save.
+    It is faster by more than `gain`, but for what details save that need this one, and within reach
+    with all that details `later` can save.
     """
+    later = [*later]
+    needing = [each for each in later if each.needs in detail.turns]
     if not len(rows.total_s):
         return rows, np.zeros(0, np.int64)
     changed: list[Layouts] = []
@@ -512,7 +525,7 @@ def _made(
     rules = [rule for rule in binding_rules(job) if rule.severity is Severity.ERROR]
     rules = [rule for rule in rules if not set(detail.turns).isdisjoint(rule.columns.reads)]
     for setting in detail.settings(job, rows.layouts):
-        turned = _set(rows.layouts, setting)
+        turned = with_columns(rows.layouts, setting)
         differs = np.any(
             [getattr(rows.layouts, name) != getattr(turned, name) for name in setting], axis=0
         )
@@ -527,7 +540,7 @@ def _made(
     for cut in chunks(len(at)):
         # The time alone rules out most: only for the others is it asked what they need.
         timed, own = estimates(job, every.take(cut), _NOTHING, _NOTHING), at[cut]
-        faster = timed.total_s < rows.total_s[own] * (1 - gain)
+        faster = _floor(timed, needing) < rows.total_s[own] * (1 - gain)
         faster &= reach.holds(timed, _floor(timed, later))
         if not faster.any():
             continue
@@ -543,7 +556,7 @@ def _made(
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 
 
-def _set(rows: Layouts, values: Mapping[str, Any]) -> Layouts:
+def with_columns(rows: Layouts, values: Mapping[str, Any]) -> Layouts:
     """The rows with other values in some columns."""
     columns = {name: getattr(rows, name) for name in FIELDS}
     return Layouts(
