@@ -89,7 +89,7 @@ def _page(title: str, introduction: str, sections: Iterable[str]) -> str:
 
 
 def _documents() -> Iterator[str]:
-    for name in ("findings", "sweep", "calibration", "rules", "catalog"):
+    for name in ("findings", "sweep", "calibration", "tune", "submit", "rules", "catalog"):
         schema = _schema(name)
         yield from (f"## {name}", "", prose(schema["description"]), "")
         yield from (*keys_table(schema, schema), *definition_sections(schema, level=3), "")

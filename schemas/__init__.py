@@ -1,1 +1,1 @@
-"""JSON Schemas of the job spec, plan.json, sweeps, calibrations and findings."""
+"""JSON Schemas of the job spec and of the documents that commands print and write."""

@@ -33,6 +33,14 @@ def test_the_catalog_is_as_its_schema_has_it() -> None:
     assert listed["facts"]["models"]["gpt3-175b"]["layers"] == 96
 
 
+def test_what_explains_a_plan_is_as_its_schema_has_it() -> None:
+    """With --explain the document of plans has the factors of the training time too."""
+    assert _breaches("plan", "plan", "--explain", "--top", "1") == []
+    explained = json.loads(run("plan", "--explain", "--top", "1", "--format", "json").stdout)
+    assert {"GPUs", "memory"} < {row["factor"] for row in explained["factors"]}
+    assert explained["plans"][0]["decisions"]
+
+
 def test_a_wrong_rule_breaks_the_schema() -> None:
     """The schema refuses a rule with a severity that there is not, and one without a title."""
     validator = Draft202012Validator(load_schema("rules"))

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..estimate.layout import in_words
 from ..estimate.uncertainty import percent
 from ..job.records import Job
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.plan import Decision
 from ..search.summary import Line, Row, answer, compared, fits, rows, unlike
-from ..text.wording import counted, in_spec
+from ..text.wording import counted
 from ..units import GIB, count, gib, same_unit
 from .findings_text import height_below
 from .options import given
@@ -159,9 +158,8 @@ def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
         table.add_row(*first_cells, decision.other or "", decision.change, more, cause)
 
         value = f"{decision.key} {decision.other}"
-        if decision.changed:
-            also = ", ".join(f"{key} {in_spec(other)}" for key, other in decision.changed.items())
-            reasons.append(f"{value}: changes {also}")
+        if decision.also:
+            reasons.append(f"{value}: changes {decision.also}")
         if decision.why is not None:
             reasons.append(f"{value}: {decision.why}")
     yield table
@@ -183,9 +181,7 @@ def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
         if nearest
         else []
     )
-    near = (
-        ("Nearest", f"{in_words(nearest.layout)}: {'; '.join(broken)}.") if nearest else _batch(job)
-    )
+    near = ("Nearest", f"{nearest.in_words()}: {'; '.join(broken)}.") if nearest else _batch(job)
     binding = ("Binding", f"{found.binding_rule}: {title_of(found.binding_rule)}")
     indivisible = nearest is None and job.training.global_batch % job.gpus > 0
     # A batch that doesn't divide is the cause of what breaks the rules: the GPUs that are left have

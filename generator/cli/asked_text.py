@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import log
 
-from ..estimate.layout import details, dimensions, in_words
+from ..estimate.layout import details, dimensions
 from ..estimate.model_size import active_parameter_count, parameter_count
 from ..estimate.saving import Assumption, assumptions
 from ..estimate.uncertainty import (
@@ -30,7 +30,7 @@ from .tables import Column, Lines, Part, Table, Text, numbers, whole, words
 def comparisons(best: Plan | None, answers: Sequence[Comparison]) -> Iterator[Part]:
     """The chosen plan and the answer to each question, then a table of those that have a plan."""
     step = best and seconds_with_band(best.step_time.total_s, best.uncertainty.step_time)
-    chosen = [("Chosen", f"{in_words(best.layout, brief=True)}, {step} per step")] if best else []
+    chosen = [("Chosen", f"{best.in_words(brief=True)}, {step} per step")] if best else []
     asked = (
         ["Asked"]
         if len(answers) == 1
@@ -57,8 +57,7 @@ def _verdict(answer: Comparison, name: str) -> Iterator[tuple[str, str | Text]]:
     if answer.difference is None and answer.theirs is not None and answer.verdict != "same":
         yield (
             "",
-            f"{in_words(answer.theirs.layout)}: "
-            f"{seconds(answer.theirs.step_time.total_s)} per step",
+            f"{answer.theirs.in_words()}: {seconds(answer.theirs.step_time.total_s)} per step",
         )
     yield from dict.fromkeys(
         ("", f"hint: {finding.hint}") for finding in answer.findings if finding.hint
@@ -89,7 +88,10 @@ def _side_by_side(asked: Sequence[Difference | None]) -> Table:
     table = Table(whole(), *columns, *([numbers("difference")] if alone else []))
     plans = [ours, *(each.theirs for each in shown)]
     cells = [
-        {**dimensions(plan.layout), "also": ", ".join(details(plan.layout)) or "nothing"}
+        {
+            **dimensions(plan.layout, sharding=plan.job.engine.sharding),
+            "also": ", ".join(details(plan.layout, sharding=plan.job.engine.sharding)) or "nothing",
+        }
         for plan in plans
     ]
     for name in cells[0]:
@@ -196,9 +198,15 @@ def _range(low: int, high: int) -> str:
 def factors(plan: Plan) -> tuple[Part, ...]:
     """List the factors of the training time, each with its value and its assumption."""
     table = Table(whole("factor"), words("value"), words("assumes"))
-    for name, value, assumes in (*_work(plan), *_machines(plan), *_losses(plan)):
-        table.add_row(name, value, assumes)
+    for row in factor_rows(plan):
+        table.add_row(*row.values())
     return Text("Factors of the training time", BOLD), table
+
+
+def factor_rows(plan: Plan) -> list[dict[str, str]]:
+    """The factors of the training time, as `--explain --format json` has them."""
+    found = (*_work(plan), *_machines(plan), *_losses(plan))
+    return [dict(zip(("factor", "value", "assumes"), row, strict=True)) for row in found]
 
 
 def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:

@@ -71,6 +71,8 @@ PUBLISHED = (
     "plan",
     "sweep",
     "calibration",
+    "tune",
+    "submit",
     "findings",
     "rules",
     "catalog",
@@ -87,7 +89,7 @@ NAMES = (*PUBLISHED, "deepspeed")
 )
 def schema(name: str, deepspeed_version: str | None) -> None:
     """Print a JSON Schema: of job specs, or of what `--format json` prints: plans, sweeps,
-    calibrations, findings, rules, the catalog.
+    calibrations, trials (tune), submissions, findings, rules, the catalog.
 
     `deepspeed` is the schema of a DeepSpeed config, for editors.
     """

@@ -83,8 +83,12 @@ def generate(
             }
             for change in changes
         ]
-        counts = {"elastic": made.elastic.to_dict()} if made.elastic else {}
-        print_json({**best.to_dict(), **counts, "files": written})
+        more: dict[str, object] = {"elastic": made.elastic.to_dict()} if made.elastic else {}
+        if explain:
+            from .asked_text import factor_rows
+
+            more |= {"rejected_by": made.answer.rejected_by, "factors": factor_rows(best)}
+        print_json({**best.to_dict(), **more, "files": written})
     else:
         _print(made, changes, top, bold=bold, explain=explain)
 

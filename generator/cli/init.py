@@ -288,7 +288,6 @@ def _mark_guess(draft: Keys, answers: Mapping[str, Any], *, taken: bool = False)
 
 def _tell(outcome: Outcome) -> None:
     """Print what came of planning the spec."""
-    from ..estimate.layout import in_words
     from ..estimate.uncertainty import seconds_with_band
     from .answers import obstacle  # here, to save start-up time
     from .tables import print_parts
@@ -309,6 +308,6 @@ def _tell(outcome: Outcome) -> None:
     elif outcome.plan is not None:
         plan = outcome.plan
         step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
-        print_parts(f"best plan: {in_words(plan.layout)}, {step} per step")
+        print_parts(f"best plan: {plan.in_words()}, {step} per step")
         if price := _price(plan):
             print_parts(price)

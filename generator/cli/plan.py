@@ -16,7 +16,7 @@ from .printing import ExitStatus, print_csv, print_json, working
 if TYPE_CHECKING:
     from ..job.records import Job
     from ..search.compare import Comparison
-    from ..search.plan import Infeasible, SearchResult
+    from ..search.plan import Infeasible, Plan, SearchResult
     from ..search.summary import Line
 
 
@@ -125,7 +125,8 @@ def plan(
         [each for each in best.findings if each not in findings and each.severity.value != "note"]
     )
     if form == "json":
-        print_json({**answer.to_dict(), **({"counts": counts.to_dict()} if counts else {})})
+        more_counts = {"counts": counts.to_dict()} if counts else {}
+        print_json({**answer.to_dict(), **more_counts, **_factors(best, explain)})
     elif form == "csv":
         print_csv(answer.to_rows())
     else:
@@ -172,7 +173,8 @@ def _answer(
     if form == "json":
         document: dict[str, Any] = answer.to_dict()
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
-        print_json(document | ({"spares": left.to_dict()} if left else {}))
+        document |= {"spares": left.to_dict()} if left else {}
+        print_json(document | _factors(best, explain))
     else:
         from .answers import explained, obstacle
         from .asked_text import comparisons as compared_parts
@@ -185,6 +187,13 @@ def _answer(
         print_parts(*parts)
     if best is None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
+
+
+def _factors(best: Plan | None, explain: bool) -> dict[str, Any]:
+    """What `--explain` adds to a document: all else that it says is in one anyway."""
+    from .asked_text import factor_rows  # here, to save start-up time
+
+    return {"factors": factor_rows(best)} if explain and best else {}
 
 
 def _comparison(

@@ -209,8 +209,8 @@ def started(
     yes: bool,
     dry_run: bool,
     wait: bool,
-) -> None:
-    """Submit the file of the trials, and wait for their end."""
+) -> dict[str, object]:
+    """Submit the file of the trials, and wait for their end. Returns what was submitted."""
     job, folder = plans[0].job, file.parent
     uploaded = launcher.uploaded(job.launch, folder)
     if uploaded is not None and not (uploaded / job.launch.script).exists():
@@ -221,16 +221,18 @@ def started(
     if not (yes or dry_run):
         ask_first()
     reply = submit_file(launcher, words, dry_run=dry_run)
+    commands = reply.watch(launcher, file)
+    submitted = {"command": words, "dry_run": dry_run, "id": reply.identity, "watch": commands}
     if reply.identity is None:
         if reply.text:
             echo(reply.text.rstrip(), err=True)
-        return
-    watch = [f"Watch them: {line}" for line in reply.watch(launcher, file)]
+        return submitted
+    watch = [f"Watch them: {line}" for line in commands]
     echo("\n".join((f"submitted: {reply.identity}", *watch)), err=True)
     later = f"read the logs with --read -o {shlex.quote(str(folder))}"
     if not wait:
         echo(later, err=True)
-        return
+        return submitted
     try:
         with working(f"waiting for {reply.identity}"):
             wait_for(launcher, reply)
@@ -239,6 +241,13 @@ def started(
         raise click.exceptions.Exit(ExitStatus.FINDINGS) from None
     if launcher.scheduler.collect:
         run([word.format(id=reply.identity, folder=folder) for word in launcher.scheduler.collect])
+    return submitted
+
+
+def unmeasured(plans: Sequence[Plan], submitted: Mapping[str, object]) -> dict[str, object]:
+    """The document of trials that were submitted, or asked about, and that nothing is known of."""
+    trials = [Trial(number, plan, None) for number, plan in enumerate(plans, start=1)]
+    return {"trials": [trial.to_dict() for trial in trials], "files": [], **submitted}
 
 
 def _trials(loader: JobLoader, folder: Path) -> list[Trial]:

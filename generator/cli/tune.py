@@ -68,7 +68,7 @@ def tune(
     """
     from .loading import JobLoader, placed, planned, say_range  # here, to save start-up time
     from .tables import file_name
-    from .trials import MOST_TRIALS, report, started, written
+    from .trials import MOST_TRIALS, report, started, unmeasured, written
 
     if top > MOST_TRIALS:
         raise click.UsageError(f"--top {top} is more than {MOST_TRIALS} trials")
@@ -80,8 +80,12 @@ def tune(
         plans = planned(replace(job, elastic=()), form, top, bold, explain=False)[0].plans[:top]
         plans = tuple(replace(plan, job=placed(plan.job, request, folder)) for plan in plans)
         launcher, file = written(plans, steps, folder, request, force=force, dry_run=dry_run)
-        started(launcher, plans, steps, file, yes=yes, dry_run=dry_run, wait=not no_wait)
+        submitted = started(
+            launcher, plans, steps, file, yes=yes, dry_run=dry_run, wait=not no_wait
+        )
         if dry_run or no_wait:
+            if form == "json":
+                print_json(unmeasured(plans, submitted))
             return
     report(loader, folder, form)
 

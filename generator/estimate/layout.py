@@ -430,8 +430,8 @@ def told_with(asked: Iterable[str], changed: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def in_words(layout: Layout, *, brief: bool = False) -> str:
-    """Return a layout as one says it.
+def in_words(layout: Layout, *, sharding: str = "partitions", brief: bool = False) -> str:
+    """Return a layout as one says it, with the engine's way of `sharding` in its own words.
 
     An example is `32 replicas × 4 tensor × 8 pipeline, ZeRO 1, 48 micro-batches of 1`.
 
@@ -448,32 +448,39 @@ def in_words(layout: Layout, *, brief: bool = False) -> str:
     if layout.expert > 1:
         parts.append(f"experts over {layout.expert} GPUs")
     if layout.zero_stage:
-        parts.append(f"ZeRO {layout.zero_stage}")
+        parts.append(stage_in_words(layout, sharding))
     if layout.recompute:
-        recomputed = dimensions(layout)["recompute"] if brief else _recomputed(layout)
+        recomputed = _recompute_cell(layout) if brief else _recomputed(layout)
         parts.append("full recompute" if recomputed == "full" else f"recompute of {recomputed}")
     passes = (
         f"{layout.gradient_accumulation:,} "
         f"micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
     )
-    return ", ".join(
-        (*parts, *filter(None, _details(layout).values()), f"{passes} of {layout.micro_batch:,}")
-    )
+    said = filter(None, _details(layout, sharding).values())
+    return ", ".join((*parts, *said, f"{passes} of {layout.micro_batch:,}"))
 
 
-def details(layout: Layout) -> tuple[str, ...]:
+def stage_in_words(layout: Layout, sharding: str) -> str:
+    """Return what is sharded: `ZeRO 1`, or of units `FSDP2 (reshard)`."""
+    cell = _stage_cell(layout, sharding)
+    return f"FSDP2 ({cell})" if sharding == "units" else f"ZeRO {cell}"
+
+
+def details(layout: Layout, *, sharding: str = "partitions") -> tuple[str, ...]:
     """The decisions that have no column in tables, in words.
 
     Examples are `sequence parallel` and `optimizer offloaded`.
     """
-    return (*filter(None, _details(layout).values()), *_several(layout))
+    return (*filter(None, _details(layout, sharding).values()), *_several(layout))
 
 
-def differing(layout: Layout, other: Layout) -> tuple[str, ...]:
+def differing(layout: Layout, other: Layout, *, sharding: str = "partitions") -> tuple[str, ...]:
     """The same of those in which a layout differs from another one: `no sequence parallel`."""
-    chosen, others = _details(layout), _details(other)
+    chosen, others = _details(layout, sharding), _details(other, sharding)
     words = [
-        chosen[name] or off for name, (_, off) in _DETAILS.items() if chosen[name] != others[name]
+        chosen[name] or off
+        for name, (_, off) in _detail_words(sharding).items()
+        if chosen[name] != others[name]
     ]
     if chosen["offload"] != others["offload"]:
         words.append(
@@ -484,14 +491,14 @@ def differing(layout: Layout, other: Layout) -> tuple[str, ...]:
     return (*words, *(word for word in _several(layout) if word not in _several(other)))
 
 
-def _details(layout: Layout) -> dict[str, str]:
+def _details(layout: Layout, sharding: str) -> dict[str, str]:
     """The decisions that have no column, in words by field; empty where one is off.
 
     Modules that are recomputed are left out.
     """
     said = {
         name: words.format(getattr(layout, name)) if _differs(layout, name) else ""
-        for name, (words, _) in _DETAILS.items()
+        for name, (words, _) in _detail_words(sharding).items()
     }
     share = f"{layout.offload_fraction:.0%} of the " if layout.offload_fraction < 1 else ""
     both = " and parameters" if layout.offload is Offload.OPTIMIZER_AND_PARAMETERS else ""
@@ -504,7 +511,7 @@ def _several(layout: Layout) -> tuple[str, ...]:
     return (f"recompute of {_recomputed(layout)}",) if several else ()
 
 
-def dimensions(layout: Layout) -> dict[str, str]:
+def dimensions(layout: Layout, *, sharding: str = "partitions") -> dict[str, str]:
     """The cells of a table with a column per dimension, by heading.
 
     A cell is empty where its dimension is 1 or off.
@@ -515,15 +522,30 @@ def dimensions(layout: Layout) -> dict[str, str]:
         else ""
         for heading, name in _COLUMNS.items()
     }
+    stage = {
+        "FSDP2" if sharding == "units" and heading == "ZeRO" else heading: (
+            _stage_cell(layout, sharding) if heading == "ZeRO" else cell
+        )
+        for heading, cell in shown.items()
+    }
+    return {**stage, "recompute": _recompute_cell(layout)}
+
+
+def _stage_cell(layout: Layout, sharding: str) -> str:
+    """What is sharded, in a column: the ZeRO stage, or what FSDP2 does with the parameters of a
+    unit after its forward pass. Empty where nothing is.
+    """
+    if sharding == "units":
+        return {2: "keep", 3: "reshard"}.get(layout.zero_stage, str(layout.zero_stage))
+    return str(layout.zero_stage) if layout.zero_stage else ""
+
+
+def _recompute_cell(layout: Layout) -> str:
+    """What is recomputed, in a column; several modules are counted."""
     modules = layout.recompute_modules.labels if layout.recompute is Recompute.SELECTIVE else []
-    recompute = (
-        f"{len(modules)} modules"
-        if len(modules) > 1
-        else _recomputed(layout)
-        if layout.recompute
-        else ""
-    )
-    return {**shown, "recompute": recompute}
+    if len(modules) > 1:
+        return f"{len(modules)} modules"
+    return _recomputed(layout) if layout.recompute else ""
 
 
 _COLUMNS: Final[Mapping[str, str]] = {
@@ -552,10 +574,18 @@ _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
     "first_stage_layers": ("{} layers on the first stage", "first stage like the others"),
     "last_stage_layers": ("{} layers on the last stage", "last stage like the others"),
 }
+#: The same of an engine that shards by units.
+_OF_UNITS: Final[Mapping[str, tuple[str, str]]] = {
+    "zero_copies": ("{} copies of the FSDP shards", "one copy of the FSDP shards"),
+}
 _PLAIN = Layout(data=1)
 _MODULES = dict(
     zip(Modules, ("attention", "activation", "norm", "up", "mlp", "moe", "shared"), strict=True)
 )
+
+
+def _detail_words(sharding: str) -> Mapping[str, tuple[str, str]]:
+    return {**_DETAILS, **_OF_UNITS} if sharding == "units" else _DETAILS
 
 
 def _differs(layout: Layout, name: str) -> bool:

@@ -9,7 +9,6 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..estimate.layout import in_words
 from ..estimate.model_size import parameter_count
 from ..estimate.products import peak_flops_per_s
 from ..estimate.roofline import operations
@@ -122,7 +121,7 @@ def _texts(
         "answer": answer,
         "headline": f"{model.name} ({count(parameter_count(model))} parameters) with "
         f"{job.framework} on {machines}",
-        "short": in_words(best.layout),
+        "short": best.in_words(),
         "tiles": [*tiles(best)],
         "table": plans_table(answer),
         "decisions": best.decisions,
@@ -320,8 +319,8 @@ def moved_rows(best: Plan, moved: Iterable[Moved]) -> list[dict[str, Any]]:
             count(speed),
             f"{share:+} %" if (share := round(100 * (speed / rate - 1))) else "the same",
         ]
-        same = in_words(plan.layout) == in_words(best.layout)
-        layout = "the same" if same else in_words(plan.layout)
+        same = plan.in_words() == best.in_words()
+        layout = "the same" if same else plan.in_words()
         rows.append({"change": change, "layout": layout, "figures": figures})
     return rows
 
@@ -399,7 +398,7 @@ def sweep_document(found: Sweep) -> dict[str, Any]:
     for point in found.points:
         row = point.to_dict()
         run: Mapping[str, Any] = row["run"] or {}  # type: ignore[assignment]  # of plain values
-        layout = in_words(point.plan.layout) if point.plan else None
+        layout = point.plan.in_words() if point.plan else None
         kept = {name: row[name] for name in (*own, "rule", "message")}
         kept |= {"values": [*point.values.values()], "layout": layout}
         points.append(

@@ -104,7 +104,7 @@ def drawn_points(job: Job, found: Estimates, points: Points) -> dict[str, Any]:
         "shown": len(points.rows),
         "estimated": points.of,
         "near": points.near,
-        "layout": [in_words(layout) for layout in rows],
+        "layout": [in_words(layout, sharding=job.engine.sharding) for layout in rows],
         "front": np.flatnonzero(points.front).tolist(),
         "extrapolated": np.flatnonzero(~of_measured_kind(job, rows)).tolist(),
         "names": {str(number): points.names[number] for number in sorted(points.names)},

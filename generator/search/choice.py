@@ -90,18 +90,19 @@ def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False)
         return only if plan.layout == chosen.layout else same
     if name == "fastest" or plan.layout == fastest.layout:
         return f"fastest of {count:,} layouts that fit"
-    return why_first(plan, fastest, bold=bold)
+    return why_first(plan, fastest, "the fastest", bold=bold)
 
 
-def why_first(ours: Plan, theirs: Plan, *, bold: bool = False) -> str:
-    """Say by which number one plan comes before another, with the estimate beside it.
+def why_first(ours: Plan, theirs: Plan, other: str, *, bold: bool = False) -> str:
+    """Say by which number one plan comes before the `other`, with the estimate beside it.
 
-    `expected 15.9 s (estimate 15.6), the other 16.4 s (15.2): 6.0% chance of running out of memory`
+    `expected 15.9 s (estimate 15.6), the fastest 16.4 s (15.2): 6.0% chance of running out of
+    memory`
     """
     if bold:
-        return f"estimate {_seconds(ours)} s, the other {_seconds(theirs)} s"
+        return f"estimate {_seconds(ours)} s, {other} {_seconds(theirs)} s"
     first, second = (f"{plan.choice.decides_s:.4g} s" for plan in (ours, theirs))
-    text = f"expected {first} (estimate {_seconds(ours)}), the other {second} ({_seconds(theirs)})"
+    text = f"expected {first} (estimate {_seconds(ours)}), {other} {second} ({_seconds(theirs)})"
     against = next(_arguments(ours, theirs), "")
     return f"{text}: {against}" if against else text
 

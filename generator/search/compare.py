@@ -247,10 +247,11 @@ class Comparison:
         elif self.overruled:
             why = f"; the job pins {', '.join(self.overruled)}"
         else:
-            why = (
-                "; the chosen plan: "
-                f"{why_first(difference.ours, difference.theirs, bold=self.bold)}"
-            )
+            other = "that layout"
+            if self.row:
+                other = f"row {self.row}" if self.row.isdecimal() else f"the {self.row} one"
+            number = why_first(difference.ours, difference.theirs, other, bold=self.bold)
+            why = f"; the chosen plan: {number}"
         causes = f": {difference.time_causes}" if difference.time_causes else ""
         return f"{speed}{causes}{why}"
 

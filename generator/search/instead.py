@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from ..estimate.layout import FIELDS
+from ..estimate.layout import FIELDS, stage_in_words
 from ..findings import Severity
 from ..job.records import Framework, Job, Pins
 from ..rules.run import check_job, check_pins
@@ -116,7 +116,8 @@ def sharding_text(plan: Plan, other: Plan) -> str:
     if abs(more) >= _AS_LARGE:
         size = f"{abs(more) / GIB:.1f} GiB {'more' if more > 0 else 'less'}"
     name = other.job.framework.sharding
-    return f"training.sharding: {name}: ZeRO {other.layout.zero_stage}, {time}, {size}"
+    stage = stage_in_words(other.layout, other.job.engine.sharding)
+    return f"training.sharding: {name}: {stage}, {time}, {size}"
 
 
 def _searched(job: Job, other: Job) -> tuple[Job, Feasible] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -40,9 +39,9 @@ class Neighbour:
 def neighbour(job: Job, layout: Layout, asked: Mapping[str, Any]) -> Neighbour | None:
     """The legal layout with the `asked` values, as in `Pins`, that is nearest to `layout`.
 
-    It need not fit. Where all else can't stay as it is, it is the layout that differs in the fewest
-    other fields, with as many of the details as are legal; of equals, one that fits, and then that
-    with the least expected time. `None` where no legal layout has the values.
+    Where all else can stay as it is, it does, whether or not that fits. Else it is the layout that
+    fits and differs in the fewest other fields, or one that doesn't fit where none does; of equals,
+    that with the least expected time. `None` where no legal layout has the values.
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     values = pinned_values(replace(Pins(), **asked))
@@ -80,24 +79,34 @@ def _parts(job: Job, plain: Layout, values: Mapping[str, Any]) -> Iterator[Layou
 
 
 def _least_changed(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:
-    """The best of the legal layouts that differ in the fewest fields beside `values`."""
-    compared = [name for name in FIELDS if name not in (*FOLLOWING, *values, *DETAILED)]
-    nearest: list[Layouts] = []
-    least = inf
-    for rows in Enumeration(with_known_context(pinned)):
-        differing = _differing(rows, layout, compared)
-        fewest = int(differing.min())
-        if fewest < least:
-            least, nearest = fewest, []
-        if fewest == least:
-            nearest.append(rows.take(differing == fewest))
-    if not nearest:
-        return None
+    """The best of the legal layouts that fit and differ in the fewest fields beside `values`; of
+    all legal ones where none fits.
 
-    rows = _with_details(pinned, joined(nearest), layout, values)
+    Its details are those of `layout` where that is legal and fits.
+    """
+    rows = joined(Enumeration(with_known_context(pinned)))
+    if not len(rows):
+        return None
+    compared = [name for name in FIELDS if name not in (*FOLLOWING, *values, *DETAILED)]
+    differing = _differing(rows, layout, compared)
+    nearest: Layouts | None = None
+
+    for count in np.unique(differing):
+        plain = rows.take(differing == count)
+        detailed = _with_details(pinned, plain, layout, values)
+        nearest = detailed if nearest is None else nearest
+        for near in (detailed, plain):
+            fits, _ = fitting(pinned, near)
+            if fits.any():
+                return _least_changed_of(pinned, near.take(fits), layout, values)
+    return None if nearest is None else _least_changed_of(pinned, nearest, layout, values)
+
+
+def _least_changed_of(job: Job, rows: Layouts, layout: Layout, values: Mapping[str, Any]) -> Layout:
+    """The best of the rows that differ from a layout in the fewest fields, details too."""
     others = [name for name in FIELDS if name not in (*FOLLOWING, *values)]
     differing = _differing(rows, layout, others)
-    return _best(pinned, rows.take(differing == differing.min()))
+    return _best(job, rows.take(differing == differing.min()))
 
 
 def _differing(rows: Layouts, layout: Layout, names: list[str]) -> NDArray[np.int64]:

@@ -130,11 +130,15 @@ class Decision:
         return "" if share is None else f"{share:+.0%}" if abs(share) >= 0.005 else "the same"
 
     @property
+    def also(self) -> str:
+        """What had to change with it: `pipeline 2, data 16`."""
+        told = told_with([self.key], self.changed)
+        return ", ".join(f"{key} {in_spec(value)}" for key, value in told.items())
+
+    @property
     def asked(self) -> str:
         """The other value, with what had to change: `8 (with pipeline 2, data 16)`."""
-        told = told_with([self.key], self.changed)
-        also = ", ".join(f"{key} {in_spec(value)}" for key, value in told.items())
-        return f"{self.other} (with {also})" if also else str(self.other)
+        return f"{self.other} (with {self.also})" if self.also else str(self.other)
 
     @property
     def because(self) -> str:
@@ -203,7 +207,7 @@ class Plan:
 
     def __repr__(self) -> str:
         step, need = float(self.step_time.total_s), gib(self.memory.required_bytes)
-        return f"Plan({step:.4g} s a step, {need} GiB per GPU; {in_words(self.layout)})"
+        return f"Plan({step:.4g} s a step, {need} GiB per GPU; {self.in_words()})"
 
     def _repr_html_(self) -> str:
         return _html({"plan": self}, self.job)
@@ -254,6 +258,10 @@ class Plan:
             "decisions": [asdict(decision) for decision in self.decisions],
             "findings": [finding_document(finding) for finding in self.findings],
         }
+
+    def in_words(self, *, brief: bool = False) -> str:
+        """The layout as one says it; `brief` counts the modules that are recomputed."""
+        return in_words(self.layout, sharding=self.job.engine.sharding, brief=brief)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -374,7 +382,10 @@ class SearchResult:
         try:
             pandas = import_module("pandas")
         except ImportError as missing:
-            message = "to_dataframe() needs pandas; to_rows() gives the same as a list"
+            message = (
+                "to_dataframe() needs pandas, the extra dsgen-launch[pandas];"
+                " to_rows() gives the same as a list"
+            )
             raise ImportError(message) from missing
         return pandas.DataFrame(self.to_rows())
 
@@ -464,7 +475,10 @@ class Infeasible:
 
 def _html(plans: Mapping[str, Plan], job: Job) -> str:
     """Plans as a table for notebooks: a column for each dimension that any of them uses."""
-    cells = {name: dimensions(plan.layout) for name, plan in plans.items()}
+    cells = {
+        name: dimensions(plan.layout, sharding=plan.job.engine.sharding)
+        for name, plan in plans.items()
+    }
     headings = [*next(iter(cells.values()))]
     used = [name for name in headings if any(row[name] for row in cells.values())]
     rows = (

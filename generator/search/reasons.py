@@ -90,7 +90,7 @@ def _decision(plan: Plan, name: str, near: Neighbour, theirs: Plan, bold: bool) 
     if not theirs.choice.fits:
         why = _misfit(plan.job, theirs)
     elif slower <= -_NOT_AS_FAST:
-        why = why_first(plan, theirs, bold=bold)
+        why = why_first(plan, theirs, "with that value", bold=bold)
     return Decision(
         key=name,
         chosen=in_spec(plan.layout.to_dict()[name]),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..dataclass import dataclass
-from ..estimate.layout import differing, dimensions, in_words
+from ..estimate.layout import differing, dimensions
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import (
     MFU_NOTE,
@@ -56,7 +56,7 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
     use = f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s/GPU, MFU {percent(rates.mfu)}"
     speed = f"{step} per step, {count(rates.tokens_per_s)} tokens/s, {use}"
     return (
-        (name, in_words(plan.layout, brief=True)),
+        (name, plan.in_words(brief=True)),
         ("Memory", memory_text(plan)),
         *([("Host", host_text(plan))] if plan.layout.offload else []),
         ("Speed", speed),
@@ -251,14 +251,19 @@ def rows(found: SearchResult, top: int) -> tuple[Row, ...]:
 def compared(plan: Plan, best: Plan) -> str:
     """The step time against the chosen plan's: `+1.3%`, `× 5.9`."""
     ratio = float(plan.step_time.total_s) / float(best.step_time.total_s)
-    return "" if plan is best else f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f}%"
+    if plan is best:
+        return ""
+    if ratio >= 2:
+        return f"× {ratio:.1f}"
+    change = f"{100 * (ratio - 1):+.1f}%"
+    return "0.0%" if change in ("+0.0%", "-0.0%") else change
 
 
 def dimension_cells(plans: Sequence[Plan]) -> list[dict[str, str]]:
     """A row of cells for each plan, by heading: a column for each dimension that any of them
     uses.
     """
-    table = [dimensions(plan.layout) for plan in plans]
+    table = [dimensions(plan.layout, sharding=plan.job.engine.sharding) for plan in plans]
     used = [heading for heading in table[0] if any(row[heading] for row in table)] if table else []
     return [{heading: row[heading] for heading in used} for row in table]
 
@@ -267,6 +272,6 @@ def unlike(plan: Plan, best: Plan) -> str:
     """The details in which a plan differs from the chosen one, and whether measured runs are like
     it alone.
     """
-    words = differing(plan.layout, best.layout)
+    words = differing(plan.layout, best.layout, sharding=best.job.engine.sharding)
     own, others = (bool(one.uncertainty.evidence.beyond) for one in (plan, best))
     return ", ".join((*words, *(["extrapolated" if own else "measured"] if own != others else [])))

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from dsgen.estimate.layout import Layout, Modules, Offload, Recompute, details, dimensions, in_words
+from dsgen.estimate.layout import (
+    Layout,
+    Modules,
+    Offload,
+    Recompute,
+    details,
+    differing,
+    dimensions,
+    in_words,
+)
 
 USUAL = Layout(data=16, tensor=4, pipeline=16, zero_stage=1, gradient_accumulation=96)
 PRODUCT = "16 replicas × 4 tensor × 16 pipeline"
@@ -99,3 +108,15 @@ def test_a_dimension_of_one_is_blank() -> None:
         "DP": "1",
         "mb": "1",
     }
+
+
+def test_units_of_fsdp2_are_in_its_own_words() -> None:
+    """An engine that shards by units has a column and words of its own, and none of ZeRO's."""
+    freed = Layout(data=8, zero_stage=3, zero_copies=2)
+    kept = replace(freed, zero_stage=2, zero_copies=1)
+    assert in_words(freed, sharding="units").startswith("8 replicas, FSDP2 (reshard), ")
+    cells = [dimensions(layout, sharding="units") for layout in (freed, kept)]
+    assert [row["FSDP2"] for row in cells] == ["reshard", "keep"]
+    assert "ZeRO" not in cells[0]
+    assert details(freed, sharding="units") == ("2 copies of the FSDP shards",)
+    assert differing(kept, freed, sharding="units") == ("one copy of the FSDP shards",)

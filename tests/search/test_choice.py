@@ -181,10 +181,12 @@ def test_a_reason_names_what_weighs_most() -> None:
     plan = changed(found(**JOBS["megatron-lm"])[0].plans[0], decides_s=10.4, total_s=10.0)
     risky = changed(plan, decides_s=11.0, total_s=9.5, out_of_memory_chance=0.1)
     new = changed(plan, decides_s=10.5, total_s=9.9, evidence="none")
-    start = "expected 10.4 s (estimate 10), the other"
-    assert why_first(plan, risky) == f"{start} 11 s (9.5): 10.0% chance of running out of memory"
-    assert why_first(plan, new) == f"{start} 10.5 s (9.9): no run of its kind was measured"
-    assert why_first(plan, risky, bold=True) == "estimate 10 s, the other 9.5 s"
+    other = "the fastest"
+    start = f"expected 10.4 s (estimate 10), {other}"
+    runs_out = "10.0% chance of running out of memory"
+    assert why_first(plan, risky, other) == f"{start} 11 s (9.5): {runs_out}"
+    assert why_first(plan, new, other) == f"{start} 10.5 s (9.9): no run of its kind was measured"
+    assert why_first(plan, risky, other, bold=True) == "estimate 10 s, the fastest 9.5 s"
 
 
 def test_columns_are_as_well_measured_as_each_row() -> None:
