@@ -94,15 +94,10 @@ def _side_by_side(asked: Sequence[Difference | None]) -> Table:
         }
         for plan in plans
     ]
-    for name in cells[0]:
-        if len({each[name] for each in cells}) > 1:
-            table.add_row(
-                name,
-                *(
-                    each[name] or {"ZeRO": "0", "recompute": "none"}.get(name, "1")
-                    for each in cells
-                ),
-            )
+    for name in dict.fromkeys(name for each in cells for name in each):
+        if len({each.get(name) for each in cells}) > 1:
+            none = {"ZeRO": "0", "recompute": "none"}.get(name, "1")
+            table.add_row(name, *(each.get(name, "-") or none for each in cells))
     steps = [(plan.step_time.total_s, plan.uncertainty.step_time) for plan in plans]
     slower = [f"{100 * shown[0].slowdown:+.1f}%"] if alone else []
     table.add_row(

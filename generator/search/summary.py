@@ -264,8 +264,9 @@ def dimension_cells(plans: Sequence[Plan]) -> list[dict[str, str]]:
     uses.
     """
     table = [dimensions(plan.layout, sharding=plan.job.engine.sharding) for plan in plans]
-    used = [heading for heading in table[0] if any(row[heading] for row in table)] if table else []
-    return [{heading: row[heading] for heading in used} for row in table]
+    headings = dict.fromkeys(heading for row in table for heading in row)
+    used = [heading for heading in headings if any(row.get(heading) for row in table)]
+    return [{heading: row.get(heading, "") for heading in used} for row in table]
 
 
 def unlike(plan: Plan, best: Plan) -> str:

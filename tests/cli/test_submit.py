@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from dsgen import cli
 from dsgen.cli.submit import run as scheduler_says
+from dsgen.job.schema import load_schema
 from dsgen.programs.launchers import LAUNCHERS
 from tests.needs import needs_slurm
 from tests.slurm_cluster import running_slurm
@@ -55,8 +57,13 @@ def stand_in(folder: Path, program: str, said: str, status: int = 0) -> None:
 
 def submit(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`dsgen submit` in a folder, with its `bin` first on PATH and no terminal."""
+    return dsgen_in(folder, "submit", *arguments, **environment)
+
+
+def dsgen_in(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`dsgen` in a folder, with its `bin` first on PATH and no terminal."""
     path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    command = (sys.executable, "-m", "dsgen", "submit", *arguments)
+    command = (sys.executable, "-m", "dsgen", *arguments)
     return subprocess.run(
         command,
         cwd=folder,
@@ -186,13 +193,26 @@ def test_a_job_that_kubernetes_has_already_is_not_submitted(workdir: Path) -> No
 
 def test_json_has_the_command_and_the_id(workdir: Path) -> None:
     """`--format json` prints the words of the command, the id and the commands that watch the job,
-    and nothing else.
+    and nothing else, as the schema has it.
     """
     stand_in(workdir, "sbatch", "42")
     answer = json.loads(submit(workdir, "job.yaml", "-o", "o", "--yes", "--format", "json").stdout)
     assert answer["command"] == ["sbatch", "--parsable", "./o/launch.sbatch"]
     assert answer["id"] == "42"
     assert answer["watch"][0] == "squeue --jobs=42"
+    Draft202012Validator(load_schema("submit")).validate(answer)
+
+
+def test_json_has_trials_that_nobody_waits_for(workdir: Path) -> None:
+    """`dsgen tune --no-wait --format json` prints the trials without measurements, and the job that
+    runs them, as the schema has it.
+    """
+    stand_in(workdir, "sbatch", "42")
+    asked = ("tune", "job.yaml", "-o", "t", "--top", "2", "--yes", "--no-wait", "--format", "json")
+    answer = json.loads(dsgen_in(workdir, *asked).stdout)
+    assert [trial["state"] for trial in answer["trials"]] == ["no log", "no log"]
+    assert answer["id"] == "42" and answer["command"][0] == "sbatch"
+    Draft202012Validator(load_schema("tune")).validate(answer)
 
 
 def test_the_price_has_its_currency(workdir: Path) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 import dsgen
 from dsgen.check.runs import outcomes
+from dsgen.job.schema import load_schema
 from dsgen.programs.program import TRIAL
 from dsgen.render import trial, trial_files
 from tests.needs import needs_shellcheck, needs_slurm
@@ -121,7 +123,9 @@ def test_trials_are_ranked_by_what_was_measured(workdir: Path) -> None:
             workdir, "--top", "4", "--steps", "8", "--yes", "--format", "json", **slurm.environment
         )
         assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)["trials"]
+    document = json.loads(done.stdout)
+    Draft202012Validator(load_schema("tune")).validate(document)
+    told = document["trials"]
     measured = [
         one["measured_step_time_s"] for one in told if one["measured_step_time_s"] is not None
     ]
