@@ -184,7 +184,7 @@ def drill(cluster: SlurmCluster, folder: Path, number: int, seed: int, kill_wait
         chance.choice(("requeue", "chain")),
         chance.random() < 0.4,
     )
-    program = [*DRILLED][number % len(DRILLED)]  # with each accident, as 7 and 5 have no divisor
+    program = [*DRILLED][number % len(DRILLED)]  # with each accident, as 7 and 6 have no divisor
     environment = {
         "EVENTS": f"{folder}/events",
         "STEP_SECONDS": "0.2",

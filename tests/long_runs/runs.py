@@ -36,10 +36,11 @@ PROGRAMS: dict[str, tuple[str, str, list[str]]] = {
 #: its length is given.
 DRILLED: dict[str, tuple[str, str, list[str]]] = {
     "DeepSpeed by steps": ("deepspeed", "train_ends.py", ["--steps", str(STEPS)]),
-    "Megatron by steps": ("megatron-lm", "train_ends.py", []),
+    "Megatron-Bridge by steps": ("megatron-bridge", "train_ends.py", []),
     "Megatron by samples": ("megatron-lm", "train_ends.py", []),
     "the Trainer by steps": ("huggingface", "train_ends.py", []),
     "the Trainer by epochs": ("huggingface", "train_ends.py", ["--num_train_epochs", "4"]),
+    "Megatron by steps": ("megatron-lm", "train_ends.py", []),
 }
 
 
@@ -78,7 +79,7 @@ def spec(
             "precision": "fp32",
             **({} if program.endswith("by epochs") else length),
         },
-        **({"data": data} if framework == "megatron-lm" else {}),
+        **({"data": data} if framework in ("megatron-lm", "megatron-bridge") else {}),
         "layout": {"tensor": 1, "context": 1, "zero_stage": 1, "offload": "none"},
         "output": {
             "checkpoints": str(folder / "check points"),

@@ -1,5 +1,5 @@
-"""A script without PyTorch that saves and ends as Megatron, DeepSpeed's engine or the Trainer does;
-it starts at once.
+"""A script without PyTorch that saves and ends as Megatron, with Bridge or without, DeepSpeed's
+engine or the Trainer does; it starts at once.
 
 Whose way it is, and the length, its arguments say. It notes each start, step and save in EVENTS. A
 step takes STEP_SECONDS, a save SAVE_SECONDS, in which the file `saving` is there. Told by TERM,
@@ -24,6 +24,7 @@ DIED = EVENTS.with_name("died")
 SAVE_SECONDS = float(os.environ.get("SAVE_SECONDS", "0.2"))
 SIZE = 100_000  # bytes of a checkpoint's largest file
 LONGEST_S = 300
+BRIDGE = "checkpoint.save"  # the key that says the folder
 told = False
 
 
@@ -54,7 +55,7 @@ def given(*names: str) -> list[str]:
 
 def last_step() -> int:
     """The steps of the run, as Megatron counts those of samples; of epochs, ten each."""
-    if steps := given("--train-iters", "--max_steps", "--steps"):
+    if steps := given("--train-iters", "train.train_iters", "--max_steps", "--steps"):
         return int(steps[0])
     if not (samples := given("--train-samples")):
         return 10 * int((given("--num_train_epochs") or ["3"])[0])
@@ -74,18 +75,21 @@ class Checkpoints:
     def __init__(self) -> None:
         own = {
             "--save": ("iter_{:07d}", "latest_checkpointed_iteration.txt"),
+            BRIDGE: ("iter_{:07d}", "latest_checkpointed_iteration.txt"),
             "--save_dir": ("global_step{}", "latest"),
         }
         self.name, self.tracker = next(
             (own[name] for name in own if given(name)), ("checkpoint-{}", "")
         )
-        self.folder = Path((given("--save") or given("--save_dir") or given("--output_dir"))[0])
+        folder = next(filter(None, map(given, (*own, "--output_dir"))))[0]
+        self.folder = Path(folder.strip("'"))  # Hydra's quotes
         self.folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def saves_when_told(self) -> bool:
         """Whether the program saves and ends with status 0 when it is told to stop."""
-        return bool(self.tracker) and "--exit-signal-handler" in sys.argv
+        handlers = {"--exit-signal-handler", "train.exit_signal_handler=true"}
+        return bool(self.tracker) and not handlers.isdisjoint(sys.argv)
 
     def load(self) -> int:
         """The step to go on from; fail where its checkpoint isn't whole."""
@@ -119,6 +123,8 @@ class Checkpoints:
         (path / "states.pt").write_bytes(bytes(SIZE // 2))
         time.sleep(SAVE_SECONDS)
         (path / "states.pt").write_bytes(bytes(SIZE))
+        if given(BRIDGE):  # which it writes first, and reads itself
+            (self.folder / "latest_train_state.pt").write_bytes(bytes(step))
         if self.tracker:
             (self.folder / self.tracker).write_text(path.name if "{}" in self.name else str(step))
         else:
@@ -141,7 +147,8 @@ def main() -> None:
         while not told and checkpoints.saved() < last:
             time.sleep(0.2)
         return
-    every = int((given("--save-interval", "--save_interval", "--save_steps"))[0])
+    names = ("--save-interval", "checkpoint.save_interval", "--save_interval", "--save_steps")
+    every = int(given(*names)[0])
     note("last", last)
     step = begun = checkpoints.load()
     note("start", step)
