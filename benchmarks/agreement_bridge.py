@@ -327,6 +327,7 @@ def main() -> None:
             print(f"{name}: {found['error']}")
             continue
         counts["taken"] += 1
+        counts["fine-tuned" if plan.job.packs_sequences else "from scratch"] += 1
         values = expected(plan)
         counts["values"] += len(values)
         for path, value in values.items():
