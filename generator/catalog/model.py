@@ -368,8 +368,16 @@ def model_of(
             norm_after=after,
         )
 
+    @cache
+    def usual_layer(local: bool, rotary: bool, is_dense: bool, after: bool) -> Layer:
+        return layer(usual(local, rotary), dense if is_dense else experts, after)
+
     def built() -> Iterator[Layer]:
+        alike = mixers is None and feed_forwards is None
         for i in range(layers):
+            if alike and isinstance(norm_after, bool):
+                yield usual_layer(i not in whole, rotates and i not in bare, i in plain, norm_after)
+                continue
             mixer = mixers[i] if mixers is not None else None
             part = feed_forwards[i] if feed_forwards is not None else None
             yield layer(

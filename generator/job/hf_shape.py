@@ -157,7 +157,10 @@ class ConfigReader:
         """The first of `keys` with a value, by any name that the class reads."""
         names = self.called(*keys)
         self.read.update(names)
-        return next((name for name in names if self.config.get(name) is not None), None)
+        for name in names:
+            if self.config.get(name) is not None:
+                return name
+        return None
 
     def called(self, *keys: str) -> list[str]:
         """The names that the class reads for `keys`, best first."""
