@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks import fsdp2, headroom, ordering, regret
+from benchmarks import fsdp2, headroom, hybrid, ordering, regret
 from benchmarks.figure import draw
 from benchmarks.measured import Run, runs
 from benchmarks.pairs import Pair, left_out_seconds, memory_pairs, shipped_seconds, time_pairs
@@ -59,6 +59,8 @@ def report(rows: Sequence[Run]) -> Iterator[str]:
     for what, unfitted in zip(("Step time", "Reserved memory"), fsdp2.pairs(), strict=True):
         title = f"{what} of FSDP2, with constants that never saw it"
         yield from _part(title, run_table(unfitted))
+    title = "Step time of models with Mamba-2, each machine left out"
+    yield from _part(title, run_table(list(hybrid.pairs())))
     demands = headroom.demands(rows)
     yield from _part("Fit, by headroom", headroom.table(demands))
     yield from _part("Fit, without headroom", headroom.listed(demands, 0))

@@ -76,9 +76,10 @@ class LayerTime:
 
 #: Speed of kernels that carry a state along the sequence, over what flash attention's rates and
 #: the memory's allow: Triton's, by chunks, with states in fp32 between them. **Source**: Nemotron 3
-#: Nano on B200, B300, GB200, GB300 and H100, tokens per second in docs/performance-summary.md of
-#: NVIDIA-NeMo/Megatron-Bridge @ 067f987df: 0.18 to 0.40 by machine; each machine's steps are within
-#: 9 % with the mean of the others, as `python -m benchmarks.hybrid` prints.
+#: Nano and 3.5 Lightning on B200, B300, GB200, GB300 and H100, tokens per second in
+#: docs/performance-summary.md of NVIDIA-NeMo/Megatron-Bridge @ 067f987df: 0.21 to 0.41 by machine;
+#: each machine's steps are within 10 % with the mean of the others, as `benchmarks.hybrid`
+#: prints.
 _SCAN_SHARE: Final = 0.25
 
 #: Fields that the products of a layer depend on, beside its tokens.

@@ -62,6 +62,7 @@ def test_the_report_has_every_part() -> None:
         "Memory, coverage of the band",
         "Step time of FSDP2, with constants that never saw it",
         "Reserved memory of FSDP2, with constants that never saw it",
+        "Step time of models with Mamba-2, each machine left out",
         "Fit, by headroom",
         "Fit, without headroom",
         "Fit, with the default headroom",
