@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,9 @@ import torch
 from deepspeed.runtime import torch_autocast
 from deepspeed.utils import groups
 from engine_worker import WIDTH, Tiny
+from forked import free_port
 
 STEPS = 2
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens at."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
 
 
 def start(config: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import cpu_engine
 import deepspeed
 import torch
+from forked import start
 
 STEPS = 2
 RANKS = 2
@@ -100,9 +101,7 @@ def rank(number: int, config: dict[str, Any], store: str) -> dict[str, Any]:
 def trained(config: dict[str, Any]) -> dict[str, Any]:
     """What rank 0 hears, or the error of a rank that fails."""
     with TemporaryDirectory() as folder:
-        ranks = [
-            cpu_engine.start(rank, number, config, f"{folder}/store") for number in range(RANKS)
-        ]
+        ranks = [start(rank, number, config, f"{folder}/store") for number in range(RANKS)]
         results: list[dict[str, Any]] = [answered() for answered in ranks]
     return next((result for result in results if "error" in result), results[0])
 

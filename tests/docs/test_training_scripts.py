@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -105,23 +106,29 @@ print(json.dumps({
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with a tiny model, data, and a torchrun that starts scripts on processors."""
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "config.json").write_text(json.dumps(CONFIG))
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny model and data."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "tiny").mkdir()
+    (folder / "tiny" / "config.json").write_text(json.dumps(CONFIG))
     texts = [f"The sum of {a} and {b} is {a + b}." for a in range(30) for b in range(30)]
-    (tmp_path / "data.json").write_text(
-        "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (folder / "data.json").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    done = subprocess.run(
+        [sys.executable, "-c", MAKE], cwd=folder, capture_output=True, text=True, check=False
     )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy of it, with a torchrun that starts scripts on processors."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     torchrun = tmp_path / "torchrun"
     start = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node=2 {ON_CPU}"
     torchrun.write_text(f'#!/bin/bash\nexec {start} "${{@:4}}"\n')
     torchrun.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", MAKE], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
     return tmp_path
 
 

@@ -19,6 +19,7 @@ import cpu_engine
 import deepspeed
 import torch
 from deepspeed_memory_worker import InPlace
+from forked import start
 from transformers import LlamaConfig, LlamaForCausalLM
 
 
@@ -50,7 +51,7 @@ def main(runs_path: str, results_path: str) -> None:
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
     torch.set_num_threads(1)
     runs = json.loads(Path(runs_path).read_text())
-    Path(results_path).write_text(json.dumps([cpu_engine.start(saved, run)() for run in runs]))
+    Path(results_path).write_text(json.dumps([start(saved, run)() for run in runs]))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Trains tiny models as the Trainer's arguments ask for with FSDP2, on CPU: a process of several.
+"""Trains tiny models as the Trainer's arguments ask for with FSDP2, on CPU, in processes of one
+group.
 
-`torchrun fsdp_worker.py QUESTIONS.json ANSWERS.json`. A question has `arguments` and `environment`
-(those of a launch file), `model` (a config's keys), `micro_batches`, `sync`, `until` (steps) and
-`folder`, where the run goes on from, and is saved. accelerate starts plain data parallelism on a
-CPU, so that its own functions are called here one by one: those that parse, wrap, cast, shard,
+`python fsdp_worker.py GROUPS.json ANSWERS.json`. Each group of processes is started anew; it has
+`gpus`, their number, and `runs`, which it does one after another. A run has `arguments` and
+`environment` (those of a launch file), `model` (a config's keys), `micro_batches`, `sync`, `until`
+(steps) and `folder`, where it goes on from, and is saved. accelerate starts plain data parallelism
+on a CPU, so that its own functions are called here one by one: those that parse, wrap, cast, shard,
 save and load.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +23,7 @@ import torch
 import torch.distributed as dist
 from accelerate import ParallelismConfig
 from accelerate.utils import FullyShardedDataParallelPlugin, fsdp_utils
+from forked import free_port, start
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +31,13 @@ from transformers import AutoModelForCausalLM, HfArgumentParser, TrainingArgumen
 from transformers.models.auto.configuration_auto import AutoConfig
 
 LENGTH = 16
+#: Imported as a run goes on; here once for all ranks.
+LATE = (
+    "torch._dynamo",
+    "torch.distributed.checkpoint",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.mixtral.modeling_mixtral",
+)
 
 
 class Collectives(TorchDispatchMode):
@@ -177,13 +188,35 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Answer all questions."""
-    answers = [answer(question) for question in json.loads(Path(sys.argv[1]).read_text())]
-    if dist.get_rank() == 0:
-        Path(sys.argv[2]).write_text(json.dumps(answers))
-    dist.destroy_process_group()
+def rank(number: int, group: dict[str, Any], port: int) -> list[dict[str, Any]]:
+    """What becomes of a group's runs, in the process of one rank, which torchrun would start."""
+    os.environ.update(
+        RANK=str(number),
+        LOCAL_RANK=str(number),
+        WORLD_SIZE=str(group["gpus"]),
+        LOCAL_WORLD_SIZE=str(group["gpus"]),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
+    return [answer(run) for run in group["runs"]]
+
+
+def group_answers(group: dict[str, Any]) -> Any:
+    """What the first rank says, or the first that failed."""
+    port = free_port()
+    ranks = [start(rank, number, group, port) for number in range(group["gpus"])]
+    told = [answered() for answered in ranks]
+    return next((one for one in told if "error" in one), told[0])
+
+
+def main(groups_path: str, answers_path: str) -> None:
+    """Start one group after another."""
+    torch.set_num_threads(1)
+    for module in LATE:
+        import_module(module)
+    asked = json.loads(Path(groups_path).read_text())
+    Path(answers_path).write_text(json.dumps([group_answers(group) for group in asked]))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

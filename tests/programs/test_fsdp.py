@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +16,7 @@ from dsgen.estimate.states import holds_whole_gradients, state_bytes
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.program import ConfigPath
 from tests.needs import needs_transformers
-from tests.workers import HANGS_S, once
+from tests.workers import answers, once
 
 WORKER = Path(__file__).with_name("fsdp_worker.py")
 MODEL: dict[str, Any] = {
@@ -81,28 +77,6 @@ def question(plan: dsgen.Plan, folder: Path, until: int, **model: Any) -> dict[s
     }
 
 
-def answers(gpus: int, questions: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """What becomes of runs, one after another in the same processes."""
-    asked, answered = folder / "questions.json", folder / "answers.json"
-    asked.write_text(json.dumps(questions))
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *(f"--nproc-per-node={gpus}", str(WORKER), str(asked), str(answered)),
-    ]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: list[dict[str, Any]] = json.loads(answered.read_text())
-    return found
-
-
 #: Layouts by name, with the number of processes and what differs in the model.
 RUNS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "freed": (2, {"zero_stage": 3}, {}),
@@ -121,20 +95,37 @@ _RESUMED = {"zero_stage": 3, "recompute": "full"}
 
 
 @once
-def runs(gpus: int) -> dict[str, dict[str, Any]]:
-    """What becomes of all runs of so many processes, and of one that is interrupted and goes on."""
+def runs() -> dict[int, dict[str, dict[str, Any]]]:
+    """What becomes of all runs, by their number of processes and name, and of one that is
+    interrupted and goes on in new processes.
+    """
+    asked: dict[int, dict[str, dict[str, Any]]] = {}
+    groups = []
     with TemporaryDirectory() as folder:
-        home = Path(folder)
-        mine = {name: run for name, run in RUNS.items() if run[0] == gpus}
-        asked = {
-            name: question(plan_for(gpus, layout, **model), home / name, 1, **model)
-            for name, (_, layout, model) in mine.items()
-        }
-        plan = plan_for(gpus, _RESUMED)
-        asked["whole"] = question(plan, home / "whole", 4)
-        asked["interrupted"] = question(plan, home / "parts", 2)
-        found = dict(zip(asked, answers(gpus, [*asked.values()], home), strict=True))
-        [found["resumed"]] = answers(gpus, [question(plan, home / "parts", 4)], home)
+        for gpus in (2, 4):
+            home = Path(folder) / str(gpus)
+            home.mkdir()
+            asked[gpus] = {
+                name: question(plan_for(gpus, layout, **model), home / name, 1, **model)
+                for name, (count, layout, model) in RUNS.items()
+                if count == gpus
+            }
+            plan = plan_for(gpus, _RESUMED)
+            asked[gpus]["whole"] = question(plan, home / "whole", 4)
+            asked[gpus]["interrupted"] = question(plan, home / "parts", 2)
+            resumed = question(plan, home / "parts", 4)
+            groups += [
+                {"gpus": gpus, "runs": [*asked[gpus].values()]},
+                {"gpus": gpus, "runs": [resumed]},
+            ]
+        told = iter(answers(WORKER, groups))
+
+    found = {}
+    for gpus, names in asked.items():
+        first, again = next(told), next(told)
+        assert "error" not in first, first["error"][-4000:]
+        assert "error" not in again, again["error"][-4000:]
+        found[gpus] = {**dict(zip(names, first, strict=True)), "resumed": again[0]}
     return found
 
 
@@ -147,7 +138,7 @@ def test_runs_as_counted(name: str) -> None:
     """
     gpus, layout, model = RUNS[name]
     plan = plan_for(gpus, layout, **model)
-    job, chosen, found = plan.job, plan.layout, runs(gpus)[name]
+    job, chosen, found = plan.job, plan.layout, runs()[gpus][name]
     assert found["dtensors"]
     assert found["sync_each_batch"] == chosen.sync_each_batch
 
@@ -184,7 +175,7 @@ def test_goes_on_from_its_checkpoint(gpus: int) -> None:
     """A run that was interrupted goes on from its sharded checkpoint, and ends with the weights of
     one that wasn't.
     """
-    found = runs(gpus)
+    found = runs()[gpus]
     assert (found["whole"]["steps"], found["resumed"]["steps"]) == (4, 2)
     assert found["resumed"]["weights"] == found["whole"]["weights"]
 
