@@ -34,6 +34,8 @@ NAMES = {
         "OpenMPI",
         "MPIJob",
         "HfArgumentParser",
+        "OpenRLHF",
+        "TRL",
         "NeMo",
         "SkyPilot",
         "README",
