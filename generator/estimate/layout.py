@@ -462,8 +462,9 @@ def in_words(layout: Layout, *, sharding: str = "partitions", brief: bool = Fals
 
 def stage_in_words(layout: Layout, sharding: str) -> str:
     """Return what is sharded: `ZeRO 1`, or of units `FSDP2 (reshard)`."""
-    cell = _stage_cell(layout, sharding)
-    return f"FSDP2 ({cell})" if sharding == "units" else f"ZeRO {cell}"
+    if sharding == "units":
+        return f"FSDP2 ({_stage_cell(layout, sharding)})"
+    return f"ZeRO {layout.zero_stage}"
 
 
 def details(layout: Layout, *, sharding: str = "partitions") -> tuple[str, ...]:

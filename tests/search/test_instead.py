@@ -107,7 +107,9 @@ def test_the_other_sharding_is_the_plan_that_the_spec_has_with_it() -> None:
         assert found is not None
         assert found.layout == plans[other].layout
         assert found.step_time == plans[other].step_time
-        assert sharding_text(plans[name], found).startswith(f"training.sharding: {other}: ZeRO ")
+        said = {"fsdp2": "FSDP2 (", "deepspeed": "ZeRO "}[other]
+        text = sharding_text(plans[name], found)
+        assert text.startswith(f"training.sharding: {other}: {said}")
 
 
 def test_a_sharding_that_a_rule_refuses_is_not_named() -> None:
@@ -121,5 +123,5 @@ def test_plan_says_the_other_sharding_in_a_line() -> None:
     """`dsgen plan` of a Trainer's job says what the other sharding takes, of other jobs nothing."""
     flags = ("--model", "qwen2.5-7b", "--cluster", "dgx-h100", "--global-batch", "64")
     told = run("plan", *flags, "--nodes", "1", "--framework", "huggingface").output
-    assert "Or      training.sharding: fsdp2: ZeRO " in told
+    assert "Or      training.sharding: fsdp2: FSDP2 (" in told
     assert "training.sharding" not in run("plan", *flags, "--nodes", "1").output

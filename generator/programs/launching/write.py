@@ -15,6 +15,7 @@ import yaml
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from ...dataclass import dataclass
+from ...estimate.layout import stage_in_words
 from ...job.needs import PATHS, listed_versions, spec_values
 from ...job.records import Job
 from ...resources import read_text
@@ -223,13 +224,14 @@ def header(
     They say what made it, what it runs, and the choices that a reader would question.
     """
     job, layout = plan.job, plan.layout
+    stage = stage_in_words(layout, job.engine.sharding)
     lines = (
         f"Written by dsgen {__version__}: {command}",
         f"Job {job.name}: {job.framework} trains {job.model.name} on {job.nodes} × "
         f"{job.cluster.name}.",
         f"{job.gpus} GPUs = {layout.data} data × {layout.tensor} tensor × "
         f"{layout.pipeline} pipeline × "
-        f"{layout.context} context; ZeRO {layout.zero_stage}, recompute {layout.recompute.label}, "
+        f"{layout.context} context; {stage}, recompute {layout.recompute.label}, "
         f"offload {layout.offload.label}.",
         f"{layout.global_batch} sequences a step = {layout.micro_batch} micro batch × "
         f"{layout.gradient_accumulation} accumulated × {layout.data} data. plan.json has the "
@@ -386,11 +388,12 @@ def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) 
     least, most = plans[-1].job.nodes, job.nodes
     nodes = f"{least} to {most}" if least < most else str(most)
     replica = f"{layout.tensor} tensor × {layout.pipeline} pipeline × {layout.context} context"
+    stage = stage_in_words(layout, job.engine.sharding)
     lines = (
         f"Written by dsgen {__version__}: {command}",
         f"Job {job.name}: {job.framework} trains {job.model.name} on {nodes} × {job.cluster.name}, "
         f"{layout.global_batch} sequences a step on each count.",
-        f"Replicas are {replica} everywhere, ZeRO {layout.zero_stage}. {across_counts(plans[0])}",
+        f"Replicas are {replica} everywhere, {stage}. {across_counts(plans[0])}",
     )
     counts = tuple((plan.job.nodes, plan.job.gpus) for plan in plans)
     header = tuple(comment(line) for line in lines)
