@@ -7,7 +7,7 @@ models/<model_type>/.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cache
 from typing import Any, Final
 
@@ -70,6 +70,7 @@ class Traits:
     output_bias: Told = None
     #: further fields of the attention, from the reader, the sizes, the layer's name and its place
     attention: Callable[[KeyReader, Shape, str, int], Shape] | None = None
+    indexes_state: bool = False  #: an indexer's queries are of the hidden state, not of a latent
 
     gated: Told = None  #: None: as `gated_mlp` says, else gated but for activations of plain MLPs
     mlp_bias: Told = None  #: None: as a key says
@@ -277,7 +278,11 @@ def _mixers(
         )
         if not sparse:
             return mixer
-        indexer = _indexer(read, shape, kind, latent, is_shared)
+        rank = latent["q_lora_rank"] if latent else 0
+        rank = shape["hidden"] if traits.indexes_state else rank
+        indexer = _indexer(read, shape, kind, rank, is_shared)
+        if traits.indexes_state:
+            indexer = replace(indexer, of_state=True)
         return SideBySide(hidden=shape["hidden"], mixers=(mixer, indexer))
 
     @cache
@@ -295,9 +300,7 @@ def _mixers(
     return mixers
 
 
-def _indexer(
-    read: KeyReader, shape: Shape, kind: str, latent: Shape | None, is_shared: bool
-) -> Indexer:
+def _indexer(read: KeyReader, shape: Shape, kind: str, rank: int, is_shared: bool) -> Indexer:
     """What chooses keys, or blocks of them, for the attention beside it."""
     heads, head_dim = read.integer("index_n_heads"), read.integer("index_head_dim")
     if kind == BLOCKS:
@@ -310,7 +313,6 @@ def _indexer(
             top=read.integer("index_topk_blocks") * block,
             attention_heads=shape["heads"],
         )
-    rank = latent["q_lora_rank"] if latent else 0
     if not rank:
         message = "q_lora_rank is null or 0, but the indexer's queries are made of that latent"
         read.report("q_lora_rank", message, "set q_lora_rank: 1536")

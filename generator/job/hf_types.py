@@ -15,7 +15,7 @@ from ..numerals import read_whole
 from .hf_by_keys import BLOCKS, FULL, INDEXED, LOCAL, Traits, every, first_dense
 from .hf_dense import SCALED_EMBEDDINGS, multipliers
 from .hf_keys import KeyReader
-from .hf_shape import ConfigReader, Shape, switch
+from .hf_shape import ConfigReader, Shape, switch, without_rotary
 
 _SINUSOIDS: Final = ("sinusoidal positions",)
 _GRANITE: Final = (
@@ -55,6 +55,27 @@ def _flint_dense(read: KeyReader, shape: Shape) -> frozenset[int]:
 def _indexed(read: KeyReader, shape: Shape) -> list[str]:
     """An indexer in every layer."""
     return [INDEXED] * shape["layers"]
+
+
+def _mistral_large(read: KeyReader, shape: Shape) -> list[str]:
+    """An indexer in every layer, whose keys and values are its own."""
+    layers, sources = shape["layers"], read.value("kv_source_layers")
+    if sources is not None and list(sources) != list(range(layers)):
+        message = "kv_source_layers has layers that share keys and values, which are not modelled"
+        read.report("kv_source_layers", message, "remove kv_source_layers")
+    return _indexed(read, shape)
+
+
+def _mistral_large_attention(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    """Two numbers for each head scale its queries by their place; nothing is rotated in some
+    layers.
+    """
+    scales = {"vectors": 2 * shape["heads"]}
+    if index not in without_rotary(read, shape["layers"]):
+        return scales
+    rotated = read.integer("qk_rope_head_dim", default=64)
+    whole = read.integer("qk_nope_head_dim", default=64) + rotated
+    return {**scales, "qk_rope_head_dim": 0, "qk_nope_head_dim": whole}
 
 
 def _dots3(read: KeyReader, shape: Shape) -> list[str]:
@@ -458,6 +479,19 @@ TYPES: Final[Mapping[str, Traits]] = {
         table_elements=lambda read, shape: 2 * shape["hidden"],
     ),
     "mistral4": _MLA,
+    "mistral_large4_text": Traits(
+        mlp_bias=False,
+        head_dim=False,
+        kinds=_mistral_large,
+        bare=lambda read, shape: without_rotary(read, shape["layers"]),
+        attention=_mistral_large_attention,
+        indexes_state=True,
+        plain=first_dense(1, "first_k_dense_replace"),
+        extras=("soft-capped logits", "scaled queries"),
+        names=_DSA_NAMES,
+        others="index_topk_freq index_skip_topk_offset index_topk_pattern no_rope_layer_interval",
+        idle="layer_types final_logit_softcapping",
+    ),
     "cosmos3_edge_text": Traits(gated=False),
     "gemma4_text": _GEMMA4,
     "gemma4_unified_text": _GEMMA4,

@@ -30,6 +30,8 @@ class Indexer(Mixer):
     head_dim: int
     top: int  #: keys that are chosen
     shared: bool = False
+    #: Its queries are of the hidden state, which it normalises and scales by place (Mistral Large).
+    of_state: bool = False
 
     @property
     def widths(self) -> Widths:
@@ -52,8 +54,15 @@ class Indexer(Mixer):
         return self.parameters + 0 * tensor
 
     def norm_parameters(self, each: int) -> int:
-        """A LayerNorm of its key, whatever the model's norms."""
-        return 0 if self.shared else 2 * self.head_dim
+        """LayerNorms of its key, and of the hidden state, whatever the model's norms."""
+        if self.shared:
+            return 0
+        return 2 * self.head_dim + (2 * self.hidden if self.of_state else 0)
+
+    @property
+    def other_parameters(self) -> int:
+        """Two numbers for each head, by which queries are scaled by their place."""
+        return 2 * self.heads if self.of_state and not self.shared else 0
 
     @property
     def products(self) -> tuple[Product, ...]:

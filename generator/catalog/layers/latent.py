@@ -42,6 +42,7 @@ class Latent(SoftmaxAttention):
     sinks: bool = False
     gate: str = "none"  #: what the output is multiplied with: none | heads (one a head, Ling 3)
     rotary_norm: bool = False  #: of the part of keys that is rotated (Dots 3)
+    vectors: int = 0  #: learned elements in no projection and no norm (scales of queries)
     rotary: bool = True
     span: Span = Span()
 
@@ -96,6 +97,11 @@ class Latent(SoftmaxAttention):
         heads = SoftmaxAttention.norm_parameters(self, each)
         rotated = self.qk_rope_head_dim if self.rotary_norm else 0
         return heads + self.q_lora_rank + self.kv_lora_rank + rotated
+
+    @property
+    def other_parameters(self) -> int:
+        """Learned vectors."""
+        return self.vectors
 
     @property
     def products(self) -> tuple[Product, ...]:
