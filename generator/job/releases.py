@@ -16,6 +16,7 @@ NEWEST: Final[Mapping[str, Version]] = {
     "megatron-bridge": (0, 6, 0),
     "transformers": (5, 23, 0),
     "trl": (1, 9, 0),
+    "ms-swift": (4, 5, 2),
 }
 #: The oldest release of Megatron-Core that files are written for: its options and checks were read
 #: whole, and older ones lack options that every file has.

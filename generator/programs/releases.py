@@ -36,6 +36,7 @@ _SHOWN: Final = {
     "megatron-core": "Megatron-LM",
     "megatron-bridge": "Megatron-Bridge",
     "trl": "TRL",
+    "ms-swift": "ms-swift",
 }
 #: What a text that may name a release of a program holds, in lower case.
 _WORDS: Final = {"megatron-core": "megatron"}
@@ -96,6 +97,7 @@ COPIES: Final = {
         "src/megatron/bridge/package_info.py",
     ),
     "trl": ("trl/trainer/sft_config.py", "VERSION"),
+    "ms-swift": ("swift/version.py", "swift/version.py"),
 }
 #: Programs whose copies are others' files, of which nothing is said to who carries them.
 _CARRIED: Final = ("deepspeed", "transformers")
@@ -136,6 +138,7 @@ _OWNERS: Final = {
     "megatron-core": "NVIDIA",
     "megatron-bridge": "NVIDIA-NeMo",
     "trl": "huggingface",
+    "ms-swift": "modelscope",
 }
 
 
@@ -143,7 +146,8 @@ _OWNERS: Final = {
 class Release:
     """The release of a program that a file is judged by, and the place that names it."""
 
-    program: str  #: `deepspeed`, `transformers`, `megatron-core`, `megatron-bridge` or `trl`
+    program: str  #: `deepspeed`, `transformers`, `megatron-core`, `megatron-bridge`, `trl` or
+    #: `ms-swift`
     version: Version
     where: str = ""  #: `requirements.txt:11`; empty: nothing names one
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsgen.programs.trainer.rules.accelerate import model_named
+from dsgen.job.named_models import model_named
 
 NAMES = {
     "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b",

@@ -47,6 +47,11 @@ class FrontEnd:
     decides: Sequence[str] = ()  #: options of the engine that it may set itself
     #: options of the engine that count no more, by the option of its own that replaces them
     replaces: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    program: str = ""  #: as releases call it
+    #: options that it no longer has: the first release without one (`before`), and what to write
+    #: `instead`
+    gone: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    compares_shape: bool = False  #: whether it compares options with the checkpoint's own config
     renamed: Sequence[str] = ()  #: options of its own that have the name of one of the engine's
     #: settings with which it starts the engine, where it has others
     where: Mapping[str, str] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from ...findings import Location
 from ...numerals import is_whole, read_whole, whole
 from ...submission.launches import Launch
 from ...text.shell.records import Word
+from ...text.wording import counted
 from .front_ends import FrontEnd, front_ends
 
 #: The words that a script is started with: without any, nothing.
@@ -373,12 +374,11 @@ class Settings:
                 yield Counted(value=whole(name), text=name, settings=())
             elif name in self.front_end.counts:
                 count = self.count(self.front_end.counts[name])
-                text = None if count is None else f"{count.value} {name.replace('_', ' ')}"
-                yield (
-                    None
-                    if count is None or text is None
-                    else Counted(value=count.value, text=text, settings=count.settings)
-                )
+                if count is None:
+                    yield None
+                else:
+                    text = counted(count.value, name.removesuffix("s").replace("_", " "))
+                    yield Counted(value=count.value, text=text, settings=count.settings)
             else:
                 setting = self.get(name)
                 number = None if setting is None else setting.number

@@ -15,6 +15,8 @@ from ....numerals import is_whole
 from ....rules.violations import derived, listed
 from ....submission.subjects import subject
 from ....submission.submission import Submission
+from ...python_around import release_for
+from ...releases import numbers
 from ..settings import Setting, Settings, settings_of
 
 _IN_THE_TABLE: Final = derived("each identity in front_ends.json has the line that asserts it")
@@ -95,19 +97,27 @@ def settings_go_together(settings: Settings) -> Violations:
 
 @front_end_launches.rule("FRONT008", ERROR, "parse", _OF_PARSERS)
 def options_are_the_programs(settings: Settings) -> Violations:
-    """Every option is one that the program's parser has, where it reads all of them itself.
-    Prevents: error: unrecognized arguments
+    """Every option is one that the program's parser has, and still has in the release that runs.
+    Prevents: error: unrecognized arguments; ValueError: remaining_argv. A warning where nothing
+    names a release.
     Fix: spell the option as the parser has it
     """
     front_end = settings.front_end
-    if front_end.engine or not front_end.options:
-        return
     for name, word in settings.options():
+        where = settings.launch.script.locate(word)
+        if name in front_end.gone:
+            release = release_for(front_end.program, where.path, [settings.launch])
+            first = numbers(front_end.gone[name]["before"])
+            if release.certain(lambda version, first=first: version >= first):  # type: ignore[misc]
+                message = f"{release} has no option {name}"
+                hint = f"use {front_end.gone[name]['instead']}"
+                yield Violation(where, message, hint, severity=None if release.where else WARNING)
+        if front_end.engine or not front_end.options:
+            continue
         # What isn't like an option of its own may be a fork's; argparse takes beginnings.
         is_known = any(option.startswith(name) for option in front_end.options)
         near = None if is_known else front_end.near(name)
         if near is not None:
-            where = settings.launch.script.locate(word)
             yield Violation(where, front_end.says_of(name), f"did you mean {near}?")
 
 
@@ -161,7 +171,8 @@ def _of_counts(settings: Settings, identity: Mapping[str, Any]) -> Violations:
     text = right.text.partition(" = ")[0] if is_whole(right.text) else right.text
     message = f"{left.text} {_FAILS[identity['is']]} {text}: {identity['then']}"
     hint = _hint(settings, identity, dict.fromkeys((setting, *written)), left.value, right.value)
-    yield Violation(setting.where or settings.place, message, hint)
+    severity = _SEVERITIES.get(identity.get("severity", ""))
+    yield Violation(setting.where or settings.place, message, hint, severity=severity)
 
 
 def _holds(relation: str, left: int, right: int) -> bool:

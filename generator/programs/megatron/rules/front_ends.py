@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, Violations
+from ....job.named_models import model_called
 from ....rules.violations import listed, megatron_lm, nearest
 from ...launching.settings import Settings, settings_of
 from ..run import EXPERT, PIPELINE, TENSOR, MegatronRun
 from .rule import at, lm_arguments
 
+_COMPARED: Final = (
+    "THUDM/slime slime/backends/megatron_utils/arguments.py:97-148 @ 624b824a (_hf_validate_args)"
+)
 _EXPERT_TENSOR: Final = "--expert-tensor-parallel-size"
 _front_ends: Final = lm_arguments.where(lambda run: run.front_end is not None)
 
@@ -52,6 +56,31 @@ def experts_divide_the_ranks(run: MegatronRun) -> Violations:
             if passing:
                 hint = f"use {EXPERT} {listed(nearest(passing, expert))}"
             yield at(run, EXPERT, message, hint)
+
+
+@_front_ends.rule("FRONT009", ERROR, "init", _COMPARED)
+def shape_is_the_checkpoints(run: MegatronRun) -> Violations:
+    """The shape that options give is that of the checkpoint, where its name says the model.
+    Prevents: AssertionError: hf_validate_args failed, on every rank
+    Fix: use the values of the checkpoint's config.json
+    """
+    settings = settings_of(run.launch) if run.launch is not None else None
+    if settings is None or not settings.front_end.compares_shape or run.has("--debug-rollout-only"):
+        return
+    checkpoint = settings.get("model")
+    model = None if checkpoint is None else model_called(checkpoint.text)
+    if checkpoint is None or model is None:
+        return
+
+    shape = [("--hidden-size", model.hidden), ("--num-attention-heads", model.heads)]
+    shape += [("--num-layers", model.layers)]
+    shape += [] if model.experts else [("--ffn-hidden-size", model.ffn)]
+    shape += [("--rotary-base", int(model.rotary_base))]
+    for option, wanted in shape:
+        given = run.number(option) if run.has(option) else None
+        if given is not None and given != wanted:
+            message = f"{option} {given:g}, and {model.name} ({checkpoint}) has {wanted}"
+            yield at(run, option, message, f"write {option} {wanted}")
 
 
 def _ranks(run: MegatronRun, settings: Settings) -> _Ranks | None:

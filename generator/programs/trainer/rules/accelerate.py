@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from ....catalog import Model, find_model
+from ....catalog import Model
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
-from ....job.overrides import plain_source
-from ....job.resolve_names import resolve_model
+from ....job.named_models import model_named
 from ....rules.violations import (
     accelerate,
     deepspeed,
@@ -67,17 +65,6 @@ def model_of(submission: Submission, arguments: TrainingArguments | None = None)
     named = arguments.value("model_name_or_path") if arguments is not None else None
     return submission.model or (
         model_named(named) if isinstance(named, str) and len(named) < _LONGEST else None
-    )
-
-
-@lru_cache(maxsize=64)
-def model_named(name: str) -> Model | None:
-    """The catalog's model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`, or None."""
-    found = find_model(name)
-    return (
-        resolve_model(plain_source({"model": found.name}), found.name)[0]
-        if found is not None
-        else None
     )
 
 

@@ -1,0 +1,36 @@
+"""Models of the catalog by the names that checkpoints have on a hub."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from ..catalog import Model, find_model
+from .overrides import plain_source
+from .resolve_names import resolve_model
+
+_SIGNS: Final = re.compile(r"[^a-z0-9]")
+
+
+@lru_cache(maxsize=64)
+def model_named(name: str) -> Model | None:
+    """The catalog's model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`, or None."""
+    found = find_model(name)
+    if found is None:
+        return None
+    return resolve_model(plain_source({"model": found.name}), found.name)[0]
+
+
+def model_called(path: str) -> Model | None:
+    """The catalog's model of whose very name a checkpoint's folder is, or None: those with further
+    words may differ in what the shape isn't made of.
+    """
+    name = path.rstrip("/").rpartition("/")[2]
+    found = find_model(name)
+    is_exact = found is not None and _squeezed(found.name) == _squeezed(name)
+    return model_named(name) if is_exact else None
+
+
+def _squeezed(name: str) -> str:
+    return _SIGNS.sub("", name.lower())
