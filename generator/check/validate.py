@@ -86,15 +86,15 @@ def validate(
         read = read_documents(
             paths, consumer=flags.get("consumer"), skip_unknown=skip_unknown, instead=instead
         )
-        answer = _checked(read, paths, flags, job, reported if engine else None)
+        answer = _answer(read, paths, flags, job, reported if engine else None)
         if not faults:
             return answer
         secrets = {value for text in answer.texts.values() for value in text.secret_values}
-        found = (*answer.findings, *without(secrets, map(codes.of_fault, faults)))
-        return replace(answer, findings=in_file_order(found), faults=tuple(faults))
+        findings = (*answer.findings, *without(secrets, map(codes.of_fault, faults)))
+        return replace(answer, findings=in_file_order(findings), faults=tuple(faults))
 
 
-def _checked(
+def _answer(
     reading: Reading,
     paths: tuple[Path, ...],
     flags: Mapping[str, Any],
@@ -112,47 +112,35 @@ def _checked(
         for spec in reading.documents
         if isinstance(spec, JobSpec)
     }
+    of_specs = [finding for _, problems in specs.values() for finding in problems]
     stated, of_stated, text = _stated(job, {document.path for document in reading.documents})
     context, of_flags = _context(stated, **flags)
+
+    # What another file overwrites is left alone; the rest goes together as one job reads it.
     roots = [os.fspath(path) for path in paths]
     old = overwritten(reading.documents, Files(reading.documents, roots))
     documents = [document for document in reading.documents if document.path not in old]
-    files = Files(documents, roots)
-    jobs = {path: own for path, (own, _) in specs.items() if own is not None}
-    groups = _of_counts(documents, context)
-    if job is None:
-        groups = ((group, context) for group in _grouped(documents, files))
-    submissions = []
-    for group, own in groups:
-        of_group = tuple(jobs[document.path] for document in group if document.path in jobs)
-        submissions.append(
-            Submission(
-                documents=group,
-                programs=PROGRAMS,
-                context=own,
-                texts=reading.texts,
-                jobs=of_group,
-                around=files,
-            )
-        )
-    of_specs = [finding for _, problems in specs.values() for finding in problems]
+    jobs = {path: spec_job for path, (spec_job, _) in specs.items() if spec_job is not None}
+    submissions = _submissions(reading, documents, roots, jobs, context, is_one=job is not None)
+
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
-    found = list[Finding]()
+    of_files = list[Finding]()
     for submission in submissions:
-        found += check_submission(submission)
-    findings += dict.fromkeys(found)
+        of_files += check_submission(submission)
+    findings += dict.fromkeys(of_files)
     texts = {**text, **reading.texts}
     if asked_of is not None:
         from .engine import ask_engine  # saves start-up time where it isn't asked
 
-        known = tuple(filter(asked_of, without_ignored(findings, texts)))
+        counted = tuple(filter(asked_of, without_ignored(findings, texts)))
         findings += dict.fromkeys(
-            finding for submission in submissions for finding in ask_engine(submission, known)
+            finding for submission in submissions for finding in ask_engine(submission, counted)
         )
     findings = [
         replace(f, edits=()) if f.edits and f.where.path in reading.untouchable else f
         for f in findings
     ]
+
     secrets = {value for text in texts.values() for value in text.secret_values}
     unread = _not_checked(submissions)
     nothing_read = paths_not_checked(unread, submissions)
@@ -165,14 +153,43 @@ def _checked(
     )
 
 
+def _submissions(
+    reading: Reading,
+    documents: Sequence[Document],
+    roots: Sequence[str],
+    jobs: Mapping[str, Job],
+    context: Context,
+    *,
+    is_one: bool,
+) -> list[Submission]:
+    """The submissions that the documents make up: of one job, by its counts of GPUs, else of those
+    that name one another.
+    """
+    files = Files(documents, roots)
+    groups = _of_counts(documents, context)
+    if not is_one:
+        groups = ((group, context) for group in _grouped(documents, files))
+    return [
+        Submission(
+            documents=group,
+            programs=PROGRAMS,
+            context=of_group,
+            texts=reading.texts,
+            jobs=tuple(jobs[document.path] for document in group if document.path in jobs),
+            around=files,
+        )
+        for group, of_group in groups
+    ]
+
+
 def _not_checked(submissions: Iterable[Submission]) -> tuple[NotChecked, ...]:
     """The launches of which no option was judged, each once, in file order."""
-    found = dict[NotChecked, None]()
+    launches = dict[NotChecked, None]()
     for submission in submissions:
         path = submission.documents[0].path if submission.documents else ""  # with --job alone
         with guarded("the account of what was checked", path):
-            found.update(dict.fromkeys(launches_not_checked(submission)))
-    return tuple(sorted(found, key=lambda one: (one.where.path, one.where.line or 0)))
+            launches.update(dict.fromkeys(launches_not_checked(submission)))
+    return tuple(sorted(launches, key=lambda launch: (launch.where.path, launch.where.line or 0)))
 
 
 def _grouped(documents: Sequence[Document], files: Files) -> Iterable[tuple[Document, ...]]:
@@ -206,18 +223,18 @@ def _stated(
     job: Path | None, checked: set[str]
 ) -> tuple[Job | None, tuple[Finding, ...], dict[str, Text]]:
     """The job of the spec that a flag names, what is wrong with it, and its text by its path."""
-    stated, found = check_spec(job) if job is not None else (None, ())
+    stated, findings = check_spec(job) if job is not None else (None, ())
     # Without the source line: the file is not among those that are checked, and may be another than
     # was meant.
-    found = tuple(
+    findings = tuple(
         f if f.where.path in checked else replace(f, where=replace(f.where, excerpt=None))
-        for f in found
+        for f in findings
     )
     try:
         text = read_path(job) if job is not None else None
     except UnreadableText:
         text = None
-    return stated, found, {text.path: text} if text else {}
+    return stated, findings, {text.path: text} if text else {}
 
 
 def _context(
@@ -283,11 +300,11 @@ def _of_counts(
 
         for gpus in job.elastic:
             folder = count_folder(gpus)
-            own = tuple(one for one in rest if folder in PurePath(one.path).parts)
-            rest = tuple(one for one in rest if folder not in PurePath(one.path).parts)
-            if own:
+            inside = tuple(each for each in rest if folder in PurePath(each.path).parts)
+            rest = tuple(each for each in rest if folder not in PurePath(each.path).parts)
+            if inside:
                 largest = replace(context, job=replace(job, gpus=gpus, elastic=()))
-                yield own, largest
+                yield inside, largest
     yield rest, largest or context
 
 

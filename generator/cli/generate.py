@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -22,6 +22,7 @@ from .printing import echo, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..job.records import Job
     from ..search.summary import Line
     from ..write import Change
     from .loading import Prepared
@@ -90,65 +91,20 @@ def generate(
             more |= {"rejected_by": made.answer.rejected_by, "factors": factor_rows(best)}
         print_json({**best.to_dict(), **more, "files": written})
     else:
-        _print(made, changes, top, bold=bold, explain=explain)
+        _print_plan(made, changes, top, bold=bold, explain=explain)
 
 
-def _print(
+def _print_plan(
     made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, explain: bool
 ) -> None:
     """Print the plan, its files, and the next command or what the job lacks; then other plans."""
-    from ..job.needs import gated, not_ready  # here, to save start-up time
-    from ..programs.launchers import LAUNCHERS
-    from ..programs.launching.blockers import blockers
-    from ..search.suggestions import faster_nearby
+    from ..search.suggestions import faster_nearby  # here, to save start-up time
     from ..search.summary import further
     from .answers import explained, instead, nearby, report, sharding
     from .tables import print_parts
-    from .writing import ACTIONS
 
-    best, folder = made.answer.plans[0], made.folder
-    launch = best.job.launch
-    launcher = LAUNCHERS[launch.target]
-    named = [
-        f"{folder}: {names} ({word})"
-        for action, word in ACTIONS.items()
-        if (
-            names := _listed(
-                [
-                    change.path.relative_to(folder)
-                    for change in changes
-                    if change.action.value == action
-                ]
-            )
-        )
-    ]
-    rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
-    model = gated(best.job)
-    token = (
-        [f"{model} is gated: accept its terms on the Hub, and {launcher.token}."] if model else []
-    )
-    lora = best.job.training.lora
-    adapters: list[str] = []  # a note where no file makes the adapters
-    makes = best.job.framework.recipes or any(_ADAPTS.search(file.text) for file in made.files)
-    if lora is not None and not makes:
-        values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
-        adapters = [
-            f"{launch.script} gets no option for LoRA: it has to make the adapters as "
-            "arguments.txt has them "
-            f"({values}), or read them from options of its own in launch.arguments."
-        ]
-    packages = best.job.model.kernels
-    kernels = (
-        [f"Install {' and '.join(packages)} in the environment of the run, or nothing fits."]
-        if packages
-        else []
-    )
-    needed = [*kernels, *blockers(best.job), *token]
-    if best.missing:
-        rows.append(("Next", "; ".join((not_ready(best.missing), *needed))))
-    else:
-        notes = [*launcher.lost(best.job), *adapters, *needed, launcher.before(launch, folder)]
-        rows += [("Next", " ".join(notes)), ("", launcher.command(folder))]
+    best = made.answer.plans[0]
+    rows = [*_files(changes, made.folder), *_next_steps(made)]
     more = explained(best, made.answer.rejected_by) if explain else ()
     faster: tuple[Line, ...] = ()
     others: tuple[Line, ...] = ()
@@ -161,6 +117,69 @@ def _print(
         ),
         *more,
     )
+
+
+def _files(changes: Sequence[Change], folder: Path) -> Iterator[tuple[str, str]]:
+    """A row for each kind of change: `Files  out: launch.sbatch (created)`."""
+    from .writing import ACTIONS  # here, to save start-up time
+
+    heading = "Files"
+    for action, word in ACTIONS.items():
+        alike = [change for change in changes if change.action.value == action]
+        if alike:
+            names = _listed([change.path.relative_to(folder) for change in alike])
+            yield heading, f"{folder}: {names} ({word})"
+            heading = ""
+
+
+def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
+    """What the job lacks, or what to see to before the command that starts it."""
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..programs.launchers import LAUNCHERS
+
+    best = made.answer.plans[0]
+    launch = best.job.launch
+    launcher = LAUNCHERS[launch.target]
+    needed = [*_needed(best.job)]
+    if best.missing:
+        yield "Next", "; ".join((not_ready(best.missing), *needed))
+        return
+    notes = [
+        *launcher.lost(best.job),
+        *_adapters(made),
+        *needed,
+        launcher.before(launch, made.folder),
+    ]
+    yield "Next", " ".join(notes)
+    yield "", launcher.command(made.folder)
+
+
+def _needed(job: Job) -> Iterator[str]:
+    """What has to be installed, prepared or accepted outside of the files."""
+    from ..job.needs import gated  # here, to save start-up time
+    from ..programs.launchers import LAUNCHERS
+    from ..programs.launching.blockers import blockers
+
+    if packages := job.model.kernels:
+        yield f"Install {' and '.join(packages)} in the environment of the run, or nothing fits."
+    yield from blockers(job)
+    if model := gated(job):
+        token = LAUNCHERS[job.launch.target].token
+        yield f"{model} is gated: accept its terms on the Hub, and {token}."
+
+
+def _adapters(made: Prepared) -> Iterator[str]:
+    """A note for LoRA where none of the files makes the adapters."""
+    job = made.answer.plans[0].job
+    lora = job.training.lora
+    makes = job.framework.recipes or any(_ADAPTS.search(file.text) for file in made.files)
+    if lora is not None and not makes:
+        values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
+        yield (
+            f"{job.launch.script} gets no option for LoRA: it has to make the adapters as "
+            f"arguments.txt has them ({values}), or read them from options of its own in "
+            "launch.arguments."
+        )
 
 
 def _listed(paths: Sequence[Path]) -> str:

@@ -12,7 +12,7 @@ from .options import DEFAULT_SPEC, PURPOSES, Request, job_flags
 from .printing import ExitStatus, echo
 
 if TYPE_CHECKING:
-    from ..draft import Keys, Outcome
+    from ..draft import Draft, Keys, Outcome
     from ..search.plan import Plan
 
 #: The schema beside a spec, where there is one; else that of the installed package.
@@ -83,7 +83,7 @@ def init(
         answers = with_network(answers, answers) if RATE in answers else answers
     paths = (*sources, *more)
     with checking(paths or (".",)):
-        text, outcome = _adopted(paths, answers, output) if paths else _asked(answers, output)
+        text, outcome = _spec_of_files(paths, answers, output) if paths else _asked(answers, output)
     _tell(outcome)
     _write(output, text, force)
     if any(finding.severity.value == "error" for finding in outcome.findings):
@@ -129,8 +129,46 @@ def _head(output: Path) -> list[str]:
     ]
 
 
-def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
-    from ..draft import carry_over, draft_run, find_runs, spec_text  # here, to save start-up time
+def _spec_of_files(
+    paths: Sequence[str], answers: Mapping[str, Any], output: Path
+) -> tuple[str, Outcome]:
+    """The spec of the launch that files hold, as text, and what became of its settings."""
+    from ..draft import carry_over, spec_text  # here, to save start-up time
+
+    draft = _draft(paths, answers)
+    _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
+    if isinstance(answers.get("cluster"), dict):
+        _mark_guess(draft, answers)
+    outcome = carry_over(draft)
+    if isinstance(model := draft.get("model"), str):
+        draft.set("model", _from_here(model, output))
+
+    notes = [str(note) for note in draft.left]
+    if len(notes) > _MOST_NOTES:
+        notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES:,} more"]
+    for note in notes:
+        echo(f"not carried over: {note}", err=True)
+
+    lists = {"Not carried over:": notes, "Added by dsgen:": outcome.added}
+    tail = [
+        line
+        for title, lines in lists.items()
+        if lines
+        for line in (title, *(f"  {line}" for line in lines))
+    ]
+    price = _price(outcome.plan)
+    head = [
+        *_head(output),
+        f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init.",
+        *([f"{price}. Without `layout`, it is chosen."] if price else []),
+    ]
+    text = spec_text(draft.spec, head=head, comments=draft.comments, tail=tail, from_files=True)
+    return text, outcome
+
+
+def _draft(paths: Sequence[str], answers: Mapping[str, Any]) -> Draft:
+    """What the files say of the job; what they don't, and a plan needs, is asked."""
+    from ..draft import draft_run, find_runs  # here, to save start-up time
     from .proposals import Proposals
     from .questions import answered
 
@@ -148,50 +186,17 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     draft = draft_run(runs[0], runs[1:], answers)
     if draft.refused is not None:
         raise click.UsageError(str(draft.refused))
+
     said = {key: draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
     said |= {key: draft.get(key) for key in ("gpus", "nodes") if draft.get(key) is not None}
-    said = {
-        **said,
-        "framework": said["framework"] or "deepspeed",
-        "launch.target": said["launch.target"] or "slurm",
-    }
-    missing = {key for key in ("model", "cluster") if said[key] is None}
-    if missing or not {"gpus", "nodes"} & set(said):
-        told = answered(
-            {key: value for key, value in said.items() if value is not None}, Proposals()
-        )
-        draft = draft_run(
-            runs[0],
-            runs[1:],
-            {**answers, **{key: told[key] for key in told if said.get(key) is None}},
-        )
-    _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
-    if isinstance(answers.get("cluster"), dict):
-        _mark_guess(draft, answers)
-    outcome = carry_over(draft)
-    if isinstance(model := draft.get("model"), str):
-        draft.set("model", _from_here(model, output))
-    notes = [str(note) for note in draft.left]
-    if len(notes) > _MOST_NOTES:
-        notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES:,} more"]
-    for note in notes:
-        echo(f"not carried over: {note}", err=True)
-    said = {"Not carried over:": notes, "Added by dsgen:": outcome.added}
-    tail = [
-        line
-        for title, lines in said.items()
-        if lines
-        for line in (title, *(f"  {line}" for line in lines))
-    ]
-    price = _price(outcome.plan)
-    head = [
-        *_head(output),
-        f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init.",
-        *([f"{price}. Without `layout`, it is chosen."] if price else []),
-    ]
-    return spec_text(
-        draft.spec, head=head, comments=draft.comments, tail=tail, from_files=True
-    ), outcome
+    said["framework"] = said["framework"] or "deepspeed"
+    said["launch.target"] = said["launch.target"] or "slurm"
+    is_missing = said["model"] is None or said["cluster"] is None
+    if not is_missing and not {"gpus", "nodes"}.isdisjoint(said):
+        return draft
+    told = answered({key: value for key, value in said.items() if value is not None}, Proposals())
+    new = {key: value for key, value in told.items() if said.get(key) is None}
+    return draft_run(runs[0], runs[1:], {**answers, **new})
 
 
 def _price(plan: Plan | None) -> str:
