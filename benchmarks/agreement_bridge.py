@@ -289,10 +289,10 @@ def expected(plan: Plan) -> dict[str, Any]:
 
 
 def at(config: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of a config."""
+    """The value at a path of a config; None where a class of it lacks the field."""
     value: Any = config
     for part in path.split("."):
-        value = None if value is None else value[part]
+        value = None if value is None else value.get(part)
     return value
 
 

@@ -128,7 +128,6 @@ def left_to_recipe(group: str, key: str) -> bool:
 
 #: What the plan leaves out where it is off, and recipes of models have on.
 SET_BACK: Final[Mapping[str, Mapping[str, Any]]] = {
-    "model": {"model.mtp_num_layers": None},
     "experts": {"model.moe_flex_dispatcher_backend": None},
     "parallel": {
         "model.pipeline_model_parallel_layout": None,
