@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 MOST_GPUS: Final = 2**20  #: `programs.world.MOST_GPUS`, which would take long to import
+_MOST_REASONS: Final = 6  # why launches weren't checked, on a screen
 _MOST_PLACES: Final = 3  # of launches that weren't checked, for one reason
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
@@ -130,7 +131,7 @@ def validate(
     if findings or answer.documents or not answer.not_checked:
         echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
     if answer.not_checked:
-        echo(_not_checked(answer.not_checked), err=True)
+        echo(_not_checked(answer.not_checked, strict=strict), err=True)
     if answer.left_alone:
         echo(_left_alone(answer.left_alone), err=True)
     spec = context["job"]
@@ -292,17 +293,27 @@ def _summary(
     return summary
 
 
-def _not_checked(launches: Sequence[NotChecked]) -> str:
-    """`not checked: 3 launches (the options of verl are not read: a.sh:3, b.sh:9; ...)`."""
+def _not_checked(launches: Sequence[NotChecked], *, strict: bool) -> str:
+    """`not checked: 3 launches (the options of verl are not read: a.sh:3, b.sh:9; ...)`.
+
+    The most frequent reasons come first; `strict` lists every reason and place.
+    """
     by_reason: dict[str, list[str]] = {}
     for one in launches:
         place = f"{one.where.name}:{one.where.line}".removesuffix(":None")
         by_reason.setdefault(one.reason, []).append(place)
+
+    ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
+    shown = ordered if strict else ordered[:_MOST_REASONS]
     parts = []
-    for reason, places in sorted(by_reason.items()):
-        listed = ", ".join(places[:_MOST_PLACES])
-        more = f" and {len(places) - _MOST_PLACES:,} more" if len(places) > _MOST_PLACES else ""
-        parts.append(f"{reason}: {listed}{more}")
+    for reason, places in shown:
+        listed = ", ".join(places if strict else places[:_MOST_PLACES])
+        left = len(places) - _MOST_PLACES
+        parts.append(f"{reason}: {listed}" + (f" and {left:,} more" * (left > 0 and not strict)))
+
+    rest = len(launches) - sum(len(places) for _, places in shown)
+    if rest:
+        parts.append(f"{rest:,} more for other reasons, which --strict lists")
     counts = f"{len(launches):,} launch{'es' * (len(launches) > 1)}"
     return printable(f"not checked: {counts} ({'; '.join(parts)})")
 

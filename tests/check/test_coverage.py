@@ -89,6 +89,21 @@ def test_every_format_says_it(form: str, required: bool, tmp_path: Path) -> None
         assert ("type=error" in result.stdout) == required
 
 
+def test_many_reasons_are_a_line_that_strict_spells_out(tmp_path: Path) -> None:
+    """The most frequent reasons are shown with three places each, and all of them with --strict."""
+    scripts = ["often.py"] * 5 + [f"once{number}.py" for number in range(9)]
+    lines = "".join(f"python {name} --a b\n" for name in scripts)
+    (tmp_path / "run.sh").write_text("#!/bin/bash\n" + lines)
+    short = run("validate", str(tmp_path)).stderr
+    assert "not checked: 14 launches (the options of often.py are its own: " in short
+    assert "run.sh:4 and 2 more; the options of once0.py are its own: " in short
+    assert "; 4 more for other reasons, which --strict lists)" in short
+    assert "once8.py" not in short
+
+    whole = run("validate", str(tmp_path), "--strict").stderr
+    assert "run.sh:6" in whole and "once8.py" in whole and "more" not in whole
+
+
 @pytest.mark.parametrize("name", ["a.sbat", "a.sub", "a.slm", "a.batch", "train"])
 def test_a_script_for_sbatch_is_read_whatever_its_name(name: str, tmp_path: Path) -> None:
     """A file with a shell in its first line and directives is read, in a folder and by itself."""
