@@ -7,7 +7,7 @@ from typing import Final
 
 from ..catalog import find_model
 from ..job.hf_config import model_from_config
-from ..numerals import read_whole
+from ..numerals import python_float, read_whole
 from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
@@ -81,6 +81,10 @@ def read_script(draft: Draft) -> None:
         _read_precision(draft, config)
     if config is not None and used:
         _read_accelerate(draft, config)
+    for reference in found.submission.references:
+        if reference.kind == "accelerate config" and not reference.documents:
+            why = "it isn't among the files, and may shard otherwise; give init its folder"
+            draft.leave(f"--config_file {reference.path}", reference.where, why)
     if fsdp is not None and trainer is not None:
         _read_sharding(draft, fsdp)
     elif fsdp is not None or (found.launch and is_sharded(found.submission, found.launch)):
@@ -116,6 +120,9 @@ def _read_usual(draft: Draft) -> None:
         value = values.get(row.option.replace("_", "-"), "")
         if (number := read_whole(value)) and draft.get(row.key) is None:
             draft.set(row.key, number)
+    rates = (python_float(values.get(name, "")) for name in ("--learning-rate", "--lr"))
+    if draft.get("training.learning_rate") is None:
+        draft.set("training.learning_rate", next((rate for rate in rates if rate), None))
     adapts = FRAMEWORKS[draft.get("framework")].adapters
     if adapts and any(
         is_true(values.get(name, "no")) for name in ("--use-lora", "--use-peft", "--lora-enable")

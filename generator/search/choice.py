@@ -99,16 +99,22 @@ def why_first(ours: Plan, theirs: Plan, other: str, *, bold: bool = False) -> st
     `expected 15.9 s (estimate 15.6), the fastest 16.4 s (15.2): 6.0% chance of running out of
     memory`
     """
+    estimated = _apart([float(plan.step_time.total_s) for plan in (ours, theirs)])
     if bold:
-        return f"estimate {_seconds(ours)} s, {other} {_seconds(theirs)} s"
-    first, second = (f"{plan.choice.decides_s:.4g} s" for plan in (ours, theirs))
-    text = f"expected {first} (estimate {_seconds(ours)}), {other} {second} ({_seconds(theirs)})"
+        return f"estimate {estimated[0]} s, {other} {estimated[1]} s"
+    first, second = _apart([plan.choice.decides_s for plan in (ours, theirs)])
+    text = f"expected {first} s (estimate {estimated[0]}), {other} {second} s ({estimated[1]})"
     against = next(_arguments(ours, theirs), "")
     return f"{text}: {against}" if against else text
 
 
-def _seconds(plan: Plan) -> str:
-    return f"{float(plan.step_time.total_s):.4g}"
+def _apart(seconds: list[float]) -> list[str]:
+    """Numbers in four digits, or in as many more, up to seven, as tell them apart."""
+    for digits in range(4, 8):
+        texts = [f"{each:.{digits}g}" for each in seconds]
+        if len({*texts}) == len(texts):
+            break
+    return texts
 
 
 def _arguments(ours: Plan, theirs: Plan) -> Iterator[str]:

@@ -478,3 +478,16 @@ def test_fsdp_that_no_spec_says_is_refused(
     assert made.exit_code == 2
     assert reason in made.output
     assert not spec.exists()
+
+
+def test_a_config_of_accelerate_that_was_not_given_is_named(tmp_path: Path) -> None:
+    """A script alone, whose config of accelerate is beside it, is adopted with a line on what isn't
+    known, and with its learning rate.
+    """
+    script = tmp_path / "train.sh"
+    line = "accelerate launch --config_file fsdp.yaml train.py --learning_rate 1e-5"
+    script.write_text(f"#!/bin/bash\n{line} --per_device_train_batch_size 2\n")
+    runs = find_runs([script])[1]
+    made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8})
+    assert [left.what for left in made.left] == ["--config_file fsdp.yaml"]
+    assert made.get("training.learning_rate") == 1e-5

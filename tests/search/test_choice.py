@@ -189,6 +189,14 @@ def test_a_reason_names_what_weighs_most() -> None:
     assert why_first(plan, risky, other, bold=True) == "estimate 10 s, the fastest 9.5 s"
 
 
+def test_numbers_that_differ_are_told_apart() -> None:
+    """Where four digits are the same, a reason has as many more as show which number is less."""
+    plan = changed(found(**JOBS["megatron-lm"])[0].plans[0], decides_s=13.0712, total_s=12.4)
+    near = changed(plan, decides_s=13.0714, total_s=12.3)
+    text = why_first(plan, near, "row 2")
+    assert text.startswith("expected 13.0712 s (estimate 12.4), row 2 13.0714 s (12.3)")
+
+
 def test_columns_are_as_well_measured_as_each_row() -> None:
     """Whether a column's layouts are of a measured kind is what each layout alone says."""
     _, estimated = found(**JOBS["experts"])
