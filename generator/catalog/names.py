@@ -59,7 +59,7 @@ def most_like(name: str, choices: tuple[str, ...], alike: float) -> str | None:
     """As `closest`, with capitals as they are; asked once for the names that many files share."""
     size = len(name)
     # others can't be
-    near = [one for one in choices if 2 * min(size, len(one)) >= alike * (size + len(one))]
+    near = [each for each in choices if 2 * min(size, len(each)) >= alike * (size + len(each))]
     return next(iter(difflib.get_close_matches(name, near, n=1, cutoff=alike)), None)
 
 
@@ -67,15 +67,15 @@ def find_accelerator(name: str) -> Accelerator | None:
     """The accelerator called `name`: as in the catalog, by an alias, or as a driver says it; `None`
     without one.
     """
-    known = load_catalog().accelerators
-    return _find(name, known) or _card(_words(name), known)
+    accelerators = load_catalog().accelerators
+    return _find(name, accelerators) or _card(_words(name), accelerators)
 
 
 def find_node_type(name: str) -> NodeType | None:
     """The node type called `name`, with or without its provider; `None` when there is none."""
-    known = load_catalog().node_types
+    node_types = load_catalog().node_types
     plain = name.strip().lower().replace(" ", "-").removeprefix("ml.")
-    return _find(plain, known) or known.get(_by_last_part().get(_last_part(plain), ""))
+    return _find(plain, node_types) or node_types.get(_by_last_part().get(_last_part(plain), ""))
 
 
 def find_model(name: str) -> ModelEntry | None:
@@ -85,19 +85,21 @@ def find_model(name: str) -> ModelEntry | None:
     `meta-llama/Llama-3.1-70B-Instruct` is `llama-3.1-70b`: the owner, and words on tuning and
     dates, say nothing of the shape. A size may be left out where there is only one.
     """
-    known = load_catalog().models
-    found = _find(name, known)
-    if found is not None or not name.strip():
-        return found
+    models = load_catalog().models
+    model = _find(name, models)
+    if model is not None or not name.strip():
+        return model
+
+    # The whole name, then with less and less of what says nothing of the shape.
     words = _words(name.rstrip("/").rpartition("/")[2])
     dated = [word for word in words if is_whole(word) or not _TUNING.fullmatch(word)]
     shape = [word for word in dated if not _TUNING.fullmatch(word)]
     for kept in (words, dated, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
         if entry := _by_squeezed().get("".join(kept)):
-            return known[entry]
+            return models[entry]
     one_size = re.compile(re.escape("".join(kept)) + _SIZE)
     begun = [entry for key, entry in _by_squeezed().items() if kept and one_size.fullmatch(key)]
-    return known[begun[0]] if len(set(begun)) == 1 else None
+    return models[begun[0]] if len(set(begun)) == 1 else None
 
 
 def machines_of(text: str) -> Machines | None:
@@ -116,11 +118,10 @@ def machines_of(text: str) -> Machines | None:
 
 def nodes_with(accelerator: Accelerator, per_node: int | None = None) -> list[NodeType]:
     """The node types that have an accelerator, and so many of it."""
-    every = load_catalog().node_types.values()
     return [
-        one
-        for one in every
-        if one.accelerator == accelerator and per_node in (None, one.accelerators_per_node)
+        node
+        for node in load_catalog().node_types.values()
+        if node.accelerator == accelerator and per_node in (None, node.accelerators_per_node)
     ]
 
 
@@ -129,10 +130,10 @@ def nearest(name: str, kind: str) -> str | None:
     `name`.
     """
     catalog = load_catalog()
-    known: Mapping[str, object] = getattr(catalog, kind)
+    entries: Mapping[str, object] = getattr(catalog, kind)
     names = {
-        **{one: one for one in known},
-        **{alias: to for alias, to in catalog.aliases.items() if to in known},
+        **{entry: entry for entry in entries},
+        **{alias: entry for alias, entry in catalog.aliases.items() if entry in entries},
     }
     if kind == "models":
         name = name.rpartition("/")[2]
@@ -140,11 +141,10 @@ def nearest(name: str, kind: str) -> str | None:
     if machines is not None and kind == "node_types":
         card = nearest(machines.accelerator, "accelerators")
         return card and f"{machines.per_node}x{card}"
-    begun = [one for one in names if plain and one.startswith(plain)]
-    if (
-        kind == "node_types"
-    ):  # alike in size alone, `trn1.32xlarge` and `g5.12xlarge` are different machines
-        names = {one: names[one] for one in names if closest(_series(name), {_series(one)})}
+    begun = [each for each in names if plain and each.startswith(plain)]
+    if kind == "node_types":
+        # Alike in size alone, `trn1.32xlarge` and `g5.12xlarge` are different machines.
+        names = {each: names[each] for each in names if closest(_series(name), {_series(each)})}
     near = min(begun, key=len) if begun else closest(plain, names)
     cards = _cards_in(name) if kind == "node_types" else None
     if cards and not (near and cards[1] == catalog.node_types[names[near]].accelerator):
@@ -157,12 +157,12 @@ def _cards_in(name: str) -> tuple[str, Accelerator] | None:
     `BM.GPU.H100.8`.
     """
     catalog, low = load_catalog(), name.lower()
-    known = {alias for alias, card in catalog.aliases.items() if card in catalog.accelerators}
-    for card in sorted(known | catalog.accelerators.keys(), key=len, reverse=True):
+    aliases = {alias for alias, card in catalog.aliases.items() if card in catalog.accelerators}
+    for card in sorted(aliases | catalog.accelerators.keys(), key=len, reverse=True):
         if match := re.search(rf"(?<![a-z0-9])(?:([0-9]{{1,2}})x)?{re.escape(card)}(?![0-9])", low):
-            found = catalog.accelerators[catalog.aliases.get(card, card)]
-            usual = [node.accelerators_per_node for node in nodes_with(found)]
-            return f"{match[1] or max(usual, default=8)}x{card}", found
+            entry = catalog.accelerators[catalog.aliases.get(card, card)]
+            usual = [node.accelerators_per_node for node in nodes_with(entry)]
+            return f"{match[1] or max(usual, default=8)}x{card}", entry
     return None
 
 
@@ -184,8 +184,8 @@ def _by_squeezed() -> Mapping[str, str]:
     catalog = load_catalog()
     aliases = {alias: name for alias, name in catalog.aliases.items() if name in catalog.models}
     return {
-        "".join(_words(one)): name
-        for one, name in {**aliases, **{n: n for n in catalog.models}}.items()
+        "".join(_words(called)): name
+        for called, name in {**aliases, **{n: n for n in catalog.models}}.items()
     }
 
 
@@ -197,8 +197,8 @@ def _series(name: str) -> str:
     """The letters that a machine's name begins with, less its provider: `g` of
     `aws/g5.12xlarge`.
     """
-    own = _last_part(name.strip().lower().removeprefix("ml.").rpartition("/")[2])
-    return re.match(r"[a-z]*", own)[0]  # type: ignore[index]  # may be empty
+    last = _last_part(name.strip().lower().removeprefix("ml.").rpartition("/")[2])
+    return re.match(r"[a-z]*", last)[0]  # type: ignore[index]  # may be empty
 
 
 @cache
@@ -212,15 +212,20 @@ def _by_last_part() -> Mapping[str, str]:
     }
 
 
-def _card(words: list[str], known: Mapping[str, Accelerator]) -> Accelerator | None:
+def _card(words: list[str], accelerators: Mapping[str, Accelerator]) -> Accelerator | None:
     """The card of a driver's name: `NVIDIA A100-SXM4-80GB`. Its memory decides, then SXM or
     PCIe.
     """
     memory = [word for word in words if re.fullmatch(r"[0-9]+gb", word)]
     family = [word for word in words if word not in memory and not _CARD.fullmatch(word)]
-    pcie, found = "pcie" in words, {key: one for key, one in known.items() if not one.is_slice}
-    found = {key: one for key, one in found.items() if family == _words(key)[: len(family)]}
-    found = {key: one for key, one in found.items() if not memory or memory[0] in _words(key)}
-    if not family or not found:
+    pcie = "pcie" in words
+    cards = {
+        key: card
+        for key, card in accelerators.items()
+        if not card.is_slice
+        and family == _words(key)[: len(family)]
+        and (not memory or memory[0] in _words(key))
+    }
+    if not family or not cards:
         return None
-    return found[min(found, key=lambda key: (("pcie" in key) is not pcie, len(key), key))]
+    return cards[min(cards, key=lambda key: (("pcie" in key) is not pcie, len(key), key))]

@@ -285,13 +285,14 @@ def _alike(keys: Column) -> tuple[Column, NDArray[np.intp]]:
     slot = (keys.view(np.uint64) >> np.uint64(64 - bits)).view(np.int64)
     table = np.empty(1 << bits, np.int64)
     table[slot] = every
-    one = table[slot]
-    one = np.where(keys[one] == keys, one, every)
-    first = np.flatnonzero(one == every)
+    # In a slot is the last row that has it; a row whose key is another stands for itself.
+    like = table[slot]
+    like = np.where(keys[like] == keys, like, every)
+    first = np.flatnonzero(like == every)
     # what `take` takes where pointers have 32 bits, as in a browser
     place = np.empty(len(keys), np.intp)
     place[first] = np.arange(len(first))
-    return first, place[one]
+    return first, place[like]
 
 
 _MANY_ROWS = 200

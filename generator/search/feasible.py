@@ -106,19 +106,20 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     kept: list[tuple[Layouts, Floats, Floats]] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
-        promising, found, least = _promising(job, rows, removed)
+        promising, lasts, least = _promising(job, rows, removed)
         count += len(rows)
         if nearest is None or least[0] < nearest[0]:
             nearest = least
         if len(promising):
-            ledger = memory(job, promising, *found)
+            ledger = memory(job, promising, *lasts)
             fits = _fit(job, promising, ledger, removed)
             fitted += int(fits.sum())
-            own = places(fits)
+            rows_that_fit = places(fits)
             required, device = (
-                taken(sizes, own) for sizes in (ledger.required_bytes, ledger.device_bytes)
+                taken(sizes, rows_that_fit)
+                for sizes in (ledger.required_bytes, ledger.device_bytes)
             )
-            kept.append((promising.take(own), required, device))
+            kept.append((promising.take(rows_that_fit), required, device))
     layouts = joined(rows for rows, _, _ in kept)
     required, device = (np.concatenate([np.zeros(0), *(part[i] for part in kept)]) for i in (1, 2))
     return Feasible(
@@ -178,8 +179,8 @@ def _promising(
     begin = np.flatnonzero(smallest | starts(columns, len(rows)))
     sizes = np.diff(begin, append=len(rows))
     first = rows.take(begin)
-    found = lasting(job, first)
-    ledger = memory(job, first, found)
+    lasts = lasting(job, first)
+    ledger = memory(job, first, lasts)
     # Need over what may be used of device and host memory: the tighter decides what comes nearest.
     device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
     host = host_band(job, ledger).low / host_limit_bytes(job)
@@ -188,7 +189,7 @@ def _promising(
     fits = _fit(job, first, ledger, removed, sizes)
     group = np.repeat(np.flatnonzero(fits), sizes[fits])
     nearest = (float(tighter[least]), float(other[least])), first[least]
-    return rows.take(np.repeat(fits, sizes)), (found, group), nearest
+    return rows.take(np.repeat(fits, sizes)), (lasts, group), nearest
 
 
 def estimates(
@@ -313,7 +314,7 @@ def _plan(
 ) -> Plan:
     bands = uncertainty(job, layout, ledger, seconds)
     fits = all(rule.allows(job, layout, ledger) for rule in FIT_RULES)
-    found = (*check_layout(job, layout), *check_fit(job, layout, ledger)) if judged else ()
+    broken = (*check_layout(job, layout), *check_fit(job, layout, ledger)) if judged else ()
     return Plan(
         job=job,
         layout=layout,
@@ -322,7 +323,7 @@ def _plan(
         throughput=throughput(job, layout, seconds),
         uncertainty=bands,
         choice=_choice(job, layout, ledger, seconds, bands.evidence.name, fits=fits),
-        findings=found,
+        findings=broken,
     )
 
 

@@ -42,8 +42,9 @@ def unpinned(plan: Plan, *, bold: bool = False) -> Plan | None:
 
 def unpinned_text(plan: Plan, free: Plan) -> str:
     """`your layout: 9.34 s; the chosen one 6.94 s (-26%)`."""
-    own, other = _times(plan, free)
-    return f"your layout: {own}; the chosen one {other} ({_change(plan, free)})"
+    pinned_time, free_time = _times(plan, free)
+    change = _change(plan, free)
+    return f"your layout: {pinned_time}; the chosen one {free_time} ({change})"
 
 
 def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:
@@ -85,9 +86,9 @@ def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:
 
 def framework_text(plan: Plan, other: Plan) -> str:
     """`framework: megatron-lm 16.4 s for 43.2 s (-62%); takes its pretrain_gpt.py, ...`."""
-    own, faster = _times(plan, other)
+    time, faster = _times(plan, other)
     needs = ", ".join(_takes(plan.job, other.job))
-    change = f"{faster} for {own} ({_change(plan, other)})"
+    change = f"{faster} for {time} ({_change(plan, other)})"
     return f"framework: {other.job.framework} {change}; takes {needs}"
 
 
