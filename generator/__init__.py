@@ -46,6 +46,7 @@ __all__ = [
     "validate",
 ]
 
+#: the public types, imported when they are first asked for
 _HOMES = {
     "Finding": ".findings",
     "Infeasible": ".search.plan",
@@ -55,7 +56,7 @@ _HOMES = {
     "Plan": ".search.plan",
     "RenderedFile": ".programs.program",
     "SearchResult": ".search.plan",
-}  #: the public types, imported when they are first asked for
+}
 
 Source = str | os.PathLike[str] | TextIO | Mapping[str, object]
 
@@ -108,11 +109,8 @@ def check_job(
 
     Raises `InvalidJob`.
     """
-    from .findings import (
-        InvalidJob,
-        Severity,
-        in_file_order,
-    )  # imports in functions save start-up time, here and below
+    # imports in functions save start-up time, here and below
+    from .findings import InvalidJob, Severity, in_file_order
     from .job.load import load_with_findings
     from .programs import job_rules
     from .programs.frameworks import FRAMEWORKS

@@ -41,10 +41,8 @@ class Columns:
     facts: tuple[str, ...] = ()
     #: From job, layout or columns, and ledger: a bool, or an array of bools.
     holds: Callable[..., Any] = lambda *_: True
-    explain: Callable[..., tuple[str, str]] = lambda *_: (
-        "",
-        "",
-    )  #: message with both numbers, hint that passes
+    #: message with both numbers, hint that passes
+    explain: Callable[..., tuple[str, str]] = lambda *_: ("", "")
     binds: Callable[[Any], bool] = lambda _: True  #: whether the rule applies to a job
 
 

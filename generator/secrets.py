@@ -59,9 +59,8 @@ def likeness(name: str) -> Likeness:
             if before in known or (before and head in patterns()["whole"]):
                 return Likeness.SURE
             return Likeness.SOME if head in patterns()["maybe"] else Likeness.NONE
-        if (
-            last.endswith(head) and last.removesuffix(head) in known
-        ):  # without a separator: APIKEY, hftoken
+        # without a separator: APIKEY, hftoken
+        if last.endswith(head) and last.removesuffix(head) in known:
             return Likeness.SURE
     joined = last.endswith(("password", "passwd", "passphrase", "credentials", "connectionstring"))
     return (
@@ -131,9 +130,8 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
     if kind is Likeness.NONE or _says_where(text) or text.lower() == name.lower():
         return False
     if sure:
-        if (
-            "$" in text or _EXAMPLE.fullmatch(text) or _PLAIN.fullmatch(text)
-        ):  # a local server's `api-key-qwen3`
+        # a local server's `api-key-qwen3`
+        if "$" in text or _EXAMPLE.fullmatch(text) or _PLAIN.fullmatch(text):
             return False
         if kind is not Likeness.SURE:
             return _is_random(text)

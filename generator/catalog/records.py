@@ -134,12 +134,13 @@ class Catalog:
 # libyaml's parser is ten times faster; PyYAML is built without it on some platforms.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+#: of scalars, by tag
 _MAKE: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "bool": lambda text: text == "true",
     "null": lambda _: None,
-}  #: of scalars, by tag
+}
 
 
 @cache

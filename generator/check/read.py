@@ -40,10 +40,8 @@ OWN_PROGRAM: Final = "read by a program of the repository's own"
 LAUNCH_LINES: Final = "launch lines, but no script"
 WRITTEN: Final = "written by a script"
 _READER: Final = "the reader of files"
-_LARGE_OR_BINARY: Final = (
-    "SPEC005",
-    "SPEC014",
-)  # such files may lie in a folder, whatever their names
+# such files may lie in a folder, whatever their names
+_LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")
 
 
 @dataclass(slots=True)

@@ -122,9 +122,8 @@ def main(arguments: list[str] | None = None) -> None:
     # imports leave little to collect, and looking for it takes a tenth of a short command
     gc.set_threshold(100_000)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if (
-            getattr(sys, name) is None
-        ):  # closed (`<&-`): it gets a descriptor that refuses to read and write
+        # closed (`<&-`): it gets a descriptor that refuses to read and write
+        if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
             if null != number:
                 os.dup2(null, number)
@@ -133,9 +132,8 @@ def main(arguments: list[str] | None = None) -> None:
             stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(
-            stream, "reconfigure"
-        ):  # a terminal without Unicode gets question marks, not a traceback
+        # a terminal without Unicode gets question marks, not a traceback
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     with guarded():
         try:

@@ -364,9 +364,8 @@ def counts_report(elastic: Elastic) -> Iterator[Part]:
             f"a global batch of {better[0]:,} is whole on {len(better[1])} of the "
             f"counts: {_some(better[1])}"
         )
-    from ..programs.launching.write import (
-        across_counts,
-    )  # here, to save start-up time: few jobs are elastic
+    # here, to save start-up time: few jobs are elastic
+    from ..programs.launching.write import across_counts
 
     yield across_counts(first)
 

@@ -66,6 +66,7 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
             print_parts(f"{kind} ({len(records[kind])})", listing(records[kind]), "")
 
 
+#: files of the package
 PUBLISHED = (
     "job",
     "plan",
@@ -76,7 +77,7 @@ PUBLISHED = (
     "findings",
     "rules",
     "catalog",
-)  #: files of the package
+)
 NAMES = (*PUBLISHED, "deepspeed")
 
 
@@ -94,9 +95,8 @@ def schema(name: str, deepspeed_version: str | None) -> None:
     `deepspeed` is the schema of a DeepSpeed config, for editors.
     """
     if name not in PUBLISHED:
-        from ..programs.deepspeed.json_schema import (
-            deepspeed_json_schema,
-        )  # here, to save start-up time
+        # here, to save start-up time
+        from ..programs.deepspeed.json_schema import deepspeed_json_schema
         from ..programs.deepspeed.schema import versions
 
         if deepspeed_version is not None and not re.fullmatch(

@@ -242,12 +242,8 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
         if key != "purpose":
             draft.set(key, value)
     draft.set("model", _from_here(str(told["model"]), output))
-    for (
-        key,
-        value,
-    ) in (
-        found.values.items()
-    ):  # what files say beside the questions, for the target that was chosen
+    # what files say beside the questions, for the target that was chosen
+    for key, value in found.values.items():
         target = (
             key.split(".")[1]
             if key.startswith("launch.") and key.count(".") == 2

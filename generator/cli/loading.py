@@ -391,9 +391,8 @@ def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
     if (purpose := purpose_of(overrides)) != "pretraining":
         return {"training.global_batch": usual_batch(purpose, overrides)}
     length = str(overrides.get("training.sequence_length", 1))
-    if (tokens := read_whole(length)) is None or BATCH_TOKENS % (
-        tokens or 1
-    ):  # of 0 the job itself says more
+    # of 0 the job itself says more
+    if (tokens := read_whole(length)) is None or BATCH_TOKENS % (tokens or 1):
         raise click.UsageError(
             f"add --global-batch: the default of {BATCH_TOKENS} tokens isn't whole sequences"
         )

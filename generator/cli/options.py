@@ -39,11 +39,12 @@ PURPOSES: Mapping[str, Mapping[str, Any]] = {
     "lora": {"framework": "huggingface", "training.lora": {"rank": 16}},
 }
 
+#: parameter name to the dotted path of the key that it overrides
 FLAGS: Mapping[str, str] = {
     **{name: name for name in ("gpus", "nodes", "model", "cluster", "framework", "calibration")},
     "target": "launch.target",
     **{name: f"training.{name}" for name in ("global_batch", "sequence_length")},
-}  #: parameter name to the dotted path of the key that it overrides
+}
 
 
 class Request(NamedTuple):

@@ -137,9 +137,8 @@ def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
         "locations": [{"physicalLocation": _place(where)}],
         "partialFingerprints": {"dsgen/v1": f"{digest}:{seen[digest]}"},
     }
-    if finding.edits and not any(
-        find(edit.replacement) for edit in finding.edits
-    ):  # a log may be shown to others
+    # a log may be shown to others
+    if finding.edits and not any(find(edit.replacement) for edit in finding.edits):
         result["fixes"] = [_fix(finding)]
     return result
 
@@ -165,10 +164,8 @@ def _artifact(path: str) -> Json:
 def _fix(finding: Finding) -> Json:
     by_file: dict[str, list[Json]] = {edit.path: [] for edit in finding.edits}
     for edit in sorted(finding.edits, key=lambda edit: edit.start):
-        region = {
-            "charOffset": edit.start,
-            "charLength": edit.end - edit.start,
-        }  # without a byte order mark
+        # without a byte order mark
+        region = {"charOffset": edit.start, "charLength": edit.end - edit.start}
         inserted = {"insertedContent": {"text": edit.replacement}} if edit.replacement else {}
         by_file[edit.path].append({"deletedRegion": region, **inserted})
     changes = [

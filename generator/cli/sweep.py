@@ -69,9 +69,8 @@ def read_term(word: str) -> Term:
     key, _, text = (part.strip() for part in word.partition("="))
     paths = key_paths()
     section, dot, _ = key.partition(".")
-    if key not in paths and not (
-        dot and section in paths
-    ):  # what is below a section is checked with the spec
+    # what is below a section is checked with the spec
+    if key not in paths and not (dot and section in paths):
         unknown("key", key, paths)
     path = paths.get(key, key)
     parts = tuple((part.strip(), _RANGE.match(part.strip())) for part in text.split(","))
@@ -162,9 +161,8 @@ def read_time(_: click.Context, __: click.Parameter, text: str | None) -> float 
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([mhdw])", text.strip())
     try:
-        if (
-            match is None and ":" not in text
-        ):  # Slurm reads minutes, which nobody would expect of a long run
+        # Slurm reads minutes, which nobody would expect of a long run
+        if match is None and ":" not in text:
             raise ValueError
         seconds = (
             (python_float(match[1]) or 0.0) * _UNITS[match[2]]

@@ -180,9 +180,8 @@ def plan_table(
 
     A row without a plan is grey.
     """
-    from ..search.summary import (
-        dimension_cells,
-    )  # here, to save the start-up time of tables without plans
+    # here, to save the start-up time of tables without plans
+    from ..search.summary import dimension_cells
 
     known = [*rows]
     shown = iter(dimension_cells([plan for _, plan, _ in known if plan]))

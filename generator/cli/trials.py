@@ -256,9 +256,8 @@ def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
     trials: list[Trial] = []
     for number in range(1, MOST_TRIALS + 1):
         path = folder / trial_folder(number) / "plan.json"
-        if not path.is_file() or not path.resolve().is_relative_to(
-            folder.resolve()
-        ):  # a link may lead out
+        # a link may lead out
+        if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
             break
         try:
             layout: Mapping[str, object] = plan_of(path)["layout"]

@@ -171,9 +171,8 @@ def _change(file: FixedFile) -> Change:
     except OSError:
         raw = b""
     mark = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
-    if raw != mark + file.before.encode(
-        "utf-8"
-    ):  # another program changed it, or its name was shown with escapes
+    # another program changed it, or its name was shown with escapes
+    if raw != mark + file.before.encode("utf-8"):
         raise CannotWrite(
             shown, "it is not the file that was checked", hint="run the command again"
         )

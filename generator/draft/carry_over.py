@@ -138,9 +138,8 @@ def _carry_config(
 def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The options that the plan's files lack, word by word. What can't be taken over is named."""
     carried: list[tuple[str, ...]] = []
-    last = {
-        option.key: option for option in draft.options
-    }  # of one that is given again, the last counts
+    # of one that is given again, the last counts
+    last = {option.key: option for option in draft.options}
     parser, decided = draft.parser, _decided(draft.parser)
     for option in draft.options:
         if (
@@ -271,10 +270,8 @@ def _config_patch(
     differ.
     """
     patch: dict[str, Any] = {}
-    named = {_now(config, at, key) for key in ours} | {
-        "steps_per_print",
-        "wall_clock_breakdown",
-    }  # change nothing
+    # change nothing
+    named = {_now(config, at, key) for key in ours} | {"steps_per_print", "wall_clock_breakdown"}
     named |= {
         f"offload_{name}" for name in OFFLOADED if at == ZERO and config.offload(name) == "cpu"
     }

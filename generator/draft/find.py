@@ -101,9 +101,8 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
         own = ds_config_of(submission, one) or used_config(submission)
         yield ExistingRun(submission=submission, trainer=one, config=own)
     if not alone:
-        for config in configs_of(
-            submission
-        ):  # with a key of DeepSpeed's: JSON that is named by itself may be anything
+        for config in configs_of(submission):
+            # with a key of DeepSpeed's: JSON that is named by itself may be anything
             top, keys = (
                 config.schema.section(""),
                 config.json.data if isinstance(config.json.data, dict) else {},

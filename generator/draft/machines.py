@@ -222,9 +222,8 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
         ):
             others.setdefault(command.words[0].raw, command)
     draft.set("launch.slurm.modules", modules)
-    if (
-        script.shell.text.path in draft.ours
-    ):  # the lines of `launch.slurm.setup` in a script that dsgen wrote
+    # the lines of `launch.slurm.setup` in a script that dsgen wrote
+    if script.shell.text.path in draft.ours:
         block = script.shell.text.content.partition("\nset +u # ")[2].partition("\nset -u\n")[0]
         usual = ("module load ", "source ", "# shellcheck ")
         kept = [

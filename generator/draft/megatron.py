@@ -43,9 +43,8 @@ _VOCABULARIES: Final = {
     "Llama2Tokenizer": 32000,
     "BertWordPieceLowerCase": 30522,
 }
-_FIRST_DENSE: Final = re.compile(
-    r"\(?\[0\]\*([0-9]{1,6})\+\[1\]\*([0-9]{1,6})\)?"
-)  # --moe-layer-freq
+# --moe-layer-freq
+_FIRST_DENSE: Final = re.compile(r"\(?\[0\]\*([0-9]{1,6})\+\[1\]\*([0-9]{1,6})\)?")
 _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtype", "moment_dtype")
 
 

@@ -57,9 +57,8 @@ def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
 def leave_secrets(draft: Draft) -> None:
     """Take secrets out of the draft: by look, by name, or by value elsewhere in the files."""
     source = None
-    while (
-        source is None
-    ):  # without sections of a config that are nested deeper, or are more, than a spec may be
+    while source is None:
+        # without sections of a config that are nested deeper, or are more, than a spec may be
         try:
             source = plain_source(draft.spec)
         except UnreadableText as problem:

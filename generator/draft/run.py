@@ -137,13 +137,8 @@ ORDER: Final = (
     ),
     *("output", "layout", "deepspeed_config", "memory", "launch"),
 )
-_OF_LAUNCH: Final = {
-    "target": 0,
-    "script": 1,
-    "time_limit": 2,
-    "environment": 4,
-    "arguments": 5,
-}  #: 3: the others
+#: 3: the others
+_OF_LAUNCH: Final = {"target": 0, "script": 1, "time_limit": 2, "environment": 4, "arguments": 5}
 _ABOVE: Final[Mapping[str, str]] = {
     "layout": "pinned as the files have it: remove a key to let dsgen choose it",
     "deepspeed_config": "merged into the DeepSpeed config that dsgen writes; null leaves a key out",

@@ -39,9 +39,8 @@ def link_bytes_per_s(job: Job, ring: Group) -> Any:
         else accelerator.pcie_bytes_per_s
     )
     inside = (link or accelerator.pcie_bytes_per_s) * rates(job).link_fraction
-    if (
-        cluster.intra_node == "mesh"
-    ):  # each pair has its own link: a smaller group has fewer of them
+    # each pair has its own link: a smaller group has fewer of them
+    if cluster.intra_node == "mesh":
         peers = max(cluster.accelerators_per_node - 1, 1)
         return inside * np.minimum(np.maximum(ring.per_node - 1, 1), peers) / peers
     if cluster.intra_node == "pcie":

@@ -229,9 +229,8 @@ def unknown_keys(config: Mapping[str, object]) -> dict[str, str]:
         if names:
             if read.read.issuperset(names) and all(read.config.get(name) is None for name in names):
                 found[key] = names[0]
-        elif near is not None and not set(near.split("_")) < set(
-            key.split("_")
-        ):  # with a word more it is another key
+        elif near is not None and not set(near.split("_")) < set(key.split("_")):
+            # with a word more it is another key
             found[key] = near
     return found
 

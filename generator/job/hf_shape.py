@@ -476,9 +476,8 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
     `rope_scaling`.
     """
     inner = read.mapping("rope_scaling") or read.mapping("rope_parameters")
-    if isinstance(
-        full := inner.get("full_attention"), Mapping
-    ):  # Gemma 3: local layers have a base of their own
+    # Gemma 3: local layers have a base of their own
+    if isinstance(full := inner.get("full_attention"), Mapping):
         inner = full
     found = ConfigReader(inner)
     base = found.positive("rope_theta", default=read.positive("rope_theta", default=base))

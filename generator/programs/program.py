@@ -35,10 +35,8 @@ _STARTING_S: Final = 300
 _LEAST_MARGIN_S: Final = 600
 # Megatron's, which other scripts have taken over
 _USUAL_EXIT_OPTION: Final = "--exit-signal-handler"
-_STEPS: Final = (
-    "--train-iters",
-    "--max-steps",
-)  # of Megatron, of the Trainer; as `key_of` has them
+# of Megatron, of the Trainer; as `key_of` has them
+_STEPS: Final = ("--train-iters", "--max-steps")
 _STEPS_KEY: Final = "train.train_iters"  # of Megatron-Bridge's config
 _SAMPLES: Final = "--train-samples"  # of the Megatrons, as the next three
 _TOKENS: Final = "--train-tokens"

@@ -227,9 +227,8 @@ def _named_in(program: str, folder: Path) -> Release | None:
         elsewhere = rf"git\+https?://(?!github\.com/(?:{_OWNERS[program]})/)\S*/{program}\b"
         if fork := re.search(elsewhere, text, re.IGNORECASE) if "git+" in text else None:
             return _fork(program, path, _line(text, fork))
-    for inner, look in product(
-        (False, True), (_pins, _images, _bounds, _prose)
-    ):  # the folder's own files first
+    for inner, look in product((False, True), (_pins, _images, _bounds, _prose)):
+        # the folder's own files first
         read = [(path, text) for path, text in texts.items() if (path.parent != folder) == inner]
         word = _WORDS.get(program, program)
         read = [(path, text) for path, text in read if look is _images or word in text.lower()]

@@ -112,9 +112,8 @@ def _ready(shape: Shape, stage: int, each: Pass, ends: list[dict[Pass, float]]) 
     step = 1 if backward else -1
     if stage != (final if backward else 0):
         return ends[stage + step].get(each)
-    if chunk == (
-        shape.chunks - 1 if backward else 0
-    ):  # the model's end: its own forward pass; its beginning: nothing
+    # the model's end: its own forward pass; its beginning: nothing
+    if chunk == (shape.chunks - 1 if backward else 0):
         return ends[stage].get(each._replace(backward=False)) if backward else 0.0
     return ends[0 if backward else final].get(each._replace(chunk=chunk + step))
 

@@ -71,9 +71,8 @@ def long_runs_go_on(run: Timed) -> Violations:
     count, output = run.run.segments, run.job.output
     if count is None:
         return
-    if (
-        run.saves and continuation(run.job) != "none"
-    ):  # as asked for, else by requeueing where it has a folder
+    # as asked for, else by requeueing where it has a folder
+    if run.saves and continuation(run.job) != "none":
         message = f"{run.takes}: {count} jobs, one after another"
         yield _at(run, message, f"for a single job, {_alone(run)}", note=True)
         return

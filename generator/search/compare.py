@@ -410,9 +410,8 @@ def _obstacles(job: Job, found: Feasible) -> tuple[Finding, ...]:
     if broken:
         return broken
     known = known_values(job)
-    if (
-        not found.considered and "data" in known
-    ):  # it follows from the other degrees, and doesn't divide the batch
+    # it follows from the other degrees, and doesn't divide the batch
+    if not found.considered and "data" in known:
         (rule,) = binding_rules(job, BATCH_RULES)
         return (rule.at(job.locate("/layout"), *batch_product(job, known).explain(whole=False)),)
     rules = [rule for rule in binding_rules(job) if rule.id in found.rejected_by]

@@ -124,9 +124,8 @@ def suggestions(job: Job) -> Iterator[Suggestion]:
     yield from _other_gpu_counts(job, searches)
     yield from _other_batches(job, searches)
     yield from _less_headroom(job, searches)
-    for name, value, other in lighter(
-        job
-    ):  # these may change results, so that they stay the user's to set
+    for name, value, other in lighter(job):
+        # these may change results, so that they stay the user's to set
         if plan := searches.best(other):
             yield _key(f"training.{name}", value, plan)
 

@@ -73,9 +73,10 @@ def gpus_agree(submission: Submission) -> Violations:
         # of a machine, and not for the run
         asked = submission.job is None and trusted.where.path != FLAGS
         fewer = asked and claim.value < trusted.value
+        # The finding on its nodes, or on its GPUs per node, says it already.
         said = claim.where.path in told or (
             claim.where.path in part and (fewer or world.nodes == 1)
-        )  # of the parts
+        )
         if said or (fewer and _leaves_some(submission, claim.where.path)):
             continue
         spare = fewer and world.nodes == 1  # no rank waits, and others may use the rest

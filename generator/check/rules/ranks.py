@@ -89,9 +89,8 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
     launch, index = call.launch, [each.word for each in call.launch.calls].index(call.word)
     outers, after = launch.calls[:index], launch.calls[index + 1 :]
     inner = next(((each.program, each.word) for each in after if each.program in LAUNCHERS), None)
-    if (
-        launch.program is not None and not after
-    ):  # which may be a launcher as well, by its file or module
+    # which may be a launcher as well, by its file or module
+    if launch.program is not None and not after:
         name = PurePath(launch.program.value or "").name
         name = PROGRAMS["other names"].get(name, name)
         inner = (name, launch.program) if name in LAUNCHERS else None
@@ -365,9 +364,8 @@ def program_is_there(launch: Launch) -> Violations:
         return
     name, above = PurePath(program), list(folders_above(holder))
     places = [(folder / program).parent for folder in above]
-    if (
-        name.is_absolute() or launch.program.value is None
-    ):  # another machine's: its folder may be here
+    # another machine's: its folder may be here
+    if name.is_absolute() or launch.program.value is None:
         places += [
             *(folder / name.parent.name for folder in above),
             *(one for one in above if one.name == name.parent.name),
@@ -498,9 +496,8 @@ def options_are_the_programs(launch: Launch) -> Violations:
     unknown = {name for name in unknown if not any(one.startswith(name) for one in options)}
     wrong = {word: name for word, name in words.items() if name in unknown}
     meant = {name: most_like(name, tuple(sorted(options)), _ALIKE) for name in wrong.values()}
-    if 2 * sum(not meant[name] for name in wrong.values()) >= len(
-        words
-    ):  # another program of the same name
+    # another program of the same name
+    if 2 * sum(not meant[name] for name in wrong.values()) >= len(words):
         return
     for word, name in wrong.items():
         if meant[name]:

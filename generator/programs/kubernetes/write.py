@@ -191,9 +191,8 @@ class _Job:
         cpu = str(self.resources()["requests"].get("cpu", ""))
         number = cpu.removesuffix("m")
         cores = (read_whole(number) or 0) / (1000 if cpu.endswith("m") else 1)
-        if cores and write.own_threads(
-            self.plan, self.program
-        ):  # a limit of cores holds for threads as for processes
+        # a limit of cores holds for threads as for processes
+        if cores and write.own_threads(self.plan, self.program):
             values[write.THREADS] = str(max(1, int(cores / write.processes_per_node(self.plan))))
         found: dict[str, Entry] = {
             name: {"value": _literal(value)} for name, value in values.items()
@@ -458,10 +457,8 @@ def _pytorch_job(job: _Job) -> Entry:
 def _train_job(job: _Job) -> Entry:
     """A TrainJob: the pods are the runtime's, the PET_ variables its plugin's, volumes patches."""
     words, container = job.command(), {"name": "node", **job.in_container()}
-    parts = (
-        words[:_LONGEST_LIST],
-        words[_LONGEST_LIST:],
-    )  # the container starts the one with the other behind it
+    # the container starts the one with the other behind it
+    parts = (words[:_LONGEST_LIST], words[_LONGEST_LIST:])
     pod = {
         "spec": {"template": {**job.of_pods(), "spec": {"containers": [container], **job.in_pod()}}}
     }

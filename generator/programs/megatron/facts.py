@@ -389,9 +389,8 @@ def _attention(read: _Reading) -> None:
 def _layout(read: _Reading) -> None:
     """The layout: what is given, and the defaults that surely hold."""
     run = read.run
-    if run.has(
-        "--num-experts"
-    ):  # core_v0.16.1 megatron/training/arguments.py:410: as the rest of the layer
+    # core_v0.16.1 megatron/training/arguments.py:410: as the rest of the layer
+    if run.has("--num-experts"):
         read.number("/layout/expert_tensor", "--expert-tensor-parallel-size", run.tensor)
     else:
         read.learn("/layout/expert_tensor", 1)

@@ -314,11 +314,8 @@ def parse_words(
         for word, gap in gaps
     ]
     extended = any(word.value is None and set(word.variables) == {"@"} for word in words)
-    complete, index, foreign = (
-        True,
-        0,
-        False,
-    )  # foreign: after an option of the script's own, whose values these may be
+    # foreign: after an option of the script's own, whose values these may be
+    complete, index, foreign = (True, 0, False)
     while index < len(words):
         word = words[index]
         index += 1

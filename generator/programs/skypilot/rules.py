@@ -21,10 +21,8 @@ from .read import SkyPilotTask
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
 _STORED: Final = derived("a task's variables are stored with its job, and shown")
-_CONVERTED: Final = (
-    "/envs/",
-    "/secrets/",
-)  # SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1
+# SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1
+_CONVERTED: Final = ("/envs/", "/secrets/")
 
 
 _tasks: Final = Subject[SkyPilotTask](

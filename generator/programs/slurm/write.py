@@ -30,10 +30,8 @@ from ..program import (
     saves_on_term,
 )
 
-_LEAVES_EARLY: Final = (
-    "--exit-duration-in-mins",
-    "--exit-interval",
-)  # Megatron's, which save and end with status 0
+# Megatron's, which save and end with status 0
+_LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
 #: Slurm may send a signal up to a minute early. Source: sbatch(1), --signal.
 _MOST_EARLY_S: Final = 60

@@ -217,9 +217,8 @@ def known_values(job: Job) -> dict[str, Any]:
     missing = [name for name in WORLD_FACTORS if name not in known]
     if "tensor" in known and not job.engine.has("expert_tensor"):
         known.setdefault("expert_tensor", known["tensor"])
-    if any(
-        name in known for name in RECOMPUTE_DETAILS
-    ):  # whoever sets one of them leaves the others
+    # whoever sets one of them leaves the others
+    if any(name in known for name in RECOMPUTE_DETAILS):
         known = {**{name: DEFAULTS[name] for name in RECOMPUTE_DETAILS}, **known}
     rest = prod(known[name] for name in WORLD_FACTORS if name in known)
     if len(missing) == 1 and job.gpus % rest == 0:

@@ -92,9 +92,8 @@ class Shell:
         it does.
         """
         if tokens[0].kind == TEST:
-            if self.source.text.startswith(
-                "((", tokens[0].start
-            ):  # what `((NAME = ...))` computes isn't followed
+            # what `((NAME = ...))` computes isn't followed
+            if self.source.text.startswith("((", tokens[0].start):
                 for match in _ARITHMETIC.finditer(self.source.text, tokens[0].start, tokens[0].end):
                     self.state.set(match[1] or match[2], UNKNOWN)
             return None
@@ -192,9 +191,8 @@ class Shell:
         for token, raw in zip(tokens, raws, strict=True) if not {"n", "p"} & set(flags) else ():
             if self._assigns(token):
                 self._assign(token, exported, conditional)
-            elif (
-                exported and raw.isidentifier()
-            ):  # of a variable that is set elsewhere, or not at all
+            elif exported and raw.isidentifier():
+                # of a variable that is set elsewhere, or not at all
                 self.state.exported.add(raw)
                 value, place = self.state.get(raw), self.source.place(token.start)
                 text = value.text if value and value.elements is None else None
@@ -221,9 +219,8 @@ class Shell:
         behind = self.source.place(token.end - 1) + 1
         start, end = self.source.region(first, token.end) if first < token.end else (behind, behind)
         content, words = self.followed.content, None
-        if (
-            value.elements is not None
-        ):  # of a long array only what is added: a script may add line by line
+        # of a long array only what is added: a script may add line by line
+        if value.elements is not None:
             elements = value.elements if len(value.elements) <= _LISTED else added.elements or ()
             words = tuple(
                 Field(list(one.pieces)).word((one.start, one.end), content) for one in elements

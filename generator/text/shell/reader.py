@@ -196,9 +196,8 @@ class Reader:
             self._parameters = False
         elif separator == ")":
             self._close_block("(")
-        elif separator in (";;", ";&", ";;&") and self._open.get(
-            "case"
-        ):  # the pattern of the next branch follows
+        elif separator in (";;", ";&", ";;&") and self._open.get("case"):
+            # the pattern of the next branch follows
             self._close_within("case")
             self._state.next_branch()
             self._state.frames[-1].ended = True

@@ -51,14 +51,8 @@ _OF_ENVIRONMENT: Final = (
     ("environment/conda_file", "conda file"),
     ("environment/build/path", "build folder"),
 )
-_TELLS: Final = (
-    "*.md",
-    "*.sh",
-    "*.rst",
-    "*.txt",
-    "*.xml",
-    "Makefile",
-)  # files that tell how to make what isn't there
+# files that tell how to make what isn't there
+_TELLS: Final = ("*.md", "*.sh", "*.rst", "*.txt", "*.xml", "Makefile")
 _MOST_CHARACTERS: Final = 200_000
 _RESOLVED: Final = azureml("operations/_job_operations.py (_resolve_job_input)")
 _UPLOADED: Final = azureml("operations/_job_operations.py (only code and inputs are uploaded)")

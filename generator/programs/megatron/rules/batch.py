@@ -271,9 +271,8 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
     judged = run.beside.parser is None and not run.fork and (ignored or not named)
     if run.has(_RAMP_UP) and judged:
         numbers, tokens, schedule = _numbers(run), run.size("--seq-length"), '"0:16 1B:32"'
-        if (
-            numbers is not None and len(numbers) == 3 and run.global_batch and tokens
-        ):  # a schedule counts in tokens
+        # a schedule counts in tokens
+        if numbers is not None and len(numbers) == 3 and run.global_batch and tokens:
             schedule = f'"0:{numbers[0]} {numbers[2] * tokens}:{run.global_batch}"'
         ignoring = (
             f"{run.release}, which has" if named else "Megatron-LM 0.18 and later, which have"

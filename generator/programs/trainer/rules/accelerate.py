@@ -127,16 +127,12 @@ DISTRIBUTED_TYPES: Final = (
     ),
     *("DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM", "MULTI_HPU", "MULTI_NEURON"),
 )
-ENVIRONMENTS: Final = (
-    "LOCAL_MACHINE",
-    "AMAZON_SAGEMAKER",
-)  # accelerate utils/dataclasses.py:685-687
+# accelerate utils/dataclasses.py:685-687
+ENVIRONMENTS: Final = ("LOCAL_MACHINE", "AMAZON_SAGEMAKER")
 PRECISIONS: Final = ("no", "fp8", "fp16", "bf16")  # accelerate utils/dataclasses.py:783-786
 _ARGS: Final = "commands/config/config_args.py"
-_PASSED_ON: Final = (
-    "num_processes",
-    "machine_rank",
-)  # text too, on one machine; the others are compared
+# text too, on one machine; the others are compared
+_PASSED_ON: Final = ("num_processes", "machine_rank")
 _USUAL: Final = {"num_machines": "1", "machine_rank": "0", "main_process_port": "29500"}
 _MAX_PORT: Final = 65_535  # 16 bits
 _OF_DEEPSPEED: Final = (

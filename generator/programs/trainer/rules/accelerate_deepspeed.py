@@ -387,15 +387,8 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
 
 
 _LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
-LAUNCHERS: Final = (
-    "pdsh",
-    "standard",
-    "openmpi",
-    "mvapich",
-    "mpich",
-    "nossh",
-    "slurm",
-)  # utils/constants.py:49
+# utils/constants.py:49
+LAUNCHERS: Final = ("pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm")
 
 
 @clusters.rule("HF015", ERROR, "silent", _LAUNCH)

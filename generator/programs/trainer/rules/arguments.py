@@ -37,14 +37,8 @@ _ARGUMENTS: Final = "src/transformers/training_args.py"
 _POSITIVE: Final = derived(
     "torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation"
 )
-_SEEN: Final = (
-    (4, 30),
-    (4, 45),
-    (4, 46),
-    (4, 57),
-    (5, 0),
-    (5, 23),
-)  # releases whose arguments were looked at
+# releases whose arguments were looked at
+_SEEN: Final = ((4, 30), (4, 45), (4, 46), (4, 57), (5, 0), (5, 23))
 _MOST_NAMES: Final = 200  # that are compared with all arguments; a script of one's own has fewer
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
