@@ -18,6 +18,7 @@ from .layers.mixer import Mixer
 from .layers.nothing import NoFeedForward, NoMixer
 from .layers.softmax import SoftmaxAttention, Span
 from .layers.stack import Layer, Norm, Stack, averaged
+from .yarn import Yarn
 
 Part = TypeVar("Part")
 
@@ -47,6 +48,8 @@ class Model:
     #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
     rotary_scaling: str = "none"
     rotary_scaling_factor: float = 1.0
+    #: YaRN's numbers, where attention is scaled as usual by its factor
+    yarn: Yarn | None = None
     #: YaRN's mscale and mscale_all_dim, where they are one and the rest is as in DeepSeek-V3, as
     #: Megatron-LM has it
     yarn_scale: float | None = None

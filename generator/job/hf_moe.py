@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from ..catalog.yarn import Yarn
 from ..text.wording import show
 from .hf_dense import clipped, multipliers, qwen_windows
 from .hf_shape import (
@@ -84,7 +85,9 @@ def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
         # and NVIDIA's Megatron-Bridge has no such loss (gpt_oss_bridge.py:71 @ 067f987df)
         found["router_loss"] = None
     if "rope_parameters" not in read.config and "rope_scaling" not in read.config:
-        found.update(rotary_scaling="yarn", rotary_scaling_factor=32.0)  # the class's own default
+        # the class's own defaults
+        yarn = Yarn(positions=4096, rounds=False)
+        found.update(rotary_scaling="yarn", rotary_scaling_factor=32.0, yarn=yarn)
     return found
 
 

@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import Any, Final, TypeVar
 
 from ..catalog.names import closest
+from ..catalog.yarn import Yarn
 from ..dataclass import dataclass
 from ..text.wording import show
 
@@ -465,6 +466,8 @@ def biases(key: str, default: bool, *more: str) -> Shape:
 
 #: Source: NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1,
 #: MLATransformerConfig.
+#: Keys that scale attention otherwise than by YaRN's factor.
+_YARN_SCALES: Final = ("attention_factor", "mscale", "mscale_all_dim")
 _LATENT_YARN: Final = {"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1}
 
 
@@ -492,6 +495,14 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
         if kind == "default"
         else found.positive("factor", default=1.0),
     }
+    if kind == "yarn" and all(inner.get(key) is None for key in _YARN_SCALES):
+        longest = read.positive("max_position_embeddings", default=2048)
+        shape["yarn"] = Yarn(
+            positions=int(found.positive("original_max_position_embeddings", default=longest)),
+            beta_fast=found.positive("beta_fast", default=32.0),
+            beta_slow=found.positive("beta_slow", default=1.0),
+            rounds=inner.get("truncate") is not False,
+        )
     if kind == "yarn" and all(inner.get(key) == value for key, value in _LATENT_YARN.items()):
         scale = inner.get("mscale")
         shape["yarn_scale"] = scale if scale == inner.get("mscale_all_dim") else None

@@ -162,6 +162,7 @@ class Framework:
     #: Tokens for experts cross nodes once each, where DeepEP runs. Source: --moe-enable-deepep,
     #: Megatron-LM core/transformer/moe/token_dispatcher.py.
     dispatches_by_node: bool = False
+    writes_yarn: bool = False  #: its files say YaRN's numbers, where the release has options
     computes_nvfp4: bool = False  #: its files have linear layers compute in 4 bits
     #: DeepSpeed gets the script's mpu, and counts model replicas instead of ranks
     passes_mpu: bool = False

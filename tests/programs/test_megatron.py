@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import dsgen
 from dsgen.catalog.model import Model
 from dsgen.catalog.records import load_catalog
 from dsgen.estimate.layout import Layout, Offload, Recompute
@@ -525,3 +526,30 @@ def test_latent_attention_has_yarn_where_megatron_has_it(
     written = " ".join(words(program_for(make_plan(made, KNOBS))))
     assert ("--rotary-scaling-factor 40 --mscale 1 --mscale-all-dim 1" in written) == told
     assert ("yarn scaling of rotary positions" in missing_parts(made)) != told
+
+
+@pytest.mark.parametrize(
+    ("release", "depths", "written"),
+    [("0.19.2", 0, True), ("0.18.2", 0, False), ("0.19.2", 1, False)],
+)
+def test_yarn_is_written_where_the_release_has_options(
+    release: str, depths: int, written: bool
+) -> None:
+    """From 0.19 on YaRN's numbers are options, but not beside depths of further predictions; where
+    they aren't said, the plan says that the model would train without.
+    """
+    spec = {
+        "framework": "megatron-lm",
+        "megatron_version": release,
+        "model": "gpt-oss-20b",
+        "cluster": "nvidia/dgx-h100",
+        "gpus": 64,
+        "training": {"global_batch": 512, "mtp_depths": depths},
+        "layout": {"expert": 8},
+    }
+    plan = dsgen.estimate(dsgen.load_job(spec))
+    text = " ".join(program_for(plan).arguments)
+    numbers = "--yarn-original-max-position-embeddings 4096 --yarn-beta-fast 32 --yarn-beta-slow 1"
+    assert (f"{numbers} --no-yarn-correction-range-round-to-int" in text) is written
+    assert ("--position-embedding-type yarn" in text) is written
+    assert ("yarn scaling of rotary positions" in missing_parts(plan.job)) is not written

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
     from ...catalog.layers.mamba import Mamba2
     from ...catalog.layers.stack import Layer
     from ...catalog.model import Model
+    from ...catalog.yarn import Yarn
     from ...estimate.layout import Layout
     from ...estimate.stages import Split
     from ...search.plan import Plan
@@ -76,6 +77,18 @@ class Planned:
     offloads: bool  #: whether the optimizer is on the host
     narrow_gradients: bool  #: whether gradients are summed over replicas in bf16
     saves: bool  #: whether the job names a folder for checkpoints
+
+    @property
+    def yarn(self) -> Yarn | None:
+        """Return the numbers of YaRN, where options say them."""
+        said = self.rotary and self.model.rotary_scaling == "yarn" and not self.latents
+        writes = self.job.framework.writes_yarn and self.has("--yarn-beta-fast")
+        return self.model.yarn if said and writes and not self.training.mtp_depths else None
+
+    @property
+    def latents(self) -> bool:
+        """Return whether attention is latent."""
+        return self.model.part(Latent) is not None
 
     @property
     def muon(self) -> bool:

@@ -197,7 +197,7 @@ _MODEL: Final = (
     Row(
         "--position-embedding-type",
         "model.position_embedding",
-        by={LM: lambda p: _POSITIONS.get(p.model.position_embedding, "none")},
+        by={LM: lambda p: "yarn" if p.yarn else _POSITIONS.get(p.model.position_embedding, "none")},
         also=("--use-rotary-position-embeddings",),
     ),
     Row(
@@ -239,6 +239,20 @@ _MODEL: Final = (
                 else None
             )
         },
+    ),
+    Row(
+        "--yarn-original-max-position-embeddings",
+        by={LM: lambda p: p.yarn.positions if p.yarn else None},
+    ),
+    Row("--yarn-beta-fast", by={LM: lambda p: p.yarn.beta_fast if p.yarn else None}),
+    Row("--yarn-beta-slow", by={LM: lambda p: p.yarn.beta_slow if p.yarn else None}),
+    Row(
+        "--no-yarn-correction-range-round-to-int",
+        by={LM: lambda p: p.yarn is not None and not p.yarn.rounds},
+    ),
+    Row(
+        "--rotary-scaling-factor",
+        by={LM: lambda p: p.model.rotary_scaling_factor if p.yarn else None},
     ),
     Row(
         "--normalization",

@@ -339,6 +339,7 @@ FRAMEWORK: Final = Framework(
     routes_cut_sequences=True,
     dispatches_by_node=True,
     computes_nvfp4=True,
+    writes_yarn=True,
     checkpoints=Checkpoints(folder="iter_", tracker="latest_checkpointed_iteration.txt"),
     retain_option="--save-retain-interval",
     program=program,

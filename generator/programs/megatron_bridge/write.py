@@ -248,6 +248,7 @@ def _versions(job: Job) -> dict[str, str]:
 FRAMEWORK: Final = replace(
     megatron_lm.FRAMEWORK,
     name="megatron-bridge",
+    writes_yarn=False,  # its providers have no numbers for it
     computes_nvfp4=False,  # nor the block of its precision
     engine=replace(megatron_lm.FRAMEWORK.engine, has_muon=False),  # its overrides weren't looked at
     script=SCRIPT,

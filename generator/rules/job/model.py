@@ -287,9 +287,21 @@ _SILU = ("silu", "swish", "swiglu")
 _PLAIN = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu2")
 
 
+#: The first Megatron-Core with options for YaRN without latent attention.
+FIRST_WITH_YARN: Final = (0, 19)
+
+
 def _scalings(job: Job) -> tuple[str, ...]:
-    """Rotary scalings that Megatron-LM has options for; YaRN with latent attention alone."""
-    has_yarn = job.model.part(Latent) is not None and job.model.yarn_scale is not None
+    """Rotary scalings that Megatron-LM has options for.
+
+    YaRN has some with latent attention and, from 0.19 on, without depths of further predictions.
+    **Source**: megatron/training/arguments.py:1862, :2318-2326 @ core_v0.19.0.
+    """
+    if job.model.part(Latent) is not None:
+        has_yarn = job.model.yarn_scale is not None
+    else:
+        written = job.framework.writes_yarn and job.megatron_version >= FIRST_WITH_YARN
+        has_yarn = written and job.model.yarn is not None and not job.training.mtp_depths
     return ("none", "llama3", *(("yarn",) if has_yarn else ()))
 
 
