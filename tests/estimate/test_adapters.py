@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -18,10 +18,11 @@ from dsgen.estimate.flops import model_flops_per_step
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.model_size import parameter_count
+from dsgen.estimate.stages import stage_contents
 from dsgen.estimate.states import moment_bytes
 from dsgen.estimate.step_time import step_time
 from dsgen.job.hf_config import model_from_config
-from dsgen.job.records import Job
+from dsgen.job.records import Adapters, Job, Lora
 from tests.estimate.adapted import adapter
 from tests.estimate.test_memory_tracker import (
     EXACT,
@@ -303,3 +304,28 @@ def test_offload_moves_adapters_only() -> None:
     layout_ = Layout(data=8, zero_stage=2, offload=Offload.OPTIMIZER)
     ours, theirs = (float(memory(which, layout_).host_bytes_per_node) for which in (lora(), full()))
     assert 0 < ours < 0.01 * theirs
+
+
+@pytest.mark.parametrize(
+    ("of_experts", "count"), [("none", 0), ("shared", 2_457_600), ("each", 157_286_400)]
+)
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_megatrons_adapters_are_of_fused_layers(
+    of_experts: Literal["none", "shared", "each"], count: int, tensor: int
+) -> None:
+    """Qwen3 30B-A3B with rank 8 over two expert ranks: 48 layers of a fused attention, cut by
+    tensor ranks, and of experts that have one adapter together, or one each of 64.
+    """
+    training = {"mode": "lora", "weights": "/w", "sequence_length": 4096, "global_batch": 64}
+    tuned = job(framework="megatron-bridge", model="qwen3-30b-a3b", gpus=8, training=training)
+    lora = Lora(rank=8, alpha=16, modules=("all-linear",), base="unquantized")
+    tuned = replace(
+        tuned,
+        training=replace(tuned.training, lora=lora),
+        framework=replace(tuned.framework, adapters=Adapters(of_fused=True, of_experts=of_experts)),
+    )
+    cut = Layout(data=8 // tensor, tensor=tensor, expert=2)
+    updated = adapters.trained(tuned, cut, stage_contents(tuned, cut, 0))
+    attention = (2048 + (32 + 2 * 4) * 128) + (32 * 128 + 2048)
+    assert updated.shared == 8 * 48 * attention / tensor
+    assert updated.experts == count
