@@ -19,11 +19,11 @@ from ..catalog.layers.latent import Latent
 from ..catalog.layers.mixer import Mixer
 from ..catalog.layers.side_by_side import SideBySide
 from ..catalog.layers.softmax import Span
-from ..catalog.layers.stack import Layer, Norm, Stack
+from ..catalog.layers.stack import MOST_LAYERS, Layer, Norm, Stack
 from ..dataclass import dataclass
 from ..text.wording import show
 from .hf_keys import KeyReader
-from .hf_shape import LONG, MOST_LAYERS, Shape, read_head_dim, read_kv_heads, read_rotary
+from .hf_shape import LONG, Shape, read_head_dim, read_kv_heads, read_rotary
 
 #: A trait, or what tells it from a config and the sizes found so far.
 Told = Any

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final, TypeVar
 
+from ..catalog.layers.stack import MOST_LAYERS
 from ..catalog.names import closest
 from ..catalog.yarn import Yarn
 from ..dataclass import dataclass
@@ -198,7 +199,6 @@ class ConfigReader:
         return default
 
 
-MOST_LAYERS = 100_000  #: as the job's schema has it
 LONG = 2**30  #: positions need no table, so only absurd values are refused
 Shape = dict[str, Any]  #: fields of `Model`
 #: one or several of them, from a config and the fields found so far

@@ -23,6 +23,7 @@ from dsgen.job.records import Pins
 from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.arguments import MegatronArguments, read_file
+from dsgen.programs.megatron.facts import at_least, megatron_facts
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.megatron.run import megatron_runs
 from dsgen.programs.megatron.vocabulary import OF_OPTIONS
@@ -343,6 +344,15 @@ def test_no_arguments_make_a_rule_fail(case: tuple[Flavour, str], gpus: int | No
     for rule in MINE:
         for violation in violations(rule, submission):
             assert violation.message and violation.where.path
+
+
+@pytest.mark.parametrize(("layers", "known"), [("100000", True), ("100001", False)])
+def test_more_layers_than_a_model_has_are_not_known(layers: str, known: bool) -> None:
+    """Nothing is counted of a billion layers, one by one; a spec may have 100,000."""
+    shape = "--hidden-size 4096 --num-attention-heads 32 --seq-length 2048"
+    [facts] = megatron_facts(submission_of([f"--num-layers {layers} {shape}"], gpus=8))
+    assert facts.knows("layers") is known
+    assert at_least(facts.job).model.layers == (int(layers) if known else 1)
 
 
 def test_empty_arguments_say_nothing() -> None:

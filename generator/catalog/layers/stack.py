@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, groupby
+from typing import Final
 
 from ...dataclass import dataclass
 from .feed_forward import FeedForward
 from .mixer import Mixer, Projection
+
+#: Layers that a model has at most, by the schema of job specs.
+MOST_LAYERS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

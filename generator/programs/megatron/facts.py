@@ -13,7 +13,7 @@ from ...catalog.layers.experts import Experts
 from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
 from ...catalog.layers.softmax import Span
-from ...catalog.layers.stack import Layer, Norm, Stack
+from ...catalog.layers.stack import MOST_LAYERS, Layer, Norm, Stack
 from ...catalog.model import Model
 from ...dataclass import dataclass
 from ...facts.facts import UNKNOWN, Facts, completed, partial
@@ -267,7 +267,8 @@ def _model(read: _Reading) -> None:
     if hidden and run.sure("--swiglu"):
         ffn = int((4 * hidden * 2 / 3) / 64) * 64 if run.has("--swiglu") else 4 * hidden
     ffn = read.number("/model/ffn", "--ffn-hidden-size", ffn)
-    read.number("/model/layers", LAYERS)
+    if (read.number("/model/layers", LAYERS) or 0) > MOST_LAYERS:
+        read.learn("/model/layers", UNKNOWN)
     read.number("/model/head_dim", "--kv-channels", hidden // heads if hidden and heads else None)
     read.number("/model/vocab", "--vocab-size")
     read.number("/model/max_positions", "--max-position-embeddings")
