@@ -183,8 +183,10 @@ def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
                 where, message, "write the rule's id: `dsgen: ignore[ID]`"
             )
         for rule in rules:
-            known = rule in reported or rule in _known()  # which imports every rule
-            yield _Ignore(rule=rule, lines=covered, where=where) if known else _unknown(where, rule)
+            if rule in reported or rule in _known():  # which imports every rule
+                yield _Ignore(rule=rule, lines=covered, where=where)
+            else:
+                yield _unknown(where, rule)
 
 
 def _lines(text: Text, where: Location, alone: set[int | None]) -> range:

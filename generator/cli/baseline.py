@@ -63,8 +63,8 @@ def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> 
             left[entry] -= 1
         else:
             new.append(finding)
-    if known := len(findings) - len(new):
-        echo(f"{counted(known, 'finding')} of {path} left out", err=True)
+    if left_out := len(findings) - len(new):
+        echo(f"{counted(left_out, 'finding')} of {path} left out", err=True)
     present = {_from_folder(file, path) for file in checked}
     if unused := sorted(
         entry for entry, count in left.items() if count > 0 and entry[1] in present

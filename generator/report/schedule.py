@@ -60,9 +60,9 @@ def passes_of(shape: Shape, stage: int) -> Iterator[Pass]:
     ahead = left if shape.chunks == 1 else 2 * left + (shape.chunks - 1) * shape.stages
     ahead = min(ahead, len(forward))
     yield from forward[:ahead]
-    for one, other in zip(forward[ahead:], backward, strict=False):
-        yield one
-        yield other
+    for next_forward, next_backward in zip(forward[ahead:], backward, strict=False):
+        yield next_forward
+        yield next_backward
     yield from backward[len(forward) - ahead :]
 
 
