@@ -273,6 +273,8 @@ def main() -> None:
         return
     if arguments.strace:
         sys.exit(bool(fuzz_watch.strace(arguments.seed[0], arguments.first, arguments.inputs)))
+    # No program is found here: an input may submit a job, and must not where Slurm is installed.
+    os.environ["PATH"] = str(Path(__file__).parent)
     fuzz_watch.start()
     failed = False
     for seed in arguments.seed:
