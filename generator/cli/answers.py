@@ -48,6 +48,7 @@ _KNOWN_AS: Final = {
     "training.fp8_parameters": "parameters kept in fp8",
     "training.moment_dtype": "the optimizer's moments in bf16",
     "training.optimizer": "moments in 8 bits",
+    "training.dispatcher": "DeepEP's, which the image needs",
 }
 _COUNTS, _REASONS = 9, 3  #: rows and reasons of an elastic job that are shown
 _WIDEST, _NARROWEST = 40, 16  #: characters for the whole card

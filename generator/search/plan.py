@@ -425,6 +425,7 @@ class Suggestion:
         return self.path.startswith("training.") and self.path not in (
             "training.global_batch",
             "training.kernels",
+            "training.dispatcher",
         )
 
     def to_dict(self) -> dict[str, object]:

@@ -13,10 +13,12 @@ from itertools import combinations, islice
 from math import gcd, inf
 from typing import Any
 
+from ..estimate.groups import FLEXIBLE, sends_tokens_once_per_rank
 from ..estimate.layout import FIELDS, Offload, Recompute
 from ..estimate.uncertainty import host_band, required_band
+from ..findings import Severity
 from ..job.records import Job
-from ..rules.run import lighter
+from ..rules.run import check_job, lighter
 from ..rules.violations import divisors
 from ..text.wording import in_spec
 from .choice import ranking
@@ -39,7 +41,8 @@ _COMPARED = 3
 #: Factors by which a change has to be faster, in tokens a second and GPU, to be offered beside a
 #: nearer one, or beside a plan that works.
 _FASTER, _MUCH_FASTER = 1.05, 1.10
-#: As for a batch that divides better: it also makes a plainer plan.
+#: As for a batch that divides better, which also makes a plainer plan, and for a key that leaves
+#: results and layout as they are.
 _LITTLE_FASTER = 1.02
 #: Factor by which a batch nearby has to have more in common with the GPU count, for any layout of
 #: it to be searched.
@@ -142,8 +145,9 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
     """Changes of one key with which the same tensor and context parallelism is clearly faster per
     GPU.
 
-    A GPU count and a batch nearby; a pin that costs; of a plan that spends time to fit, keys of
-    `training` that save memory. Only layouts that are cut like the plan's are searched: with
+    A GPU count and a batch nearby; a pin that costs; another dispatcher of tokens, which leaves
+    results and layout as they are; of a plan that spends time to fit, keys of `training` that save
+    memory. Only layouts that are cut like the plan's are searched: with
     others, they may be faster still. Of a batch that divides far better, any layout is, and of
     those keys where a program without stages has few.
     """
@@ -177,11 +181,37 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
         for name, value, other in lighter(job):
             if smaller := searches.best(replace(other, pins=pins)):
                 found.append(_key(f"training.{name}", value, smaller))
+    dispatched = _dispatched(plan)
+    found += [dispatched] if dispatched else []
     yield from (
         change
         for change in found
-        if change is batch or _speed(change.plan) > _MUCH_FASTER * _speed(plan)
+        if change in (batch, dispatched) or _speed(change.plan) > _MUCH_FASTER * _speed(plan)
     )
+
+
+def _dispatched(plan: Plan) -> Suggestion | None:
+    """The plan with the fastest dispatcher of tokens that its job doesn't name, if it is faster."""
+    job, layout = plan.job, plan.layout
+    if job.training.dispatcher is not None or not layout.expert > 1:
+        return None
+
+    known = {finding.rule for finding in check_job(job)}
+    found = []
+    for kind in FLEXIBLE:
+        other = replace(job, training=replace(job.training, dispatcher=kind))
+        if not sends_tokens_once_per_rank(other, layout):
+            continue
+        if {finding.rule for finding in check_job(other)} <= known:
+            found.append(_key("training.dispatcher", kind, make_plan(other, layout)))
+    possible = [
+        each
+        for each in found
+        if each.plan.choice.fits
+        and not any(finding.severity is Severity.ERROR for finding in each.plan.findings)
+        and _speed(each.plan) > _LITTLE_FASTER * _speed(plan)
+    ]
+    return max(possible, key=lambda each: _speed(each.plan), default=None)
 
 
 def dividing_batch(plan: Plan) -> Suggestion | None:

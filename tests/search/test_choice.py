@@ -293,6 +293,27 @@ def test_a_key_that_saves_memory_is_offered_where_it_makes_the_plan_faster() -> 
     assert offloads == (Offload.OPTIMIZER, Offload.NONE)
 
 
+def test_a_rack_is_offered_the_dispatcher_that_uses_its_nvlink() -> None:
+    """HybridEP is offered with its own estimate where a rack's experts are dealt over nodes, unless
+    the job names a dispatcher or the dispatcher changes little.
+    """
+    keys: dict[str, Any] = {
+        "framework": "megatron-lm",
+        "model": "qwen3-235b-a22b",
+        "cluster": "nvidia/gb300-nvl72-compute-tray",
+        "gpus": 64,
+        "training__global_batch": 512,
+    }
+    answer, _ = found(**keys)
+    plan = answer.plans[0]
+    offer = {each.path: each for each in faster_nearby(plan)}["training.dispatcher"]
+    assert (offer.value, offer.plan.layout) == ("hybridep", plan.layout)
+    assert offer.plan.step_time.total_s * 1.02 < plan.step_time.total_s
+
+    named, _ = found(**keys, training__dispatcher="alltoall")
+    assert "training.dispatcher" not in {each.path for each in faster_nearby(named.plans[0])}
+
+
 def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None:
     """Where too little of the card may be used, number formats and kernels are offered with which
     there is a plan.
