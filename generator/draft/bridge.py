@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ..findings import Location
 from ..job.arguments import overrides_of
 from ..job.releases import NEWEST
 from ..numerals import python_float, python_int
@@ -20,6 +21,7 @@ from ..programs.megatron_bridge.overrides import (
 )
 from ..programs.megatron_bridge.recipes import RECIPE, Recipe, recipes
 from ..search import Plan
+from ..submission.launches import Launch
 from ..text.wording import dots
 from .draft import Draft, same_value
 from .find import ExistingRun
@@ -122,9 +124,15 @@ def _read_release(draft: Draft, overrides: BridgeOverrides) -> None:
         if release.version >= oldest:
             draft.set("megatron_bridge_version", dots(release.version))
         elif overrides.launch is not None:
-            where = overrides.launch.script.locate(overrides.launch.arguments[0])
+            where = _place(overrides.launch)
             why = f"older than {dots(oldest)}, the oldest that has a writer; written for the newest"
             draft.leave(str(release), where, why)
+
+
+def _place(launch: Launch) -> Location:
+    """The first argument of a launch, or its program; its call, where that can't be known."""
+    word = next(iter(launch.arguments), launch.program)
+    return launch.calls[0].where if word is None else launch.script.locate(word)
 
 
 def _recipe_in(overrides: BridgeOverrides) -> Recipe | None:
@@ -145,7 +153,7 @@ def _read_recipe(draft: Draft, overrides: BridgeOverrides) -> None:
     elif overrides.recipe == RECIPE:
         _read_model(draft, overrides)
     elif overrides.launch is not None:
-        where = overrides.launch.script.locate(overrides.launch.arguments[0])
+        where = _place(overrides.launch)
         named = overrides.stem or overrides.recipe or "the recipe"
         draft.leave(named, where, "dsgen doesn't know which model this recipe has")
 

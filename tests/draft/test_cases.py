@@ -345,6 +345,14 @@ def test_stages_of_one_size_are_not_written(tmp_path: Path) -> None:
     )
 
 
+def test_a_recipe_that_is_started_without_arguments_is_named_at_its_script(tmp_path: Path) -> None:
+    """A launch of Megatron-Bridge that names no recipe says so at the line of the script."""
+    (tmp_path / "run.sh").write_text("#!/bin/bash\ntorchrun scripts/training/run_recipe.py\n")
+    flags = ("--model", "llama-3-8b", "--gpus", "8", "--cluster", "dgx-h100")
+    made = run("init", "--from", str(tmp_path), *flags, "-o", str(tmp_path / "dsgen.yaml"))
+    assert "run.sh:2" in made.output and "doesn't know which model" in made.output
+
+
 def test_stages_beyond_count_are_refused_by_their_rule(tmp_path: Path) -> None:
     """A launch of a million stages gets a spec and the rule that it breaks, and no list of them."""
     text = (GOLDEN / "inline-model" / "launch.sbatch").read_text()
