@@ -129,10 +129,10 @@ def _arguments(ours: Plan, theirs: Plan) -> Iterator[str]:
             max(1 - chances[0], 1e-9) / max(1 - chances[1], 1e-9)
         ),
         "no run of its kind was measured": (kinds[1] - kinds[0]) * log(UNMEASURED),
-        f"{counted(counts[1], 'kind')} of parallelism for {counts[0]}": (
+        f"{counted(counts[1], 'kind')} of parallelism instead of {counts[0]}": (
             (counts[1] - counts[0]) * log(PART)
         ),
-        f"needs {shares[1]:.0%} of the card for {shares[0]:.0%}": log(
+        f"needs {shares[1]:.0%} of the card instead of {shares[0]:.0%}": log(
             (1 + WHOLE_CARD * shares[1]) / (1 + WHOLE_CARD * shares[0])
         ),
     }
