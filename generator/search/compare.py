@@ -15,6 +15,7 @@ from ..estimate.memory import memory
 from ..estimate.uncertainty import ordering_band, required_band
 from ..findings import Finding, Severity
 from ..job.records import Job, Pins
+from ..numerals import is_whole
 from ..rules.fit import device_limit_bytes, fits_device
 from ..rules.layout.identities import (
     BATCH_RULES,
@@ -249,7 +250,7 @@ class Comparison:
         else:
             other = "that layout"
             if self.row:
-                other = f"row {self.row}" if self.row.isdecimal() else f"the {self.row} one"
+                other = f"row {self.row}" if is_whole(self.row) else f"the {self.row} one"
             number = why_first(difference.ours, difference.theirs, other, bold=self.bold)
             why = f"; the chosen plan: {number}"
         causes = f": {difference.time_causes}" if difference.time_causes else ""

@@ -52,6 +52,7 @@ OTHERS = """
     router_aux_loss_coef
     moe_intermediate_size num_shared_expert use_qk_norm qk_norm_type seq_length
     q_lora_rank num_hidden_layers linear_num_heads linear_head_dim linear_conv_kernel_dim
+    attn_type_list rotary_dim
 """
 #: What is refused here and can't run there either, or isn't modelled.
 REFUSED = (

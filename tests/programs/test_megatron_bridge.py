@@ -259,3 +259,22 @@ def test_a_block_is_set_anew() -> None:
     words = [word for word in map(str, program_for(chosen).arguments) if "mixed_" in word]
     assert words[0] == "mixed_precision=null"
     assert words[1].startswith("mixed_precision={_target_:")
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("pretrain", False), ("sft", True)])
+def test_a_mode_is_refused_where_no_recipe_heeds_it(mode: str, refused: bool) -> None:
+    """A spec that is no file is refused, too: it would train from scratch. The default is true of
+    every framework.
+    """
+    spec: dict[str, Any] = {
+        "framework": "deepspeed",
+        "model": "llama-3-8b",
+        "cluster": "nvidia/dgx-h100",
+        "nodes": 1,
+        "training": {"global_batch": 64, "sequence_length": 2048, "mode": mode},
+    }
+    if not refused:
+        assert dsgen.load_job(spec).training.mode == mode
+        return
+    with pytest.raises(dsgen.InvalidJob, match=r"training.mode is not available .*\[BRG004\]"):
+        dsgen.load_job(spec)

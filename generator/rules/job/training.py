@@ -436,7 +436,7 @@ def mode_suits_the_job(job: Job) -> Violations:
     """
     training, mode = job.training, job.says("mode", job.training.mode)
     if not job.framework.recipes:
-        stated = {"mode": "/training/mode" in job.origin.locations, "weights": training.weights}
+        stated = {"mode": training.mode != "pretrain", "weights": training.weights}
         for key in (key for key, is_stated in stated.items() if is_stated):
             message = f"training.{key} is not available with {job.says('framework', job.framework)}"
             hint = f"remove it, or use {job.says('framework', 'megatron-bridge')}"
