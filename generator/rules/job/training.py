@@ -436,7 +436,8 @@ def mode_suits_the_job(job: Job) -> Violations:
     """
     training, mode = job.training, job.says("mode", job.training.mode)
     if not job.framework.recipes:
-        stated = {"mode": training.mode != "pretrain", "weights": training.weights}
+        usual = "pretrain" if training.lora is None else "lora"
+        stated = {"mode": training.mode != usual, "weights": training.weights}
         for key in (key for key, is_stated in stated.items() if is_stated):
             message = f"training.{key} is not available with {job.says('framework', job.framework)}"
             hint = f"remove it, or use {job.says('framework', 'megatron-bridge')}"
