@@ -63,6 +63,17 @@ def most_like(name: str, choices: tuple[str, ...], alike: float) -> str | None:
     return next(iter(difflib.get_close_matches(name, near, n=1, cutoff=alike)), None)
 
 
+def is_swapped(name: str, other: str) -> bool:
+    """Whether two names differ in two neighbouring characters alone, which changed places."""
+    if len(name) != len(other):
+        return False
+    differing = [place for place in range(len(name)) if name[place] != other[place]]
+    if len(differing) != 2 or differing[1] - differing[0] != 1:
+        return False
+    first, last = differing[0], differing[1] + 1
+    return name[first:last] == other[first:last][::-1]
+
+
 def find_accelerator(name: str) -> Accelerator | None:
     """The accelerator called `name`: as in the catalog, by an alias, or as a driver says it; `None`
     without one.

@@ -41,7 +41,7 @@ ALWAYS = 2  #: lines on ranges and MFU, the last of `further`, that every answer
 NAMES = 6  #: columns of the longest name in front of a line
 #: Sizes of a layout that a batch lets grow.
 _DIVIDES: Final = {"data": "replicas", "virtual_pipeline": "chunks per stage"}
-#: What values of keys that save memory are called.
+#: What values of keys that are offered for their speed are called.
 _KNOWN_AS: Final = {
     "training.kernels": "Liger's kernels",
     "training.gradient_dtype": "gradients in the parameters' type",

@@ -12,7 +12,7 @@ from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ...catalog.names import most_like
+from ...catalog.names import is_swapped, most_like
 from ...dataclass import dataclass
 from ...findings import Location, Version
 from ...numerals import python_float, python_int, whole
@@ -229,7 +229,8 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
     if len(begun) == 1 and (not slip or len(dashed) >= _MOST_OF * len(begun[0])):
         return begun[0]
     known = tuple(sorted((table.rows.keys() - REMOVED.keys()) | table.aliases.keys()))
-    return most_like(dashed, known, _SLIP if slip else _NEAR)
+    swapped = (option for option in known if is_swapped(dashed, option))
+    return next(swapped, None) or most_like(dashed, known, _SLIP if slip else _NEAR)
 
 
 def forks() -> Mapping[str, Mapping[str, Any]]:
