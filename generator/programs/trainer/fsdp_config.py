@@ -151,7 +151,7 @@ class Fsdp:
 
 
 #: Flags of accelerate's launch line that choose how to train, before the config's type.
-_WAYS: Final = (
+WAYS: Final = (
     *("--multi_gpu", "--tpu", "--tpu_cluster", "--use_deepspeed", "--use_fsdp"),
     "--use_megatron_lm",
 )
@@ -179,7 +179,7 @@ def of_accelerate(config: AccelerateConfig | None, line: CommandLine | None = No
     Source: accelerate commands/launch.py (_validate_launch_command) @ 1.15.0; version 1 where none
     is named.
     """
-    by_line = line is not None and line.has(*_WAYS)
+    by_line = line is not None and line.has(*WAYS)
     if line is not None and line.has("--cpu"):
         return None
     if line is not None and by_line:

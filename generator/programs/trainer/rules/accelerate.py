@@ -27,6 +27,7 @@ from ....text.wording import show, whole_number
 from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import accelerate_calls
 from ..accelerate import AccelerateConfig, is_digits
+from ..fsdp_config import WAYS
 from ..training_arguments import TrainingArguments
 
 
@@ -373,9 +374,15 @@ class Sizes(NamedTuple):
 
 
 def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterator[Sizes]:
-    """The sizes of a launch, by a config, a line or both; none unless all are known."""
+    """The sizes of a launch, by a config, a line or both; none unless all are known.
+
+    A line that chooses how to train has to ask for the mesh, too; else the config's isn't read.
+    """
     own = config.block(_SIZES_AT) if config is not None else {}
     options = line.options if line is not None else Options()
+    chooses = line is not None and line.has(*WAYS)
+    if chooses and not options.has(_USE):
+        return
     values, places = [], []
     for key in (f"{_SIZES_AT}_{name}" for name in SIZES):
         option = options.get(f"--{key}")
@@ -397,7 +404,8 @@ def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterat
         processes=options.integer("--num_processes")
         if config is None or from_line
         else config.processes,
-        deepspeed=options.has("--use_deepspeed") or (config is not None and config.uses_deepspeed),
+        deepspeed=options.has("--use_deepspeed")
+        or (not chooses and config is not None and config.uses_deepspeed),
     )
 
 
