@@ -1,9 +1,9 @@
-"""Uncertainty of estimates, as bands, and how they are said.
+"""The uncertainty of estimates: a band around each, and its words.
 
-A band holds four of five runs of sources that the model never saw.
-
-The numbers are in `uncertainty.yaml`, which `python -m benchmarks.uncertainty --write` makes from
-published runs: each source is estimated with constants fitted without it, and counts once.
+A band holds four of five published runs from sources that the estimate's constants weren't fitted
+to. `python -m benchmarks.uncertainty --write` makes the numbers, which are in `uncertainty.yaml`:
+it leaves out each source in turn, fits the constants to the others, and compares. Each source
+counts once, however many runs it has.
 """
 
 from __future__ import annotations
@@ -27,29 +27,33 @@ from .ledgers import Memory, StepTime
 from .rates import constants
 from .states import host_factor
 
-#: Share of runs that a band holds, in words too, and the standard deviations of a normal
-#: distribution with as many.
+#: The share of runs that a band holds.
 COVERAGE = 0.8
+
+#: A normal distribution has this share within so many standard deviations of its mean.
 DEVIATIONS = 1.2816
-#: Regimes of the step time, the first that holds counts. `unknown`: a generation without constants
-#: of its own. `moe`: experts, whose load and dispatch differ from run to run. `recent`: parts with
-#: fp8 (Hopper and later), in whatever precision: their clocks follow the power that a run draws.
-#: `sharded`: gathers of every layer between nodes.
+
+#: Regimes of the step time, each with a band of its own. A job is in the first that applies.
+#: `unknown`: the accelerator's generation has no fitted constants. `moe`: the load and dispatch of
+#: experts differ from run to run. `recent`: accelerators with fp8 (Hopper and later), in any
+#: precision, since their clocks follow the power that a run draws. `sharded`: ZeRO stage 3 between
+#: nodes, which gathers the parameters of every layer. `dense`: all other runs.
 TIME_REGIMES = ("unknown", "moe", "recent", "sharded", "dense")
-#: Measures of memory: the allocator's own peak, or what nvidia-smi shows, which holds its cache as
-#: well.
+
+#: Measures of memory: the allocator's peak of allocated bytes, and what nvidia-smi shows, which
+#: includes the allocator's cache.
 MEMORY_KINDS = ("allocated", "device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A range, in the unit of its estimate."""
+    """A range: in the unit of an estimate, or as shares of one (measured over estimated)."""
 
     low: Any
     high: Any
 
     def around(self, estimate: Any) -> Band:
-        """These shares of `estimate`."""
+        """The range that these shares of `estimate` span, in its unit."""
         return Band(low=self.low * estimate, high=self.high * estimate)
 
     def holds(self, value: float) -> bool:
@@ -59,20 +63,24 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncertainty:
-    """The bands of one plan's estimates: seconds of a step, bytes of a GPU in the fullest stage."""
+    """The bands of one plan's estimates.
 
-    coverage: float  #: share of runs of sources the model never saw that are inside
+    Memory is in bytes: of a GPU in the fullest pipeline stage, and of a node for `host`.
+    """
+
+    coverage: float  #: the share of runs that is inside of a band: `COVERAGE`
     regime: str  #: which runs the time's band comes from: one of `TIME_REGIMES`, or `calibrated`
     #: measured runs that are like this one; without any, the time's band is wider
     evidence: Evidence
-    step_time: Band
+    step_time: Band  #: seconds
     allocated: Band
-    required: Band  #: allocated, which is uncertain, with context and NCCL: what has to fit
-    device: Band
-    host: Band  #: bytes of a node's memory: what is offloaded counted once, and in pinned buffers
+    #: what has to fit: allocated bytes, the CUDA context and NCCL's buffers
+    required: Band
+    device: Band  #: what nvidia-smi shows
+    host: Band  #: from offloaded states counted once to the same in pinned buffers
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The bands as plain values, for JSON."""
         document = {"coverage": self.coverage, "regime": self.regime, **self.evidence.to_dict()}
         document |= {
             "step_time_low_s": float(self.step_time.low),
@@ -92,45 +100,43 @@ class Uncertainty:
 
 
 @cache
-def bands(of: str) -> Mapping[str, Band]:
-    """Measured over estimated at both ends of each band.
-
-    The bands of `step_time` are by regime, those of `memory` by what is measured.
-    """
-    return {name: _within(float(factor)) for name, factor in _document()[of].items()}
+def bands(quantity: str) -> Mapping[str, Band]:
+    """The bands of `step_time`, by regime, or of `memory`, by kind: measured over estimated."""
+    return {name: _within_factor(float(value)) for name, value in _document()[quantity].items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probit:
-    """A chance that grows with the logarithm of a share as the normal distribution does."""
+    """A chance that is the normal distribution's function of a share's logarithm."""
 
-    middle: float  #: of the share's logarithm: where the chance is a half
-    deviation: float
+    middle: float  #: the natural logarithm of the share for which the chance is a half
+    deviation: float  #: the standard deviation, of the logarithm
 
 
 @cache
 def out_of_memory() -> Probit:
-    """The chance that a run dies of its memory, by the share of the card that it needs."""
+    """The chance that a run dies out of memory, by the share of the card that it needs."""
     return Probit(**_document()["out_of_memory"])
 
 
 def ordering_band() -> float:
-    """Two layouts of one job whose estimates are closer than this fraction can't be told apart."""
+    """The relative difference of two step times below which their order is not certain."""
     return float(_document()["ordering"]["band"])
 
 
 @cache
 def _document() -> dict[str, Any]:
+    """What `uncertainty.yaml` holds."""
     return read_yaml(__package__, "uncertainty.yaml")
 
 
-def _within(factor: float) -> Band:
-    """Return a band as far up as down, as factors go."""
+def _within_factor(factor: float) -> Band:
+    """From one over the factor to the factor."""
     return Band(low=1 / factor, high=factor)
 
 
 def time_regime(job: Job, layout: Layout) -> str:
-    """The regime of a step time, by that about the job which is known least."""
+    """The regime of a step time: one of `TIME_REGIMES`, where each is described."""
     if job.cluster.accelerator.generation.name not in constants()["product_fraction"].by_key:
         return "unknown"
     if job.model.experts:
@@ -141,37 +147,42 @@ def time_regime(job: Job, layout: Layout) -> str:
 
 
 def time_shares(job: Job, layout: LayoutLike) -> Band:
-    """Measured over estimated step time.
+    """The band of a step time, measured over estimated, for one layout or columns.
 
-    It is that of the regime, or what the job's calibration left between runs.
+    With a calibration it is the spread that the calibration left between the user's own runs.
+    Otherwise it is the band of the regime, which depends on the layout by its ZeRO stage alone.
     """
     spread = job.calibration.spread
     if spread is not None:
-        return _within(exp(DEVIATIONS * spread))
-    whole, sharded = (
+        return _within_factor(exp(DEVIATIONS * spread))
+    replicated, sharded = (
         bands("step_time")[time_regime(job, Layout(data=1, zero_stage=stage))] for stage in (0, 3)
     )
-    cut = layout.zero_stage >= 3
+    is_sharded = layout.zero_stage >= 3
     return Band(
-        low=np.where(cut, sharded.low, whole.low), high=np.where(cut, sharded.high, whole.high)
+        low=np.where(is_sharded, sharded.low, replicated.low),
+        high=np.where(is_sharded, sharded.high, replicated.high),
     )
 
 
 def memory_shares(kind: str) -> Band:
-    """Measured over estimated memory of one kind, one of `MEMORY_KINDS`."""
+    """The band of a memory, measured over estimated; `kind` is one of `MEMORY_KINDS`."""
     return bands("memory")[kind]
 
 
 def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Uncertainty:
     """The bands of one layout's estimates."""
-    of_layout = evidence(job, layout)
-    # Of layouts that are far from the measured ones both doubts are independent.
-    doubt = DEVIATIONS * float(_document()["extrapolation"]["per_octave"]) * of_layout.octaves
-    time = _within(exp(hypot(log(time_shares(job, layout).high), doubt)))
+    likeness = evidence(job, layout)
+
+    # Far from the measured runs the error of extrapolation comes on top. It is taken as independent
+    # of the error among measured runs, so the logarithms are added in quadrature.
+    per_octave = float(_document()["extrapolation"]["per_octave"])
+    extrapolated = DEVIATIONS * per_octave * likeness.octaves
+    time = _within_factor(exp(hypot(log(time_shares(job, layout).high), extrapolated)))
     return Uncertainty(
         coverage=COVERAGE,
         regime=time_regime(job, layout) if job.calibration.spread is None else "calibrated",
-        evidence=of_layout,
+        evidence=likeness,
         step_time=time.around(step_time.total_s),
         allocated=memory_shares("allocated").around(memory.allocated_bytes),
         required=required_band(memory),
@@ -181,19 +192,20 @@ def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -
 
 
 def required_band(memory: Memory) -> Band:
-    """Device memory that must be there, in bytes: the band is that of what is allocated.
+    """The band of the device memory that a run needs, in bytes; for one ledger or columns.
 
-    One ledger or columns.
+    Only the allocated part is uncertain: the CUDA context and NCCL's buffers are taken as known.
     """
     allocated = memory_shares("allocated").around(memory.allocated_bytes)
-    beside_allocated = memory.required_bytes - memory.allocated_bytes
-    return Band(low=beside_allocated + allocated.low, high=beside_allocated + allocated.high)
+    certain = memory.required_bytes - memory.allocated_bytes
+    return Band(low=certain + allocated.low, high=certain + allocated.high)
 
 
 def host_band(job: Job, memory: Memory) -> Band:
-    """Host memory of a node, in bytes: what is offloaded, counted once, and in pinned buffers.
+    """The band of a node's host memory, in bytes; for one ledger or columns.
 
-    The lower end is what the run needs with `pin_memory: false`. One ledger or columns.
+    The upper end has the offloaded states in pinned buffers, the lower end has them once, as with
+    `pin_memory: false`.
     """
     high = memory.host_bytes_per_node
     return Band(low=high / host_factor(job), high=high)
@@ -201,11 +213,11 @@ def host_band(job: Job, memory: Memory) -> Band:
 
 @cache
 def accuracy_by_source() -> Sequence[Mapping[str, Any]]:
-    """The measured runs of each source beside their estimates, by name.
+    """How well the measured runs of each source are estimated: one row a source, by name.
 
-    `source`: its key in the collection; `accelerators`; `regimes`, of `TIME_REGIMES`; `runs`;
-    `error`, the mean of
-    |estimated / measured - 1|; `bias`, the mean of estimated / measured - 1.
+    A row has `source` (its key in the collection of runs), `accelerators`, `regimes` (of
+    `TIME_REGIMES`), `runs` (how many), `error` (the mean of |estimated / measured - 1|) and `bias`
+    (the mean of estimated / measured - 1).
     """
     rows: list[dict[str, Any]] = json.loads(read_text(__package__, "accuracy.json"))
     return rows
@@ -214,12 +226,12 @@ def accuracy_by_source() -> Sequence[Mapping[str, Any]]:
 #: How MFU is counted, wherever it is shown.
 MFU_NOTE: Final = "MFU: of the dense peak; causal attention counts half, recomputation not"
 
-#: Of bytes, where a count says them otherwise.
+#: Prefixes of bytes for the suffixes of `count` that differ from them: a billion bytes is a GB.
 _PREFIXES: Final[Mapping[str, str]] = {"B": "G", "quadrillion": "P"}
 
 
 def sized(size_bytes: float) -> str:
-    """Bytes as of files and rates, decimal: `2.44 TB`, `285 kB`."""
+    """Bytes in decimal units, as files and rates are given: `2.44 TB`, `285 kB`."""
     number, _, letter = count(size_bytes).partition(" ")
     return f"{number} {_PREFIXES.get(letter, letter)}B"
 
@@ -248,17 +260,20 @@ def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
 
 
 def band_note(uncertainty: Uncertainty) -> str:
-    """Say what share of which runs the ranges hold."""
-    of = "the runs of your calibration" if uncertainty.regime == "calibrated" else "published runs"
-    return f"{COVERAGE:.0%} intervals, from {of}"
+    """What the ranges beside estimates are: the share of runs inside, and of which runs."""
+    runs = (
+        "the runs of your calibration" if uncertainty.regime == "calibrated" else "published runs"
+    )
+    return f"{COVERAGE:.0%} intervals, from {runs}"
 
 
 def evidence_note(likeness: Evidence) -> str:
-    """Say how many measured runs are comparable with an estimate."""
+    """How many measured runs are comparable with an estimate, in words."""
     if likeness.beyond:
         return "no comparable measurement"
     return f"{likeness.runs:,} comparable measurement{'s' if likeness.runs != 1 else ''}"
 
 
 def _three_digits(value: float) -> str:
+    """A number with three significant digits, or with all before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"

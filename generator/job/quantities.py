@@ -1,6 +1,7 @@
-"""Quantities of a spec as people write them, and its short forms.
+"""Quantities in a spec as people write them: `8k`, `100B`, `2-12:00:00`, `960..1024`.
 
-Examples are `16x8xh100`, `8k`, `100B` and `960..1024`.
+`written_out` replaces the short forms of a spec, such as `cluster: 16x8xh100`, by the keys that
+they stand for.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from ..text.source import Source
 from .arguments import gives
 from .records import Frameworks
 
-MOST_COUNTS: Final = 200  #: of an elastic job
-_SUFFIXES: Final = "kmbt"  #: the first to the fourth power
+#: Numbers of GPUs that are planned for one elastic job, at most: each is a search of its own.
+MOST_COUNTS: Final = 200
+
+#: `k` is the first power of the unit, `m` the second, and so on.
+_SUFFIXES: Final = "kmbt"
 
 
 def read_tokens(value: int | float | str) -> int:
-    """Tokens of `4000000`, `4e6` or `4M`; K, M, B, T are powers of a thousand.
+    """The tokens in `4000000`, `4e6` or `4M`; K, M, B and T are powers of 1,000.
 
-    Raises `ValueError` when it is no integer of at least 1.
+    Raises `ValueError` for anything that isn't an integer of at least 1.
     """
     exact = _number(value, thousand=1000)
     if exact.denominator != 1 or exact < 1:
@@ -33,18 +37,19 @@ def read_tokens(value: int | float | str) -> int:
 
 
 def read_batch_tokens(value: int | float | str, length: int) -> int:
-    """Read the tokens of a batch of sequences of `length`, as `read_tokens` does.
+    """The tokens in one global batch, whose sequences have `length` tokens.
 
-    `k` and `M` count by 1,024 where only that makes whole sequences.
+    Batch sizes are mostly powers of two. So the suffixes are powers of 1,024 where a power of 1,000
+    wouldn't be a whole number of sequences: with a length of 2,048, `4M` is 4,194,304.
 
-    Batches are powers of two more often than not: with sequences of 2,048 tokens, `4M` is
-    4,194,304.
+    Raises `ValueError` as `read_tokens` does.
     """
-    tokens, binary = read_tokens(value), _number(value, thousand=1024)
-    return int(binary) if tokens % length and binary % length == 0 else tokens
+    decimal, binary = read_tokens(value), _number(value, thousand=1024)
+    return int(binary) if decimal % length and binary % length == 0 else decimal
 
 
 def _number(value: int | float | str, thousand: int) -> Fraction:
+    """A number with its suffix; `thousand` is what `k` stands for: 1,000 or 1,024."""
     if not isinstance(value, str):
         return Fraction(value)
     text = value.strip().lower()
@@ -53,11 +58,12 @@ def _number(value: int | float | str, thousand: int) -> Fraction:
 
 
 def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
-    """The counts of `1024`, `64,128`, `960..1024` or `960..1024:32`.
+    """The numbers of GPUs that `1024`, `64,128`, `960..1024` or `960..1024:32` stands for.
 
-    A range without a step has the multiples of `unit`.
+    The number behind the colon is the step. A range without a step has the multiples of `unit`, the
+    GPUs of a node.
 
-    Raises `ValueError` for a range that has none, or more than `MOST_COUNTS`.
+    Raises `ValueError` for an empty range, and for one of more than `MOST_COUNTS` numbers.
     """
     if not isinstance(value, str):
         return (int(value),)
@@ -67,6 +73,8 @@ def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
     low, high = (whole(bound.strip()) for bound in bounds.split(".."))
     if low > high or (step and whole(step.strip()) < 1):
         raise ValueError(f"{value} is an empty range")
+
+    # Without a step the first number is `low`, rounded up to a multiple of `unit`.
     first = low if step else -(-low // unit) * unit
     counts = range(first, high + 1, whole(step.strip()) if step else unit)
     if not counts or low < 1:
@@ -80,16 +88,16 @@ _TIME: Final = re.compile(r"(?:(\d{1,12})-)?(\d{1,12})(?::(\d{1,12}))?(?::(\d{1,
 
 
 def time_fields(text: str) -> tuple[int | None, ...]:
-    """Split a time that Slurm can read into days and the numbers between its colons.
+    """The four fields of a Slurm time `D-F:F:F`: days, then the numbers between the colons.
 
-    None for any other text.
+    A field that isn't written is None; of text that isn't a time all four are.
     """
     match = _TIME.fullmatch(text)
     return tuple(whole(part) if part else None for part in match.groups()) if match else (None,) * 4
 
 
 def slurm_seconds(text: str) -> int | None:
-    """Seconds of M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for anything else.
+    """Seconds of a time written as M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for other text.
 
     Source: sbatch(1), `--time`.
     """
@@ -103,9 +111,9 @@ def slurm_seconds(text: str) -> int | None:
 
 
 def read_time_limit(value: int | float | str) -> int:
-    """Seconds of a time as Slurm reads it.
+    """Seconds of a time limit, in any form that Slurm reads.
 
-    Raises `ValueError` for anything else, and for less than a minute.
+    Raises `ValueError` for other text, and for less than a minute.
     """
     total = slurm_seconds(str(int(value) if isinstance(value, float) else value))
     if total is None:
@@ -115,50 +123,79 @@ def read_time_limit(value: int | float | str) -> int:
     return total
 
 
+#: A sequence length such as `8k` or `1.5k`.
 _KIBI: Final = re.compile(r"([1-9][0-9]{0,4}(?:\.5)?) ?[kK]")
-_MODELS: Final = ("--model_name_or_path", "--config_name", "--model_type", "--model", "--config")
+
+#: Arguments by which scripts of transformers' Trainer are told their model.
+_MODEL_ARGUMENTS: Final = (
+    *("--model_name_or_path", "--config_name", "--model_type", "--model", "--config"),
+)
+
+#: A duration such as `300e9`, `300B` or `300B tokens`.
 _TOKENS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[0-9]+)? ?[kmbt]?(?: tokens)?", re.IGNORECASE)
 
 
 def written_out(source: Source, frameworks: Frameworks) -> Source:
-    """The spec without short forms; what is none stays, for the schema to judge."""
+    """The spec with its short forms written out.
+
+    Values of another type stay as they are: the schema judges them.
+    """
     if not isinstance(source.data, dict):
         return source
-    data: dict[str, Any] = dict(source.data)
-    cluster, training, read = data.get("cluster"), data.get("training"), data.get("data")
+    spec: dict[str, Any] = dict(source.data)
+
+    cluster = spec.get("cluster")
     machines = machines_of(cluster) if isinstance(cluster, str) else None
-    if machines is not None and machines.nodes is not None and not {"gpus", "nodes"} & data.keys():
-        data["nodes"] = machines.nodes
-    if isinstance(training, dict):
-        length, duration = training.get("sequence_length"), training.get("duration")
-        written: dict[str, Any] = {}
-        if isinstance(length, str) and (tokens := length_of(length)):
-            written["sequence_length"] = tokens
-        if type(duration) in (int, float) or (
-            isinstance(duration, str) and _TOKENS.fullmatch(duration)
-        ):
-            written["duration"] = {
-                "tokens": duration.split(" tokens")[0] if isinstance(duration, str) else duration
-            }
-        data["training"] = training | written
-    if isinstance(read, dict) and isinstance(read.get("tokenizer"), str):
-        data["data"] = {**read, "tokenizer": {"path": read["tokenizer"]}}
-    model: Any = data.get("model")
-    named = isinstance(model, str) and model.count("/") == 1 and find_model(model) is not None
-    framework = (
-        frameworks.get(data["framework"]) if isinstance(data.get("framework"), str) else None
-    )
-    goes_on = named and framework is not None and framework.goes_on_from_weights
-    if goes_on and not ((source.folder or Path()) / model).exists():
-        # weights of the Hub, as Trainer scripts take them
-        launch = {} if data.get("launch") is None else data["launch"]
-        words = launch.get("arguments") or [] if isinstance(launch, dict) else None
-        if isinstance(words, list) and not gives(words, *_MODELS):
-            data["launch"] = {**launch, "arguments": ["--model_name_or_path", model, *words]}
-    return replace(source, data=data)
+    if machines is not None and machines.nodes is not None and not {"gpus", "nodes"} & spec.keys():
+        spec["nodes"] = machines.nodes
+
+    if isinstance(training := spec.get("training"), dict):
+        spec["training"] = training | _training_written_out(training)
+
+    data = spec.get("data")
+    if isinstance(data, dict) and isinstance(data.get("tokenizer"), str):
+        spec["data"] = {**data, "tokenizer": {"path": data["tokenizer"]}}
+
+    name = spec.get("framework")
+    framework = frameworks.get(name) if isinstance(name, str) else None
+    if framework is not None and framework.goes_on_from_weights:
+        _pass_hub_model(spec, source.folder or Path())
+    return replace(source, data=spec)
+
+
+def _training_written_out(training: dict[str, Any]) -> dict[str, Any]:
+    """The keys of `training` that have a short form, written out."""
+    length, duration = training.get("sequence_length"), training.get("duration")
+    written: dict[str, Any] = {}
+    if isinstance(length, str) and (tokens := length_of(length)):
+        written["sequence_length"] = tokens
+    # `type`, since a bool is an int for isinstance.
+    if type(duration) in (int, float):
+        written["duration"] = {"tokens": duration}
+    elif isinstance(duration, str) and _TOKENS.fullmatch(duration):
+        written["duration"] = {"tokens": duration.split(" tokens")[0]}
+    return written
+
+
+def _pass_hub_model(spec: dict[str, Any], folder: Path) -> None:
+    """Pass a model of the Hugging Face Hub to the launched script, which loads its weights.
+
+    Nothing changes where the model is a folder beside the spec, or where the script's arguments
+    name a model already.
+    """
+    model = spec.get("model")
+    if not isinstance(model, str) or model.count("/") != 1 or find_model(model) is None:
+        return
+    if (folder / model).exists():
+        return
+
+    launch = {} if spec.get("launch") is None else spec["launch"]
+    words = launch.get("arguments") or [] if isinstance(launch, dict) else None
+    if isinstance(words, list) and not gives(words, *_MODEL_ARGUMENTS):
+        spec["launch"] = {**launch, "arguments": ["--model_name_or_path", model, *words]}
 
 
 def length_of(text: str) -> int | None:
-    """Tokens of a sequence of `8k`, in units of 1,024; `None` for other text."""
+    """The tokens in a sequence length such as `8k`, where `k` is 1,024; None for other text."""
     match = _KIBI.fullmatch(text.strip())
     return int(1024 * (python_float(match[1]) or 0)) if match else None

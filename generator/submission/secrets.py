@@ -1,4 +1,4 @@
-"""Secrets in the files of a job; `dsgen.secrets` says for every kind of file what one is."""
+"""Secrets in the files of a job. What a secret is, `dsgen.secrets` decides for all files."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from .submission import Submission
 
 
 def secrets_of(
-    submission: Submission, paths: Iterable[str], reader: str, hint: str
+    submission: Submission, paths: Iterable[str], who_reads_it: str, hint: str
 ) -> Iterator[Violation]:
-    """Return a violation for each secret of these files.
+    """A violation for each secret in these files.
 
-    It is an error where the secret's form tells it, a warning where only its name does.
+    It is an error where the value has the form of a known kind of secret, and a warning where only
+    the name beside it tells. `who_reads_it` ends the message: who sees the secret there.
     """
     for path in sorted(paths):
         text = submission.texts.get(path)
-        for secret in text.secrets if text is not None else ():
-            if text is not None and secret.sure:
-                what = secret.name.strip("-") or secret.what
-                severity = ERROR if secret.what else WARNING
-                message = f"{what} is written in plain text: {reader}"
-                yield Violation(text.locate_offset(secret.at), message, hint, severity=severity)
+        if text is None:
+            continue
+        for secret in text.secrets:
+            if not secret.sure:
+                continue
+            what = secret.name.strip("-") or secret.what
+            severity = ERROR if secret.what else WARNING
+            message = f"{what} is written in plain text: {who_reads_it}"
+            yield Violation(text.locate_offset(secret.at), message, hint, severity=severity)

@@ -1,7 +1,9 @@
-"""Kinds of layers: a mixer and a feed-forward each, a module a kind, which says everything of
-itself.
+"""Layers of a model: each has a mixer (attention and its kin) and a feed-forward.
 
-`mixer` and `feed_forward` have what every kind says, `stack` has layers in their order. A kind
-knows no other kind, and nothing outside of this folder: what depends on a job or a layout comes to
-it as plain numbers or numpy columns.
+Each kind of mixer and of feed-forward is one module with all that is known of it: parameters,
+products, memory, and how it may be cut. `mixer` and `feed_forward` hold what every kind has to say,
+`stack` the layers in their order.
+
+A kind imports no other kind, and nothing outside of this folder. What depends on a job or a layout
+is passed to it, as numbers or numpy columns.
 """

@@ -15,7 +15,7 @@ from ...submission.script import LaunchScript
 from ...text.options import Argument, CommandLine, Option, Options, Table
 from ...text.shell.records import Word
 from ..launching.tables import TABLES
-from .values import gpus, gpus_of, node_range, number, seconds
+from .values import gpu_items, gpu_type_and_count, node_range, number, seconds
 
 #: Options that ask for GPUs.
 GPU_OPTIONS: Final = (
@@ -100,7 +100,7 @@ class Request(CommandLine):
 
     def gpus(self, name: str = "--gpus") -> Argument[int] | None:
         """An option that counts GPUs, with or without their type: --gpus, --gpus-per-task."""
-        return self.read(name, lambda text: (gpus(text) or (None, None))[1])
+        return self.read(name, lambda text: (gpu_type_and_count(text) or (None, None))[1])
 
     def seconds(self, name: str) -> float | None:
         """A time limit; infinity where it is unlimited."""
@@ -139,7 +139,7 @@ class Request(CommandLine):
     @cached_property
     def gpus_per_node(self) -> Argument[int] | None:
         """The option that says the GPUs of a node: --gres before --gpus-per-node, as in Slurm."""
-        asked = self.read("--gres", lambda text: [gpus.count for gpus in gpus_of(text)] or None)
+        asked = self.read("--gres", lambda text: [gpus.count for gpus in gpu_items(text)] or None)
         return self.view(asked.option, sum(asked.value)) if asked else self.gpus("--gpus-per-node")
 
     @cached_property

@@ -1,4 +1,7 @@
-"""Values of Slurm's options, read as sbatch 22.05.8 reads them. What it refuses is None here."""
+"""Readers for the values of Slurm's options, as sbatch 22.05.8 reads them.
+
+Each reader returns None for a value that sbatch refuses.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from ...dataclass import dataclass
 from ...job.quantities import slurm_seconds
 from ...numerals import is_whole, whole
 
-# Numbers have up to 12 digits: more is no number that anybody means, and int() of Python refuses
-# thousands.
+# At most 12 digits: no real request has more, and Python's int() raises beyond 4,300.
 _NUMBER: Final = re.compile(r"\s*\+?(\d{1,12})\s*", re.ASCII)
 _MEMORY: Final = re.compile(r"\s*\+?(\d{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
 _NODES: Final = re.compile(r"\s*\+?(\d{1,12})(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
@@ -22,14 +24,26 @@ _GRES: Final = re.compile(
 )
 _COUNT: Final = re.compile(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
 _SIGNAL: Final = re.compile(r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.ASCII | re.IGNORECASE)
-_MIB: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
-#: Slurm's names, and Linux' numbers of signals. Source: src/common/proc_args.c, signals_mapping @
+_MIB_PER_UNIT: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+
+#: The signals that `--signal` knows by name. Source: src/common/proc_args.c, signals_mapping @
 #: slurm-22-05-8-1
 SIGNALS: Final = (
     *("HUP", "INT", "QUIT", "ABRT", "KILL", "ALRM", "TERM", "USR1", "USR2", "URG", "CONT", "STOP"),
     *("TSTP", "TTIN", "TTOU", "XCPU"),
 )
-MOST_SIGNAL_SECONDS: Final = 65_535  # sixteen bits: src/common/proc_args.c:1151
+
+#: Linux numbers its signals from 1 to 64. Source: signal(7)
+_LAST_SIGNAL: Final = 64
+
+#: The warning time is stored in 16 bits. Source: src/common/proc_args.c:1151 @ slurm-22-05-8-1
+MOST_SIGNAL_SECONDS: Final = 65_535
+
+#: The warning time where `--signal` states none. Source: sbatch(1), `--signal`
+_DEFAULT_SIGNAL_SECONDS: Final = 60
+
+#: A GPU type that is a bare number (1080, 3090) is at least this; a smaller number is a count.
+_LEAST_NUMERIC_TYPE: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +51,8 @@ class Signal:
     """A signal that `--signal` asks for."""
 
     name: str  #: such as USR1
-    to_batch: bool  #: `B:`: to the batch shell, else to the steps' tasks
-    seconds: int  #: before the time limit
+    to_batch: bool  #: with `B:` the batch shell gets it, otherwise the tasks of the steps
+    seconds: int  #: how long before the time limit it is sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,44 +71,40 @@ def number(text: str) -> int | None:
 
 
 def seconds(text: str) -> float | None:
-    """A time limit in seconds; infinity where it is unlimited."""
+    """A time limit in seconds; infinity for an unlimited one."""
     return math.inf if text.upper() in ("-1", "INFINITE", "UNLIMITED") else slurm_seconds(text)
 
 
 def mebibytes(text: str) -> float | None:
-    """Memory in MiB; a number without unit is MiB."""
+    """An amount of memory in MiB; a number without a unit counts MiB."""
     match = _MEMORY.fullmatch(text)
-    return whole(match[1]) * _MIB[(match[2] or "m").lower()] if match else None
+    return whole(match[1]) * _MIB_PER_UNIT[(match[2] or "m").lower()] if match else None
 
 
 def node_range(text: str) -> tuple[int, int] | None:
-    """The least and most nodes of `4` or `4-8`; None where sbatch refuses it."""
+    """The smallest and largest number of nodes in `4`, `4-8` or `-8`."""
     first, dash, last = text.partition("-")
-    least = 1 if dash and not first.strip() else _nodes(first)
-    most = _nodes(last) if dash else least
-    return (
-        None if least is None or most is None or (most and most < least) else (least, most or least)
-    )
+    least = 1 if dash and not first.strip() else _node_count(first)
+    most = _node_count(last) if dash else least
+    if least is None or most is None:
+        return None
+
+    # A maximum of 0 counts as none given.
+    most = most or least
+    return None if most < least else (least, most)
 
 
-def _nodes(text: str) -> int | None:
+def _node_count(text: str) -> int | None:
+    """A number of nodes; `k` and `m` multiply by 1,024 and by 1,024 squared."""
     match = _NODES.fullmatch(text)
-    return (
-        whole(match[1]) * (1024 if match[2] else 1) * (1024 * 1024 if match[3] else 1)
-        if match
-        else None
-    )
-
-
-#: GPUs that are called by a number have one of this size: 1080, 3090.
-_LEAST_TYPE: Final = 100
+    if match is None:
+        return None
+    digits, kilo, mega = match.groups()
+    return whole(digits) * (1024 if kilo else 1) * (1024**2 if mega else 1)
 
 
 def gres_list(text: str) -> tuple[Gres, ...] | None:
-    """The items of `--gres`; None where one of them has no form that sbatch takes.
-
-    `none` is an empty list.
-    """
+    """The items of `--gres`; empty for `none` and `help`."""
     if text.lower() in ("none", "help"):
         return ()
     items: list[Gres] = []
@@ -103,29 +113,44 @@ def gres_list(text: str) -> tuple[Gres, ...] | None:
         if match is None:
             return None
         name, middle, last = match.groups()
-        typed = count_of(middle) if middle is not None and last is not None else None
-        # A type may be a number, such as 3090; where it looks like a count, the two are exchanged.
-        if last is not None and (count_of(last) is None or (typed or _LEAST_TYPE) < _LEAST_TYPE):
-            return None
-        count = count_of(last if last is not None else middle or "1")
-        kind = middle if last is not None or count is None else None
-        items.append(Gres(name=name, type=kind, count=1 if count is None else count))
+
+        # `name:type:count`. A number below 100 in the place of the type was meant as the count.
+        if last is not None:
+            count = count_of(last)
+            number_as_type = count_of(middle) if middle is not None else None
+            if count is None or (number_as_type or _LEAST_NUMERIC_TYPE) < _LEAST_NUMERIC_TYPE:
+                return None
+            items.append(Gres(name=name, type=middle, count=count))
+            continue
+
+        # `name`, `name:count` or `name:type`.
+        count = count_of(middle or "1")
+        if count is None:
+            items.append(Gres(name=name, type=middle, count=1))
+        else:
+            items.append(Gres(name=name, type=None, count=count))
     return tuple(items)
 
 
-def gpus_of(text: str) -> list[Gres]:
-    """The items of `--gres` that are GPUs."""
+def gpu_items(text: str) -> list[Gres]:
+    """The items of `--gres` that are GPUs; none for a value that sbatch refuses."""
     return [item for item in gres_list(text) or () if item.name == "gpu"]
 
 
 def count_of(text: str) -> int | None:
-    """A count with an optional unit, as in `gpu:8`; None for anything else."""
+    """A count with an optional unit (powers of 1,024), as the 8 in `gpu:8`."""
     match = _COUNT.fullmatch(text)
-    return whole(match[1]) << 10 * " kmgtp".index(match[2].lower() or " ") if match else None
+    if match is None:
+        return None
+    power_of_1024 = " kmgtp".index(match[2].lower() or " ")
+    return whole(match[1]) << 10 * power_of_1024
 
 
-def gpus(text: str) -> tuple[str | None, int] | None:
-    """Type and count of `8` and `a100:8`, as --gpus and its kin take them; lists are summed up."""
+def gpu_type_and_count(text: str) -> tuple[str | None, int] | None:
+    """The type and count in `8`, `a100:8` or `a100:4,h100:4`, as --gpus and its kin take them.
+
+    A list gives the sum of its counts, and its last type.
+    """
     kind: str | None = None
     total = 0
     for part in text.split(","):
@@ -139,16 +164,18 @@ def gpus(text: str) -> tuple[str | None, int] | None:
 
 
 def signal_of(text: str) -> Signal | None:
-    """Return what `[R][B]:SIGNAL[@SECONDS]` asks for; 60 seconds where none are said."""
+    """The signal that `[R][B]:SIGNAL[@SECONDS]` asks for."""
     match = _SIGNAL.fullmatch(text)
     if match is None:
         return None
     flags, name = match[1].lower(), match[2].upper()
-    if ":" not in text and flags:  # `BUS` is no flag and a name
+    if ":" not in text and flags:
+        # Without a colon there are no flags: the B of `BUS` belongs to the name.
         flags, name = ("", (match[1] + match[2]).upper())
     name = name.removeprefix("SIG")
-    before = 60 if match[3] is None else number(match[3])
-    is_signal = name in SIGNALS or (is_whole(name) and 0 < whole(name) <= 64)
-    if not is_signal or before is None or before > MOST_SIGNAL_SECONDS:
+
+    warning = _DEFAULT_SIGNAL_SECONDS if match[3] is None else number(match[3])
+    is_signal = name in SIGNALS or (is_whole(name) and 0 < whole(name) <= _LAST_SIGNAL)
+    if not is_signal or warning is None or warning > MOST_SIGNAL_SECONDS:
         return None
-    return Signal(name=name, to_batch="b" in flags, seconds=before)
+    return Signal(name=name, to_batch="b" in flags, seconds=warning)

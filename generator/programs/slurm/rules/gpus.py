@@ -13,7 +13,7 @@ from ....rules.violations import deepspeed_now, slurm, slurm_manual
 from ...launching.launcher_call import PER_NODE
 from ..request import GPU_OPTIONS, Request
 from ..subjects import blocks
-from ..values import gpus, gpus_of
+from ..values import gpu_items, gpu_type_and_count
 
 
 @blocks.rule("SLM005", ERROR, "submit", slurm("common/gres.c:5034, gres_job_state_validate"))
@@ -173,12 +173,11 @@ def types_of_gpus_agree(request: Request) -> Violations:
     Fix: write the same type in all, or none"""
     names = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
     # None where --gres asks for none, or can't be read.
-    first = request.read(
-        "--gres", lambda text: next(((gpus.type, gpus.count) for gpus in gpus_of(text)), None)
+    gres = request.read(
+        "--gres", lambda text: next(((gpus.type, gpus.count) for gpus in gpu_items(text)), None)
     )
-    typed = [
-        argument for argument in (first, *(request.read(name, gpus) for name in names)) if argument
-    ]
+    counts = (request.read(name, gpu_type_and_count) for name in names)
+    typed = [argument for argument in (gres, *counts) if argument]
     odd = next((argument for argument in typed[1:] if argument.value[0] != typed[0].value[0]), None)
     if odd is not None:
         message = f"{odd} and {typed[0].name}={typed[0].text} differ in type"

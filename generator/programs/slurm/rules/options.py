@@ -241,7 +241,7 @@ def counts_are_positive(request: Request) -> Violations:
                 count, "is not a positive integer", f"write a number, such as {count.name}=8"
             )
     for count in request.texts(*_GPU_COUNTS, last=True):
-        counts = slurm_values.gpus(count.value)
+        counts = slurm_values.gpu_type_and_count(count.value)
         if counts is None:
             what = "is neither a number of GPUs nor TYPE:NUMBER"
             hint = f"write a number, such as {count.name}=8"
