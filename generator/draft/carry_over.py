@@ -17,6 +17,7 @@ from ..programs.frameworks import program_for
 from ..programs.megatron import table as megatron
 from ..programs.megatron.choices import why_uncounted
 from ..programs.megatron.options import LM, option_table
+from ..programs.trainer.table import ROWS
 from ..search import Plan
 from ..text.source import escape
 from ..text.wording import dots
@@ -156,7 +157,7 @@ def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tupl
                 else "its value is not in the files"
             )
             draft.leave(str(option), option.where, f"{what}{now}")
-        elif _is_said(draft, option, rendered):
+        elif _is_said(draft, option, rendered) or _is_in_spec(draft, option):
             continue
         elif option.key in decided or option.name in decided:
             off = same_values(values_of(option.words), ("1",)) or _is_default(
@@ -179,6 +180,20 @@ def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tupl
         else:
             carried.append(option.words)
     return carried
+
+
+def _is_in_spec(draft: Draft, option: Given) -> bool:
+    """Return whether a key of the spec has what an option of the Trainer says.
+
+    The plan's files may say it by another option: recomputation under FSDP2 is a setting of FSDP.
+    """
+    if not draft.parser.trainer or draft.found.trainer is None:
+        return False
+    name = option.key.lstrip("-").replace("-", "_")
+    row = next((row for row in ROWS if row.key and row.name == name), None)
+    if row is None or row.decode is None:
+        return False
+    return bool(draft.get(row.key) == row.decode(draft.found.trainer.value(row.name)))
 
 
 def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) -> bool:

@@ -19,7 +19,7 @@ from ..text.around import is_readable
 from ..text.text import UnusableJson, read_json
 from ..text.wording import whole_number
 from .draft import Draft, Given, LeftOut, Parser, options_of_launch, options_of_values, values_of
-from .sharding import is_sharded, sharding_of
+from .sharding import is_chosen_by_line, is_sharded, sharding_of
 
 #: Options whose keys of the spec hold decisions of the plan.
 PLANNED: Final = frozenset(
@@ -81,10 +81,16 @@ def read_script(draft: Draft) -> None:
         _read_precision(draft, config)
     if config is not None and used:
         _read_accelerate(draft, config)
+    is_sharding_known = fsdp is not None or found.config is not None
     for reference in found.submission.references:
-        if reference.kind == "accelerate config" and not reference.documents:
-            why = "it isn't among the files, and may shard otherwise; give init its folder"
-            draft.leave(f"--config_file {reference.path}", reference.where, why)
+        if reference.kind != "accelerate config" or reference.documents:
+            continue
+        name = f"--config_file {reference.path}"
+        if is_sharding_known or is_chosen_by_line(found.launch):
+            draft.leave(name, reference.where, "it isn't among the files")
+        else:
+            why = "it says how the states are sharded, and isn't among the files; name its folder"
+            draft.refused = LeftOut(name, reference.where, why)
     if fsdp is not None and trainer is not None:
         _read_sharding(draft, fsdp)
     elif fsdp is not None or (found.launch and is_sharded(found.submission, found.launch)):

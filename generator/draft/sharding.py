@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..programs.trainer.fsdp_config import Fsdp, is_used, of_accelerate, of_arguments
+from ..programs.trainer.fsdp_config import Fsdp, chooses_way, is_used, of_accelerate, of_arguments
 from ..programs.trainer.submission import used_accelerate_config
 from ..programs.trainer.training_arguments import TrainingArguments
 from ..submission.launches import Call, Launch
@@ -43,3 +43,9 @@ def sharding_of(
     if trainer is not None and is_used(trainer):
         return of_arguments(submission, trainer)
     return _by_accelerate(submission, launch)
+
+
+def is_chosen_by_line(launch: Launch | None) -> bool:
+    """Return whether accelerate's launch line chooses how to train, so that no config has to."""
+    call = _call(launch)
+    return call is not None and chooses_way(call)

@@ -488,14 +488,41 @@ def test_fsdp_that_no_spec_says_is_refused(
     assert not spec.exists()
 
 
-def test_a_config_of_accelerate_that_was_not_given_is_named(tmp_path: Path) -> None:
-    """A script alone, whose config of accelerate is beside it, is adopted with a line on what isn't
-    known, and with its learning rate.
+def test_a_config_of_accelerate_that_was_not_given_is_asked_for(tmp_path: Path) -> None:
+    """A script alone isn't adopted where accelerate's config, which says how the states are
+    sharded, is not among the files; where the launch line says it, the config is only named.
     """
     script = tmp_path / "train.sh"
-    line = "accelerate launch --config_file fsdp.yaml train.py --learning_rate 1e-5"
-    script.write_text(f"#!/bin/bash\n{line} --per_device_train_batch_size 2\n")
+    answers = {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8}
+    line = "accelerate launch --config_file fsdp.yaml{} train.py --learning_rate 1e-5"
+    batch = "--per_device_train_batch_size 2"
+
+    script.write_text(f"#!/bin/bash\n{line.format('')} {batch}\n")
     runs = find_runs([script])[1]
-    made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8})
+    refused = draft_run(runs[0], runs[1:], answers).refused
+    assert refused is not None
+    assert (refused.what, refused.where.line) == ("--config_file fsdp.yaml", 2)
+    assert "name its folder" in refused.why
+
+    script.write_text(f"#!/bin/bash\n{line.format(' --use_deepspeed')} {batch}\n")
+    runs = find_runs([script])[1]
+    made = draft_run(runs[0], runs[1:], answers)
+    assert made.refused is None
     assert [left.what for left in made.left] == ["--config_file fsdp.yaml"]
     assert made.get("training.learning_rate") == 1e-5
+
+
+def test_recomputation_that_the_plan_has_as_a_setting_of_fsdp_is_not_left_out(
+    tmp_path: Path,
+) -> None:
+    """`--gradient_checkpointing` under FSDP2 is recomputation in the spec, and not lost."""
+    (tmp_path / "fsdp.yaml").write_text(
+        _FSDP.format(version=2, more="fsdp_state_dict_type: SHARDED_STATE_DICT")
+    )
+    (tmp_path / "train.sh").write_text(_TRAINER.rstrip() + " --gradient_checkpointing\n")
+    runs = find_runs([tmp_path])[1]
+    made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8})
+    assert made.get("layout.recompute") == "full"
+
+    carry_over(made)
+    assert not [left.what for left in made.left if "gradient_checkpointing" in left.what]

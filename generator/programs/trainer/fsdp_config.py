@@ -171,6 +171,11 @@ def flags_of(line: CommandLine) -> Mapping[str, Setting]:
     }
 
 
+def chooses_way(line: CommandLine) -> bool:
+    """Return whether accelerate's launch line chooses how to train, whatever its config says."""
+    return line.has(*WAYS, "--cpu")
+
+
 def of_accelerate(config: AccelerateConfig | None, line: CommandLine | None = None) -> Fsdp | None:
     """The settings of a launch by accelerate; None where it doesn't use FSDP.
 
