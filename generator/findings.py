@@ -195,7 +195,8 @@ def without(secrets: Iterable[str], findings: Iterable[Finding]) -> tuple[Findin
 # Source: Unicode 16.0, general categories Cc, Cf, Cs, Zl and Zp; UTR #36, section 2.5
 # (bidirectional text spoofing).
 HIDDEN: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f"
+    "\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e0fff]"
 )
 

@@ -98,7 +98,8 @@ def kind_of_value(value: object) -> ValueKind:
 #: `<name>`, `{{ name }}`, `{name}`, `[a name]`, `@NAME@`, `__NAME__`, `XXX`, `your_name`: marks
 #: that templates have.
 _PLACEHOLDER: Final = re.compile(
-    r"<\s*[A-Za-z][^<>]*>|\{\{|\{%|(?<![${])\{\s*[A-Za-z_]\w*\s*\}|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|"
+    r"<\s*[A-Za-z][^<>]*>|\{\{|\{%|(?<![${])\{\s*[A-Za-z_]\w*\s*\}"
+    r"|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|"
     r"\byour[_-]|\bXXX+\b|(?<![\w\]$\[])\[(?=[^\[\]\n]*[A-Za-z])"
     r"[^\[\]\n\"',=$ ][^\[\]\n\"',=$]{0,100} [^\[\]\n\"',=$]{1,100}\]",
     re.IGNORECASE,

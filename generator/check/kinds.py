@@ -27,7 +27,8 @@ _DEEPSPEED_NAME: Final = re.compile(
     r"(?:^|[^a-z0-9])(?:ds|deepspeed|zero[-_]?[0-9]?|z[0-3])(?:[^a-z]|$)"
 )
 _CONFIG_NAME: Final = re.compile(
-    r"(?:^|[^a-z0-9])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|[0-9]+(?![a-z0-9])|\.)|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?[0-9]"
+    r"(?:^|[^a-z0-9])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|[0-9]+(?![a-z0-9])|\.)"
+    r"|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?[0-9]"
 )
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _OUR_TEXTS: Final = ("arguments.txt", "overrides.txt")

@@ -37,8 +37,10 @@ _PLANNED: Final = _ONE_TASK | {
 }
 #: Variables that a launcher or a scheduler sets for each process.
 _RENDEZVOUS: Final = re.compile(
-    r"(?:MASTER|HEAD|RDZV)_.*|.*RANK|WORLD_SIZE|N?NODES?|NUM_NODES|N?GPUS.*|NPROC.*|HOSTNAMES?|HOSTS?|NODELIST|SLURM_.*"
-    r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
+    r"(?:MASTER|HEAD|RDZV)_.*|.*RANK|WORLD_SIZE|N?NODES?|NUM_NODES|N?GPUS.*|NPROC.*"
+    r"|HOSTNAMES?|HOSTS?|NODELIST|SLURM_.*"
+    r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES"
+    r"|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
 #: Keys of a pod, by name in Kubernetes.
 _OF_PODS: Final = {

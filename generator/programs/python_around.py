@@ -85,7 +85,8 @@ _TELLS: Final = {
     # Programs that fill in what is "auto".
     "a filler": (
         re.compile(
-            r"\bTrain(?:er|ingArguments)\b|\bHfDeepSpeedConfig\b|\baccelerate\b|\bAccelerator\b|lightning"
+            r"\bTrain(?:er|ingArguments)\b|\bHfDeepSpeedConfig\b|\baccelerate\b"
+            r"|\bAccelerator\b|lightning"
         ),
         ("*.py", "*/*.py", "*/*/*.py"),
     ),

@@ -274,7 +274,8 @@ def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
     name = rf"(?<![\w/-]){program}"
     for pattern in (
         rf"{name}(?:\[[\w,-]*\])?[\"']?\s*(?:={{1,3}}|~=)\s*{_NUMBER}",
-        rf"{name}[\"']?\s*[=:]\s*(?:\{{[^}}\n]*\bversion[\"']?\s*[=:]\s*)?[\"'](?:==?|~=?|\^)?\s*{_NUMBER}",
+        rf"{name}[\"']?\s*[=:]\s*(?:\{{[^}}\n]*\bversion[\"']?\s*[=:]\s*)?[\"']"
+        rf"(?:==?|~=?|\^)?\s*{_NUMBER}",
         rf"/{program}(?:\.git)?@{_NUMBER}",
         rf"name = \"{program}\"\s+version = \"{_NUMBER}",
     ):

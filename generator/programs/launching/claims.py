@@ -27,7 +27,8 @@ _COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = (
 #: As programs name such options: `--pipeline-model-parallel-size`, `--model_parallel_size`,
 #: `--pp-size`, `--tp`.
 _DIVIDES: Final = re.compile(
-    r"--(?:(?:tensor|pipeline|pipe|sequence|context|model|tp|pp|cp|sp|mp)-(?:model-)?(?:parallel|size|degree|stages)"
+    r"--(?:(?:tensor|pipeline|pipe|sequence|context|model|tp|pp|cp|sp|mp)"
+    r"-(?:model-)?(?:parallel|size|degree|stages)"
     r"|(?:tp|pp|cp|sp)(?:=|$))"
 )
 

@@ -81,7 +81,8 @@ _DEEPSPEED_SIGNS: Final = frozenset(
 #: Options that bring others along: from a file, or from a checkpoint.
 _ELSEWHERE: Final = frozenset({"--yaml-cfg", "--use-checkpoint-args"})
 _WORD: Final = re.compile(
-    r"""#[^\r\n]*|(?:'[^']*'|"(?:\\[\s\S]|[^"\\])*"|\\[^\r\n]|<[A-Za-z][^<>\r\n]{0,100}>|[^\s'"\\])+"""
+    r"""#[^\r\n]*|(?:'[^']*'|"(?:\\[\s\S]|[^"\\])*"|\\[^\r\n]"""
+    r"""|<[A-Za-z][^<>\r\n]{0,100}>|[^\s'"\\])+"""
 )
 _PART: Final = re.compile(r"""'([^']*)'|"((?:\\[\s\S]|[^"\\])*)"|\\([^\r\n])|([^\s'"\\]+)""")
 _VARIABLE: Final = re.compile(r"[$`]")

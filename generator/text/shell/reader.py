@@ -46,7 +46,8 @@ _FUNCTION: Final = re.compile(
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
 #: A condition that compares a variable with a text or a number.
 _COMPARED: Final = re.compile(
-    r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=|-eq|-ne|-gt|-ge|-lt|-le)\s+["']?([\w.-]*)["']?\s+\]?\]"""
+    r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=|-eq|-ne|-gt|-ge|-lt|-le)\s+"""
+    r"""["']?([\w.-]*)["']?\s+\]?\]"""
 )
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "-eq": operator.eq,

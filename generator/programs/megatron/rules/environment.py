@@ -23,7 +23,8 @@ _NOT_SET: Final = re.compile(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
 #: have a B.
 _REQUESTS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--constraint")
 _NAMES: Final = re.compile(
-    r"(?<![a-z0-9])(?:v100|t4|a10g?|a30|a40|a100|a800|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])",
+    r"(?<![a-z0-9])(?:v100|t4|a10g?|a30|a40|a100|a800"
+    r"|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])",
     re.I,
 )
 _CONTAINERS: Final = ("docker", "singularity", "enroot")
