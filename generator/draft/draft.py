@@ -114,10 +114,13 @@ class Parser(NamedTuple):
 
     flavour: Flavour | None = None  #: of Megatron's; None: another program's
     trainer: bool = False  #: whether it is that of TrainingArguments
+    #: Whether it is a front end's, in which flags have values: `--sequence_parallel true`.
+    explicit_flags: bool = False
 
     def option(self, key: str) -> MegatronOption | None:
         """Megatron's option of that name; None where it has none, or the parser is another's."""
-        return option_table(self.flavour).get(key) if self.flavour is not None else None
+        name = key.replace("_", "-") if self.explicit_flags else key
+        return option_table(self.flavour).get(name) if self.flavour is not None else None
 
     def _argument(self, key: str) -> Mapping[str, Any]:
         return known_arguments().get(key.lstrip("-").replace("-", "_"), {}) if self.trainer else {}
@@ -141,7 +144,7 @@ class Parser(NamedTuple):
                 None
                 if option.nargs in ("+", "*")
                 else 0
-                if option.kind == "flag" and option.nargs is None
+                if option.kind == "flag" and option.nargs is None and not self.explicit_flags
                 else 1
             )
         return None if self._argument(key).get("type") in (None, "list") else 1
@@ -178,6 +181,9 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
             words = tuple(
                 _mounted(one) or (one.value if one.value is not None else one.raw) for one in group
             )
+            if parser.explicit_flags and words[1:] == ("true",):
+                option = parser.option(name)
+                words = words[:1] if option is not None and option.kind == "flag" else words
             known = all(one.value is not None or _mounted(one) is not None for one in group)
             yield Given(name, words, launch.script.locate(group[0]), known, parser.key(name))
             group = []

@@ -17,6 +17,18 @@ from .draft import Draft
 
 _ADAPTERS: Final = "adapters aren't planned with Megatron: the spec trains every parameter"
 _STAGE: Final = re.compile(r"zero([0-3])(?:_offload)?$")
+#: Methods that compare the model with others, which lie beside it on the same cards, by the value
+#: of `--rlhf_type`. Source: modelscope/ms-swift swift/arguments/rlhf_args.py,
+#: swift/megatron/arguments/megatron_args.py @ 3602360a (ref_model, teacher_model, reward_model).
+_COMPARED_WITH: Final = {
+    "dpo": "a reference model, and a sample is a pair of sequences",
+    "kto": "a reference model",
+    "grpo": "a reference model",
+    "gkd": "a teacher",
+    "ppo": "a reference, a reward and a value model",
+}
+#: Methods whose samples are pairs.
+_PAIRED: Final = ("cpo", "orpo", "rm", "simpo")
 #: Settings of launches that generate samples.
 _GENERATES: Final = ("prompts", "generated", "vllm")
 
@@ -64,9 +76,26 @@ def read_front_end(draft: Draft) -> None:
         draft.set("training.lora", {"rank": rank.number, "modules": "all-linear"})
     elif tuner is not None and tuner.text != "full":
         draft.leave(str(tuner), tuner.where or settings.place, _ADAPTERS)
+    _name_what_is_beside(draft, settings)
     if any(_is_set(settings, short) for short in _GENERATES if short in own):
         why = "generation isn't planned: the spec has the training alone"
         draft.leave(settings.front_end.name, settings.place, why)
+
+
+def _name_what_is_beside(draft: Draft, settings: Settings) -> None:
+    """Say which models a method has beside the one that is planned, and what its sequences are."""
+    cut = _get(settings, "cut")
+    if cut is not None and cut.where is not None and (cut.number or 1) > 1:
+        draft.leave(str(cut), cut.where, "not planned: the spec has whole sequences on each GPU")
+
+    kind = _get(settings, "kind")
+    if kind is None or kind.where is None:
+        return
+    others = _COMPARED_WITH.get(kind.text)
+    if others is not None:
+        draft.leave(str(kind), kind.where, f"not planned: {others}")
+    elif kind.text in _PAIRED:
+        draft.leave(str(kind), kind.where, "not planned: a sample is a pair of sequences")
 
 
 def reserve_share(draft: Draft) -> None:
@@ -136,7 +165,8 @@ def _model(draft: Draft, settings: Settings) -> str | None:
     setting = _get(settings, "model")
     if setting is None:
         return None
-    entry = find_model(PurePath(setting.text).name)
+    # the same shape in another type
+    entry = find_model(PurePath(setting.text).name.removesuffix("-FP8"))
     if entry is None and draft.get("model") is None:
         why = "the catalog has no model of that name: give --model"
         draft.leave(str(setting), setting.where or settings.place, why)

@@ -50,7 +50,9 @@ _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtyp
 
 def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
     """Everything that the arguments say, but for what is carried over as it is."""
-    run, draft.parser = facts.run, Parser(flavour=facts.run.flavour)
+    run, front_end = facts.run, facts.run.front_end
+    explicit = front_end is not None and front_end.explicit_flags
+    draft.parser = Parser(flavour=run.flavour, explicit_flags=explicit)
     given = (
         options_of_launch(run.launch, draft.parser)
         if run.launch
