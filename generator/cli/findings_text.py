@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from ..findings import Finding, Location, Severity, printable
-from .printing import BLUE, ORANGE, RED, ExitStatus, echo_styled, form_asked, print_json, wanted
+from .printing import (
+    BLUE,
+    ORANGE,
+    RED,
+    ExitStatus,
+    colour_allowed,
+    echo_styled,
+    form_asked,
+    print_json,
+)
 
 if TYPE_CHECKING:  # to save start-up time
     from ..check.coverage import NotChecked
@@ -41,7 +50,7 @@ def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: 
         first = _folded(
             f"{_place(one.where)}: {severity}: {_line(counted(one))} [{one.rule}]", width
         )
-        if colour and wanted():
+        if colour and colour_allowed():
             shown = click.style(severity, fg=_COLOURS[severity], bold=True)
             first = first.replace(f": {severity}:", f": {shown}:", 1)
         firsts.append(first)

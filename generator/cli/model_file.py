@@ -1,6 +1,7 @@
-"""`dsgen catalog model FILE`: the model of a config.json, and whether transformers counts the same.
+"""`dsgen catalog model FILE`: the model that a config.json describes, with its parameters.
 
-Transformers builds it on torch's meta device, without weights and without the network.
+Where transformers is installed, its count is shown too. It builds the model on torch's meta device,
+without weights and without the network.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from .catalog_text import sizes
 
 
 def model_entry(file: str) -> dict[str, Any]:
-    """The model of a config as data, with transformers' count where that is installed.
+    """What is printed of the model in `file`: a config.json, or a folder with one.
 
-    Raises `click.UsageError` for a file that is no config of a model that can be planned.
+    Raises `click.UsageError` for a file that isn't the config of a model that can be planned.
     """
     path = Path(file)
     path = path / "config.json" if path.is_dir() else path
@@ -33,7 +34,7 @@ def model_entry(file: str) -> dict[str, Any]:
     except UnusableJson as unusable:
         raise click.UsageError(f"{file}: {unusable}") from None
     if not isinstance(config, dict):
-        raise click.UsageError(f"{file} is no mapping of a model's keys")
+        raise click.UsageError(f"{file} is not a JSON object with the keys of a model")
     try:
         name = path.resolve().parent.name if path.name == "config.json" else path.stem
         model = model_from_config(config, name=name, source=file)
@@ -44,25 +45,25 @@ def model_entry(file: str) -> dict[str, Any]:
         "name": model.name,
         "parameters": parameters,
         **sizes(model),
-        "transformers": _compared(config, parameters),
+        "transformers": _comparison(config, parameters),
     }
 
 
-def _compared(config: Mapping[str, Any], parameters: int) -> str:
-    """What transformers counts, beside what dsgen does."""
+def _comparison(config: Mapping[str, Any], parameters: int) -> str:
+    """The parameters that transformers counts beside those that dsgen counts, in words."""
     if find_spec("transformers") is None or find_spec("torch") is None:
-        return "not installed, so that nothing was compared"
-    count = _count(config)
+        return "not installed, so nothing was compared"
+    count = _transformers_count(config)
     if isinstance(count, str):
         return f"can't build it: {count}"
     if count == parameters:
         return f"counts {count:,} parameters too"
-    share = (parameters - count) / count
-    return f"counts {count:,} parameters: dsgen has {share:+.2%}"
+    difference = (parameters - count) / count
+    return f"counts {count:,} parameters: dsgen has {difference:+.2%}"
 
 
-def _count(config: Mapping[str, Any]) -> int | str:
-    """Parameters of the language model as transformers builds it, or why it doesn't."""
+def _transformers_count(config: Mapping[str, Any]) -> int | str:
+    """The parameters of the language model as transformers builds it, or why it can't."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch, transformers = import_module("torch"), import_module("transformers")
     transformers.logging.set_verbosity_error()
@@ -70,10 +71,11 @@ def _count(config: Mapping[str, Any]) -> int | str:
     try:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            known = transformers.AutoConfig.for_model(config["model_type"], **keys)
-            text = known.get_text_config()
-            model = transformers.AutoModelForCausalLM.from_config(text)
-    except Exception as problem:  # whatever a class says of its config
+            whole_config = transformers.AutoConfig.for_model(config["model_type"], **keys)
+            text_config = whole_config.get_text_config()
+            model = transformers.AutoModelForCausalLM.from_config(text_config)
+    # Each model's class raises what it likes for a config that it can't read.
+    except Exception as problem:
         return str(problem).partition("\n")[0][:200] or type(problem).__name__
     count: int = sum(parameter.numel() for parameter in model.parameters())
     return count

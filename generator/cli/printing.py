@@ -1,4 +1,4 @@
-"""Printed text with its colours and escapes, the progress line, and how commands end."""
+"""What commands print: plain text, colours, JSON, CSV, the progress line; and exit statuses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import click
 from ..findings import HIDDEN, printable
 from .streams import READER_GONE, redraw
 
-#: Numbers of the 256 fixed colours, of medium brightness; the first 16 are whatever a terminal's
-#: theme makes of them.
+#: Colours of a terminal's palette of 256, of medium brightness so that they are readable on white
+#: and on black. None is among the first 16, which a terminal's theme may change.
 RED: Final = 160
 ORANGE: Final = 130
 GREEN: Final = 28
@@ -30,17 +30,21 @@ PURPLE: Final = 133
 OLIVE: Final = 100
 GREY: Final = 244
 PALETTE: Final = frozenset({RED, ORANGE, GREEN, TEAL, BLUE, PURPLE, OLIVE, GREY})
-_EVERY_S: Final = 1.0
-_MOST_OFFERED = 12  # names in a hint
+
+#: How often the progress line is drawn.
+_REDRAW_INTERVAL_S: Final = 1.0
+
+#: Names that the message about an unknown name lists, at most.
+_MOST_OFFERED = 12
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print plain text; what acts on a terminal is escaped, but for lines and tabs."""
+    """Print plain text; control characters are escaped, but for line ends and tabs."""
     click.echo(printable(text, keep="\n\t"), err=err, nl=nl)
 
 
 def echo_styled(text: str, *, err: bool = False) -> None:
-    """Print text that is escaped already; colours reach terminals alone."""
+    """Print text that is escaped already; colours are removed where the output isn't a terminal."""
     click.echo(text, err=err)
 
 
@@ -52,7 +56,7 @@ def echo_diff(text: str, *, err: bool = False) -> None:
 
 
 def json_text(document: object) -> str:
-    """`document` as indented JSON, exact to who reads it, and safe to show."""
+    """`document` as indented JSON; control characters in it are escaped as JSON escapes them."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     return HIDDEN.sub(
         lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text
@@ -60,14 +64,14 @@ def json_text(document: object) -> str:
 
 
 def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
-    """A line per row, with the names of all their values in the first."""
+    """Print rows as CSV, with a first line of column names; a row may lack columns."""
     names = dict.fromkeys(name for row in rows for name in row)
     cells = ([row.get(name, "") for name in names] for row in rows)
     echo_styled(csv_text([[*names], *cells]).removesuffix("\n"))
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Rows of cells as CSV, of which no cell is a formula to a spreadsheet."""
+    """Rows of cells as CSV, in which a spreadsheet takes no cell for a formula."""
     import csv  # here, to save start-up time
     import io
 
@@ -76,21 +80,20 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
     return text.getvalue()
 
 
-#: What a spreadsheet takes for a formula, or passes over before one.
+#: The beginning of what a spreadsheet takes for a formula; blanks may come first.
 #: **Source**: OWASP, CSV Injection.
 _FORMULA: Final = re.compile(r"[\s\x00-\x1f]*[=+\-@＝＋－＠|%\t\r\n]")
 _PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def _cell(value: object) -> object:
-    """A value as a cell: numbers stay, and text that may be a formula begins with an apostrophe."""
-    if not isinstance(value, str):
-        value = value if value is None or isinstance(value, (bool, int, float)) else str(value)
-    if not isinstance(value, str):
+    """A value as a cell; an apostrophe is put in front of text that may be read as a formula."""
+    if value is None or isinstance(value, (bool, int, float)):
         return value
-    shown = printable(value, keep="\n\t")
-    risky = _FORMULA.match(value) and not _PLAIN_NUMBER.fullmatch(value)
-    return f"'{shown}" if risky else shown
+    text = str(value)
+    shown = printable(text, keep="\n\t")
+    may_be_formula = _FORMULA.match(text) and not _PLAIN_NUMBER.fullmatch(text)
+    return f"'{shown}" if may_be_formula else shown
 
 
 def print_json(document: object) -> None:
@@ -98,12 +101,12 @@ def print_json(document: object) -> None:
     click.echo(json_text(document))
 
 
-#: In the context of the whole command: the form of its answer.
+#: The key under which click's root context holds the output format of the running command.
 FORM: Final = "dsgen.form"
 
 
 def form_asked() -> str:
-    """The form of the answer that the running command gives; empty where it has one alone."""
+    """The output format (`--format`) of the running command; empty where it has only one."""
     context = click.get_current_context(silent=True)
     return str(context.find_root().meta.get(FORM, "")) if context else ""
 
@@ -113,36 +116,38 @@ def style(colour: int | None = None, *, bold: bool = False) -> str:
     return ";".join((*(["1"] if bold else []), *([f"38;5;{colour}"] if colour is not None else [])))
 
 
-#: What explains something else: legends, conventions, counts.
+#: The style of explanations: legends, conventions, counts.
 ASIDE: Final = style(GREY)
 BAD: Final = style(RED, bold=True)
 BOLD: Final = style(bold=True)
 
 
-def wanted() -> bool:
+def colour_allowed() -> bool:
     """Whether text may be coloured: not with NO_COLOR (https://no-color.org) or TERM=dumb."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager
 def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
-    """Show that `what` is running, how long, and what its callback says; print nothing inside.
+    """Show a progress line while the body runs: `what`, its latest report, the seconds so far.
 
-    On standard error, and only where both streams are a terminal and the form is for people.
+    The body reports by the callback that it gets, and prints nothing itself. The line is on
+    standard error, and only where both streams are terminals and the output format is for people.
     """
     if form not in ("text", "table") or not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield lambda _: None
         return
-    told, since, done = [""], time.monotonic(), Event()
+    reports, start, done = [""], time.monotonic(), Event()
 
     def show() -> None:
-        """Draw the line again every second, from the first second on, and wipe it at the end."""
+        """Draw the line every second, the first time after one second, and clear it at the end."""
         width = 0
-        while not done.wait(_EVERY_S):
-            parts = (what, told[-1], f"{time.monotonic() - since:.0f} s")
-            # Python 3.10 says 0 where the terminal doesn't know
+        while not done.wait(_REDRAW_INTERVAL_S):
+            parts = (what, reports[-1], f"{time.monotonic() - start:.0f} s")
+            # Python 3.10 returns 0 columns where the terminal doesn't report its size.
             columns = shutil.get_terminal_size().columns or 80
             text = printable(", ".join(filter(None, parts)))[: columns - 1]
+            # Blanks cover the rest of a longer line.
             redraw(f"{text:<{width}}")
             width = len(text)
         if width:
@@ -152,7 +157,7 @@ def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
     thread = Thread(target=show, daemon=True)
     thread.start()
     try:
-        yield told.append
+        yield reports.append
     finally:
         done.set()
         thread.join()
@@ -166,20 +171,25 @@ class ExitStatus(IntEnum):
     USAGE = 2  #: the command line is wrong
     INFEASIBLE = 3  #: no layout passes every rule and fits
     WOULD_OVERWRITE = 4  #: files exist with other contents, and --force was not given
-    FAULT = 5  #: a rule or reader of dsgen failed, whatever else came of the command
-    READER_GONE = READER_GONE  #: what reads the output has ended, as `head` does
+    FAULT = 5  #: a rule or reader of dsgen itself failed, whatever else the command found
+    READER_GONE = READER_GONE  #: the program that reads the output has ended, as `head` does
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> NoReturn:
-    """Refuse `name` as a usage error, with the closest match when there is one."""
+def unknown(kind: str, name: str, choices: Iterable[str]) -> NoReturn:
+    """Refuse `name` as a usage error, with the closest of the choices, or with several of them."""
     import difflib  # here, to save start-up time
 
-    choices = {choice.lower(): choice for choice in known}
-    holding = [choice for low, choice in choices.items() if len(name) > 2 and name.lower() in low]
-    matches = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.4)
-    if matches and len(holding) < 2:
-        raise click.UsageError(f"unknown {kind} {name!r}; did you mean {choices[matches[0]]!r}?")
-    offered = holding or [*choices.values()]
+    by_lower_case = {choice.lower(): choice for choice in choices}
+    closest = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.4)
+    containing_name = [
+        choice for lower, choice in by_lower_case.items() if len(name) > 2 and name.lower() in lower
+    ]
+    if closest and len(containing_name) < 2:
+        meant = by_lower_case[closest[0]]
+        raise click.UsageError(f"unknown {kind} {name!r}; did you mean {meant!r}?")
+
+    # Where several choices contain the name, it is likely a part of the one that was meant.
+    offered = containing_name or [*by_lower_case.values()]
     more = f" and {len(offered) - _MOST_OFFERED} more" if len(offered) > _MOST_OFFERED else ""
     hint = f"one of {', '.join(offered[:_MOST_OFFERED])}{more}"
     raise click.UsageError(f"unknown {kind} {name!r}; {hint}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..findings import printable
 from ..text.wording import listed
-from .printing import ASIDE, BOLD, echo_styled, wanted
+from .printing import ASIDE, BOLD, colour_allowed, echo_styled
 
 if TYPE_CHECKING:
     from ..search.plan import Plan
@@ -299,7 +299,7 @@ def _line(texts: Sequence[Text]) -> str:
     for plain, style in reversed(texts):
         text = printable(plain if shown else plain.rstrip())
         if text:
-            shown.append(f"\x1b[{style}m{text}\x1b[0m" if style and wanted() else text)
+            shown.append(f"\x1b[{style}m{text}\x1b[0m" if style and colour_allowed() else text)
     return "".join(reversed(shown))
 
 

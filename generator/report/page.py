@@ -19,7 +19,7 @@ from ..programs.job_rules import PLANNING_RULES
 from ..resources import read_text
 from ..search.feasible import Feasible
 from ..search.plan import Plan, SearchResult
-from ..search.sensitivity import Moved
+from ..search.sensitivity import AfterChange
 from ..search.summary import (
     CAUSES,
     compared,
@@ -50,7 +50,7 @@ def report_page(
     found: Feasible,
     sweep: Sweep | None = None,
     *,
-    moved: Iterable[Moved] = (),
+    moved: Iterable[AfterChange] = (),
     command: str = "dsgen",
     spec: str = "",
 ) -> str:
@@ -107,7 +107,7 @@ def report_page(
 
 
 def _texts(
-    answer: SearchResult, drawn_data: Mapping[str, Any], moved: Iterable[Moved]
+    answer: SearchResult, drawn_data: Mapping[str, Any], moved: Iterable[AfterChange]
 ) -> dict[str, Any]:
     best, stages, points = answer.plans[0], drawn_data["memory"], drawn_data["sweep"]
     job, model = best.job, best.job.model
@@ -304,8 +304,8 @@ def roofline(plan: Plan) -> dict[str, Any]:
     return {"peak": peak, "bandwidth": bandwidth, "operations": rows}
 
 
-def moved_rows(best: Plan, moved: Iterable[Moved]) -> list[dict[str, Any]]:
-    """The best plans where something is otherwise, each against the chosen one per token."""
+def moved_rows(best: Plan, moved: Iterable[AfterChange]) -> list[dict[str, Any]]:
+    """The best plan after each change, and its tokens per second beside the chosen plan's."""
     rate = float(best.throughput.tokens_per_s)
     rows = []
     for change, plan in moved:

@@ -1,4 +1,4 @@
-"""How the best plan moves with the network, the memory of the card, and the batch."""
+"""How the best plan changes with the network's rate, the memory of the card, and the batch."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from .feasible import feasible_layouts
 from .plan import Plan
 from .suggestions import best_plan
 
-#: By which factors a quantity changes.
-_NETWORK, _MEMORY, _BATCH = (0.5, 2.0), (0.75, 1.5), (0.5, 2.0)
+#: The factors by which each quantity is multiplied, one at a time.
+_NETWORK_FACTORS, _MEMORY_FACTORS, _BATCH_FACTORS = (0.5, 2.0), (0.75, 1.5), (0.5, 2.0)
 
 
-class Moved(NamedTuple):
-    """The best plan where one thing is otherwise; `None` where nothing fits."""
+class AfterChange(NamedTuple):
+    """The best plan after one change of the job; None where nothing fits."""
 
-    change: str  #: `network × 2`
+    change: str  #: such as `network × 2`
     plan: Plan | None
 
 
-def sensitivity(job: Job, *, bold: bool = False) -> Iterator[Moved]:
-    """Plan the job again with other rates of the network, other memory and other batches.
+def sensitivity(job: Job, *, bold: bool = False) -> Iterator[AfterChange]:
+    """Plan the job again after each change of the network's rate, the memory and the batch.
 
-    What the job doesn't have, a network of a single node, isn't changed.
+    A job on one node has no network to change, and a batch with a ramp-up stays as it is.
     """
-    for change, other in _changed(job):
-        found = feasible_layouts(other)
-        yield Moved(change, best_plan(other, found, bold=bold))
+    for change, changed_job in _changed_jobs(job):
+        feasible = feasible_layouts(changed_job)
+        yield AfterChange(change, best_plan(changed_job, feasible, bold=bold))
 
 
-def _changed(job: Job) -> Iterator[tuple[str, Job]]:
+def _changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
+    """The job with one quantity changed, and the change in words."""
     cluster = job.cluster
     rate = cluster.network_bytes_per_s_per_node
-    for factor in _NETWORK if job.nodes > 1 and rate else ():
+    for factor in _NETWORK_FACTORS if job.nodes > 1 and rate else ():
         other = replace(cluster, network_bytes_per_s_per_node=rate * factor)
         yield f"network × {factor:g}", replace(job, cluster=other)
 
     card = cluster.accelerator
-    for factor in _MEMORY:
-        larger = replace(card, memory_bytes=card.memory_bytes * factor)
-        other = replace(cluster, accelerator=larger)
+    for factor in _MEMORY_FACTORS:
+        resized = replace(card, memory_bytes=card.memory_bytes * factor)
+        other = replace(cluster, accelerator=resized)
         yield f"memory of the card × {factor:g}", replace(job, cluster=other)
 
     training = job.training
-    for factor in _BATCH if training.batch_ramp is None else ():
+    for factor in _BATCH_FACTORS if training.batch_ramp is None else ():
         batch = training.global_batch * factor
         if batch == int(batch) >= 1:
-            fewer = replace(training, global_batch=int(batch))
-            yield f"batch × {factor:g}", replace(job, training=fewer)
+            other_batch = replace(training, global_batch=int(batch))
+            yield f"batch × {factor:g}", replace(job, training=other_batch)

@@ -1,6 +1,6 @@
-"""Rules on what azure-ai-ml loads, and AzureML's service or the run refuses; on named files.
+"""Rules on jobs that azure-ai-ml loads without error, and that the service or the run refuses.
 
-Files are read relative to the job's file when it is submitted.
+The rules at the end are on the files that a job names. Their paths are relative to the job's file.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ..job import AzureMLJob
 from .loading import FILE_PREFIX, SERVICE_TYPES, environment_fits, is_to_fill, jobs, left_to_fill
 
 _SHM_SIZE: Final = re.compile(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
+_SIZE_IN_TEXT: Final = re.compile(r"\s*([0-9]{1,6})\s*([bkmg])", re.IGNORECASE)
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
 _COMPUTE: Final = re.compile(
     r"(?:azureml:)?(?:[A-Za-z0-9][A-Za-z0-9._-]*\Z|/subscriptions/|virtual[Cc]lusters/)", re.ASCII
@@ -46,13 +47,16 @@ _REMOTE_INPUT: Final = re.compile(
 _REGISTERED: Final = re.compile(
     r"azureml:(?:/?subscriptions/.*/versions/.+|registries/.*|[^/:@]+[:@].+)", re.IGNORECASE
 )
-_OF_ENVIRONMENT: Final = (
+#: The keys of an environment that name a file or folder, and what each is called in a message.
+_ENVIRONMENT_PATHS: Final = (
     ("environment", "environment file"),
     ("environment/conda_file", "conda file"),
     ("environment/build/path", "build folder"),
 )
-# files that tell how to make what isn't there
-_TELLS: Final = ("*.md", "*.sh", "*.rst", "*.txt", "*.xml", "Makefile")
+#: Files beside a job that may say how a folder is made which isn't there yet.
+_INSTRUCTIONS: Final = ("*.md", "*.sh", "*.rst", "*.txt", "*.xml", "Makefile")
+
+#: Characters that are searched in each of these files: they are read for a note alone.
 _MOST_CHARACTERS: Final = 200_000
 _RESOLVED: Final = azureml("operations/_job_operations.py (_resolve_job_input)")
 _UPLOADED: Final = azureml("operations/_job_operations.py (only code and inputs are uploaded)")
@@ -69,10 +73,10 @@ def environment_has_a_version(job: AzureMLJob) -> Violations:
     is_registered = environment_fits(name) and not name.startswith(FILE_PREFIX)
     if is_registered and not _VERSIONED.fullmatch(name) and not is_to_fill(name):
         message = f"environment is {show(name)}, without a version or a label such as latest"
-        registered = "//registries/" in name
+        in_registry = "//registries/" in name
         hint = (
             f"write {name}/versions/1 or {name}/labels/latest"
-            if registered
+            if in_registry
             else f"write {name}:1 or {name}@latest"
         )
         yield violation(job, "environment", message, hint if name != "azureml:" else None)
@@ -101,11 +105,13 @@ def placeholders_are_filled_in(job: AzureMLJob) -> Violations:
     """Names, sizes and paths of a job are written out.
     Prevents: azure-ai-ml or the service refuses the job.
     Fix: write the names and numbers of your workspace"""
-    left = left_to_fill(job)
-    if left:
-        shown = ", ".join(f"{at.replace('/', '.')} {show(job.value(at))}" for at in left)
-        message = f"{counted(len(left), 'placeholder')} to fill in: {shown}"
-        yield violation(job, left[0], message, "write the names and numbers of your workspace")
+    placeholders = left_to_fill(job)
+    if placeholders:
+        shown = ", ".join(f"{key.replace('/', '.')} {show(job.value(key))}" for key in placeholders)
+        message = f"{counted(len(placeholders), 'placeholder')} to fill in: {shown}"
+        yield violation(
+            job, placeholders[0], message, "write the names and numbers of your workspace"
+        )
 
 
 @jobs.rule(
@@ -128,6 +134,10 @@ def process_count_is_positive(job: AzureMLJob) -> Violations:
 
 
 def _not_positive(job: AzureMLJob, name: str, effect: str, right: str) -> Violations:
+    """A violation where a count isn't an integer of at least 1.
+
+    `effect` ends the message, and `right` is what the hint says to set.
+    """
     key, value, count = name.rpartition("/")[2], job.value(name), job.count(name)
     if isinstance(value, float) and abs(value) < 1e15 and value != int(value):
         message = f"{key} is {value}, which azure-ai-ml truncates to {int(value)}"
@@ -142,26 +152,22 @@ def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
     Prevents: azure-ai-ml accepts it; the container's start fails. (A number is refused at once.)
     Fix: write a size such as 64g"""
     value = job.value("resources/shm_size")
-    if (
-        value is None
-        or is_to_fill(value)
-        or (isinstance(value, str) and _SHM_SIZE.fullmatch(value))
-    ):
+    if value is None or is_to_fill(value):
         return
-    match = (
-        re.match(r"\s*([0-9]{1,6})\s*([bkmg])", value, re.IGNORECASE)
-        if isinstance(value, str)
-        else None
-    )
-    size = f"{match[1]}{match[2].lower()}" if match and whole(match[1]) else "64g"
-    size = f"{value}g" if isinstance(value, int) and not isinstance(value, bool) else size
+    if isinstance(value, str) and _SHM_SIZE.fullmatch(value):
+        return
+
     form = "a number and one of b, k, m, g" if isinstance(value, str) else "text with a unit"
-    yield violation(
-        job,
-        "resources/shm_size",
-        f"shm_size is {show(value)}, not {form}",
-        f"set shm_size to {size}",
-    )
+    message = f"shm_size is {show(value)}, not {form}"
+    yield violation(job, "resources/shm_size", message, f"set shm_size to {_shm_size(value)}")
+
+
+def _shm_size(wrong: object) -> str:
+    """The size that a wrong `shm_size` most likely means: the 64g of `64 GB`, the 8g of `8`."""
+    if isinstance(wrong, int) and not isinstance(wrong, bool):
+        return f"{wrong}g"
+    match = _SIZE_IN_TEXT.match(wrong) if isinstance(wrong, str) else None
+    return f"{match[1]}{match[2].lower()}" if match and whole(match[1]) else "64g"
 
 
 @jobs.rule("AML011", WARNING, "silent", azureml("_schema/job/services.py:37-53"))
@@ -236,8 +242,9 @@ def environment_variables_are_text(job: AzureMLJob) -> Violations:
     """
     for name, at, value in job.entries("environment_variables"):
         if isinstance(value, (bool, list, dict)) or value is None:
-            either = f"programs get {str(value)!r}, or the service refuses it"
-            effect = either if isinstance(value, bool) else "the service accepts text only"
+            effect = "the service accepts text only"
+            if isinstance(value, bool):
+                effect = f"programs get {str(value)!r}, or the service refuses it"
             severity = ERROR if isinstance(value, (list, dict)) else None
             message = f"{name} is {show(value)}, not text; {effect}"
             yield violation(job, at, message, f"write {name}: '...'", severity=severity)
@@ -255,21 +262,19 @@ def code_is_there(job: AzureMLJob) -> Violations:
     """
     value = job.text("code")
     if value is not None and not _is_remote_code(value) and _is_missing(job, value):
-        message = f"there is no folder or file {_seen(job, value)}, which code names"
-        registered = value.startswith("azureml:")
-        hint = "write azureml:NAME:VERSION"
-        if not registered:
-            hint = f"make {_seen(job, value)}, or set code to . for the folder of "
-            hint += Path(job.path).name
-        yield violation(
-            job, "code", message, hint, severity=NOTE if _is_made(job, value) else ERROR
-        )
+        shown = _shown_path(job, value)
+        message = f"there is no folder or file {shown}, which code names"
+        hint = f"make {shown}, or set code to . for the folder of {Path(job.path).name}"
+        if value.startswith("azureml:"):
+            hint = "write azureml:NAME:VERSION"
+        severity = NOTE if _may_be_made_later(job, value) else ERROR
+        yield violation(job, "code", message, hint, severity=severity)
 
 
 def _is_remote_code(value: str) -> bool:
-    if (
-        value.startswith(("git+", "azureml://registries/", "azureml://feeds/"))
-        or value == "azureml:"
+    """Whether `code` is a URL, a path in git or a registered asset: nothing on this disk."""
+    if value == "azureml:" or value.startswith(
+        ("git+", "azureml://registries/", "azureml://feeds/")
     ):
         return True
     return bool(_URL.fullmatch(value) or _REGISTERED.fullmatch(value))
@@ -288,7 +293,7 @@ def environment_files_are_there(job: AzureMLJob) -> Violations:
     context.
     Fix: write a path relative to the job's file
     """
-    for at, what in _OF_ENVIRONMENT:
+    for at, what in _ENVIRONMENT_PATHS:
         value = job.text(at)
         if value is None or (at == "environment" and not value.startswith(FILE_PREFIX)):
             continue
@@ -305,11 +310,10 @@ def inputs_are_there(job: AzureMLJob) -> Violations:
     Fix: write a path relative to the job's file, or a registered asset"""
     for name, at, _ in job.entries("inputs"):
         value = job.text(f"{at}/path") or ""
-        local = value and not is_to_fill(value) and not _REMOTE_INPUT.match(value)
-        if local and _is_missing(job, value.removeprefix("file:")):
-            message = (
-                f"there is no file or folder {_seen(job, value)}, which the input {name} names"
-            )
+        is_local = value and not is_to_fill(value) and not _REMOTE_INPUT.match(value)
+        if is_local and _is_missing(job, value.removeprefix("file:")):
+            shown = _shown_path(job, value)
+            message = f"there is no file or folder {shown}, which the input {name} names"
             hint = f"write a path relative to {Path(job.path).name}, azureml:NAME:VERSION, or a URL"
             yield violation(job, f"{at}/path", message, hint)
 
@@ -342,71 +346,78 @@ def configs_travel_with_the_code(submission: Submission) -> Violations:
     Fix: move the config into code, or pass it as an input of type uri_file
     """
     for job in jobs(submission):
-        code, base = job.value("code"), job.source.folder
-        for link in _configs_of(job, submission) if base is not None else ():
+        code, folder = job.value("code"), job.source.folder
+        if folder is None:
+            continue
+        for config in _configs_in_command(job, submission):
             if code is None:
                 message = (
-                    f"the command reads {link.path}, and the job has no code: nothing is "
+                    f"the command reads {config.path}, and the job has no code: nothing is "
                     "uploaded to the node"
                 )
-                yield Violation(
-                    link.where, message, "set code to ., or add an input of type uri_file"
-                )
-            elif (
-                base is None
-                or not isinstance(code, str)
-                or _is_remote_code(code)
-                or not is_there(base / code)
-            ):
+                hint = "set code to ., or add an input of type uri_file"
+                yield Violation(config.where, message, hint)
                 continue
-            elif not is_there(base / code / link.path):
-                stem = re.sub(r"\W+", "_", Path(link.path).stem)[:40] or "config"
-                message = f"the command reads {link.path}, which is not in the code folder {code}"
+
+            if not isinstance(code, str) or _is_remote_code(code) or not is_there(folder / code):
+                continue
+            if not is_there(folder / code / config.path):
+                name = re.sub(r"\W+", "_", Path(config.path).stem)[:40] or "config"
+                message = f"the command reads {config.path}, which is not in the code folder {code}"
                 hint = (
                     "move it there, or pass it as an input of type uri_file: "
-                    f"${{{{inputs.{stem}}}}}"
+                    f"${{{{inputs.{name}}}}}"
                 )
-                yield Violation(link.where, message, hint)
+                yield Violation(config.where, message, hint)
 
 
-def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
-    """DeepSpeed configs that the command names in the folder where it starts, and doesn't make."""
+def _configs_in_command(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
+    """DeepSpeed configs that the command names by a relative path.
+
+    Configs that the command writes itself are left out. None are yielded where the command changes
+    its folder, since the paths are then relative to another one.
+    """
     script = job.script
     if script is None or any(
         command.words and command.words[0].value in ("cd", "pushd")
         for command in script.shell.commands
     ):
         return
-    prefix = job.locate("command").pointer.removesuffix("/command")
-    for link in submission.references:
-        inside = link.where.path == job.path and link.where.pointer.startswith(prefix)
-        is_named_config = inside and not link.where.pointer.removeprefix(prefix).startswith(
-            "/inputs/"
-        )
-        is_named_config = (
-            is_named_config and link.kind == "DeepSpeed config" and not script.makes(link.path)
-        )
-        if is_named_config and not link.path.startswith(("/", "~")) and "$" not in link.path:
-            yield link
+
+    job_pointer = job.locate("command").pointer.removesuffix("/command")
+    for reference in submission.references:
+        place = reference.where
+        if place.path != job.path or not place.pointer.startswith(job_pointer):
+            continue
+        if place.pointer.removeprefix(job_pointer).startswith("/inputs/"):
+            continue
+        is_relative = not reference.path.startswith(("/", "~")) and "$" not in reference.path
+        is_config = reference.kind == "DeepSpeed config" and not script.makes(reference.path)
+        if is_config and is_relative:
+            yield reference
 
 
-def _is_made(job: AzureMLJob, value: str) -> bool:
-    """Whether a missing folder may yet be made: outside the job's, or by a file beside the job."""
+def _may_be_made_later(job: AzureMLJob, value: str) -> bool:
+    """Whether a missing folder may be made before the job is submitted.
+
+    That is so of a folder outside the job's own, and of one that a file beside the job names.
+    """
     folder, name = job.source.folder, re.escape(Path(value).name)
-    if folder is None or not name or value.startswith("../"):
-        return folder is not None and bool(name)
+    if folder is None or not name:
+        return False
+    if value.startswith("../"):
+        return True
     word = re.compile(rf"(?<![\w.-]){name}(?![\w.-])")
-    paths = (path for pattern in _TELLS for path in matching(pattern, folder, folder))
+    paths = (path for pattern in _INSTRUCTIONS for path in matching(pattern, folder, folder))
     return any(word.search(text_around(path, folder, _MOST_CHARACTERS)) for path in paths)
 
 
 def _is_missing(job: AzureMLJob, value: str) -> bool:
-    """Return whether a path is known not to exist; of a job without a folder nothing is known."""
+    """Whether a path is known not to exist: never of a job that wasn't read from a folder."""
     return job.source.folder is not None and not is_there(job.source.folder / value)
 
 
-def _seen(job: AzureMLJob, value: str) -> str:
-    """A path of the job as it is from the current folder."""
-    return show(
-        Path(os.path.normpath(Path(job.path).parent / value.removeprefix("file:"))).as_posix()
-    )
+def _shown_path(job: AzureMLJob, value: str) -> str:
+    """A path that a job names, relative to the current folder, for a message."""
+    path = Path(job.path).parent / value.removeprefix("file:")
+    return show(Path(os.path.normpath(path)).as_posix())
