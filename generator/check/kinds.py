@@ -107,8 +107,13 @@ def is_candidate(path: PurePath) -> bool:
 
 
 def may_hold(path: PurePath) -> bool:
-    """Return whether a file that is no document may have launch lines, by its name."""
-    return path.suffix.lower() in _HOLDERS or path.name in _RECIPES
+    """Return whether a file that is no document may have launch lines, by its name.
+
+    A hidden one is the configuration of a service, which may start a job by them.
+    """
+    suffix = path.suffix.lower()
+    is_hidden = path.name.startswith(".") and suffix in _SCRIPTS | MAPPINGS
+    return is_hidden or suffix in _HOLDERS or path.name in _RECIPES
 
 
 def has_launch_line(path: Path, most: int) -> bool:

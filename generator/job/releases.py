@@ -17,6 +17,7 @@ NEWEST: Final[Mapping[str, Version]] = {
     "transformers": (5, 23, 0),
     "trl": (1, 9, 0),
     "ms-swift": (4, 5, 2),
+    "verl": (0, 9, 0),
 }
 #: The oldest release of Megatron-Core that files are written for: its options and checks were read
 #: whole, and older ones lack options that every file has.

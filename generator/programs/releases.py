@@ -37,6 +37,7 @@ _SHOWN: Final = {
     "megatron-bridge": "Megatron-Bridge",
     "trl": "TRL",
     "ms-swift": "ms-swift",
+    "verl": "verl",
 }
 #: What a text that may name a release of a program holds, in lower case.
 _WORDS: Final = {"megatron-core": "megatron"}
@@ -98,6 +99,7 @@ COPIES: Final = {
     ),
     "trl": ("trl/trainer/sft_config.py", "VERSION"),
     "ms-swift": ("swift/version.py", "swift/version.py"),
+    "verl": ("verl/trainer/main_ppo.py", "verl/version/version"),
 }
 #: Programs whose copies are others' files, of which nothing is said to who carries them.
 _CARRIED: Final = ("deepspeed", "transformers")
@@ -139,6 +141,7 @@ _OWNERS: Final = {
     "megatron-bridge": "NVIDIA-NeMo",
     "trl": "huggingface",
     "ms-swift": "modelscope",
+    "verl": "verl-project|volcengine",
 }
 
 
@@ -146,8 +149,8 @@ _OWNERS: Final = {
 class Release:
     """The release of a program that a file is judged by, and the place that names it."""
 
-    program: str  #: `deepspeed`, `transformers`, `megatron-core`, `megatron-bridge`, `trl` or
-    #: `ms-swift`
+    program: str  #: `deepspeed`, `transformers`, `megatron-core`, `megatron-bridge`, `trl`,
+    #: `ms-swift` or `verl`
     version: Version
     where: str = ""  #: `requirements.txt:11`; empty: nothing names one
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from pathlib import PurePath
 from typing import Final
 
@@ -161,9 +161,11 @@ def _contradictions(
 ) -> Iterator[tuple[Claim, Claim]]:
     """Claims that contradict the first, most trusted one.
 
-    Two scripts that nothing binds together may be two jobs.
+    Two scripts that nothing binds together may be two jobs, also where a third one calls both: it
+    may run one after the other.
     """
     called = {script.path: set(script.shell.called) for script in submission.scripts}
+    scripts = called.keys() | set(chain.from_iterable(called.values()))
     hostfiles = {hostfile.path for hostfile in submission.of_kind("hostfile")}
     for trusted in claims[:1]:
         launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
@@ -179,7 +181,7 @@ def _contradictions(
             paths = (claim.where.path, trusted.where.path)
             calls = called.get(paths[0], set()) | called.get(paths[1], set())
             is_bound = paths[0] == paths[1] or not calls.isdisjoint(paths)
-            apart = not is_bound and set(paths) <= called.keys()
+            apart = not is_bound and set(paths) <= scripts
             # A hostfile lists all hosts; DeepSpeed's launcher may use a part of it.
             apart |= trusted.where.path in hostfiles and claim.value < trusted.value
             if claim.value != trusted.value and claim.where.path != FLAGS and not apart:

@@ -74,7 +74,8 @@ class FrontEnd:
     accumulates_to: int = 0  #: the batch to which gradients are accumulated without an option
     #: the settings with which an engine for generation keeps its share of the card in training
     shares: Mapping[str, str] = field(default_factory=dict)
-    identities: Sequence[Mapping[str, Any]] = ()  #: what has to hold of counts and settings
+    #: what has to hold of counts and settings; of some, `since` which release
+    identities: Sequence[Mapping[str, Any]] = ()
 
     @property
     def options(self) -> frozenset[str]:

@@ -38,6 +38,7 @@ _ARITHMETIC: Final = re.compile(
     r"\b([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))"  # `NAME++`, `NAME += ...`
     r"|(?:\+\+|--)([A-Za-z_]\w*)"
 )
+_BRACKETED: Final = re.compile(r"<[A-Za-z][^<>|;&\n]*>")
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 _WRITES: Final = (">", ">>", ">|")
 # write the file that their last word names
@@ -292,7 +293,7 @@ class Shell:
             outer = words[at].raw, command.index
         elif (file := self._file(command, tokens)) is not None:
             return file
-        kept = [piece for piece in pieces if piece.text != ""]
+        kept = [_with_gap(piece) for piece in pieces if piece.text != ""]
         text = "".join(HOLE if piece.text is None else piece.text for piece in kept)
         if not text or not state.spend(len(text) // 2):
             return None
@@ -419,6 +420,14 @@ class Shell:
                 found = self.words([following])
                 return found[0] if len(found) == 1 else None
         return None
+
+
+def _with_gap(piece: Piece) -> Piece:
+    """A piece of a text that a shell reads again; unknown where a variable holds a placeholder,
+    `<path>`, whose brackets would be redirections there.
+    """
+    is_to_fill = bool(piece.names) and _BRACKETED.search(piece.text or "") is not None
+    return piece._replace(text=None) if is_to_fill else piece
 
 
 def _index_of_text(words: Sequence[Word]) -> int | None:

@@ -126,10 +126,30 @@ def _broken(settings: Settings, rule: str) -> Violations:
     places = set()
     for identity in settings.front_end.identities:
         if identity["rule"] == rule:
-            for violation in _in_every_branch(settings, identity):
+            for violation in _in_its_releases(settings, identity):
                 if violation.where not in places:
                     places.add(violation.where)
                     yield violation
+
+
+def _in_its_releases(settings: Settings, identity: Mapping[str, Any]) -> Violations:
+    """The violations of an identity, unless the release that runs doesn't check it yet.
+
+    Of one that only newer releases check they are warnings, where nothing names a release.
+    """
+    violations = _in_every_branch(settings, identity)
+    if "since" not in identity:
+        yield from violations
+        return
+
+    program, first = settings.front_end.program, numbers(identity["since"])
+    release = release_for(program, settings.place.path, [settings.launch])
+    if release.certain(lambda version: version >= first):
+        from_then_on = f" from {settings.front_end.name} {identity['since']} on"
+        for violation in violations:
+            severity = violation.severity if release.where else WARNING
+            message = f"{violation.message}{from_then_on}"
+            yield replace(violation, message=message, severity=severity)
 
 
 def _in_every_branch(settings: Settings, identity: Mapping[str, Any]) -> Violations:
