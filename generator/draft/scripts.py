@@ -253,6 +253,9 @@ def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
     if fsdp.switch("activation_checkpointing", False):
         draft.set("layout.recompute", "full")
     _read_mesh(draft, fsdp, strategy)
+    if draft.get("training.precision") == "fp32" and _is_loaded_in_bf16(draft):
+        draft.set("training.precision", "bf16")
+        draft.set("training.master_dtype", "same")
 
     if fsdp.version == 1:
         why = "the plan's files run FSDP2, which has the same stages"
@@ -269,6 +272,15 @@ def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
         value = fsdp.values.get(name)
         if value not in usual:
             draft.leave(f"{name}: {value}", fsdp.locate(name), "the spec has no key for it")
+
+
+def _is_loaded_in_bf16(draft: Draft) -> bool:
+    """Return whether an option of the script says that the model is in bf16.
+
+    Without mixed precision nothing then makes fp32 copies of the weights.
+    """
+    named = (option for option in draft.options if option.key in ("--dtype", "--torch-dtype"))
+    return any(values_of(option.words) == ("bfloat16",) for option in named)
 
 
 def _strategy(fsdp: Fsdp) -> str:

@@ -22,6 +22,7 @@ from .states import (
     host_factor,
     master_bytes,
     moment_bytes,
+    shard_bytes,
     state_bytes,
     summed_bytes,
     weight_bytes,
@@ -255,7 +256,7 @@ def _states(
     if job.training.lora is not None:
         base = held.shared * shared.parameters + held.experts * experts.parameters
         # A frozen base keeps its own type, whatever that of the weights that are trained.
-        narrow = weight_bytes(job) / FP32 if job.engine.shards_masters else 1.0
+        narrow = weight_bytes(job) / shard_bytes(job) if job.engine.shards_masters else 1.0
         base = narrow * adapters.base_share(job) * base
         states["parameters_bytes"] = states["parameters_bytes"] + base
     return states

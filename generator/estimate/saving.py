@@ -23,7 +23,15 @@ from ..units import DAY, GB_PER_S, MINUTE
 from .adapters import adapter_parameters
 from .layout import Layout, LayoutLike
 from .model_size import embedding_parameters, padded_vocab, parameter_count
-from .states import FP32, MOMENT_BYTES, is_precision_aware, master_bytes, moment_bytes, weight_bytes
+from .states import (
+    FP32,
+    MOMENT_BYTES,
+    is_precision_aware,
+    master_bytes,
+    moment_bytes,
+    shard_bytes,
+    weight_bytes,
+)
 
 
 class Assumption(NamedTuple):
@@ -82,7 +90,7 @@ def saved_weight_bytes(job: Job, layout: LayoutLike) -> Any:
     Megatron-LM core_v0.16.1, training/checkpointing.py, `generate_state_dict`; fp8 weights are
     saved in 16 bits.
     """
-    weights = FP32 if job.engine.shards_masters else weight_bytes(job)
+    weights = shard_bytes(job) if job.engine.shards_masters else weight_bytes(job)
     again = weights if job.engine.saves_model else 0
     alone = (layout.zero_stage >= 3) & job.engine.saves_partitions
     return np.where(alone, 0, weights) + again
@@ -97,8 +105,8 @@ def saved_optimizer_bytes(job: Job, layout: LayoutLike) -> Any:
     core/optimizer/distrib_optimizer.py, `_get_main_param_and_optimizer_states`: the precision-aware
     optimizer's moments in fp32 (transformer_engine/pytorch/optimizers/fused_adam.py,
     `get_unscaled_state`), its remainders of bf16 as they are. accelerate 1.15,
-    utils/fsdp_utils.py, `save_fsdp_model` and `save_fsdp_optimizer`: the fp32 weights' shards, and
-    the moments'.
+    utils/fsdp_utils.py, `save_fsdp_model` and `save_fsdp_optimizer`: the shards of the weights that
+    are updated, and the moments'.
     """
     if job.engine.shards_masters:
         return moment_bytes(job) + 0 * layout.zero_stage

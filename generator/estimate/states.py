@@ -77,8 +77,20 @@ def product_bytes(job: Job) -> float:
     return NARROW_INPUT_BYTES.get(job.training.scaling, 1.0)
 
 
+def has_no_masters(job: Job) -> bool:
+    """Tell whether the optimizer updates 16-bit weights, of which there are no fp32 ones."""
+    return job.training.master_dtype == "same"
+
+
+def shard_bytes(job: Job) -> int:
+    """Bytes of a trained weight, and of its gradient, in the shards that an optimizer updates."""
+    return weight_bytes(job) if has_no_masters(job) else FP32
+
+
 def sums_gradients_in_fp32(job: Job) -> bool:
     """Tell whether gradients are summed in fp32: the default of 16-bit training but for fp16."""
+    if has_no_masters(job):
+        return False
     if job.training.gradient_dtype is None:
         return job.training.precision != "fp16"
     return job.training.gradient_dtype == "fp32"
@@ -90,8 +102,10 @@ def summed_bytes(job: Job) -> int:
 
 
 def moment_bytes(job: Job) -> float:
-    """Bytes per parameter of the optimizer's moments."""
+    """Bytes per parameter of the optimizer's moments, which have the type of what it updates."""
     whole, kept = MOMENT_BYTES[job.training.optimizer], job.training.moment_dtype
+    if has_no_masters(job) and job.training.optimizer != "adamw-8bit":
+        kept = "same"
     return whole * (weight_bytes(job) if kept == "same" else _BYTES[kept or "fp32"]) / FP32
 
 
@@ -115,7 +129,7 @@ def master_bytes(job: Job) -> int:
     (use_precision_aware_optimizer_no_fp8_or_ds_fp8), and where the weights' type is fp8.
     """
     if not job.engine.chooses_types:
-        return FP32
+        return shard_bytes(job)
     if job.training.master_dtype == "fp16":
         return _HALF
     remainders = (
@@ -228,8 +242,8 @@ def _held(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
 
 
 def _held_by_units(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
-    """What FSDP2 holds of a parameter that is trained: fp32 shards of it, of its gradient and of
-    the moments.
+    """What FSDP2 holds of a parameter that is trained: shards of it, of its gradient and of the
+    moments, in fp32 or, without masters, in the weights' type.
 
     Gradients are whole, in the type that they are computed or sent in, where they are reduced with
     the last micro-batch alone. Stages 2 and 3 differ in what is gathered, not in what lasts.
@@ -237,13 +251,13 @@ def _held_by_units(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     **Source**: torch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param.py,
     `_init_sharded_param` (one shard, of the type that the module has), _fsdp_collectives.py,
     `foreach_reduce` (gradients are cast to it); accelerate 1.15, utils/fsdp_utils.py,
-    `fsdp2_prepare_model` (weights that are trained are cast to fp32 before). Counted with both
-    (tests/programs/test_fsdp.py).
+    `fsdp2_prepare_model` (with mixed precision, weights that are trained are cast to fp32 before).
+    Counted with both (tests/programs/test_fsdp.py).
     """
-    whole = holds_whole_gradients(job, layout)
+    whole, element = holds_whole_gradients(job, layout), shard_bytes(job)
     return StateBytes(
-        parameters=FP32 / d,
-        gradients=np.where(whole, whole_gradient_bytes(job), FP32 / d),
+        parameters=element / d,
+        gradients=np.where(whole, whole_gradient_bytes(job), element / d),
         optimizer=moment_bytes(job) / d,
     )
 
@@ -292,7 +306,7 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     element = weight_bytes(job)
     summed = summed_bytes(job)
     if job.engine.sharding == "units":
-        states = FP32 + FP32 + moment_bytes(job)
+        states = 2 * shard_bytes(job) + moment_bytes(job)
         moved = np.where(layout.offload == Offload.NONE, 0, states)
         return parameters * moved * rates(job).pinned_memory_factor
     kept = np.where(

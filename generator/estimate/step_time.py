@@ -19,11 +19,11 @@ from .products import exposed_s, stream_s
 from .rates import rates
 from .stages import HELD_BY, StageContents, expert_replicas, stage_contents
 from .states import (
-    FP32,
     holds_whole_gradients,
     master_bytes,
     moment_bytes,
     second_shares,
+    shard_bytes,
     summed_bytes,
     weight_bytes,
     whole_gradient_bytes,
@@ -62,7 +62,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     # gradient written.
     here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
     updated = stages.updated * here
-    moved = 4 + 2 * (master_bytes(job) + moment_bytes(job))
+    moved = shard_bytes(job) + 2 * (master_bytes(job) + moment_bytes(job))
     moved = moved + (0 if job.engine.shards_masters else weight_bytes(job))
     times = {
         "compute_s": m * (work + sums),
@@ -289,8 +289,8 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
         return 0.0
     updated, constants = stages.updated, rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
-    # The shards that lie on the host are fp32 ones, or 16-bit weights beside such.
-    element = FP32 if job.engine.shards_masters else weight_bytes(job)
+    # The shards that lie on the host are updated there, or are 16-bit weights beside such.
+    element = shard_bytes(job) if job.engine.shards_masters else weight_bytes(job)
     copy = updated * element / link
     per_node = np.minimum(job.cluster.accelerators_per_node, layout.world)
     update = updated * per_node * constants.cpu_adam_s

@@ -274,7 +274,8 @@ class Training:
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
     #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
     moment_dtype: str | None = None
-    master_dtype: str | None = None  #: fp32 | fp16: the optimizer's own copy of the weights
+    #: fp32 | fp16 | same (none beside the weights): the optimizer's own copy of the weights
+    master_dtype: str | None = None
     fp8_parameters: bool = False  #: weights of linear layers are kept in fp8 alone
     fp8_recipe: str = "delayed"  #: delayed | tensorwise | blockwise | mxfp8
     #: depths of multi-token prediction, each of which predicts one token further

@@ -132,7 +132,9 @@ def _drawn(draw: random.Random) -> dict[str, Any]:
     }
     if draw.random() < 0.5:
         training |= {"optimizer": draw.choice(("adamw", "sgd")), "duration": {"steps": 500}}
-    if draw.random() < 0.3:
+    if training["precision"] == "bf16" and draw.random() < 0.3:
+        training["master_dtype"] = "same"
+    elif draw.random() < 0.3:
         training["lora"] = {"rank": draw.choice((8, 64))}
     return {
         "framework": "huggingface",

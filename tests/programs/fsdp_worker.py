@@ -63,12 +63,14 @@ class Collectives(TorchDispatchMode):
 def accelerator_of(arguments: TrainingArguments) -> SimpleNamespace:
     """What accelerate's functions ask of an accelerator, made as it makes it."""
     plugin = FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)
-    plugin.set_mixed_precision("bf16")
+    precision = "bf16" if arguments.bf16 else "no"
+    if arguments.bf16:
+        plugin.set_mixed_precision("bf16")
     parallelism = ParallelismConfig()
     asked = os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG") == "true"
     accelerator = SimpleNamespace(
         state=SimpleNamespace(fsdp_plugin=plugin),
-        mixed_precision="bf16",
+        mixed_precision=precision,
         is_main_process=dist.get_rank() == 0,
         process_index=dist.get_rank(),
         num_processes=dist.get_world_size(),

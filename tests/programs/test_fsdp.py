@@ -31,7 +31,9 @@ MODEL: dict[str, Any] = {
 }
 
 
-def plan_for(gpus: int, layout: dict[str, Any], **model: Any) -> dsgen.Plan:
+def plan_for(
+    gpus: int, layout: dict[str, Any], master_dtype: str = "fp32", **model: Any
+) -> dsgen.Plan:
     """The plan of a tiny model over `gpus` accelerators of one node."""
     spec = {
         "framework": "huggingface",
@@ -47,6 +49,7 @@ def plan_for(gpus: int, layout: dict[str, Any], **model: Any) -> dsgen.Plan:
             "global_batch": 3 * gpus,
             "precision": "bf16",
             "sharding": "fsdp2",
+            "master_dtype": master_dtype,
             "duration": {"steps": 4},
         },
         "layout": {"micro_batch": 1, "data": gpus, **layout},
@@ -56,7 +59,9 @@ def plan_for(gpus: int, layout: dict[str, Any], **model: Any) -> dsgen.Plan:
     return dsgen.estimate(dsgen.load_job(spec))
 
 
-def question(plan: dsgen.Plan, folder: Path, until: int, **model: Any) -> dict[str, Any]:
+def question(
+    plan: dsgen.Plan, folder: Path, until: int, *, master_dtype: str = "fp32", **model: Any
+) -> dict[str, Any]:
     """A run with a plan's arguments, variables and files, up to some step."""
     folder.mkdir(exist_ok=True)
     program = program_for(plan)
@@ -77,12 +82,13 @@ def question(plan: dsgen.Plan, folder: Path, until: int, **model: Any) -> dict[s
     }
 
 
-#: Layouts by name, with the number of processes and what differs in the model.
+#: Layouts by name, with the number of processes and what differs in the model or its masters.
 RUNS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "freed": (2, {"zero_stage": 3}, {}),
     "kept": (2, {"zero_stage": 2}, {}),
     "synced": (2, {"zero_stage": 3, "sync_each_batch": True, "recompute": "full"}, {}),
     "tied": (2, {"zero_stage": 3}, {"tie_word_embeddings": True}),
+    "pure bf16": (2, {"zero_stage": 3}, {"master_dtype": "same"}),
     "copies": (4, {"zero_stage": 3, "zero_copies": 2}, {}),
     "kept by four": (4, {"zero_stage": 2, "sync_each_batch": True}, {}),
     "experts": (
@@ -106,8 +112,8 @@ def runs() -> dict[int, dict[str, dict[str, Any]]]:
             home = Path(folder) / str(gpus)
             home.mkdir()
             asked[gpus] = {
-                name: question(plan_for(gpus, layout, **model), home / name, 1, **model)
-                for name, (count, layout, model) in RUNS.items()
+                name: question(plan_for(gpus, layout, **changes), home / name, 1, **changes)
+                for name, (count, layout, changes) in RUNS.items()
                 if count == gpus
             }
             plan = plan_for(gpus, _RESUMED)
@@ -136,8 +142,8 @@ def test_runs_as_counted(name: str) -> None:
     """What a launch file says is accepted and trained: every parameter is a DTensor, and units,
     collectives and bytes that torch counts are those of the formulae.
     """
-    gpus, layout, model = RUNS[name]
-    plan = plan_for(gpus, layout, **model)
+    gpus, layout, changes = RUNS[name]
+    plan = plan_for(gpus, layout, **changes)
     job, chosen, found = plan.job, plan.layout, runs()[gpus][name]
     assert found["dtensors"]
     assert found["sync_each_batch"] == chosen.sync_each_batch

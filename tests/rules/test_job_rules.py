@@ -541,6 +541,17 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("optimizer: lamb", "sharding: fsdp2"),
         "adamw",
     ),
+    "FSDP012": (
+        job("huggingface", sharding="fsdp2", training={"master_dtype": "same"}),
+        job(
+            "huggingface",
+            sharding="fsdp2",
+            training={"master_dtype": "same", "precision": "fp16"},
+        ),
+        "/training/master_dtype",
+        ("master_dtype: same", "precision: fp16"),
+        "bf16",
+    ),
     "OPT044": (
         job("huggingface", training={"optimizer": "adamw-8bit"}),
         job("deepspeed", training={"optimizer": "adamw-8bit"}),

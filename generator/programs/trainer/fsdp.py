@@ -17,6 +17,7 @@ from typing import Final
 
 from ...estimate.adapters import has_4bit_base
 from ...estimate.layout import Layout, Offload, Recompute
+from ...estimate.states import has_no_masters
 from ...job.hf_keys import layer_classes
 from ...job.records import Job
 from ...search.plan import Plan
@@ -100,6 +101,12 @@ def notes(job: Job, layout: Layout) -> Iterator[str]:
         yield (
             "Gradients are summed whole on each GPU until the last micro-batch of a step, and only "
             "then reduced; sync_each_batch would need less memory and more time."
+        )
+    if has_no_masters(job):
+        yield (
+            "Weights, gradients and the optimizer's moments are bf16, and no weight is fp32: the "
+            "script has to load or make the model with dtype=torch.bfloat16. run_clm.py's --dtype "
+            "does so for --model_name_or_path alone. Without --bf16 nothing is cast."
         )
     if layout.context > 1:
         yield (

@@ -17,6 +17,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...estimate.layout import Recompute
+from ...estimate.states import has_no_masters
 from ...job.arguments import gives
 from ...search.plan import Plan
 from ..deepspeed.options import EIGHT_BIT
@@ -170,11 +171,13 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
         _switch(
             "fp16", "training.precision", lambda plan: plan.job.training.precision == "fp16", "fp16"
         ),
-        # fp8 is bf16 to the Trainer.
+        # fp8 is bf16 to the Trainer; mixed precision would make fp32 copies of 16-bit weights.
         _switch(
             "bf16",
             "training.precision",
-            lambda plan: plan.job.training.precision in ("bf16", "fp8"),
+            lambda plan: (
+                plan.job.training.precision in ("bf16", "fp8") and not has_no_masters(plan.job)
+            ),
             "bf16",
         ),
         Row(

@@ -19,6 +19,7 @@ from ...catalog.layers.indexer import Indexer
 from ...dataclass import dataclass
 from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ...estimate.layout import Layout, Recompute
+from ...estimate.states import has_no_masters
 from ...job.arguments import argument_values, gives
 from ...job.records import Adapters, Checkpoints, Framework, Job, Need
 from ...search.plan import Plan
@@ -302,6 +303,8 @@ def program(plan: Plan, sharding: Sharding = _BY_DEEPSPEED) -> Program:
         modules = (ALL_LINEAR,) if lora.modules == (ALL_LINEAR,) else tuple(module_names(job))
         left |= {"--use_peft": "true", "--lora_r": lora.rank, "--lora_alpha": lora.alpha}
         left |= {"--lora_dropout": 0, "--lora_target_modules": modules}
+    if has_no_masters(job) and script in ("run_clm.py", *_TRL):
+        groups.insert(-1, group("the type that weights have and keep", {"--dtype": "bfloat16"}))
     groups.insert(
         -1, group("data and tokenizer, by the options of the example scripts of transformers", left)
     )

@@ -21,6 +21,7 @@ from ...rule import InFiles
 from ...text.wording import counted, dots
 from ..planned import IN_ALL, adapted_jobs, composed_jobs, jobs, replaced_jobs
 from ..violations import (
+    accelerate,
     deepspeed,
     deepspeed_now,
     derived,
@@ -306,19 +307,24 @@ def _narrow_states(job: Job) -> list[tuple[str, str]]:
     "OPT042",
     ERROR,
     "silent",
-    derived("only Megatron-LM's --use-precision-aware-optimizer sets them"),
+    derived("only Megatron-LM's --use-precision-aware-optimizer sets them; FSDP2 has no masters"),
 )
 def framework_has_state_types(job: Job) -> Violations:
-    """Optimizer states other than fp32 need Megatron-LM, or 8-bit Adam of the Trainer.
+    """Optimizer states other than fp32 need Megatron-LM, 8-bit Adam of the Trainer, or FSDP2's pure
+    bf16 (master_dtype: same).
     Prevents: No error: the optimizer's states would be fp32, and the job could run out of memory.
     Fix: remove moment_dtype and master_dtype, or use framework: megatron-lm"""
-    if job.engine.chooses_types:
-        return
     for key, kept in _narrow_states(job):
+        has_it = job.engine.shards_masters if kept == "same" else job.engine.chooses_types
+        if has_it:
+            continue
         message = (
             f"{job.says(key, kept)} is not available with {job.says('framework', job.framework)}"
         )
-        hint = f"use {job.says(key, 'fp32')}, or {job.says('framework', 'megatron-lm')}"
+        other = job.says("framework", "megatron-lm")
+        if kept == "same":
+            other = f"training.{job.says('sharding', 'fsdp2')} with framework: huggingface"
+        hint = f"use {job.says(key, 'fp32')}, or {other}"
         yield violation(job, f"/training/{key}", message, hint)
 
 
@@ -588,3 +594,26 @@ def trainer_has_optimizer(job: Job) -> Violations:
         )
         hint = f"use {job.says('optimizer', *_OF_UNITS)}, or {job.says('sharding', 'deepspeed')}"
         yield violation(job, "/training/optimizer", message, hint)
+
+
+@units_jobs.rule(
+    "FSDP012", ERROR, "silent", accelerate("utils/fsdp_utils.py:813 (fsdp2_prepare_model)")
+)
+def pure_bf16_is_bf16(job: Job) -> Violations:
+    """Training without fp32 weights (master_dtype: same) is bf16's, of all weights.
+    Prevents: fp16 without a scaler of the loss has gradients that are zero; peft makes adapters in
+    fp32 whatever the model's type.
+    Fix: set training.precision to bf16, and remove training.lora, or remove master_dtype
+    """
+    training = job.training
+    if training.master_dtype != "same":
+        return
+    said = job.says("master_dtype", "same")
+    masters = job.says("master_dtype", "fp32")
+    if training.precision != "bf16":
+        message = f"{said} with {job.says('precision', training.precision)}"
+        hint = f"use {job.says('precision', 'bf16')}, or {masters}"
+        yield violation(job, "/training/master_dtype", message, hint)
+    elif training.lora is not None:
+        message = f"{said} with training.lora, whose adapters are fp32"
+        yield violation(job, "/training/master_dtype", message, f"use {masters}")
