@@ -18,6 +18,7 @@ from .layers.mixer import Mixer
 from .layers.nothing import NoFeedForward, NoMixer
 from .layers.softmax import SoftmaxAttention, Span
 from .layers.stack import Layer, Norm, Stack, averaged
+from .layers.streams import Streams
 from .yarn import Yarn
 
 Part = TypeVar("Part")
@@ -72,6 +73,8 @@ class Model:
     depths: int = 0
     #: numbers of the layers that those of one depth are like; empty: its last layer's
     depth_like: tuple[int, ...] = ()
+    #: whether transformers has no other attention for it than `eager`
+    is_eager: bool = False
     #: parts that change neither size nor cost, as in messages: "scaled embeddings"
     extras: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: what its config holds beyond what is planned
@@ -88,6 +91,16 @@ class Model:
     def layers(self) -> int:
         """How many layers there are."""
         return len(self.stack)
+
+    @property
+    def streams(self) -> Streams | None:
+        """The streams of its hidden state, where it has several."""
+        return self.stack.kinds[0].streams
+
+    @property
+    def state_width(self) -> int:
+        """Elements of what one layer hands to the next."""
+        return self.streams.width if self.streams else self.hidden
 
     @property
     def pattern(self) -> str:

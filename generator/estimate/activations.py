@@ -37,7 +37,7 @@ def repeated_layers(layout: LayoutLike, layers: Any) -> Any:
 
 
 #: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax
-#: stays in 16 bit.
+#: stays in 16 bit, as that of models with sinks.
 _EAGER_SCORE_BYTES = 6
 _NARROW_SOFTMAX = frozenset({"gpt2", "bert"})
 #: Tensors of MLP width that one activation keeps. `gelu_new` is made of many operators in eager
@@ -73,7 +73,8 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     # for itself.
     inputs = input_bytes(job)
     routing = layer.feed_forward.routing_bytes * (not job.engine.weighs_output)
-    replicated = norms + sum(_state_bytes(job, layer)) + dropped + routing
+    streams = element * layer.blocks * layer.streams.kept_elements if layer.streams else 0
+    replicated = norms + sum(_state_bytes(job, layer)) + dropped + routing + streams
     copied = inputs * layer.mixer.widths.values * (inputs < element)
     kept = layer.mixer.kept_elements(
         repeats_keys=job.training.attention == "unfused" and not job.framework.fused,
@@ -189,7 +190,8 @@ def score_bytes(job: Job) -> float:
         return 0.0
     # a mask byte and the 16-bit result (2205.05198 sec 4.1)
     dropout = 3 if job.model.attention_dropout > 0 else 0
-    upcasts = not job.framework.fused and job.model.family not in _NARROW_SOFTMAX
+    narrow = job.model.family in _NARROW_SOFTMAX or job.model.attention_sinks
+    upcasts = not job.framework.fused and not narrow
     return (_EAGER_SCORE_BYTES if upcasts else 2) + dropout
 
 
@@ -220,7 +222,7 @@ def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
     return (
         repeated
         / layout.recompute_group
-        * (weight_bytes(job) * job.model.hidden / sequence_cut(layout))
+        * (weight_bytes(job) * job.model.state_width / sequence_cut(layout))
         + kept
     )
 
@@ -278,7 +280,11 @@ def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
     # A depth keeps the state and the embedding that its norms take, and both side by side.
     depths = job.training.mtp_depths * (stage == layout.pipeline - 1)
     joined = depths * 4 * weight_bytes(job)
-    return (mask + ends + buffers + joined) * job.model.hidden / sequence_cut(layout)
+    model = job.model
+    streams = model.streams
+    collapsed = (streams.kept_elements if streams else 0) * (stage == layout.pipeline - 1)
+    inner = (mask + ends + joined) * model.hidden + buffers * model.state_width
+    return (inner + weight_bytes(job) * collapsed) / sequence_cut(layout)
 
 
 #: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at
@@ -353,13 +359,15 @@ def _workspace_per_token(job: Job, layout: LayoutLike, layer: Layer) -> dict[str
     )
     held = mixer.state_elements(job.training.sequence_length)
     states = 2 * FP32 * held / layout.tensor
-    through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
+    freed = feed_forward_bytes_per_token(job, part) / layout.tensor
+    if layer.streams:  # those that the feed-forward took
+        freed = freed + element * layer.streams.kept_elements / sequence_cut(layout)
+    gathered = np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
+    through = element * model.state_width * gathered
     return {
         "repeated": recomputed + through,
         "mlp": element * gradients * part.active_width / layout.tensor,
-        "attention": score * pairs
-        + states
-        - feed_forward_bytes_per_token(job, part) / layout.tensor,
+        "attention": score * pairs + states - freed,
         "weight_gradient": 0.0 if frozen else weight_gradient_bytes(job, layout, layer),
     }
 

@@ -333,7 +333,7 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
     `pipe_partitioned`).
     """
     cut = layout.tensor if job.engine.cuts_sends else sequence_cut(layout)
-    size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden / cut
+    size = weight_bytes(job) * local_tokens(job, layout) * job.model.state_width / cut
     crosses = layout.world > job.cluster.accelerators_per_node * job.nodes_together
     return np.where(layout.pipeline > 1, send_s(job, size, crosses), 0.0)
 

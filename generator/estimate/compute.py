@@ -138,7 +138,8 @@ def _layer_time(
     whole = products + core + _streams(job, layout, tokens, layer)
     # The host launches a layer's kernels, and for experts those of routing and two products each.
     experts = 2 * part.experts / layout.expert + _ROUTING_KERNELS if part.experts else 0
-    launches = (job.framework.kernels_per_layer * layer.blocks / 2 + experts) * rates(job).launch_s
+    each = job.framework.kernels_per_layer / 2 + (layer.streams.kernels if layer.streams else 0)
+    launches = (each * layer.blocks + experts) * rates(job).launch_s
     if job.training.lora is not None:
         added, moved = adapter_products(job, layout, tokens, layer)
         whole = whole + added + moved
@@ -208,7 +209,7 @@ def _scan(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
     """
     accelerator, constants = job.cluster.accelerator, rates(job)
     tokens, sequence = local_tokens(job, layout) / layout.tensor, job.training.sequence_length
-    flops, elements = mixer.core_flops(sequence), mixer.core_elements(sequence)
+    flops, elements = mixer.computed_flops(sequence), mixer.core_elements(sequence)
     if not flops:
         return Passes(0.0, 0.0)
     rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
@@ -300,12 +301,19 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     element, constants, part = weight_bytes(job), rates(job), layer.feed_forward
     queries, keys, _ = layer.mixer.widths
     hidden = (2 * layer.norms + 3 * layer.blocks) * element * layer.hidden
+    if layer.streams:
+        hidden = hidden + layer.blocks * element * layer.streams.moved_elements
     activation = (1 + part.ups) * element * part.active_width
     rotary = 2 * element * (queries + keys) if layer.mixer.rotary else 0
     traffic = hidden / sequence_cut(layout) + (activation + rotary) / layout.tensor
     launched = _KERNELS + _ROUTING_KERNELS * (part.experts > 0)
     kernels = constants.streaming_passes * launched * constants.kernel_start_s
     forward = stream_s(job, tokens * (constants.streaming_passes * traffic)) + kernels
+    if layer.streams:  # their weights are made in fp32
+        rates_per_s = job.cluster.accelerator.flops_per_s
+        rate = rates_per_s.get("fp32") or rates_per_s.get("bf16") or rates_per_s["fp16"]
+        work = 2.0 * layer.stream_parameters / (rate * constants.product_fraction)
+        forward = forward + tokens * work / sequence_cut(layout)
     routed = casts = Passes(0.0, 0.0)
     if part.experts:
         routed = _routed_streams(job, layout, tokens, part)

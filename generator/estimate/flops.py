@@ -51,10 +51,10 @@ def model_flops_per_step(job: Job) -> float:
 
 
 def attention_flops_per_token(job: Job) -> float:
-    """Forward FLOPs a token of the mixers' cores, all layers, those of depths among them."""
+    """Forward FLOPs a token of the cores, all layers, those of depths among them."""
     sequence, depths = job.training.sequence_length, job.training.mtp_depths
-    further = sum(layer.mixer.core_flops(sequence) for layer in job.model.depth_layers)
-    whole = over_layers(job.model, lambda layer: layer.mixer.core_flops(sequence))
+    further = sum(layer.core_flops(sequence) for layer in job.model.depth_layers)
+    whole = over_layers(job.model, lambda layer: layer.core_flops(sequence))
     return whole + depths * further
 
 

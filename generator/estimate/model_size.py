@@ -68,7 +68,7 @@ def head_parameters(model: Model) -> int:
 
 def final_parameters(model: Model) -> int:
     """Parts after the last layer beside the head's matrix: final norm, biases, projection down,
-    BERT's heads.
+    what collapses streams, BERT's heads.
     """
     # An untied BERT keeps the tied one's separate bias beside its decoder's own.
     bias = (
@@ -86,6 +86,7 @@ def final_parameters(model: Model) -> int:
         + bias
         + pooler
         + transform
+        + (model.streams.head_parameters if model.streams else 0)
         + _width_projection(model)
     )
 

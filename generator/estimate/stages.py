@@ -322,6 +322,7 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
     for layer, count in zip(model.averaged.kinds, held, strict=True):
         part = layer.feed_forward
         whole = layer.mixer.rank_parameters(tensor) + layer.norm_parameters
+        whole = whole + layer.stream_parameters
         shared = shared + count * (whole + part.rank_parameters(tensor))
         routed = part.experts * part.expert_parameters
         experts = experts + count * (routed / (layout.expert * layout.expert_tensor))

@@ -20,6 +20,7 @@ from ..catalog.layers.mixer import Mixer
 from ..catalog.layers.side_by_side import SideBySide
 from ..catalog.layers.softmax import Span
 from ..catalog.layers.stack import MOST_LAYERS, Layer, Norm, Stack
+from ..catalog.layers.streams import Streams
 from ..dataclass import dataclass
 from ..text.wording import show
 from .hf_keys import KeyReader
@@ -41,9 +42,6 @@ SOFTMAX: Final[Mapping[str, str]] = {
     INDEXED: INDEXED,
     BLOCKS: BLOCKS,
 }
-
-#: Readers of other kinds of mixers, by their names in `layer_types` and the like.
-MIXERS: dict[str, Callable[[KeyReader, Shape], Mixer]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +68,11 @@ class Traits:
     output_bias: Told = None
     #: further fields of the attention, from the reader, the sizes, the layer's name and its place
     attention: Callable[[KeyReader, Shape, str, int], Shape] | None = None
+    #: readers of other kinds of mixers, by their names in `layer_types` and the like
+    mixers: Mapping[str, Callable[[KeyReader, Shape], Mixer]] = field(default_factory=dict)
+    #: the streams of its hidden state, where it has several
+    streams: Callable[[KeyReader, Shape], Streams] | None = None
+    index_period: int = 1  #: of how many layers one has an indexer, where no key says it
     indexes_state: bool = False  #: an indexer's queries are of the hidden state, not of a latent
 
     gated: Told = None  #: None: as `gated_mlp` says, else gated but for activations of plain MLPs
@@ -144,6 +147,7 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     read.read.update(traits.idle.split())
 
     norms, norm_after = told(traits.norms), told(traits.norm_after)
+    streams = traits.streams(read, shape) if traits.streams else None
     layers = []
     for i in range(shape["layers"]):
         routed = experts is not None and i not in plain
@@ -154,6 +158,7 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
             norm=norm,
             norms=traits.routed_norms if routed and traits.routed_norms else norms,
             norm_after=norm_after,
+            streams=streams,
         )
         layers.append(layer if traits.layer is None else traits.layer(read, shape, i, layer))
 
@@ -259,7 +264,7 @@ def _mixers(
     latent = _latent(read, shape) if read.optional_integer("kv_lora_rank") else None
     gate = {"gate": told(traits.gate)}
     indexed = INDEXED in kinds or BLOCKS in kinds
-    shared = _shared_indexers(read, shape["layers"]) if indexed else []
+    shared = _shared_indexers(read, shape["layers"], traits.index_period) if indexed else []
 
     @cache
     def attention(kind: str, rotary: bool, is_shared: bool, more_of: int | None) -> Mixer:
@@ -287,13 +292,14 @@ def _mixers(
 
     @cache
     def other(name: str) -> Mixer:
-        return MIXERS[name](read, shape)
+        return traits.mixers[name](read, shape)
 
     mixers: list[Mixer] = []
     for i, name in enumerate(kinds):
-        if (kind := SOFTMAX.get(name)) is None:
+        if name in traits.mixers:
             mixers.append(other(name))
         else:
+            kind = SOFTMAX[name]
             rotary = rotates and i not in bare
             is_shared = indexed and shared[i]
             mixers.append(attention(kind, rotary, is_shared, i if traits.attention else None))
@@ -323,12 +329,13 @@ def _indexer(read: KeyReader, shape: Shape, kind: str, rank: int, is_shared: boo
         head_dim=head_dim,
         top=read.integer("index_topk"),
         shared=is_shared,
+        pool=(read.optional_integer("index_kpool") or 0) if read.knows("index_kpool") else 0,
     )
 
 
-def _shared_indexers(read: KeyReader, layers: int) -> list[bool]:
+def _shared_indexers(read: KeyReader, layers: int, period: int) -> list[bool]:
     """Whether each layer takes an earlier one's choice: by a list or a pattern, or by turns."""
-    every = read.integer("index_topk_freq", default=1)
+    every = read.integer("index_topk_freq", default=period)
     offset = read.integer("index_skip_topk_offset", default=2, low=0)
     key = "indexer_types" if read.value("indexer_types") else "index_topk_pattern"
     read.ignore("indexer_types", "index_topk_pattern", "indexer_rope_interleave")
@@ -372,7 +379,7 @@ def _kinds(read: KeyReader, traits: Traits, shape: Shape) -> list[str]:
     listed = read.value("layer_types") if read.knows("layer_types") else None
     if listed is not None:
         read.read.update(_PERIODS)
-        return _listed(read, listed, layers)
+        return _listed(read, listed, layers, traits.mixers)
     if traits.kinds is not None:
         return list(traits.kinds(read, shape))
     if read.known is None and read.has("index_topk") and read.has("kv_lora_rank"):
@@ -394,13 +401,13 @@ _PERIODS: Final = (
 )
 
 
-def _listed(read: KeyReader, listed: object, layers: int) -> list[str]:
+def _listed(read: KeyReader, listed: object, layers: int, others: Container[str]) -> list[str]:
     """The layers that a list names, if each is of a kind that is known."""
     if not isinstance(listed, (list, tuple)):
         message = f"layer_types is {show(listed)}, not a list with a value for each layer"
         read.report("layer_types", message, "remove layer_types")
         return [FULL] * layers
-    odd = next((name for name in listed if name not in SOFTMAX and name not in MIXERS), None)
+    odd = next((name for name in listed if name not in SOFTMAX and name not in others), None)
     if odd is not None:
         kind = odd.replace("_", " ") if isinstance(odd, str) else "such"
         hint = f"use a model whose layers are {FULL} or {LOCAL}"
@@ -417,7 +424,7 @@ def _listed(read: KeyReader, listed: object, layers: int) -> list[str]:
 
 def _latent(read: KeyReader, shape: Shape) -> Shape:
     """Widths of latent attention."""
-    nope, rope = read.integer("qk_nope_head_dim"), read.integer("qk_rope_head_dim")
+    nope, rope = read.integer("qk_nope_head_dim"), read.integer("qk_rope_head_dim", low=0)
     values = read.optional_integer("v_head_dim") or shape["head_dim"]
     return {
         "q_lora_rank": read.optional_integer("q_lora_rank", low=0) or 0,

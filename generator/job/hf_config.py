@@ -35,7 +35,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "blocks of attention whose weights several places share": "zamba zamba2",
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
     "attention heads and MLP widths that differ by layer": "deci nemotron-nas openelm",
-    "attention to compressed keys, and hyper-connections instead of residuals": "deepseek_v4",
     "experts of their own for each modality": "ernie4_5_vl_moe_text",
     "per-layer embeddings, AltUp and layers that share keys and values": "gemma3n_text",
     "gates on latent attention, residuals over blocks and a narrower state between experts": (
@@ -57,7 +56,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "short convolutions and relative positions in its attention": "inkling_text inkling2_text",
     "a gate on the residual and a narrower state between experts": "muse_spark_text",
     "norms with a gate of their own, and gates from the latent of queries": "axk2",
-    "hyper-connections instead of residuals": "hy_v4 glm5_next_text qwen4_exp_text",
+    "gated residuals of several streams, and embeddings of n-grams in its layers": "qwen4_exp_text",
     "no causal language model, but one that denoises": "diffusion_gemma_text",
     "a head with a product and a norm of its own": "modernbert-decoder",
 }

@@ -10,8 +10,14 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from ..catalog.layers.compressed import Compressed, CompressedIndexer
+from ..catalog.layers.kimi_delta import KimiDelta
+from ..catalog.layers.mixer import Mixer
+from ..catalog.layers.side_by_side import SideBySide
 from ..catalog.layers.stack import Layer
+from ..catalog.layers.streams import Streams
 from ..numerals import read_whole
+from ..text.wording import show
 from .hf_by_keys import BLOCKS, FULL, INDEXED, LOCAL, Traits, every, first_dense
 from .hf_dense import SCALED_EMBEDDINGS, multipliers
 from .hf_keys import KeyReader
@@ -191,6 +197,121 @@ def _takes_keys(read: KeyReader, shape: Shape, index: int) -> bool:
     return index >= first > 0
 
 
+def _streams(read: KeyReader, shape: Shape) -> Streams:
+    """Streams that are mixed with one another where the class has steps for it."""
+    has_steps = read.knows("hc_sinkhorn_iters")
+    return Streams(
+        hidden=shape["hidden"],
+        count=read.integer("hc_mult", default=4),
+        iterations=read.integer("hc_sinkhorn_iters", default=20) if has_steps else 0,
+    )
+
+
+def _averaged_streams(read: KeyReader, shape: Shape) -> Streams:
+    """GLM-5-Next takes the mean of its streams at the end."""
+    return replace(_streams(read, shape), learned_head=False)
+
+
+#: Kinds of DeepSeek-V4's layers by the tokens of which one compressed key is made in them.
+_FEW, _MANY = "compressed_sparse_attention", "heavily_compressed_attention"
+_BY_RATE: Final = {0: LOCAL, 4: _FEW, 128: _MANY}
+
+
+def _compressed_kinds(read: KeyReader, shape: Shape) -> list[str]:
+    """Those that published configs list by their rates, else the two kinds by turns."""
+    layers: int = shape["layers"]
+    rates = read.value("compress_ratios")
+    if rates is None:
+        return [_FEW if i > 2 and i % 2 else _MANY for i in range(layers)]
+    listed = rates if isinstance(rates, list) else []
+    if len(listed) < layers or any(rate not in _BY_RATE for rate in listed):
+        message = f"compress_ratios is {show(rates)}: not 0, 4 or 128 for each of {layers} layers"
+        read.report("compress_ratios", message, "write layer_types and compress_rates")
+        return [LOCAL] * layers
+    return [_BY_RATE[rate] for rate in listed[:layers]]
+
+
+def _rate(read: KeyReader, kind: str) -> int:
+    """Tokens of one compressed key: of a key that older configs have, of a mapping, or as usual."""
+    older = read.optional_integer({_FEW: "compress_rate_csa", _MANY: "compress_rate_hca"}[kind])
+    rates = ConfigReader(read.mapping("compress_rates"))
+    usual = {name: rate for rate, name in _BY_RATE.items()}[kind]
+    rate = older or rates.integer(kind, default=usual)
+    read.problems.extend(rates.problems)
+    return rate
+
+
+def _nearby(read: KeyReader, shape: Shape) -> Compressed:
+    """DeepSeek-V4's attention without compressed keys."""
+    width: int = shape["head_dim"]
+    rotated = read.optional_integer("qk_rope_head_dim")
+    share = read.positive("partial_rotary_factor", default=(rotated or width / 8) / width)
+    mixer = Compressed(
+        hidden=shape["hidden"],
+        heads=shape["heads"],
+        head_dim=width,
+        query_rank=read.integer("q_lora_rank"),
+        groups=read.integer("o_groups"),
+        group_rank=read.integer("o_lora_rank"),
+        window=read.integer("sliding_window"),
+        rotated=int(width * min(1.0, share)),
+    )
+    if mixer.widths.values % mixer.groups:
+        message = f"o_groups is {mixer.groups}, which doesn't divide the {mixer.heads} heads"
+        read.report("o_groups", message, f"set o_groups: {mixer.heads}")
+    return mixer
+
+
+def _of_many(read: KeyReader, shape: Shape) -> Mixer:
+    return replace(_nearby(read, shape), rate=_rate(read, _MANY))
+
+
+def _of_few(read: KeyReader, shape: Shape) -> Mixer:
+    near, rate = _nearby(read, shape), _rate(read, _FEW)
+    indexer = CompressedIndexer(
+        hidden=near.hidden,
+        query_rank=near.query_rank,
+        heads=read.integer("index_n_heads"),
+        head_dim=read.integer("index_head_dim"),
+        top=(top := read.integer("index_topk")),
+        rate=rate,
+    )
+    mixer = replace(near, rate=rate, overlaps=True, top=top)
+    return SideBySide(hidden=near.hidden, mixers=(mixer, indexer))
+
+
+def _glm5_next_kinds(read: KeyReader, shape: Shape) -> list[str]:
+    """KDA but in each fourth layer, which has an indexer, or as a list says."""
+    layers = shape["layers"]
+    read.read.add("layer_types")
+    listed = read.config.get("layer_types")
+    if listed is None:
+        return [INDEXED if i % 4 == 3 else _LINEAR for i in range(layers)]
+    kinds = {FULL: INDEXED, INDEXED: INDEXED, _LINEAR: _LINEAR}
+    whole = listed if isinstance(listed, list) else []
+    if len(whole) < layers or any(kind not in kinds for kind in whole):
+        message = f"layer_types is {show(listed)}: not a known kind for each of {layers} layers"
+        read.report("layer_types", message, "remove layer_types")
+        return [_LINEAR] * layers
+    return [kinds[kind] for kind in whole[:layers]]
+
+
+def _glm5_next_delta(read: KeyReader, shape: Shape) -> KimiDelta:
+    inner = ConfigReader(read.mapping("linear_attn_config"))
+    inner.ignore("gate_lower_bound", "safe_gate")
+    head = inner.integer("head_dim", default=read.integer("linear_head_dim", default=128))
+    kernel = read.integer("linear_conv_kernel_dim", default=4)
+    mixer = KimiDelta(
+        hidden=shape["hidden"],
+        heads=inner.integer("num_heads", default=read.integer("linear_num_heads", default=64)),
+        head_dim=head,
+        kernel=inner.integer("short_conv_kernel_size", default=kernel),
+        gate_rank=head,
+    )
+    read.problems.extend(inner.problems)
+    return mixer
+
+
 def _per_layer_inputs(read: KeyReader) -> int:
     """Width of the embeddings that each layer of Gemma 4 has of its own."""
     return read.optional_integer("hidden_size_per_layer_input", low=0) or 0
@@ -305,6 +426,8 @@ _GEMMA4: Final = Traits(
     idle="use_bidirectional_attention",
 )
 
+_LINEAR: Final = "linear_attention"
+
 #: DeepSeek-V3.2's layers: latent attention with an indexer, experts after three dense ones.
 _DSA: Final = Traits(
     mlp_bias=False,
@@ -376,6 +499,23 @@ TYPES: Final[Mapping[str, Traits]] = {
     ),
     "cwm": Traits(kinds=_full_first(4)),
     "deepseek_v32": _DSA,
+    "deepseek_v4": Traits(
+        kinds=_compressed_kinds,
+        mixers={LOCAL: _nearby, _MANY: _of_many, _FEW: _of_few},
+        streams=_streams,
+        fields={"is_eager": True},
+        plain=lambda read, shape: (),
+        experts=lambda read, shape: {
+            "shared_experts": 1,
+            "width": shape["ffn"],
+            "router_scores": "sqrtsoftplus",
+        },
+        rotary_fraction=0.125,
+        names={"moe_intermediate_size": "intermediate_size moe_intermediate_size"},
+        others="compress_ratios compress_rate_csa compress_rate_hca qk_rope_head_dim",
+        idle="swiglu_limit compress_rope_theta router_jitter_noise mlp_layer_types num_hash_layers "
+        "attention_bias n_shared_experts index_n_heads index_head_dim index_topk",
+    ),
     "diffllama": Traits(
         attention=lambda read, shape, kind, index: {"maps": 2, "vectors": 4 * shape["head_dim"]}
     ),
@@ -399,9 +539,36 @@ TYPES: Final[Mapping[str, Traits]] = {
     "glm_moe_dsa": replace(
         _DSA, others="index_topk_freq index_skip_topk_offset index_topk_pattern"
     ),
+    "glm5_next_text": Traits(
+        mlp_bias=False,
+        head_dim=False,
+        positions="none",
+        kinds=_glm5_next_kinds,
+        mixers={_LINEAR: _glm5_next_delta},
+        streams=_averaged_streams,
+        plain=first_dense(3),
+        experts=_SIGMOID,
+        names=_DSA_NAMES,
+        others="index_topk_freq index_skip_topk_offset index_topk_pattern linear_attn_config",
+        idle="swiglu_limit index_kpool_always_select_tail linear_lower_bound",
+    ),
     "granite_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),
     "granitemoe_swa": Traits(sinks=True, kinds=_full_first(4), extras=multipliers, idle=_GRANITE),
     "helium": Traits(output_bias=False, square=True),
+    "hy_v4": Traits(
+        mlp_bias=False,
+        head_dim=False,
+        sinks=True,
+        gate="elements",
+        fields={"is_eager": True},
+        kinds=_indexed,
+        index_period=4,
+        streams=_streams,
+        plain=first_dense(1),
+        experts=_SIGMOID,
+        names=_DSA_NAMES,
+        idle="layer_types swiglu_limit hc_magnitude learnable_sink_init",
+    ),
     "hy_v3": Traits(qk_norm="head", plain=first_dense(1), experts=_SIGMOID),
     "hyperclovax": Traits(norms=switch("use_post_norm", True, 4, 2), extras=multipliers),
     "internlm3": Traits(),

@@ -408,7 +408,8 @@ def _training(
         precision=training.get("precision", precision),
         optimizer=training.get("optimizer", "adamw"),
         attention=training.get(
-            "attention", "flash" if accelerator.generation.flash_attention else "unfused"
+            "attention",
+            "flash" if accelerator.generation.flash_attention and not model.is_eager else "unfused",
         ),
         duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
         duration_steps=whole(training.get("duration", {}).get("steps")),

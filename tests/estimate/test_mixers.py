@@ -7,9 +7,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
+from dsgen.catalog.layers.compressed import Compressed, CompressedIndexer
 from dsgen.catalog.layers.delta import CHUNK, GatedDelta
 from dsgen.catalog.layers.grouped import GroupedQuery
 from dsgen.catalog.layers.indexer import BlockIndexer, Indexer
@@ -17,6 +19,7 @@ from dsgen.catalog.layers.kimi_delta import KimiDelta
 from dsgen.catalog.layers.lightning import Lightning
 from dsgen.catalog.layers.mamba import Mamba1, Mamba2
 from dsgen.catalog.layers.short_conv import ShortConv
+from dsgen.catalog.layers.streams import Streams
 from dsgen.estimate.model_size import parameter_count
 from dsgen.job.hf_config import model_from_config
 from tests.needs import needs_transformers
@@ -123,6 +126,43 @@ VARIANTS: tuple[Mapping[str, object], ...] = (
         "num_hidden_layers": 4,
         "n_routed_experts": 8,
         "index_topk_pattern": "FSSF",
+    },
+    {"model_type": "deepseek_v4", "num_hidden_layers": 5, "n_routed_experts": 8},
+    {
+        "model_type": "deepseek_v4",
+        "num_hidden_layers": 6,
+        "n_routed_experts": 8,
+        "compress_ratios": [0, 0, 4, 128, 4, 0, 0],
+        "qk_rope_head_dim": 32,
+    },
+    {
+        "model_type": "deepseek_v4",
+        "num_hidden_layers": 3,
+        "n_routed_experts": 8,
+        "layer_types": [
+            "sliding_attention",
+            "compressed_sparse_attention",
+            "heavily_compressed_attention",
+        ],
+        "compress_rate_csa": 8,
+        "compress_rate_hca": 64,
+        "o_groups": 4,
+        "o_lora_rank": 512,
+        "hc_mult": 2,
+        "index_n_heads": 16,
+        "index_head_dim": 64,
+        "mlp_bias": True,
+        "attention_bias": True,
+        "tie_word_embeddings": True,
+    },
+    {"model_type": "hy_v4", "num_hidden_layers": 7, "n_routed_experts": 8},
+    {
+        "model_type": "hy_v4",
+        "num_hidden_layers": 4,
+        "n_routed_experts": 8,
+        "hc_mult": 3,
+        "indexer_types": ["full", "shared", "full", "full"],
+        "attention_bias": True,
     },
     {"model_type": "minimax", "num_hidden_layers": 3},
     {
@@ -268,34 +308,45 @@ def test_the_delta_rule_costs_what_its_chunks_do(tokens: int) -> None:
     assert counted / tokens == pytest.approx(mixer.core_flops(tokens) - solved)
 
 
-def kept_elements(module: Any, tokens: int, hidden: int) -> float:
+def kept_elements(module: Any, tokens: int, *widths: int) -> float:
     """Elements of two bytes that a mixer keeps for its backward pass with each further token,
     without its input.
     """
     import torch
 
     module = module.to(torch.bfloat16)
-    more, some = (_kept_bytes(module, count, hidden) for count in (2 * tokens, tokens))
+    more, some = (_kept_bytes(module, count, *widths) for count in (2 * tokens, tokens))
     return (more - some) / 2 / tokens
 
 
-def _kept_bytes(module: Any, tokens: int, hidden: int) -> int:
-    """Bytes of tensors that a module saves, without its input and weights."""
+class _Saved:
+    """A tensor that autograd keeps, for as long as it does."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor.detach()  # with its graph it would keep itself alive
+
+
+def _kept_bytes(module: Any, tokens: int, *widths: int) -> int:
+    """Bytes of tensors that a module keeps of its input and of what it returned, without that input
+    and weights.
+    """
     import torch
 
-    state = torch.randn(1, tokens, hidden, dtype=torch.bfloat16, requires_grad=True)
+    state = torch.randn(1, tokens, *widths, dtype=torch.bfloat16, requires_grad=True)
     known = {tensor.untyped_storage().data_ptr() for tensor in (state, *module.parameters())}
-    kept: dict[int, int] = {}
+    alive: WeakSet[_Saved] = WeakSet()
 
-    def pack(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+    def pack(tensor: Any) -> _Saved:
+        saved = _Saved(tensor)
+        alive.add(saved)
+        return saved
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        module(state)
-    return sum(kept.values())
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
+        returned = module(state)
+    storages = {each.tensor.untyped_storage().data_ptr(): each.tensor for each in alive}
+    del returned
+    sizes = {place: tensor.untyped_storage().nbytes() for place, tensor in storages.items()}
+    return sum(size for place, size in sizes.items() if place not in known)
 
 
 def keeping(saves: Callable[..., tuple[Any, ...]], place: int = 0) -> Any:
@@ -559,6 +610,148 @@ def test_an_indexer_of_blocks_costs_all_keys(tokens: int) -> None:
     blocks = module(state, (angles, angles), None, places)
     mask = module.build_block_mask(blocks, None, tokens, torch.bfloat16, state.device, places)
     assert mask.numel() / tokens == mixer.kept_of_sequence(tokens)
+
+
+#: A small DeepSeek-V4 with each kind of attention.
+_V4: Mapping[str, Any] = {
+    "hidden_size": 256,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "head_dim": 64,
+    "q_lora_rank": 96,
+    "o_groups": 2,
+    "o_lora_rank": 48,
+    "sliding_window": 16,
+    "index_n_heads": 4,
+    "index_head_dim": 32,
+    "index_topk": 8,
+    "layer_types": [
+        "sliding_attention",
+        "heavily_compressed_attention",
+        "compressed_sparse_attention",
+    ],
+    "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 32},
+}
+_V4_SIZES: Mapping[str, Any] = {
+    "hidden": 256,
+    "heads": 8,
+    "head_dim": 64,
+    "query_rank": 96,
+    "groups": 2,
+    "group_rank": 48,
+    "window": 16,
+    "rotated": 8,
+}
+
+
+def _compressed(place: int) -> Any:
+    """DeepSeek-V4's module of one kind of attention, on a state alone."""
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.deepseek_v4 import modeling_deepseek_v4 as modeling
+
+    config = AutoConfig.for_model("deepseek_v4", **_V4, attn_implementation="eager")
+    attention = modeling.DeepseekV4Attention(config, place)
+
+    class Alone(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, state: Any) -> Any:
+            tokens = state.shape[1]
+            angles = torch.ones(1, tokens, 4, dtype=state.dtype)
+            mask = torch.zeros(1, 1, tokens, tokens, dtype=state.dtype)
+            both = dict.fromkeys(("main", "compress"), (angles, angles))
+            return self.attention(state, both, torch.arange(tokens)[None], mask)[0]
+
+    return Alone()
+
+
+@pytest.mark.parametrize(
+    ("place", "more"),
+    [(0, {}), (1, {"rate": 32}), (2, {"rate": 4, "overlaps": True, "top": 8})],
+)
+def test_attention_to_compressed_keys_costs_and_keeps_what_is_counted(
+    place: int, more: dict[str, Any]
+) -> None:
+    """DeepSeek-V4's module does the products of the formula over all keys, beside its grouped
+    projection and its indexer's, and keeps its elements, of the indexer none.
+    """
+    import torch
+
+    mixer, module, tokens = Compressed(**_V4_SIZES, **more), _compressed(place), 128
+    indexer = CompressedIndexer(hidden=256, query_rank=96, heads=4, head_dim=32, top=8, rate=4)
+    grouped, indexed = 2 * 512 * 48, indexer.core_flops(tokens) if place == 2 else 0
+    counted = batched_flops(lambda: module(torch.zeros(1, tokens, 256)))
+    assert counted / tokens == mixer.computed_flops(tokens) + grouped + indexed
+
+    each = mixer.kept_elements(repeats_keys=False, packs=False)
+    more_keys, keys = (mixer.kept_of_sequence(count) for count in (2 * tokens, tokens))
+    # of each token less than one element, since a compressed key's are shared by several
+    assert kept_elements(module, tokens, 256) == pytest.approx(each + 2 * more_keys - keys, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("family", "steps"), [("deepseek_v4", 20), ("deepseek_v4", 3), ("hy_v4", 0)]
+)
+def test_hyper_connections_keep_what_is_counted(family: str, steps: int) -> None:
+    """A part of DeepSeek-V4's layers, or of Hy4's, keeps of its streams the elements of the
+    formula, and the mixture of which its norm takes an fp32 copy none.
+    """
+    from importlib import import_module
+
+    import torch
+    from transformers import AutoConfig
+
+    keys = {"hc_sinkhorn_iters": steps} if steps else {}
+    config = AutoConfig.for_model(family, hidden_size=64, hc_mult=4, **keys)
+    modeling = import_module(f"transformers.models.{family}.modeling_{family}")
+    name = next(name for name in vars(modeling) if name.endswith("HyperConnection"))
+    connection = getattr(modeling, name)(config)
+
+    class Part(torch.nn.Module):
+        """As in the layers' forward, with a product in the place of attention."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.connection, self.inner = connection, torch.nn.Linear(64, 64, bias=False)
+
+        def forward(self, streams: Any) -> Any:
+            if steps:
+                post, matrix, mixture = self.connection(streams)
+                mixed = torch.matmul(matrix.to(streams.dtype).transpose(-1, -2), streams)
+                added = post.to(streams.dtype).unsqueeze(-1) * self.inner(mixture).unsqueeze(-2)
+                return added + mixed
+            post, mixture = self.connection(streams)
+            added = post.float().unsqueeze(-1) * self.inner(mixture).float().unsqueeze(-2)
+            return (added + streams.float()).to(streams.dtype)
+
+    streams = Streams(hidden=64, count=4, iterations=steps)
+    mixture = 64  # the input of what stands for attention
+    counted = kept_elements(Part(), 128, 4, 64) - mixture + streams.width
+    assert counted == streams.kept_elements
+    assert sum(p.numel() for p in connection.parameters()) == streams.parameters
+
+
+@pytest.mark.parametrize("pool", [8, 16])
+def test_an_indexer_of_pooled_keys_costs_its_pools(pool: int) -> None:
+    """GLM-5-Next's module does the products of the formula, over pools of keys."""
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.glm5_next import modeling_glm5_next as modeling
+
+    sizes = {"hidden_size": 256, "q_lora_rank": 64, "index_n_heads": 4, "index_head_dim": 32}
+    config = AutoConfig.for_model("glm5_next_text", **sizes, index_kpool=pool, index_topk=64)
+    module, tokens = modeling.Glm5NextTextIndexer(config, 3), 128
+    state, latent = torch.zeros(1, tokens, 256), torch.zeros(1, tokens, 64)
+    mask = torch.ones(1, tokens, dtype=torch.bool)
+    mixer = Indexer(hidden=256, query_rank=64, heads=4, head_dim=32, top=64, pool=pool)
+    counted = batched_flops(lambda: module(state, latent, mask, None))
+    assert counted / tokens == mixer.core_flops(tokens)
+    assert sum(p.numel() for p in module.parameters()) == mixer.parameters + mixer.norm_parameters(
+        1
+    )
 
 
 def test_subtracted_softmax_maps_keep_what_is_counted() -> None:

@@ -472,8 +472,8 @@ def test_first_dense_layers_need_no_places() -> None:
             "gates on latent attention, residuals over blocks and a narrower state between experts",
         ),
         (
-            "deepseek_v4",
-            "attention to compressed keys, and hyper-connections instead of residuals",
+            "qwen4_exp_text",
+            "gated residuals of several streams, and embeddings of n-grams in its layers",
         ),
         ("nemotron-nas", "attention heads and MLP widths that differ by layer"),
     ],

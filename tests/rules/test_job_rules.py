@@ -280,6 +280,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("flash", "v100"),
         "attention: unfused",
     ),
+    "ATT002": (
+        job(model={"is_eager": True}, training={"attention": "unfused"}),
+        job(model={"is_eager": True}, training={"attention": "flash"}),
+        "/training/attention",
+        ("flash", "eager"),
+        "attention: unfused",
+    ),
     "MLM009": (
         job(training={"sequence_length": 2048}),
         job(training={"sequence_length": 4096}),

@@ -30,6 +30,7 @@ class Indexer(Mixer):
     head_dim: int
     top: int  #: keys that are chosen
     shared: bool = False
+    pool: int = 0  #: keys that are scored as one (GLM-5-Next); 0: each by itself
     #: Its queries are of the hidden state, which it normalises and scales by place (Mistral Large).
     of_state: bool = False
 
@@ -61,13 +62,19 @@ class Indexer(Mixer):
 
     @property
     def other_parameters(self) -> int:
-        """Two numbers for each head, by which queries are scaled by their place."""
-        return 2 * self.heads if self.of_state and not self.shared else 0
+        """Two numbers for each head, by which queries are scaled by their place; a gate of each key
+        in its pool, and a bias for each place there.
+        """
+        if self.shared:
+            return 0
+        pooled = (self.hidden + self.pool) * self.head_dim if self.pool else 0
+        return pooled + (2 * self.heads if self.of_state else 0)
 
     @property
     def products(self) -> tuple[Product, ...]:
-        """Queries, the key, a weight for each head."""
-        return tuple(Product(layer.inputs, layer.outputs) for layer in self.projections)
+        """Queries, the key, a weight for each head, and the gate of its pool."""
+        gate = (Product(self.hidden, self.head_dim),) if self.pool and not self.shared else ()
+        return (*(Product(layer.inputs, layer.outputs) for layer in self.projections), *gate)
 
     def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
         """None: it isn't trained."""
@@ -85,18 +92,23 @@ class Indexer(Mixer):
     def core_flops(self, sequence: int) -> float:
         """FLOPs of its scores over all keys, and of their sums over heads.
 
-        **Symbols**: 2 s H d + 2 s H. **Source**: counted by torch's FlopCounterMode in
-        DeepseekV32Attention, at 256 and 512 tokens: exactly this, beside attention over all keys.
+        **Symbols**: 2 s H d + 2 s H, of pools of m keys s/m. **Source**: counted by torch's
+        FlopCounterMode in DeepseekV32Attention, at 256 and 512 tokens: exactly this, beside
+        attention over all keys; in Glm5NextTextIndexer too.
         """
-        return 0.0 if self.shared else 2.0 * sequence * self.heads * (self.head_dim + 1)
+        return 2.0 * self._scored(sequence) * self.heads * (self.head_dim + 1)
+
+    def _scored(self, sequence: int) -> float:
+        """Keys that are scored, or pools of them."""
+        return 0.0 if self.shared else float(-(-sequence // max(self.pool, 1)))
 
     def core_elements(self, sequence: int) -> float:
         """Its fp32 scores: written by the product, scaled, cut at zero, and summed up."""
-        return 0.0 if self.shared else 12.0 * sequence * self.heads
+        return 12.0 * self._scored(sequence) * self.heads
 
     def state_elements(self, sequence: int) -> float:
         """Its scores before and after they are scaled or cut, at a time: half of both."""
-        return 0.0 if self.shared else float(sequence * self.heads)
+        return self._scored(sequence) * self.heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,8 @@ class Latent(SoftmaxAttention):
     output_bias: bool = False
     qk_norm: str = "none"
     sinks: bool = False
-    gate: str = "none"  #: what the output is multiplied with: none | heads (one a head, Ling 3)
+    #: what the output is multiplied with: none | heads (one a head, Ling 3) | elements (Hy4)
+    gate: str = "none"
     rotary_norm: bool = False  #: of the part of keys that is rotated (Dots 3)
     vectors: int = 0  #: learned elements in no projection and no norm (scales of queries)
     rotary: bool = True
@@ -75,7 +76,7 @@ class Latent(SoftmaxAttention):
     @property
     def gate_width(self) -> int:
         """Width of the gate on the output."""
-        return self.heads if self.gate == "heads" else 0
+        return {"none": 0, "heads": self.heads, "elements": self.widths.values}[self.gate]
 
     @property
     def value_dim(self) -> int:
@@ -100,8 +101,8 @@ class Latent(SoftmaxAttention):
 
     @property
     def other_parameters(self) -> int:
-        """Learned vectors."""
-        return self.vectors
+        """Sinks, and learned vectors."""
+        return (self.heads if self.sinks else 0) + self.vectors
 
     @property
     def products(self) -> tuple[Product, ...]:

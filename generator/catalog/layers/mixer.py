@@ -159,6 +159,10 @@ class Mixer:
         """FLOPs of its core, without what a mask makes needless."""
         raise NotImplementedError
 
+    def computed_flops(self, sequence: int) -> float:
+        """FLOPs of its core as programs compute it, what a mask hides among them."""
+        return self.core_flops(sequence)
+
     def core_elements(self, sequence: int) -> float:
         """Elements that its core reads and writes in a forward pass, where no scores are stored."""
         queries, keys, values = self.widths

@@ -85,6 +85,10 @@ class SideBySide(Mixer):
         """The sum of theirs."""
         return sum(mixer.core_flops(sequence) for mixer in self.mixers)
 
+    def computed_flops(self, sequence: int) -> float:
+        """The sum of theirs."""
+        return sum(mixer.computed_flops(sequence) for mixer in self.mixers)
+
     def core_elements(self, sequence: int) -> float:
         """The sum of theirs."""
         return sum(mixer.core_elements(sequence) for mixer in self.mixers)
@@ -98,5 +102,5 @@ class SideBySide(Mixer):
         return sum(mixer.kept_of_sequence(sequence) for mixer in self.mixers)
 
     def state_elements(self, sequence: int) -> float:
-        """The sum of theirs."""
-        return sum(mixer.state_elements(sequence) for mixer in self.mixers)
+        """The greatest of theirs: one runs after the other."""
+        return max(mixer.state_elements(sequence) for mixer in self.mixers)

@@ -13,6 +13,7 @@ from typing import Final
 from ...dataclass import dataclass
 from .feed_forward import FeedForward
 from .mixer import Mixer, Projection
+from .streams import Streams
 
 #: Layers that a model has at most, by the schema of job specs.
 MOST_LAYERS: Final = 100_000
@@ -44,6 +45,7 @@ class Layer:
     norms: int = 2  #: as wide as the hidden state
     #: of what mixer and feed-forward return, not of what they take (OLMo 2)
     norm_after: bool = False
+    streams: Streams | None = None  #: of the hidden state, where it has several
 
     @property
     def parts(self) -> tuple[Mixer | FeedForward, ...]:
@@ -71,14 +73,26 @@ class Layer:
         return each * self.norms * self.hidden + self.mixer.norm_parameters(each)
 
     @property
+    def stream_parameters(self) -> int:
+        """Those by which each part reads the streams and adds to them."""
+        return self.blocks * self.streams.parameters if self.streams else 0
+
+    @property
     def parameters(self) -> int:
         """All parameters."""
-        return self.mixer.parameters + self.norm_parameters + self.feed_forward.parameters
+        parts = self.mixer.parameters + self.feed_forward.parameters
+        return parts + self.norm_parameters + self.stream_parameters
 
     @property
     def active_matrix_parameters(self) -> int:
         """Parameters of products that one token meets."""
-        return self.mixer.parameters + self.feed_forward.active_parameters
+        parts = self.mixer.parameters + self.feed_forward.active_parameters
+        return parts + self.stream_parameters
+
+    def core_flops(self, sequence: int) -> float:
+        """FLOPs a token of its mixer's core, and of products of streams with one another."""
+        mixed = self.blocks * self.streams.mixing_flops if self.streams else 0.0
+        return self.mixer.core_flops(sequence) + mixed
 
     @property
     def projections(self) -> tuple[Projection, ...]:

@@ -420,6 +420,8 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
         since = f"Megatron-Core builds it from {release} on ({option})" if release else ""
         yield mixer.called, since or "no release of Megatron-Core up to 0.19 builds it"
 
+    if job.model.streams is not None:
+        yield job.model.streams.called, "no release of Megatron-Core up to 0.19 builds it"
     for layer in job.model.stack.kinds:
         if isinstance(layer.mixer, SideBySide) and job.model.part(Indexer) is None:
             yield layer.mixer.called, "no release of Megatron-Core up to 0.19 builds them"

@@ -185,6 +185,25 @@ def hardware_runs_flash_attention(job: Job) -> Violations:
 
 
 @jobs.rule(
+    "ATT002",
+    ERROR,
+    "init",
+    "huggingface/transformers models/deepseek_v4/modeling_deepseek_v4.py and "
+    "models/hy_v4/modeling_hy_v4.py @ 5.23.0 (`_supports_flash_attn`, `_supports_sdpa`)",
+)
+def model_has_flash_attention(job: Job) -> Violations:
+    """Transformers has more than eager attention for the model.
+    Prevents: transformers stops while it loads the model, which does not support Flash Attention 2.
+    Fix: set training.attention to unfused
+    """
+    if job.training.attention == "flash" and job.model.is_eager:
+        flash, model = job.says("attention", "flash"), job.model
+        message = f"{flash} is not there for {model.name}: transformers has eager attention alone"
+        unfused = job.says("attention", "unfused")
+        yield violation(job, "/training/attention", message, f"use {unfused}")
+
+
+@jobs.rule(
     "HOST001",
     ERROR,
     "launcher",

@@ -1,0 +1,95 @@
+"""Hyper-connections: the hidden state is several streams, and each part of a layer reads a mixture
+of them and adds what it returns to each.
+
+**Source**: Hyper-Connections (2409.19606); transformers 5.23, DeepseekV4HyperConnection and
+Glm5NextTextHyperConnection, whose streams are mixed by doubly stochastic matrices, and
+HYV4HyperConnection.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from ...dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streams:
+    """The streams of a model. All is of one part of a layer and one token, but for the head."""
+
+    called: ClassVar[str] = "hyper-connections"
+
+    hidden: int
+    count: int
+    #: steps that make the matrix between streams doubly stochastic (Sinkhorn-Knopp); 0: no stream
+    #: is mixed with another (Hy4)
+    iterations: int = 0
+    learned_head: bool = True  #: whether what collapses the streams at the end is learned
+
+    @property
+    def width(self) -> int:
+        """Elements of all streams: what one layer hands to the next."""
+        return self.count * self.hidden
+
+    @property
+    def weights(self) -> int:
+        """Numbers that mix the streams: what a part reads of each, what it adds to each, and, where
+        streams are mixed with one another, a matrix.
+        """
+        return self.count * (2 + (self.count if self.iterations else 0))
+
+    @property
+    def parameters(self) -> int:
+        """The product that makes the weights of all streams, their biases, and a scale for each
+        kind of weight.
+        """
+        return self.weights * (self.width + 1) + (3 if self.iterations else 2)
+
+    @property
+    def head_parameters(self) -> int:
+        """Those of the mixture that the final norm takes."""
+        return self.count * (self.width + 1) + 1 if self.learned_head else 0
+
+    @property
+    def kept_elements(self) -> int:
+        """Elements of two bytes that transformers' code keeps for the backward pass, beside the
+        mixture that the part's norm takes.
+
+        The streams, and fp32 copies of them: one as they are, which is normalised in place of the
+        weights (Hy4), or that and a normalised one. Then the weights before and after each step,
+        and what the part returned. **Source**: counted with autograd's saved-tensor hooks in
+        DeepseekV4HyperConnection and HYV4HyperConnection, and in the sums of their layers: exactly
+        this.
+        """
+        n, steps = self.count, self.iterations
+        gates = 2 + 2 * self.weights + 6 * n
+        if not steps:
+            return 3 * self.width + gates + 4 * n + 2 * n + 2 * self.hidden
+        sinkhorn = 2 * n * (2 * steps - 1) + 4 * n * n * steps
+        return 5 * self.width + gates + sinkhorn + n + n * n + self.hidden
+
+    @property
+    def mixing_flops(self) -> float:
+        """FLOPs of the product of the streams with their matrix, forward."""
+        return 2.0 * self.count * self.width if self.iterations else 0.0
+
+    @property
+    def moved_elements(self) -> int:
+        """Elements of two bytes that operators read and write of the streams, forward.
+
+        Of each element, an fp32 copy 6 bytes; its square 8, their mean 4, the normalised copy 8 and
+        the product with it 4; the mixture 10; what the part adds 2, the product of streams 4, the
+        sum 6. Without a matrix, the norm is 8 less and what is added is in fp32: 28 instead of 12.
+        """
+        return (26 if self.iterations else 30) * self.width
+
+    @property
+    def kernels(self) -> int:
+        """Operators that the host launches, forward: two sums, additions and quotients a step, and
+        those of the rest.
+        """
+        return _OPERATORS + 6 * self.iterations
+
+
+#: Casts, norm, product, gates, mixture and sums. Counted in DeepseekV4HyperConnection.forward.
+_OPERATORS: Final = 30
