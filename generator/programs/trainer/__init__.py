@@ -148,7 +148,14 @@ TRAINER: Final = ProgramRecord(
     rules=(
         Rules(
             folder="programs.trainer.rules",
-            modules=("configs", "arguments", "accelerate", "accelerate_deepspeed", "fsdp"),
+            modules=(
+                "configs",
+                "arguments",
+                "accelerate",
+                "accelerate_deepspeed",
+                "fsdp",
+                "autoep",
+            ),
             when=lambda submission: (
                 submission.has("training arguments", "accelerate config")
                 or submission.calls("accelerate")

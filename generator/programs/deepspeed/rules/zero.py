@@ -229,6 +229,8 @@ def checkpoints_hold_weights(config: Config) -> Violations:
             'set "stage3_gather_16bit_weights_on_model_save" to true, or run '
             "zero_to_fp32.py afterwards"
         )
+        if config.switch("/expert_parallel/enabled"):  # which gathers nothing (HF049)
+            hint = "take the weights from the checkpoint by ds_to_universal.py"
         yield violation(config, pointer if config.has(pointer) else _STAGE, message, hint)
 
 
