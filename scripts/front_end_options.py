@@ -2,8 +2,9 @@
 
     python scripts/front_end_options.py slime=DIR,DIR "ms-swift for Megatron=DIR"
 
-Options are the names that `add_argument` is given, and the fields of dataclasses of arguments. Of
-several folders, such as a fork's beside its origin's, all are taken.
+Options are the names that `add_argument` is given, and the fields of dataclasses of arguments; of a
+field that is true by default, transformers' parser makes `--no_NAME` too. Of several folders, such
+as a fork's beside its origin's, all are taken.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def options_in(folder: Path) -> Iterator[str]:
                 for field in node.body:
                     if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                         yield f"--{field.target.id}"
+                        if getattr(field.value, "value", None) is True:
+                            yield f"--no_{field.target.id}"
 
 
 def main(arguments: list[str]) -> None:

@@ -52,6 +52,8 @@ LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
 _STARTS_TASKS: Final = frozenset({"srun", "mpirun"})
 STARTS_PROCESSES: Final = LAUNCHERS | _STARTS_TASKS  #: whose options are judged
 _STARTS_JOBS: Final = LAUNCHERS | _STARTS_TASKS | {"python"}
+#: Signs of the shell between commands, as words of a command line that is handed on.
+_JOINS_COMMANDS: Final = frozenset({"&&", "||", ";"})
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
 
 
@@ -167,6 +169,8 @@ class _Walk:
             and any(map(looks_like_program, words[1:3]))
         ):
             return words[1:]  # `$PREFIX torchrun ...`
+        if started := _command_behind_dashes(words):
+            return started
         return self._end(words) if self.calls or basename(words[0]).endswith(".py") else ()
 
     def _end(self, words: Sequence[Word]) -> Sequence[Word]:
@@ -270,6 +274,8 @@ class _Walk:
                 own, module = own[:index], list(own[index + 1 :])
                 break
         options = read_options(TABLES["python"], own)
+        if started := _command_behind_dashes(module or options.rest):
+            return started
         if module and module[0].value in PROGRAMS["other names"]:
             return module
         if not module and options.has("-c"):
@@ -284,6 +290,24 @@ class _Walk:
             )
         )
         return self._end(module or options.rest)
+
+
+def _command_behind_dashes(words: Sequence[Word]) -> Sequence[Word]:
+    """The command that a program is given behind `--`; none where no known program begins it.
+
+    Programs that submit jobs take it so: `python submit.py --nodes 4 -- torchrun train.py`. Of
+    several commands, joined by quoted signs of the shell, it is the first with a known program.
+    """
+    dashes = next((at for at, word in enumerate(words) if word.value == "--"), len(words))
+    command = list(words[dashes + 1 :])
+    while command:
+        end = next(
+            (at for at, word in enumerate(command) if word.value in _JOINS_COMMANDS), len(command)
+        )
+        if end and program_name(command[0]) in TABLES:
+            return command[:end]
+        command = command[end + 1 :]
+    return ()
 
 
 def _begins(words: Sequence[Word], texts: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ another, `"prompt + response"` a sum. Its value is known where all that it is ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
@@ -54,6 +54,17 @@ def _attached(word: Word) -> _Written:
     return _Written(text, word, tuple((one.partition("=")[2], word) for one in word.either))
 
 
+def _as_option(option: Word, values: Sequence[Word]) -> _Written:
+    """What an option writes with its values; without any, it is a flag."""
+    if not values:
+        return _Written("true", option)
+    first, *more = values
+    if not more:
+        return _Written(first.value, option, tuple((text, option) for text in first.either))
+    texts = [word.value for word in values]
+    return _Written(None if None in texts else " ".join(filter(None, texts)), option)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """The value of one setting."""
@@ -65,8 +76,13 @@ class Setting:
 
     @property
     def number(self) -> int | None:
-        """The number that it is; None where it is none."""
-        return read_whole(self.text.strip("'\""))
+        """The number that it is, of a list of them the sum; None where it isn't one.
+
+        The lists that launches have are counts by node.
+        """
+        numbers = [read_whole(part.strip("'\"")) for part in self.text.split() or [""]]
+        known = [number for number in numbers if number is not None]
+        return sum(known) if len(known) == len(numbers) else None
 
     def __str__(self) -> str:
         default = "" if self.where else " (the default)"
@@ -104,14 +120,11 @@ class Settings:
             elif name.startswith("-") and equals:
                 written[name] = _attached(word)
             elif name.startswith("-"):
-                # The next word is its value, unless it is or holds options: then it is a flag.
-                following = words[index] if index < len(words) else None
-                if following is not None and not self._holds_settings(following):
-                    either = tuple((text, word) for text in following.either)
-                    written[name] = _Written(following.value, word, either)
-                    index += 1
-                else:
-                    written[name] = _Written("true", word)
+                # The next words are its values, up to one that is or holds options. Without any, it
+                # is a flag.
+                values = self._values_at(index)
+                written[name] = _as_option(word, values)
+                index += len(values)
             elif word.value is None and word.perhaps:
                 for text in filter(None, word.perhaps):
                     name, equals, value = text.partition("=")
@@ -125,6 +138,20 @@ class Settings:
                 # What an array of a file that isn't there holds, its line doesn't write again.
                 written = {other: _Written(None, at.word) for other, at in written.items()}
         return written
+
+    def _values_at(self, index: int) -> list[Word]:
+        """The values of an option, which begin at a word of the line."""
+        values = list[Word]()
+        for word in self.launch.arguments[index:]:
+            if self._holds_settings(word) or (values and not self._is_further_value(word)):
+                break
+            values.append(word)
+        return values
+
+    def _is_further_value(self, word: Word) -> bool:
+        """Whether a word continues a list of values: `--num_learners_per_node 8 8`."""
+        is_known = word.value is not None and not word.value.startswith("-")
+        return is_known and self.front_end.spelling == "options"
 
     def _holds_settings(self, word: Word) -> bool:
         is_key = self.front_end.spelling == "keys" and "=" in word.prefix
