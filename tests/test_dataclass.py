@@ -69,6 +69,20 @@ def test_wrong_arguments(wrong: tuple[int, ...]) -> None:
         Point(*wrong)
 
 
+def test_first_and_later_objects_are_alike() -> None:
+    """Objects are the same whether `__init__` fills them or was compiled, and so is a refusal."""
+    record = made(dataclass)
+    objects = [record(1, (2,), hidden=number) for number in range(50)]
+    assert [each.hidden for each in objects] == [*range(50)]
+    assert {repr(dataclasses.replace(each, hidden=0)) for each in objects} == {
+        "made.<locals>.Record(first=1, second=(2,), names=[])"
+    }
+    for wrong in ({"first": 1}, {"other": 1}):
+        for kind in (record, made(dataclass)):
+            with pytest.raises(TypeError, match=r"Record\.__init__\(\)"):
+                kind(1, **wrong)
+
+
 def test_is_frozen_and_can_be_copied() -> None:
     """Nothing is assigned or deleted; copies and pickles are equal."""
     point = Point(1)

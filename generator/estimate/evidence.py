@@ -24,7 +24,7 @@ from ..resources import read_text
 from .activations import local_tokens
 from .flops import layer_flops
 from .groups import group
-from .layout import Layout, LayoutLike, Offload
+from .layout import Layout, LayoutLike, Offload, is_among, rising
 from .products import datasheet_flops_per_s
 from .states import has_flat_gradients
 
@@ -222,12 +222,12 @@ def of_measured_kind(job: Job, layout: LayoutLike) -> Any:
     usual = np.asarray(True)
     for name, (value, _) in UNSEEN.items():
         usual = usual & (getattr(layout, name) == value)
-    return usual & np.isin(kind(job, layout), _measured_kinds())
+    return usual & is_among(kind(job, layout), _measured_kinds())
 
 
 @cache
 def _measured_kinds() -> NDArray[np.int64]:
-    return np.unique(_measured()[1])
+    return rising(_measured()[1])
 
 
 def evidence(job: Job, layout: Layout) -> Evidence:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from .layout import LayoutLike
+from .layout import LayoutLike, is_among
 
 #: Networks that DeepEP knows: its kernels drive NICs of InfiniBand and RoCE themselves (NVSHMEM's
 #: IBGDA), and stop at the first step on others (deepseek-ai/DeepEP issue 369;
@@ -20,7 +20,7 @@ _DEEPEP_NETWORKS = ("infiniband", "roce")
 _DEEPEP_RANKS = 8
 #: Nodes over which its kernels are compiled, 160 ranks at most (csrc/kernels/launch.cuh,
 #: SWITCH_RDMA_RANKS, and configs.cuh, NUM_MAX_RDMA_PEERS; issues 90 and 464).
-_DEEPEP_NODES = (2, 3, 4, 6, 8, 12, 16, 18, 20)
+_DEEPEP_NODES = np.array((2, 3, 4, 6, 8, 12, 16, 18, 20))
 #: Dispatchers that send a token once to each rank, within a node as well.
 FLEXIBLE = ("deepep", "hybridep")
 
@@ -60,7 +60,7 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster = job.cluster
     has_deepep = cluster.accelerator.generation.deepep and cluster.network in _DEEPEP_NETWORKS
-    has_kernels = (ring.per_node == _DEEPEP_RANKS) & np.isin(ring.nodes, _DEEPEP_NODES)
+    has_kernels = (ring.per_node == _DEEPEP_RANKS) & is_among(ring.nodes, _DEEPEP_NODES)
     return (
         (job.framework.dispatches_by_node and has_deepep)
         & (job.training.dispatcher != "alltoall")

@@ -206,14 +206,8 @@ class Layouts(LayoutLike):
 
         Constant columns still take no memory.
         """
-        columns, rows = {name: getattr(self, name) for name in FIELDS}, places(rows)
-        count = len(taken(self.data, rows))
-        return Layouts(
-            **{
-                name: _shortened(column, count) if is_constant(column) else taken(column, rows)
-                for name, column in columns.items()
-            }
-        )
+        rows = places(rows)
+        return Layouts(**{name: taken(getattr(self, name), rows) for name in FIELDS})
 
     @classmethod
     def of(cls, rows: Sequence[Layout]) -> Layouts:
@@ -233,11 +227,6 @@ def places(rows: NDArray[Any] | slice) -> NDArray[np.intp] | slice:
     return np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.intp, copy=False)
 
 
-def _shortened(column: NDArray[Any], count: int) -> NDArray[Any]:
-    """A constant column of another length; to cut one costs far less than to stretch it."""
-    return column[:count] if count <= len(column) else np.broadcast_to(column[:1], count)
-
-
 def starts(columns: Iterable[NDArray[Any]], count: int) -> NDArray[np.bool_]:
     """Tell which of `count` rows differ from the one before in any of some columns.
 
@@ -252,8 +241,15 @@ def starts(columns: Iterable[NDArray[Any]], count: int) -> NDArray[np.bool_]:
 
 
 def taken(column: NDArray[Any], rows: NDArray[np.intp] | slice) -> NDArray[Any]:
-    """Take rows of a column; by number that is faster than an index."""
-    return column[rows] if isinstance(rows, slice) else column.take(rows)
+    """Take rows of a column; a constant one still takes no memory."""
+    if isinstance(rows, slice):
+        return column[rows]
+    if column.strides != (0,):
+        return column.take(rows)  # by number, which is faster than an index
+
+    # To shorten a column costs far less than to stretch it.
+    count = len(rows)
+    return column[:count] if count <= len(column) else np.broadcast_to(column[:1], count)
 
 
 #: Rows that differ have different sums of products with these: powers of an odd number without a
@@ -273,6 +269,21 @@ def row_keys(columns: Sequence[NDArray[Any]]) -> Column:
         values = column[:1] if is_constant(column) else column
         keys += factor * (values.view(np.int64) if values.dtype == np.float64 else values)
     return keys
+
+
+def rising(values: NDArray[Any]) -> NDArray[Any]:
+    """The distinct values of a column, the least first; `np.unique` imports masked arrays first."""
+    ordered = np.sort(values)
+    new = np.ones(len(ordered), np.bool_)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[new]
+
+
+def is_among(values: Any, known: NDArray[Any]) -> Any:
+    """Tell which values are among some that rise."""
+    if not len(known):
+        return np.zeros(np.shape(values), np.bool_)
+    return known.take(known.searchsorted(values), mode="clip") == values
 
 
 def _alike(keys: Column) -> tuple[Column, NDArray[np.intp]]:
@@ -346,9 +357,23 @@ def _by_figure(change: Callable[..., Any], *values: Any) -> Any:
     return change(*values)
 
 
-#: The job of which figures are known, and by the function that makes them, the keys of rows,
-#: rising, and their figures.
-_latest: tuple[Any, dict[Any, tuple[Column, Any]]] = (None, {})
+#: The jobs that were asked for last, the latest first; and of each, by the function that makes
+#: figures, the keys of rows, rising, and their figures.
+_latest: tuple[tuple[Any, dict[Any, tuple[Column, Any]]], ...] = ()
+#: Jobs of which figures are kept: those that one question compares.
+_KEPT_JOBS = 3
+
+
+def _known_of(job: Any) -> dict[Any, tuple[Column, Any]]:
+    """The figures that are known of a job."""
+    global _latest
+    latest = _latest
+    if latest and latest[0][0] is job:
+        return latest[0][1]
+    this = next((each for each in latest if each[0] is job), (job, {}))
+    others = (each for each in latest if each[0] is not job)
+    _latest = (this, *others)[:_KEPT_JOBS]
+    return this[1]
 
 
 def once_each(
@@ -363,25 +388,22 @@ def once_each(
     The fields `names` and these columns decide what `computed` makes of a job, rows and columns.
 
     Figures are columns along their last axis. Few rows differ in what decides, and those that were
-    computed are known until another job's are asked for.
+    computed for the last few jobs are known.
     """
-    global _latest
     if not isinstance(layout, Layouts) or not len(layout):
         return computed(job, layout, *columns)
-    latest = _latest
-    if latest[0] is not job:
-        latest = _latest = (job, {})
+    latest = _known_of(job)
     columns = tuple(np.broadcast_to(column, len(layout)) for column in columns)
     keys = row_keys([*(getattr(layout, name) for name in names), *columns])
     first, number = (
-        _alike(keys) if len(keys) >= _MANY_ROWS else (np.flatnonzero(np.ones(len(keys))), None)
+        _alike(keys) if len(keys) >= _MANY_ROWS else (np.arange(len(keys), dtype=np.intp), None)
     )
-    few, kept = keys[first], latest[1].get(computed)
+    few, kept = keys[first], latest.get(computed)
     place = kept[0].searchsorted(few) if kept else first
     new = first[kept[0].take(place, mode="clip") != few] if kept else first
     if len(new):
         made = computed(job, layout.take(new), *(column.take(new) for column in columns))
-        kept = latest[1][computed] = _by_key(*filter(None, (kept, (keys[new], made))))
+        kept = latest[computed] = _by_key(*filter(None, (kept, (keys[new], made))))
         place = kept[0].searchsorted(few)
     assert kept
     whole = place if number is None else place[number]

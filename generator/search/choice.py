@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.expected_time import PART, UNMEASURED, WHOLE_CARD, card_share, parts
-from ..estimate.layout import row_keys
+from ..estimate.layout import is_among, places, row_keys, taken
 from ..job.records import Job
 from ..text.wording import counted
 from .feasible import ROOM, Estimates, Floats, roomy_bytes
@@ -48,15 +48,16 @@ def ranking(found: Estimates, top: int, *, bold: bool = False) -> list[int]:
             return [int(row) for row in firsts[:top]]
 
     place = np.argsort(order)
-    others = order[~np.isin(order, firsts)][: top - len(firsts)]
+    others = order[~is_among(order, np.sort(firsts))][: top - len(firsts)]
     picked = np.concatenate([firsts, others])
     return [int(row) for row in picked[np.argsort(place[picked])]]
 
 
 def shown_keys(found: Estimates, rows: Rows) -> Rows:
     """A number for each row, the same for rows that agree in all that a table shows."""
-    layouts = found.layouts.take(rows)
-    return row_keys([getattr(layouts, name) for name in SHOWN])
+    chosen = places(rows)
+    columns = (getattr(found.layouts, name) for name in SHOWN)
+    return row_keys([taken(column, chosen) for column in columns])
 
 
 def first_of_each(keys: Rows) -> Rows:

@@ -150,6 +150,11 @@ class _Domain(NamedTuple):
     sizes: Column  #: how many values there are for each
     flat: Column  #: all values, one list after the other
 
+    @property
+    def has_one_value(self) -> bool:
+        """Ask whether each row has one value, the same."""
+        return bool(np.all(self.sizes == 1) and np.all(self.flat == self.flat[0]))
+
 
 def _domain(job: Job, variable: Variable, factors: Column, pin: int | None) -> _Domain:
     """The values of a variable, cut down to the pin; a pinned micro-batch has to divide the batch
@@ -249,8 +254,12 @@ class Enumeration:
 
     def _crossed(self, table: _Table, name: str, domain: _Domain, number: Column) -> _Table:
         """Every row with every value of one variable."""
+        if name != "micro_batch" and domain.has_one_value:
+            constant = np.broadcast_to(domain.flat[:1], len(table))
+            return _Table({**table.columns, name: constant}, table.weight)
+
         counts, begin = domain.sizes[number], np.cumsum(domain.sizes) - domain.sizes
-        columns = {column: np.repeat(values, counts) for column, values in table.columns.items()}
+        columns = {column: _repeated(values, counts) for column, values in table.columns.items()}
         # The places of a row's values follow each other.
         first = np.repeat(begin[number] - (np.cumsum(counts) - counts), counts)
         columns[name] = taken(domain.flat, places(first + np.arange(len(first))))
@@ -273,6 +282,13 @@ class Enumeration:
                 self.rejected_by[rule.id] = self.rejected_by.get(rule.id, 0) + removed
                 legal &= holds
         return table if legal.all() else table.take(legal)
+
+
+def _repeated(column: Column, counts: Column) -> Column:
+    """Repeat each row of a column so many times; a constant one still takes no memory."""
+    if is_constant(column):
+        return np.broadcast_to(column[:1], int(counts.sum()))
+    return np.repeat(column, counts)
 
 
 def joined(blocks: Iterable[Layouts]) -> Layouts:

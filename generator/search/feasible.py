@@ -196,15 +196,7 @@ def estimates(
     job: Job, rows: Layouts, required_bytes: Floats | float, device_bytes: Floats | float
 ) -> Estimates:
     """Estimate the step time of layouts of which the memory is known."""
-    ledger = step_time(job, rows)
-    total = np.broadcast_to(ledger.total_s, len(rows))
-    # Stages that wait do so for communication too.
-    busy = total / np.maximum(total - ledger.bubble_s, 1e-12)
-    savable = {cause: busy * getattr(ledger, cause) for cause in SAVABLE} | {
-        "bubble_s": ledger.bubble_s + 0.0
-    }
-    if job.pins.context_heads is None:
-        savable["context_s"] = savable["context_s"] * exchange_saves(job, rows)
+    total, savable = step_seconds(job, rows, (*SAVABLE, "bubble_s"))
     expected = expected_s(job, rows, total, required_bytes, device_bytes)
     return Estimates(
         layouts=rows,
@@ -214,6 +206,23 @@ def estimates(
         device_bytes=np.broadcast_to(device_bytes, len(rows)),
         expected_s=np.broadcast_to(expected, len(rows)),
     )
+
+
+def step_seconds(
+    job: Job, rows: Layouts, causes: Collection[str]
+) -> tuple[Floats, dict[str, Floats]]:
+    """Estimate the step time of layouts, and the seconds of some causes that could be saved."""
+    ledger = step_time(job, rows)
+    total = np.broadcast_to(ledger.total_s, len(rows))
+    # Stages that wait do so for communication too.
+    busy = total / np.maximum(total - ledger.bubble_s, 1e-12)
+    savable = {
+        cause: ledger.bubble_s + 0.0 if cause == "bubble_s" else busy * getattr(ledger, cause)
+        for cause in causes
+    }
+    if "context_s" in causes and job.pins.context_heads is None:
+        savable["context_s"] = savable["context_s"] * exchange_saves(job, rows)
+    return total, savable
 
 
 def with_memory(

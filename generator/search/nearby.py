@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
-from ..estimate.layout import DEFAULTS, FIELDS, PARTS_OF, Layout, Layouts
+from ..estimate.layout import DEFAULTS, FIELDS, PARTS_OF, Layout, Layouts, rising
 from ..findings import Severity
 from ..job.records import Job, Pins
 from ..rules.layout.identities import pinned_values
@@ -91,7 +91,7 @@ def _least_changed(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> La
     differing = _differing(rows, layout, compared)
     nearest: Layouts | None = None
 
-    for count in np.unique(differing):
+    for count in rising(differing):
         plain = rows.take(differing == count)
         detailed = _with_details(pinned, plain, layout, values)
         nearest = detailed if nearest is None else nearest

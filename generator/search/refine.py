@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
-from ..estimate.layout import FIELDS, Layouts, Offload, Recompute, row_keys
+from ..estimate.layout import FIELDS, Layouts, Offload, Recompute, is_among, rising, row_keys
 from ..estimate.memory import memory
 from ..estimate.stages import end_layers, inner_layers
 from ..findings import Severity
@@ -37,6 +37,7 @@ from .feasible import (
     fitting,
     joined_estimates,
     roomy_bytes,
+    step_seconds,
     with_memory,
 )
 
@@ -348,7 +349,7 @@ def _near_best(
         whole = each.layouts.virtual_pipeline == 1
         least = seconds * np.where(whole, _floor(each, needing) / each.total_s, 1.0)
         near.append(keys(each.layouts.take(least <= best * (1 + _OTHERS_GAIN))))
-    return np.isin(keys(rows.layouts), np.unique(np.concatenate(near)))
+    return np.asarray(is_among(keys(rows.layouts), rising(np.concatenate(near))), np.bool_)
 
 
 def _deciding(made: Sequence[Estimates], bold: bool) -> Iterator[tuple[Estimates, Floats, float]]:
@@ -430,7 +431,12 @@ def _replaces(
 
 def _floor(found: Estimates, details: Iterable[Detail]) -> Floats:
     """Least time of layouts when all that these details can save is saved."""
-    return found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details})
+    return found.total_s - sum(found.savable[cause] for cause in _saved(details))
+
+
+def _saved(details: Iterable[Detail]) -> dict[str, None]:
+    """The causes that some of these details shorten."""
+    return dict.fromkeys(detail.saves for detail in details)
 
 
 def _floor_with_chunks(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
@@ -449,11 +455,10 @@ def _floor_at(
     """
     settled = {name: value for d in details for name, value in d.best.items()}
     columns = with_columns(rows.layouts, {**settled, **values})
-    found, rest = (
-        estimates(job, columns, rows.required_bytes, rows.device_bytes),
-        [d for d in details if not d.best],
-    )
-    return _floor(found, [*rest, _FULL_CHUNKS] if "virtual_pipeline" in values else rest)
+    rest = [d for d in details if not d.best]
+    causes = _saved([*rest, _FULL_CHUNKS] if "virtual_pipeline" in values else rest)
+    total_s, savable = step_seconds(job, columns, causes)
+    return total_s - sum(savable.values())
 
 
 def _largest(details: Iterable[Detail]) -> dict[str, Any]:
@@ -497,7 +502,7 @@ def _hidden(
     for seconds in (made.total_s, made.expected_s):
         order = np.lexsort((seconds, at))
         best.append(order[np.unique(at[order], return_index=True)[1]])
-    both = np.unique(np.concatenate(best))
+    both = rising(np.concatenate(best))
     return made.take(both), matters[at[both]]
 
 
