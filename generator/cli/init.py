@@ -160,7 +160,7 @@ def _spec_of_files(
     head = [
         *_head(output),
         f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init.",
-        *([f"{price}. Without `layout`, it is chosen."] if price else []),
+        *([f"{price}. Leave `layout` out for that."] if price else []),
     ]
     text = spec_text(draft.spec, head=head, comments=draft.comments, tail=tail, from_files=True)
     return text, outcome

@@ -41,10 +41,10 @@ def unpinned(plan: Plan, *, bold: bool = False) -> Plan | None:
 
 
 def unpinned_text(plan: Plan, free: Plan) -> str:
-    """`your layout: 9.34 s; the chosen one 6.94 s (-26%)`."""
+    """`your layout: 9.34 s; without pins: 6.94 s (-26%)`."""
     pinned_time, free_time = _times(plan, free)
     change = _change(plan, free)
-    return f"your layout: {pinned_time}; the chosen one {free_time} ({change})"
+    return f"your layout: {pinned_time}; without pins: {free_time} ({change})"
 
 
 def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:

@@ -52,7 +52,7 @@ def test_default_command_plans_and_writes(workdir: Path) -> None:
     result = run("--gpus", "1024")
     assert result.exit_code == ExitStatus.OK
     folder = workdir / "gpt3-175b-1024gpus"
-    assert {"ds_config.json", "plan.json", "arguments.txt", "launch.sbatch"} == {
+    assert {"ds_config.json", "plan.json", "arguments.txt", "ends.sh", "launch.sbatch"} == {
         path.name for path in folder.iterdir()
     }
     for expected in (

@@ -19,7 +19,7 @@ from tests.pages import shown_table
 from tests.slurm_cluster import SlurmCluster
 
 PAGE = Path(__file__).parents[2] / "docs" / "long-runs.md"
-SAVED = PAGE.parents[1] / "templates" / "slurm" / "saved.j2"
+SAVED = PAGE.parents[1] / "templates" / "slurm" / "ends.sh.j2"
 BEGIN = "<!-- written by tests/long_runs -->\n"
 ACCIDENTS_DRILLED = 4  # the time limit, the fifth, takes a minute
 HEAD = "| what happens | program | continue | then |\n|---|---|---|---|\n"

@@ -243,7 +243,7 @@ def test_files_of_nodes_own_disks_are_not_counted(own: object, counts: bool) -> 
         overrides=changed,
     )
     text = next(file.text for file in render(search(job).plans[0]) if file.path == "launch.sh")
-    assert ("DATA_RANKS=" in text) is counts
+    assert ("check_data_ranks 2 " in text) is counts
 
 
 @needs_slurm

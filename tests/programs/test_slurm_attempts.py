@@ -83,9 +83,10 @@ def run(
     for name in {"train.py", "pretrain_gpt.py"} - {gone}:
         (folder / name).touch()
     (folder / "step").write_text(step)
-    script = folder / "launch.sbatch"
-    text = script.read_text().replace("LONGEST_WAIT=600", f"LONGEST_WAIT={WAITS_S}")
-    script.write_text(text.replace("--train-iters 40", edit) if edit else text)
+    ends, script = folder / "ends.sh", folder / "launch.sbatch"
+    ends.write_text(ends.read_text().replace("LONGEST_WAIT=600", f"LONGEST_WAIT={WAITS_S}"))
+    if edit:
+        script.write_text(script.read_text().replace("--train-iters 40", edit))
     for name, text in STAND_INS.items():
         (folder / name).write_text(f"#!/bin/bash\n{text}\n")
         (folder / name).chmod(0o755)

@@ -452,16 +452,19 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
     }
 
 
+def config_files(program: Program) -> tuple[str, ...]:
+    """Names of the files that the program reads from `$CONFIG_DIR`."""
+    overrides = (OVERRIDES,) if program.lists else ()
+    return (*(file.path for file in program.files), *overrides)
+
+
 def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
     """The text of template `name`: what every script needs of plan and program, and `values`."""
     common: dict[str, object] = {
         "nodes": plan.job.nodes,
         "processes": processes_per_node(plan),
         "shares_cores": cores_per_node(plan) is not None and own_threads(plan, program),
-        "config_files": (
-            *(file.path for file in program.files),
-            *((OVERRIDES,) if program.lists else ()),
-        ),
+        "config_files": config_files(program),
         "script": program.script,
         "arguments": argument_lines(program.groups, indent="  "),
         # where the rest of them is read from a file

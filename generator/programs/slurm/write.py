@@ -30,6 +30,7 @@ from ..program import (
     saves_on_term,
 )
 
+ENDS: Final = "ends.sh"  #: the functions with which a start of a run begins and ends
 # Megatron's, which save and end with status 0
 _LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
@@ -40,9 +41,13 @@ _ATTEMPTS: Final = 3
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`launch.sbatch`, submitted from the script's folder, and `submit.sh` for a chain of jobs."""
+    """`launch.sbatch`, submitted from the script's folder, and what it needs beside it.
+
+    `ends.sh` has the functions that a run calls to begin, end and go on; `submit.sh` submits a
+    chain of jobs.
+    """
     options, way = write.launch_options(plan), continuation(plan.job)
-    signal_s, form = _signal_s(plan), plan.job.framework.checkpoints
+    signal_s = _signal_s(plan)
     variables = write.environment(plan, program)
     # The catalog's cores are a guess where the job has the whole node.
     threads = (
@@ -53,48 +58,66 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     exported = {
         name: text for name, text in variables.items() if not (threads and name == write.THREADS)
     }
-    text = write.fill(
-        "slurm/launch.sbatch.j2",
-        plan,
-        program,
-        directives=block(plan, options, way, signal_s),
-        header=write.header(
-            plan, program, command, tuple(_notes(plan, program, options, signal_s))
-        ),
-        modules=tuple(options.get("modules", ())),
-        setup=tuple(map(write.Raw, options.get("setup", ()))),
-        virtual_environment=""
+    top = write.header(plan, program, command, tuple(_notes(plan, program, options, signal_s)))
+    ending = _ending_values(plan, program, options, way, signal_s)
+    read_files = (*write.config_files(program), *((ENDS,) if ending["ends"] else ()))
+    values: dict[str, object] = {
+        "directives": block(plan, options, way, signal_s),
+        "header": top,
+        "beside": read_files,
+        "modules": tuple(options.get("modules", ())),
+        "setup": tuple(map(write.Raw, options.get("setup", ()))),
+        "virtual_environment": ""
         if "container_image" in options
         else options.get("virtual_environment", ""),
-        torchrun=torchrun(options),
-        here=not program.script.startswith("/"),  # in the folder that the job is submitted from
-        exclusive=takes_nodes(plan, options),
-        threads=threads,
-        environment=tuple((write.Raw(name), text) for name, text in exported.items()),
-        sourced=tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
-        host_files=tuple(
+        "torchrun": torchrun(options),
+        # in the folder that the job is submitted from
+        "here": not program.script.startswith("/"),
+        "exclusive": takes_nodes(plan, options),
+        "threads": threads,
+        "environment": tuple((write.Raw(name), text) for name, text in exported.items()),
+        "sourced": tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
+        "host_files": tuple(
             (write.Raw(name), path) for name, path in fabric.host_files(plan.job).items()
         ),
-        signal=signal_s > 0,
-        worker_signal=write.Raw("TERM" if saves_on_term(plan, program) else "USR1"),
-        # How long a job that was told waits for its workers before it queues again.
-        grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
+        "worker_signal": write.Raw("TERM" if saves_on_term(plan, program) else "USR1"),
         **_folders(plan, options),
-        way=way,
-        tracked=way != "none"
-        and plan.job.output.checkpoints is not None,  # attempts are counted, by what is saved
-        last_step=last_step(plan, program),
-        # With status 0 before its last step: at a time of its own, or when it gets TERM.
-        leaves_early=saves_on_term(plan, program)
-        or any(map(program.arguments.__contains__, _LEAVES_EARLY)),
-        attempts=options.get("attempts", _ATTEMPTS),
-        tracker=form.tracker,
-        folder=form.folder,
-        names_folder=form.names_folder,
         **container_values(plan, options, variables),
-    )
-    script = RenderedFile(path="launch.sbatch", text=text)
-    return (script, _submit(plan, program, command)) if way == "chain" else (script,)
+        **ending,
+    }
+    texts = {"launch.sbatch": write.fill("slurm/launch.sbatch.j2", plan, program, **values)}
+    if ending["ends"]:
+        texts[ENDS] = write.fill("slurm/ends.sh.j2", plan, program, header=top, **ending)
+    files = tuple(RenderedFile(path=path, text=text) for path, text in texts.items())
+    return (*files, _submit(plan, program, command)) if way == "chain" else files
+
+
+def _ending_values(
+    plan: Plan, program: Program, options: Mapping[str, Any], way: str, signal_s: int
+) -> dict[str, object]:
+    """What `launch.sbatch` and `ends.sh` need to know of how a start of the run ends.
+
+    `ends` is the name of the second, and nothing where the run needs none.
+    """
+    form = plan.job.framework.checkpoints
+    # attempts are counted, by what is saved
+    tracked = way != "none" and plan.job.output.checkpoints is not None
+    return {
+        "ends": ENDS if tracked or signal_s > 0 or program.resume else None,
+        "way": way,
+        "tracked": tracked,
+        "signal": signal_s > 0,
+        # How long a job that was told waits for its workers before it queues again.
+        "grace_s": max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
+        "last_step": last_step(plan, program),
+        # With status 0 before its last step: at a time of its own, or when it gets TERM.
+        "leaves_early": saves_on_term(plan, program)
+        or any(map(program.arguments.__contains__, _LEAVES_EARLY)),
+        "attempts": options.get("attempts", _ATTEMPTS),
+        "tracker": form.tracker,
+        "folder": form.folder,
+        "names_folder": form.names_folder,
+    }
 
 
 def _submit(plan: Plan, program: Program, command: str) -> RenderedFile:

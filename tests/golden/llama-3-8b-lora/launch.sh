@@ -137,32 +137,33 @@ end_run() {
   exit "$status"
 }
 
-SAVED_IN="$CHECKPOINTS/checkpoint-$(saved_step)"
-
-
 # ZeRO's states are one file a data-parallel rank (data × context), and DeepSpeed refuses them on another number.
-DATA_RANKS=8
-TAG="" UNIVERSAL=""
-if [[ -r "$SAVED_IN/latest" ]]; then
-  read -r TAG <"$SAVED_IN/latest" || true # it ends without a newline
-fi
-STATES=("$SAVED_IN/$TAG"/*zero_pp_rank_*_mp_rank_00_optim_states.pt)
-if [[ -n "$TAG" && -e "${STATES[0]:-}" && "${#STATES[@]}" -ne "$DATA_RANKS" ]]; then
-  if [[ -r "$SAVED_IN/latest_universal" ]]; then
-    read -r UNIVERSAL <"$SAVED_IN/latest_universal" || true
+check_data_ranks() { # with the number of this plan, and the folder of the checkpoint
+  local ranks="$1" saved_in="$2" tag="" states
+  UNIVERSAL=""
+  if [[ -r "$saved_in/latest" ]]; then
+    read -r tag <"$saved_in/latest" || true # it ends without a newline
   fi
-  if [[ "$UNIVERSAL" != "${TAG}_universal" ]]; then
-    echo "$SAVED_IN/$TAG was saved by ${#STATES[@]} data-parallel ranks, but this plan has $DATA_RANKS: convert it and start again:" >&2
+  states=("$saved_in/$tag"/*zero_pp_rank_*_mp_rank_00_optim_states.pt)
+  if [[ -z "$tag" || ! -e "${states[0]:-}" || "${#states[@]}" -eq "$ranks" ]]; then
+    return 0
+  fi
+  if [[ -r "$saved_in/latest_universal" ]]; then
+    read -r UNIVERSAL <"$saved_in/latest_universal" || true
+  fi
+  if [[ "$UNIVERSAL" != "${tag}_universal" ]]; then
+    echo "$saved_in/$tag was saved by ${#states[@]} data-parallel ranks, but this plan has $ranks: convert it and start again:" >&2
     printf '  python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state --input_folder %q --output_folder %q\n' \
-      "$SAVED_IN/$TAG" "$SAVED_IN/${TAG}_universal" >&2
+      "$saved_in/$tag" "$saved_in/${tag}_universal" >&2
     exit 1
   fi
-  echo "loading $UNIVERSAL, saved by ${#STATES[@]} data-parallel ranks, on $DATA_RANKS" >&2
+  echo "loading $UNIVERSAL, saved by ${#states[@]} data-parallel ranks, on $ranks" >&2
   mkdir -p -- "$CONFIG_DIR/universal"
   sed '1s/{/{ "checkpoint": {"load_universal": true},/' "$CONFIG_DIR/ds_config.json" \
     >"$CONFIG_DIR/universal/ds_config.json"
   CONFIG_DIR="$CONFIG_DIR/universal"
-fi
+}
+check_data_ranks 8 "$CHECKPOINTS/checkpoint-$(saved_step)"
 
 SCRIPT=run_sft.py
 ARGUMENTS=(
