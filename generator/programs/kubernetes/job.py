@@ -328,7 +328,9 @@ def _is_training(source: Source, root: str, row: PodKind) -> bool:
         return True
     if row.versions == ("batch/v1",) and view.value("spec/completionMode") != "Indexed":
         return False
-    return any(role.gpus for role in _roles(view, row))
+    # A number that is none, such as half a GPU, is for a rule to refuse.
+    requests = (gpu_requests(view, role.resources) for role in _roles(view, row))
+    return any(value is None or value > 0 for each in requests for _, _, value in each)
 
 
 def _objects(view: YamlDocument, depth: int = 0) -> Iterator[tuple[str, PodKind]]:

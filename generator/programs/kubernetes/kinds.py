@@ -48,12 +48,20 @@ class PodKind:
     processes: str = ""  #: where the processes of a pod are counted
     ranks: Ranks = "nobody"
     sets: tuple[str, ...] = ()  #: variables that the controller sets in each pod
+    volumes: tuple[str, ...] = ()  #: that the controller adds to each pod
+    claims: str = ""  #: where claims are that become volumes of each pod
+    name_is_label: bool = True  #: whether its name becomes that of a host
+    #: Of a role: the numbers by which its pods are numbered in the names of their hosts, which are
+    #: the object's name, the role's and these; empty where hosts have other names.
+    numbered_by: tuple[str, ...] = ()
+    subdomain: str = ""  #: where the hosts' subdomain is written; else it is the object's name
     has_schema: bool = False  #: whether its definition is among the schemas that are carried
     needs_gpus: bool = False  #: whether it is often something else than a training
 
 
 #: **Source**: types of kubeflow/trainer pkg/apis @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset
-#: api/jobset/v1alpha2 @ v0.12.0; kubeflow/mpi-operator pkg/apis/kubeflow/v2beta1/types.go;
+#: api/jobset/v1alpha2 @ v0.12.0; kubeflow/mpi-operator pkg/apis/kubeflow/v2beta1/types.go and
+#: pkg/controller/mpi_job_controller.go:75-80;
 #: ray-project/kuberay ray-operator/apis/ray/v1; kubernetes-sigs/lws api/leaderworkerset/v1;
 #: volcano-sh/apis pkg/apis/batch/v1alpha1/job.go and its plugins env and pytorch;
 #: aws/sagemaker-hyperpod-training-operator, HyperPodPyTorchJob of sagemaker.amazonaws.com/v1.
@@ -68,6 +76,7 @@ KINDS: Final = (
         ranks="controller",
         sets=_OF_PYTORCH_JOB,
         has_schema=True,
+        numbered_by=("replicas",),
     ),
     PodKind(
         name="TrainJob",
@@ -90,7 +99,10 @@ KINDS: Final = (
         counts=("template/spec/parallelism", "replicas"),
         trains="most GPUs",
         sets=_INDEX,
+        claims="spec/volumeClaimPolicies",
         has_schema=True,
+        numbered_by=("replicas", "template/spec/parallelism"),
+        subdomain="spec/network/subdomain",
     ),
     *(
         PodKind(
@@ -102,6 +114,8 @@ KINDS: Final = (
             trains="most GPUs",
             ranks="controller",
             sets=(*_INDEX, *OF_TRAINER),
+            claims="spec/template/spec/volumeClaimPolicies",
+            name_is_label=False,
         )
         for name in ("TrainingRuntime", "ClusterTrainingRuntime")
     ),
@@ -124,6 +138,7 @@ KINDS: Final = (
         trains="with GPUs",
         processes="spec/slotsPerWorker",
         ranks="mpirun",
+        volumes=("mpi-job-config", "ssh-auth"),
     ),
     *(
         PodKind(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Final
 
 from ...catalog import NodeType, load_catalog
+from ...dataclass import dataclass
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
-from ...numerals import read_whole
+from ...numerals import read_whole, whole
+from ...resources import read_text
 from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
 from ...submission.repository import find_programs
 from ...submission.secrets import secrets_of
@@ -92,7 +96,8 @@ def name_is_a_label(job: KubernetesJob) -> Violations:
     """
     value = job.text("metadata/name")
     if (
-        value is not None
+        job.row.name_is_label
+        and value is not None
         and not to_fill(value)
         and not (_LABEL.fullmatch(value) and len(value) <= _LONGEST)
     ):
@@ -310,10 +315,9 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
     """Every volume that a container mounts is one of its pod's.
     Prevents: spec.containers[0].volumeMounts[0].name: Not found.
     Fix: add the volume, or correct the name"""
-    # of a JobSet, whose claims are volumes of its pods
-    claimed = job.has("spec/volumeClaimPolicies")
-    for role, at, _ in _containers(job) if not claimed else ():
-        names = [each.get("name") for _, each in job.mappings(f"{role.pod}/volumes")]
+    added = [*job.row.volumes, *_claimed(job)]
+    for role, at, _ in _containers(job):
+        names = [each.get("name") for _, each in job.mappings(f"{role.pod}/volumes")] + added
         for place, mount in job.mappings(f"{at}/volumeMounts"):
             name = mount.get("name")
             if (
@@ -324,6 +328,14 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
                 known = f"; the pod has {', '.join(map(show, names))}" if names else ""
                 message = f"the mount {show(name)} is no volume of {role.name}{known}"
                 yield violation(job, f"{place}/name", message, f"add a volume named {name}")
+
+
+def _claimed(job: KubernetesJob) -> Iterator[object]:
+    """The names of the volumes that the claims of a JobSet become in its pods."""
+    policies = job.mappings(job.row.claims) if job.row.claims else ()
+    for policy, _ in policies:
+        for template, _ in job.mappings(f"{policy}/templates"):
+            yield job.value(f"{template}/metadata/name")
 
 
 @jobs.rule("KUB014", NOTE, "training", _SHM)
@@ -559,12 +571,17 @@ def a_node_has_the_devices(job: KubernetesJob) -> Violations:
     nvidia.com/gpu.
     Fix: ask for the GPUs of one node, and for more pods
     """
-    for role, name, node in _with_types(job):
-        most = {**dict.fromkeys(_WHOLE_GPUS, node.accelerators_per_node), EFA: node.efa_interfaces}
+    for role in job.roles:
+        machines = [_Machine.called(name) for name in instance_types(job, role.pod)]
+        known = [machine for machine in machines if machine is not None]
+        if not known or len(known) < len(machines):
+            continue
+        largest = max(known, key=lambda machine: machine.gpus)
+        most = {**dict.fromkeys(_WHOLE_GPUS, largest.gpus), EFA: largest.efa_interfaces}
         for resource, place, number in _limits(job, role):
             held = most.get(resource, 0)
             if held and number > held:
-                message = f"{resource} is {number}, and a node of {name} has {held}"
+                message = f"{resource} is {number}, and a node of {largest.name} has {held}"
                 yield violation(job, place, message, f"write {held}, and use more pods")
 
 
@@ -608,6 +625,40 @@ def _limits(job: KubernetesJob, role: Role) -> Iterator[tuple[str, str, int]]:
 _WHOLE_GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Machine:
+    """What a node of a type has."""
+
+    name: str
+    gpus: int
+    efa_interfaces: int = 0  #: 0: none, or not known
+
+    @classmethod
+    def called(cls, name: str) -> _Machine | None:
+        """The machine of a cloud's instance type; None where neither the catalog nor the table of
+        types that aren't planned for has it.
+        """
+        node = _node_called(name)
+        if node is not None:
+            gpus, interfaces = node.accelerators_per_node, node.efa_interfaces
+            return cls(name=name, gpus=gpus, efa_interfaces=interfaces)
+        count = _gpus_by_type().get(name.lower().removeprefix("ml."))
+        return None if count is None else cls(name=name, gpus=count)
+
+
+@cache
+def _gpus_by_type() -> Mapping[str, int]:
+    table: dict[str, dict[str, list[str]]] = json.loads(
+        read_text(__package__, "instance_types.json")
+    )
+    return {
+        name: whole(count)
+        for types in table.values()
+        for count, names in types.items()
+        for name in names
+    }
+
+
 def _node_called(name: str) -> NodeType | None:
     """The node type of a cloud's instance type; SageMaker's have `ml.` before it."""
     plain = name.lower().removeprefix("ml.")
@@ -649,6 +700,62 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
                     f"write {match[0]}.{name}"
                 )
                 yield violation(job, at, f"{message}: the pods have no subdomain", hint)
+
+
+@jobs.rule(
+    "KUB031",
+    ERROR,
+    "launcher",
+    "jobset.sigs.k8s.io/docs/concepts, Pod hostnames; kubeflow/trainer "
+    "pkg/controller.v1/common/util.go (GenGeneralName) @ v1.9.4",
+)
+def hosts_that_are_named_are_pods(job: KubernetesJob) -> Violations:
+    """A host that is named as the pods of the job are is one of them.
+    Prevents: Temporary failure in name resolution: the other pods wait for it until they give up.
+    Fix: write NAME-ROLE-0 of a PyTorchJob, NAME-ROLE-0-0.NAME of a JobSet
+    """
+    name, numbers = job.text("metadata/name"), len(job.row.numbered_by)
+    if not name or not numbers or to_fill(name):
+        return
+    domain = job.text(job.row.subdomain) or name if job.row.subdomain else None
+    host = re.compile(r"(?<![\w./-])([a-z][a-z0-9-]*?)((?:-[0-9]+)+)(?:\.([a-z][\w-]*))?(?![\w/-])")
+    for at, text in _said(job):
+        for match in host.finditer(text):
+            is_its = match[1].startswith(f"{name}-") or (domain is not None and match[3] == domain)
+            wrong = _no_pod(job, match, f"{name}-", domain) if is_its else None
+            if wrong:
+                first = f"{name}-{job.trainers[0].name.lower()}{'-0' * numbers}"
+                right = f"{first}.{domain}" if domain else first
+                yield violation(job, at, f"{match[0]} is no pod of this {wrong}", f"write {right}")
+
+
+def _said(job: KubernetesJob) -> Iterator[tuple[str, str]]:
+    """The texts of the environment and of the commands of all pods that train, with places."""
+    for role in job.trainers:
+        texts = [
+            (f"{at}/value", job.value(f"{at}/value"))
+            for at, _ in job.items(f"{role.container}/env")
+        ]
+        for key in ("command", "args"):
+            texts += job.items(f"{role.container}/{key}")
+        yield from ((at, text) for at, text in texts if isinstance(text, str))
+
+
+def _no_pod(job: KubernetesJob, host: re.Match[str], begins: str, domain: str | None) -> str | None:
+    """Why a host is none of a job's pods, as a message goes on; None where it is one."""
+    numbers = [whole(number) for number in host[2].split("-")[1:]]
+    roles = {role.name.lower(): role for role in job.roles}
+    role = roles.get(host[1].removeprefix(begins))
+    kind = job.kind_of_job
+    if role is None or not host[1].startswith(begins) or len(numbers) != len(job.row.numbered_by):
+        return f"{kind}: its roles are {', '.join(roles)}"
+    if domain is not None and host[3] not in (None, domain):
+        return f"{kind}: its pods have the subdomain {domain}"
+    for number, key in zip(numbers, job.row.numbered_by, strict=True):
+        count = job.integer(f"{role.at}/{key}") if job.has(f"{role.at}/{key}") else 1
+        if count is not None and number >= count and not job.has("spec/elasticPolicy"):
+            return f"{kind}: {role.name} has {key.rpartition('/')[2]}: {count}"
+    return None
 
 
 @submissions.rule("KUB022", WARNING, "silent", _READABLE, reads=("Kubernetes job",))
