@@ -86,9 +86,13 @@ _FOR_MEGATRON: Final = frozenset(
 )
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 _WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArguments their defaults
-#: Arguments that its own class still has. Source: LLaMA-Factory
-#: src/llamafactory/hparams/training_args.py @ 0.9.5
-_KEPT: Final = {"LLaMA-Factory": frozenset(["overwrite_output_dir"])}
+#: Arguments that transformers no longer has, and the program still reads itself. Source:
+#: LLaMA-Factory src/llamafactory/hparams/training_args.py @ 0.9.5; axolotl
+#: src/axolotl/core/builders/base.py:235-260 (_configure_warmup_and_logging) @ 067b021c
+_KEPT: Final = {
+    "LLaMA-Factory": frozenset(["overwrite_output_dir"]),
+    "axolotl": frozenset(["warmup_ratio"]),
+}
 #: The keys with which programs leave activations as they are; without, they checkpoint them.
 #: Source: LLaMA-Factory src/llamafactory/hparams/model_args.py @ 0.9.5
 _CHECKPOINTS_UNLESS: Final = {"LLaMA-Factory": "disable_gradient_checkpointing"}

@@ -1,11 +1,11 @@
-"""Distance of a layout from measured runs.
+"""How far a layout is from the measured runs.
 
-Far from all of them an estimate is extrapolated, and less certain.
+Far from all of them an estimate is an extrapolation, and less certain.
 
-A run is described by its kind (the program, the ZeRO stage, the kinds of parallelism, offload,
-LoRA) and by traits that its speed depends on in ways the formulae don't know exactly: how small the
-pieces are that each rank works on, and how many ranks work together. `evidence.json` has those of
-the published runs, without their times; `python -m benchmarks.uncertainty --write` makes it.
+A run has a kind: the program, the ZeRO stage, the kinds of parallelism, offload, LoRA. And it has
+traits, sizes on which its speed depends in ways that the formulas don't capture exactly: how small
+the pieces are that each rank works on, and how many ranks work together. `evidence.json` has the
+kinds and traits of the published runs; `python -m benchmarks.uncertainty --write` makes it.
 """
 
 from __future__ import annotations
@@ -29,26 +29,31 @@ from .products import datasheet_flops_per_s
 from .states import has_flat_gradients
 
 Floats = NDArray[np.float64]
-_FAR = 1000.0  #: more octaves than there are between any two values
-#: Distance between having a trait and lacking it.
+
+#: More octaves than there are between any two values: marks a trait that a layout doesn't have.
+_FAR = 1000.0
+
+#: The distance between having a trait and not having it.
 _OTHER_KIND_OCTAVES = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trait:
-    """Something about a layout on which runs can be alike."""
+    """A size of a layout in which it can be compared with measured runs."""
 
-    value: Callable[[Job, LayoutLike], Any]  #: NaN where the layout doesn't have it
-    says: str  #: with the value, where no run is like it
-    #: so far from a measured run, it counts as seen: within a factor of two
+    value: Callable[[Job, LayoutLike], Any]  #: NaN where the layout doesn't have the trait
+    says: str  #: a phrase with the value, for a layout that no run resembles
+    #: a value this close to a measured one counts as measured; 1 octave is a factor of two
     seen_octaves: float = 1.0
 
 
 def _where(condition: Any, value: Any) -> Any:
+    """The value where the condition holds, NaN elsewhere."""
     return np.where(condition, value, np.nan)
 
 
 def _tokens_per_expert(job: Job, layout: LayoutLike) -> Any:
+    """The tokens of one micro-batch that an expert gets on one rank, on average."""
     if not job.model.experts:
         return np.nan * layout.data
     tokens = (
@@ -60,20 +65,20 @@ def _tokens_per_expert(job: Job, layout: LayoutLike) -> Any:
     return tokens * layout.expert / job.model.experts
 
 
-#: Programs whose runs are told apart.
+#: Programs whose measured runs are kept apart.
 PROGRAMS: Final = ("Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed")
 
 
 def program_of(job: Job) -> int:
-    """The number of the program whose runs speak for the job's.
+    """The index in `PROGRAMS` of the program whose runs are comparable with the job's.
 
-    One more than any number where none was measured.
+    The length of `PROGRAMS` for a program that wasn't measured.
     """
     program = job.engine.measured_as
     return PROGRAMS.index(program) if program in PROGRAMS else len(PROGRAMS)
 
 
-#: Parts of a kind beside the program and the ZeRO stage.
+#: The yes-or-no parts of a kind, each one bit of its code.
 _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
     "tensor": lambda job, row: row.tensor > 1,
     "pipeline": lambda job, row: row.pipeline > 1,
@@ -87,12 +92,15 @@ _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
 
 
 def kind(job: Job, layout: LayoutLike) -> Any:
-    """A code of what is no size: the program, the ZeRO stage, the kinds of parallelism."""
+    """The kind as a number: 2 bits for the ZeRO stage, 2 for the program, then one for each part.
+
+    One layout or columns.
+    """
     parts = (
         np.asarray(part(job, layout), np.int64) << place
         for place, part in enumerate(_PARTS.values(), start=4)
     )
-    # Under a pipeline stage 0 shards the optimizer, too.
+    # Such an engine shards the optimizer under stage 0 as well, so it runs like stage 1.
     stage = np.where(has_flat_gradients(job, layout), 1, layout.zero_stage)
     return sum(parts) + 4 * program_of(job) + stage
 
@@ -130,7 +138,7 @@ TRAITS: Final[Mapping[str, Trait]] = {
     "expert_overlap": Trait(
         value=lambda job, row: _where(row.expert_overlap, 1.0), says="overlapped all-to-alls"
     ),
-    # of an average layer's forward products on one rank, at the datasheet's rate
+    # The time of an average layer's forward products on one rank, at the datasheet's rate.
     "layer": Trait(
         value=lambda job, row: (
             1e3
@@ -142,7 +150,7 @@ TRAITS: Final[Mapping[str, Trait]] = {
         says="layers of {:.2g} ms",
     ),
 }
-#: Details that no measured run is known to have, and how to say so.
+#: Fields with which no run was measured: their usual value, and a phrase for any other.
 UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
     "zero_copies": (1, "several copies of the sharded states"),
     "zero_hpz": (1, "a secondary partition of the parameters"),
@@ -154,13 +162,13 @@ UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Measured runs that speak for an estimate."""
+    """The measured runs with which a layout is comparable."""
 
-    runs: int  #: measured runs that are like the layout in every trait
-    level: int  #: 2 where there are any, 1 where some are of its kind, else 0
-    #: how far beyond them the nearest is, all traits together; 0 where there are any
+    runs: int  #: measured runs of the layout's kind that are close to it in every trait
+    level: int  #: 2 where `runs` isn't 0, 1 where some runs are of its kind, else 0
+    #: the distance to the nearest run, summed over the traits; 0 where a run is close in each
     octaves: float
-    beyond: tuple[str, ...]  #: in what: a phrase for each trait
+    beyond: tuple[str, ...]  #: what wasn't measured, a phrase for each
 
     @property
     def name(self) -> str:
@@ -168,7 +176,7 @@ class Evidence:
         return ("none", "kind", "like")[self.level]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The evidence as plain values, for JSON."""
         return {
             "like_runs": self.runs,
             "extrapolated_octaves": round(self.octaves, 2),
@@ -178,9 +186,9 @@ class Evidence:
 
 @cache
 def _measured() -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Measured runs by their different values: how many, their kinds, their traits.
+    """The measured runs, equal ones as one row: counts (k), kinds (k) and traits (k × traits).
 
-    Traits are logarithms to base 2.
+    Traits are logarithms to base 2, NaN where a run doesn't have one.
     """
     document = json.loads(read_text(__package__, "evidence.json"))
     if document["traits"] != list(TRAITS):
@@ -191,7 +199,7 @@ def _measured() -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
 
 
 def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
-    """Logarithms to base 2 of every trait, `count` rows; NaN where a layout doesn't have one."""
+    """The traits of `count` layouts (count × traits) as logarithms to base 2, NaN for missing."""
     columns = [
         np.broadcast_to(np.asarray(trait.value(job, layout), float), count)
         for trait in TRAITS.values()
@@ -201,23 +209,26 @@ def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
 
 
 def octaves_beyond(traits_of_rows: Floats, runs: Floats) -> Floats:
-    """Octaves by which rows (n × traits) are beyond runs (k × traits) in each trait: n × k ×
-    traits.
+    """The distance in octaves of each layout from each run, by trait: n × k × traits.
+
+    `traits_of_rows` is n × traits, `runs` is k × traits. It is 0 where a value counts as measured.
     """
-    rows, others = (
+    # Missing values become one number: equal to one another, and far from every other value.
+    rows, measured = (
         np.where(np.isnan(values), -2 * _FAR, values).astype(np.float32)
         for values in (traits_of_rows, runs)
     )
     seen = np.array([trait.seen_octaves for trait in TRAITS.values()], np.float32)
-    beyond = np.maximum(np.abs(rows[:, None] - others) - seen, 0.0)
+    beyond = np.maximum(np.abs(rows[:, None] - measured) - seen, 0.0)
     octaves: Floats = np.where(beyond > _FAR, _OTHER_KIND_OCTAVES, beyond)
     return octaves
 
 
 def of_measured_kind(job: Job, layout: LayoutLike) -> Any:
-    """Tell which layouts are of a kind that some run is of, with no detail that none has.
+    """Whether some run is of a layout's kind and the layout has no unmeasured detail.
 
-    Sizes don't count, nor anything that depends on the rates of the hardware.
+    Sizes don't count, nor does anything that depends on the rates of the hardware. One layout or
+    columns.
     """
     usual = np.asarray(True)
     for name, (value, _) in UNSEEN.items():
@@ -231,33 +242,38 @@ def _measured_kinds() -> NDArray[np.int64]:
 
 
 def evidence(job: Job, layout: Layout) -> Evidence:
-    """Find the measured runs that speak for the estimate of one layout."""
-    of_layout, (counts, kinds, runs) = traits(job, layout, 1), _measured()
-    octaves = octaves_beyond(of_layout, runs)[0]
+    """The measured runs with which one layout is comparable."""
+    layout_traits, (counts, kinds, runs) = traits(job, layout, 1), _measured()
+    octaves = octaves_beyond(layout_traits, runs)[0]
+    distances = octaves.sum(axis=1)
+    nearest = octaves[distances.argmin()]
+    same_kind = kinds == int(kind(job, layout))
 
-    totals, same = octaves.sum(axis=1), kinds == int(kind(job, layout))
-    nearest = octaves[totals.argmin()]
-    beyond = []
-    if not (same & (counts > 0)).any():
-        cut = job.engine.measured_cut if layout.tensor > 1 else None
-        program = cut or job.engine.measured_as
-        used = [name for name, part in _PARTS.items() if part(job, layout)]
-        beyond.append(
-            f"ZeRO {layout.zero_stage} in {program}{' with ' if used else ''}{', '.join(used)}"
-        )
-    # Traits that the layout has, and no run at all has like that.
-    for i, trait in enumerate(TRAITS.values()):
-        value = of_layout[0, i]
-        seen = (np.abs(runs[:, i] - value) <= trait.seen_octaves).any()
-        if nearest[i] > 0 and not np.isnan(value) and not seen:
-            beyond.append(trait.says.format(2**value))
-    unseen = [says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual]
-    like = int(counts[(totals == 0) & same].sum())  # another program's runs count as none
+    not_measured = []
+    if not (same_kind & (counts > 0)).any():
+        not_measured.append(_kind_in_words(job, layout))
+    for column, trait in enumerate(TRAITS.values()):
+        value = layout_traits[0, column]
+        is_seen = (np.abs(runs[:, column] - value) <= trait.seen_octaves).any()
+        if nearest[column] > 0 and not np.isnan(value) and not is_seen:
+            not_measured.append(trait.says.format(2**value))
+    unusual = [says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual]
+    not_measured += unusual
+
+    close_runs = int(counts[(distances == 0) & same_kind].sum())
+    if not not_measured and not close_runs:
+        not_measured = ["each part was measured, but not together"]
     return Evidence(
-        runs=0 if unseen else like,
-        level=0 if unseen else int(same.any()) + (like > 0),
-        octaves=float(totals.min()) + len(unseen) * _OTHER_KIND_OCTAVES,
-        beyond=tuple(
-            beyond + unseen or ([] if like else ["each part was measured, but not together"])
-        ),
+        runs=0 if unusual else close_runs,
+        level=0 if unusual else int(same_kind.any()) + (close_runs > 0),
+        octaves=float(distances.min()) + len(unusual) * _OTHER_KIND_OCTAVES,
+        beyond=tuple(not_measured),
     )
+
+
+def _kind_in_words(job: Job, layout: Layout) -> str:
+    """The kind of a layout's run: `ZeRO 3 in DeepSpeed with pipeline, LoRA`."""
+    cut_by = job.engine.measured_cut if layout.tensor > 1 else None
+    program = cut_by or job.engine.measured_as
+    parts = [name for name, part in _PARTS.items() if part(job, layout)]
+    return f"ZeRO {layout.zero_stage} in {program}{' with ' if parts else ''}{', '.join(parts)}"

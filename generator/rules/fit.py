@@ -1,4 +1,4 @@
-"""The memory ledger against what the machines have."""
+"""Fit rules: the memory that a layout needs against the memory that the machines have."""
 
 from __future__ import annotations
 
@@ -19,44 +19,48 @@ from .layout.recompute import HOST_OPTIMIZERS
 from .planned import Judgement, layouts
 from .violations import deepspeed
 
-#: Host memory per accelerator, the most of the catalog's node types: aws/p6-b300.48xlarge.
-_MOST_HOST: Final = 512 * GIB
+#: The largest host memory per accelerator of the catalog's node types: aws/p6-b300.48xlarge.
+_LARGEST_HOST_SHARE_BYTES: Final = 512 * GIB
+
+#: An estimate this many times over the limit takes several changes to fit.
+_FAR_ABOVE: Final = 4
+
 _AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmgtp]?)(i?)b?", re.IGNORECASE)
 
 
 def device_limit_bytes(job: Job, memory: Memory) -> Any:
-    """Device memory a plan may use: the capacity less the job's headroom."""
+    """The device memory that a plan may use: the capacity less the job's headroom."""
     return memory.capacity_bytes * (1 - job.headroom)
 
 
 def host_limit_bytes(job: Job) -> float:
-    """Return the host memory that offloaded states may take.
+    """The host memory of a node that offloaded states may take.
 
-    As on the device, the headroom is left: here to the system and to loaders.
+    The job's headroom is kept free, as on the device: the system and data loaders need it.
     """
     return min(_host_bytes(job), _requested_bytes(job)) * (1 - job.headroom)
 
 
 def pins_host_memory(job: Job, memory: Memory) -> bool:
-    """Tell whether the host has room for pinned buffers, which copies are faster from."""
+    """Whether the host has room to pin the buffers of offloaded states, which speeds copies up."""
     return bool(memory.host_bytes_per_node <= host_limit_bytes(job))
 
 
 def _host_bytes(job: Job) -> float:
-    """Host memory of a node; where it is unknown, as much as any has, and all that is asked for."""
-    likely = _MOST_HOST * job.cluster.accelerators_per_node if job.pins.offload is None else inf
-    return job.cluster.host_memory_bytes or likely
+    """The host memory of a node; a bound where it isn't known.
+
+    An unknown node is taken to have no more than the largest node type of the catalog. A user who
+    pins `layout.offload` knows better: then there is no bound.
+    """
+    largest_bytes = _LARGEST_HOST_SHARE_BYTES * job.cluster.accelerators_per_node
+    return job.cluster.host_memory_bytes or (inf if job.pins.offload is not None else largest_bytes)
 
 
 def _requested_bytes(job: Job) -> float:
-    """Return the host memory of a node to which the spec's launch options limit the job.
-
-    It is infinite where they set no limit.
-    """
+    """The host memory of a node that the spec's launch options ask for; infinite without any."""
     options: Mapping[str, Any] = job.launch.options if knows(job, "launch") else {}
     resources = dict(str(each).partition("=")[::2] for each in options.get("resources") or ())
-    # The key says whose units they are: `memory` is an option of sbatch, a resource is one of a
-    # pod.
+    # The key tells the units: a resource is a pod's, the option `memory` is sbatch's.
     in_resources = "memory" in resources
     return memory_bytes(
         resources["memory"] if in_resources else options.get("memory"), of_slurm=not in_resources
@@ -64,12 +68,12 @@ def _requested_bytes(job: Job) -> float:
 
 
 def memory_bytes(text: object, *, of_slurm: bool) -> float:
-    """Return the bytes of a limit on host memory, of Slurm's or of Kubernetes'.
+    """The bytes of a limit on host memory, as Slurm or as Kubernetes reads it.
 
-    They are infinite where it limits nothing.
+    Infinite for text that sets no limit.
 
-    Source: sbatch(1), --mem: MiB without a unit, 0 for all; kubernetes.io, Resource units: powers
-    of 1,000 without `i`.
+    Source: sbatch(1), --mem: MiB without a unit, 0 for all memory; kubernetes.io, Resource units:
+    powers of 1,000 without `i`.
     """
     match = _AMOUNT.fullmatch(str(text))
     if match is None or not python_float(match[1]):
@@ -79,20 +83,29 @@ def memory_bytes(text: object, *, of_slurm: bool) -> float:
     return (python_float(match[1]) or 0.0) * base**power
 
 
-def _smaller(job: Job, layout: Layout) -> list[str]:
-    """Changes to a layout that need less device memory and break no rule."""
-    stage, optimizer = layout.zero_stage, job.training.optimizer
-    distributed = job.engine.sharding == "distributed"
-    moe = job.model.experts > 0 and job.engine.experts != "whole"
-    highest = (
-        0 if optimizer == "lamb" else 1 if distributed or layout.pipeline > 1 else 2 if moe else 3
+def _highest_stage(job: Job, layout: Layout) -> int:
+    """The highest ZeRO stage that the optimizer, the engine and the pipeline allow."""
+    if job.training.optimizer == "lamb":
+        return 0
+    if job.engine.sharding == "distributed" or layout.pipeline > 1:
+        return 1
+    has_expert_groups = job.model.experts > 0 and job.engine.experts != "whole"
+    return 2 if has_expert_groups else 3
+
+
+def _memory_savers(job: Job, layout: Layout) -> list[str]:
+    """Changes to a layout that need less device memory and break no rule, as keys with values."""
+    stage = layout.zero_stage
+    can_offload = (
+        stage >= 1
+        and job.training.optimizer in HOST_OPTIMIZERS
+        and (job.engine.sharding == "distributed" or layout.pipeline == 1)
     )
-    moves = stage >= 1 and optimizer in HOST_OPTIMIZERS and (distributed or layout.pipeline == 1)
     changes = {
         job.says("micro_batch", 1): layout.micro_batch > 1,
         job.says("recompute", Recompute.FULL): layout.recompute != Recompute.FULL,
-        job.says("zero_stage", stage + 1): stage < highest,
-        job.says("offload", Offload.OPTIMIZER): moves and layout.offload == Offload.NONE,
+        job.says("zero_stage", stage + 1): stage < _highest_stage(job, layout),
+        job.says("offload", Offload.OPTIMIZER): can_offload and layout.offload == Offload.NONE,
         "more tensor parallelism": not job.engine.has_parallel_layers and job.training.lora is None,
         "more GPUs": job.training.lora is not None,
         "more tensor or pipeline parallelism": job.engine.has_parallel_layers,
@@ -115,17 +128,14 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     limit, high = device_limit_bytes(job, memory), required_band(memory).high
     yield high <= limit
     stages = int(layout.pipeline)
-    whose = (
-        f"a GPU of pipeline stage {int(memory.stage) + 1} of {stages}" if stages > 1 else "a GPU"
-    )
+    fullest = f"a GPU of pipeline stage {int(memory.stage) + 1} of {stages}"
     message = (
-        f"{whose} needs up to {gib(high)} GiB (estimate {gib(memory.required_bytes)} GiB) "
-        f"of {gib(limit)} GiB"
-        f" device memory ({gib(memory.capacity_bytes)} GiB less {job.headroom:.0%} headroom)"
+        f"{fullest if stages > 1 else 'a GPU'} needs up to {gib(high)} GiB "
+        f"(estimate {gib(memory.required_bytes)} GiB) of {gib(limit)} GiB device memory "
+        f"({gib(memory.capacity_bytes)} GiB less {job.headroom:.0%} headroom)"
     )
-    # So far above the limit, one step is seldom enough: the hint is no bound.
-    several = "several of: " if high > 4 * limit else ""
-    yield message, f"use {several}{', or '.join(_smaller(job, layout))}"
+    several = "several of: " if high > _FAR_ABOVE * limit else ""
+    yield message, f"use {several}{', or '.join(_memory_savers(job, layout))}"
 
 
 @layouts("offload", checks="fit").rule(
@@ -139,21 +149,19 @@ def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
     """
     needed = host_band(job, memory)
     yield needed.low <= host_limit_bytes(job)
-    less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER
+
+    host, requested = _host_bytes(job), _requested_bytes(job)
+    if requested < host:
+        limit, more = f"launch.{job.launch.target} asks for", "memory"
+    elif job.cluster.host_memory_bytes:
+        limit, more = f"{job.cluster.name} has", "nodes"
+    else:
+        limit, more = "no node type of the catalog has over", "nodes"
+    headroom = f", less {job.headroom:.0%} headroom" if job.headroom else ""
     message = (
         f"{job.says('offload', layout.offload)} needs {gib(needed.low)} GiB of host memory a node, "
-        f"and up to {gib(needed.high)} with pinned buffers;"
+        f"and up to {gib(needed.high)} with pinned buffers; "
+        f"{limit} {gib(min(host, requested))} GiB{headroom}"
     )
-    left = f", less {job.headroom:.0%} headroom" if job.headroom else ""
-    has, asked = _host_bytes(job), _requested_bytes(job)
-    known = (
-        f"{job.cluster.name} has"
-        if job.cluster.host_memory_bytes
-        else "no node type of the catalog has over"
-    )
-    whose = f"launch.{job.launch.target} asks for" if asked < has else known
-    message += f" {whose} {gib(min(has, asked))} GiB{left}"
-    yield (
-        message,
-        f"use {job.says('offload', less)}, or more {'memory' if asked < has else 'nodes'}",
-    )
+    less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER
+    yield message, f"use {job.says('offload', less)}, or more {more}"

@@ -1,15 +1,15 @@
-"""An elastic job: one plan for each count of GPUs that it may get, with the same batch and the same
-checkpoint.
+"""Elastic jobs: a plan for each number of GPUs that a job may get.
 
-Tensor, pipeline, context and expert parallelism, the ZeRO stage and what else a checkpoint is cut
-by are those of one plan; only the replicas, the micro batch, the accumulation and what is
-recomputed change from count to count.
+All plans of a job have the same global batch and can load one another's checkpoints. So they share
+tensor, pipeline, context and expert parallelism, the ZeRO stage and whatever else a checkpoint is
+cut by. The number of replicas, the micro-batch, the accumulation and the recomputation differ.
+
+Spares are the other question here: on how many nodes fewer one plan can go on.
 
 **Source**: Megatron-LM's distributed checkpoints keep model parallelism unless saved with
 `--dist-ckpt-optim-fully-reshardable`, and take any number of replicas
-(docs/api-guide/core/dist_checkpointing.md @ core_v0.16.1); ZeRO's are refused by another number of
-replicas unless made universal (DeepSpeed, runtime/engine.py:4750 @ 0.19.8). Spares are the smaller
-counts of nodes on which one plan's replicas go on so.
+(docs/api-guide/core/dist_checkpointing.md @ core_v0.16.1). ZeRO's are refused by another number of
+replicas unless made universal (DeepSpeed, runtime/engine.py:4750 @ 0.19.8).
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ from typing import Any, Final
 from ..dataclass import dataclass
 from ..estimate.layout import Layout
 from ..findings import Finding, Severity
-from ..job.records import Job
+from ..job.records import Job, Pins
 from .choice import ranking
 from .feasible import Feasible, feasible_layouts, make_plan
 from .plan import Infeasible, Plan, SearchResult
 from .refine import refined
 from .search import obstacle, search
 
-#: The share of the nodes down to which counts are listed; below it, only the next one, where there
-#: is none above.
+#: Spares are listed down to this share of a plan's nodes. Where there are none, the largest number
+#: of nodes below it is.
 SMALLEST_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spare:
-    """A smaller count of nodes with the same batch and the same layout of each replica."""
+    """A smaller number of nodes with the same global batch and the same layout of each replica."""
 
     plan: Plan
-    #: with so many nodes lost, and up to `lost_to`, this is the largest count that works
+    #: Where `lost_from` to `lost_to` nodes are lost, this is the largest number that works. Where
+    #: `lost_to` are, no node is idle.
     lost_from: int
-    lost_to: int  #: with so many nodes lost none is idle
+    lost_to: int
     throughput: float  #: as a share of the whole plan's
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data."""
+        """The spare as plain values, for JSON."""
         layout, job = self.plan.layout, self.plan.job
         return {
             "nodes": job.nodes,
@@ -62,11 +63,11 @@ class Spare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spares:
-    """The smaller counts of a plan, largest first."""
+    """The smaller numbers of nodes on which a plan can go on, largest first."""
 
     plan: Plan
     counts: tuple[Spare, ...]
-    #: counts that keep both products, and break a rule or don't fit
+    #: numbers of nodes that GPUs and batch divide into, each with the rule that it breaks
     refused: tuple[tuple[int, Finding], ...]
 
     def to_dict(self) -> dict[str, object]:
@@ -80,72 +81,91 @@ class Spares:
 
 
 def spare_nodes(plan: Plan) -> Spares:
-    """The counts of nodes, from one less than the plan's, that keep its batch and each replica's
-    layout.
-    """
+    """The smaller numbers of nodes that keep a plan's batch and the layout of each replica."""
     job, layout = plan.job, plan.layout
     counts: list[Spare] = []
     refused: list[tuple[int, Finding]] = []
-    larger, passes = job.nodes, job.training.global_batch // layout.micro_batch
-    replica = layout.world // layout.data
+    micro_batches = job.training.global_batch // layout.micro_batch
+    gpus_per_replica = layout.world // layout.data
+    next_larger_nodes = job.nodes
+
     for data in range(layout.data - 1, 0, -1):
-        if data * replica % job.cluster.accelerators_per_node or passes % data:
+        gpus = data * gpus_per_replica
+        if gpus % job.cluster.accelerators_per_node or micro_batches % data:
             continue
-        fewer = replace(layout, data=data, gradient_accumulation=passes // data)
-        smaller = make_plan(replace(job, gpus=data * replica), fewer)
-        left = smaller.job.nodes
-        if left < SMALLEST_SHARE * job.nodes and counts:
+        fewer_replicas = replace(layout, data=data, gradient_accumulation=micro_batches // data)
+        smaller = make_plan(replace(job, gpus=gpus), fewer_replicas)
+        nodes = smaller.job.nodes
+        if nodes < SMALLEST_SHARE * job.nodes and counts:
             break
-        broken = next(
-            (finding for finding in smaller.findings if finding.severity is Severity.ERROR), None
-        )
-        if broken is not None:
-            refused.append((left, broken))
+
+        errors = (f for f in smaller.findings if f.severity is Severity.ERROR)
+        if (error := next(errors, None)) is not None:
+            refused.append((nodes, error))
             continue
-        rate = float(plan.step_time.total_s) / float(smaller.step_time.total_s)
-        lost = {"lost_from": job.nodes - larger + 1, "lost_to": job.nodes - left}
-        counts.append(Spare(plan=smaller, **lost, throughput=rate))
-        larger = left
+        counts.append(
+            Spare(
+                plan=smaller,
+                lost_from=job.nodes - next_larger_nodes + 1,
+                lost_to=job.nodes - nodes,
+                throughput=float(plan.step_time.total_s) / float(smaller.step_time.total_s),
+            )
+        )
+        next_larger_nodes = nodes
     return Spares(plan=plan, counts=tuple(counts), refused=tuple(refused))
 
 
-#: Fields that the files of a checkpoint are cut by; the second part only where the plan uses it.
-_CUT_BY: Final = ("tensor", "pipeline", "virtual_pipeline", "context", "expert", "zero_stage")
-_CUT_BY_TOO: Final = (
+#: Fields that the files of every checkpoint are cut by.
+_CHECKPOINT_FIELDS: Final = (
+    *("tensor", "pipeline", "virtual_pipeline", "context", "expert", "zero_stage"),
+)
+#: Fields that the files are cut by where a plan doesn't have their default.
+_OPTIONAL_CHECKPOINT_FIELDS: Final = (
     "expert_tensor",
     "first_stage_layers",
     "last_stage_layers",
     "zero_copies",
     "zero_hpz",
 )
-_CANDIDATES: Final = 60  #: of the best plans on the most GPUs
-#: Step time over the best, on the most GPUs, of a plan that works on more counts.
-_SLOWER: Final = 1.1
-#: Distance to another batch that suits more counts, as a share of the batch.
+#: Plans on the most GPUs of which the shared layout is chosen: so many of the best,
+_CANDIDATES: Final = 60
+#: and no slower than so many times the best.
+_SLOWEST: Final = 1.1
+#: How far another global batch may be, as a share of the job's, to be suggested.
 _NEARBY: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
-    """The plans of an elastic job, most GPUs first, and the counts that have none."""
+    """The plans of an elastic job, most GPUs first, and the numbers of GPUs without a plan."""
 
-    answer: SearchResult  #: on the most GPUs
+    answer: SearchResult  #: the search on the most GPUs
     plans: tuple[Plan, ...]
-    left_out: Mapping[int, str]  #: counts without a plan, and why
+    left_out: Mapping[int, str]  #: numbers of GPUs without a plan, and why
 
     @property
     def better_batch(self) -> tuple[int, tuple[int, ...]] | None:
-        """The batch nearby that is divided on the most counts, and these, where they are more; they
-        need not fit.
+        """A global batch nearby that divides on more numbers of GPUs, and these numbers.
+
+        None where the job's own batch is as good. Whether the plans would fit isn't looked at.
         """
         batch, layout = self.plans[0].job.training.global_batch, self.plans[0].layout
-        replica = layout.world // layout.data
-        every = (*(plan.job.gpus for plan in self.plans), *self.left_out)
-        whole = sorted((gpus for gpus in every if gpus % replica == 0), reverse=True)
-        near = range(math.ceil(batch * (1 - _NEARBY)), int(batch * (1 + _NEARBY)) + 1)
-        suited = {b: tuple(gpus for gpus in whole if b % (gpus // replica) == 0) for b in near}
-        best = max(suited, key=lambda b: (len(suited[b]), -abs(b - batch), b))
-        return (best, suited[best]) if len(suited[best]) > len(suited[batch]) else None
+        gpus_per_replica = layout.world // layout.data
+        every_count = (*(plan.job.gpus for plan in self.plans), *self.left_out)
+        whole_replicas = sorted(
+            (gpus for gpus in every_count if gpus % gpus_per_replica == 0), reverse=True
+        )
+
+        nearby = range(math.ceil(batch * (1 - _NEARBY)), int(batch * (1 + _NEARBY)) + 1)
+        counts_by_batch = {
+            other: tuple(gpus for gpus in whole_replicas if other % (gpus // gpus_per_replica) == 0)
+            for other in nearby
+        }
+        best = max(
+            nearby, key=lambda other: (len(counts_by_batch[other]), -abs(other - batch), other)
+        )
+        is_better = len(counts_by_batch[best]) > len(counts_by_batch[batch])
+        return (best, counts_by_batch[best]) if is_better else None
 
     def to_dict(self) -> dict[str, object]:
         """A part of `dsgen generate --format json`."""
@@ -158,74 +178,82 @@ class Elastic:
 def plan_counts(
     job: Job, *, top: int = 10, bold: bool = False, explain: bool = True
 ) -> Elastic | Infeasible:
-    """The plans of an elastic job; of `Infeasible` the one on the most GPUs, when no count has a
-    plan.
+    """The plans of an elastic job, whose layout is chosen on the most GPUs that have a plan.
+
+    Where no number of GPUs has one, the answer is the search's `Infeasible` on the most.
     """
     left_out: dict[int, str] = {}
     for gpus in reversed(job.elastic):
-        most = replace(job, gpus=gpus, elastic=())
-        found = feasible_layouts(most)
-        if len(found.layouts):
+        largest = replace(job, gpus=gpus, elastic=())
+        feasible = feasible_layouts(largest)
+        if len(feasible.layouts):
             break
-        left_out[gpus] = _obstacle(most, found)
+        left_out[gpus] = _obstacle_in_words(largest, feasible)
     else:
         answer = search(replace(job, elastic=()), top=1, bold=bold, explain=False)
         if isinstance(answer, Infeasible):
             return answer
         raise AssertionError("a count without a layout has a plan")
-    layout = _shared_layout(most, found, job.elastic, bold)
-    cut: dict[str, Any] = {name: getattr(layout, name) for name in _CUT_BY}
-    cut |= {
-        n: getattr(layout, n)
-        for n in _CUT_BY_TOO
-        if getattr(layout, n) != getattr(Layout(data=1), n)
-    }
-    shared = replace(most, pins=replace(job.pins, data=None, **cut, offload=layout.offload.label))
+
+    layout = _shared_layout(largest, feasible, job.elastic, bold)
+    shared = replace(largest, pins=_shared_pins(job.pins, layout))
     answer = search(shared, top=top, bold=bold, explain=explain)
     if isinstance(answer, Infeasible):
         return answer
+
     plans = [answer.plans[0]]
-    for fewer in (
-        replace(shared, gpus=gpus) for gpus in reversed(job.elastic) if gpus < shared.gpus
-    ):
-        if (why := _unsuited(fewer, layout, fewer.gpus)) is None:
-            # Looked at before it is searched: why there is no plan costs much to explain.
-            found = feasible_layouts(fewer)
-            if len(found.layouts):
-                plans += search(fewer, top=1, bold=bold, explain=False).plans
+    for gpus in reversed(job.elastic):
+        if gpus >= shared.gpus:
+            continue
+        smaller = replace(shared, gpus=gpus)
+        why_not = _why_unsuited(smaller, layout, gpus)
+        if why_not is None:
+            # Looked at before the search, which would spend long on explaining why nothing fits.
+            feasible = feasible_layouts(smaller)
+            if len(feasible.layouts):
+                plans += search(smaller, top=1, bold=bold, explain=False).plans
                 continue
-            why = _obstacle(fewer, found)
-        left_out[fewer.gpus] = why
+            why_not = _obstacle_in_words(smaller, feasible)
+        left_out[gpus] = why_not
     return Elastic(answer=answer, plans=tuple(plans), left_out=left_out)
 
 
-def _shared_layout(job: Job, found: Feasible, counts: tuple[int, ...], bold: bool) -> Layout:
-    """The layout of a plan hardly slower than the best whose replicas and batch suit the most
-    counts.
-    """
-    found = refined(job, found, top=_CANDIDATES, bold=bold)
-    rows = ranking(found, _CANDIDATES, bold=bold)
-    near = [row for row in rows if found.total_s[row] <= _SLOWER * found.total_s[rows[0]]]
-    layouts = [found.layouts[row] for row in near]
-    return max(layouts, key=lambda each: sum(_unsuited(job, each, gpus) is None for gpus in counts))
+def _shared_pins(pins: Pins, layout: Layout) -> Pins:
+    """The pins with which every plan has the checkpoint of a layout; the replicas are free."""
+    default = Layout(data=1)
+    shared: dict[str, Any] = {name: getattr(layout, name) for name in _CHECKPOINT_FIELDS}
+    for name in _OPTIONAL_CHECKPOINT_FIELDS:
+        if getattr(layout, name) != getattr(default, name):
+            shared[name] = getattr(layout, name)
+    return replace(pins, data=None, **shared, offload=layout.offload.label)
 
 
-def _unsuited(job: Job, layout: Layout, gpus: int) -> str | None:
-    """The reason why the replicas of `layout` can't be on `gpus`, with the batch; `None` where they
-    can.
-    """
-    replica, batch = layout.world // layout.data, job.training.global_batch
-    if gpus % replica:
-        return f"not whole replicas of {replica} GPUs"
-    if batch % (gpus // replica):
+def _shared_layout(job: Job, feasible: Feasible, counts: tuple[int, ...], bold: bool) -> Layout:
+    """Of the layouts about as fast as the best, the one that works on the most numbers of GPUs."""
+    candidates = refined(job, feasible, top=_CANDIDATES, bold=bold)
+    rows = ranking(candidates, _CANDIDATES, bold=bold)
+    slowest_s = _SLOWEST * candidates.total_s[rows[0]]
+    layouts = [candidates.layouts[row] for row in rows if candidates.total_s[row] <= slowest_s]
+    return max(
+        layouts,
+        key=lambda layout: sum(_why_unsuited(job, layout, gpus) is None for gpus in counts),
+    )
+
+
+def _why_unsuited(job: Job, layout: Layout, gpus: int) -> str | None:
+    """Why a layout's replicas and the batch can't be divided over `gpus`; None where they can."""
+    gpus_per_replica, batch = layout.world // layout.data, job.training.global_batch
+    if gpus % gpus_per_replica:
+        return f"not whole replicas of {gpus_per_replica} GPUs"
+    if batch % (gpus // gpus_per_replica):
         return (
-            f"the number of replicas, of {replica} GPUs each, does not divide the "
+            f"the number of replicas, of {gpus_per_replica} GPUs each, does not divide the "
             f"global batch of {batch:,}"
         )
     return None
 
 
-def _obstacle(job: Job, found: Feasible) -> str:
-    """The rule that leaves no plan, with its numbers where it names one layout."""
-    rule, said = obstacle(job, found)
-    return rule if said is None else f"{said} [{rule}]"
+def _obstacle_in_words(job: Job, feasible: Feasible) -> str:
+    """The rule that leaves no plan, with its message where it names one layout."""
+    rule, message = obstacle(job, feasible)
+    return rule if message is None else f"{message} [{rule}]"

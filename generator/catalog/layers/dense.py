@@ -11,7 +11,7 @@ from .feed_forward import FeedForward, mlp_parameters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dense(FeedForward):
-    """An MLP that every token meets."""
+    """An MLP that every token passes through: two matrices, or three with a gate."""
 
     called: ClassVar[str] = "dense MLPs"
     letter: ClassVar[str] = "-"
@@ -22,22 +22,22 @@ class Dense(FeedForward):
     activation: str = "gelu"
     bias: bool = False
     clamp: float | None = None
-    #: parameters of a norm on the input of the second product, for each of its width (BitNet)
+    #: parameters per element of the inner width, of a norm before the second product (BitNet)
     inner_norm: int = 0
-    vectors: int = 0  #: learned elements in no projection (xIELU's two)
+    vectors: int = 0  #: further learned elements, outside of any matrix (xIELU has two)
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """All of it."""
+        """The names by which the parts of the layer can be recomputed: it has one."""
         return ("mlp",)
 
     @property
     def whole_parameters(self) -> int:
-        """Two or three matrices, their biases, and what is learned beside them."""
+        """The matrices with their biases, the inner norm and the other learned elements."""
         matrices = mlp_parameters(self.hidden, self.width, gated=self.gated, bias=self.bias)
         return matrices + self.width * self.inner_norm + self.vectors
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:
-        """Its width."""
+        """What tensor parallelism divides, by name: the inner width."""
         return {"feed-forward size": self.width}
