@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from dsgen.job.records import Lora
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.program import Program
 from tests.programs.plans import LLAMA, make_job, make_plan, words
-from tests.workers import HANGS_S
+from tests.workers import answers, once
 
 WORLD = 1024
 WORKER = Path(__file__).with_name("trainer_worker.py")
@@ -38,46 +36,58 @@ def program_of(layout: str, stage: int = 1, **changes: Any) -> Program:
     )
 
 
-def ask_the_trainer(programs: list[Program], folder: Path) -> list[dict[str, Any]]:
+CHOSEN = list(itertools.product(LAYOUTS, (0, 3), ("fp32", "fp16", "bf16", "fp8")))
+OPTIMIZERS = ("adam", "lamb", "sgd")
+ADAPTERS = Lora(rank=16, alpha=32, modules=("all-linear",), base="4bit")
+
+
+def asked_programs() -> dict[str, Program]:
+    """The programs that Transformers is asked about, by name."""
+    agreeing = {
+        f"{name} {stage} {precision}": program_of(name, stage, precision=precision)
+        for name, stage, precision in CHOSEN
+    }
+    by_optimizer = {name: program_of("data", optimizer=name) for name in OPTIMIZERS}
+    adapted = {
+        f"adapted {stage}": program_of("data", stage, optimizer="adamw-8bit", lora=ADAPTERS)
+        for stage in (0, 2, 3)
+    }
+    return {
+        **agreeing,
+        **by_optimizer,
+        **adapted,
+        "eight bits": program_of("data", optimizer="adamw-8bit"),
+        "another rate": program_of("data", arguments=("--learning_rate", "0.5")),
+    }
+
+
+@once
+def trainers() -> dict[str, dict[str, Any]]:
     """What Transformers makes of each program's arguments and JSON on `WORLD` ranks."""
-    cases = []
-    for index, program in enumerate(programs):
-        (config,) = program.files
-        name = f"{index}.json"
-        (folder / name).write_text(config.text)
-        cases.append(
-            {"world": WORLD, "arguments": [name if w == config.path else w for w in words(program)]}
-        )
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
-    done = subprocess.run(
-        [sys.executable, str(WORKER)],
-        input=json.dumps(cases),
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    results: list[dict[str, Any]] = json.loads(done.stdout.partition("RESULTS")[2])
-    return results
+    programs = asked_programs()
+    with TemporaryDirectory() as folder:
+        cases = []
+        for index, program in enumerate(programs.values()):
+            (config,) = program.files
+            path = Path(folder) / f"{index}.json"
+            path.write_text(config.text)
+            arguments = [str(path) if word == config.path else word for word in words(program)]
+            cases.append({"world": WORLD, "arguments": arguments})
+        return dict(zip(programs, answers(WORKER, cases), strict=True))
 
 
 @pytest.mark.integration
-def test_the_trainer_finds_no_difference(tmp_path: Path) -> None:
+def test_the_trainer_finds_no_difference() -> None:
     """For every layout, stage, precision and optimizer, TrainingArguments and the JSON agree to the
     last value.
     """
-    chosen = list(itertools.product(LAYOUTS, (0, 3), ("fp32", "fp16", "bf16", "fp8")))
-    programs = [program_of(name, stage, precision=precision) for name, stage, precision in chosen]
-    programs += [program_of("data", optimizer=optimizer) for optimizer in ("adam", "lamb", "sgd")]
-    results = ask_the_trainer(programs, tmp_path)
+    by_layout = [trainers()[" ".join(map(str, chosen))] for chosen in CHOSEN]
+    results = by_layout + [trainers()[name] for name in OPTIMIZERS]
     assert [r["error"] for r in results if "error" in r] == []
     assert {(r["micro_batch"], r["gradient_accumulation"], r["max_steps"]) for r in results} == {
         (2, 3, 95368)
     }
-    for (name, stage, precision), result in zip(chosen, results[: len(chosen)], strict=True):
+    for (name, stage, precision), result in zip(CHOSEN, by_layout, strict=True):
         total = None if name == "ulysses" or (name == "tensor" and stage == 3) else 6 * WORLD
         assert result["config"].get("train_batch_size") == total
         names = {"fp32": "torch.float32", "fp16": "torch.float16"}
@@ -96,12 +106,9 @@ def test_a_number_is_the_same_in_arguments_and_json(rate: float) -> None:
 
 
 @pytest.mark.integration
-def test_the_trainer_would_find_a_difference(tmp_path: Path) -> None:
+def test_the_trainer_would_find_a_difference() -> None:
     """The comparison is real: another learning rate on the command line is refused."""
-    (result,) = ask_the_trainer(
-        [program_of("data", arguments=("--learning_rate", "0.5"))], tmp_path
-    )
-    assert "learning_rate=0.5" in result["error"]
+    assert "learning_rate=0.5" in trainers()["another rate"]["error"]
 
 
 def test_ulysses_is_set_up_by_accelerates_variables() -> None:
@@ -134,15 +141,12 @@ def test_accelerate_reads_the_variables(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.integration
-def test_the_trainer_makes_the_eight_bit_adam(tmp_path: Path) -> None:
+def test_the_trainer_makes_the_eight_bit_adam() -> None:
     """Transformers accepts the 8-bit Adam's name and a JSON without an optimizer, with and without
     adapters.
     """
-    lora = Lora(rank=16, alpha=32, modules=("all-linear",), base="4bit")
-    programs = [program_of("data", stage, optimizer="adamw-8bit", lora=lora) for stage in (0, 2, 3)]
-    for result in ask_the_trainer(
-        [*programs, program_of("data", optimizer="adamw-8bit")], tmp_path
-    ):
+    for name in ("adapted 0", "adapted 2", "adapted 3", "eight bits"):
+        result = trainers()[name]
         assert "error" not in result
         assert result["optim"] == "adamw_bnb_8bit"
         assert "optimizer" not in result["config"]

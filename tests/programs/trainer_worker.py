@@ -1,17 +1,20 @@
 """Parses command lines with Transformers' own `TrainingArguments`, as the Trainer's script would on
 many ranks.
 
-Reads a JSON list of `{"world", "arguments"}` from standard input; the arguments name ds_config
-files in the working folder. Writes, for each, what the Trainer made of them, or the error. It runs
-in a process of its own because `TrainingArguments` changes the environment and starts a process
-group.
+`python trainer_worker.py QUESTIONS.json ANSWERS.json`: each question has `world` and `arguments`,
+which name a ds_config file; its answer is what the Trainer made of them, or the error. It runs in a
+process of its own because `TrainingArguments` changes the environment and starts a process group.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
+
+os.environ.update(HF_HUB_OFFLINE="1", DS_ACCELERATOR="cpu")  # before the imports that read them
 
 from transformers import HfArgumentParser, TrainingArguments
 
@@ -36,16 +39,16 @@ def parse(world: int, arguments: list[str]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Every case on standard input, as a list on standard output."""
+def main(questions: str, answers: str) -> None:
+    """Answer every question."""
     results: list[dict[str, Any]] = []
-    for case in json.load(sys.stdin):
+    for case in json.loads(Path(questions).read_text()):
         try:
             results.append(parse(case["world"], case["arguments"]))
         except ValueError as error:
             results.append({"error": str(error)})
-    sys.stdout.write("RESULTS" + json.dumps(results))
+    Path(answers).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
