@@ -230,8 +230,9 @@ class Secret:
 
 def find(text: str) -> tuple[Secret, ...]:
     """The secrets in a text, in order, none within another."""
-    # those of short texts are kept
-    return _found_in_line(text) if len(text) <= 200 else _found(text)
+    if len(text) <= 200:
+        return _found_in_line(text)
+    return _found_in_excerpt(text) if len(text) <= 100_000 else _found(text)
 
 
 def _found(text: str) -> tuple[Secret, ...]:
@@ -256,6 +257,8 @@ def _found(text: str) -> tuple[Secret, ...]:
 
 #: of messages, which are the same for many files
 _found_in_line: Final = lru_cache(maxsize=2048)(_found)
+#: of a long line, which is the excerpt of every finding in it
+_found_in_excerpt: Final = lru_cache(maxsize=16)(_found)
 
 
 class _Kind(NamedTuple):
