@@ -3,9 +3,9 @@
 
 Of each `model_type` that has a causal language model, or is the language part of a multimodal one,
 `generator/job/model_types.json` has the keys with their values, other names of keys, the base of
-rotary positions, whether the class ties its head at all, and the classes of its layers. Keys that
-change neither size nor cost are left out. Of a multimodal type it has where its language model's
-config is, and what that is without one.
+rotary positions, whether the class ties its head at all, and the classes of its layers and of the
+model. Keys that change neither size nor cost are left out. Of a multimodal type it has where its
+language model's config is, and what that is without one.
 """
 
 from __future__ import annotations
@@ -52,10 +52,12 @@ def main() -> None:
                 **_sizes(config_class, place),
             }
             inner_class = getattr(transformers, causal.get(inner.model_type, ""), None)
-            types.setdefault(inner.model_type, _entry(inner, None) | _layers(inner, inner_class))
+            entry = _entry(inner, None) | _layers(inner, inner_class)
+            types.setdefault(inner.model_type, entry | _named(causal, inner.model_type))
         elif text is None and name in generating:
             model_class = getattr(transformers, causal.get(name, ""), None)
-            types[name] = _entry(config_class, model_class) | _layers(config_class, model_class)
+            entry = _entry(config_class, model_class) | _layers(config_class, model_class)
+            types[name] = entry | _named(causal, name)
 
     table = {
         "source": f"transformers {transformers.__version__}, models/*/configuration_*.py",
@@ -110,6 +112,11 @@ def _layers(config_class: Any, model_class: Any) -> dict[str, Any]:
     lists = [part for part in model.modules() if isinstance(part, torch.nn.ModuleList) and part]
     classes = {type(layer).__name__ for layer in max(lists, key=len, default=())}
     return {"layers": sorted(classes), "names_layers": False} if classes else {}
+
+
+def _named(causal: Any, name: str) -> dict[str, str]:
+    """The causal language model's class, as configs name it in `architectures`."""
+    return {"model": causal[name]} if isinstance(causal.get(name), str) else {}
 
 
 def _tied(config_class: Any) -> dict[str, bool]:

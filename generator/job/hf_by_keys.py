@@ -52,7 +52,7 @@ class Traits:
     """
 
     norm: Told = "rmsnorm"
-    norms: Told = 2  #: of a layer, as wide as the hidden state
+    norms: Told = None  #: of a layer, as wide as the hidden state; None: two, or as a key says
     routed_norms: int | None = None  #: of a layer with experts, where it has others
     norm_after: Told = False
     final_norms: Told = 1
@@ -146,7 +146,8 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     dense, experts, plain = _feed_forwards(read, traits, shape, told)
     read.read.update(traits.idle.split())
 
-    norms, norm_after = told(traits.norms), told(traits.norm_after)
+    norms = _norms(read) if traits.norms is None else told(traits.norms)
+    norm_after = told(traits.norm_after)
     streams = traits.streams(read, shape) if traits.streams else None
     layers = []
     for i in range(shape["layers"]):
@@ -173,6 +174,11 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     internal = ("layers", "heads", "kv_heads", "head_dim", "activation")
     kept = {name: value for name, value in shape.items() if name not in internal}
     return {**kept, **model, "stack": Stack.of(layers)}
+
+
+def _norms(read: KeyReader) -> int:
+    """Norms of a layer: before its parts, and behind them too where a key asks for it."""
+    return 4 if read.knows("sandwich_norm") and read.boolean("sandwich_norm", False) else 2
 
 
 def _sizes(read: KeyReader, traits: Traits) -> Shape:
@@ -476,7 +482,13 @@ def _routed(read: KeyReader, shape: Shape, count: int) -> Shape:
     wide = read.optional_integer("shared_expert_intermediate_size", low=0)
     if shared is None:
         shared = 1 if wide else 0
+    elif shared == 0 and wide and read.known is None:
+        name = read.given("n_shared_experts") or "n_shared_experts"
+        other = read.given("shared_expert_intermediate_size")
+        message = f"{name} is 0, but {other} is {wide}: is there a shared expert, or none?"
+        read.report(name, message, f"remove {name}, or {other}")
     groups = read.optional_integer("n_group", low=0) or 0
+    read.ignore("num_experts_per_group")  # of routing alone
     sigmoid = read.text("scoring_func", default="softmax") == "sigmoid"
     return {
         "experts": count,

@@ -14,7 +14,15 @@ from ..units import count
 from .hf_by_keys import Traits, read_by_keys
 from .hf_dense import DENSE
 from .hf_hybrid import HYBRID
-from .hf_keys import KeyReader, conflicts, known_class, multimodal, odd_keys
+from .hf_keys import (
+    KeyReader,
+    conflicts,
+    foreign_keys,
+    known_class,
+    multimodal,
+    odd_keys,
+    type_of_model,
+)
 from .hf_mamba import STATE_SPACE
 from .hf_moe import MOE, latent_attention, routed_experts
 from .hf_shape import ConfigReader, Family, Problem, Shape
@@ -175,6 +183,10 @@ def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -
     if parts:
         message = f"unknown model_type {show(family)}; its config has {parts}"
         return "model_type", message, _INLINE
+    missing = [key for key in _SIZED if not read.has(key)]
+    if isinstance(read, KeyReader) and 0 < len(missing) < len(_SIZED):
+        message = f"unknown model_type {show(family)}, and its config has no {missing[0]}"
+        return "model_type", message, f"add {' and '.join(missing)} to its config"
     hint = (
         f"did you mean {nearest}?"
         if nearest and nearest[:2] == family[:2]
@@ -401,6 +413,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
         model = f"model_type {family}" if named else "an inline model"
         if isinstance(read, KeyReader):
             notes = (*notes, *_by_keys(read, family))
+        notes = (*notes, *_as_class(read, family))
         for key, meaning in _costly_keys(read):
             if key in {problem[0] for problem in read.problems}:
                 continue
@@ -500,10 +513,40 @@ def _reader(config: Mapping[str, object]) -> ConfigReader:
     """A reader of a config: by the keys of its class, or of any class, where no family has a
     reader of its own.
     """
-    family = config.get("model_type")
-    if not isinstance(family, str) or _SAME.get(family, family) in FAMILIES:
+    usual = _usual(config)
+    if not usual or usual in FAMILIES:
         return ConfigReader(config)
-    return KeyReader(config, known_class(_SAME.get(family, family)))
+    return KeyReader(config, known_class(usual))
+
+
+def _usual(config: Mapping[str, object]) -> str:
+    """The `model_type` that a config is read as: its own, one that is the same, or, of one that
+    nobody knows, that of the class which its `architectures` name; empty without any.
+    """
+    family = config.get("model_type")
+    if not isinstance(family, str):
+        return ""
+    if family in KNOWN or family in REFUSED or family in _TEXT_MODELS or multimodal(family):
+        return _SAME.get(family, family)
+    return type_of_model(config.get("architectures")) or family
+
+
+def _as_class(read: ConfigReader, family: str) -> tuple[str, ...]:
+    """The note on a config that is read as the class which it names; report keys that this class
+    lacks.
+    """
+    usual = _usual(read.config)
+    known = known_class(usual)
+    if known is None or usual == _SAME.get(family, family):
+        return ()
+    for key in foreign_keys(read, known):
+        read.report(
+            key,
+            f"{key} is {show(read.config[key])}: {usual} has no such key, whose class the config "
+            "names",
+            f"remove {key} if the model has no such part",
+        )
+    return (f"model_type {family} is unknown: it is read as {usual}, whose class it names",)
 
 
 def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
@@ -530,7 +573,7 @@ def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
 #: Known types whose parameters are right within 0.01 % when their keys alone are read, those within
 #: 1 %, and all that aren't refused then.
 #: Source: tests/job/test_every_type.py, on transformers 5.23.
-BY_KEYS_ALONE: Final = (74, 87, 93)
+BY_KEYS_ALONE: Final = (75, 88, 94)
 
 
 def _read_family(read: ConfigReader) -> tuple[str, Shape]:
@@ -539,7 +582,7 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
     if not isinstance(family, str):
         read.report("model_type", f"unknown model_type {show(family)}", f"use one of {known}")
         return "", {}
-    usual = _SAME.get(family, family)
+    usual = _usual(read.config)
     if usual in FAMILIES:
         return family, FAMILIES[usual](read)
     if isinstance(read, KeyReader) and _is_readable(read, usual):
@@ -548,7 +591,8 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
         message = f"{family} is a multimodal model, and its config has no text_config"
         read.report("model_type", message, "use its config.json as published")
     else:
-        read.report(*_unknown(read, family, closest(family, KNOWN), known))
+        named = usual if usual in REFUSED else family
+        read.report(*_unknown(read, named, closest(family, KNOWN), known))
     return "", {}
 
 

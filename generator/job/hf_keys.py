@@ -31,7 +31,8 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "hidden_dropout": "hidden_dropout hidden_dropout_prob resid_pdrop residual_dropout "
     "resid_dropout dropout",
     "attention_dropout": "attention_dropout attention_probs_dropout_prob attn_pdrop",
-    "num_experts": "num_experts num_local_experts n_routed_experts moe_num_experts",
+    "num_experts": "num_experts num_local_experts n_routed_experts moe_num_experts "
+    "num_routed_experts",
     "num_experts_per_tok": "num_experts_per_tok moe_topk moe_top_k moe_k top_k_experts "
     "num_experts_per_token",
     "moe_intermediate_size": "moe_intermediate_size expert_ffn_hidden_size moe_ffn_hidden_size",
@@ -40,6 +41,12 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "shared_expert_intermediate_size": "shared_expert_intermediate_size "
     "shared_experts_intermediate_size moe_shared_expert_intermediate_size shared_intermediate_size "
     "share_expert_dim share_expert_dims",
+    "q_lora_rank": "q_lora_rank attention_q_lora_dim",
+    "kv_lora_rank": "kv_lora_rank attention_kv_lora_dim",
+    "qk_nope_head_dim": "qk_nope_head_dim attention_qk_dim",
+    "qk_rope_head_dim": "qk_rope_head_dim attention_qk_rope_dim",
+    "v_head_dim": "v_head_dim attention_v_dim",
+    "sandwich_norm": "sandwich_norm use_sandwich_norm",
     "first_k_dense_replace": "first_k_dense_replace num_dense_layers",
     "routed_scaling_factor": "routed_scaling_factor route_scale router_scaling_factor "
     "moe_routed_scaling_factor moe_router_scaling_factor",
@@ -65,6 +72,7 @@ _IDLE: Final = (
     r"|num_nextn_predict|num_mtp_|mtp_|moe_router_|unsloth|layerdrop|activation_dropout"
     r"|query_pre_attn_scalar|\w*softcapping$|attention_value_scale|scale_attn|scale_emb|logit_scale"
     r"|lambda_std|\w*_dropout$|\w*_pdrop$|norm_type$|rms_norm_eps|layer_norm_eps|\w*_eps$"
+    r"|dim_model_base$|scale_depth$|num_experts_per_group$|(moe_)?router_(enable_|use_)?\w*bias$"
     r"|qk_head_dim$|no_rope_layer|layer_rope_theta|(?=\w*$)\w*_fp32|n_ctx$"
     r"|\w*initializer_range$"
     r"|(embedding|residual|attention|logits?|output|qk)_(multiplier|scaling|scale_factor)$)"
@@ -76,7 +84,7 @@ _TELLING_WORDS: Final = (
     "share shared shares sharing cross conv kernel window sparse block blocks pattern period "
     "interval freq every loop loops cycle cycles recurrent residual latent lora index indexer hash "
     "ngram memory adapter adapters encoder decoder parallel num n stream streams expansion depth "
-    "mtp engram hyper mhc hc"
+    "mtp engram hyper mhc hc ut recurrence recurrences iterations passes"
 )
 _TELLING: Final = frozenset(_TELLING_WORDS.split())
 
@@ -141,6 +149,21 @@ def layer_classes(family: str) -> LayerClasses | None:
     if "layers" not in entry:
         return None
     return LayerClasses(tuple(entry["layers"]), entry.get("names_layers", True))
+
+
+@cache
+def _types_by_model() -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, entry in sorted(_tables()["types"].items(), key=lambda item: len(item[0])):
+        found.setdefault(entry.get("model", ""), name)
+    return found
+
+
+def type_of_model(architectures: object) -> str | None:
+    """The `model_type` whose model in transformers is one of these classes; `None` for none."""
+    named = architectures if isinstance(architectures, (list, tuple)) else ()
+    found = (_types_by_model().get(each) for each in named if each and isinstance(each, str))
+    return next((name for name in found if name is not None), None)
 
 
 @cache
@@ -237,6 +260,21 @@ class KeyReader(ConfigReader):
         return self.usual(key) if name is None else self.config[name]
 
 
+def foreign_keys(read: ConfigReader, known: KnownClass) -> Iterator[str]:
+    """Keys of a telling name that nobody read, and that a class doesn't have."""
+    names = {*known.keys, *known.names}
+    for key, value in read.config.items():
+        if not isinstance(key, str) or key in read.read or key in names:
+            continue
+        if _is_telling(key) and _says_something(value):
+            yield key
+
+
+def _is_telling(key: str) -> bool:
+    """Whether a key's name has a word of what size, cost or parts of a layer may depend on."""
+    return not re.search(_IDLE, key) and not _TELLING.isdisjoint(key.lower().split("_"))
+
+
 def odd_keys(read: KeyReader) -> Iterator[str]:
     """Keys that nobody read and that may change a model: those of its class with another value than
     the usual one, or, without a class, those that have a telling name.
@@ -245,7 +283,7 @@ def odd_keys(read: KeyReader) -> Iterator[str]:
         if not isinstance(key, str) or key in read.read or re.search(_IDLE, key):
             continue
         if read.known is None:
-            if _says_something(value) and not _TELLING.isdisjoint(key.lower().split("_")):
+            if _says_something(value) and _is_telling(key):
                 yield key
         elif key in read.known.keys and value not in (read.known.keys[key], None):
             yield key

@@ -490,6 +490,140 @@ def test_no_family_is_both_read_and_refused() -> None:
     assert not set(FAMILIES) & set(REFUSED)
 
 
+#: Configs of types that transformers doesn't have, as published, without keys of tokens and dtypes,
+#: and the parameters that their authors state.
+_LING: dict[str, object] = {
+    "model_type": "bailing_moe",
+    "num_hidden_layers": 20,
+    "hidden_size": 2048,
+    "intermediate_size": 5120,
+    "first_k_dense_replace": 1,
+    "hidden_act": "silu",
+    "max_position_embeddings": 32768,
+    "moe_intermediate_size": 512,
+    "norm_topk_prob": True,
+    "num_experts_per_tok": 8,
+    "num_attention_heads": 16,
+    "num_experts": 256,
+    "num_key_value_heads": 4,
+    "use_bias": False,
+    "use_rmsnorm": True,
+    "head_dim": 128,
+    "num_shared_experts": 1,
+    "use_qkv_bias": False,
+    "vocab_size": 157184,
+    "moe_router_enable_expert_bias": True,
+    "routed_scaling_factor": 2.5,
+    "n_group": 8,
+    "topk_group": 4,
+    "use_qk_norm": True,
+    "score_function": "sigmoid",
+    "moe_shared_expert_intermediate_size": 512,
+}
+_LING_1T: dict[str, object] = {
+    **_LING,
+    "num_hidden_layers": 80,
+    "hidden_size": 8192,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "moe_shared_expert_intermediate_size": 2048,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "first_k_dense_replace": 4,
+}
+_PANGU: dict[str, object] = {
+    "model_type": "pangu_ultra_moe",
+    "num_dense_layers": 3,
+    "hidden_act": "silu",
+    "hidden_size": 7680,
+    "intermediate_size": 18432,
+    "attention_kv_lora_dim": 512,
+    "moe_intermediate_size": 2048,
+    "num_routed_experts": 256,
+    "num_shared_experts": 1,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "num_mtp_layers": 1,
+    "attention_q_lora_dim": 1536,
+    "attention_qk_dim": 128,
+    "attention_qk_rope_dim": 64,
+    "attention_v_dim": 128,
+    "routed_scaling_factor": 2.5,
+    "sandwich_norm": True,
+    "vocab_size": 153600,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [(_LING, 16.26), (_LING_1T, 1000), (_PANGU, 718)],
+    ids=["Ling-mini-2.0", "Ling-1T", "openPangu-Ultra-MoE"],
+)
+def test_unknown_types_have_the_parameters_that_are_published(
+    config: dict[str, object], billions: float
+) -> None:
+    """Read by their keys alone, models of types that nobody knows have the parameters of their
+    cards, within 0.2 %.
+    """
+    assert parameter_count(convert(**config)) == pytest.approx(1e9 * billions, rel=2e-3)
+
+
+_PLAIN: dict[str, object] = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "vocab_size": 1000,
+    "intermediate_size": 4096,
+}
+
+
+def test_an_unknown_type_is_read_as_the_class_that_it_names() -> None:
+    """Where `architectures` names a class of transformers, its defaults and parts are taken, and a
+    note says so.
+    """
+    named = convert(model_type="mine", architectures=["DeepseekV4ForCausalLM"], num_hidden_layers=3)
+    same = convert(model_type="deepseek_v4", num_hidden_layers=3)
+    assert parameter_count(named) == parameter_count(same)
+    (note,) = named.notes
+    assert note == "model_type mine is unknown: it is read as deepseek_v4, whose class it names"
+
+
+def test_a_key_that_the_named_class_lacks_is_refused() -> None:
+    """The class that a config names may be another program's, with parts of its own."""
+    named = {**_PLAIN, "model_type": "mine", "architectures": ["LlamaForCausalLM"]}
+    ((key, message, _),) = problems(**named, num_memory_slots=4)
+    assert (key, "llama has no such key" in message) == ("num_memory_slots", True)
+
+
+def test_a_named_class_that_is_not_modelled_is_refused_by_its_part() -> None:
+    """The reason is that of the class's own type."""
+    ((_, message, _),) = problems(model_type="mine", architectures=["ZambaForCausalLM"])
+    assert "whose weights several places share" in message
+
+
+def test_layers_that_run_several_times_are_refused() -> None:
+    """A looped model has as many parameters, and several times the work (Ouro)."""
+    ((key, _, _),) = problems(**_PLAIN, model_type="ouro", total_ut_steps=4)
+    assert key == "total_ut_steps"
+
+
+def test_an_unknown_type_without_a_size_is_told_which() -> None:
+    """The message names the size that the config lacks (ChatGLM)."""
+    sizes = {key: value for key, value in _PLAIN.items() if key != "vocab_size"}
+    ((_, message, hint),) = problems(**sizes, model_type="chatglm", padded_vocab_size=65024)
+    assert message == "unknown model_type 'chatglm', and its config has no vocab_size"
+    assert hint == "add vocab_size to its config"
+
+
+def test_a_shared_expert_that_is_there_and_not_is_refused() -> None:
+    """No shared expert, and its width, say two things."""
+    keys = {**_LING, "num_shared_experts": 0}
+    ((key, message, _),) = problems(**keys)
+    assert (key, "512" in message) == ("num_shared_experts", True)
+
+
 def test_unknown_family_is_told_from_its_keys() -> None:
     """What the config of an unknown family has, instead of a name that looks alike."""
     ((_, message, hint),) = problems(
@@ -611,7 +745,7 @@ def test_old_multimodal_config_is_flat() -> None:
         ),
         (
             {"model_type": "new_vl", "text_config": {"hidden_size": 64}},
-            "unknown model_type 'new_vl'",
+            "unknown model_type 'new_vl', and its config has no num_hidden_layers",
         ),
     ],
 )
