@@ -1,4 +1,4 @@
-"""`dsgen plan`: ranked plans, and questions about them; `dsgen estimate`: one pinned layout."""
+"""`dsgen plan` ranks and compares the plans of a job; `dsgen estimate` estimates one layout."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from .printing import ExitStatus, print_csv, print_json, working
 if TYPE_CHECKING:
     from ..job.records import Job
     from ..search.compare import Comparison
+    from ..search.elastic import Elastic
     from ..search.plan import Infeasible, Plan, SearchResult
     from ..search.summary import Line
 
 
-Asked = Mapping[str, Any]
+#: What `--compare` asks about: layout keys with their values, or the name or number of a row.
+Keys = Mapping[str, Any]
+Question = Keys | str
 
-
-#: Headings of the table of plans, in small letters, and the keys that they stand for.
-_HEADINGS = {
+#: The headings of the table of plans, in lower case, and the layout keys that they stand for.
+_KEYS_OF_HEADINGS = {
     "dp": "data",
     "tp": "tensor",
     "pp": "pipeline",
@@ -36,41 +38,49 @@ _HEADINGS = {
 }
 
 
-def _question(text: str) -> Asked | str:
-    """Layout keys and their values, or the name or number of a row of the table of plans."""
+def _question(text: str) -> Question:
+    """What one `--compare` asks about."""
     row = text.strip().lower()
     return row if row.isalpha() or is_whole(row) else _keys(text)
 
 
-def _keys(text: str) -> Asked:
-    """Layout keys and their values, as in a job spec; `null` frees a key that the spec pins."""
+def _keys(text: str) -> Keys:
+    """Layout keys with their values, read as in a job spec; `null` frees a key that it pins.
+
+    Raises `click.BadParameter` for text that isn't `KEY=VALUE,...`, or that the schema refuses.
+    """
     from ..job.overrides import parse_value, plain_source  # here, to save start-up time
     from ..job.resolve import pinned_value
     from ..job.schema_check import check_schema
 
-    known = load_schema()["$defs"]["layout"]["properties"]
-    asked: dict[str, object] = {}
-    # Commas are between keys, and in lists: `recompute_modules=[core_attn, mlp],tensor=8`.
-    for part in re.sub(r"(\[[^\[\]]*\])|,", lambda found: found[1] or "\0", text).split("\0"):
+    layout_keys = load_schema()["$defs"]["layout"]["properties"]
+    values: dict[str, object] = {}
+    for part in _split_at_commas(text):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         key = key.removeprefix("layout.")
-        key = _HEADINGS.get(key.lower(), key)
+        key = _KEYS_OF_HEADINGS.get(key.lower(), key)
         if not equals or not value:
             raise click.BadParameter(f"{part.strip()!r} is not KEY=VALUE, such as tensor=8")
-        if key in asked:
+        if key in values:
             raise click.BadParameter(f"{key} is set twice in {text!r}")
-        asked[key] = parse_value(value)
-    closed = {key: value for key, value in asked.items() if value is not None or key not in known}
-    problems = [
-        f
-        for f in check_schema(plain_source({"layout": closed}))[0]
-        if f.where.pointer.startswith("/layout")
-    ]
+        values[key] = parse_value(value)
+
+    # The schema has no null: a layout key with it is left out, an unknown key stays to be refused.
+    checked = {
+        key: value for key, value in values.items() if value is not None or key not in layout_keys
+    }
+    findings, _ = check_schema(plain_source({"layout": checked}))
+    problems = [finding for finding in findings if finding.where.pointer.startswith("/layout")]
     if problems:
         raise click.BadParameter(
             "; ".join(f"{f.message}; {f.hint}" if f.hint else f.message for f in problems)
         )
-    return {key: pinned_value(value) for key, value in asked.items()}
+    return {key: pinned_value(value) for key, value in values.items()}
+
+
+def _split_at_commas(text: str) -> list[str]:
+    """The parts between commas, but for those in brackets: `modules=[core_attn, mlp],tensor=8`."""
+    return re.sub(r"(\[[^\[\]]*\])|,", lambda match: match[1] or "\0", text).split("\0")
 
 
 @click.command(short_help="Rank the layouts of a job; write nothing.")
@@ -97,18 +107,16 @@ def _keys(text: str) -> Asked:
 def plan(
     request: Request,
     top: int,
-    compared: tuple[Asked | str, ...],
+    compared: tuple[Question, ...],
     bold: bool,
     spares: bool,
     explain: bool,
     form: str,
 ) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
-    from ..job.needs import not_ready  # here, to save start-up time
-    from ..search import search
+    from ..search import search  # here, to save start-up time
     from .findings_text import print_below
     from .loading import JobLoader, planned, planning, say_range
-    from .tables import print_parts
 
     if form == "csv" and (compared or spares):
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
@@ -116,64 +124,74 @@ def plan(
     if compared or spares:
         say_range(job)
         with working(planning(job), form):
-            found = search(job, top=top, bold=bold, explain=explain or form == "json")
-        _answer(job, found, compared, spares, form, bold, explain=explain)
+            result = search(job, top=top, bold=bold, explain=explain or form == "json")
+        _print_answers(job, result, compared, spares, form, bold, explain=explain)
         return
+
     answer, counts = planned(job, form, top, bold, explain=explain or form == "json")
     best = answer.plans[0]
-    print_below(
-        [each for each in best.findings if each not in findings and each.severity.value != "note"]
-    )
+    new_findings = [finding for finding in best.findings if finding not in findings]
+    print_below([finding for finding in new_findings if finding.severity.value != "note"])
     if form == "json":
-        more_counts = {"counts": counts.to_dict()} if counts else {}
-        print_json({**answer.to_dict(), **more_counts, **_factors(best, explain)})
+        elastic = {"counts": counts.to_dict()} if counts else {}
+        print_json({**answer.to_dict(), **elastic, **_factors(best, explain)})
     elif form == "csv":
         print_csv(answer.to_rows())
     else:
-        from ..search.suggestions import faster_nearby
-        from ..search.summary import further
-        from .answers import ALWAYS, explained, instead, nearby, report, sharding
-
-        faster: tuple[Line, ...] = ()
-        others: tuple[Line, ...] = ()
-        if not counts:
-            with working("planning other counts and batches", form):
-                faster = (*nearby(best, faster_nearby(best)), *sharding(best))
-            with working("planning without pins, and other frameworks", form):
-                others = instead(best, bold=bold)
-        lacks = (("Next", not_ready(best.missing)),) if best.missing else ()
-        details = [*further(best)][0 if explain else -ALWAYS :]
-        more = explained(best, answer.rejected_by) if explain else ()
-        print_parts(
-            *report(answer, top, *faster, *lacks, *others, details=details, counts=counts), *more
-        )
+        _print_plans(answer, counts, top, form, bold=bold, explain=explain)
 
 
-def _answer(
+def _print_plans(
+    answer: SearchResult, counts: Elastic | None, top: int, form: str, *, bold: bool, explain: bool
+) -> None:
+    """Print the table of plans, and what would be faster than the best of them."""
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..search.suggestions import faster_nearby
+    from ..search.summary import further
+    from .answers import ALWAYS, explained, instead, nearby, report, sharding
+    from .tables import print_parts
+
+    best = answer.plans[0]
+    faster: tuple[Line, ...] = ()
+    others: tuple[Line, ...] = ()
+    if not counts:
+        with working("planning other counts and batches", form):
+            faster = (*nearby(best, faster_nearby(best)), *sharding(best))
+        with working("planning without pins, and other frameworks", form):
+            others = instead(best, bold=bold)
+    missing = (("Next", not_ready(best.missing)),) if best.missing else ()
+    details = [*further(best)][0 if explain else -ALWAYS :]
+    explanation = explained(best, answer.rejected_by) if explain else ()
+    lines = report(answer, top, *faster, *missing, *others, details=details, counts=counts)
+    print_parts(*lines, *explanation)
+
+
+def _print_answers(
     job: Job,
     answer: SearchResult | Infeasible,
-    compared: tuple[Asked | str, ...],
+    compared: tuple[Question, ...],
     spares: bool,
     form: str,
     bold: bool,
     *,
     explain: bool,
 ) -> None:
-    """Answer the questions about the best plan; exits like a search that finds none."""
+    """Print the answers to `--compare` and `--spares`; exit as `plan` does where nothing fits."""
     from ..search import Infeasible  # here, to save start-up time
     from ..search.elastic import spare_nodes
     from .tables import print_parts
 
     best = answer.plans[0] if answer.plans else None
     with working("comparing", form):
+        # Where nothing fits there are no rows to ask about.
         has_rows = not isinstance(answer, Infeasible)
-        questions = [asked for asked in compared if has_rows or not isinstance(asked, str)]
-        comparisons = [_comparison(job, answer, asked, bold) for asked in questions]
-        left = spare_nodes(best) if spares and best else None
+        questions = [one for one in compared if has_rows or not isinstance(one, str)]
+        comparisons = [_comparison(job, answer, question, bold) for question in questions]
+        spare_counts = spare_nodes(best) if spares and best else None
     if form == "json":
         document: dict[str, Any] = answer.to_dict()
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
-        document |= {"spares": left.to_dict()} if left else {}
+        document |= {"spares": spare_counts.to_dict()} if spare_counts else {}
         print_json(document | _factors(best, explain))
     else:
         from .answers import explained, obstacle
@@ -182,7 +200,7 @@ def _answer(
 
         parts = [*obstacle(answer, rules=False), ""] if isinstance(answer, Infeasible) else []
         parts += compared_parts(best, comparisons)
-        parts += ["", *spares_report(left)] if left else []
+        parts += ["", *spares_report(spare_counts)] if spare_counts else []
         parts += explained(best, answer.rejected_by) if explain and best else []
         print_parts(*parts)
     if best is None:
@@ -190,34 +208,34 @@ def _answer(
 
 
 def _factors(best: Plan | None, explain: bool) -> dict[str, Any]:
-    """What `--explain` adds to a document: all else that it says is in one anyway."""
+    """What `--explain` adds to a JSON document; its other explanations are always in it."""
     from .asked_text import factor_rows  # here, to save start-up time
 
     return {"factors": factor_rows(best)} if explain and best else {}
 
 
 def _comparison(
-    job: Job, answer: SearchResult | Infeasible, asked: Asked | str, bold: bool
+    job: Job, answer: SearchResult | Infeasible, question: Question, bold: bool
 ) -> Comparison:
-    """A layout that was asked about, by its keys or by its row, beside the best plan."""
+    """The layout that a question is about, compared with the best plan."""
     from ..search import Infeasible  # here, to save start-up time
     from ..search.compare import compare, compare_row
     from ..search.summary import rows
 
-    if not isinstance(asked, str):
-        return compare(job, asked, answer.plans[0] if answer.plans else None, bold=bold)
+    if not isinstance(question, str):
+        return compare(job, question, answer.plans[0] if answer.plans else None, bold=bold)
     shown = () if isinstance(answer, Infeasible) else rows(answer, len(answer.plans))
-    by_name = {
+    plans = {
         name: row.plan for number, row in enumerate(shown, 1) for name in (row.name, str(number))
     }
-    by_name |= {} if isinstance(answer, Infeasible) else answer.named
-    if asked not in by_name:
-        known = ", ".join(name for name in by_name if not is_whole(name))
-        rows_text = (
-            f"one of {known}, or a row from 1 to {len(shown)}" if shown else "nothing: no plan fits"
-        )
-        raise click.BadParameter(f"{asked!r} is no row: {rows_text}", param_hint="--compare")
-    return compare_row(asked, answer.plans[0], by_name[asked], bold=bold)
+    plans |= {} if isinstance(answer, Infeasible) else answer.named
+    if question not in plans:
+        names = ", ".join(name for name in plans if not is_whole(name))
+        choices = "nothing: no plan fits"
+        if shown:
+            choices = f"one of {names}, or a row from 1 to {len(shown)}"
+        raise click.BadParameter(f"{question!r} is no row: {choices}", param_hint="--compare")
+    return compare_row(question, answer.plans[0], plans[question], bold=bold)
 
 
 @click.command(short_help="Estimate one layout.")
@@ -255,13 +273,9 @@ def estimate(request: Request, explain: bool, form: str) -> None:
         from .tables import Lines
 
         with working("planning without pins", form):
-            free = unpinned(plan)
-        price = [("Pinned", unpinned_text(plan, free))] if free else []
-        said = (
-            answer_lines(plan, *price, name="Chosen" if job.pins == Pins() else "Layout"),
-            "",
-            MemoryBars(plan),
-            "",
-        )
-        shown = fitted(lambda details: (*said, Lines(details, least=NAMES)), [*further(plan)])
+            free_plan = unpinned(plan)
+        price = [("Pinned", unpinned_text(plan, free_plan))] if free_plan else []
+        name = "Chosen" if job.pins == Pins() else "Layout"
+        top_parts = (answer_lines(plan, *price, name=name), "", MemoryBars(plan), "")
+        shown = fitted(lambda details: (*top_parts, Lines(details, least=NAMES)), [*further(plan)])
         print_parts(*shown, *(explained(plan) if explain else ()))

@@ -1,7 +1,7 @@
-"""`Facts`: a run of which each value is known, with its place, or unknown.
+"""`Facts`: a run as files describe it. Each value of it is known, with its place, or unknown.
 
-The records are those of a job. What isn't known is missing from them: reading it raises
-`AttributeError`.
+The records are those of a planned job. An unknown field is missing from its record: to read it
+raises `AttributeError`, so no rule takes a default for something that a file says.
 """
 
 from __future__ import annotations
@@ -14,37 +14,40 @@ from ..findings import Location
 from ..job.records import Job, Pins
 
 R = TypeVar("R")
+
+#: The value of a field that is to be missing from a record.
 UNKNOWN: Final = MISSING
 
 
-def partial(kind: type[R], **known: Any) -> R:
-    """Make a record of these values and of its defaults, without the fields that are `UNKNOWN` or
-    left out.
+def partial(kind: type[R], **values: Any) -> R:
+    """A record with these values and the defaults of its other fields.
+
+    Fields that are `UNKNOWN`, and fields with neither value nor default, are missing from it.
     """
-    made = object.__new__(kind)
+    record = object.__new__(kind)
     for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
         default = field.default if field.default_factory is MISSING else field.default_factory()
-        value = known.get(field.name, default)
+        value = values.get(field.name, default)
         if value is not UNKNOWN:
-            object.__setattr__(made, field.name, value)
-    return made
+            object.__setattr__(record, field.name, value)
+    return record
 
 
 def completed(record: R, **values: Any) -> R:
-    """Make a copy of a record in which these fields have values, also where they were unknown."""
+    """A copy of a record in which these fields have the given values, known before or not."""
     known = {field.name: getattr(record, field.name, UNKNOWN) for field in fields(record)}  # type: ignore[arg-type]
     return partial(type(record), **{**known, **values})
 
 
 def knows(job: Job, *names: str) -> bool:
-    """Ask whether all these facts of a job are known: keys of its layout, or fields of the job and
-    of its records.
+    """Whether all these facts are known: keys of the layout, or fields of the job, of its training,
+    its model or its cluster.
     """
-    holders = (job, *(getattr(job, name, None) for name in ("training", "model", "cluster")))
+    records = (job, *(getattr(job, name, None) for name in ("training", "model", "cluster")))
     return all(
         getattr(job.pins, name) is not None
         if name in Pins.__slots__
-        else any(hasattr(holder, name) for holder in holders)
+        else any(hasattr(record, name) for record in records)
         for name in names
     )
 
@@ -53,15 +56,15 @@ def knows(job: Job, *names: str) -> bool:
 class Facts:
     """A run as files describe it."""
 
-    #: of which what the files don't say is missing; the places of what they say are in its origin
+    #: lacks what the files don't say; its origin has the places of what they say
     job: Job
 
     def knows(self, *names: str) -> bool:
-        """Ask whether all these facts are known."""
+        """Whether all these facts are known."""
         return knows(self.job, *names)
 
     def locate(self, *pointers: str) -> Location:
-        """Return the place of the first of these that is written, else of the run."""
+        """The place of the first of these values that is written; of the run, if none is."""
         places = self.job.origin.locations
         return next(
             (places[pointer] for pointer in pointers if pointer in places), self.job.locate("")

@@ -1,6 +1,7 @@
-"""The choice among the layouts that fit: the least expected time of a step comes first.
+"""The choice among the layouts that fit.
 
-`estimate.expected_time` has that number. With `bold`, the estimated time decides by itself.
+The layout with the least expected time of a step comes first; `estimate.expected_time` computes it.
+With `bold`, the estimated time alone decides.
 """
 
 from __future__ import annotations
@@ -21,96 +22,107 @@ from .plan import Plan
 
 Rows = NDArray[np.int64]
 
-#: Sizes that a table of plans shows: plans that agree in them differ in details alone.
+#: The sizes that a table of plans shows. Plans with equal sizes differ in details alone.
 SHOWN: Final = ("data", "tensor", "pipeline", "context", "expert", "zero_stage", "micro_batch")
-#: Rows of which plans that differ in more than details are looked for at once.
-_AT_ONCE: Final = 4096
+#: Rows that `ranking` looks through at a time. A few suffice mostly, and keys of all are slow.
+_ROWS_AT_A_TIME: Final = 4096
+
+#: The least chance of survival that is counted: the logarithm of 0 isn't finite.
+_LEAST_CHANCE: Final = 1e-9
 
 
-def deciding_s(found: Estimates, *, bold: bool = False) -> Floats:
-    """The seconds that decide: expected, or estimated."""
-    return found.total_s if bold else found.expected_s
+def deciding_s(estimates: Estimates, *, bold: bool = False) -> Floats:
+    """The step times that decide, in seconds: the expected ones, or with `bold` the estimated."""
+    return estimates.total_s if bold else estimates.expected_s
 
 
-def ranking(found: Estimates, top: int, *, bold: bool = False) -> list[int]:
-    """Row numbers of the `top` best layouts, best first.
+def ranking(estimates: Estimates, top: int, *, bold: bool = False) -> list[int]:
+    """The row numbers of the `top` best layouts, best first.
 
-    Of layouts that differ in details alone, the best one stands for all, unless there are too few
-    others.
+    Of layouts that differ in details alone only the best is listed, unless the others are too few
+    to fill the list.
     """
-    seconds = deciding_s(found, bold=bold)
-    order = np.lexsort((found.required_bytes, found.total_s, seconds))
-    firsts: Rows = np.zeros(0, np.int64)
+    seconds = deciding_s(estimates, bold=bold)
+    order = np.lexsort((estimates.required_bytes, estimates.total_s, seconds))
+    distinct: Rows = np.zeros(0, np.int64)
 
-    for end in range(_AT_ONCE, len(order) + _AT_ONCE, _AT_ONCE):
-        firsts = order[first_of_each(shown_keys(found, order[:end]))]
-        if len(firsts) >= top:
-            return [int(row) for row in firsts[:top]]
+    for end in range(_ROWS_AT_A_TIME, len(order) + _ROWS_AT_A_TIME, _ROWS_AT_A_TIME):
+        distinct = order[first_of_each(shown_keys(estimates, order[:end]))]
+        if len(distinct) >= top:
+            return [int(row) for row in distinct[:top]]
 
-    place = np.argsort(order)
-    others = order[~is_among(order, np.sort(firsts))][: top - len(firsts)]
-    picked = np.concatenate([firsts, others])
-    return [int(row) for row in picked[np.argsort(place[picked])]]
+    # Too few: the list is filled with the best of the others, and sorted again.
+    rank = np.argsort(order)
+    others = order[~is_among(order, np.sort(distinct))][: top - len(distinct)]
+    picked = np.concatenate([distinct, others])
+    return [int(row) for row in picked[np.argsort(rank[picked])]]
 
 
-def shown_keys(found: Estimates, rows: Rows) -> Rows:
-    """A number for each row, the same for rows that agree in all that a table shows."""
+def shown_keys(estimates: Estimates, rows: Rows) -> Rows:
+    """A number for each row: equal for rows with the same sizes of `SHOWN`."""
     chosen = places(rows)
-    columns = (getattr(found.layouts, name) for name in SHOWN)
+    columns = (getattr(estimates.layouts, name) for name in SHOWN)
     return row_keys([taken(column, chosen) for column in columns])
 
 
 def first_of_each(keys: Rows) -> Rows:
-    """Places of the first of all equal keys, in their order."""
+    """The positions at which a key occurs for the first time, ascending."""
     return np.sort(np.unique(keys, return_index=True)[1])
 
 
-def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
-    """Rows that have a name: the chosen one, the fastest of all, and the fastest that needs four
-    fifths of the card.
+def named_rows(job: Job, estimates: Estimates, chosen: int) -> dict[str, int]:
+    """The row numbers of the layouts that have a name: `chosen`, `fastest` and `roomy`.
 
-    The last is missing where nothing needs so little.
+    `roomy` is the fastest that leaves the share `ROOM` of the card free; it is missing where none
+    does.
     """
 
     def fastest(rows: Rows) -> int:
-        order = np.lexsort((found.required_bytes[rows], found.total_s[rows]))
+        order = np.lexsort((estimates.required_bytes[rows], estimates.total_s[rows]))
         return int(rows[order[0]])
 
-    named = {"chosen": chosen, "fastest": fastest(np.arange(len(found.total_s)))}
-    roomy = np.flatnonzero(found.required_bytes <= roomy_bytes(job))
+    named = {"chosen": chosen, "fastest": fastest(np.arange(len(estimates.total_s)))}
+    roomy = np.flatnonzero(estimates.required_bytes <= roomy_bytes(job))
     return named | {"roomy": fastest(roomy)} if len(roomy) else named
 
 
 def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False) -> str:
-    """Why one of `count` layouts that fit has its name, in a sentence."""
+    """Why a plan has its name among the `count` layouts that fit, in a sentence.
+
+    `plans` are the named plans, by name.
+    """
     plan, fastest, chosen = plans[name], plans["fastest"], plans["chosen"]
     if name == "roomy":
         return f"fastest that needs at most {1 - ROOM:.0%} of the card"
     if count == 1:
-        only, same = "the only layout that fits", "the same layout with its fastest details"
-        return only if plan.layout == chosen.layout else same
+        if plan.layout == chosen.layout:
+            return "the only layout that fits"
+        return "the same layout with its fastest details"
     if name == "fastest" or plan.layout == fastest.layout:
         return f"fastest of {count:,} layouts that fit"
     return why_first(plan, fastest, "the fastest", bold=bold)
 
 
 def why_first(ours: Plan, theirs: Plan, other: str, *, bold: bool = False) -> str:
-    """Say by which number one plan comes before the `other`, with the estimate beside it.
+    """Why our plan comes before theirs, which is called `other`: the numbers and the main cause.
 
-    `expected 15.9 s (estimate 15.6), the fastest 16.4 s (15.2): 6.0% chance of running out of
-    memory`
+    Such as: `expected 15.9 s (estimate 15.6), the fastest 16.4 s (15.2): 6.0% chance of running out
+    of memory`.
     """
-    estimated = _apart([float(plan.step_time.total_s) for plan in (ours, theirs)])
+    our_estimate, their_estimate = _told_apart(
+        [float(plan.step_time.total_s) for plan in (ours, theirs)]
+    )
     if bold:
-        return f"estimate {estimated[0]} s, {other} {estimated[1]} s"
-    first, second = _apart([plan.choice.decides_s for plan in (ours, theirs)])
-    text = f"expected {first} s (estimate {estimated[0]}), {other} {second} s ({estimated[1]})"
-    against = next(_arguments(ours, theirs), "")
-    return f"{text}: {against}" if against else text
+        return f"estimate {our_estimate} s, {other} {their_estimate} s"
+    our_time, their_time = _told_apart([plan.choice.decides_s for plan in (ours, theirs)])
+    text = f"expected {our_time} s (estimate {our_estimate}), {other} {their_time} s"
+    text += f" ({their_estimate})"
+    cause = next(_causes_against(ours, theirs), "")
+    return f"{text}: {cause}" if cause else text
 
 
-def _apart(seconds: list[float]) -> list[str]:
-    """Numbers in four digits, or in as many more, up to seven, as tell them apart."""
+def _told_apart(seconds: list[float]) -> list[str]:
+    """Numbers with four digits, or with as many as tell them apart, but at most seven."""
     for digits in range(4, 8):
         texts = [f"{each:.{digits}g}" for each in seconds]
         if len({*texts}) == len(texts):
@@ -118,30 +130,34 @@ def _apart(seconds: list[float]) -> list[str]:
     return texts
 
 
-def _arguments(ours: Plan, theirs: Plan) -> Iterator[str]:
-    """What speaks against their plan more than against ours, the strongest first."""
-    chances = [plan.choice.out_of_memory_chance for plan in (ours, theirs)]
-    kinds = [plan.choice.evidence == "none" for plan in (ours, theirs)]
-    counts = [int(parts(plan.layout)) for plan in (ours, theirs)]
-    shares = [_share(plan) for plan in (ours, theirs)]
+def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
+    """What makes their expected time longer than ours beside the estimate, the largest first.
 
-    weighed = {
-        f"{chances[1]:.1%} chance of running out of memory": log(
-            max(1 - chances[0], 1e-9) / max(1 - chances[1], 1e-9)
+    The expected time is the estimate times a factor for each cause, so their logarithms compare.
+    """
+    our_choice, their_choice = ours.choice, theirs.choice
+    survival = [max(1 - c.out_of_memory_chance, _LEAST_CHANCE) for c in (our_choice, their_choice)]
+    unmeasured = [choice.evidence == "none" for choice in (our_choice, their_choice)]
+    kinds = [int(parts(plan.layout)) for plan in (ours, theirs)]
+    shares = [_card_share(plan) for plan in (ours, theirs)]
+
+    log_factors = {
+        f"{their_choice.out_of_memory_chance:.1%} chance of running out of memory": (
+            log(survival[0] / survival[1])
         ),
-        "no run of its kind was measured": (kinds[1] - kinds[0]) * log(UNMEASURED),
-        f"{counted(counts[1], 'kind')} of parallelism instead of {counts[0]}": (
-            (counts[1] - counts[0]) * log(PART)
+        "no run of its kind was measured": (unmeasured[1] - unmeasured[0]) * log(UNMEASURED),
+        f"{counted(kinds[1], 'kind')} of parallelism instead of {kinds[0]}": (
+            (kinds[1] - kinds[0]) * log(PART)
         ),
-        f"needs {shares[1]:.0%} of the card instead of {shares[0]:.0%}": log(
-            (1 + WHOLE_CARD * shares[1]) / (1 + WHOLE_CARD * shares[0])
+        f"needs {shares[1]:.0%} of the card instead of {shares[0]:.0%}": (
+            log((1 + WHOLE_CARD * shares[1]) / (1 + WHOLE_CARD * shares[0]))
         ),
     }
-    yield from sorted(
-        (says for says, weight in weighed.items() if weight > 0), key=lambda says: -weighed[says]
-    )
+    causes = [cause for cause, log_factor in log_factors.items() if log_factor > 0]
+    yield from sorted(causes, key=lambda cause: -log_factors[cause])
 
 
-def _share(plan: Plan) -> float:
+def _card_share(plan: Plan) -> float:
+    """The share of the card that a plan needs, as the expected time counts it."""
     memory = plan.memory
     return float(card_share(plan.job, memory.required_bytes, memory.device_bytes))

@@ -1,4 +1,4 @@
-"""SkyPilot tasks against the schema that SkyPilot reads them by, and the nodes that run them."""
+"""Rules on SkyPilot tasks: by the schema that SkyPilot checks them with, and by their nodes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .read import SkyPilotTask
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
 _STORED: Final = derived("a task's variables are stored with its job, and shown")
-# SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1
-_CONVERTED: Final = ("/envs/", "/secrets/")
-
+#: Numbers and switches under these keys are no errors: SkyPilot makes text of them. Source:
+#: sky/task.py:659-682 @ 0.14.1
+_MADE_TEXT: Final = ("/envs/", "/secrets/")
 
 _tasks: Final = Subject[SkyPilotTask](
     ("SkyPilot task",), lambda submission: submission.of(SkyPilotTask)
@@ -33,11 +33,11 @@ tasks: Final = _tasks.where(lambda task: task.readable)
 
 @subject("SkyPilot task")
 def _differences(submission: Submission) -> Iterator[Difference]:
+    """What the schema refuses in each task."""
     for task in tasks(submission):
         for difference in differences_of(task, "skypilot", "task", "a task", "sky launch"):
-            if isinstance(
-                difference.value, (dict, list)
-            ) or not difference.problem.pointer.startswith(_CONVERTED):
+            is_scalar = not isinstance(difference.value, (dict, list))
+            if not (is_scalar and difference.problem.pointer.startswith(_MADE_TEXT)):
                 yield difference
 
 
