@@ -70,6 +70,14 @@ TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
     ({}, {}, {"moment_dtype": "bf16"}, {"moment_dtype": "fp8", "master_dtype": "fp16"}),
     ({}, {}, {}, {"optimizer": "muon"}),
     ({}, {"dispatcher": "alltoall"}, {"dispatcher": "deepep"}, {"dispatcher": "hybridep"}),
+    (
+        {},
+        {},
+        {"cuda_graphs": "partial"},
+        {"cuda_graphs": "full_iteration"},
+        {"cuda_graphs": "full_iteration", "dispatcher": "hybridep"},
+        {"cuda_graphs": "full_iteration", "dispatcher": "hybridep", "paged_stash": False},
+    ),
     ({}, {}, {"cross_entropy": "unfused"}, {"cross_entropy": "te"}),
     ({}, {}, {"mtp_depths": 1}, {"mtp_depths": 2}),
     ({}, {}, {"lora": {"rank": 16}}, {"quantized_weights": True, "quantized_gradients": True}),
@@ -261,8 +269,11 @@ def types_of(job: Job) -> list[str]:
         "lora",
         "quantized_weights",
         "quantized_gradients",
+        "paged_stash",
     )
-    return [name for name in names if getattr(job.training, name)]
+    graphs = job.training.cuda_graphs
+    found = [name for name in names if getattr(job.training, name)]
+    return [*found, *([f"graphs {graphs}"] if graphs != "none" else [])]
 
 
 def _rarity(layout: Layout, seen: Counter[str]) -> int:

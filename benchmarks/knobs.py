@@ -21,14 +21,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from benchmarks.measured import DATA, Run, run_of
+from benchmarks.measured import DATA, KNOBS, Run, run_of
 from benchmarks.memory_reading import Row, with_shape
 from benchmarks.pairs import Pair, shipped_seconds
 from benchmarks.tables import errors, run_table
 from dsgen.estimate.layout import Modules, Recompute
 
 RECENT: Final = DATA.with_name("recent.csv")
-KNOBS: Final = DATA.with_name("knobs.csv")
 #: Ratios of successive containers with the same options: nine in ten of 105 pairs are within.
 NOISE: Final = (0.971, 1.058)
 #: Columns that say what a container's recipe changed.

@@ -5,9 +5,11 @@ with its source).
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from benchmarks.memory_reading import (
     SHAPES,
@@ -34,6 +36,8 @@ from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GBIT_PER_S
 
 DATA = Path(__file__).parent / "data" / "measured.csv"
+#: Options of Megatron-Bridge's recipes by row of it.
+KNOBS = DATA.with_name("knobs.csv")
 
 #: How each source's program is closest to one of ours.
 OURS = {
@@ -258,6 +262,23 @@ def _dispatcher(row: dict[str, str]) -> str | None:
     return "alltoall" if row["dispatcher"] == "alltoall" else "hybridep" if in_rack else "deepep"
 
 
+@cache
+def _recipes() -> Mapping[str, dict[str, str]]:
+    """The options of recipes by the rows that they made."""
+    with KNOBS.open(newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def _graphs(row: dict[str, str]) -> dict[str, Any]:
+    """What a row's recipe says of CUDA graphs and of attention in fp8."""
+    recipe = _recipes().get(row["id"])
+    if recipe is None:
+        return {}
+    named = recipe["graphs"]
+    graphs = named if named == "full_iteration" else "partial" if named else "none"
+    return {"cuda_graphs": graphs, "fp8_attention": recipe["fp8_attention"] == "y"}
+
+
 def _job(row: dict[str, str]) -> Job | None:
     model, cluster = _model(row), _cluster(row)
     batch, sequence = _number(row, "global_batch_seqs"), _number(row, "seq_len")
@@ -286,6 +307,7 @@ def _job(row: dict[str, str]) -> Job | None:
                 "optimizer": "adamw",
                 "fp8_recipe": _fp8_recipe(row["precision"]),
                 **choices(row),
+                **_graphs(row),
             },
         ),
         pins=Pins(),

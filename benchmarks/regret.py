@@ -119,7 +119,10 @@ def groups(rows: Iterable[Run], seconds: Seconds = shipped_seconds) -> list[Grou
     same_job: dict[tuple[str, ...], list[Run]] = defaultdict(list)
     keys = _keys()
     for run in timed(rows):
-        same_job[keys[run.id]].append(run)
+        # whose recipe has graphs and attention in fp8, or not
+        training = run.job.training
+        recipe = (training.cuda_graphs, str(training.fp8_attention))
+        same_job[(*keys[run.id], *recipe)].append(run)
     found = (group(members, seconds) for members in same_job.values())
     return [g for g in found if len(g.choices) >= FEWEST]
 

@@ -187,6 +187,10 @@ def _read_model(draft: Draft, overrides: BridgeOverrides) -> None:
     draft.set("model", model)
 
 
+#: Kinds of CUDA graphs by what captures them.
+_GRAPHS: Final = {"transformer_engine": "partial", "full_iteration": "full_iteration"}
+
+
 def _read_training(draft: Draft, overrides: BridgeOverrides) -> None:
     """Precision, kernels, optimizer and recomputation."""
     precision = overrides.get("mixed_precision")
@@ -197,6 +201,9 @@ def _read_training(draft: Draft, overrides: BridgeOverrides) -> None:
         named = text.strip("'\"").partition("_")[0]
         draft.set("training.precision", named if named in ("bf16", "fp16") else "bf16")
         draft.set("training.precision", "fp32" if text == "null" else None)
+    draft.set("training.fp8_attention", "fp8_dot_product_attention:true" in text or None)
+    graphs = overrides.get("model.cuda_graph_impl")
+    draft.set("training.cuda_graphs", None if graphs is None else _GRAPHS.get(graphs.text))
     if "grad_reduce_in_fp32:false" in text:
         draft.set("training.gradient_dtype", "same")
 

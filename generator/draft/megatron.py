@@ -203,6 +203,34 @@ def _read_training(draft: Draft, facts: MegatronFacts) -> None:
         draft.set("training.cross_entropy", "unfused")
     if run.is_lm and at_least(facts.job).model.experts:
         draft.set("training.dispatcher", _dispatcher(run))
+    if run.is_lm:
+        _read_graphs(draft, run, has_experts=bool(at_least(facts.job).model.experts))
+
+
+#: Kinds of CUDA graphs by what captures them.
+_GRAPHS: Final = {
+    "transformer_engine": "partial",
+    "local": "partial",
+    "full_iteration": "full_iteration",
+}
+
+
+def _read_graphs(draft: Draft, run: MegatronRun, *, has_experts: bool) -> None:
+    """What is captured as CUDA graphs; of whole iterations with experts, where HybridEP gives these
+    static sizes.
+    """
+    kind = _GRAPHS.get(str(run.value("--cuda-graph-impl")))
+    if run.has("--external-cuda-graph") or run.has("--enable-cuda-graph"):
+        kind = "partial"
+    modules = run.value("--cuda-graph-modules") or run.value("--cuda-graph-scope")
+    if kind and "full_iteration" in str(modules):
+        kind = "full_iteration"
+    if kind == "full_iteration" and has_experts:
+        if _dispatcher(run) != "hybridep":
+            return
+        draft.set("training.expert_capacity", run.number("--moe-expert-rank-capacity-factor"))
+        draft.set("training.paged_stash", run.has("--moe-paged-stash"))
+    draft.set("training.cuda_graphs", kind)
 
 
 def _dispatcher(run: MegatronRun) -> str | None:

@@ -7,7 +7,7 @@ The latter are a layer's in its backward pass, logits and loss, and gradients be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -36,6 +36,8 @@ def repeated_layers(layout: LayoutLike, layers: Any) -> Any:
     return np.where(layout.recompute == Recompute.FULL, some, 0)
 
 
+#: Room of a paged stash over an even load's activations, Megatron-Core's default.
+_STASH_ROOM: Final = 1.1
 #: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax
 #: stays in 16 bit, as that of models with sinks.
 _EAGER_SCORE_BYTES = 6
@@ -165,12 +167,33 @@ def repeated_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> tupl
 
 def feed_forward_bytes_per_token(job: Job, part: FeedForward) -> float:
     """Bytes a token that one layer's MLP, or its experts, keep over all tensor ranks."""
-    return part.kept_bytes(
+    kept = part.kept_bytes(
         _mlp_copies(job, part),
         weight_bytes(job),
         input_bytes(job),
         weighs_output=job.engine.weighs_output,
     )
+    return kept + (_static_room(job) - 1) * routed_bytes_per_token(job, part)
+
+
+def _static_room(job: Job) -> float:
+    """Bytes that routed experts keep, over those of an even load: a graph's sizes are static.
+
+    A stash has a tenth more than an even load; without one, each layer has room for the most that
+    a rank may get. **Source**: megatron/core/transformer/transformer_config.py,
+    moe_paged_stash_buffer_size_factor_cuda, and transformer/moe/paged_stash.py @ core_v0.19.0.
+    """
+    if not job.replays_experts:
+        return 1.0
+    return _STASH_ROOM if job.stashes_experts else job.training.rank_capacity
+
+
+def routed_bytes_per_token(job: Job, part: FeedForward) -> float:
+    """Bytes a token that routed experts keep of it, over all ranks that cut them."""
+    kinds = weight_bytes(job), input_bytes(job)
+    copies = part.expert_copies(_mlp_copies(job, part), weighs_output=job.engine.weighs_output)
+    token = part.token_bytes(*kinds, weighs_output=job.engine.weighs_output)
+    return part.per_token * (token + part.width_bytes(copies, *kinds) * part.expert_width)
 
 
 def input_bytes(job: Job) -> float:
@@ -364,8 +387,10 @@ def _workspace_per_token(job: Job, layout: LayoutLike, layer: Layer) -> dict[str
         freed = freed + element * layer.streams.kept_elements / sequence_cut(layout)
     gathered = np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
     through = element * model.state_width * gathered
+    # One layer's experts work in a buffer for the most that a rank may get, before the stash.
+    working = job.training.rank_capacity * routed_bytes_per_token(job, part) / layout.tensor
     return {
-        "repeated": recomputed + through,
+        "repeated": recomputed + through + working * job.stashes_experts,
         "mlp": element * gradients * part.active_width / layout.tensor,
         "attention": score * pairs + states - freed,
         "weight_gradient": 0.0 if frozen else weight_gradient_bytes(job, layout, layer),

@@ -22,7 +22,7 @@ from .activations import local_tokens, sequence_cut
 from .adapters import base_share, trained
 from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
 from .compute import LayerTime, busiest, core_time, repeated, repeated_share, ring_steps
-from .groups import Group, group, sends_tokens_once_per_node
+from .groups import Group, group, sends_tokens_once_per_node, sends_tokens_once_per_rank
 from .layout import LayoutLike, Modules, Offload, Recompute, once_each
 from .products import exposed_s, spread_s, stream_s
 from .rates import rates
@@ -259,6 +259,9 @@ def _exchange_saves(job: Job, layout: LayoutLike, again: Any) -> Any:
 #: Seconds that compute loses to each second of DeepEP's kernels, which occupy 20 of 132
 #: multiprocessors (2412.19437 sec 3.2.2; deepseek-ai/DeepEP, deep_ep/buffer.py, num_sms).
 _DEEPEP_COST = 20 / (132 - 20)
+#: The same of HybridEP's, which our files give 32 of 148, as NVIDIA's do (Megatron-Bridge v0.6.0,
+#: perf_recipes/_common.py, moe_hybridep_num_sms).
+_HYBRIDEP_COST = 32 / (148 - 32)
 
 
 def _windows(time: LayerTime) -> Iterator[Any]:
@@ -311,9 +314,10 @@ def expert_s(
     )
     if not np.any(layout.expert_overlap):
         return whole, whole
-    return whole, sum(
-        exposed_s(job, whole / 4, window, cost=_DEEPEP_COST * once) for window in _windows(time)
-    )
+    cost = _DEEPEP_COST * once
+    if job.training.dispatcher == "hybridep":
+        cost = _HYBRIDEP_COST * sends_tokens_once_per_rank(job, layout)
+    return whole, sum(exposed_s(job, whole / 4, window, cost=cost) for window in _windows(time))
 
 
 def overlapped_s(layout: LayoutLike, whole_s: Any, beside_s: Any) -> Any:

@@ -12,11 +12,24 @@ from ..catalog.layers.softmax import SoftmaxAttention
 from ..catalog.layers.stack import Layer
 from ..dataclass import dataclass
 from ..job.records import Job
-from .activations import local_tokens, repeated_layers, repeats, sequence_cut
-from .adapters import adapted, adapted_of_expert
+from .activations import (
+    local_tokens,
+    repeated_layers,
+    repeats,
+    routed_bytes_per_token,
+    sequence_cut,
+)
 from .groups import sends_tokens_once_per_rank
+from .host import ROUTING_KERNELS, start_s, with_launches
 from .layout import LayoutLike, Modules, Recompute, once_each
-from .products import Passes, adapter_products, linear, stream_s, tile_use
+from .products import (
+    Passes,
+    adapter_products,
+    datasheet_flops_per_s,
+    linear,
+    stream_s,
+    tile_use,
+)
 from .rates import rates
 from .stages import inner_layers, vocabulary_rows
 from .states import fp8_copies, product_bytes, weight_bytes
@@ -53,12 +66,8 @@ _FLASH_BACKWARD = 2.5
 _EXPONENTIALS_PER_S = 3.9e12
 _USUAL_HEAD = 128
 #: Streaming kernels of a fused layer's forward pass: norms, residual additions, rotary, activation;
-#: counted from Megatron-LM's modules. Routing adds top-k, sort, permutation and its inverse.
+#: counted from Megatron-LM's modules.
 _KERNELS = 7
-_ROUTING_KERNELS = 12
-#: Kernels of an adapter's forward pass: two products, the scale, the sum (peft 0.21,
-#: tuners/lora/layer.py, forward).
-_ADAPTER_KERNELS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +92,7 @@ class LayerTime:
 _SCAN_SHARE: Final = 0.25
 
 #: Fields that the products of a layer depend on, beside its tokens.
-_PRODUCTS_BY = ("tensor", "expert", "expert_tensor", "sequence_parallel")
+_PRODUCTS_BY = ("tensor", "expert", "expert_tensor", "sequence_parallel", "expert_overlap")
 
 
 def layer_times(job: Job, layout: LayoutLike) -> tuple[LayerTime, ...]:
@@ -127,27 +136,18 @@ def _layer_time(
     products: Passes,
     latents: Passes,
 ) -> LayerTime:
-    """Add to a mixer the rest of a layer.
-
-    **Source** of the launches: Transformer Engine, pytorch/module/grouped_linear.py: a product for
-    each expert that the rank holds, forward and for its second matrix.
-    """
-    part = layer.feed_forward
-    mlp, shared = _feed_forward(job, layout, tokens, part)
+    """Add to a mixer the rest of a layer."""
+    mlp, shared = _feed_forward(job, layout, tokens, layer.feed_forward)
     products = products + mlp
     whole = products + core + _streams(job, layout, tokens, layer)
-    # The host launches a layer's kernels, and for experts those of routing and two products each.
-    experts = 2 * part.experts / layout.expert + _ROUTING_KERNELS if part.experts else 0
-    each = job.framework.kernels_per_layer / 2 + (layer.streams.kernels if layer.streams else 0)
-    launches = (each * layer.blocks + experts) * rates(job).launch_s
     if job.training.lora is not None:
         added, moved = adapter_products(job, layout, tokens, layer)
         whole = whole + added + moved
-        adapters = len(adapted(job, layer)) + len(adapted_of_expert(job, layer))
-        launches = launches + _ADAPTER_KERNELS * adapters * rates(job).launch_s
+    experts = Passes(mlp.forward_s - shared.forward_s, mlp.backward_s - shared.backward_s)
+    launched = with_launches(job, layout, layer, whole, experts)
     return LayerTime(
-        forward_s=np.maximum(whole.forward_s, launches),
-        backward_s=np.maximum(whole.backward_s, 2 * launches),
+        forward_s=launched.forward_s,
+        backward_s=launched.backward_s,
         core=core,
         products=products,
         mlp=mlp,
@@ -181,8 +181,12 @@ def _feed_forward(
         return whole, Passes(0.0, 0.0)
 
     tensor, cut, held = layout.tensor, layout.expert_tensor, part.experts / layout.expert
+    constants = rates(job)
     rows = tokens * busiest(job, layout, part) * (cut / tensor) * part.per_token / held
     routed = _mlp(job, part, rows, part.expert_width / cut, held, part.routed_hidden)
+    if job.replays_experts:  # one kernel has all experts
+        saved = (held - 1) * constants.product_start_s
+        routed = routed + Passes(-2 * saved, -4 * saved)
     for inputs, outputs in part.latent_products:
         routed = routed + linear(job, tokens / sequence_cut(layout), inputs, outputs)
     router = linear(job, tokens / sequence_cut(layout), part.hidden, part.experts)
@@ -238,7 +242,7 @@ def _attention(job: Job, layout: LayoutLike, mixer: SoftmaxAttention) -> Passes:
     rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
     rate = rate * tile_use(mixer.head_dim)
     if job.training.attention == "flash":
-        rate = rate * constants.attention_kernel_share / _exponentials(mixer, rate)
+        rate = rate * constants.attention_kernel_share / _exponentials(job, mixer, rate)
         work = per_key * mixer.span.computed_keys(sequence) / rate
         wide = queries > _USUAL_HEAD * mixer.heads
         shares = (
@@ -259,16 +263,19 @@ def _attention(job: Job, layout: LayoutLike, mixer: SoftmaxAttention) -> Passes:
     return Passes(products + scores, 2 * products + _STREAM_BACKWARD * scores)
 
 
-def _exponentials(mixer: SoftmaxAttention, peak_flops_per_s: Any) -> Any:
-    """Seconds of flash attention with narrow heads over seconds with heads of 128, for the same
-    products.
+def _exponentials(job: Job, mixer: SoftmaxAttention, peak_flops_per_s: Any) -> Any:
+    """Seconds of flash attention with narrow heads, or products in fp8, over seconds with heads of
+    128 in 16 bits, for the same products.
 
     Each score takes `4 d` FLOPs and one exponential. **Source**: 2407.08608 sec 3.1: an H100 makes
     3.9e12 exponentials a second, and narrow heads reach 0.77 of the rate there (fig. 5), which the
     sum of both times gives.
     """
     share = 1 / (1 + 4 * _USUAL_HEAD * _EXPONENTIALS_PER_S / peak_flops_per_s)
-    return 1 - share + share * np.maximum(_USUAL_HEAD / mixer.head_dim, 1)
+    products = 1 - share
+    if job.training.fp8_attention and job.cluster.accelerator.supports("fp8"):
+        products = products * datasheet_flops_per_s(job, "bf16") / datasheet_flops_per_s(job, "fp8")
+    return products + share * np.maximum(_USUAL_HEAD / mixer.head_dim, 1)
 
 
 def ring_steps(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
@@ -303,11 +310,11 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     hidden = (2 * layer.norms + 3 * layer.blocks) * element * layer.hidden
     if layer.streams:
         hidden = hidden + layer.blocks * element * layer.streams.moved_elements
-    activation = (1 + part.ups) * element * part.active_width
+    activation = (1 + part.ups) * element * _unfused_width(job, part)
     rotary = 2 * element * (queries + keys) if layer.mixer.rotary else 0
     traffic = hidden / sequence_cut(layout) + (activation + rotary) / layout.tensor
-    launched = _KERNELS + _ROUTING_KERNELS * (part.experts > 0)
-    kernels = constants.streaming_passes * launched * constants.kernel_start_s
+    launched = _KERNELS + ROUTING_KERNELS * (part.experts > 0)
+    kernels = constants.streaming_passes * launched * start_s(job)
     forward = stream_s(job, tokens * (constants.streaming_passes * traffic)) + kernels
     if layer.streams:  # their weights are made in fp32
         rates_per_s = job.cluster.accelerator.flops_per_s
@@ -322,11 +329,21 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts
 
 
+def _unfused_width(job: Job, part: FeedForward) -> int:
+    """Widths that a token meets whose activation is a kernel of its own, and its cast.
+
+    **Source**: Transformer Engine 2.14, ops/fused (fuse_grouped_mlp_ops): of experts in a graph,
+    the first product's kernel has the activation, and gives what the second takes.
+    """
+    return part.width if job.replays_experts else part.active_width
+
+
 def _routed_streams(job: Job, layout: LayoutLike, tokens: Any, part: FeedForward) -> Passes:
-    """Sorting tokens by expert and back, and the biases of experts."""
+    """Sorting tokens by expert and back, what goes into the stash and back, and biases."""
     constants, width = rates(job), part.routed_hidden / sequence_cut(layout)
+    stashed = 2 * routed_bytes_per_token(job, part) / layout.tensor if job.stashes_experts else 0.0
     moved = permuted_copies(job, layout, part) * weight_bytes(job) * width / constants.permute_share
-    sorting = stream_s(job, tokens * (constants.streaming_passes * moved))
+    sorting = stream_s(job, tokens * (constants.streaming_passes * moved + stashed))
     if not (part.expert_bias and any(job.engine.expert_bias_traffic_bytes)):
         return Passes(sorting, sorting)
     added = (
@@ -372,14 +389,18 @@ def _cast_bytes(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
     """
     part, hidden = layer.feed_forward, layer.hidden
     queries, keys, values = layer.mixer.widths
-    width, times = part.active_width, part.per_token or 1
+    width, times = _unfused_width(job, part), part.per_token or 1
     reads = {"tensorwise": 4, "nvfp4": 6}.get(job.training.scaling, 2)
     written = fp8_copies(job) * (product_bytes(job) if job.training.precision == "nvfp4" else 1)
     cast = reads + written
     normed = cast if job.training.precision == "nvfp4" else reads - 2 + 2 * (fp8_copies(job) - 1)
-    forward = 2 * normed * hidden / sequence_cut(layout) + cast * (values + width) / layout.tensor
-    backward = cast * (1 + times) * hidden / sequence_cut(layout)
-    return forward, backward + cast * (queries + 2 * keys + part.ups * width) / layout.tensor
+    attended = (3 * (queries + keys + values), 3 * values) if job.training.fp8_attention else (0, 0)
+    forward = cast * (values + width) + attended[0]
+    backward = cast * (queries + 2 * keys + part.ups * width) + attended[1]
+    return (
+        2 * normed * hidden / sequence_cut(layout) + forward / layout.tensor,
+        cast * (1 + times) * hidden / sequence_cut(layout) + backward / layout.tensor,
+    )
 
 
 def head_time_s(job: Job, layout: LayoutLike) -> Any:

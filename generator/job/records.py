@@ -271,6 +271,13 @@ class Training:
     cross_entropy: str | None = None
     #: alltoall | deepep | hybridep: how tokens reach their experts' ranks
     dispatcher: str | None = None
+    #: none | partial (attention and routers) | full_iteration (forward and backward pass as one)
+    cuda_graphs: str = "none"
+    #: whether experts' activations share one buffer of pages; None: with whole iterations as graphs
+    paged_stash: bool | None = None
+    #: tokens that an expert rank has room for, over those of an even load, where sizes are static
+    expert_capacity: float | None = None
+    fp8_attention: bool = False  #: attention's products are in fp8, too
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
     #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
     moment_dtype: str | None = None
@@ -308,6 +315,11 @@ class Training:
         return self.precision in ("fp8", "nvfp4")
 
     @property
+    def replays_iteration(self) -> bool:
+        """Return whether forward and backward pass are one CUDA graph, which no host launches."""
+        return self.cuda_graphs == "full_iteration"
+
+    @property
     def scaling(self) -> str:
         """Return the recipe by which values are scaled to 8 or 4 bits."""
         return "nvfp4" if self.precision == "nvfp4" else self.fp8_recipe
@@ -320,6 +332,15 @@ class Training:
         (the buffer of gradients, as bf16, holds what is gathered).
         """
         return self.fp8_parameters and self.fp8_recipe == "mxfp8"
+
+    @property
+    def rank_capacity(self) -> float:
+        """Room of an expert rank in a graph of whole iterations, over an even load's tokens.
+
+        **Source** of the default: NVIDIA-NeMo/Megatron-Bridge v0.6.0, every recipe with such graphs
+        (src/megatron/bridge/perf_recipes/deepseek/common.py, moe_expert_rank_capacity_factor).
+        """
+        return 1.5 if self.expert_capacity is None else self.expert_capacity
 
     @property
     def steps(self) -> int | None:
@@ -448,6 +469,18 @@ class Job:
     def locate(self, pointer: str) -> Location:
         """The place of a value in what describes the job, else of the nearest mapping around it."""
         return self.origin.locate(pointer)
+
+    @property
+    def replays_experts(self) -> bool:
+        """Return whether experts are part of a CUDA graph: their sizes are static then, and each of
+        their products is one fused kernel.
+        """
+        return self.training.replays_iteration and self.model.experts > 0
+
+    @property
+    def stashes_experts(self) -> bool:
+        """Return whether experts' activations are copied into one buffer of pages, and back."""
+        return self.replays_experts and self.training.paged_stash is not False
 
     @property
     def packs_sequences(self) -> bool:

@@ -421,6 +421,10 @@ def _training(
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
         fp8_recipe=training.get("fp8_recipe", "delayed"),
+        cuda_graphs=training.get("cuda_graphs", "none"),
+        paged_stash=training.get("paged_stash"),
+        expert_capacity=training.get("expert_capacity"),
+        fp8_attention=training.get("fp8_attention", False),
         mtp_depths=int(training.get("mtp_depths", 0)),
         lora=lora,
         batch_ramp=None

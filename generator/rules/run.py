@@ -20,6 +20,7 @@ from .fit import fits_device
 from .job import data, model, training
 from .layout import (
     expert,
+    graphs,
     identities,
     overlap,
     patterns,
@@ -45,7 +46,7 @@ from .layout.identities import (
 JOB_RULES: Final = rules_in(data, model, training)
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(
-    tensor, sequence, pipeline, expert, zero, units, recompute, overlap, ramp, patterns
+    tensor, sequence, pipeline, expert, zero, units, recompute, overlap, ramp, patterns, graphs
 )
 FIT_RULES: Final = rules_in(fit)
 LENGTH_RULES: Final = rules_in(length)

@@ -34,6 +34,12 @@ def case(job: Job, passes: dict[str, Any], breaks: dict[str, Any], *says: str) -
     return Case(job=job, passes=passes, breaks=breaks, says=says)
 
 
+def graphed(kind: str, **model: Any) -> Job:
+    """A job of Megatron-LM with CUDA graphs of a kind."""
+    training = {"cuda_graphs": kind, "dispatcher": "hybridep"}
+    return job("megatron-lm", training=training, model=model)
+
+
 FSDP2 = job("huggingface", sharding="fsdp2")
 NONE, SELECTIVE = Recompute.NONE, Recompute.SELECTIVE
 TO_HOST, ALL_TO_HOST = Offload.OPTIMIZER, Offload.OPTIMIZER_AND_PARAMETERS
@@ -568,6 +574,46 @@ PARTS = {
         {"zero_stage": 1, "data": 8, "zero_copies": 2},
         "zero_copies: 2",
         "optimizer: muon",
+    ),
+    "MLM157": case(
+        graphed("partial"),
+        {"recompute": SELECTIVE},
+        {"recompute": Recompute.FULL},
+        "recompute: full",
+        "cuda_graphs: partial",
+    ),
+    "MLM158": case(
+        graphed("full_iteration", attention_dropout=0.1),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.LAYERNORM},
+        {"recompute": SELECTIVE},
+        "recompute_modules: core_attn",
+        "dropout",
+    ),
+    "MLM159": case(
+        graphed("full_iteration", **MOE),
+        {"data": 8, "expert": 8},
+        {"data": 8},
+        "expert: 1",
+        "several ranks",
+    ),
+    "MLM160": case(
+        graphed("full_iteration", **MOE),
+        {"data": 8, "expert": 8, "recompute": SELECTIVE},
+        {
+            "data": 8,
+            "expert": 8,
+            "recompute": SELECTIVE,
+            "recompute_modules": Modules.MOE_ACT,
+        },
+        "recompute_modules: moe_act",
+        "no effect",
+    ),
+    "MLM161": case(
+        graphed("partial", qkv_bias=True, **MOE),
+        {"data": 8, "expert": 8},
+        {"data": 8, "expert": 8, "expert_overlap": True},
+        "expert_overlap: true",
+        "biases of attention",
     ),
     "MOE018": case(
         job(

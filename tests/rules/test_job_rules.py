@@ -46,6 +46,13 @@ def ramped(start: int, increment: int, framework: str = "megatron-lm") -> Job:
     )
 
 
+def graphed(release: tuple[int, ...], dispatcher: str = "hybridep", **training: Any) -> Job:
+    """Gated experts whose whole iterations are one graph, with a release of Megatron-LM."""
+    words = {"cuda_graphs": "full_iteration", "dispatcher": dispatcher, **training}
+    model = {**MOE, "gated_mlp": True}
+    return job("megatron-lm", training=words, model=model, megatron_version=release)
+
+
 #: What the recipe of Llama 3 8B trains.
 RECIPES = Lora(rank=8, alpha=16, modules=("all-linear",), base="unquantized")
 
@@ -413,6 +420,41 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/training/dispatcher",
         ("dispatcher: hybridep", "a100-80gb-sxm"),
         "dispatcher: alltoall",
+    ),
+    "MLM162": (
+        graphed((0, 18, 2)),
+        graphed((0, 17, 1)),
+        "/training/cuda_graphs",
+        ("cuda_graphs: full_iteration", "0.17.1"),
+        "cuda_graphs: partial",
+    ),
+    "MLM163": (
+        graphed((0, 19, 2)),
+        graphed((0, 19, 2), dispatcher="deepep"),
+        "/training/cuda_graphs",
+        ("needs dispatcher: hybridep",),
+        "dispatcher: hybridep",
+    ),
+    "MLM164": (
+        graphed((0, 19, 2), dispatcher="hybridep", paged_stash=True),
+        graphed((0, 19, 2), cuda_graphs="partial", paged_stash=True),
+        "/training/paged_stash",
+        ("paged_stash: true", "no effect"),
+        "cuda_graphs: full_iteration",
+    ),
+    "PREC036": (
+        job("megatron-bridge", training={"precision": "fp8", "fp8_attention": True}),
+        job("megatron-bridge", training={"precision": "bf16", "fp8_attention": True}),
+        "/training/fp8_attention",
+        ("fp8_attention: true", "precision: bf16"),
+        "precision: fp8",
+    ),
+    "BRG024": (
+        job("megatron-bridge", training={"mode": "sft"}),
+        job("megatron-bridge", training={"mode": "sft", "cuda_graphs": "partial"}),
+        "/training/cuda_graphs",
+        ("cuda_graphs: partial", "packed"),
+        "cuda_graphs: none",
     ),
     "MLM151": (
         job("megatron-lm", training={"mtp_depths": 1}, model={"position_embedding": "rotary"}),

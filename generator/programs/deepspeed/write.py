@@ -321,7 +321,13 @@ FRAMEWORK: Final = Framework(
     packages=release,
     first_with_ulysses=(0, 19),  # makes its groups of a config that is a file
     script="train.py",
-    only={"cross_entropy": "unfused", "dispatcher": "alltoall", "mtp_depths": 0},
+    only={
+        "cross_entropy": "unfused",
+        "dispatcher": "alltoall",
+        "cuda_graphs": "none",
+        "fp8_attention": False,
+        "mtp_depths": 0,
+    },
     options=OPTIONS,
     planned=PLANNED,
     needs=NEEDS,

@@ -15,6 +15,7 @@ from ...text.wording import dots
 from .options import LM, flavour_of
 
 _FIRST_WITHOUT_TE_LOSS: Final = (0, 18)
+_FIRST_WITH_STATIC_SIZES: Final = (0, 18)
 #: Options that change memory or time by what no key of the spec says, with what they do.
 _UNCOUNTED: Final = {
     "--cpu-offloading-num-layers": "moves activations to the host",
@@ -23,7 +24,6 @@ _UNCOUNTED: Final = {
     "--offload-modules": "moves activations to the host",
     "--fp4-format": "computes in fp4",
     "--microbatch-group-size-per-virtual-pipeline-stage": "changes the order of micro-batches",
-    "--moe-paged-stash": "keeps experts' activations in pages",
     "--tensor-parallel-num-weight-shards": "gathers weights in every layer",
     "--expert-tensor-parallel-num-weight-shards": "gathers weights in every layer",
     "--use-torch-fsdp2": "shards weights by another engine",
@@ -34,6 +34,11 @@ _SAID_BY: Final = {
     "--moe-flex-dispatcher-backend": "training.dispatcher",
     "--moe-enable-deepep": "training.dispatcher",
     "--use-precision-aware-optimizer": "training.moment_dtype",
+    "--cuda-graph-impl": "training.cuda_graphs",
+    "--enable-cuda-graph": "training.cuda_graphs",
+    "--external-cuda-graph": "training.cuda_graphs",
+    "--moe-paged-stash": "training.paged_stash",
+    "--moe-expert-rank-capacity-factor": "training.expert_capacity",
 }
 _DEPTHS_OF_PATTERNS: Final = (0, 17)
 
@@ -124,3 +129,70 @@ def depths_of_patterns_have_a_release(job: Job) -> Violations:
         message = f"{said} has no effect on layers of a pattern in Megatron-LM {dots(release)}"
         hint = f"use {job.says('mtp_depths', 0)}, or megatron_version 0.17.1 or later"
         yield violation(job, "/training/mtp_depths", message, hint)
+
+
+@composed_jobs.rule(
+    "MLM162",
+    ERROR,
+    "init",
+    megatron_lm("training/arguments.py, core_v0.17.1 (without a capacity of ranks)"),
+)
+def experts_are_in_graphs_of_later_releases(job: Job) -> Violations:
+    """A CUDA graph of whole iterations with experts needs Megatron-Core 0.18.
+    Prevents: error: unrecognized arguments: --moe-expert-rank-capacity-factor
+    Fix: set training.cuda_graphs to partial, or use megatron_version 0.18.2 or later"""
+    release = job.megatron_version
+    if job.replays_experts and release < _FIRST_WITH_STATIC_SIZES:
+        said = job.says("cuda_graphs", "full_iteration")
+        message = f"{said} with experts is not available in Megatron-LM {dots(release)}"
+        hint = f"use {job.says('cuda_graphs', 'partial')}, or megatron_version 0.18.2 or later"
+        yield violation(job, "/training/cuda_graphs", message, hint)
+
+
+@composed_jobs.rule(
+    "MLM163",
+    ERROR,
+    "init",
+    megatron_lm(
+        "core/transformer/transformer_config.py:1692-1705, core/transformer/moe/experts.py, "
+        "_is_fused_impl_supported (core_v0.19.0)"
+    ),
+)
+def graphed_experts_have_static_sizes(job: Job) -> Violations:
+    """Experts in a CUDA graph of whole iterations have HybridEP's fixed sizes, and fused kernels.
+    Prevents: an operation not permitted when stream is capturing, or AssertionError: Fused
+    GroupedMLP is not supported for this configuration.
+    Fix: set training.dispatcher to hybridep, or training.cuda_graphs to partial"""
+    if not job.replays_experts:
+        return
+    said, partial = (job.says("cuda_graphs", kind) for kind in ("full_iteration", "partial"))
+    if job.training.dispatcher != "hybridep":
+        message = f"{said} with experts needs {job.says('dispatcher', 'hybridep')}"
+        hint = f"use {job.says('dispatcher', 'hybridep')}, or {partial}"
+        yield violation(job, "/training/cuda_graphs", message, hint)
+    part = job.model.feed_forward
+    weighs_input = job.model.family == "llama4_text"
+    if weighs_input or not (part.gated or part.activation == "relu2"):
+        message = f"{said} has no fused kernel for the experts of {job.model.name}"
+        yield violation(job, "/training/cuda_graphs", message, f"use {partial}")
+
+
+@composed_jobs.rule(
+    "MLM164",
+    ERROR,
+    "silent",
+    megatron_lm("core/transformer/transformer_config.py:1906-1910 (core_v0.19.0)"),
+)
+def stash_serves_graphs_of_experts(job: Job) -> Violations:
+    """A paged stash and a capacity of experts go with a CUDA graph of whole iterations.
+    Prevents: No error: nothing is written for them, and memory is another than planned.
+    Fix: set training.cuda_graphs to full_iteration, or remove the key"""
+    stated = {
+        "paged_stash": job.training.paged_stash,
+        "expert_capacity": job.training.expert_capacity,
+    }
+    for key, value in stated.items():
+        if value and not job.replays_experts:
+            said = job.says("cuda_graphs", "full_iteration")
+            message = f"{job.says(key, value)} has no effect without experts and {said}"
+            yield violation(job, f"/training/{key}", message, f"use {said}, or remove {key}")

@@ -250,7 +250,44 @@ def attention(p: Planned) -> str:
     """
     if p.job.training.attention != "flash":
         return "unfused"
+    if p.job.training.fp8_attention:  # of cuDNN alone
+        return "fused"
     return "auto" if p.model.part(Latent) or p.attention.sinks else "flash"
+
+
+def fp8_format(p: Planned) -> str | None:
+    """The 8-bit numbers of values and gradients.
+
+    Blocks of 32 have a scale each, so that gradients need no wider exponent than values, as
+    NVIDIA's own recipes have it; with other recipes they are E5M2. **Source**:
+    NVIDIA-NeMo/Megatron-Bridge v0.6.0, training/mixed_precision.py (bf16_with_mxfp8_mixed:
+    e4m3; the others: hybrid).
+    """
+    if p.training.precision != "fp8":
+        return None
+    return "e4m3" if p.training.fp8_recipe == "mxfp8" else "hybrid"
+
+
+def multiprocessors(p: Planned) -> int | None:
+    """Multiprocessors of HybridEP's kernels, as all of NVIDIA's recipes have them."""
+    return 32 if p.backend == "hybridep" else None
+
+
+def graph_kind(p: Planned) -> str | None:
+    """What captures CUDA graphs; before 0.18, that of layers captures whole iterations, too."""
+    whole = "full_iteration" if p.has("--cuda-graph-modules") else "local"
+    kinds = {"partial": "transformer_engine", "full_iteration": whole}
+    return kinds.get(p.training.cuda_graphs)
+
+
+def graphed_modules(p: Planned) -> tuple[str, ...] | None:
+    """Modules with a graph each: all of a dense layer; of one with experts, what is before them."""
+    if p.training.replays_iteration and not p.has("--cuda-graph-modules"):
+        return ("full_iteration",)
+    if p.training.cuda_graphs != "partial":
+        return None
+    mixers = ("mamba", "attn") if p.model.pattern else ("attn",)
+    return (*mixers, "moe_router", "moe_preprocess") if p.model.experts else (*mixers, "mlp")
 
 
 def samples(p: Planned) -> int | None:

@@ -434,6 +434,33 @@ _EXPERTS: Final = (
     Row("--moe-grouped-gemm", by={LM: lambda p: p.grouped_gemm}),
     Row("--moe-token-dispatcher-type", by={LM: lambda p: "flex" if p.backend else "alltoall"}),
     Row("--moe-flex-dispatcher-backend", by={LM: lambda p: p.backend}),
+    Row("--moe-flex-dispatcher-num-sms", by={LM: encode.multiprocessors}),
+    Row(
+        "--moe-hybridep-num-sms",
+        by={
+            LM: lambda p: (
+                None if p.has("--moe-flex-dispatcher-num-sms") else encode.multiprocessors(p)
+            )
+        },
+    ),
+    # Experts in a graph have static sizes, and are one fused kernel a product. Source:
+    # core/transformer/transformer_config.py:1692-1705, 1904-1910, core/transformer/moe/experts.py,
+    # _is_fused_impl_supported @ core_v0.19.0.
+    Row(
+        "--moe-expert-rank-capacity-factor",
+        "training.expert_capacity",
+        by={LM: lambda p: p.training.rank_capacity if p.job.replays_experts else None},
+    ),
+    Row(
+        "--moe-paged-stash",
+        "training.paged_stash",
+        by={LM: lambda p: p.job.stashes_experts},
+    ),
+    Row("--use-transformer-engine-op-fuser", by={LM: lambda p: p.job.replays_experts}),
+    Row(
+        "--moe-mlp-glu-interleave-size",
+        by={LM: lambda p: 32 if p.job.replays_experts and p.mlp.gated else None},
+    ),
     Row(
         "--expert-model-parallel-size",
         "layout.expert",
@@ -646,7 +673,7 @@ _COMPUTE: Final = (
     Row(
         "--fp8-format",
         "training.precision",
-        by={LM: lambda p: "hybrid" if p.training.precision == "fp8" else None},
+        by={LM: encode.fp8_format},
         value="fp8",
     ),
     Row(
@@ -707,6 +734,14 @@ _COMPUTE: Final = (
         by={LM: lambda p: p.training.cross_entropy != "unfused"},
         value="fused",
     ),
+    Row("--cuda-graph-impl", "training.cuda_graphs", by={LM: encode.graph_kind}),
+    Row("--cuda-graph-modules", by={LM: encode.graphed_modules}),
+    Row(
+        "--cuda-graph-scope",
+        by={LM: lambda p: None if p.has("--cuda-graph-modules") else encode.graphed_modules(p)},
+    ),
+    Row("--te-rng-tracker", by={LM: lambda p: p.training.cuda_graphs != "none"}),
+    Row("--no-check-for-nan-in-loss-and-grad", by={LM: lambda p: p.training.replays_iteration}),
     Row(
         "--cross-entropy-fusion-impl",
         by={LM: lambda p: "te" if p.training.cross_entropy == "te" else None},

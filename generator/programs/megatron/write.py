@@ -290,8 +290,25 @@ def program(plan: Plan) -> Program:
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {}
     if p.backend == "hybridep":
         environment |= _environment_of_hybridep(job, layout)
+    if job.training.cuda_graphs != "none":
+        # NCCL's registered buffers move with the allocator's segments (training/arguments.py:1880)
+        environment["NCCL_GRAPH_REGISTER"] = "0"
+    if job.replays_experts:  # read by Transformer Engine; without it, its fused kernels are refused
+        environment["NVTE_CUTEDSL_FUSED_GROUPED_MLP"] = "1"
+        notes.append(_note_on_capacity(job))
     return make_program(
         job, groups_of(p, "megatron-lm", COMMENTS), environment=environment, notes=tuple(notes)
+    )
+
+
+def _note_on_capacity(job: Job) -> str:
+    """What becomes of tokens that a rank of experts has no room for.
+
+    **Source**: megatron/core/transformer/moe/paged_stash.py, PagedStashRunner @ core_v0.18.2.
+    """
+    return (
+        f"A rank of experts has room for {job.training.rank_capacity:g} times an even load's "
+        "tokens: a step in which one gets more is done again, without graph and limit."
     )
 
 
@@ -311,7 +328,7 @@ FRAMEWORK: Final = Framework(
     engine=MEGATRON_LM,
     script="pretrain_gpt.py",
     scripts=_script_of,
-    only={"kernels": "fused"},
+    only={"kernels": "fused", "fp8_attention": False},  # no option says it
     exit_option=EXIT_OPTION,
     starts_anew=STARTS_ANEW,
     first_weights="--pretrained-checkpoint",

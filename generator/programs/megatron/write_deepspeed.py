@@ -86,6 +86,8 @@ FRAMEWORK: Final = Framework(
         "kernels": "fused",
         "cross_entropy": "unfused",
         "dispatcher": "alltoall",
+        "cuda_graphs": "none",
+        "fp8_attention": False,
         "mtp_depths": 0,
     },
     exit_option=EXIT_OPTION,

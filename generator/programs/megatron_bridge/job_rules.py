@@ -164,3 +164,22 @@ def samples_are_one_folder(job: Job) -> Violations:
     if split is not None:
         message = f"data.split: {split} has no effect: validation.jsonl is evaluated on"
         yield violation(job, "/data/split", message, "remove it")
+
+
+@_tuned.rule(
+    "BRG024",
+    ERROR,
+    "init",
+    f"{_SOURCE}training/config.py:1170-1186 @ v0.6.0",
+)
+def packed_sequences_have_no_graphs(job: Job) -> Violations:
+    """Sequences that samples are packed into run without CUDA graphs.
+    Prevents: ValueError: Offline packing with CUDA graphs requires dataset pad_to_max_length=True.
+    Fix: set training.cuda_graphs to none
+    """
+    graphs = job.training.cuda_graphs
+    if graphs != "none":
+        message = f"{job.says('cuda_graphs', graphs)} is refused with packed sequences"
+        yield violation(
+            job, "/training/cuda_graphs", message, f"use {job.says('cuda_graphs', 'none')}"
+        )

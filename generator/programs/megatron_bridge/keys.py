@@ -147,6 +147,11 @@ _FORMS: Final[Mapping[str, Callable[[Any], Said]]] = {
     "--no-rope-freq": lambda text: {"model.no_rope_freq": layers_of(text)},
     "--attention-backend": lambda name: {"model.attention_backend": enum_of_attention(name)},
     "--weight-decay": _weight_decay,
+    "--te-rng-tracker": lambda _: {"model.use_te_rng_tracker": True, "rng.te_rng_tracker": True},
+    "--no-check-for-nan-in-loss-and-grad": lambda _: {
+        "ddp.check_for_nan_in_grad": False,
+        "rerun_state_machine.check_for_nan_in_loss": False,
+    },
     "--main-grads-dtype": lambda name: {"optimizer.main_grads_dtype": _DTYPES[name]},
     "--main-params-dtype": lambda name: {"optimizer.main_params_dtype": _DTYPES[name]},
     "--exp-avg-dtype": lambda name: {"optimizer.exp_avg_dtype": _DTYPES[name]},

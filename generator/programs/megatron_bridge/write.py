@@ -21,7 +21,7 @@ from ...job.records import Adapters, Job, Need
 from ...search.plan import Plan
 from ...text.wording import dots
 from ..megatron import write as megatron_lm
-from ..megatron.encode import Planned
+from ..megatron.encode import Planned, fp8_format
 from ..megatron.options import LM
 from ..megatron.table import DECIDED, EVALUATION, LENGTHS, OF_FILES
 from ..megatron.write import COMMENTS, Comment, common_notes, planned, written_options
@@ -67,7 +67,13 @@ def precision(p: Planned) -> Any:
     }
     if training.precision == "fp8":
         gathers = bool(training.fp8_parameters)
-        block |= {"fp8": "hybrid", "fp8_recipe": training.fp8_recipe, "fp8_param_gather": gathers}
+        block |= {
+            "fp8": fp8_format(p),
+            "fp8_recipe": training.fp8_recipe,
+            "fp8_param_gather": gathers,
+        }
+        if training.fp8_attention:
+            block["fp8_dot_product_attention"] = True
         if gathers and training.fp8_recipe == "mxfp8":
             block["reuse_grad_buf_for_mxfp8_param_ag"] = True
     return block
@@ -248,6 +254,7 @@ def _versions(job: Job) -> dict[str, str]:
 FRAMEWORK: Final = replace(
     megatron_lm.FRAMEWORK,
     name="megatron-bridge",
+    only={"kernels": "fused"},
     writes_yarn=False,  # its providers have no numbers for it
     computes_nvfp4=False,  # nor the block of its precision
     engine=replace(megatron_lm.FRAMEWORK.engine, has_muon=False),  # its overrides weren't looked at

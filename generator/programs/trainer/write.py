@@ -333,7 +333,13 @@ _WITH_DEEPSPEED: Final = Framework(
     goes_on_from_weights=True,
     adapters=Adapters(),
     script="train.py",
-    only={"cross_entropy": "unfused", "dispatcher": "alltoall", "mtp_depths": 0},
+    only={
+        "cross_entropy": "unfused",
+        "dispatcher": "alltoall",
+        "cuda_graphs": "none",
+        "fp8_attention": False,
+        "mtp_depths": 0,
+    },
     # Source: transformers 5.23, training_args.py, save_strategy (steps by default);
     # trainer_callback.py, DefaultFlowCallback, which then saves after the last step as well.
     saves_nothing=("--save_strategy", "no"),

@@ -370,6 +370,36 @@ def precision_aware_optimizer_is_adam(job: Job) -> Violations:
             yield violation(job, f"/training/{key}", message, hint)
 
 
+@composed_jobs.rule(
+    "PREC036",
+    ERROR,
+    "silent",
+    "NVIDIA/TransformerEngine transformer_engine/common/recipe/__init__.py (fp8_dpa); "
+    "NVIDIA/Megatron-LM megatron/core/fp8_utils.py:733-752 @ core_v0.19.0",
+)
+def attention_in_fp8_has_fp8(job: Job) -> Violations:
+    """Attention in fp8 needs products in fp8, scaled by maxima or in blocks of 32, and a fused
+    kernel.
+    Prevents: No error: the recipe hands nothing to attention, which stays in 16 bits.
+    Fix: set training.precision to fp8, and fp8_recipe to mxfp8, tensorwise or delayed
+    """
+    training = job.training
+    if not training.fp8_attention:
+        return
+    wrong = {
+        "precision": (training.precision, "fp8"),
+        "fp8_recipe": (training.fp8_recipe, "tensorwise"),
+        "attention": (training.attention, "flash"),
+    }
+    if training.fp8_recipe != "blockwise" or training.precision != "fp8":
+        del wrong["fp8_recipe"]
+    for key, (value, wanted) in wrong.items():
+        if value != wanted:
+            message = f"{job.says('fp8_attention', True)} with {job.says(key, value)} has no effect"
+            hint = f"use {job.says(key, wanted)}, or remove fp8_attention"
+            yield violation(job, "/training/fp8_attention", message, hint)
+
+
 @jobs.rule("PREC031", ERROR, "silent", megatron_lm("training/arguments.py (--fp8-param-gather)"))
 def fp8_parameters_need_fp8(job: Job) -> Violations:
     """Weights in fp8, and a recipe of their scales, need Megatron-LM and products in fp8.
