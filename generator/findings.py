@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final, Literal
 
 from .dataclass import dataclass
+from .patterns import lazy_pattern
 from .secrets import Hider, mask, mask_sure
 
 
@@ -194,7 +194,7 @@ def without(secrets: Iterable[str], findings: Iterable[Finding]) -> tuple[Findin
 # What a terminal obeys, what turns or hides the text around it, and what UTF-8 can't hold.
 # Source: Unicode 16.0, general categories Cc, Cf, Cs, Zl and Zp; UTR #36, section 2.5
 # (bidirectional text spoofing).
-HIDDEN: Final = re.compile(
+HIDDEN: Final = lazy_pattern(
     "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f"
     "\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e0fff]"

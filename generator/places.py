@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
 from .findings import Location
+from .patterns import lazy_pattern
 
 NOTHING: Final = object()  #: what is at a place where nothing is
 
@@ -97,16 +98,16 @@ def kind_of_value(value: object) -> ValueKind:
 
 #: `<name>`, `{{ name }}`, `{name}`, `[a name]`, `@NAME@`, `__NAME__`, `XXX`, `your_name`: marks
 #: that templates have.
-_PLACEHOLDER: Final = re.compile(
+_PLACEHOLDER: Final = lazy_pattern(
     r"<\s*[A-Za-z][^<>]*>|\{\{|\{%|(?<![${])\{\s*[A-Za-z_]\w*\s*\}"
     r"|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|"
     r"\byour[_-]|\bXXX+\b|(?<![\w\]$\[])\[(?=[^\[\]\n]*[A-Za-z])"
     r"[^\[\]\n\"',=$ ][^\[\]\n\"',=$]{0,100} [^\[\]\n\"',=$]{1,100}\]",
     re.IGNORECASE,
 )
-_CONSTANT: Final = re.compile(r"[A-Z]+(?:[_-][A-Z]+)+")  # `CHANGE_ME`, `PARTITION_NAME`
+_CONSTANT: Final = lazy_pattern(r"[A-Z]+(?:[_-][A-Z]+)+")  # `CHANGE_ME`, `PARTITION_NAME`
 #: A value that is left to the reader: `...`, `xx`, `x.x.x.x`, `10.0.0.x`, `/path/to/data`, `%s`.
-_LEFT_OPEN: Final = re.compile(
+_LEFT_OPEN: Final = lazy_pattern(
     r"\.{2,}|…|\?+|[xX*_-]{2,}|[xX]|"
     r"(?=.*[xX*])(?:[0-9]{1,3}|[xX*]{1,3})(?:\.(?:[0-9]{1,3}|[xX*]{1,3})){3}|"
     r"(?:[xX#?*]{1,5}[.:]){1,7}[xX#?*]{1,5}|%(?:\(\w+\))?[ds]|"
@@ -116,11 +117,11 @@ _LEFT_OPEN: Final = re.compile(
 )
 #: Words that no number is, and no name of a host, which has neither blanks nor underscores (RFC
 #: 1123, section 2.1).
-_WORDS: Final = re.compile(r"[a-z]+(?:[_ .-]*[_ ]+[a-z]+)+", re.IGNORECASE)
+_WORDS: Final = lazy_pattern(r"[a-z]+(?:[_ .-]*[_ ]+[a-z]+)+", re.IGNORECASE)
 
 #: The same in a shell's words, where `<` and `>` would be redirections: `<path to data>`, but
 #: neither `<in >out` nor `<in>out` nor `<in 2> err`.
-IN_WORDS: Final = re.compile(
+IN_WORDS: Final = lazy_pattern(
     r"<[A-Za-z][^<>|;&$`\"\n]{0,100}(?<![ \t])(?<![ \t][0-9])>(?=[\s\"'/:,._\\;)|&-]|\Z)(?!/dev/)"
 )
 
@@ -144,7 +145,9 @@ def is_words(text: str) -> bool:
 
 
 #: A number, an amount or a time that is to be written: `NUM_GPUS`, `XXG`, `hh:mm:ss`.
-_CAPITALS: Final = re.compile(r"[A-Z]+(?:[:_-][A-Z0-9]+)*|(?:d{1,2}-)?hh(?::mm)?(?::ss)?", re.ASCII)
+_CAPITALS: Final = lazy_pattern(
+    r"[A-Z]+(?:[:_-][A-Z0-9]+)*|(?:d{1,2}-)?hh(?::mm)?(?::ss)?", re.ASCII
+)
 
 
 def is_to_fill(text: str, name: str = "") -> bool:

@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from .dataclass import dataclass
 from .numerals import is_whole, whole
+from .patterns import lazy_pattern
 from .resources import read_text
 
 #: The words of a name: separated, or in camel case; of other scripts all that is together.
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W0-9_A-Za-z]+")
+_WORD: Final = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W0-9_A-Za-z]+")
 _LONGEST: Final = 100  # characters of a name
 
 
@@ -85,36 +86,36 @@ def _words(name: str) -> list[str]:
 
 #: A variable, a part of a template or of a program, a comment, an alias or tag of YAML, a scheme of
 #: HTTP.
-_REFERENCE: Final = re.compile(
+_REFERENCE: Final = lazy_pattern(
     r"\$[\w({'\"@*?!-].*|`.*|%\w+%|<[^<>]*>|\$?\{\{.*|[\[{(].*|\*\w+|\W|@\w+\(.*"
     r"|#(?:\s.*)?|!(?:Ref|Sub|GetAtt|Join|ImportValue|reference)\b.*"
     r"|(?:os\.|env\.|secrets\.|args\.|vault:|azureml:|id=).*|(?i:bearer|basic|token|write|read)",
     re.DOTALL,
 )
-_PATH: Final = re.compile(
+_PATH: Final = lazy_pattern(
     r"(?:[~/]|\.{1,2}/|file:|[A-Za-z]:\\).*|[a-z][a-z0-9+.-]*://.*|(?:[\w.+-]{1,200}/)*[\w.+-]*"
     r"\.(?:json|txt|pem|key|crt|cer|env|ya?ml|toml|ini|cfg|conf|pub|asc|gpg|sh|py|netrc)",
     re.DOTALL,
 )
-_FILLER: Final = re.compile(r"[xX*._<>?#-]+|(.)\1*")  # one character again and again
-_NUMBER: Final = re.compile(
+_FILLER: Final = lazy_pattern(r"[xX*._<>?#-]+|(.)\1*")  # one character again and again
+_NUMBER: Final = lazy_pattern(
     r"[+-]?(?:0x[0-9A-Fa-f]{1,8}|[0-9]{1,15}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?[KMGBT]?)"
 )
-_SHORT_WORD: Final = re.compile(r"[A-Za-z_.:-]{1,8}")
+_SHORT_WORD: Final = lazy_pattern(r"[A-Za-z_.:-]{1,8}")
 #: Words of a language.
-_PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[_.-]?[0-9]{{0,2}}")
+_PLAIN: Final = lazy_pattern(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[_.-]?[0-9]{{0,2}}")
 #: Names of files, of several or in folders, where a password may be meant.
-_FILES: Final = re.compile(r"[\w.@:{},-]*[*?/][\w.@:{},*?/-]*")
+_FILES: Final = lazy_pattern(r"[\w.@:{},-]*[*?/][\w.@:{},*?/-]*")
 #: The name of a stored secret: `--secret HF_TOKEN=joes_HF_TOKEN`; an example's key: `token-abc123`.
-_EXAMPLE: Final = re.compile(
+_EXAMPLE: Final = lazy_pattern(
     r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?[0-9]{0,3}"
 )
 #: The first value of several: `value1,key2=value2,key3=value3`.
-_ASSIGNED: Final = re.compile(r"([^\s,=]*)(?:,[A-Za-z_][\w.-]*=[^\s,]*)+")
+_ASSIGNED: Final = lazy_pattern(r"([^\s,=]*)(?:,[A-Za-z_][\w.-]*=[^\s,]*)+")
 _SHORTEST, _SHORTEST_SURE = 6, 8  # characters of what is a secret by its looks
 _LONG: Final = 16
-_NO_WORD: Final = re.compile(r"[^a-z0-9]+")
-_TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
+_NO_WORD: Final = lazy_pattern(r"[^a-z0-9]+")
+_TOKEN: Final = lazy_pattern(r"[A-Za-z0-9+/=_-]+")
 
 
 def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) -> bool:
@@ -200,14 +201,14 @@ _NEXT: Final = (
     rf"(?:{_QUOTE})?[ \t]{{0,8}}"
     r"(?:,\s{0,40}|\\?\r?\n[ \t]{0,40}(?:-[ \t]{1,8})?|[ \t])[ \t]{0,8}"
 )
-_NAME: Final = re.compile(r"[\w.-]*")
+_NAME: Final = lazy_pattern(r"[\w.-]*")
 _LONGEST_NAME: Final = 80
 #: What a name and its value follow with a space between them: `setenv`, `aws configure set`.
-_SETENV: Final = re.compile(
+_SETENV: Final = lazy_pattern(
     r"(?:\b(?:setenv|setx|ENV)"
     r"|\bconfig(?:ure)?(?:[ \t]{1,4}(?:set|--?[\w-]{1,20}(?:[= \t][\w.]{1,30})?)){1,4})[ \t]{1,8}\Z"
 )
-_CODE: Final = re.compile(
+_CODE: Final = lazy_pattern(
     r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|pass|password|passwd|pwd|secret)",
     re.IGNORECASE,
 )
@@ -315,14 +316,14 @@ def _by_form(text: str) -> Iterator[Secret]:
 
 
 #: Words of a language with dashes between them, as in an example: `glpat-your-token-goes-here`.
-_WORDS_ALONE: Final = re.compile(r"[a-z]{1,20}(?:[._-]+[a-z]{1,20})*[._-]*")
+_WORDS_ALONE: Final = lazy_pattern(r"[a-z]{1,20}(?:[._-]+[a-z]{1,20})*[._-]*")
 #: A part of a name: `checkpoints`, `Llama3`, `CamelCase`, `FP16`, `8x7B`, `lr1e5`.
 _PART: Final = (
     r"(?:[A-Za-z]?[a-z]{1,20}(?:[A-Z][a-z]{2,20}){0,6}[A-Z]{0,4}[0-9]{0,4}[a-z]?"
     r"|[A-Z]{1,20}[a-z]?[0-9]{0,4}|[0-9]{1,8}(?:x[0-9]{1,4})?[A-Za-z]{0,2}"
     r"|(?:[a-z]{1,4}[0-9]{1,4}){2,3}[a-z]{0,2}|(?:[0-9]{1,4}[a-z]{1,4}){2,3})"
 )
-_NAMED: Final = re.compile(rf"[._-]*{_PART}(?:[._-]+{_PART})*[._-]*")
+_NAMED: Final = lazy_pattern(rf"[._-]*{_PART}(?:[._-]+{_PART})*[._-]*")
 _FEW = 4  #: different characters, of filler such as `xxxxxxxx`
 
 
@@ -456,8 +457,8 @@ def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> i
 
 _BEGIN: Final = 8  # characters of a secret by which one that is cut short is known
 #: The end of a line, and its escape in a value that is one line, whatever quotes are around it.
-_LINE_END: Final = re.compile(r"[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\\{1,8}[nr]")
-_VISIBLE: Final = re.compile("[^\r\n\x85\u2028\u2029]")
+_LINE_END: Final = lazy_pattern(r"[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\\{1,8}[nr]")
+_VISIBLE: Final = lazy_pattern("[^\r\n\x85\u2028\u2029]")
 
 
 def mask(text: str, found: Iterable[Secret] | None = None) -> str:

@@ -19,6 +19,7 @@ except ImportError:  # Python 3.10
     import sre_parse as parser  # type: ignore[no-redef,unused-ignore]
 
 import dsgen
+from dsgen.patterns import LazyPattern
 from dsgen.secrets import patterns as secret_patterns
 
 _WAYS = "match|fullmatch|search|subn|sub|finditer|findall|split"
@@ -80,6 +81,8 @@ def _held(module: ModuleType) -> Iterator[tuple[str, re.Pattern[Any]]]:
     waiting = [(name, value, 0) for name, value in vars(module).items()]
     while waiting:
         name, value, depth = waiting.pop()
+        if isinstance(value, LazyPattern):
+            value = value.compiled
         if isinstance(value, re.Pattern):
             yield name, value
         if isinstance(value, str | bytes | int | float) or id(value) in seen or depth > _DEEPEST:

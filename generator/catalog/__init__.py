@@ -2,7 +2,15 @@
 
 from .model import Model, model_of
 from .names import closest, find_accelerator, find_model, find_node_type
-from .records import Accelerator, Catalog, Generation, ModelEntry, NodeType, load_catalog
+from .records import (
+    Accelerator,
+    Catalog,
+    Generation,
+    ModelEntry,
+    NodeType,
+    load_catalog,
+    load_models,
+)
 
 __all__ = [
     "Accelerator",
@@ -16,5 +24,6 @@ __all__ = [
     "find_model",
     "find_node_type",
     "load_catalog",
+    "load_models",
     "model_of",
 ]

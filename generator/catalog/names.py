@@ -12,29 +12,30 @@ from typing import Final, TypeVar
 
 from ..dataclass import dataclass
 from ..numerals import is_whole, whole
+from ..patterns import lazy_pattern
 from .records import Accelerator, ModelEntry, NodeType, load_catalog
 
 _Record = TypeVar("_Record")
 
 #: A version of a checkpoint: where the catalog has several, it is part of their names.
-_VERSION: Final = re.compile(r"v[0-9]{1,2}(?:\.[0-9]{1,2})?")
+_VERSION: Final = lazy_pattern(r"v[0-9]{1,2}(?:\.[0-9]{1,2})?")
 #: Words of a checkpoint's name that say how it was tuned or stored, not what shape it has; and
 #: dates.
-_TUNING: Final = re.compile(
+_TUNING: Final = lazy_pattern(
     r"instruct|chat|it|hf|base|pt|sft|dpo|thinking|preview|cased|uncased|bf16|meta|c4ai|[0-9]{4}"
 )
 #: Of a card's name, beside its family and its memory: vendor, brand, form, kind of memory.
-_CARD: Final = re.compile(
+_CARD: Final = lazy_pattern(
     r"nvidia|amd|intel|tesla|instinct|geforce|gaudi|gpu|sxm[0-9]?|oam|hbm[0-9]?e?|pcie|nvl"
 )
-_COUNTED: Final = re.compile(
+_COUNTED: Final = lazy_pattern(
     r"(?:([1-9][0-9]{0,4}) ?[x×*] ?)?([1-9][0-9]{0,3}) ?[x×*] ?([a-z]\S*(?: \S+)*)", re.IGNORECASE
 )
-_COUNTED_LAST: Final = re.compile(
+_COUNTED_LAST: Final = lazy_pattern(
     r"([a-z][\w .-]*[0-9][\w-]*?) ?[x×*] ?([1-9][0-9]{0,3})", re.IGNORECASE
 )
 #: NVIDIA's boards of eight cards, which many vendors build servers from: `hgx-h100`.
-_BOARD: Final = re.compile(r"(?:nvidia/)?hgx[ _-](?=\S)", re.IGNORECASE)
+_BOARD: Final = lazy_pattern(r"(?:nvidia/)?hgx[ _-](?=\S)", re.IGNORECASE)
 _SIZE: Final = r"[0-9]+(?:\.[0-9]+)?[bm]"
 
 

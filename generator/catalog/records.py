@@ -150,6 +150,12 @@ def load_catalog() -> Catalog:
     return build_catalog(*(read_yaml(__package__, f"{kind}.yaml") for kind in kinds))
 
 
+@cache
+def load_models() -> Catalog:
+    """The models alone, in less than half the time of the whole catalog."""
+    return build_catalog({"generations": {}}, {}, read_yaml(__package__, "models.yaml"))
+
+
 def build_catalog(
     accelerators: Mapping[str, Any],
     node_types: Mapping[str, Any],

@@ -26,7 +26,7 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
     `dsgen catalog model FILE` prints the model of a Hugging Face config.json, and whether
     transformers, where it is installed, counts as many parameters.
     """
-    from ..catalog import load_catalog  # here, to save start-up time
+    from ..catalog import load_catalog, load_models  # here, to save start-up time
     from .catalog_text import containing, entry, entry_lines, facts_of, kind_of, listing
     from .tables import print_parts
 
@@ -40,13 +40,13 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
             print_parts(entry_lines(described, sparse=True))
         return
 
-    known = load_catalog()
+    kind = "models" if kind == "model" else kind
+    known = load_models() if kind == "models" and name is None else load_catalog()
     records = {
         "accelerators": known.accelerators,
         "node-types": known.node_types,
         "models": known.models,
     }
-    kind = "models" if kind == "model" else kind
     if kind is not None and kind not in KINDS:
         kind, name = kind_of(kind, records, alone=name is None), name or kind
     kinds = [kind] if kind else KINDS
@@ -63,7 +63,7 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
         print_json({**{kind: list(records[kind]) for kind in kinds}, "facts": facts})
     else:
         for kind in kinds:
-            print_parts(f"{kind} ({len(records[kind])})", listing(records[kind]), "")
+            print_parts(f"{kind} ({len(records[kind])})", listing(records[kind], known.aliases), "")
 
 
 #: files of the package

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from ..catalog import find_accelerator, find_model, find_node_type, load_catalog
+from ..catalog import find_accelerator, find_model, find_node_type
 from ..catalog.layers.experts import Experts
 from ..catalog.layers.softmax import SoftmaxAttention
 from ..catalog.layers.stack import Layer
@@ -23,14 +23,16 @@ from .printing import unknown
 from .tables import Lines, Table, asides, numbers, whole
 
 
-def listing(records: Mapping[str, Any]) -> Table:
+def listing(records: Mapping[str, Any], aliases: Mapping[str, str]) -> Table:
     """One row per entry: its name, its main facts, and other names of it."""
     table = Table(whole(), numbers(), numbers(), numbers(drop=2), asides(least=12, drop=1))
-    aliases = load_catalog().aliases.items()
+    others: dict[str, list[str]] = {}
+    for alias, name in aliases.items():
+        if alias != name.partition("/")[2]:
+            others.setdefault(name, []).append(alias)
+
     for name, record in records.items():
-        also = ", ".join(
-            alias for alias, target in aliases if target == name and alias != name.partition("/")[2]
-        )
+        also = ", ".join(others.get(name, ()))
         price = record.list_price if isinstance(record, NodeType) else None
         table.add_row(
             f"  {name}",

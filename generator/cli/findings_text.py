@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from ..findings import Finding, Location, Severity, printable
+from ..patterns import lazy_pattern
 from .printing import (
     BLUE,
     ORANGE,
@@ -31,7 +31,8 @@ _MANY_FILES = 4  # of which the same is said: shown once, with a list
 _MOST_PLACES, _MOST_LINES = 5, 8  # in such a list
 #: What differs between messages that say the same: numbers, paths, quoted text, options with their
 #: values.
-_SPECIFIC = re.compile(r"(?<!\S)\S*[0-9/=`'\"$]\S*")  # from a word's start alone: words may be long
+#: From a word's start alone: words may be long.
+_SPECIFIC = lazy_pattern(r"(?<!\S)\S*[0-9/=`'\"$]\S*")
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
 _LATER = "dsgen.findings"  #: in the context of the command: what is printed at its end

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Final, NoReturn
 import click
 
 from ..findings import HIDDEN, printable
+from ..patterns import lazy_pattern
 from .streams import READER_GONE, redraw
 
 #: Colours of a terminal's palette of 256, of medium brightness so that they are readable on white
@@ -82,8 +82,8 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
 
 #: The beginning of what a spreadsheet takes for a formula; blanks may come first.
 #: **Source**: OWASP, CSV Injection.
-_FORMULA: Final = re.compile(r"[\s\x00-\x1f]*[=+\-@＝＋－＠|%\t\r\n]")
-_PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_FORMULA: Final = lazy_pattern(r"[\s\x00-\x1f]*[=+\-@＝＋－＠|%\t\r\n]")
+_PLAIN_NUMBER: Final = lazy_pattern(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def _cell(value: object) -> object:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
 from ..findings import HIDDEN
+from ..patterns import lazy_pattern
 
 #: The exit status of a program that SIGPIPE ended, as shells report it: 128 and the signal's
 #: number.
@@ -24,7 +25,7 @@ READER_GONE: Final = 141
 
 #: What a terminal or a log viewer obeys, but for line ends, tabs and the styles of
 #: `printing.style`.
-_CONTROL: Final = re.compile(rf"\x1b\[[0-9;]*m|\r\n|(?![\n\t]){HIDDEN.pattern}")
+_CONTROL: Final = lazy_pattern(rf"\x1b\[[0-9;]*m|\r\n|(?![\n\t]){HIDDEN.pattern}")
 
 # Runners compare by rules of a language, which pass over marks and formats: so do these patterns.
 _BLANK: Final = r"[^\w\x21-\x7e\n]"  # what no one sees, blanks too
@@ -42,14 +43,14 @@ _LETTER: Final = r"[^\x20-\x2f:-@\[-^`{-\x7e\n]"  # of a command's area, and mar
 #:   messages.
 #: - GitLab: sections begin with a control sequence and a carriage return. **Source**:
 #:   gitlab.org/gitlab, lib/gitlab/regex.rb, build_trace_section_regex.
-_COMMAND: Final = re.compile(
+_COMMAND: Final = lazy_pattern(
     rf"^{_BLANK}*(?P<colon>:){_BLANK}*:|#{_MARK}*(?P<hash>#)(?:(?i:vso)|{_LETTER}*\[)", re.MULTILINE
 )
-_LEADING: Final = re.compile(rf"^{_BLANK}+")
+_LEADING: Final = lazy_pattern(rf"^{_BLANK}+")
 _REMEMBERED: Final = 200  # characters of a line that isn't finished
 
 #: The beginning of a command that dsgen means: an annotation (`--format github` and `azure`).
-_MEANT: Final = re.compile(r"::(?:error|warning|notice) |##vso\[task\.logissue ")
+_MEANT: Final = lazy_pattern(r"::(?:error|warning|notice) |##vso\[task\.logissue ")
 
 
 def harmless(text: str, line: str = "") -> str:

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..findings import printable
+from ..patterns import lazy_pattern
 from ..text.wording import listed
 from .printing import ASIDE, BOLD, colour_allowed, echo_styled
 
@@ -26,8 +27,8 @@ PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]
 #: Words, a number with its unit or `ZeRO 1` as one; and words alone, where a column has no room for
 #: both.
 _WORDS = (
-    re.compile(r"\s*(?:(?<!\S)(?:[0-9.,]*[0-9] (?=[A-Za-z×])|ZeRO (?=[0-9])))?\S+"),
-    re.compile(r"\s*\S+"),
+    lazy_pattern(r"\s*(?:(?<!\S)(?:[0-9.,]*[0-9] (?=[A-Za-z×])|ZeRO (?=[0-9])))?\S+"),
+    lazy_pattern(r"\s*\S+"),
 )
 
 

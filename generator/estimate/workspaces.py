@@ -8,6 +8,7 @@ from typing import Final
 from ..facts.facts import knows
 from ..job.records import Job
 from ..numerals import whole
+from ..patterns import lazy_pattern
 
 _MIB: Final = 2**20
 _KIB: Final = 2**10
@@ -17,7 +18,7 @@ _THREADS: Final = 2
 #: pytorch/module/base.py, get_multi_stream_cublas_workspace.
 _EXPERT_STREAMS: Final = 4
 _PRODUCT_VARIABLE: Final = "CUBLAS_WORKSPACE_CONFIG"
-_SIZED: Final = re.compile(r":([0-9]{1,9}):([0-9]{1,9})", re.ASCII)
+_SIZED: Final = lazy_pattern(r":([0-9]{1,9}):([0-9]{1,9})", re.ASCII)
 _DETERMINISM_VARIABLE: Final = "NVTE_ALLOW_NONDETERMINISTIC_ALGO"
 
 

@@ -11,10 +11,11 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 from ..numerals import is_whole
+from ..patterns import lazy_pattern
 
 _Word = TypeVar("_Word")
 #: A word that sets a key of a config: `train.train_iters=500`, as Hydra has it.
-_OVERRIDE: Final = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)
+_OVERRIDE: Final = lazy_pattern(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)
 
 
 class Option(NamedTuple):

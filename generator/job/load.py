@@ -13,6 +13,7 @@ from typing import Final, TextIO
 from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, printable, without
 from ..numerals import is_whole
+from ..patterns import lazy_pattern
 from ..secrets import find, holds, likeness, patterns
 from ..text.source import Source, escape, parse
 from ..text.text import CONTROL, UnreadableText, read_path, read_stream
@@ -119,8 +120,8 @@ def _without_empty(data: object) -> object:
     }
 
 
-_CONTROL: Final = re.compile(f"{CONTROL.pattern}|\x85")
-_LINE_BREAK: Final = re.compile("[\t\n\r\u2028\u2029]")
+_CONTROL: Final = lazy_pattern(f"{CONTROL.pattern}|\x85")
+_LINE_BREAK: Final = lazy_pattern("[\t\n\r\u2028\u2029]")
 _ARGUMENTS: Final = "/launch/arguments/"
 _ENVIRONMENT: Final = "/launch/environment/"
 _MODEL: Final = "/model/"  # keys of a config.json, whose tokens are words of a vocabulary

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ..catalog import find_model
 from ..dataclass import dataclass
+from ..patterns import lazy_pattern
 from .arguments import argument_values, gives, options_of
 from .records import Job
 from .schema import launch_keys
@@ -21,14 +22,14 @@ from .schema import launch_keys
 _RESUME: Final = "output.resume"
 #: A token of the Hub, or no connection to it. Source: huggingface_hub 1.0, constants.py and
 #: utils/_auth.py.
-_LOGS_IN: Final = re.compile(
+_LOGS_IN: Final = lazy_pattern(
     r"\b(?:HF_TOKEN(?:_PATH)?|HUGGING_FACE_HUB_TOKEN|(?:HF_HUB|TRANSFORMERS)_OFFLINE)\b(?!=(?:0|"
     r"false)?$)"
     r"|\b(?:hf auth|huggingface-cli) login\b"
 )
 #: A file that holds arguments, by its option and ending: a script of unknown options may read any
 #: from it.
-_ARGUMENT_FILE: Final = re.compile(
+_ARGUMENT_FILE: Final = lazy_pattern(
     # `--config=a.json`, then `--config a.json`: from the word's beginning, so that each is read
     # once
     r"(?:(?<!\S)(?:(?!config)\S)*config[^\s=]*=|(?<![^\s=])(?:(?!config)[^\s=])*config[^\s=]*\s)"
@@ -233,11 +234,13 @@ def listed_versions(job: Job) -> str:
 
 
 #: What the target replaces with a path; the whole of it, and the section and the name.
-EXPRESSION: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+EXPRESSION: Final = lazy_pattern(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 #: and a path within it
-ASSET: Final = re.compile(r"azureml:(?![/\\])([^/:@]+(?:[:@][^/]+)?)(?:/(.+))?")
-_URI: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl)://\S.*|azureml:\S.*", re.IGNORECASE)
-_SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
+ASSET: Final = lazy_pattern(r"azureml:(?![/\\])([^/:@]+(?:[:@][^/]+)?)(?:/(.+))?")
+_URI: Final = lazy_pattern(
+    r"(?:azureml|https?|wasbs?|abfss?|adl)://\S.*|azureml:\S.*", re.IGNORECASE
+)
+_SUFFIX: Final = lazy_pattern(r"\.[A-Za-z0-9]{1,8}$")
 _OUTPUTS: Final = ("output.checkpoints", "output.logs")
 _FILES: Final = ("data.tokenizer.vocab_file", "data.tokenizer.merges_file")
 PATHS: Final = ("training.weights", "data.path", "data.tokenizer.path", *_FILES, *_OUTPUTS)

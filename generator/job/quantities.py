@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ..catalog.names import find_model, machines_of
 from ..numerals import python_float, whole
+from ..patterns import lazy_pattern
 from ..text.source import Source
 from .arguments import gives
 from .records import Frameworks
@@ -84,7 +85,7 @@ def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-_TIME: Final = re.compile(r"(?:(\d{1,12})-)?(\d{1,12})(?::(\d{1,12}))?(?::(\d{1,12}))?", re.ASCII)
+_TIME: Final = lazy_pattern(r"(?:(\d{1,12})-)?(\d{1,12})(?::(\d{1,12}))?(?::(\d{1,12}))?", re.ASCII)
 
 
 def time_fields(text: str) -> tuple[int | None, ...]:
@@ -124,7 +125,7 @@ def read_time_limit(value: int | float | str) -> int:
 
 
 #: A sequence length such as `8k` or `1.5k`.
-_KIBI: Final = re.compile(r"([1-9][0-9]{0,4}(?:\.5)?) ?[kK]")
+_KIBI: Final = lazy_pattern(r"([1-9][0-9]{0,4}(?:\.5)?) ?[kK]")
 
 #: Arguments by which scripts of transformers' Trainer are told their model.
 _MODEL_ARGUMENTS: Final = (
@@ -132,7 +133,9 @@ _MODEL_ARGUMENTS: Final = (
 )
 
 #: A duration such as `300e9`, `300B` or `300B tokens`.
-_TOKENS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[0-9]+)? ?[kmbt]?(?: tokens)?", re.IGNORECASE)
+_TOKENS: Final = lazy_pattern(
+    r"[0-9]+(?:\.[0-9]+)?(?:e[0-9]+)? ?[kmbt]?(?: tokens)?", re.IGNORECASE
+)
 
 
 def written_out(source: Source, frameworks: Frameworks) -> Source:

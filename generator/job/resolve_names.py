@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -16,6 +15,7 @@ from typing import Any, Final
 from ..catalog import Accelerator, Model, find_accelerator, find_model, find_node_type
 from ..catalog.names import Machines, machines_of, nearest, nodes_with
 from ..findings import Finding, Severity
+from ..patterns import lazy_pattern
 from ..text.source import Source, escape, parse
 from ..text.text import MAX_CONFIG_BYTES, UnreadableText, UnusableJson, read_json, read_path
 from ..text.wording import dotted, kind_in_words, show
@@ -316,7 +316,7 @@ def _violations(document: Source) -> Iterator[Finding]:
 
 
 _MOST_FOLDERS: Final = 1000  # that are looked into
-_PLACE: Final = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]")  #: what a path begins with, and no name
+_PLACE: Final = lazy_pattern(r"[.~/\\]|[A-Za-z]:[/\\]")  #: what a path begins with, and no name
 
 
 def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:

@@ -17,8 +17,9 @@ from ..job.arguments import argument_values, gives, is_fine_tuning, options_of, 
 from ..job.needs import continuation
 from ..job.records import Job, JobLaunch
 from ..numerals import python_float, read_whole, whole
+from ..patterns import lazy_pattern
 
-_WRITTEN_BY: Final = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
+_WRITTEN_BY: Final = lazy_pattern(rb"^# Written by dsgen .*\n", re.MULTILINE)
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever
 #: collected them.
 TRIAL: Final = "dsgen trial"
@@ -44,7 +45,7 @@ _BATCH: Final = "--global-batch-size"
 _RAMP: Final = "--rampup-batch-size"
 _SCHEDULE: Final = "--step-batch-size-schedule"
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-_STEP: Final = re.compile(r"([0-9]{1,18})([KMBT]?):([0-9]{1,9})", re.IGNORECASE)
+_STEP: Final = lazy_pattern(r"([0-9]{1,18})([KMBT]?):([0-9]{1,9})", re.IGNORECASE)
 _EPOCHS: Final = ("--num-train-epochs", "--num_train_epochs")  # of the Trainer
 # what a step and a checkpoint may take, in their estimates: storage is shared
 _TIMES_ESTIMATED: Final = 3

@@ -14,6 +14,7 @@ from ..facts.facts import knows
 from ..findings import ERROR
 from ..job.records import Job
 from ..numerals import python_float
+from ..patterns import lazy_pattern
 from ..units import GIB, gib
 from .layout.recompute import HOST_OPTIMIZERS
 from .planned import Judgement, layouts
@@ -25,7 +26,7 @@ _LARGEST_HOST_SHARE_BYTES: Final = 512 * GIB
 #: An estimate this many times over the limit takes several changes to fit.
 _FAR_ABOVE: Final = 4
 
-_AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmgtp]?)(i?)b?", re.IGNORECASE)
+_AMOUNT: Final = lazy_pattern(r"([0-9]+(?:\.[0-9]+)?)([kmgtp]?)(i?)b?", re.IGNORECASE)
 
 
 def device_limit_bytes(job: Job, memory: Memory) -> Any:

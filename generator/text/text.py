@@ -9,7 +9,6 @@ import errno
 import json
 import math
 import os
-import re
 import select
 import stat
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from typing import Final, TextIO
 from ..dataclass import dataclass
 from ..findings import Finding, Location, printable
 from ..numerals import is_whole, python_float, python_int
+from ..patterns import lazy_pattern
 from ..secrets import Secret, find, mask
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE
 
@@ -31,10 +31,10 @@ _PATIENCE_MS: Final = 1_000  # for the writer of a named pipe to open it
 _MAX_EXCERPT: Final = 4_000  # characters: a launch line with all its options is long
 
 #: What YAML 1.2 calls a line break, as libyaml counts lines.
-LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+LINE_BREAK: Final = lazy_pattern("\r\n|[\n\r\x85\u2028\u2029]")
 #: Tab, line feed and carriage return are text. Surrogates and the two non-characters can't be
 #: written as UTF-8 text.
-CONTROL: Final = re.compile(
+CONTROL: Final = lazy_pattern(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
 )
 

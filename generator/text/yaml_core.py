@@ -11,6 +11,7 @@ import yaml
 from ..dataclass import dataclass
 from ..findings import printable
 from ..numerals import of_base, python_float, python_int
+from ..patterns import lazy_pattern
 
 Scalar = str | int | float | bool | None
 
@@ -18,19 +19,19 @@ Scalar = str | int | float | bool | None
 MAX_DIGITS: Final = 30
 
 # Source: YAML 1.2.2, section 10.3.2, "Tag Resolution" of the core schema.
-_NULL: Final = re.compile(r"(?:null|Null|NULL|~|)\Z")
-_TRUE: Final = re.compile(r"(?:true|True|TRUE)\Z")
-_FALSE: Final = re.compile(r"(?:false|False|FALSE)\Z")
+_NULL: Final = lazy_pattern(r"(?:null|Null|NULL|~|)\Z")
+_TRUE: Final = lazy_pattern(r"(?:true|True|TRUE)\Z")
+_FALSE: Final = lazy_pattern(r"(?:false|False|FALSE)\Z")
 _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], int | float | None]], ...]] = (
-    (re.compile(r"[-+]?[0-9]+\Z", re.ASCII), lambda text: python_int(text, MAX_DIGITS)),
-    (re.compile(r"0o[0-7]+\Z"), lambda text: of_base(text[2:], 8, MAX_DIGITS)),
-    (re.compile(r"0x[0-9a-fA-F]+\Z"), lambda text: of_base(text[2:], 16, MAX_DIGITS)),
+    (lazy_pattern(r"[-+]?[0-9]+\Z", re.ASCII), lambda text: python_int(text, MAX_DIGITS)),
+    (lazy_pattern(r"0o[0-7]+\Z"), lambda text: of_base(text[2:], 8, MAX_DIGITS)),
+    (lazy_pattern(r"0x[0-9a-fA-F]+\Z"), lambda text: of_base(text[2:], 16, MAX_DIGITS)),
     (
-        re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII),
+        lazy_pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII),
         python_float,
     ),
     (
-        re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"),
+        lazy_pattern(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"),
         lambda text: python_float(text.replace(".", "")),
     ),
 )
@@ -42,8 +43,8 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     f"{_TAG}null": (type(None),),
 }
 
-_JSON_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|\t')
-_SURROGATE_PAIR: Final = re.compile(
+_JSON_TOKEN: Final = lazy_pattern(r'"(?:\\.|[^"\\])*"|\t')
+_SURROGATE_PAIR: Final = lazy_pattern(
     r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
 )
 

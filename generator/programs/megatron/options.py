@@ -16,6 +16,7 @@ from ...catalog.names import is_swapped, most_like
 from ...dataclass import dataclass
 from ...findings import Location, Version
 from ...numerals import python_float, python_int, whole
+from ...patterns import lazy_pattern
 from ...places import IN_WORDS
 from ...resources import read_text
 from ...text.shell.records import Word
@@ -101,9 +102,9 @@ REMOVED: Final = {
     "--warmup": "--lr-warmup-fraction",
     "--model-parallel-size": "--tensor-model-parallel-size",
 }
-_NUMBER: Final = re.compile(r"-[0-9]+$|-[0-9]*\.[0-9]+$")  # argparse reads such a word as a value
+_NUMBER: Final = lazy_pattern(r"-[0-9]+$|-[0-9]*\.[0-9]+$")  # argparse reads such a word as a value
 #: Variables that hold options by their names: `$EXTRA_ARGS`.
-_OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
+_OF_OPTIONS: Final = lazy_pattern(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
 _MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert
 
 

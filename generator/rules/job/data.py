@@ -22,13 +22,14 @@ from ...job.needs import (
 )
 from ...job.records import Job
 from ...numerals import python_float
+from ...patterns import lazy_pattern
 from ...text.wording import NOTHING, counted, value_at
 from ..planned import jobs, parallel_jobs
 from ..violations import azureml, derived, violation
 
 _CACHE: Final = "--data-cache-path"
 # where a mount is, of claim:/path:ro or source:/path:ro
-_READ_ONLY: Final = re.compile(r"(?:^|:)(/[^:]*):ro\b")
+_READ_ONLY: Final = lazy_pattern(r"(?:^|:)(/[^:]*):ro\b")
 
 
 @jobs.rule(
@@ -277,11 +278,11 @@ _SPARES: Final = ("training.learning_rate", "training.weight_decay", "training.g
 #: The whole value of an option for attention, by the kind that it is; of others, such as sdpa,
 #: kernels differ.
 _KINDS: Final = {
-    "unfused": re.compile(r"eager|disabled|unfused|local"),
-    "flash": re.compile(r"(?:true|fused|.*(?:flash|fa[0-9]).*)?", re.IGNORECASE),
+    "unfused": lazy_pattern(r"eager|disabled|unfused|local"),
+    "flash": lazy_pattern(r"(?:true|fused|.*(?:flash|fa[0-9]).*)?", re.IGNORECASE),
 }
 #: begins so: a file's, which says little of what is in it
-_PATH: Final = re.compile(r"[./~$]|.*[:\\$]|(?:[^/]*/){2}")
+_PATH: Final = lazy_pattern(r"[./~$]|.*[:\\$]|(?:[^/]*/){2}")
 _SHAPE: Final = attrgetter("layers", "hidden", "heads", "ffn", "vocab")
 
 

@@ -4,7 +4,6 @@ offset.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import field
@@ -12,11 +11,13 @@ from typing import Final, NamedTuple
 
 from ...dataclass import dataclass
 from ...findings import Location
+from ...patterns import lazy_pattern
 from ...places import Lines
 from ..text import Text
 
 SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
-TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c[a-z]*")  # the option before the text that a shell reads
+#: The option before the text that a shell reads.
+TEXT_FOLLOWS: Final = lazy_pattern(r"-[a-z]*c[a-z]*")
 
 
 class Word(NamedTuple):
